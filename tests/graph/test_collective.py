@@ -83,7 +83,7 @@ def test_collectives_say_what_is_wrong() -> None:
     mesh: dict[str, Any] = {"axis": "tp", "size": (Dim.constant(4),)}
     with pytest.raises(RuleError, match=r"divides `x.shape\[0\] = 6` among the 4 ranks of `tp`"):
         infer("reduce_scatter", tensor(6, dtype=f32), **mesh)
-    with pytest.raises(RuleError, match="folds with sum, prod, max, min"):
+    with pytest.raises(RuleError, match="reduces with sum, prod, max, min"):
         infer("all_reduce", tensor(6, dtype=f32), op="mean", **mesh)
     with pytest.raises(RuleDTypeError, match="numbers"):
         infer("all_reduce", tensor(6, dtype=bool_), **mesh)

@@ -90,7 +90,7 @@ def attention(
 ) -> Any:
     """`softmax(q kT * scale + mask) v` on [batch, heads, length, head dim]; `k` and `v` may have fewer heads.
 
-    `scale` is one over the root of the head dim by default. With `causal`, the last query stands at the last key.
+    `scale` is one over the root of the head dim by default. With `causal`, the last query is aligned with the last key.
     `k` may be a `KVCache`, which holds keys, values and how many of them count: those beyond are not read. A row that
     sees no key gives 0. A key that a mask hides has the weight 0, with which its value is still multiplied, as IEEE 754
     has it: an infinity or NaN there gives NaN.
@@ -140,16 +140,16 @@ def split_qkv(x: Any, *, heads: int, kv_heads: int | None = None) -> tuple[Any, 
 
 
 def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
-    """Pairs of the last axis turned by angles given as `cos` and `sin` [length, size / 2]."""
+    """Pairs of the last axis rotated by angles given as `cos` and `sin` [length, size / 2]."""
     check_tensors(x, cos, sin)
     return apply("rotary", (x, cos, sin), {"interleaved": interleaved})
 
 
 def residual(x: Any, y: Any, *, dropout: float = 0.0, key: Any = None) -> Any:
-    """`x + y`, with a share of `y` dropped if asked for, which needs a key."""
+    """`x + y`, with a fraction of `y` dropped if asked for, which needs a key."""
     operands = promoted("residual", (x, y))
-    share = number("residual", "dropout", dropout)
-    if share and key is None:
+    rate = number("residual", "dropout", dropout)
+    if rate and key is None:
         raise TracingError("`residual` with dropout needs a key", fix="pass `key=tessera.random.key(seed)`")
-    keys = (key,) if share else ()
-    return apply("residual", (*operands, *keys), {"dropout": share})
+    keys = (key,) if rate else ()
+    return apply("residual", (*operands, *keys), {"dropout": rate})

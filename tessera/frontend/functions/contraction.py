@@ -40,15 +40,15 @@ def dot_general(
     dtype: Any = None,
     accumulate: Any = None,
 ) -> Any:
-    """Product over paired axes: `batch` axes first, `contract` axes summed, then the free axes of `a` and of `b`."""
+    """Contraction over paired axes: `batch` axes first, `contract` axes summed, then the free axes of `a` and `b`."""
     check_tensors(a, b)
     ranks = rank_of(a), rank_of(b)
-    sides = {
+    axes = {
         f"{side}_{kind}": tuple(axis_of("dot_general", axis, rank) for axis in as_tuple(axes))
         for kind, pair in (("batch", batch), ("contract", contract))
         for side, axes, rank in zip(("lhs", "rhs"), listed("dot_general", kind, pair, 2), ranks, strict=True)
     }
-    return apply("dot_general", (a, b), {**sides, **_numerics(dtype, accumulate)})
+    return apply("dot_general", (a, b), {**axes, **_numerics(dtype, accumulate)})
 
 
 def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:

@@ -27,7 +27,7 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Any:
 
 
 def _full(shape: Any, value: Any, dtype: Any, like: Any = None) -> Any:
-    """A tensor of one value, where another lies."""
+    """A tensor of one value, on the device of another."""
     if not isinstance(value, bool | int | float):
         number("full", "value", value)  # a scalar of NumPy is one too
     chosen = scalar_dtype(value) if dtype is None else parse_dtype(dtype)
@@ -75,9 +75,9 @@ def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Any:
 
 
 def arange(start: Any, stop: Any = None, step: int = 1, dtype: Any = i64) -> Any:
-    """Whole numbers from `start` up to and without `stop`, as `range`; a stop may be a size of a free dim.
+    """Integers from `start` up to and without `stop`, as `range`; a stop may be a dynamic size.
 
-    There are none where `stop` does not lie beyond `start`, whether numbers or free dims say so.
+    There are none where `stop` is not beyond `start`, be they numbers or dynamic dims.
 
     >>> ts.arange(2, 8, 3)
     Tensor([2] i64, [2, 5])

@@ -13,7 +13,7 @@ from tessera.types.promotion import FLOATING
 
 
 def gelu(x: Any, approximate: str = "none") -> Any:
-    """`x` times the share of the normal distribution below `x`; `approximate` is "none" (by erf) or "tanh".
+    """`x` times the normal distribution function of `x`; `approximate` is "none" (by erf) or "tanh".
 
     >>> ts.ops.gelu(ts.array([0.0, 1.0]))
     Tensor([2] f32, [0, 0.841345])

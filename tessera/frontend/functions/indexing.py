@@ -26,7 +26,7 @@ _ALL = slice(None)
 def getitem(x: Any, index: Any) -> Any:
     """`x[index]`: ints, slices, None, `...` and tensors of integers, with NumPy's meaning.
 
-    An int out of range is an error where the size is a number, and a guard at the call where it is free. A tensor of
+    An int out of range is an error where the size is a number, and a guard at the call where it is dynamic. A tensor of
     integers picks along its axis; several of them pick together, broadcast to one shape.
 
     >>> ts.array([[1, 2], [3, 4]])[:, ::-1]
@@ -36,7 +36,7 @@ def getitem(x: Any, index: Any) -> Any:
     dtype_of(x)
     items = _expanded(index if _is_tuple(index) else (index,), rank_of(x))
     picked, positions = _sliced(x, items)
-    return _picked(picked, positions, _place(items)) if positions else picked
+    return _pick(picked, positions, _picked_axis(items)) if positions else picked
 
 
 def _is_tuple(index: Any) -> bool:
@@ -135,7 +135,7 @@ def _position(item: Any, size: Dim, axis: int) -> Dim:
 
 
 def _positions(item: Any, x: Any) -> Any:
-    """A tensor of integers from what stands in an index."""
+    """A tensor of integers from an entry of an index."""
     if isinstance(item, list):
         from tessera.runtime.tensor import Tensor  # noqa: PLC0415 - lists of positions are rare
 
@@ -155,18 +155,18 @@ def _positions(item: Any, x: Any) -> Any:
     return item
 
 
-def _place(items: Sequence[Any]) -> int:
-    """Where the picked axes stand in the result: in place of the positions if these are neighbours, else in front."""
+def _picked_axis(items: Sequence[Any]) -> int:
+    """The position of the picked axes in the result: that of the index tensors if adjacent, else the front."""
     plain = [item is None or isinstance(item, slice) for item in items]
     first, last = plain.index(False), len(plain) - 1 - plain[::-1].index(False)
     return first if not any(plain[first : last + 1]) else 0
 
 
-def _picked(x: Any, positions: dict[int, Any], place: int) -> Any:
+def _pick(x: Any, positions: dict[int, Any], axis: int) -> Any:
     axes = sorted(positions)
-    if len(axes) == 1 and place == axes[0]:
-        return take(x, positions[place], place)
-    return apply("index_get", (x, *(positions[axis] for axis in axes)), {"axes": tuple(axes), "place": place})
+    if len(axes) == 1 and axis == axes[0]:
+        return take(x, positions[axis], axis)
+    return apply("index_get", (x, *(positions[own] for own in axes)), {"axes": tuple(axes), "place": axis})
 
 
 def take(x: Any, positions: Any, axis: int = 0) -> Any:
@@ -203,7 +203,7 @@ def one_hot(indices: Any, depth: Any, dtype: Any = f32) -> Any:
 
 
 def scatter(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
-    """`x` with `updates` in place of what is at `indices` along `axis`; of several writers the last one stands."""
+    """`x` with `updates` in place of what is at `indices` along `axis`; of equal indices the last one is kept."""
     return _scattered("scatter", x, indices, updates, axis)
 
 

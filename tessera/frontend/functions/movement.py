@@ -82,7 +82,7 @@ def swapaxes(x: Any, first: int, second: int) -> Any:
 
 
 def moveaxis(x: Any, source: int, destination: int) -> Any:
-    """`x` with one axis moved to another place."""
+    """`x` with one axis moved to another position."""
     dtype_of(x)
     rank = rank_of(x)
     order = list(range(rank))
@@ -102,7 +102,7 @@ expand = broadcast_to
 
 
 def expand_dims(x: Any, axis: Any) -> Any:
-    """`x` with new axes of size 1 at these places of the result."""
+    """`x` with new axes of size 1 at these positions of the result."""
     dtype_of(x)
     count = len(as_tuple(axis))
     return apply("expand_dims", (x,), {"axes": axes_of("expand_dims", axis, rank_of(x) + count)})

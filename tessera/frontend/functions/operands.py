@@ -1,4 +1,4 @@
-"""How arguments become operands: Python numbers are weak, dtypes meet without loss, axes count from the front."""
+"""How arguments become operands: Python numbers are weak, dtypes promote without loss, axes count from the front."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tessera.types.promotion import ARITHMETIC, OpClass, promote, promote_scalar
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor: one with data, or a stand-in."""
+    """Whether a value is a tensor: one with data, or a tracer."""
     return isinstance(value, StandIn) or is_concrete(value)
 
 
@@ -49,7 +49,7 @@ def rank_of(value: Any) -> int:
 
 
 def constant(value: bool | float, dtype: DType) -> Any:
-    """A Python number as an operand: part of the program while tracing, a scalar tensor outside."""
+    """A Python number as an operand: part of the program while tracing, a scalar tensor eagerly."""
     if dispatch.tracing() is None:
         return scalar_tensor(value, dtype)
     number = float(value) if dtype.is_float else int(value) if isinstance(value, bool) else value
@@ -94,9 +94,9 @@ def promoted(op: str, values: Sequence[Any], group: OpClass = ARITHMETIC) -> lis
     if group.name == "logical":
         return [_truth(value) for value in values]
     dtypes = [None if isinstance(value, bool | int | float | Size) else dtype_of(value) for value in values]
-    met = _meeting_dtype(op, dtypes, values)
-    target = group.operand(met)
-    if target.is_float and not met.is_float and all(dtype is None for dtype in dtypes):
+    common = _common_dtype(op, dtypes, values)
+    target = group.operand(common)
+    if target.is_float and not common.is_float and all(dtype is None for dtype in dtypes):
         target = f32  # numbers and sizes alone have no dtype that would ask for more than the usual float
     return [
         as_tensor(value, target) if dtype is None else value if dtype is target else cast(value, target)
@@ -109,21 +109,21 @@ def _truth(value: Any) -> Any:
     return as_tensor(bool(value), BY_NAME["bool"]) if isinstance(value, bool | int | float) else as_tensor(value)
 
 
-def _meeting_dtype(op: str, dtypes: Sequence[DType | None], values: Sequence[Any]) -> DType:
+def _common_dtype(op: str, dtypes: Sequence[DType | None], values: Sequence[Any]) -> DType:
     target: DType | None = None
     for dtype in dtypes:
         if dtype is not None and dtype is not target:
-            target = dtype if target is None else _joined(op, target, dtype, dtypes)
+            target = dtype if target is None else _promote(op, target, dtype, dtypes)
     if target is None:
         found = [scalar_dtype(value) for value in values if not isinstance(value, Size)] or [i64]
         return max(found, key=lambda dtype: ("bool", "int", "float").index(dtype.kind))
     for value, dtype in zip(values, dtypes, strict=True):
         if dtype is None and not isinstance(value, Size):
-            target = _met_by_number(op, target, value, dtypes)
+            target = _promote_number(op, target, value, dtypes)
     return target
 
 
-def _joined(op: str, target: DType, other: DType, dtypes: Sequence[DType | None]) -> DType:
+def _promote(op: str, target: DType, other: DType, dtypes: Sequence[DType | None]) -> DType:
     joined = promote(target, other)
     if joined is not None:
         return joined
@@ -136,12 +136,12 @@ def _joined(op: str, target: DType, other: DType, dtypes: Sequence[DType | None]
     )
 
 
-def _met_by_number(op: str, target: DType, value: float, dtypes: Sequence[DType | None]) -> DType:
+def _promote_number(op: str, target: DType, value: float, dtypes: Sequence[DType | None]) -> DType:
     weak = promote_scalar(target, value)
     if weak is None:
         raise DTypeError(
             f"`{op}` cannot take {value}: it is no {target}",
-            notes=("a Python number takes the dtype of the tensor it meets",),
+            notes=("a Python number takes the dtype of the tensor beside it",),
             fix=lambda span: (
                 fixes_of("operands").number_fix(span, dtypes, value) or "cast the tensor to a wider dtype first"
             ),

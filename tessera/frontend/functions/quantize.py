@@ -1,4 +1,4 @@
-"""Functions that narrow in a way they are told: rounding to a format, quantizing by scales, blocks."""
+"""Functions that narrow explicitly: rounding to a format, quantizing by scales, blocks."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def round_blocks(x: Any, format: str = "nvfp4", axis: int = -1, *, whole: bool =
     Tensor([3] f32, [1.25, 2.5, 2.5])
     """
     check_tensors(x)
-    place = axis_of("round_blocks", axis, rank_of(x))
-    return apply("round_blocks", (x,), {"format": str(format), "axis": place, "whole": whole})
+    own_axis = axis_of("round_blocks", axis, rank_of(x))
+    return apply("round_blocks", (x,), {"format": str(format), "axis": own_axis, "whole": whole})
 
 
 def quantize(
@@ -86,8 +86,8 @@ def quantize(
     >>> ts.ops.quantize(ts.array([0.1, -0.25]), 0.01, ts.i8)
     Tensor([2] i8, [10, -25])
     """
-    way = {"rounding": rounding, "saturation": saturation, "denormals": denormals}
-    attributes = {"dtype": parse_dtype(dtype), "block": as_tuple(block), **way}
+    conversion = {"rounding": rounding, "saturation": saturation, "denormals": denormals}
+    attributes = {"dtype": parse_dtype(dtype), "block": as_tuple(block), **conversion}
     return apply("quantize", (as_tensor(x, f32), as_tensor(scale, f32)), attributes)
 
 
@@ -120,8 +120,8 @@ def scale_of(x: Any, dtype: Any, *, axis: Any = None, block: Sequence[int] = ())
     else:
         kept = {axis_of("scale_of", one, rank) for one in as_tuple(() if axis is None else axis)}
         top = _largest(value, (at for at in range(rank) if at not in kept), keepdims=True)
-    share = top / FORMATS[target.name].largest
-    return where(share <= 0.0, 1.0, share)
+    scale = top / FORMATS[target.name].largest
+    return where(scale <= 0.0, 1.0, scale)
 
 
 def _largest(value: Any, axes: Iterable[int], *, keepdims: bool) -> Any:

@@ -1,4 +1,4 @@
-"""Functions that fold axes away: sums, extremes, means, norms, and running folds."""
+"""Reductions and scans: sums, min/max, means, norms, cumulative sums."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prod(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Largest over `axis`; NaN wins. The larger of two tensors is `maximum`.
+    """Largest over `axis`; NaN propagates. The larger of two tensors is `maximum`.
 
     >>> ts.ops.max(ts.array([[1.0, 5.0], [3.0, 4.0]]), axis=-1)
     Tensor([2] f32, [5, 4])
@@ -44,7 +44,7 @@ def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Smallest over `axis`; NaN wins. The smaller of two tensors is `minimum`."""
+    """Smallest over `axis`; NaN propagates. The smaller of two tensors is `minimum`."""
     return _fold("min", x, axis, keepdims)
 
 

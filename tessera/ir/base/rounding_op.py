@@ -10,7 +10,7 @@ from tessera.types.dtype import conversion_fault
 if TYPE_CHECKING:
     from tessera.ir.base.op import SpecOp  # graph ops are declared without the IR library
 
-WAY = (
+CONVERSION = (
     Attribute("format", "str", doc="the numbers that are kept: a float or integer dtype, tf32 or f4e2m1"),
     Attribute("rounding", "str", "nearest_even", "nearest_even, toward_zero or stochastic"),
     Attribute("saturation", "str", "", "saturate or wrap; else floats overflow and integers stop at their ends"),
@@ -18,9 +18,9 @@ WAY = (
 )
 
 
-def check_way(op: SpecOp) -> None:
-    """Raises unless the attributes are a way to round, and random bits are there where it needs them."""
-    fault = conversion_fault(*(op.value(attribute.name) for attribute in WAY))
+def check_conversion(op: SpecOp) -> None:
+    """Raises unless the attributes say how to round, and random bits are there where they are needed."""
+    fault = conversion_fault(*(op.value(attribute.name) for attribute in CONVERSION))
     if fault:
         op.fail(f"`{op.name}`: {fault}")
     wanted = 2 if op.value("rounding") == "stochastic" else 1

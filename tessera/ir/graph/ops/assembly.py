@@ -29,7 +29,7 @@ def check_value(ctx: InferContext, op: str, value: float, dtype: DType) -> None:
         if value not in (0, 1):
             raise ctx.fail_dtype(f"`{op}` cannot fill bool with {value}", help="the values are 0 and 1")
     elif value != value or value in (float("inf"), float("-inf")) or value != int(value):
-        raise ctx.fail_dtype(f"`{op}` cannot fill {dtype} with {value}", help="use a whole number, or a float dtype")
+        raise ctx.fail_dtype(f"`{op}` cannot fill {dtype} with {value}", help="use an integer, or a float dtype")
 
 
 def _check_alike(ctx: InferContext, op: str, types: Sequence[TensorType]) -> TensorType:
@@ -137,7 +137,7 @@ def _pad_reference(x: Array, *, low: Sequence[Dim], high: Sequence[Dim], value: 
     before, after = static_shape(low), static_shape(high)
     shape = [b + size + a for b, size, a in zip(before, x.shape, after, strict=True)]
     out = np.empty(shape, x.dtype)
-    # A whole number that no float holds comes as an int.
+    # An integer that no float holds comes as an int.
     out[...] = rounded(np.asarray(value) if type(value) is int else np.float64(value), dtype_of(x))
     out[tuple(slice(b, b + size) for b, size in zip(before, x.shape, strict=True))] = x
     return out
@@ -189,7 +189,7 @@ CONCAT = OpSpec(
 
 STACK = OpSpec(
     name="tgraph.stack",
-    summary="Operands of one shape side by side along a new axis.",
+    summary="Operands of one shape stacked along a new axis.",
     operands=("xs*",),
     attributes=(Attribute("axis", "int", doc="where the result has the new axis"),),
     infer=_infer_stack,

@@ -70,14 +70,14 @@ def _infer_join(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
 
 
 def attention_join_reference(parts: Array, lse: Array, *, dtype: DType) -> Array:
-    """Parts by their shares of the sum of all; nothing but -inf gives 0."""
+    """Parts weighted by their fractions of the sum of all; nothing but -inf gives 0."""
     with np.errstate(all="ignore"):
         wide = lse.astype(np.float64)
         top = wide.max(2, keepdims=True, initial=-np.inf)
-        powers = np.exp(wide - np.where(top == -np.inf, 0.0, top))
-        total = powers.sum(2, keepdims=True)
-        shares = powers / np.where(total == 0, 1.0, total)
-        return rounded((parts.astype(np.float64) * shares[..., np.newaxis]).sum(2, keepdims=True), dtype)
+        terms = np.exp(wide - np.where(top == -np.inf, 0.0, top))
+        total = terms.sum(2, keepdims=True)
+        weights = terms / np.where(total == 0, 1.0, total)
+        return rounded((parts.astype(np.float64) * weights[..., np.newaxis]).sum(2, keepdims=True), dtype)
 
 
 def _joined(parts: int, size: int) -> Make:
@@ -106,7 +106,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="tgraph.attention_join",
-        summary="Results of parts of the keys as that of all: each weighs its share of the sum, by its log-sum-exp.",
+        summary="Results of parts of the keys joined, each weighted by its fraction of the sum, from its log-sum-exp.",
         operands=("parts", "lse"),
         attributes=(Attribute("dtype", "dtype", doc="of the result"),),
         infer=_infer_join,

@@ -1,4 +1,4 @@
-"""Collectives by mesh axis: all_reduce, all_gather, reduce_scatter, all_to_all; the rank, and what ranks share.
+"""Collectives by mesh axis: all_reduce, all_gather, reduce_scatter, all_to_all; the rank, and replicated values.
 
 A program is written for one rank; `size` is how many ranks the mesh axis has. A reference takes the arrays of all ranks
 of that axis in order and gives the results of all, so a world of one rank is an ordinary call.
@@ -42,7 +42,7 @@ MESH = (
     Attribute("axis", "str", doc="name of the mesh axis"),
     Attribute("size", "dims", doc="how many ranks that axis has, as one dim"),
 )
-REDUCE = Attribute("op", "str", "sum", "sum, prod, max or min, folded in the order of the ranks")
+REDUCE = Attribute("op", "str", "sum", "sum, prod, max or min, reduced in the order of the ranks")
 
 
 def mesh_size(ctx: InferContext, op: str, attributes: Attributes) -> Dim:
@@ -59,21 +59,21 @@ def mesh_size(ctx: InferContext, op: str, attributes: Attributes) -> Dim:
 
 def _check_reduction(ctx: InferContext, op: str, x: TensorType, attributes: Attributes) -> None:
     if attributes["op"] not in REDUCTIONS:
-        raise ctx.fail(f"`{op}` folds with {', '.join(REDUCTIONS)}, not {attributes['op']!r}")
+        raise ctx.fail(f"`{op}` reduces with {', '.join(REDUCTIONS)}, not {attributes['op']!r}")
     if x.dtype.is_bool:
-        raise ctx.fail_dtype(f"`{op}` folds numbers, got bool", help="cast it, as in `x.cast(i32)`")
+        raise ctx.fail_dtype(f"`{op}` reduces numbers, got bool", help="cast it, as in `x.cast(i32)`")
 
 
 def _cut(ctx: InferContext, op: str, x: TensorType, axis: int, size: Dim, mesh: str) -> Dim:
-    """The share of one rank of an axis that the ranks divide among them."""
-    share = x.shape[axis] // size
+    """The part of one rank of an axis that is split among the ranks."""
+    part = x.shape[axis] // size
     same_dim(
         ctx,
         x.shape[axis],
-        share * size,
+        part * size,
         f"`{op}` divides {path('x', axis, x.shape[axis])} among the {size} ranks of `{mesh}`, which must come out even",
     )
-    return share
+    return part
 
 
 def _resized(x: TensorType, axis: int, dim: Dim) -> TensorType:
@@ -126,7 +126,7 @@ def _folded(ranks: Sequence[Array], op: str) -> Array:
 
 
 def all_reduce_reference(*ranks: Array, axis: str, size: Sequence[Dim], op: str = "sum") -> tuple[Array, ...]:
-    """The fold of all ranks, rank 0 first, on every rank; narrow floats fold in f32 and round once."""
+    """The reduction over all ranks, rank 0 first, on every rank; narrow floats are reduced in f32 and rounded once."""
     _world(ranks, size)
     return (_folded(ranks, op),) * len(ranks)
 
@@ -142,7 +142,7 @@ def all_gather_reference(
 def reduce_scatter_reference(
     *ranks: Array, axis: str, size: Sequence[Dim], dim: int = 0, op: str = "sum"
 ) -> tuple[Array, ...]:
-    """The fold of all ranks, rank r keeping its r-th part."""
+    """The reduction over all ranks, rank r keeping its r-th part."""
     _world(ranks, size)
     return tuple(np.ascontiguousarray(part) for part in np.split(_folded(ranks, op), len(ranks), dim))
 
@@ -212,12 +212,14 @@ def _collective(name: str, summary: str, extra: tuple[Attribute, ...], infer: An
 
 
 DIM = Attribute("dim", "int", 0, "the axis of `x` that grows or is divided")
-PURPOSE = Attribute("purpose", "str", "", "the collective that it is a part of; ranks that meet must say the same")
+PURPOSE = Attribute(
+    "purpose", "str", "", "the collective that it is a part of; ranks that synchronize must agree on it"
+)
 
 SPECS: tuple[OpSpec, ...] = (
     _collective(
         "all_reduce",
-        "The fold of `x` over all ranks of a mesh axis, on each of them.",
+        "The reduction of `x` over all ranks of a mesh axis, on each of them.",
         (REDUCE,),
         _infer_all_reduce,
         all_reduce_reference,
@@ -231,7 +233,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     _collective(
         "reduce_scatter",
-        "The fold of `x` over all ranks of a mesh axis, each rank keeping its part.",
+        "The reduction of `x` over all ranks of a mesh axis, each rank keeping its part.",
         (DIM, REDUCE),
         _infer_reduce_scatter,
         reduce_scatter_reference,

@@ -57,13 +57,13 @@ def _decompose_residual(b: Builder, operands: Sequence[Any], attributes: Attribu
 
 
 def residual_reference(x: Array, y: Array, *keys: Array, dropout: float = 0.0) -> Array:
-    """The sum, with elements of `y` dropped by the key's mask and the rest scaled up; rounded once."""
+    """The sum, with elements of `y` dropped by the key's mask and the others scaled up; rounded once."""
     branch: Array = widened_array(y)
     with np.errstate(all="ignore"):
         if dropout > 0:
-            share = branch.dtype.type(1.0 / (1.0 - dropout))
+            scale = branch.dtype.type(1.0 / (1.0 - dropout))
             dropped: Array = ~keep_mask(keys[0], y.shape, dropout)
-            branch = branch * share
+            branch = branch * scale
             branch[dropped] = 0
         return rounded(widened_array(x) + branch, dtype_of(x))
 
@@ -91,7 +91,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.residual",
         summary="x + y, `y` with dropout if asked for, in f32 and rounded once.",
         operands=("x", "y", "key*"),
-        attributes=(Attribute("dropout", "float", 0.0, "share of `y` that is dropped; above 0 it needs a key"),),
+        attributes=(Attribute("dropout", "float", 0.0, "fraction of `y` that is dropped; above 0 it needs a key"),),
         infer=_infer_residual,
         reference=residual_reference,
         samples=(

@@ -1,4 +1,4 @@
-"""Sums of products over two operands: matmul with NumPy's rules, and dot_general."""
+"""Contractions of two operands: matmul with NumPy's rules, and dot_general."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def _infer_matmul(ctx: InferContext, types: Sequence[TensorType], attributes: At
     inner = f"{path('a', a.rank - 1, a.shape[-1])} and {path('b', at, b.shape[at])}"
     message = f"cannot multiply {text(a.shape)} by {text(b.shape)}: the inner dimensions"
     if is_refuted(a.shape[-1], b.shape[at]):
-        is_turned = b.rank > 1 and b.shape[-1] == a.shape[-1]
-        help = "transpose the right operand if it is stored [out, in]" if is_turned else ""
+        is_transposed = b.rank > 1 and b.shape[-1] == a.shape[-1]
+        help = "transpose the right operand if it is stored [out, in]" if is_transposed else ""
         raise ctx.fail(f"{message} {inner} differ", help=help)
     ctx.equal(a.shape[-1], b.shape[at], f"{message} {inner} must be equal")
     batch = broadcast(ctx, "matmul", Named("a", a.shape[:-2]), Named("b", b.shape[:-2]))
@@ -116,7 +116,7 @@ def _batch_map(operand: Sequence[Dim], batch: Sequence[Dim]) -> tuple[Dim, ...]:
     )
 
 
-def _stretched(left: Sequence[Dim], right: Sequence[Dim]) -> tuple[Dim, ...]:
+def _broadcast_batch(left: Sequence[Dim], right: Sequence[Dim]) -> tuple[Dim, ...]:
     """The broadcast of two shapes that `infer` found compatible."""
     rank = max(len(left), len(right))
     one = Dim.constant(1)
@@ -126,10 +126,10 @@ def _stretched(left: Sequence[Dim], right: Sequence[Dim]) -> tuple[Dim, ...]:
 
 def _matmul_maps(types: Sequence[TensorType], attributes: Attributes) -> ContractionMaps:
     a, b = types
-    batch = _stretched(a.shape[:-2], b.shape[:-2])
+    batch = _broadcast_batch(a.shape[:-2], b.shape[:-2])
     m, n = a.shape[-2:-1], (b.shape[-1:] if b.rank > 1 else ())
     if b.rank <= 2:
-        # One matrix for the whole stack: its rows are rows of one product.
+        # One right-hand matrix for the whole batch: rows of all batches are rows of one matmul.
         batch, m = (), a.shape[:-1]
     row = tuple(coordinate("m", axis) for axis in range(len(m)))
     column = (coordinate("n", 0),) if n else ()
@@ -144,25 +144,25 @@ def _matmul_maps(types: Sequence[TensorType], attributes: Attributes) -> Contrac
     )
 
 
-def reference_sum(a: Array, b: Array, result: DType, accumulate: DType | None) -> DType:
-    """The dtype a product is summed in: as asked for; of floats f32, or f64 where f64 takes part."""
+def reference_accumulator(a: Array, b: Array, result: DType, accumulate: DType | None) -> DType:
+    """The dtype of the accumulator: as asked for; of floats f32, or f64 where f64 takes part."""
     return accumulate or (dt.f64 if dt.f64 in (dtype_of(a), dtype_of(b)) else accumulator(result))
 
 
-def chained(a: Array, b: Array, result: DType, accumulate: DType | None) -> Array:
+def contract_reference(a: Array, b: Array, result: DType, accumulate: DType | None) -> Array:
     """`a @ b` on stacks of matrices by the recipe of contractions: one chain of fused multiply-adds over k, in order.
 
     A product of two f32 is exact in f64, so adding there and rounding once is a fused multiply-add. What is in f64 and
     summed in f32 is rounded first. Integers wrap and f64 has no wider type to do this in; there NumPy's order serves.
     """
     x, y = exact_pair(a, b)
-    kept = numpy_dtype(reference_sum(a, b, result, accumulate))
+    kept = numpy_dtype(reference_accumulator(a, b, result, accumulate))
     is_wide = dt.f64 in (dtype_of(a), dtype_of(b))
     with np.errstate(over="ignore", invalid="ignore"):
         if x.dtype != np.float64 or (is_wide and kept == np.float64):
             return rounded(np.matmul(x, y), result)
         if is_wide:
-            x, y = (side.astype(kept).astype(np.float64) for side in (x, y))
+            x, y = (operand.astype(kept).astype(np.float64) for operand in (x, y))
         total = np.zeros(np.matmul(x[..., :0], y[..., :0, :]).shape, kept)
         for k in range(x.shape[-1]):
             product = x[..., :, k : k + 1] * y[..., k : k + 1, :]
@@ -171,9 +171,9 @@ def chained(a: Array, b: Array, result: DType, accumulate: DType | None) -> Arra
 
 
 def matmul_reference(a: Array, b: Array, *, accumulate: DType | None = None, dtype: DType | None = None) -> Array:
-    """`a @ b` by NumPy's rules: a 1-D operand is a matrix of one row or column that is dropped again."""
+    """`a @ b` by NumPy's rules: a 1-D operand is a matrix of one row or column, which the result does not have."""
     left, right = (a[np.newaxis] if a.ndim == 1 else a), (b[:, np.newaxis] if b.ndim == 1 else b)
-    out = chained(left, right, reference_dtype(a, b, dtype), accumulate)
+    out = contract_reference(left, right, reference_dtype(a, b, dtype), accumulate)
     if b.ndim == 1:
         out = out[..., 0]
     if a.ndim == 1:
@@ -192,7 +192,7 @@ def _axes_text(axes: Sequence[int]) -> str:
     return f"({', '.join(map(str, axes))})"
 
 
-def _checked_axes(
+def _check_axes(
     ctx: InferContext, attributes: Attributes, side: str, rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     batch, contract = axes_attribute(attributes, f"{side}_batch"), axes_attribute(attributes, f"{side}_contract")
@@ -208,8 +208,8 @@ def _checked_axes(
 def _infer_dot_general(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     a, b = types
     dtype = contraction_dtype(ctx, "dot_general", types, attributes)
-    a_batch, a_contract = _checked_axes(ctx, attributes, "lhs", a.rank)
-    b_batch, b_contract = _checked_axes(ctx, attributes, "rhs", b.rank)
+    a_batch, a_contract = _check_axes(ctx, attributes, "lhs", a.rank)
+    b_batch, b_contract = _check_axes(ctx, attributes, "rhs", b.rank)
     for kind, left, right in (("batch", a_batch, b_batch), ("contract", a_contract, b_contract)):
         if len(left) != len(right):
             raise ctx.fail(
@@ -251,24 +251,24 @@ def _dot_general_maps(types: Sequence[TensorType], attributes: Attributes) -> Co
     )
 
 
-def _gathered_sides(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """Free and summed axes of each side beside each other, in order: products then walk either as one."""
+def _group_axes(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Transpose operands so that free axes are adjacent, and contracted ones too: kernels loop over each as one."""
     made = dict(attributes)
-    sides: list[Any] = []
+    moved: list[Any] = []
     for operand, side in zip(operands, ("lhs", "rhs"), strict=True):
         shape = b.type_of(operand).shape
         batch, contract = (axes_attribute(attributes, f"{side}_{kind}") for kind in ("batch", "contract"))
         free = tuple(axis for axis in range(len(shape)) if axis not in (*batch, *contract))
         if all(_is_run(shape, axes) for axes in (free, contract)):
-            sides.append(operand)
+            moved.append(operand)
             continue
         order = (*batch, *free, *contract) if side == "lhs" else (*batch, *contract, *free)
-        sides.append(b.emit("transpose", operand, axes=order))
+        moved.append(b.emit("transpose", operand, axes=order))
         made[f"{side}_batch"] = tuple(range(len(batch)))
         made[f"{side}_contract"] = tuple(order.index(axis) for axis in contract)
-    if all(side is operand for side, operand in zip(sides, operands, strict=True)):
+    if all(value is operand for value, operand in zip(moved, operands, strict=True)):
         return None
-    return b.emit("dot_general", *sides, **made)
+    return b.emit("dot_general", *moved, **made)
 
 
 def _is_run(shape: Sequence[Dim], axes: Sequence[int]) -> bool:
@@ -300,7 +300,7 @@ def dot_general_reference(
     k = x.shape[shared + len(free_x) :]
     rows, inner, columns = (int(np.prod(dims, dtype=np.int64)) for dims in (m, k, n))
     left, right = x.reshape(*batch, rows, inner), y.reshape(*batch, inner, columns)
-    return chained(left, right, reference_dtype(a, b, dtype), accumulate).reshape((*batch, *m, *n))
+    return contract_reference(left, right, reference_dtype(a, b, dtype), accumulate).reshape((*batch, *m, *n))
 
 
 def _dot_general_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
@@ -376,7 +376,7 @@ def _dot_general_interval(query: IntervalQuery) -> Interval:
 
 MATMUL = OpSpec(
     name="tgraph.matmul",
-    summary="Matrix product; leading dims broadcast, a 1-D operand is a row (left) or a column (right), as in NumPy.",
+    summary="Matrix multiplication; leading dims broadcast, a 1-D operand is a row (a) or a column (b), as in NumPy.",
     operands=("a", "b"),
     attributes=NUMERICS,
     infer=_infer_matmul,
@@ -400,7 +400,7 @@ MATMUL = OpSpec(
 
 DOT_GENERAL = OpSpec(
     name="tgraph.dot_general",
-    summary="Product over paired axes: batch axes come first, contracted axes are summed, free axes follow.",
+    summary="Contraction over paired axes: batch axes come first, contracted axes are summed, free axes follow.",
     operands=("a", "b"),
     attributes=(
         Attribute("lhs_batch", "ints", (), "axes of `a` kept one to one with `rhs_batch`"),
@@ -413,7 +413,7 @@ DOT_GENERAL = OpSpec(
     reference=dot_general_reference,
     cost=_dot_general_cost,
     dtypes=(*FLOATS, *INTEGERS, "i4"),
-    simplify=_gathered_sides,
+    simplify=_group_axes,
     lower=Contraction(_dot_general_maps),
     samples=(
         Sample("matrix", normal((4, 5), (5, 6)), {"lhs_contract": (1,), "rhs_contract": (0,)}),

@@ -1,6 +1,6 @@
 """Control flow over traced bodies: cond, while, fori, scan.
 
-A body takes the carried values first and then the values it captured from outside, which it may read and not change.
+A body takes the carried values first and then captured values, which it may read and not change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Convolutions, channels first, as sums of products over windows that read zero outside the image."""
+"""Convolutions, channels first, as contractions over windows that read zero outside the image."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tessera.ir.base.spec import (
 from tessera.ir.graph.building import axes_attribute, cast, check_at_least, constant, same_dim, size_value, traffic
 from tessera.ir.graph.ops.contraction import (
     NUMERICS,
-    chained,
+    contract_reference,
     contraction_dtype,
     coordinate,
     reference_dtype,
@@ -50,7 +50,9 @@ WINDOW = (
 )
 
 
-def per_axis(ctx: InferContext, op: str, name: str, given: Sequence[int], spatial: int, least: int) -> tuple[int, ...]:
+def check_per_axis(
+    ctx: InferContext, op: str, name: str, given: Sequence[int], spatial: int, least: int
+) -> tuple[int, ...]:
     """An attribute given once for all spatial axes or once for each, as one number each."""
     if len(given) not in (1, spatial) or any(value < least for value in given):
         raise ctx.fail(f"`{op}` needs 1 or {spatial} numbers of at least {least} as `{name}`, got {list(given)}")
@@ -71,7 +73,7 @@ def window_padding(
             each = given * count if len(given) == 1 else given
             pairs = tuple(value for value in each for _ in range(2))
         return tuple(map(Dim.constant, pairs[::2])), tuple(map(Dim.constant, pairs[1::2]))
-    strides, dilations = spread(attributes, "stride", count), spread(attributes, "dilation", count)
+    strides, dilations = per_axis(attributes, "stride", count), per_axis(attributes, "dilation", count)
     low: list[Dim] = []
     high: list[Dim] = []
     for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
@@ -82,7 +84,7 @@ def window_padding(
     return tuple(low), tuple(high)
 
 
-def spread(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
+def per_axis(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
     """An attribute given once for all axes, or once for each, as one number each."""
     given = axes_attribute(attributes, name)
     return given * count if len(given) == 1 else given
@@ -90,8 +92,8 @@ def spread(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
 
 def check_window(ctx: InferContext, op: str, attributes: Attributes, spatial: int) -> None:
     """Raises where stride, dilation or padding cannot be what they say."""
-    per_axis(ctx, op, "stride", axes_attribute(attributes, "stride"), spatial, 1)
-    per_axis(ctx, op, "dilation", axes_attribute(attributes, "dilation"), spatial, 1)
+    check_per_axis(ctx, op, "stride", axes_attribute(attributes, "stride"), spatial, 1)
+    check_per_axis(ctx, op, "dilation", axes_attribute(attributes, "dilation"), spatial, 1)
     padding = axes_attribute(attributes, "padding")
     if attributes["padding_mode"] not in MODES:
         raise ctx.fail(f"`{op}` has padding modes {', '.join(MODES)}, not {attributes['padding_mode']!r}")
@@ -100,7 +102,7 @@ def check_window(ctx: InferContext, op: str, attributes: Attributes, spatial: in
 
 
 def window_extent(size: Dim, low: Dim, high: Dim, taps: Dim, stride: int, dilation: int) -> Dim:
-    """How many places a window has along one axis."""
+    """How many positions a window has along one axis."""
     return (size + low + high - (taps - 1) * dilation - 1) // stride + 1
 
 
@@ -109,13 +111,15 @@ def window_extents(
 ) -> tuple[Dim, ...]:
     """The spatial dims of the result; a window larger than its padded axis is an error or a guard."""
     low, high = window_padding(sizes, kernel, attributes)
-    strides, dilations = spread(attributes, "stride", len(sizes)), spread(attributes, "dilation", len(sizes))
+    strides, dilations = per_axis(attributes, "stride", len(sizes)), per_axis(attributes, "dilation", len(sizes))
     result: list[Dim] = []
     for axis, size in enumerate(sizes):
-        room = size + low[axis] + high[axis] - (kernel[axis] - 1) * dilations[axis] - 1
+        slack = size + low[axis] + high[axis] - (kernel[axis] - 1) * dilations[axis] - 1
         if attributes["padding_mode"] != "same":
-            check_at_least(ctx, room, 0, f"`{op}` has a window of {kernel[axis]} on an axis of {size}: it does not fit")
-        result.append(room // strides[axis] + 1)
+            check_at_least(
+                ctx, slack, 0, f"`{op}` has a window of {kernel[axis]} on an axis of {size}: it does not fit"
+            )
+        result.append(slack // strides[axis] + 1)
     return tuple(result)
 
 
@@ -159,8 +163,8 @@ def _decompose_conv(b: Builder, operands: Sequence[Any], attributes: Attributes)
         "conv_windows",
         w,
         x,
-        stride=spread(attributes, "stride", spatial),
-        dilation=spread(attributes, "dilation", spatial),
+        stride=per_axis(attributes, "stride", spatial),
+        dilation=per_axis(attributes, "dilation", spatial),
         low=low,
         high=high,
         grouped=groups > 1,
@@ -204,7 +208,7 @@ def _window_extents(w: TensorType, x: TensorType, attributes: Attributes) -> tup
 
 
 def _conv_maps(types: Sequence[TensorType], attributes: Attributes) -> ContractionMaps:
-    """An implicit GEMM: rows are output channels, columns are places of the window, the sum runs over its elements."""
+    """An implicit GEMM: rows are output channels, columns are positions of the window, K is its elements."""
     w, x = types
     grouped = bool(attributes["grouped"])
     lead = 3 if grouped else 2
@@ -214,8 +218,8 @@ def _conv_maps(types: Sequence[TensorType], attributes: Attributes) -> Contracti
     windows: list[tuple[int, Dim, Dim]] = []
     for axis, size in enumerate(x.shape[lead:]):
         low, high = Dim.of(attributes["low"][axis]), Dim.of(attributes["high"][axis])
-        place = coordinate("n", axis) * attributes["stride"][axis] - low
-        read.append(place + coordinate("k", axis + 1) * attributes["dilation"][axis])
+        start = coordinate("n", axis) * attributes["stride"][axis] - low
+        read.append(start + coordinate("k", axis + 1) * attributes["dilation"][axis])
         if low.value != 0 or high.value != 0:
             windows.append((1, read[-1], size))
     return ContractionMaps(
@@ -241,7 +245,7 @@ def conv_windows_reference(
     accumulate: DType | None = None,
     dtype: DType | None = None,
 ) -> Array:
-    """Pad with zeros, lay every window out as a column, and multiply matrices."""
+    """Pad with zeros, make every window a column (im2col), and multiply matrices."""
     taken_w, taken_x = (w, x) if grouped else (w[np.newaxis], x[:, np.newaxis])
     before, after, spatial = static_shape(low), static_shape(high), len(stride)
     padded = np.pad(taken_x, [(0, 0)] * 3 + list(zip(before, after, strict=True)))
@@ -254,10 +258,10 @@ def conv_windows_reference(
         stop = [begin[a] + (extents[a] - 1) * stride[a] + 1 for a in range(spatial)]
         window = tuple(slice(begin[a], stop[a], stride[a]) for a in range(spatial))
         columns[(*every, *tap)] = padded[(*every, *window)]
-    inner, places = int(np.prod(taken_w.shape[2:])), int(np.prod(extents))
+    inner, positions = int(np.prod(taken_w.shape[2:])), int(np.prod(extents))
     rows = taken_w.reshape(*taken_w.shape[:2], inner)
-    matrix = columns.reshape(*padded.shape[:2], inner, places)
-    out = chained(rows, matrix, reference_dtype(w, x, dtype), accumulate)
+    matrix = columns.reshape(*padded.shape[:2], inner, positions)
+    out = contract_reference(rows, matrix, reference_dtype(w, x, dtype), accumulate)
     out = out.reshape(*padded.shape[:2], taken_w.shape[1], *extents)
     return out if grouped else out[:, 0]
 
@@ -274,7 +278,7 @@ def conv_reference(
     accumulate: DType | None = None,
     dtype: DType | None = None,
 ) -> Array:
-    """Each group of channels by itself, side by side."""
+    """Each group of channels by itself, concatenated."""
     attributes = {"stride": stride, "padding": padding, "padding_mode": padding_mode, "dilation": dilation}
     spatial = x.ndim - 2
     sizes, taps = tuple(map(Dim.constant, x.shape[2:])), tuple(map(Dim.constant, w.shape[2:]))
@@ -284,8 +288,8 @@ def conv_reference(
     out = conv_windows_reference(
         split_w,
         split_x,
-        stride=spread(attributes, "stride", spatial),
-        dilation=spread(attributes, "dilation", spatial),
+        stride=per_axis(attributes, "stride", spatial),
+        dilation=per_axis(attributes, "dilation", spatial),
         low=low,
         high=high,
         grouped=True,
@@ -315,7 +319,7 @@ def _accumulate_conv(
     if any(dim.value != 0 for dim in (*low, *high)):
         zeros = (Dim.constant(0),) * 2
         x = b.emit("pad", x, low=(*zeros, *low), high=(*zeros, *high), value=0.0)
-    strides, dilations = spread(attributes, "stride", spatial), spread(attributes, "dilation", spatial)
+    strides, dilations = per_axis(attributes, "stride", spatial), per_axis(attributes, "dilation", spatial)
     extents = tuple(
         window_extent(image[2 + at], low[at], high[at], filters[2 + at], strides[at], dilations[at])
         for at in range(spatial)

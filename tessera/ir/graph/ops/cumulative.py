@@ -1,4 +1,4 @@
-"""Running folds along one axis: cumulative, and cumsum, cumprod, cummax made of it."""
+"""Scans along one axis: cumulative, and cumsum, cumprod, cummax made of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tessera.types.tensor_type import TensorType
 KINDS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 SUMS = ("sum", "prod")
-"""Kinds whose running value is one that was not among the elements: what they keep it in is said."""
+"""Kinds whose running value is computed rather than chosen: they state an accumulator."""
 
 AXIS = (
     Attribute("axis", "int", doc="the axis run along"),
@@ -62,7 +62,7 @@ def _infer_kind(
 
 
 def running(x: Array, *, kind: str, axis: int, reverse: bool = False, accumulate: DType | None = None) -> Array:
-    """Each element folded with all before it, one after the other, in the dtype of computation; then rounded."""
+    """Each element reduced with all before it, in order, in the dtype of computation; then rounded."""
     target = _result_dtype(kind, dtype_of(x))
     if accumulate is not None and target.is_float and accumulate is not target.compute:
         result = scan_reference(kind, np.flip(x, axis) if reverse else x, axis, accumulate)
@@ -127,7 +127,7 @@ def _shorthand(name: str, kind: str, summary: str) -> OpSpec:
 
 CUMULATIVE = OpSpec(
     name="tgraph.cumulative",
-    summary="Each element folded with all before it along one axis, in order; narrow floats in f32, sums of integers "
+    summary="Each element reduced with all before it along one axis, in order; narrow floats in f32, sums of integers "
     "in 64 bits.",
     operands=("x",),
     attributes=(Attribute("kind", "str", doc="sum, prod, max or min"), *AXIS, ACCUMULATE),
@@ -145,5 +145,5 @@ SPECS: tuple[OpSpec, ...] = (
     CUMULATIVE,
     _shorthand("cumsum", "sum", "Running sum along one axis; integers in 64 bits."),
     _shorthand("cumprod", "prod", "Running product along one axis; integers in 64 bits."),
-    _shorthand("cummax", "max", "Running maximum along one axis; NaN wins from where it stands."),
+    _shorthand("cummax", "max", "Running maximum along one axis; NaN propagates from its position on."),
 )

@@ -63,7 +63,7 @@ def parse_equation(equation: str, ranks: tuple[int, ...]) -> Equation:
     dotted = max((sum(label[0] == "." for label in labels) for labels in operands), default=0)
     stretched = tuple(f".{index}" for index in reversed(range(dotted)))
     if arrow:
-        result = _spread(right, stretched, equation)
+        result = _expand_ellipsis(right, stretched, equation)
     else:
         flat = [label for labels in operands for label in labels]
         result = (*stretched, *sorted({label for label in flat if label[0] != "." and flat.count(label) == 1}))
@@ -84,10 +84,10 @@ def _labels(part: str, rank: int, equation: str) -> Labels:
     hidden = rank - letters
     if hidden < 0 or (hidden and "..." not in part):
         raise ValueError(f"`{equation}` gives `{part}` {letters} axes, the operand has {rank}")
-    return _spread(part, tuple(f".{index}" for index in reversed(range(hidden))), equation)
+    return _expand_ellipsis(part, tuple(f".{index}" for index in reversed(range(hidden))), equation)
 
 
-def _spread(part: str, stretched: Labels, equation: str) -> Labels:
+def _expand_ellipsis(part: str, stretched: Labels, equation: str) -> Labels:
     head, dots, tail = part.partition("...")
     bad = [letter for letter in head + tail if not letter.isalpha()]
     if bad:
@@ -137,7 +137,7 @@ class _Term:
     labels: Labels
 
 
-def _without_diagonals(b: Builder, term: _Term) -> _Term:
+def _take_diagonals(b: Builder, term: _Term) -> _Term:
     value, labels = term.value, list(term.labels)
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -148,7 +148,7 @@ def _without_diagonals(b: Builder, term: _Term) -> _Term:
     return _Term(value, tuple(labels))
 
 
-def _without_ones(b: Builder, term: _Term, sizes: Mapping[str, Dim]) -> _Term:
+def _drop_ones(b: Builder, term: _Term, sizes: Mapping[str, Dim]) -> _Term:
     """Drops axes of 1 that stretch, so that every label left has its one size."""
     shape = b.type_of(term.value).shape
     kept = [axis for axis, label in enumerate(term.labels) if shape[axis].value != 1 or sizes[label].value == 1]
@@ -158,7 +158,7 @@ def _without_ones(b: Builder, term: _Term, sizes: Mapping[str, Dim]) -> _Term:
     return _Term(value, tuple(term.labels[axis] for axis in kept))
 
 
-def _summed(b: Builder, term: _Term, needed: set[str], compute: DType) -> _Term:
+def _sum_unneeded(b: Builder, term: _Term, needed: set[str], compute: DType) -> _Term:
     """Sums the axes nothing else needs, without rounding to a narrow dtype on the way."""
     axes = tuple(axis for axis, label in enumerate(term.labels) if label not in needed)
     if not axes:
@@ -169,7 +169,7 @@ def _summed(b: Builder, term: _Term, needed: set[str], compute: DType) -> _Term:
     return _Term(value, tuple(label for label in term.labels if label in needed))
 
 
-def _aligned(b: Builder, term: _Term, labels: Labels) -> Any:
+def _align(b: Builder, term: _Term, labels: Labels) -> Any:
     """The term's value with axes in the order of `labels`, those it lacks as 1."""
     order = tuple(term.labels.index(label) for label in labels if label in term.labels)
     value = term.value if order == tuple(range(len(order))) else b.emit("transpose", term.value, axes=order)
@@ -180,17 +180,17 @@ def _aligned(b: Builder, term: _Term, labels: Labels) -> Any:
     return b.emit("reshape", value, shape=shape)
 
 
-def _multiplied(b: Builder, left: _Term, right: _Term, needed: set[str], dtype: DType, compute: DType) -> _Term:
-    """The product of two terms with every shared axis that nothing else needs summed away."""
+def _multiply(b: Builder, left: _Term, right: _Term, needed: set[str], dtype: DType, compute: DType) -> _Term:
+    """Two terms multiplied, with every shared axis that nothing else needs contracted."""
     shared = [label for label in left.labels if label in right.labels]
     batch = [label for label in shared if label in needed]
     contract = [label for label in shared if label not in needed]
     if not contract:
         labels = (*left.labels, *(label for label in right.labels if label not in left.labels))
-        factors = (b.emit("cast", _aligned(b, term, labels), dtype=compute) for term in (left, right))
+        factors = (b.emit("cast", _align(b, term, labels), dtype=compute) for term in (left, right))
         return _Term(b.emit("cast", b.emit("mul", *factors), dtype=dtype), labels)
     x, y = left.value, right.value
-    if b.type_of(x).dtype is not b.type_of(y).dtype:  # a partial result met an operand
+    if b.type_of(x).dtype is not b.type_of(y).dtype:  # a partial result beside an operand
         x, y = (b.emit("cast", value, dtype=compute) for value in (x, y))
     value = b.emit(
         "dot_general",
@@ -215,19 +215,19 @@ def _decompose_einsum(b: Builder, operands: Sequence[Any], attributes: Attribute
     compute = accumulator(dtype)
     sizes = _sizes(equation, [operand.shape for operand in types])
     terms = [
-        _without_ones(b, _without_diagonals(b, _Term(value, labels)), sizes)
+        _drop_ones(b, _take_diagonals(b, _Term(value, labels)), sizes)
         for value, labels in zip(operands, equation.operands, strict=True)
     ]
     # Left to right, always: the order of operations is the user's, whatever the sizes.
     current = terms[0]
     for index, term in enumerate(terms[1:], start=1):
         later = set(equation.result).union(*(other.labels for other in terms[index + 1 :]))
-        current = _summed(b, current, later | set(term.labels), compute)
-        term = _summed(b, term, later | set(current.labels), compute)
+        current = _sum_unneeded(b, current, later | set(term.labels), compute)
+        term = _sum_unneeded(b, term, later | set(current.labels), compute)
         last = index == len(terms) - 1
-        current = _multiplied(b, current, term, later, dtype if last else compute, compute)
-    current = _summed(b, current, set(equation.result), compute)
-    value = _aligned(b, current, equation.result)
+        current = _multiply(b, current, term, later, dtype if last else compute, compute)
+    current = _sum_unneeded(b, current, set(equation.result), compute)
+    value = _align(b, current, equation.result)
     wanted = tuple(sizes[label] for label in equation.result)
     if b.type_of(value).shape != wanted:
         value = b.emit("broadcast_to", value, shape=wanted)
@@ -289,7 +289,7 @@ DIAGONAL = OpSpec(
 
 EINSUM = OpSpec(
     name="tgraph.einsum",
-    summary="Sum of products by an equation of axis labels, as in NumPy; operands meet from left to right.",
+    summary="Sum of products by an equation of axis labels, as in NumPy; operands are contracted from left to right.",
     operands=("operands*",),
     attributes=(
         Attribute("equation", "str", doc="such as `bij,bjk->bik`; `...` stands for axes that broadcast"),

@@ -1,8 +1,8 @@
 """Reading by index: take, gather, take_along_axis, index_get, embedding, one_hot.
 
-One rule for every index: a negative one counts from the end, and one that is still outside is clamped to the nearest
-end. The rule is put in front of the `_legal` ops, which read memory and trust their indices. In a debug build those are
-`checked`: nothing is clamped, and a run ends where an index is outside, before it is used.
+One rule for every index: a negative one counts from the end, and one that is still out of bounds is clamped to the
+nearest end. The rule is put in front of the `_legal` ops, which read memory and trust their indices. In a debug build
+those are `checked`: nothing is clamped, and a run ends at an out-of-bounds index, before it is used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def legal_indices(b: Builder, indices: Any, extent: Dim, checked: Any = None) ->
             b, indices if kind is not dt.u64 else b.emit("minimum", indices, size_value(b, _MOST, kind)), dt.i64
         )
     if kind.kind == "uint":
-        if kind is dt.u64:  # the upper half would turn negative
+        if kind is dt.u64:  # the upper half would become negative
             indices = b.emit("minimum", indices, size_value(b, extent, dt.u64))
         return b.emit("minimum", cast(b, indices, dt.i64), _last(b, extent))
     wide = cast(b, indices, dt.i64)
@@ -71,7 +71,7 @@ def legal_array(indices: Array, extent: int) -> Array:
 
 
 def refuse_outside(checked: Any, indices: Array, extent: int) -> None:
-    """Raises PositionError (T0710) where indices that are `checked` lie outside, counted from the front."""
+    """Raises PositionError (T0710) where indices that are `checked` are out of bounds, counted from the front."""
     if checked is None:
         return
     wrong = np.flatnonzero((indices < 0) | (indices >= extent))
@@ -151,7 +151,7 @@ def _decompose_index(b: Builder, operands: Sequence[Any], attributes: Attributes
 
 
 def index_reference(x: Array, *indices: Array, axes: Sequence[int], place: int, checked: Any = None) -> Array:
-    """NumPy's own indexing, with legal indices, and the indexed dims moved to their place."""
+    """NumPy's own indexing, with legal indices, and the indexed dims moved to their position."""
     for index, axis in zip(indices, axes, strict=True):
         refuse_outside(checked, index, x.shape[axis])
     moved = np.moveaxis(x, tuple(axes), tuple(range(len(axes))))
@@ -298,12 +298,12 @@ def _decompose_one_hot(b: Builder, operands: Sequence[Any], attributes: Attribut
 
 
 def one_hot_reference(indices: Array, *, depth: Sequence[Dim], dtype: DType = dt.f32) -> Array:
-    """1 at the index, 0 elsewhere; a row of zeros for an index outside."""
+    """1 at the index, 0 elsewhere; a row of zeros for an out-of-bounds index."""
     return np.asarray(indices[..., np.newaxis] == np.arange(static(depth[0]))).astype(numpy_dtype(dtype))
 
 
 def indexed(shape: Sequence[int], *indices: Sequence[int], low: int = -3, high: int = 5) -> Make:
-    """A sample's array and i64 indices, some of them outside."""
+    """A sample's array and i64 indices, some of them out of bounds."""
 
     def make(rng: np.random.Generator) -> Sequence[Array]:
         x = rng.standard_normal(tuple(shape)).astype(np.float32)
@@ -316,8 +316,8 @@ def _classes(rng: np.random.Generator) -> Sequence[Array]:
     return [rng.integers(-2, 9, (4, 5), dtype=np.int32)]
 
 
-def _reader(name: str, summary: str, operands: tuple[str, ...], *rest: Any, **more: Any) -> OpSpec:
-    attributes, infer, reference, samples = rest
+def _reader(name: str, summary: str, operands: tuple[str, ...], *facets: Any, **more: Any) -> OpSpec:
+    attributes, infer, reference, samples = facets
     return OpSpec(
         name=f"tgraph.{name}",
         summary=summary,
@@ -336,10 +336,12 @@ def _reader(name: str, summary: str, operands: tuple[str, ...], *rest: Any, **mo
 
 PLACED = (
     Attribute("axes", "ints", doc="the axes of `x` that are indexed, one for each index"),
-    Attribute("place", "int", 0, "where the indexed dims stand in the result"),
+    Attribute("place", "int", 0, "position of the indexed dims in the result"),
 )
 AXIS = (Attribute("axis", "int", -1, "the axis that is indexed"),)
-CHECKED = Attribute("checked", "any", None, "what a debug build says of an index outside; nothing is clamped then")
+CHECKED = Attribute(
+    "checked", "any", None, "what a debug build reports of an out-of-bounds index; nothing is clamped then"
+)
 
 _PLACED_SAMPLES = (
     Sample("one", indexed((5, 4), (3,), low=0), {"axes": (0,), "place": 0}),
@@ -439,7 +441,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="tgraph.one_hot",
-        summary="1 at each index along a new last axis, 0 elsewhere; an index outside gives a row of zeros.",
+        summary="1 at each index along a new last axis, 0 elsewhere; an out-of-bounds index gives a row of zeros.",
         operands=("indices",),
         attributes=(
             Attribute("depth", "dims", doc="the size of the new axis, as one dim"),

@@ -1,4 +1,4 @@
-"""Calling a kernel that a user wrote: an op like any other, with a shape rule, a reference, and its own way down."""
+"""Calling a kernel that a user wrote: an op like any other, with a shape rule, a reference, and its own lowering."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _unordered(attributes: Attributes) -> Nondeterminism | None:
         return None
     return Nondeterminism(
         f"kernel `{definition.name}` adds with `atomic_add`, in the order in which its programs come",
-        "let one program own each cell and add up in it, or call the kernel outside of what is deterministic",
+        "let one program own each cell and accumulate in it, or call the kernel outside of the deterministic scope",
     )
 
 

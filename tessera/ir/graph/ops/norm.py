@@ -35,7 +35,9 @@ def _infer(op: str, parameters: int) -> Any:
         check_float(ctx, op, x)
         axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
         if not attributes["eps"] > 0:
-            raise ctx.fail(f"`{op}` needs `eps` above 0, got {attributes['eps']}", help="a constant row has no spread")
+            raise ctx.fail(
+                f"`{op}` needs `eps` above 0, got {attributes['eps']}", help="a constant row has no variance"
+            )
         if len(types) > 1 + parameters:
             raise ctx.fail(f"`{op}` takes at most {parameters} parameters, got {len(types) - 1}")
         for name, parameter in zip(("weight", "bias"), types[1:], strict=False):

@@ -1,4 +1,4 @@
-"""Ops that meet the world outside of a program: printing, calls of users' Python functions, keys that nobody chose."""
+"""Ops with effects on the outside world: printing, callbacks to Python functions, keys without a seed."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _answers_differ(attributes: Attributes) -> Nondeterminism | None:
     if attributes["deterministic"] or not attributes["dtypes"]:
         return None
     return Nondeterminism(
-        "what it gives comes from outside of the program",
+        "its result comes from outside of the program",
         "say `deterministic=True` where it always gives the same for the same arguments",
         r"\)$",
         ", deterministic=True)",

@@ -1,10 +1,10 @@
-"""Pooling over windows of the trailing axes: shifted slices of a padded tensor, folded one after the other."""
+"""Pooling over windows of the trailing axes: shifted slices of a padded tensor, reduced in order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from itertools import product as places
+from itertools import product as positions
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tessera.ir.graph.building import axes_attribute, cast, check_float, constan
 from tessera.ir.graph.ops.convolution import (
     WINDOW,
     check_window,
-    spread,
+    per_axis,
     window_extent,
     window_extents,
     window_padding,
@@ -55,7 +55,7 @@ def _infer(op: str) -> Any:
 
 
 def _windows(b: Builder, x: Any, attributes: Attributes, fill: float) -> list[Any]:
-    """One strided slice of the padded tensor for each place in the window, in row-major order."""
+    """One strided slice of the padded tensor for each position in the window, in row-major order."""
     window = axes_attribute(attributes, "window")
     shape, count = b.type_of(x).shape, len(window)
     kept = len(shape) - count
@@ -65,14 +65,14 @@ def _windows(b: Builder, x: Any, attributes: Attributes, fill: float) -> list[An
     if any(dim.value != 0 for dim in (*low, *high)):
         x = b.emit("pad", x, low=(*zeros, *low), high=(*zeros, *high), value=fill)
     padded = b.type_of(x).shape
-    strides, dilations = spread(full, "stride", count), spread(full, "dilation", count)
+    strides, dilations = per_axis(full, "stride", count), per_axis(full, "dilation", count)
     slices: list[Any] = []
-    for place in places(*(range(taps) for taps in window)):
+    for position in positions(*(range(taps) for taps in window)):
         value = x
-        for axis, tap in enumerate(place):
+        for axis, tap in enumerate(position):
             reach = (window[axis] - 1) * dilations[axis]
             start = tap * dilations[axis]
-            # Up to the last place of the window: what is left over after the last whole step is not read.
+            # Up to the last position of the window: the tail after the last full stride is not read.
             extent = (padded[kept + axis] - reach - 1) // strides[axis]
             value = slice_axis(b, value, kept + axis, start, extent * strides[axis] + start + 1, strides[axis])
         slices.append(value)
@@ -84,7 +84,7 @@ def _pooled_shape(shape: tuple[Dim, ...], attributes: Attributes) -> tuple[Dim, 
     window, full = axes_attribute(attributes, "window"), _stepped(attributes)
     kept, count = len(shape) - len(window), len(window)
     low, high = window_padding(shape[kept:], tuple(map(Dim.of, window)), full)
-    strides, dilations = spread(full, "stride", count), spread(full, "dilation", count)
+    strides, dilations = per_axis(full, "stride", count), per_axis(full, "dilation", count)
     extents = (
         window_extent(shape[kept + axis], low[axis], high[axis], Dim.of(taps), strides[axis], dilations[axis])
         for axis, taps in enumerate(window)
@@ -108,8 +108,8 @@ def _window_sum(b: Builder, x: Any, attributes: Attributes) -> Any:
         is_narrow = asked.compute is not asked
         return cast(b, b.emit("round_to", value, format=asked.name), asked.compute) if is_narrow else value
 
-    first, *rest = _windows(b, cast(b, x, asked.compute), attributes, 0.0)
-    return cast(b, reduce(lambda total, one: held(b.emit("add", total, one)), rest, held(first)), compute)
+    first, *others = _windows(b, cast(b, x, asked.compute), attributes, 0.0)
+    return cast(b, reduce(lambda total, one: held(b.emit("add", total, one)), others, held(first)), compute)
 
 
 def _decompose_avg(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -135,11 +135,11 @@ def _stacked(x: Array, attributes: dict[str, Any], fill: float) -> Array:
     low, high = window_padding(sizes, tuple(map(Dim.of, window)), full)
     pads = [(0, 0)] * kept + [(static(a), static(c)) for a, c in zip(low, high, strict=True)]
     padded = np.pad(x, pads, constant_values=fill)
-    strides, dilations = spread(full, "stride", count), spread(full, "dilation", count)
+    strides, dilations = per_axis(full, "stride", count), per_axis(full, "dilation", count)
     slices: list[Array] = []
-    for place in places(*(range(taps) for taps in window)):
+    for position in positions(*(range(taps) for taps in window)):
         index: list[slice] = [slice(None)] * kept
-        for axis, tap in enumerate(place):
+        for axis, tap in enumerate(position):
             extent = (padded.shape[kept + axis] - (window[axis] - 1) * dilations[axis] - 1) // strides[axis] + 1
             start = tap * dilations[axis]
             index.append(slice(start, start + (extent - 1) * strides[axis] + 1, strides[axis]))
@@ -148,7 +148,7 @@ def _stacked(x: Array, attributes: dict[str, Any], fill: float) -> Array:
 
 
 def max_pool_reference(x: Array, **attributes: Any) -> Array:
-    """The largest of each window; padding is -inf, NaN wins."""
+    """The largest of each window; padding is -inf, NaN propagates."""
     return rounded(_stacked(x.astype(np.float64), attributes, -np.inf).max(0), dtype_of(x))
 
 
@@ -184,7 +184,7 @@ CASES = (
 SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.max_pool",
-        summary="The largest element of each window of the trailing axes; padding never wins, NaN always does.",
+        summary="The largest element of each window of the trailing axes; padding is never chosen, NaN propagates.",
         operands=("x",),
         attributes=ATTRIBUTES,
         infer=_infer("max_pool"),

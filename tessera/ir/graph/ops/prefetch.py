@@ -1,4 +1,4 @@
-"""A tensor on its way to where it is about to be read: the same elements, and a word to the loops that load them."""
+"""Prefetch: the same elements, and a hint to the loops that load them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def _space(attributes: Attributes) -> str:
 
 
 def prefetch_reference(x: Array, *, space: str = "shared", overlap: str = "compute") -> Array:
-    """Where a tensor lies does not change what is in it."""
+    """A memory space does not change elements."""
     return x.copy()
 
 
 SPECS: tuple[OpSpec, ...] = (
     view(
         "prefetch",
-        "A tensor brought to where it is about to be read, beside other work; its elements are the same.",
+        "A tensor prefetched to a memory space before its use, overlapped with other work; elements are the same.",
         attributes=(
             Attribute("space", "str", "shared", "the memory it goes to"),
             Attribute("overlap", "str", "compute", "what the movement goes on beside"),

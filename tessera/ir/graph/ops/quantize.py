@@ -10,7 +10,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
 from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.rounding import round_to
-from tessera.ir.base.rounding_op import WAY
+from tessera.ir.base.rounding_op import CONVERSION
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample, Simplifier
 from tessera.ir.graph.building import cast, check_float, constant, same_dim
 from tessera.ir.graph.ops.elementwise import pointwise_cost
@@ -24,13 +24,13 @@ from tessera.types.tensor_type import TensorType
 
 ROUNDED = ("f32", "bf16", "f16", "f8e4m3", "f8e5m2")
 INTEGERS = ("i8", "i4", "u8", "i16")
-LIMITS = WAY[2:]
+LIMITS = CONVERSION[2:]
 BLOCK = Attribute("block", "ints", (), "elements of each axis that share a scale; none where scales broadcast")
 
 
-def way_of(attributes: Attributes) -> dict[str, str]:
+def conversion_of(attributes: Attributes) -> dict[str, str]:
     """The attributes that say how an op rounds."""
-    return {attribute.name: attributes.get(attribute.name, attribute.default) for attribute in WAY}
+    return {attribute.name: attributes.get(attribute.name, attribute.default) for attribute in CONVERSION}
 
 
 def _check_operand(ctx: InferContext, op: str, x: TensorType, name: str = "x") -> None:
@@ -39,8 +39,8 @@ def _check_operand(ctx: InferContext, op: str, x: TensorType, name: str = "x") -
         raise ctx.fail_dtype(f"`{op}` rounds what is computed in f32, got `{name}` of f64", help="cast it to f32 first")
 
 
-def _check_way(ctx: InferContext, op: str, way: Attributes) -> None:
-    fault = conversion_fault(way["format"], way["rounding"], way["saturation"], way["denormals"])
+def _check_conversion(ctx: InferContext, op: str, conversion: Attributes) -> None:
+    fault = conversion_fault(*(conversion[name] for name in ("format", "rounding", "saturation", "denormals")))
     if fault:
         raise ctx.fail_dtype(f"`{op}`: {fault}")
 
@@ -51,7 +51,7 @@ def _result(x: TensorType, format: str) -> TensorType:
 
 def _infer_round(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     _check_operand(ctx, "round_to", types[0])
-    _check_way(ctx, "round_to", attributes)
+    _check_conversion(ctx, "round_to", attributes)
     if attributes["rounding"] == "stochastic":
         raise ctx.fail_dtype("`round_to` has no random bits to round by", help="use `round_stochastic`")
     return [_result(types[0], attributes["format"])]
@@ -60,7 +60,7 @@ def _infer_round(ctx: InferContext, types: Sequence[TensorType], attributes: Att
 def _infer_stochastic(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     x, bits = types
     _check_operand(ctx, "round_stochastic", x)
-    _check_way(ctx, "round_stochastic", {**attributes, "rounding": "stochastic"})
+    _check_conversion(ctx, "round_stochastic", {**attributes, "rounding": "stochastic"})
     if bits.dtype is not dt.u32:
         raise ctx.fail_dtype(f"`round_stochastic` takes 32 random bits of u32 for each element, got {bits.dtype}")
     shape = broadcast(ctx, "round_stochastic", Named("x", x.shape), Named("bits", bits.shape))
@@ -68,44 +68,48 @@ def _infer_stochastic(ctx: InferContext, types: Sequence[TensorType], attributes
 
 
 def _round_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    return builder.cast(builder.round(tiles[0], **way_of(attributes)), out.dtype.compute)
+    return builder.cast(builder.round(tiles[0], **conversion_of(attributes)), out.dtype.compute)
 
 
 def _rounds_to(attributes: Attributes) -> str:
-    way = way_of(attributes)
-    is_plain = (way["rounding"], way["saturation"], way["denormals"]) == ("nearest_even", "", "keep")
-    return way["format"] if is_plain else ""
+    conversion = conversion_of(attributes)
+    is_plain = (conversion["rounding"], conversion["saturation"], conversion["denormals"]) == (
+        "nearest_even",
+        "",
+        "keep",
+    )
+    return conversion["format"] if is_plain else ""
 
 
 def _stochastic_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    way = {**way_of(attributes), "rounding": "stochastic"}
-    return builder.cast(builder.round(tiles[0], tiles[1], **way), out.dtype.compute)
+    conversion = {**conversion_of(attributes), "rounding": "stochastic"}
+    return builder.cast(builder.round(tiles[0], tiles[1], **conversion), out.dtype.compute)
 
 
 def _stored(values: Array, format: str, source: DType) -> Array:
     return rounded(values, FORMATS[format].dtype or source)
 
 
-def round_reference(x: Array, *, format: str, **way: Any) -> Array:
+def round_reference(x: Array, *, format: str, **conversion: Any) -> Array:
     """`x` as numbers of the format, in the dtype that stores it, else in its own."""
-    return _stored(round_to(widened(x), format=format, **way), format, dtype_of(x))
+    return _stored(round_to(widened(x), format=format, **conversion), format, dtype_of(x))
 
 
-def stochastic_reference(x: Array, bits: Array, *, format: str, **way: Any) -> Array:
+def stochastic_reference(x: Array, bits: Array, *, format: str, **conversion: Any) -> Array:
     """As `round_reference`, up or down by the bits of each element."""
     x, bits = np.broadcast_arrays(x, bits)
-    values = round_to(widened(x), format=format, rounding="stochastic", bits=bits, **way)
+    values = round_to(widened(x), format=format, rounding="stochastic", bits=bits, **conversion)
     return _stored(values, format, dtype_of(x))
 
 
 PASSED = frozenset({"transpose", "reshape", "broadcast_to", "flip", "expand_dims", "squeeze"})
-"""Views with no fewer elements than what they show: rounding goes before them, where equal ones meet."""
+"""Views with no fewer elements than their operand: rounding moves before them, where equal roundings are merged."""
 
 
 def _simplify_round(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """What is rounded in a way already is not rounded in the same way again; a view shows what is rounded.
+    """Drop a rounding that was done already, and move one before a view.
 
-    An element's rounding depends on its value alone. Stochastic rounding, which goes by the element's place, stays.
+    An element's rounding depends on its value alone. Stochastic rounding, which depends on the element's index, stays.
     What is in f32 is a number of f32.
     """
     is_plain = attributes["saturation"] != "saturate" and attributes["denormals"] == "keep"
@@ -149,7 +153,7 @@ def _infer_quantize(ctx: InferContext, types: Sequence[TensorType], attributes: 
     dtype: DType = attributes["dtype"]
     if dtype.name not in (*ROUNDED[1:], *INTEGERS):
         raise ctx.fail_dtype(f"`quantize` gives {' '.join((*ROUNDED[1:], *INTEGERS))}, not {dtype}")
-    _check_way(ctx, "quantize", {**attributes, "format": dtype.name})
+    _check_conversion(ctx, "quantize", {**attributes, "format": dtype.name})
     check_scale(ctx, "quantize", x, scale, attributes["block"])
     return [x.with_dtype(dtype)]
 
@@ -164,7 +168,7 @@ def _infer_dequantize(ctx: InferContext, types: Sequence[TensorType], attributes
     return [q.with_dtype(dtype)]
 
 
-def _spread(b: Builder, scale: Any, x: TensorType, block: Sequence[int]) -> Any:
+def _broadcast_scale(b: Builder, scale: Any, x: TensorType, block: Sequence[int]) -> Any:
     """One scale for each element, in f32."""
     wide = cast(b, scale, dt.f32)
     if not block:
@@ -175,7 +179,7 @@ def _spread(b: Builder, scale: Any, x: TensorType, block: Sequence[int]) -> Any:
     return b.emit("reshape", b.emit("broadcast_to", lifted, shape=pairs), shape=x.shape)
 
 
-def _spread_array(scale: Array, block: Sequence[int]) -> Array:
+def _broadcast_scale_array(scale: Array, block: Sequence[int]) -> Array:
     wide = scale.astype(np.float32)
     for axis, size in enumerate(block):
         wide = np.repeat(wide, size, axis)
@@ -185,14 +189,14 @@ def _spread_array(scale: Array, block: Sequence[int]) -> Array:
 def _decompose_quantize(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     x, scale = operands
     kind = b.type_of(x)
-    shares = b.emit("div", cast(b, x, dt.f32), _spread(b, scale, kind, attributes["block"]))
-    way = {**way_of({**attributes, "format": attributes["dtype"].name})}
-    return b.emit("round_to", shares, **way)
+    scaled = b.emit("div", cast(b, x, dt.f32), _broadcast_scale(b, scale, kind, attributes["block"]))
+    conversion = {**conversion_of({**attributes, "format": attributes["dtype"].name})}
+    return b.emit("round_to", scaled, **conversion)
 
 
 def _decompose_dequantize(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     q, scale = operands
-    wide = _spread(b, scale, b.type_of(q), attributes["block"])
+    wide = _broadcast_scale(b, scale, b.type_of(q), attributes["block"])
     return cast(b, b.emit("mul", cast(b, q, dt.f32), wide), attributes["dtype"])
 
 
@@ -201,14 +205,14 @@ def quantize_reference(
 ) -> Array:
     """`x / scale` in f32, rounded to the dtype."""
     with np.errstate(all="ignore"):
-        shares = x.astype(np.float32) / _spread_array(scale, block)
-    return rounded(round_to(shares, format=dtype.name, rounding=rounding, **limits), dtype)
+        scaled = x.astype(np.float32) / _broadcast_scale_array(scale, block)
+    return rounded(round_to(scaled, format=dtype.name, rounding=rounding, **limits), dtype)
 
 
 def dequantize_reference(q: Array, scale: Array, *, dtype: DType = dt.f32, block: Sequence[int] = ()) -> Array:
     """`q * scale` in f32, rounded to the dtype."""
     with np.errstate(all="ignore"):
-        return rounded(q.astype(np.float32) * _spread_array(scale, block), dtype)
+        return rounded(q.astype(np.float32) * _broadcast_scale_array(scale, block), dtype)
 
 
 def _infer_blocks(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -231,7 +235,7 @@ def _infer_blocks(ctx: InferContext, types: Sequence[TensorType], attributes: At
 
 
 def _reach(kind: BlockFormat) -> float:
-    """The largest number of a block whose scale is the largest: what the largest of a tensor is brought to."""
+    """The largest number of a block whose scale is the largest: to which the largest of a tensor is scaled."""
     return FORMATS[kind.element].largest * FORMATS[kind.scale].largest
 
 
@@ -257,8 +261,8 @@ def _decompose_blocks(b: Builder, operands: Sequence[Any], attributes: Attribute
     cut = (*own.shape[:axis], own.shape[axis] // kind.block, size, *own.shape[axis + 1 :])
     blocks = b.emit("reshape", wide, shape=cut)
     top = b.emit("max", b.emit("abs", blocks), axes=(axis + 1,), keepdims=True)
-    share = b.emit("div", top, constant(b, FORMATS[kind.element].largest, dt.f32))
-    scale = cast(b, b.emit("round_to", share, format=kind.scale, saturation="saturate"), dt.f32)
+    ratio = b.emit("div", top, constant(b, FORMATS[kind.element].largest, dt.f32))
+    scale = cast(b, b.emit("round_to", ratio, format=kind.scale, saturation="saturate"), dt.f32)
     zero = constant(b, 0.0, dt.f32)
     kept = b.emit("round_to", b.emit("div", blocks, scale), format=kind.element, saturation="saturate")
     made = b.emit("where", b.emit("eq", scale, zero), zero, b.emit("mul", kept, scale))
@@ -266,7 +270,7 @@ def _decompose_blocks(b: Builder, operands: Sequence[Any], attributes: Attribute
 
 
 def blocks_reference(x: Array, *, format: str, axis: int, whole: bool = False) -> Array:
-    """Each block divided by its scale, and all by one where there is one for all; rounded, and multiplied again."""
+    """Each block divided by its scale, and all by one where there is one for all; rounded, and multiplied back."""
     kind = BLOCK_FORMATS[format]
     shape = (*x.shape[:axis], x.shape[axis] // kind.block, kind.block, *x.shape[axis + 1 :])
     blocks, one = widened(x).reshape(shape), np.float32(1)
@@ -277,8 +281,8 @@ def blocks_reference(x: Array, *, format: str, axis: int, whole: bool = False) -
             one = one if one > 0 else np.float32(1)
             blocks = blocks / one
         top = np.abs(blocks).max(axis + 1, keepdims=True)
-        share = top / np.float32(FORMATS[kind.element].largest)
-        scale = round_to(share, format=kind.scale, saturation="saturate")
+        ratio = top / np.float32(FORMATS[kind.element].largest)
+        scale = round_to(ratio, format=kind.scale, saturation="saturate")
         kept = round_to(blocks / scale, format=kind.element, saturation="saturate")
         made = np.where(scale == 0, np.float32(0), kept * scale) * one
     return rounded(made.reshape(x.shape), dtype_of(x))
@@ -310,7 +314,7 @@ def _quantized(shape: tuple[int, ...], scales: tuple[int, ...]) -> Make:
     return lambda rng: [rng.integers(-128, 128, shape, dtype=np.int8), *_scaled((), scales)(rng)[1:]]
 
 
-_WAYS: tuple[dict[str, str], ...] = (
+_CONVERSIONS: tuple[dict[str, str], ...] = (
     *({"format": name} for name in FORMATS if name != "f32"),
     *({"format": name, "rounding": "toward_zero"} for name in ("bf16", "f16", "f8e4m3", "tf32", "i8")),
     *({"format": name, "saturation": "saturate"} for name in ("f8e4m3", "f8e5m2", "f16", "i4")),
@@ -338,12 +342,12 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.round_to",
         summary="The values as numbers of a format, in the dtype that stores it: cast that says how it rounds.",
         operands=("x",),
-        attributes=WAY,
+        attributes=CONVERSION,
         infer=_infer_round,
         reference=round_reference,
         samples=(
             *over([(shape,) for shape in UNARY_SHAPES], normal, {"format": "bf16"}),
-            *(Sample(" ".join(way.values()), _ends, way) for way in _WAYS),
+            *(Sample(" ".join(conversion.values()), _ends, conversion) for conversion in _CONVERSIONS),
         ),
         dtypes=ROUNDED,
         cost=pointwise_cost(8),
@@ -356,7 +360,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.round_stochastic",
         summary="As `round_to`, up or down at random: up where 24 of an element's bits are below what is lost.",
         operands=("x", "bits"),
-        attributes=(WAY[0], *LIMITS),
+        attributes=(CONVERSION[0], *LIMITS),
         infer=_infer_stochastic,
         reference=stochastic_reference,
         samples=tuple(
@@ -371,9 +375,9 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="tgraph.quantize",
-        summary="`x / scale` rounded to a narrow dtype; scales broadcast, or stand for blocks of elements.",
+        summary="`x / scale` rounded to a narrow dtype; scales broadcast, or are one for each block of elements.",
         operands=("x", "scale"),
-        attributes=(Attribute("dtype", "dtype", doc="dtype of the result"), BLOCK, *WAY[1:]),
+        attributes=(Attribute("dtype", "dtype", doc="dtype of the result"), BLOCK, *CONVERSION[1:]),
         infer=_infer_quantize,
         reference=quantize_reference,
         samples=(

@@ -53,7 +53,7 @@ def check_key(ctx: InferContext, op: str, key: TensorType) -> None:
 
 
 def check_rate(ctx: InferContext, op: str, rate: float, name: str = "rate") -> float:
-    """The share, which lies in 0..1."""
+    """The probability, which is in 0..1."""
     if not 0.0 <= rate <= 1.0:
         raise ctx.fail(f"`{op}` needs `{name}` in 0..1, got {rate}")
     return rate
@@ -197,18 +197,18 @@ def _decompose_normal(b: Builder, operands: Sequence[Any], attributes: Attribute
     first = cast(b, cast(b, words, dt.u32), compute)
     second = cast(b, cast(b, b.emit("shift_right", words, constant(b, 32, dt.u64)), dt.u32), compute)
     # Half a step up: the logarithm of 0 is never taken.
-    share = b.emit("mul", b.emit("add", first, constant(b, 0.5, compute)), constant(b, 2.0**-32, compute))
-    radius = b.emit("sqrt", b.emit("mul", b.emit("log", share), constant(b, -2.0, compute)))
-    turn = b.emit("cos", b.emit("mul", second, constant(b, 2.0 * np.pi * 2.0**-32, compute)))
-    value = b.emit("mul", radius, turn)
+    uniform = b.emit("mul", b.emit("add", first, constant(b, 0.5, compute)), constant(b, 2.0**-32, compute))
+    radius = b.emit("sqrt", b.emit("mul", b.emit("log", uniform), constant(b, -2.0, compute)))
+    angle = b.emit("cos", b.emit("mul", second, constant(b, 2.0 * np.pi * 2.0**-32, compute)))
+    value = b.emit("mul", radius, angle)
     value = b.emit("mul", value, constant(b, float(attributes["std"]), compute))
     return cast(b, b.emit("add", value, constant(b, float(attributes["mean"]), compute)), dtype)
 
 
 def _decompose_bernoulli(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     words = cast(b, _draw(b, operands[0], tuple(attributes["shape"])), dt.u32)
-    share = cast(b, _top_bits(b, words, 24), dt.i32)
-    return b.emit("lt", share, constant(b, threshold(attributes["p"]), dt.i32))
+    drawn = cast(b, _top_bits(b, words, 24), dt.i32)
+    return b.emit("lt", drawn, constant(b, threshold(attributes["p"]), dt.i32))
 
 
 def _decompose_dropout(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -345,7 +345,7 @@ def _uniform_interval(query: IntervalQuery) -> Interval:
 
 
 def _normal_interval(query: IntervalQuery) -> Interval:
-    # Box and Muller's radius is largest for the least share, half a step of 2**-32.
+    # Box and Muller's radius is largest for the least uniform number, half a step of 2**-32.
     reach = math.sqrt(-2.0 * math.log(0.5 * 2.0**-32)) * abs(query.attributes["std"])
     return Interval(query.attributes["mean"] - reach, query.attributes["mean"] + reach)
 
@@ -417,7 +417,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.dropout",
         summary="Elements set to 0 with probability `rate`, by key and index; the others times 1 / (1 - rate).",
         operands=("x", "key"),
-        attributes=(Attribute("rate", "float", doc="share that is dropped"),),
+        attributes=(Attribute("rate", "float", doc="fraction that is dropped"),),
         infer=_infer_dropout,
         reference=dropout_reference,
         effects=RANDOM,

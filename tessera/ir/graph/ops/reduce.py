@@ -60,7 +60,7 @@ SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((31, 67), (0, 1)),
     ((5, 131), (1,)),
 )
-"""Shapes and reduced axes; the reduced sizes lie below, at and above the 32 lanes."""
+"""Shapes and reduced axes; the reduced sizes are below, at and above the 32 lanes."""
 
 
 def check_axes(ctx: InferContext, op: str, x: TensorType, axes: Sequence[int]) -> tuple[int, ...]:
@@ -83,7 +83,7 @@ def check_not_empty(ctx: InferContext, op: str, x: TensorType, axes: Sequence[in
 
 
 def accumulator(dtype: DType) -> DType:
-    """What a sum is kept in where nothing is said."""
+    """The accumulator where none is stated."""
     return sum_of(dtype).compute
 
 
@@ -267,7 +267,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     _make(
         "argmax",
-        "Position of the largest over axes, in their row-major order: the first of equals; the first NaN propagates.",
+        "Position of the largest over axes, in their row-major order: the first of equals; the first NaN is chosen.",
         INDEX,
         NUMBERS,
         _arg_reference("argmax"),
@@ -275,7 +275,7 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     _make(
         "argmin",
-        "Position of the smallest over axes, in their row-major order: the first of equals; the first NaN propagates.",
+        "Position of the smallest over axes, in their row-major order: the first of equals; the first NaN is chosen.",
         INDEX,
         NUMBERS,
         _arg_reference("argmin"),

@@ -160,7 +160,7 @@ def _scattered(
 
 
 def scatter_reference(x: Array, indices: Array, updates: Array, *, axis: int = 0) -> Array:
-    """The last of equal indices wins."""
+    """Of equal indices the last one is kept."""
     return _scattered(x, indices, updates, axis, "set")
 
 
@@ -217,7 +217,7 @@ ACCUMULATE = Attribute("accumulate", "dtype", None, "dtype of the running sums; 
 ORDERED = Attribute("ordered", "bool", True, "in the order of the indices; without it, runs may differ")
 
 
-IN_PLACE = Attribute("in_place", "bool", False, "the result lies in the memory of `x`: the rows alone are written")
+IN_PLACE = Attribute("in_place", "bool", False, "the result is in the memory of `x`: only the rows are written")
 
 
 def _writer(name: str, summary: str, mode: str, reference: Any, dtypes: tuple[str, ...]) -> OpSpec:
@@ -242,7 +242,7 @@ def _writer(name: str, summary: str, mode: str, reference: Any, dtypes: tuple[st
 SPECS: tuple[OpSpec, ...] = (
     _writer(
         "scatter",
-        "`x` with slices of an axis replaced; the last of equal indices wins; indices follow the rule of `take`.",
+        "`x` with slices of an axis replaced; of equal indices the last is kept; indices follow the rule of `take`.",
         "set",
         scatter_reference,
         STORED,

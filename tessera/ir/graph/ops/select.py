@@ -1,4 +1,4 @@
-"""Ops on several elements at one place, and from one dtype to another: where, clamp, cast, bitcast."""
+"""Elementwise ops of three operands, and from one dtype to another: where, clamp, cast, bitcast."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _infer_cast(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
 
 
 def _cast_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    return builder.cast(tiles[0], out.dtype)  # at once: by way of the wider dtype it would round twice
+    return builder.cast(tiles[0], out.dtype)  # directly: through the wider dtype it would round twice
 
 
 def _infer_bitcast(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

@@ -1,4 +1,4 @@
-"""Views that read some elements, in another order, or again: slice, flip, roll, tile, repeat, split."""
+"""Views that read some elements, in another order, or repeatedly: slice, flip, roll, tile, repeat, split."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ SLICE = view(
 
 FLIP = view(
     "flip",
-    "The order of some axes turned round.",
+    "The order of some axes reversed.",
     attributes=(Attribute("axes", "ints", doc="sorted axes"),),
     infer=_infer_flip,
     reference=_flip_reference,

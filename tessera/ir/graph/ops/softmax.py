@@ -70,7 +70,7 @@ def _infer_cross_entropy(
 
 
 def _top(b: Builder, x: Any, axes: tuple[int, ...]) -> Any:
-    """The row maximum, held finite from below, so that a row of -inf is -inf after subtracting and not NaN."""
+    """The row maximum, clamped to be finite from below, so that a row of -inf minus it is -inf and not NaN."""
     top = b.emit("max", x, axes=axes, keepdims=True, identity=True)
     dtype = b.type_of(x).dtype
     return b.emit("maximum", top, constant(b, LOWEST[dtype.name], dtype))
@@ -79,8 +79,8 @@ def _top(b: Builder, x: Any, axes: tuple[int, ...]) -> Any:
 def _shifted_total(b: Builder, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any, Any]:
     """(x - top, its exponential, the sum of those): the sum is at least 1, or 0 for a row of -inf, or NaN."""
     shifted = b.emit("sub", x, _top(b, x, axes))
-    powers = b.emit("exp", shifted)
-    return shifted, powers, b.emit("sum", powers, axes=axes, keepdims=True)
+    terms = b.emit("exp", shifted)
+    return shifted, terms, b.emit("sum", terms, axes=axes, keepdims=True)
 
 
 def _at_least_one(b: Builder, total: Any) -> Any:
@@ -94,9 +94,9 @@ def _decompose_softmax(b: Builder, operands: Sequence[Any], attributes: Attribut
     axis = int(attributes["axis"]) % kind.rank
     if kind.shape[axis].value == 0:
         return x
-    _, powers, total = _shifted_total(b, widen(b, x), (axis,))
-    share = b.emit("reciprocal", _at_least_one(b, total))
-    return cast(b, b.emit("mul", powers, share), kind.dtype)
+    _, terms, total = _shifted_total(b, widen(b, x), (axis,))
+    scale = b.emit("reciprocal", _at_least_one(b, total))
+    return cast(b, b.emit("mul", terms, scale), kind.dtype)
 
 
 def _decompose_log_softmax(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -127,7 +127,7 @@ def _decompose_logsumexp(b: Builder, operands: Sequence[Any], attributes: Attrib
 
 
 def _decompose_cross_entropy(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """Picks the label's logit with a mask, inside the pass over the row, so that no gather reads the row again."""
+    """Picks the label's logit with a mask, inside the pass over the row, so that no gather reads it a second time."""
     logits, labels = operands
     kind, label = b.type_of(logits), b.type_of(labels)
     wide, last = widen(b, logits), kind.rank - 1
@@ -139,8 +139,8 @@ def _decompose_cross_entropy(b: Builder, operands: Sequence[Any], attributes: At
     shifted, _, total = _shifted_total(b, wide, (last,))
     picked = b.emit("sum", b.emit("where", chosen, shifted, zero), axes=(last,), keepdims=False)
     found = b.emit("any", chosen, axes=(last,), keepdims=False)
-    spread = b.emit("log", b.emit("reshape", total, shape=label.shape))
-    loss = b.emit("where", found, b.emit("sub", spread, picked), zero)
+    log_total = b.emit("log", b.emit("reshape", total, shape=label.shape))
+    loss = b.emit("where", found, b.emit("sub", log_total, picked), zero)
     if attributes["reduction"] == "none":
         return cast(b, loss, kind.dtype)
     every = tuple(range(label.rank))
@@ -170,8 +170,8 @@ def softmax_reference(x: Array, *, axis: int = -1) -> Array:
     """Shares of the exponentials; zeros for a row of -inf, NaN for a row with NaN or +inf."""
     with np.errstate(all="ignore"):
         _, shifted, total = _stable(x, (axis,))
-        shares = np.exp(shifted) / np.where(total == 0, 1.0, total)
-        return rounded(np.where(total == np.inf, np.nan, shares), dtype_of(x))
+        weights = np.exp(shifted) / np.where(total == 0, 1.0, total)
+        return rounded(np.where(total == np.inf, np.nan, weights), dtype_of(x))
 
 
 def log_softmax_reference(x: Array, *, axis: int = -1) -> Array:
@@ -229,7 +229,7 @@ SAMPLES = (
 )
 
 
-_SHARES = always_within(0.0, 1.0, is_exact=True)
+_PROBABILITIES = always_within(0.0, 1.0, is_exact=True)
 
 
 def _log_interval(query: IntervalQuery) -> Interval:
@@ -239,7 +239,7 @@ def _log_interval(query: IntervalQuery) -> Interval:
     return Interval(-INF if math.isnan(lowest) else lowest, 0.0, x.may_be_nan, False, x.sources)
 
 
-def _along(name: str, summary: str, decompose: Any, reference: Any, interval: IntervalRule = _SHARES) -> OpSpec:
+def _along(name: str, summary: str, decompose: Any, reference: Any, interval: IntervalRule = _PROBABILITIES) -> OpSpec:
     return OpSpec(
         name=f"tgraph.{name}",
         summary=summary,

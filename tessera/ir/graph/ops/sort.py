@@ -64,7 +64,7 @@ def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
 
 
 def _sorted(b: Builder, x: Any, axis: int, *, descending: bool, keep: int = -1) -> tuple[Any, Any]:
-    """Values and positions along one axis, by way of rows."""
+    """Values and positions along one axis, which is moved last."""
     shape = b.type_of(x).shape
     axis %= len(shape)
     last = len(shape) - 1
@@ -141,7 +141,7 @@ def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attribu
 def _cost_rows(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
     if attributes["keep"] < 0:
         return _cost(operands, results, attributes)
-    # one look at each element, and a short way to each that is kept
+    # one comparison for each element, and a short insertion for each that is kept
     return Cost(operands[0].size * 2 + results[0].size * 64, traffic(operands, results))
 
 
@@ -165,8 +165,8 @@ CASES = (
 )
 
 
-def _sorter(name: str, summary: str, results: str, extra: tuple[Attribute, ...], *rest: Any) -> OpSpec:
-    reference, decompose, samples = rest
+def _sorter(name: str, summary: str, results: str, extra: tuple[Attribute, ...], *facets: Any) -> OpSpec:
+    reference, decompose, samples = facets
     return OpSpec(
         name=f"tgraph.{name}",
         summary=summary,

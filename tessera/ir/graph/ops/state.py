@@ -77,19 +77,19 @@ def _decompose_move(b: Builder, operands: Sequence[Any], attributes: Attributes)
 
 
 def _decompose_prefetch(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """Keys and values are on their way; the length is one number."""
+    """Keys and values are prefetched; the length is one number."""
     keys, values, length = operands
     space = attributes["space"]
     return b.emit("prefetch", keys, space=space), b.emit("prefetch", values, space=space), length
 
 
 def _rows(b: Builder, flags: Any, capacity: Dim) -> Any:
-    """A bool for each position, to meet [batch, heads, position, head dim]."""
+    """A bool for each position, to broadcast with [batch, heads, position, head dim]."""
     return b.emit("reshape", flags, shape=(capacity, Dim.constant(1)))
 
 
 def _moved(b: Builder, store: Any, source: Any, extent: Dim) -> Any:
-    """Position j of the result is position source[j] of `store`, held within it."""
+    """Position j of the result is position source[j] of `store`, clamped to it."""
     last = size_value(b, extent - 1)
     legal = b.emit("clamp", source, constant(b, 0, dt.i64), last)
     return b.emit("index_legal", store, legal, axes=(2,), place=2)
@@ -109,9 +109,9 @@ def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes
     keys, values, length = operands
     capacity = b.type_of(keys).shape[2]
     kept = b.emit("minimum", length, constant(b, int(attributes["keep"]), dt.i64))
-    place = b.emit("iota", shape=(capacity,), axis=0, dtype=dt.i64)
-    source = b.emit("add", place, b.emit("sub", length, kept))
-    filled = _rows(b, b.emit("lt", place, kept), capacity)
+    position = b.emit("iota", shape=(capacity,), axis=0, dtype=dt.i64)
+    source = b.emit("add", position, b.emit("sub", length, kept))
+    filled = _rows(b, b.emit("lt", position, kept), capacity)
     stores: list[Any] = []
     for old in (keys, values):
         zero = cast(b, constant(b, 0.0, dt.f32), b.type_of(old).dtype)
@@ -165,7 +165,7 @@ def kv_prune_reference(keys: Array, values: Array, length: Array, *, keep: int) 
 
 
 def kv_move_reference(keys: Array, values: Array, length: Array, *, space: str = "") -> tuple[Array, Array, Array]:
-    """Where a cache lies does not change what is in it."""
+    """A memory space does not change elements."""
     return keys.copy(), values.copy(), length.copy()
 
 
@@ -189,7 +189,7 @@ def _written(start: int, added: int) -> Make:
 
 
 CACHE = ("keys", "values", "length")
-IN_PLACE = Attribute("in_place", "bool", False, "the result lies in the memory of `old`: new rows alone are written")
+IN_PLACE = Attribute("in_place", "bool", False, "the result is in the memory of `old`: only new rows are written")
 GROWN = ("new_keys", "new_values", "new_length")
 
 
@@ -213,8 +213,8 @@ def _mover(name: str, summary: str, space: str, decompose: Any) -> OpSpec:
 
 
 SPECS: tuple[OpSpec, ...] = (
-    _mover("kv_offload", "A cache moved out of the way, to a larger memory.", "host", _decompose_move),
-    _mover("kv_prefetch", "A cache brought to where it is about to be read.", "shared", _decompose_prefetch),
+    _mover("kv_offload", "A cache moved to a larger memory, to be prefetched later.", "host", _decompose_move),
+    _mover("kv_prefetch", "A cache prefetched to a memory space before its use.", "shared", _decompose_prefetch),
     OpSpec(
         name="tgraph.kv_write",
         summary="Rows of a cache with new ones from position `length` on; those that find no room are left out.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.rounding_op import WAY, check_way
+from tessera.ir.base.rounding_op import CONVERSION, check_conversion
 from tessera.ir.base.scalar_functions import function_of
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import IndexAttr
@@ -20,7 +20,7 @@ from tessera.types.promotion import rounding_of
 
 
 def _check_round(op: SpecOp) -> None:
-    check_way(op)
+    check_conversion(op)
     types = [value.type for value in (*op.operands, *op.results)]
     blocks = [type for type in types if isinstance(type, VectorAttr)]
     if len(blocks) != len(types) or len({block.shape for block in blocks}) != 1:
@@ -244,7 +244,7 @@ SPECS = (
         name="ttarget.round",
         summary="The values as numbers of a format.",
         operands=("block", "bits*"),
-        attributes=WAY,
+        attributes=CONVERSION,
         verify=_check_round,
     ),
     OpSpec(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.rounding_op import WAY, check_way
+from tessera.ir.base.rounding_op import CONVERSION, check_conversion
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.types import TileAttr
 
 
 def _check_round(op: SpecOp) -> None:
-    check_way(op)
+    check_conversion(op)
     types = [value.type for value in (*op.operands, *op.results)]
     tiles = [type for type in types if isinstance(type, TileAttr)]
     if len(tiles) != len(types) or len({tile.shape for tile in tiles}) != 1:
@@ -24,7 +24,7 @@ SPECS = (
         name="ttile.round",
         summary="The values as numbers of a format, still in f32; stochastic rounding takes 32 random bits for each.",
         operands=("tile", "bits*"),
-        attributes=WAY,
+        attributes=CONVERSION,
         verify=_check_round,
     ),
 )
