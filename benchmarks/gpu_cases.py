@@ -11,7 +11,7 @@ import numpy as np
 
 import tessera as ts
 from benchmarks.gpu_gemm import causal, full, nn, nt
-from tessera.frontend.pytree import several
+from tessera.frontend.pytree import as_tuple
 from tessera.stdlib import efficient_layernorm, flash_attention_2, rotary_embedding, stable_softmax
 
 DTYPES: dict[str, Any] = {
@@ -58,7 +58,7 @@ class Case:
 
 
 def _wide(result: Any) -> Any:
-    whole = np.concatenate([np.asarray(part).astype(np.float64).ravel() for part in several(result)])
+    whole = np.concatenate([np.asarray(part).astype(np.float64).ravel() for part in as_tuple(result)])
     return whole[np.isfinite(whole) | np.isnan(whole)]  # a row that sees no key has a log-sum-exp of -inf
 
 

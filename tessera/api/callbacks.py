@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from tessera.diagnostics.codes import ArgumentError, RuntimeArgumentError, TracingError
-from tessera.frontend.concrete import StandIn, is_concrete
+from tessera.frontend.concrete import Tracer, is_concrete
 from tessera.frontend.effect_scopes import active_trace
 from tessera.frontend.functions.operands import dtype_of
 from tessera.frontend.size import dim_of
@@ -54,7 +54,7 @@ def _split(text: str, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[
         if field == "":
             field, automatic = str(automatic), automatic + 1
         value = _looked_up(text, field, values, named)
-        if isinstance(value, StandIn) or is_concrete(value):
+        if isinstance(value, Tracer) or is_concrete(value):
             dtype = dtype_of(value)
             # Whether a format fits elements is a question of their kind alone, so that any one of them answers it.
             _formatted(1.0 if dtype.is_float else dtype.is_bool or 1, spec, f"elements of {dtype}")
@@ -155,7 +155,7 @@ def _declared(one: Any) -> TensorType:
     if isinstance(one, TensorAnnotation):
         _check_known(one)
         return TensorType(one.dims, one.dtype or f32)
-    if isinstance(one, StandIn) or is_concrete(one):
+    if isinstance(one, Tracer) or is_concrete(one):
         shape: Sequence[Any] = cast("Any", one).shape
         return TensorType(tuple(dim_of(size) for size in shape), dtype_of(one))
     raise TracingError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.compiler.backend import backend_for_kind, manifest_of
 from tessera.diagnostics import span as source
 from tessera.diagnostics.codes import ArgumentError, RankError, TracingError
-from tessera.frontend.arguments import callables, whole, word
+from tessera.frontend.arguments import check_callables, check_int, check_string
 from tessera.frontend.functions.operands import axis_of, dtype_of, rank_of
 from tessera.frontend.pytree import as_tuple
 from tessera.ir.base import dispatch
@@ -47,8 +47,8 @@ def run(
     """
     from tessera.runtime.ranks.processes import MOST, launch  # noqa: PLC0415 - few programs start others
 
-    callables("run", function=function)
-    if not 1 <= whole("run", "ranks", ranks) <= MOST:
+    check_callables("run", function=function)
+    if not 1 <= check_int("run", "ranks", ranks) <= MOST:
         raise ArgumentError(f"`run` takes 1 to {MOST} `ranks`, got {ranks}", fix="write `run(function, ranks=4)`")
     _check_run(args, kwargs, timeout)
     task = {"function": function, "args": tuple(args), "kwargs": dict(kwargs or {})}
@@ -68,7 +68,7 @@ def save_trace(path: str, spans: Iterable[Span]) -> None:
     """Write spans of any number of ranks as a Chrome trace, for `chrome://tracing` or Perfetto."""
     from tessera.runtime import timeline  # noqa: PLC0415 - few programs record
 
-    word("save_trace", "path", path)
+    check_string("save_trace", "path", path)
     try:
         listed: list[Any] = list(spans)
     except TypeError:
@@ -95,7 +95,7 @@ def mesh(**sizes: int) -> Generator[None]:
     Raises: RankError (T0712) in a process that is one of several ranks, where they cannot be those of the mesh.
     """
     for name, size in sizes.items():
-        if whole("mesh", name, size) < 1:
+        if check_int("mesh", name, size) < 1:
             raise ArgumentError(f"`mesh` takes `{name}` from 1, got {size}", fix=f"write `mesh({name}=2)`")
     made = mesh_of(tuple({**MESH.get().sizes, **sizes}.items()))
     ranks = world.size()

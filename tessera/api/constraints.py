@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tessera.api.jit import CONSTRAINTS, Jit
 from tessera.diagnostics.codes import ConstraintError
 from tessera.diagnostics.span import Span, user_span
-from tessera.frontend.constraints import suppose, written
+from tessera.frontend.constraints import assume_constraint, parse_constraints
 from tessera.frontend.size import Condition, dim_of
 from tessera.ir.base import dispatch
 from tessera.types.constraint import Constraint
@@ -28,7 +28,7 @@ def constrain(*constraints: str) -> Callable[[F], F]:
     >>> halves(ts.ones((2, 8))).shape
     (2, 4, 2)
     """
-    rules = written(constraints, user_span())
+    rules = parse_constraints(constraints, user_span())
 
     def decorate(function: F) -> F:
         if isinstance(function, Jit):
@@ -62,7 +62,7 @@ def require(condition: Any, **sizes: Any) -> None:
         return
     constraint = constraint.substitute({name: dim_of(size) for name, size in sizes.items()})
     if trace is not None:
-        suppose(trace, constraint, here)
+        assume_constraint(trace, constraint, here)
         return
     if constraint.symbols:
         name = min(constraint.symbols)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import DTypeError, PytreeError, ShapeError, TracingError
 from tessera.diagnostics.span import user_span
-from tessera.frontend.arguments import callables, whole
+from tessera.frontend.arguments import check_callables, check_int
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
 from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
@@ -46,7 +46,7 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     >>> halve_if_large(ts.array([20.0, 2.0]))
     Tensor([2] f32, [10, 1])
     """
-    callables("cond", then=then, otherwise=otherwise)
+    check_callables("cond", then=then, otherwise=otherwise)
     if isinstance(predicate, bool):
         return then(*operands) if predicate else otherwise(*operands)
     outer = dispatch.tracing()
@@ -76,7 +76,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], stat
     >>> double_until(3.0)
     Tensor([] f32, 192)
     """
-    callables("while_loop", condition=condition, body=body)
+    check_callables("while_loop", condition=condition, body=body)
     if dispatch.tracing() is None:
         while bool(condition(state)):
             state = body(state)
@@ -100,7 +100,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     >>> ts.fori_loop(0, 4, lambda i, total: total + i, 0)
     6
     """
-    callables("fori_loop", body=body)
+    check_callables("fori_loop", body=body)
     if dispatch.tracing() is None:
         ends = [_end(name, bound) for name, bound in (("lower", lower), ("upper", upper))]
         for index in range(*ends):
@@ -129,7 +129,7 @@ def scan(
     >>> running(ts.array([1.0, 2.0, 3.0]))[1]
     Tensor([3] f32, [1, 3, 6])
     """
-    callables("scan", body=body)
+    check_callables("scan", body=body)
     count = _scan_length(xs, length)
     trace: Any = dispatch.tracing()
     if trace is not None:
@@ -177,7 +177,7 @@ def _scan_length(xs: Any, length: Any) -> Dim:
 def _end(name: str, bound: Any) -> int:
     """A bound of a loop that runs at once: an int, or a scalar tensor of one."""
     if not is_tensor(bound):
-        return whole("fori_loop", name, bound)
+        return check_int("fori_loop", name, bound)
     if tuple(bound.shape) != () or not dtype_of(bound).is_integer:
         raise ShapeError(f"`fori_loop` takes `{name}` as an int or a scalar of integers, got {_type(bound)}")
     return int(bound)
@@ -260,7 +260,7 @@ def _check_same_type(what: str, left: TensorType, right: TensorType, trace: Trac
             f"{what} must have one dtype, got {left} and {right}", fix=f"cast one, as in `x.cast({left.dtype})`"
         )
     alike = left.rank == right.rank and all(
-        trace.known(a) == trace.known(b) for a, b in zip(left.shape, right.shape, strict=True)
+        trace.resolve(a) == trace.resolve(b) for a, b in zip(left.shape, right.shape, strict=True)
     )
     if not alike:
         raise ShapeError(f"{what} must have one shape, got {left} and {right}")

@@ -21,14 +21,14 @@ from tessera.diagnostics.codes import (
     TracingError,
 )
 from tessera.diagnostics.span import user_span
-from tessera.frontend.arguments import checked
+from tessera.frontend.arguments import check_attributes
 from tessera.frontend.concrete import (
-    StandIn,
-    at_home,
+    Tracer,
+    common_device,
     concrete_dtype,
     concrete_type,
+    copy_to_host,
     device_class,
-    residence,
     scalar_dtype,
 )
 from tessera.frontend.functions import public
@@ -36,7 +36,7 @@ from tessera.frontend.functions.operands import dtype_of, parse_dtype
 from tessera.frontend.methods import TensorMethods
 from tessera.frontend.pytree import as_tuple, is_sequence, static_key
 from tessera.frontend.shape_inference import Facts
-from tessera.frontend.trace import Trace, escaped
+from tessera.frontend.trace import Trace, leaked_tracer_error
 from tessera.frontend.tracer import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Tape
@@ -77,7 +77,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
     result = program.call(*operands)
     if result is NotImplemented:
         is_here = options is not None and manifest_of(options.backend).runs_in_host_memory
-        result = program.run(at_home(operands) if is_here else operands)
+        result = program.run(copy_to_host(operands) if is_here else operands)
     return result if is_single else as_tuple(result)
 
 
@@ -88,7 +88,7 @@ def run_at(place: Device, op: str, operands: Sequence[Any], attributes: Mapping[
 
 def _options_for(op: str, operands: Sequence[Any]) -> Options:
     """Those of the device that the operands lie on; raises DeviceError (T0720) where they lie on two."""
-    place = residence(op, operands, _operand_names(op, len(operands)))
+    place = common_device(op, operands, _operand_names(op, len(operands)))
     return _OPTIONS if place is None else at_place(_OPTIONS, place)
 
 
@@ -106,7 +106,7 @@ def _key_of(op: str, attributes: Mapping[str, Any]) -> Any:
     try:
         return static_key(attributes)
     except TypeError:
-        checked(REGISTRY[op], attributes, user_span())  # says which one is not what it should be
+        check_attributes(REGISTRY[op], attributes, user_span())  # says which one is not what it should be
         raise
 
 
@@ -152,7 +152,7 @@ def _form(operand: Any) -> tuple[str, tuple[bool, ...]]:
 
 def _type_of(operand: Any) -> TensorType:
     if isinstance(operand, TracedTensor):
-        raise escaped(operand)
+        raise leaked_tracer_error(operand)
     found = concrete_type(operand)
     if found is None:
         dtype_of(operand)  # says what it is instead of a tensor
@@ -218,9 +218,9 @@ def array(values: Any, dtype: DType | str | None = None) -> Tensor:
     >>> ts.array([1, 2, 3])
     Tensor([3] i64, [1, 2, 3])
     """
-    if isinstance(values, StandIn):
+    if isinstance(values, Tracer):
         raise RuntimeArgumentError("`array` takes data, and a traced tensor has none", fix="use the tensor itself")
-    (values,) = at_home((values,))
+    (values,) = copy_to_host((values,))
     if dtype is not None:
         dtype = parse_dtype(dtype)
     return Tensor.of(values, dtype if dtype is not None or not _is_plain(values) else _natural_dtype(values))

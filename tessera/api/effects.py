@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 from tessera.diagnostics.codes import DeterminismError, EffectError
 from tessera.diagnostics.span import user_span
 from tessera.frontend import effect_scopes as scopes
-from tessera.frontend.arguments import callables, flag, word
+from tessera.frontend.arguments import check_bool, check_callables, check_string
 from tessera.frontend.trace import PROMISES
 from tessera.ir.base import dispatch
 from tessera.types.effect import KINDS, Effects, effects_in_text
@@ -37,9 +37,9 @@ def suspend(*effects: str, defer: bool = False) -> Generator[None]:
     (Tensor([2] f32, [2, 2]), {})
     """
     named = _parsed(effects)
-    flag("suspend", "defer", defer)
+    check_bool("suspend", "defer", defer)
     if scopes.active_trace() is not None:
-        with scopes.entered(scopes.Suspension(named, defer=defer)):
+        with scopes.enter_scope(scopes.Suspension(named, defer=defer)):
             yield
         return
     if named != {"io"}:
@@ -90,7 +90,7 @@ def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:
     declared = user_span()
 
     def decorate(target: Any) -> Any:
-        callables("deterministic", function=target)
+        check_callables("deterministic", function=target)
         rebuild = getattr(target, "with_function", None)
         if rebuild is not None:  # a jitted function: what it wraps is what has to keep the promise
             return rebuild(decorate(target.function))
@@ -98,7 +98,7 @@ def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:
 
         @functools.wraps(target)
         def keeping(*args: Any, **kwargs: Any) -> Any:
-            with scopes.entered(scopes.Deterministic(name, seed, declared)), _at_once():
+            with scopes.enter_scope(scopes.Deterministic(name, seed, declared)), _at_once():
                 return target(*args, **kwargs)
 
         promised = {"tessera.deterministic": True if seed is None else {"seed": seed}}
@@ -137,12 +137,12 @@ def seeded(seed: int | None = None) -> AbstractContextManager[None]:
             "`seeded` has no seed, and no deterministic function around it gives one",
             fix="write `effects.seeded(0)`, or `@deterministic(seed=0)` on the function",
         )
-    return scopes.entered(scopes.Seeded(start, name))
+    return scopes.enter_scope(scopes.Seeded(start, name))
 
 
 def ordered() -> AbstractContextManager[None]:
     """Within it, ops that may work in any order (`scatter_add(..., ordered=False)`) keep the one of their indices."""
-    return scopes.entered(scopes.Ordered())
+    return scopes.enter_scope(scopes.Ordered())
 
 
 def infer(text: str) -> dict[str, Effects]:
@@ -153,7 +153,7 @@ def infer(text: str) -> dict[str, Effects]:
     """
     from tessera.ir.base.dialect_of import installed, load_dialects  # noqa: PLC0415 - loads the compiler
 
-    word("infer", "text", text)
+    check_string("infer", "text", text)
     load_dialects()
     table = {spec.name: spec.effects for registry in installed().values() for spec in registry}
     return effects_in_text(text, table)

@@ -25,9 +25,9 @@ from tessera.frontend.annotations import (
     resolve,
     signature_of,
 )
-from tessera.frontend.arguments import callables, flag, words
+from tessera.frontend.arguments import check_bool, check_callables, check_strings
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
-from tessera.frontend.concrete import at_home, device_class, residence
+from tessera.frontend.concrete import common_device, copy_to_host, device_class
 from tessera.frontend.return_annotations import check_returned
 from tessera.frontend.trace import TracedFunction, trace_function
 from tessera.ir.base import dispatch
@@ -80,8 +80,8 @@ class Jit(_Hot):
         is_here: bool = False,
     ) -> None:
         """`is_here` says that it runs on the processor wherever its tensors are."""
-        callables("jit", function=function)
-        flag("jit", "dynamic", dynamic)
+        check_callables("jit", function=function)
+        check_bool("jit", "dynamic", dynamic)
         functools.update_wrapper(self, function)
         self.name = getattr(function, "__name__", type(function).__name__)
         self.function, self.dynamic, self.options = function, dynamic, options or Options()
@@ -107,9 +107,9 @@ class Jit(_Hot):
     def _declared(self, given: Sequence[Constraint]) -> tuple[Constraint, ...]:
         if not given and not hasattr(self.function, CONSTRAINTS):
             return ()
-        from tessera.frontend.constraints import declared  # noqa: PLC0415 - few functions have any
+        from tessera.frontend.constraints import collect_constraints  # noqa: PLC0415 - few functions have any
 
-        return declared(self.function, self.parameters, given, is_open=self.dynamic)
+        return collect_constraints(self.function, self.parameters, given, is_open=self.dynamic)
 
     def constrained(self, constraints: Sequence[Constraint]) -> Jit:
         """The same function under more constraints, with nothing compiled yet."""
@@ -168,9 +168,9 @@ class Jit(_Hot):
         """`is_led` says that its tensors alone led the call here, to a GPU: nobody asked for copies."""
         outer: Any = dispatch.active()
         if getattr(outer, "is_scope", False):
-            from tessera.frontend.effect_scopes import promised  # noqa: PLC0415 - few calls stand in a scope
+            from tessera.frontend.effect_scopes import keep_promise  # noqa: PLC0415 - few calls stand in a scope
 
-            made = promised(self.under(outer.policy, outer.place))
+            made = keep_promise(self.under(outer.policy, outer.place))
             with dispatch.suspended():
                 return made(*args, **kwargs)
         if outer is not None:
@@ -195,7 +195,7 @@ class Jit(_Hot):
             made.check_memory(self.name, call.tensors, captured)
         self._prefer(made.fast)
         is_host = manifest_of(self.options.backend).runs_in_host_memory
-        return made.run(at_home(call.tensors) if is_host else call.tensors, captured)
+        return made.run(copy_to_host(call.tensors) if is_host else call.tensors, captured)
 
     def _found(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         if (found := self._current(call.signature)) is not None:
@@ -211,7 +211,7 @@ class Jit(_Hot):
             return None
         if self.options.backend != Options().backend:
             return None
-        place = residence(self.name, tensors, () if made is None else made.traced.tape.names)
+        place = common_device(self.name, tensors, () if made is None else made.traced.tape.names)
         return None if place is None else self.under(SILENT, place)
 
     def _current(self, signature: Signature) -> tuple[Specialization, Sequence[Any]] | None:
@@ -228,10 +228,10 @@ class Jit(_Hot):
 
     @property
     def _nested(self) -> Any:
-        from tessera.frontend.nested_calls import Declared  # noqa: PLC0415 - few functions call another
+        from tessera.frontend.nested_calls import DeclaredFunction  # noqa: PLC0415 - few functions call another
 
         given = self.python_signature, self.parameters, self.returns, self.constraints, self.policy
-        return Declared(self.function, *given)
+        return DeclaredFunction(self.function, *given)
 
     def _check_sizes(self, call: Call) -> None:
         from tessera.frontend.constraints import check_call  # noqa: PLC0415 - few functions have any
@@ -475,7 +475,7 @@ def jit(
     >>> scale.cache_info().compiles <= 1
     True
     """
-    names, donated = words("jit", "static_argnames", static_argnames), words("jit", "donate", donate)
+    names, donated = check_strings("jit", "static_argnames", static_argnames), check_strings("jit", "donate", donate)
     check_names(options, ("static_argnames", "dynamic", "constraints", "policy", "donate"))
     settings = Options.of(**options)
     rules = () if constraints is _NO_RULES else _named().rules_of(constraints)

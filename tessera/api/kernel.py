@@ -18,8 +18,8 @@ from tessera.compiler.options import Options, at_place
 from tessera.diagnostics.codes import ArgumentError, KernelError, RuntimeArgumentError
 from tessera.diagnostics.error import CompilationError
 from tessera.frontend.annotations import annotation_text
-from tessera.frontend.arguments import callables, shown, word
-from tessera.frontend.concrete import device_class, is_concrete, residence
+from tessera.frontend.arguments import check_callables, check_string, describe_value
+from tessera.frontend.concrete import common_device, device_class, is_concrete
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import shape_dims
 from tessera.frontend.kernel.definition import KernelBinder, KernelDefinition, fused_shape
@@ -51,7 +51,7 @@ class Kernel:
         definition: KernelDefinition | None = None,
         options: Options | None = None,
     ) -> None:
-        callables("kernel", function=function)
+        check_callables("kernel", function=function)
         functools.update_wrapper(self, function)
         self.definition = definition or KernelDefinition(function)
         self.name, self.given, self.tuning = self.definition.name, schedule, tuning
@@ -105,7 +105,7 @@ class Kernel:
         """The GPU that the tensors of a call lie on, where nobody says where the kernel runs."""
         if self._is_placed or device_class() is None or self.options.backend != Options().backend:
             return None
-        return residence(self.name, [leaf for leaf in flatten((args, kwargs))[0] if is_concrete(leaf)])
+        return common_device(self.name, [leaf for leaf in flatten((args, kwargs))[0] if is_concrete(leaf)])
 
     def _at(self, place: Device) -> Kernel:
         """The kernel on a device."""
@@ -184,7 +184,8 @@ class Kernel:
             for leaf in leaves:
                 if not hasattr(leaf, "shape"):
                     raise RuntimeArgumentError(
-                        f"`{parameter.name}` must be a tensor, got {shown(leaf)}", fix="`ts.array(...)` makes one"
+                        f"`{parameter.name}` must be a tensor, got {describe_value(leaf)}",
+                        fix="`ts.array(...)` makes one",
                     )
                 shape = fused_shape(parameter, dims(leaf))
                 if shape is not None and parameter.kind != "cache" and not lead:
@@ -287,7 +288,7 @@ class Kernel:
         It gives one gradient for each operand, of its shape and dtype, or None; it may ask for static arguments by
         keyword. Each call of the kernel checks it for the types at hand, and names it in the program.
         """
-        callables("defvjp", function=function)
+        check_callables("defvjp", function=function)
         check_declared(self.definition, function)
         self.definition.vjp = function
         return function
@@ -301,7 +302,7 @@ class Kernel:
         """Let the kernel be called as `tessera.ops.<name>`."""
         # The facade stands above this room, and knows nothing of kernels: found by name.
         ops = importlib.import_module("tessera.ops")
-        wanted = word("register", "name", name) or self.name
+        wanted = check_string("register", "name", name) or self.name
         if hasattr(ops, wanted) and not isinstance(getattr(ops, wanted), Kernel):
             raise KernelError(f"`tessera.ops` has a `{wanted}` already", fix="give the kernel another name")
         vars(ops)[wanted] = self

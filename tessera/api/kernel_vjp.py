@@ -77,7 +77,7 @@ def check_called(
         )
     for (name, operand), gradient in zip(operands, gradients, strict=True):
         if gradient is not None:
-            _check(definition, name, _type(operand), gradient, lambda dim: trace.known(outer.known(dim)))
+            _check(definition, name, _type(operand), gradient, lambda dim: trace.resolve(outer.resolve(dim)))
 
 
 def _check(

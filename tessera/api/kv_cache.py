@@ -9,7 +9,7 @@ from typing import Any
 from tessera.api.eager import install
 from tessera.diagnostics.codes import GuardError, ShapeError
 from tessera.frontend import pytree
-from tessera.frontend.concrete import is_concrete, is_own
+from tessera.frontend.concrete import is_concrete, is_tensor
 from tessera.frontend.functions import creation
 from tessera.frontend.functions.operands import as_tensor, dtype_of, rank_of
 from tessera.frontend.size import dim_of
@@ -107,7 +107,7 @@ class KVCache:
 
 def known_length(length: Any) -> int | None:
     """A length that is known here: not one of a trace, and not one in a GPU's memory, for which nobody should wait."""
-    if is_own(length):
+    if is_tensor(length):
         if length.__class__.__module__.startswith("tessera.runtime.devices"):
             return None
         # Calls give caches back token by token: the number is read where it lies.

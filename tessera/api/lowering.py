@@ -12,7 +12,7 @@ from tessera.api.specialization import Specialization
 from tessera.compiler.backend import backend_of, manifest_of
 from tessera.compiler.options import Options
 from tessera.diagnostics.error import readable
-from tessera.frontend.arguments import shown
+from tessera.frontend.arguments import describe_value
 from tessera.frontend.bind import Signature
 from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import POLICY, Tape
@@ -138,7 +138,7 @@ def explained(traced: TracedFunction, options: Options, made: Specialization | N
 def _static_texts(signature: Signature) -> tuple[str, ...]:
     """The Python values that a specialization was made for."""
     leaves = zip(signature.paths(), signature.leaves, strict=True)
-    return tuple([f"{path} = {shown(leaf.static)}" for path, leaf in leaves if leaf.dtype is None])
+    return tuple([f"{path} = {describe_value(leaf.static)}" for path, leaf in leaves if leaf.dtype is None])
 
 
 def _resources(executable: Any, backend: str) -> dict[str, Any]:

@@ -33,6 +33,6 @@ def numbers_of(names: Sequence[str], paths: Sequence[str]) -> tuple[int, ...]:
 
 def rules_of(constraints: Iterable[str] | str) -> Sequence[Constraint]:
     """Rules that sizes must keep, as they were written."""
-    from tessera.frontend.constraints import written  # noqa: PLC0415 - few functions have any
+    from tessera.frontend.constraints import parse_constraints  # noqa: PLC0415 - few functions have any
 
-    return written(constraints, user_span())
+    return parse_constraints(constraints, user_span())

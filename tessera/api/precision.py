@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import PolicyError
-from tessera.frontend.arguments import callables, flag
-from tessera.frontend.concrete import StandIn
+from tessera.frontend.arguments import check_bool, check_callables
+from tessera.frontend.concrete import Tracer
 from tessera.frontend.pytree import flatten, unflatten
 from tessera.types.annotation import parse_policy
 from tessera.types.frozen import frozen
@@ -85,7 +85,7 @@ class LossScaler:
 
     def step(self, gradients: Any, update: Callable[[Any], Any]) -> bool:
         """Call `update` with the gradients without the scale, unless one is not finite; then skip, and back off."""
-        callables("LossScaler.step", update=update)
+        check_callables("LossScaler.step", update=update)
         _check_values("LossScaler.step", gradients)
         clear = self.unscaled(gradients)
         is_finite = all_finite(clear)
@@ -95,7 +95,7 @@ class LossScaler:
 
     def update(self, is_finite: bool) -> bool:
         """Note a step and adapt; gives back whether it was good."""
-        is_finite = flag("LossScaler.update", "is_finite", is_finite)
+        is_finite = check_bool("LossScaler.update", "is_finite", is_finite)
         self.history.append(ScaleStep(len(self.history), self.scale, is_finite))
         if not is_finite:
             self.scale, self.good_steps = max(self.scale * self.backoff, self.least), 0
@@ -119,7 +119,7 @@ def _check_numbers(what: str, **given: Any) -> None:
 
 def _check_values(what: str, tensors: Any) -> None:
     """Raises where a decision is wanted from tensors that have no values yet."""
-    if any(isinstance(leaf, StandIn) for leaf in flatten(tensors)[0]):
+    if any(isinstance(leaf, Tracer) for leaf in flatten(tensors)[0]):
         raise PolicyError(
             f"`{what}` decides by values, which tensors of a traced function do not have",
             fix="call it outside of `jit`, with what the function returns",

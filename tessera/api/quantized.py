@@ -8,7 +8,7 @@ from typing import Any
 from tessera.api.eager import install as _install
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend import pytree
-from tessera.frontend.arguments import listed, whole
+from tessera.frontend.arguments import check_int, check_sequence
 from tessera.frontend.functions.contraction import matmul
 from tessera.frontend.functions.operands import dtype_of, parse_dtype, rank_of
 from tessera.frontend.functions.quantize import dequantize, scale_of
@@ -35,12 +35,14 @@ class Quantized:
 
     __slots__ = ("block", "scale", "values")
     __array_ufunc__ = None  # NumPy then leaves `array @ q` to `q.__rmatmul__`
-    has_products = True
+    has_matmul = True
     """Tensors leave `x @ q` to it too."""
 
     def __init__(self, values: Any, scale: Any, block: Sequence[int] = ()) -> None:
         self.values, self.scale = values, scale
-        self.block = tuple([whole("Quantized", "block", size) for size in listed("Quantized", "block", block)])
+        self.block = tuple(
+            [check_int("Quantized", "block", size) for size in check_sequence("Quantized", "block", block)]
+        )
 
     def __class_getitem__(cls, items: Any) -> TensorAnnotation:
         return annotation_of(items, "Quantized")

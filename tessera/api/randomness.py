@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.span import user_span
 from tessera.frontend import effect_scopes as scopes
-from tessera.frontend.arguments import whole
+from tessera.frontend.arguments import check_int
 from tessera.frontend.functions.operands import as_tensor, check_tensors, dims_of, is_tensor, parse_dtype, promoted
 from tessera.frontend.size import Size
 from tessera.ir.base.dispatch import apply
@@ -43,7 +43,7 @@ def key(seed: int | None = None) -> Any:
 
 
 def _seed(op: str, value: Any) -> int:
-    number = whole(op, "seed", value)
+    number = check_int(op, "seed", value)
     if not 0 <= number < _SEEDS:
         raise ArgumentError(
             f"`{op}` takes `seed` from 0 to 2^64 - 1, got {number}", fix=f"write `seed % 2**64`, here {number % _SEEDS}"
@@ -95,13 +95,13 @@ def record() -> RunRecord:
 def fold(key: Any, data: Any) -> Any:
     """A new key from a key and a number: a step, a layer, a site."""
     check_tensors(key)
-    number = data if is_tensor(data) or isinstance(data, Size) else whole("fold", "data", data)
+    number = data if is_tensor(data) or isinstance(data, Size) else check_int("fold", "data", data)
     return apply("fold_key", (key, as_tensor(number, i64)))
 
 
 def split(key: Any, count: int = 2) -> tuple[Any, ...]:
     """Several keys from one, none of which repeats another's numbers."""
-    number = whole("split", "count", count)
+    number = check_int("split", "count", count)
     if not 0 <= number <= _MOST_KEYS:
         raise ArgumentError(
             f"`split` takes `count` from 0 to {_MOST_KEYS}, got {number}", fix="fold in a number for each"

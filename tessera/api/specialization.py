@@ -9,9 +9,9 @@ from tessera.api.captured_variables import MISSING, Captures
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import Fix, TesseraError, readable
 from tessera.diagnostics.span import user_span
-from tessera.frontend.bind import Signature, fitting, named_sizes
-from tessera.frontend.concrete import residence
-from tessera.frontend.pytree import as_tuple, taker
+from tessera.frontend.bind import Signature, fit_argument_fix, named_sizes
+from tessera.frontend.concrete import common_device
+from tessera.frontend.pytree import as_tuple, make_flattener
 from tessera.frontend.shape_inference import Assumption
 from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import DONATED
@@ -39,11 +39,11 @@ def broken(signature: Signature, traced: TracedFunction, tensors: Sequence[Any])
         if left == right:
             continue
         if item.constraint is not None:
-            from tessera.frontend.constraints import Given, static_numbers, violation  # noqa: PLC0415 - few have any
+            from tessera.frontend.constraints import BoundCall, static_numbers, violation_error  # noqa: PLC0415 - few have any
 
             rules = [other.constraint for other in traced.assumptions if other.constraint is not None]
-            call = Given(signature, tensors, rules)
-            return violation(item.constraint, sizes, static_numbers(signature), call)
+            call = BoundCall(signature, tensors, rules)
+            return violation_error(item.constraint, sizes, static_numbers(signature), call)
         symbols = sorted(item.left.symbols | item.right.symbols)
         sources = tuple(f"`{symbol}` is {sizes[symbol][0]} from `{sizes[symbol][1]}`" for symbol in symbols)
         return GuardError(
@@ -75,7 +75,7 @@ def _fix(
     if of_op is not None or left is None or right is None:
         return of_op
     small, large = sorted((sizes[left], sizes[right]))
-    edit = fitting(signature, tensors, small[1], large[0])
+    edit = fit_argument_fix(signature, tensors, small[1], large[0])
     found = edit(user_span()) if callable(edit) else None
     return found if isinstance(found, Fix) else None
 
@@ -174,7 +174,7 @@ class Specialization:
         """
         held = [(path, tensor) for path, tensor in zip(self.captures.paths, captured, strict=True) if path]
         names = (*self.traced.tape.names[: len(tensors)], *(path for path, _ in held))
-        residence(name, (*tensors, *(tensor for _, tensor in held)), names)
+        common_device(name, (*tensors, *(tensor for _, tensor in held)), names)
 
     def watch_later(self, watch: Callable[[], Captures]) -> None:
         """Look at the outside again after the first run: what functions that the program calls change is theirs."""
@@ -205,7 +205,7 @@ class Specialization:
         if self.is_plain and returns_outputs:
             return call if captures.is_empty else _watched_call(call, captures)
         leaves = iter(self.signature.leaves)
-        takers = [taker(child, leaves) for child in self.signature.tree.children]
+        takers = [make_flattener(child, leaves) for child in self.signature.tree.children]
         count, result, is_alone = len(takers), self._result, captures.is_empty
 
         def call_around(*arguments: Any) -> Any:

@@ -214,7 +214,7 @@ def _limited_inputs(trace: Trace, rules: Rules) -> dict[int, tuple[float, float]
 
 def _part(trace: Trace, first: int, given: Mapping[str, Any], result: Any) -> Tape:
     """What a function itself put on a tape, from its first record on: all of it, where it is not called by another."""
-    returned = [leaf for leaf in flatten(result, as_written=True)[0] if isinstance(leaf, TracedTensor)]
+    returned = [leaf for leaf in flatten(result, keep_order=True)[0] if isinstance(leaf, TracedTensor)]
     part = Tape(records=trace.tape.records[first:], outputs=list(map(trace.value_of, returned)), types=trace.tape.types)
     for name, argument in given.items():
         leaves, tree = flatten(argument)

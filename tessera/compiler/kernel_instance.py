@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.frontend.kernel.definition import KernelDefinition
-from tessera.frontend.kernel.row_padding import check_width, filled
+from tessera.frontend.kernel.row_padding import check_width, pad_rows
 from tessera.ir.base.kernels import Outcome, register
 from tessera.ir.tile.records import KernelProgram
 from tessera.types.machine import Machine
@@ -42,7 +42,7 @@ class KernelInstance:
         if found is None:
             schedule = self.definition.complete(self.schedule, kind, types)
             found = self.definition.build(types, self.statics, schedule)
-            found = self._programs[key] = filled(found) if kind == "cpu" else found
+            found = self._programs[key] = pad_rows(found) if kind == "cpu" else found
         return found
 
     def registered(self, types: Sequence[TensorType]) -> str:
@@ -90,13 +90,13 @@ class KernelInstance:
     def _blocks(self, types: Sequence[TensorType], machine: Machine) -> Sequence[tuple[int, ...]]:
         """Blocks to choose from, the one that does best by the model of the machine first."""
         usual = self.definition.complete(None, machine.kind, types).block
-        between = machine.is_gpu and self.definition.has_products
+        between = machine.is_gpu and self.definition.has_dots
         blocks = candidates(usual, self.program(types, machine.kind).numeric, between)
         if not machine.is_gpu:
             return blocks
-        from tessera.frontend.kernel.legality import ranked  # noqa: PLC0415 - for GPUs alone
+        from tessera.frontend.kernel.legality import rank_blocks  # noqa: PLC0415 - for GPUs alone
 
-        return ranked(blocks, lambda block: self._under(block).program(types, machine.kind), machine)
+        return rank_blocks(blocks, lambda block: self._under(block).program(types, machine.kind), machine)
 
     def discovered(self, types: Sequence[TensorType], machine: Machine) -> Schedule:
         """The schedule that is in force for such operands: the one given, or the one that is found for a machine."""
@@ -110,9 +110,9 @@ class KernelInstance:
         """How much of a GPU a block keeps at work, where sizes are known."""
         if not machine.is_gpu:
             return ""
-        from tessera.frontend.kernel.legality import share_at_work  # noqa: PLC0415 - for GPUs alone
+        from tessera.frontend.kernel.legality import busy_fraction  # noqa: PLC0415 - for GPUs alone
 
-        share = share_at_work(self._under(block).program(types, machine.kind), block, machine)
+        share = busy_fraction(self._under(block).program(types, machine.kind), block, machine)
         return "" if share is None else f": {share:.0%} of it are at work"
 
     def _under(self, block: Sequence[int]) -> KernelInstance:

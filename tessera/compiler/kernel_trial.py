@@ -18,7 +18,7 @@ from tessera.diagnostics.span import user_span
 from tessera.frontend.kernel.builder import KernelBuilder, ProgramAxis
 from tessera.frontend.kernel.extents import Loop
 from tessera.frontend.kernel.loops import Blocks
-from tessera.frontend.kernel.operands import Given, return_tiles
+from tessera.frontend.kernel.operands import CallOperands, return_tiles
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.kernels import KERNELS
@@ -84,7 +84,7 @@ def run_python(
         for place in itertools.product(*(range(extent) for extent in grid)):
             at = dict(zip(names, place, strict=False))
             b = NativeBuilder(definition.name, arrays, results, schedule, at)
-            given = Given(definition, types)
+            given = CallOperands(definition, types)
             with b.active():
                 env = definition.environment(b, given, statics)
                 value = definition.function(**env)
@@ -131,7 +131,7 @@ class NativeBuilder(KernelBuilder):
         op.span = op.span or user_span()
         self.run.op(self.writer.op(op))
 
-    def first(self, name: str, operands: Sequence[int], values: Mapping[str, Any], type: Any) -> int:
+    def emit_first(self, name: str, operands: Sequence[int], values: Mapping[str, Any], type: Any) -> int:
         return self.emit(name, operands, values, [type])[0]
 
     def result_memory(self, type: TensorType) -> int:
@@ -160,7 +160,7 @@ class NativeBuilder(KernelBuilder):
     def steps(self, over: Blocks) -> Iterator[Loop]:
         """The steps of a loop, one after the other."""
         for start in range(0, self.value(over.extent), over.size):
-            name = self.fresh(over.letter)
+            name = self.fresh_name(over.letter)
             self.coords[name] = self._number(start)
             yield Loop(name, over.size, over.extent, is_whole=over.is_whole)
             del self.coords[name]

@@ -102,11 +102,11 @@ def resolve(function: Callable[..., Any], name: str, annotation: Any) -> Any:
     if isinstance(annotation, str):
         if annotation in _PLAIN:
             return None
-        annotation = _evaluated(function, name, annotation)
+        annotation = _evaluate(function, name, annotation)
     return annotation if mentions_tensors(annotation) else None
 
 
-def _evaluated(function: Callable[..., Any], name: str, text: str) -> Any:
+def _evaluate(function: Callable[..., Any], name: str, text: str) -> Any:
     target = inspect.unwrap(function)
     scope = dict(getattr(target, "__globals__", {}))
     scope |= _closure_of(target) if inspect.isfunction(target) else {}

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.span import Span
-from tessera.frontend.concrete import StandIn, is_array, is_own
+from tessera.frontend.concrete import Tracer, is_array, is_tensor
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size
 from tessera.ir.base.spec import Attribute, OpSpec
@@ -34,7 +34,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 """What other libraries call parameters that functions here have by another name."""
 
 
-def named(function: Callable[..., Any], module: str = "") -> Callable[..., Any]:
+def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Callable[..., Any]:
     """The function, whose calls with other arguments than it has are errors with a code, a place and a way out.
 
     It is that of a `module`, where pickled ones are looked for.
@@ -68,7 +68,7 @@ def _wrong_call(
     if unknown:
         wrong = unknown[0]
         message = f"`{name}` has no parameter `{wrong}`"
-        return ArgumentError(message, notes=(taken,), fix=_instead(wrong, given[wrong], parameters))
+        return ArgumentError(message, notes=(taken,), fix=_suggest_parameter(wrong, given[wrong], parameters))
     try:
         signature.bind(*args, **given)
     except TypeError as error:
@@ -76,7 +76,7 @@ def _wrong_call(
     return ArgumentError(f"`{name}` is called with other arguments than it has: {said}", notes=(taken,))
 
 
-def _instead(wrong: str, value: Any, parameters: list[str]) -> str:
+def _suggest_parameter(wrong: str, value: Any, parameters: list[str]) -> str:
     """What to write instead of a parameter that there is not."""
     if wrong == "out":
         return "tensors do not change, and results are new ones: write `y = ...` without `out`"
@@ -90,9 +90,9 @@ def _instead(wrong: str, value: Any, parameters: list[str]) -> str:
     return f"write `{near[0]}={shown}`"
 
 
-def whole(op: str, name: str, value: Any) -> int:
+def check_int(op: str, name: str, value: Any) -> int:
     """A whole number: an int or what is one, as an integer of NumPy; not a bool, a size of a free dim or a tensor."""
-    if isinstance(value, bool | StandIn | Size | type) or is_own(value):
+    if isinstance(value, bool | Tracer | Size | type) or is_tensor(value):
         _refuse(op, name, "an int", value)
     try:
         return operator.index(value)
@@ -100,7 +100,7 @@ def whole(op: str, name: str, value: Any) -> int:
         _refuse(op, name, "an int", value)
 
 
-def number(op: str, name: str, value: Any) -> float:
+def check_number(op: str, name: str, value: Any) -> float:
     """A number: an int or a float, or a scalar of NumPy that is one; an int stays one where no float holds it."""
     is_number = isinstance(value, int | float) or (is_array(value) and value.ndim == 0)
     if isinstance(value, bool) or not is_number:
@@ -112,25 +112,25 @@ def number(op: str, name: str, value: Any) -> float:
     return value if type(value) is int and value != as_float else as_float
 
 
-def flag(op: str, name: str, value: Any) -> bool:
+def check_bool(op: str, name: str, value: Any) -> bool:
     """True or False; 0 and 1 are numbers."""
     is_flag = isinstance(value, bool) or (is_array(value) and value.ndim == 0 and value.dtype.kind == "b")
     return bool(value) if is_flag else _refuse(op, name, "True or False", value)
 
 
-def word(op: str, name: str, value: Any) -> str:
+def check_string(op: str, name: str, value: Any) -> str:
     """A text."""
     return value if isinstance(value, str) else _refuse(op, name, "a text", value)
 
 
-def callables(op: str, **functions: Any) -> None:
+def check_callables(op: str, **functions: Any) -> None:
     """Arguments that must be functions, by their names."""
     for name, function in functions.items():
         if not callable(function):
             _refuse(op, name, "a function", function)
 
 
-def listed(op: str, name: str, value: Any, count: int | None = None) -> tuple[Any, ...]:
+def check_sequence(op: str, name: str, value: Any, count: int | None = None) -> tuple[Any, ...]:
     """A tuple or list, of that many items where it is said."""
     if not is_sequence(value):
         _refuse(op, name, "a tuple or list", value)
@@ -153,14 +153,14 @@ _WRITTEN = {
 def _refuse(op: str, name: str, wanted: str, value: Any) -> NoReturn:
     example = _WRITTEN.get(wanted)
     raise ArgumentError(
-        f"`{op}` takes `{name}` as {wanted}, got {shown(value)}",
+        f"`{op}` takes `{name}` as {wanted}, got {describe_value(value)}",
         fix=f"write {wanted}, as in `{name}={example}`" if example else f"give `{name}` {wanted}",
     )
 
 
-def shown(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A wrong value as an error shows it: short, and with its type where that says more."""
-    if isinstance(value, StandIn) or is_array(value) or is_own(value):
+    if isinstance(value, Tracer) or is_array(value) or is_tensor(value):
         sizes: Any = getattr(value, "shape", ())
         return f"a tensor of shape {list(sizes)}"
     text = repr(value)
@@ -170,20 +170,25 @@ def shown(value: Any) -> str:
     )
 
 
-_KINDS: dict[str, Callable[[str, str, Any], Any]] = {"int": whole, "float": number, "bool": flag, "str": word}
+_KINDS: dict[str, Callable[[str, str, Any], Any]] = {
+    "int": check_int,
+    "float": check_number,
+    "bool": check_bool,
+    "str": check_string,
+}
 
 
-def words(op: str, name: str, given: Iterable[str] | str) -> tuple[str, ...]:
+def check_strings(op: str, name: str, given: Iterable[str] | str) -> tuple[str, ...]:
     """One name, or several in anything that holds them."""
     if isinstance(given, str):
         return (given,)
     try:
-        return tuple([word(op, name, one) for one in given])
+        return tuple([check_string(op, name, one) for one in given])
     except TypeError:
         raise ArgumentError(f"`{op}` takes `{name}` as texts, got {given!r}", fix=f'write `{name}=("name",)`') from None
 
 
-def checked(spec: OpSpec, attributes: Mapping[str, Any], span: Span | None) -> dict[str, Any]:
+def check_attributes(spec: OpSpec, attributes: Mapping[str, Any], span: Span | None) -> dict[str, Any]:
     """The attributes of an op, each of the kind it is declared to be; raises `ArgumentError` (T0202)."""
     full = spec.with_defaults(attributes)
     op = spec.name.split(".", 1)[1]
@@ -191,13 +196,13 @@ def checked(spec: OpSpec, attributes: Mapping[str, Any], span: Span | None) -> d
         for item in spec.attributes:
             value = full[item.name]
             if value is not item.default:
-                full[item.name] = _checked(op, item, value)
+                full[item.name] = _check_attribute(op, item, value)
     except ArgumentError as error:
         raise error.at(span) from None
     return full
 
 
-def _checked(op: str, item: Attribute, value: Any) -> Any:
+def _check_attribute(op: str, item: Attribute, value: Any) -> Any:
     if value is None:
         # None is a value of every kind in the IR; to a user it is one only where it is the default.
         return _refuse(op, item.name, "a value", value) if item.default is not None and item.kind in _KINDS else None
@@ -206,5 +211,5 @@ def _checked(op: str, item: Attribute, value: Any) -> Any:
         return check(op, item.name, value)
     several_of = _KINDS.get(item.kind.removesuffix("s"))
     if several_of is not None:
-        return tuple([several_of(op, item.name, part) for part in listed(op, item.name, value)])
+        return tuple([several_of(op, item.name, part) for part in check_sequence(op, item.name, value)])
     return value

@@ -73,7 +73,7 @@ class Binder:
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         """The signature of a call, and its tensors; raises where arguments do not fit the annotations."""
-        bound = bound_arguments(self.signature, args, kwargs)
+        bound = bind_arguments(self.signature, args, kwargs)
         names = tuple(bound.arguments)
         leaves: list[Leaf] = []
         tensors: list[Any] = []
@@ -98,7 +98,7 @@ class Binder:
             if dtype is None:
                 path = leaf_paths(tree, parameter.name)[index]
                 if annotation is not None:
-                    raise no_tensor(path, leaf, annotation)
+                    raise not_a_tensor_error(path, leaf, annotation)
                 leaves.append(_static_leaf(leaf, path))
                 continue
             if annotation is None:
@@ -106,11 +106,11 @@ class Binder:
             else:
                 dims = tuple(dim if dim.value is None else dim.value for dim in annotation.dims)
                 if annotation.policy.scales is not None:
-                    raise _unscaled(leaf_paths(tree, parameter.name)[index], annotation)
+                    raise _missing_scales_error(leaf_paths(tree, parameter.name)[index], annotation)
                 if not _fits(leaf, dtype, annotation):
                     path = leaf_paths(tree, parameter.name)[index]
                     place = (parameter.name, list(self.parameters).index(parameter.name)) if tree.is_leaf else ("", -1)
-                    raise _misfit(leaf, dtype, annotation, path, place)
+                    raise _misfit_error(leaf, dtype, annotation, path, place)
             policy = SILENT if annotation is None else annotation.policy
             leaves.append(Leaf(dtype, dims, policy=policy, is_declared=annotation is not None))
             tensors.append(leaf)
@@ -135,7 +135,7 @@ class Binder:
         return Signature(Tree(_Arguments, names, tuple(children)), tuple(leaves), self.policy)
 
 
-def bound_arguments(
+def bind_arguments(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> inspect.BoundArguments:
     """Arguments by the names of parameters, defaults too; raises RuntimeArgumentError (T0701) where they do not fit."""
@@ -154,7 +154,7 @@ def bound_arguments(
     return bound
 
 
-def no_tensor(path: str, leaf: Any, annotation: TensorAnnotation) -> RuntimeArgumentError:
+def not_a_tensor_error(path: str, leaf: Any, annotation: TensorAnnotation) -> RuntimeArgumentError:
     """What is said of an argument that is declared a tensor, and is none."""
     return RuntimeArgumentError(
         f"`{path}` must be a tensor, got {type(leaf).__name__}",
@@ -168,7 +168,7 @@ def _declared_leaf(annotation: TensorAnnotation) -> Leaf:
     return Leaf(annotation.dtype, dims, policy=annotation.policy, is_declared=True)
 
 
-def _unscaled(path: str, annotation: TensorAnnotation) -> DTypeError:
+def _missing_scales_error(path: str, annotation: TensorAnnotation) -> DTypeError:
     return DTypeError(
         f"`{path}` has no scales, and is declared to have them",
         notes=(f"it is declared {annotation}",),
@@ -244,7 +244,7 @@ def _fits(leaf: Any, dtype: DType, annotation: TensorAnnotation) -> bool:
     return True
 
 
-def _misfit(
+def _misfit_error(
     leaf: Any, dtype: DType, annotation: TensorAnnotation, path: str, place: tuple[str, int]
 ) -> RuntimeArgumentError:
     """The error for a tensor that does not fit; `place` is the argument that it is, where it is one by itself."""
@@ -286,18 +286,18 @@ def _check_names(signature: Signature, tensors: Sequence[Any]) -> None:
             elif name not in values:
                 values[name] = (size, number, axis)
             elif values[name][0] != size:
-                raise _disagreement(signature, tensors, name, values[name], (size, number, axis))
+                raise _disagreement_error(signature, tensors, name, values[name], (size, number, axis))
         number += 1
     for number, axis, dim, size in arithmetic:
         if dim.symbols <= values.keys() and dim.evaluate({name: values[name][0] for name in dim.symbols}) != size:
-            raise _wrong_arithmetic(signature, tensors, values, (number, axis), dim)
+            raise _wrong_arithmetic_error(signature, tensors, values, (number, axis), dim)
 
 
 def _tensor_paths(signature: Signature) -> list[str]:
     return [path for path, leaf in zip(signature.paths(), signature.leaves, strict=True) if leaf.dtype is not None]
 
 
-def _disagreement(
+def _disagreement_error(
     signature: Signature,
     tensors: Sequence[Any],
     name: str,
@@ -310,12 +310,12 @@ def _disagreement(
     return GuardError(
         f"`{left}` is {first[0]} and `{right}` is {second[0]}, but both are `{name}`",
         notes=(f"rule: dims of one name are equal (`{name}`)",),
-        fix=fitting(signature, tensors, f"{paths[small]}.shape[{axis}]", size)
+        fix=fit_argument_fix(signature, tensors, f"{paths[small]}.shape[{axis}]", size)
         or f'declare them with two names, or as `"_"` where sizes need not agree, if they are not the same `{name}`',
     )
 
 
-def _wrong_arithmetic(
+def _wrong_arithmetic_error(
     signature: Signature,
     tensors: Sequence[Any],
     values: Mapping[str, tuple[int, int, int]],
@@ -332,11 +332,11 @@ def _wrong_arithmetic(
     return GuardError(
         f"`{path}` must be `{dim}` = {expected}, got {tensors[number].shape[axis]}",
         notes=sources,
-        fix=fitting(signature, tensors, path, expected),
+        fix=fit_argument_fix(signature, tensors, path, expected),
     )
 
 
-def fitting(signature: Signature, tensors: Sequence[Any], path: str, size: int) -> FixLike:
+def fit_argument_fix(signature: Signature, tensors: Sequence[Any], path: str, size: int) -> FixLike:
     """The edit of a call that pads or cuts `name.shape[axis]` to a size; None for a path inside a container."""
     name, _, axis = path.removesuffix("]").partition(".shape[")
     names, paths = as_tuple(signature.tree.data), _tensor_paths(signature)
@@ -368,7 +368,7 @@ def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]
             if isinstance(dim, int):
                 shape.append(Dim.constant(dim))
             elif dim is None or not dim.symbols <= bare:
-                shape.append(Dim.symbol(_apart(f"{_identifier(path)}_{axis}", taken)))
+                shape.append(Dim.symbol(_unused_name(f"{_identifier(path)}_{axis}", taken)))
             else:
                 named = dim.substitute({name: Dim.symbol(dim_name(name)) for name in dim.symbols})
                 shape.append(named)
@@ -402,7 +402,7 @@ def dim_name(name: str) -> str:
     return f"{name}_" if _COORDINATE.fullmatch(name) else name
 
 
-def _apart(name: str, taken: set[str]) -> str:
+def _unused_name(name: str, taken: set[str]) -> str:
     """A name that is not taken yet, and is from now on: `a.b` and `a_b` are one word but two dims."""
     while name in taken:
         name += "_"

@@ -38,7 +38,7 @@ _BY_ARRAY_NAME = {
 _SEEN: dict[Any, DType] = {}
 
 
-def is_own(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor of ours, of a GPU too; where none was made yet, no module is loaded to find out."""
     module = sys.modules.get("tessera.runtime.tensor")
     if module is None:
@@ -53,7 +53,7 @@ def device_class() -> type[Any] | None:
     return None if module is None else module.CudaTensor
 
 
-class StandIn:
+class Tracer:
     """What every stand-in for a tensor is, so that it can be told from a tensor with data."""
 
     __slots__ = ()
@@ -68,12 +68,12 @@ def is_array(value: Any) -> bool:
 
 def is_concrete(value: Any) -> bool:
     """Whether a value is a tensor with data."""
-    return is_own(value) or (is_array(value) and not isinstance(value, bool | int | float))
+    return is_tensor(value) or (is_array(value) and not isinstance(value, bool | int | float))
 
 
 def concrete_dtype(value: Any) -> DType | None:
     """The dtype of a tensor with data, or None for any other value."""
-    if is_own(value):
+    if is_tensor(value):
         return value.dtype
     if not is_array(value):
         return None
@@ -124,7 +124,7 @@ def scalar_dtype(value: bool | float) -> DType:
     return BY_NAME[name]
 
 
-def residence(what: str, tensors: Sequence[Any], names: Sequence[str] = ()) -> Device | None:
+def common_device(what: str, tensors: Sequence[Any], names: Sequence[str] = ()) -> Device | None:
     """The GPU that tensors lie on; None where all are in host memory.
 
     A single number in host memory goes along, and so does a random key; more is not copied in silence. Raises
@@ -138,17 +138,17 @@ def residence(what: str, tensors: Sequence[Any], names: Sequence[str] = ()) -> D
         return None
     device: Device = tensors[there].device
     for at, tensor in enumerate(tensors):
-        if not isinstance(tensor, kind) and not _goes_along(tensor):
-            raise _apart(what, (there, tensors[there]), (at, tensor), device, names)
+        if not isinstance(tensor, kind) and not _is_copied_silently(tensor):
+            raise _two_memories(what, (there, tensors[there]), (at, tensor), device, names)
     return device
 
 
-def _goes_along(tensor: Any) -> bool:
+def _is_copied_silently(tensor: Any) -> bool:
     shape: tuple[int, ...] = getattr(tensor, "shape", ())
     return not shape or (shape == (2,) and str(tensor.dtype) in ("u64", "uint64"))
 
 
-def at_home(tensors: Sequence[Any]) -> Sequence[Any]:
+def copy_to_host(tensors: Sequence[Any]) -> Sequence[Any]:
     """Tensors in host memory: those of a GPU are copied, for what is said to run here."""
     kind = device_class()
     if kind is None or not any(isinstance(tensor, kind) for tensor in tensors):
@@ -156,13 +156,13 @@ def at_home(tensors: Sequence[Any]) -> Sequence[Any]:
     return [tensor.cpu() if isinstance(tensor, kind) else tensor for tensor in tensors]
 
 
-def beside(x: Any, made: Any) -> Any:
+def place_like(x: Any, made: Any) -> Any:
     """What was written out in a program, as a tensor where another lies: it is in no memory yet."""
     kind = device_class()
     return made if kind is None or not isinstance(x, kind) else kind.of(made)
 
 
-def _apart(
+def _two_memories(
     what: str, there: tuple[int, Any], here: tuple[int, Any], device: Device, names: Sequence[str]
 ) -> DeviceError:
     def told(number: int, tensor: Any) -> str:

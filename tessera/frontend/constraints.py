@@ -14,7 +14,7 @@ from tessera.diagnostics.codes import ConstraintError, GuardError
 from tessera.diagnostics.error import HERE, Fix, FixLike
 from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.annotations import Parameter
-from tessera.frontend.bind import Signature, dim_name, fitting, named_sizes
+from tessera.frontend.bind import Signature, dim_name, fit_argument_fix, named_sizes
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.shape_inference import Facts
 from tessera.types.annotation import TensorAnnotation
@@ -28,7 +28,7 @@ ATTRIBUTE = "__tessera_constraints__"
 """Where `@constrain` leaves what it was given, for `jit` to find."""
 
 
-def written(texts: Iterable[str] | str, span: Span | None = None) -> tuple[Constraint, ...]:
+def parse_constraints(texts: Iterable[str] | str, span: Span | None = None) -> tuple[Constraint, ...]:
     """The constraints of texts in the call at `span`; raises `ConstraintError` (T0105) at one that is none."""
     if not isinstance(texts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConstraintError(f"{texts!r} is not a constraint", fix='write it as text: `"D % 8 == 0"`')
@@ -54,7 +54,7 @@ def _literal(span: Span | None, text: str) -> Span | None:
     return span
 
 
-def declared(
+def collect_constraints(
     function: Callable[..., Any], parameters: Sequence[Parameter], given: Sequence[Constraint], *, is_open: bool
 ) -> tuple[Constraint, ...]:
     """All constraints of a function; raises where they contradict each other or name what is no size of it.
@@ -67,7 +67,7 @@ def declared(
         _eliminate(found, names | {parameter.name for parameter in parameters if not parameter.is_annotated})
     contradiction = ConstraintSolver(found).contradiction
     if contradiction is not None:
-        raise contradicted(contradiction.because[-1], contradiction.because)
+        raise contradiction_error(contradiction.because[-1], contradiction.because)
     return found
 
 
@@ -79,25 +79,29 @@ def _names(annotation: Any) -> set[str]:
     return {name for item in inner for name in _names(item)}
 
 
-def contradicted(constraint: Constraint, because: Sequence[Constraint], span: Span | None = HERE) -> ConstraintError:
+def contradiction_error(
+    constraint: Constraint, because: Sequence[Constraint], span: Span | None = HERE
+) -> ConstraintError:
     """The error for a constraint that others exclude, with the place of each."""
     others = [item for item in because if item is not constraint]
     where = constraint.span if span is HERE else span
-    message = f"`{constraint.text}` contradicts {listed(others)}" if others else f"`{constraint.text}` can never hold"
+    message = (
+        f"`{constraint.text}` contradicts {quote_all(others)}" if others else f"`{constraint.text}` can never hold"
+    )
     if not constraint.symbols:
         sides = f"the left side is {constraint.left}, the right side {constraint.right}"
         message = f"`{constraint.text}` does not hold here: {sides}"
         others = [] if where == constraint.span else [constraint]
-    return ConstraintError(message, span=where, notes=places(others))
+    return ConstraintError(message, span=where, notes=locations(others))
 
 
-def listed(constraints: Sequence[Constraint]) -> str:
+def quote_all(constraints: Sequence[Constraint]) -> str:
     """Constraints in a sentence."""
     *first, last = (f"`{item.text}`" for item in constraints)
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def places(constraints: Iterable[Constraint]) -> tuple[str, ...]:
+def locations(constraints: Iterable[Constraint]) -> tuple[str, ...]:
     """Where constraints stand, for the notes of an error."""
     return tuple(f"`{item.text}` stands at {item.span}" for item in constraints if item.span is not None)
 
@@ -114,19 +118,19 @@ def impose(trace: Trace, constraints: Sequence[Constraint], signature: Signature
     derived = _eliminate(free, trace.facts.order.keys())
     trace.facts.names.update({**{name: Dim.constant(value) for name, value in numbers.items()}, **derived})
     for item in free:
-        suppose(trace, item.substitute(derived), item.span)
+        assume_constraint(trace, item.substitute(derived), item.span)
 
 
-def suppose(trace: Trace, constraint: Constraint, span: Span | None, notes: Sequence[str] = ()) -> None:
+def assume_constraint(trace: Trace, constraint: Constraint, span: Span | None, notes: Sequence[str] = ()) -> None:
     """Take a constraint for true from here on: free where it is proved, an error where it is refuted, else a guard.
 
     `span` and `notes` are for the error: who asked for it, and what its names stand for.
     """
     facts = trace.facts
-    constraint = _resolved(facts, constraint, span)
+    constraint = _resolve_names(facts, constraint, span)
     answer = facts.solver_in_use().decide(constraint)
     if answer.is_refuted:
-        raise contradicted(constraint, answer.because, span).with_notes(*notes, *_paths(trace, constraint))
+        raise contradiction_error(constraint, answer.because, span).with_notes(*notes, *_paths(trace, constraint))
     if answer.is_proved:
         facts.proved.append((constraint.text, answer.because))
         return
@@ -134,7 +138,7 @@ def suppose(trace: Trace, constraint: Constraint, span: Span | None, notes: Sequ
         facts.assume(left, right, f"`{constraint.text}`", constraint.span, constraint)
 
 
-def _resolved(facts: Facts, constraint: Constraint, span: Span | None) -> Constraint:
+def _resolve_names(facts: Facts, constraint: Constraint, span: Span | None) -> Constraint:
     """The constraint with names put in that stand for numbers and for other sizes."""
     constraint = constraint.substitute({name: dim for name, dim in facts.names.items() if name in constraint.symbols})
     unknown = sorted(constraint.symbols - facts.order.keys())
@@ -236,18 +240,18 @@ def impose_on_call(
                     env[name] = dim_of(leaf.shape[axis])
                     sources[name] = f"`{name}` is {env[name]} from `{parameter.name}.shape[{axis}]`"
                     if tree.is_leaf:
-                        edits[name] = partial(_fitted, parameter.name, position, leaf.shape, axis)
+                        edits[name] = partial(_fit_fix, parameter.name, position, leaf.shape, axis)
     here = user_span()
     derived = _eliminate(constraints, env.keys())
     for item in constraints:
         notes = [sources[name] for name in sorted(item.symbols & sources.keys())]
         try:
-            suppose(trace, item.substitute(derived).substitute(env), here, notes)
+            assume_constraint(trace, item.substitute(derived).substitute(env), here, notes)
         except ConstraintError as error:
             raise error.with_fix(_fix_of_call(item, constraints, env, edits)) from None
 
 
-def _fitted(name: str, position: int, shape: Sequence[Any], axis: int, size: int) -> FixLike:
+def _fit_fix(name: str, position: int, shape: Sequence[Any], axis: int, size: int) -> FixLike:
     calls = fixes_of("arguments")
     return calls.fit_argument(calls.argument_at(name, position), tuple(shape), axis, size)
 
@@ -286,13 +290,13 @@ def check_call(constraints: Sequence[Constraint], signature: Signature, tensors:
     derived = _eliminate(free, sizes.keys())
     known = [item.substitute(derived) for item in free]
     for item in known:
-        error = violation(item, sizes, numbers, Given(signature, tensors, known))
+        error = violation_error(item, sizes, numbers, BoundCall(signature, tensors, known))
         if error is not None:
             raise error
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class BoundCall:
     """A call, and all rules that its sizes must keep: what it takes to say how one of them could be kept."""
 
     signature: Signature
@@ -305,16 +309,16 @@ class Given:
         wanted = _next_size([rule for rule in self.rules if rule.symbols == constraint.symbols], name, size)
         if wanted is None:
             return None
-        edit = fitting(self.signature, self.tensors, path, wanted)
+        edit = fit_argument_fix(self.signature, self.tensors, path, wanted)
         advice = f"{'pad' if wanted > size else 'cut'} `{path}` from {size} to {wanted}"
         return lambda span: (edit(span) if callable(edit) else None) or advice
 
 
-def violation(
+def violation_error(
     constraint: Constraint,
     sizes: Mapping[str, tuple[int, str]],
     numbers: Mapping[str, int],
-    call: Given | None = None,
+    call: BoundCall | None = None,
 ) -> GuardError | None:
     """The error for sizes that break a constraint: path, value, rule and where it stands; None where they do not."""
     values = {name: size for name, (size, _) in sizes.items()}
@@ -325,7 +329,7 @@ def violation(
     notes = (
         *(f"`{name}` is {sizes[name][0]} from `{sizes[name][1]}`" for name in names),
         *(f"`{name}` is {numbers[name]}, an argument of the call" for name in given),
-        *places([constraint]),
+        *locations([constraint]),
     )
     if len(names) == 1:
         size, path = sizes[names[0]]

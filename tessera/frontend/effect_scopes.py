@@ -78,7 +78,7 @@ _SCOPES: ContextVar[tuple[Scope, ...]] = ContextVar("effect_scopes", default=())
 
 
 @contextmanager
-def entered(scope: Scope) -> Generator[None]:
+def enter_scope(scope: Scope) -> Generator[None]:
     """Within it, a scope holds."""
     token = _SCOPES.set((*_SCOPES.get(), scope))
     try:
@@ -108,7 +108,7 @@ _PROMISED: WeakKeyDictionary[Any, dict[tuple[str, int | None], Any]] = WeakKeyDi
 """Jitted functions as deterministic ones call them, by name and seed of those."""
 
 
-def promised(jitted: Any) -> Any:
+def keep_promise(jitted: Any) -> Any:
     """A jitted function that keeps the promise of the deterministic one that calls it; itself, where there is none."""
     around = find(Deterministic)
     if around is None:
@@ -119,7 +119,7 @@ def promised(jitted: Any) -> Any:
 
         @wraps(function)
         def keeping(*args: Any, **kwargs: Any) -> Any:
-            with entered(Deterministic(name, seed, declared)):
+            with enter_scope(Deterministic(name, seed, declared)):
                 return function(*args, **kwargs)
 
         promise = f"`{name}`, which is deterministic" + ("" if seed is None else f" with seed {seed}")

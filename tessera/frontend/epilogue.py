@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import FusionError
-from tessera.frontend.arguments import listed
+from tessera.frontend.arguments import check_sequence
 from tessera.frontend.functions import composite, elementwise
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -86,7 +86,7 @@ def chain(steps: Sequence[Step]) -> EpilogueChain:
     Tensor([2, 2] f32, [[0, 4],
                         [0, 4]])
     """
-    for step in listed("chain", "steps", steps):
+    for step in check_sequence("chain", "steps", steps):
         if not isinstance(step, Step):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise FusionError(
                 f"{type(step).__name__} is no step of an epilogue",

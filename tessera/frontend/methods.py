@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from tessera.frontend.arguments import named
+from tessera.frontend.arguments import explain_wrong_calls
 from tessera.frontend.pytree import as_tuple
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class TensorMethods:
         return _functions().pow(other, self)
 
     def __matmul__(self, other: Any) -> Any:
-        if getattr(other, "has_products", False):
+        if getattr(other, "has_matmul", False):
             return NotImplemented  # what has products of its own is asked by Python next
         return _functions().matmul(self, other)
 
@@ -243,4 +243,4 @@ def _unpacked(given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 for _name, _item in list(vars(TensorMethods).items()):
     if isinstance(_item, FunctionType) and not _name.startswith("_"):
-        setattr(TensorMethods, _name, named(_item))
+        setattr(TensorMethods, _name, explain_wrong_calls(_item))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import DTypeError, ShapeError
 from tessera.diagnostics.span import Span, user_span
 from tessera.frontend.annotations import Parameter, leaf_annotations
-from tessera.frontend.bind import bound_arguments, check_form, no_tensor
+from tessera.frontend.bind import bind_arguments, check_form, not_a_tensor_error
 from tessera.frontend.concrete import concrete_type
 from tessera.frontend.pytree import flatten, leaf_paths, unflatten
 from tessera.frontend.return_annotations import check_type
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Declared:
+class DeclaredFunction:
     """A function, and all that it declares."""
 
     function: Callable[..., Any]
@@ -48,14 +48,14 @@ class Declared:
 
     def call(self, trace: Trace, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The function as more of a trace, on arguments that are found to be what it declares."""
-        bound = bound_arguments(self.signature, args, kwargs)
+        bound = bind_arguments(self.signature, args, kwargs)
         if not self.says_anything:
             with self._policy(trace):
                 return self.function(*args, **kwargs)
         sizes = _Sizes(trace, user_span())
         for parameter in self.parameters:
             if parameter.is_annotated and not parameter.static and parameter.name in bound.arguments:
-                bound.arguments[parameter.name] = sizes.checked(parameter, bound.arguments[parameter.name])
+                bound.arguments[parameter.name] = sizes.check_argument(parameter, bound.arguments[parameter.name])
         sizes.settle()
         if self.constraints:
             from tessera.frontend.constraints import impose_on_call  # noqa: PLC0415 - few functions have any
@@ -68,14 +68,14 @@ class Declared:
     def _policy(self, trace: Trace) -> Any:
         if not self.policy:
             return nullcontext()
-        from tessera.frontend.policy_scopes import entered  # noqa: PLC0415 - few functions have any
+        from tessera.frontend.policy_scopes import enter_policy  # noqa: PLC0415 - few functions have any
 
-        return entered(trace, self.policy)
+        return enter_policy(trace, self.policy)
 
     def _returned(self, trace: Trace, result: Any, given: _Sizes) -> Any:
         from tessera.frontend.return_annotations import ReturnedSizes  # noqa: PLC0415 - few functions declare any
 
-        leaves, tree = flatten(result, as_written=True)
+        leaves, tree = flatten(result, keep_order=True)
         wanted = leaf_annotations(self.returns, tree)
         sizes = ReturnedSizes(trace, self.function, given.named, given.sources)
         for path, leaf, annotation in zip(leaf_paths(tree, "result"), leaves, wanted, strict=True):
@@ -100,7 +100,7 @@ def _named(trace: Trace, names: Mapping[str, Dim]) -> Generator[None]:
 def _type_of(trace: Trace, leaf: Any) -> TensorType | None:
     """The type of a tensor, as far as the trace knows its sizes; None for what is no tensor."""
     found = leaf.type if isinstance(leaf, TracedTensor) else concrete_type(leaf)
-    return None if found is None else found.with_shape(tuple(map(trace.known, found.shape)))
+    return None if found is None else found.with_shape(tuple(map(trace.resolve, found.shape)))
 
 
 def _maker(trace: Trace, leaf: Any) -> Span | None:
@@ -121,7 +121,7 @@ class _Sizes:
         # Whether the function has policies of its own, and what the caller's tensors had in their place.
         self.has_policies, self.before = False, dict[DType, Policy]()
 
-    def checked(self, parameter: Parameter, value: Any) -> Any:
+    def check_argument(self, parameter: Parameter, value: Any) -> Any:
         """An argument, found to be as it is declared; its tensors have the policies of their types."""
         leaves, tree = flatten(value)
         check_form(parameter, tree)
@@ -137,7 +137,7 @@ class _Sizes:
         if type is None:
             if not annotation.dims and isinstance(leaf, bool | int | float | Size):
                 return leaf  # a number is a scalar where one is declared
-            raise no_tensor(path, leaf, annotation)
+            raise not_a_tensor_error(path, leaf, annotation)
         notes = (f"it is declared {annotation}", f"`{path}` is {type}")
         if annotation.dtype is not None and annotation.dtype is not type.dtype:
             raise DTypeError(
@@ -154,7 +154,7 @@ class _Sizes:
                 fix=f"give it {annotation.rank} dims, as `reshape` does, or declare {type.rank}",
             )
         for axis, (declared, dim) in enumerate(zip(annotation.dims, type.shape, strict=True)):
-            self._meet(declared, dim, f"{path}.shape[{axis}]", notes)
+            self._match_size(declared, dim, f"{path}.shape[{axis}]", notes)
         if not annotation.policy or annotation.policy.scales is not None:
             return leaf
         self.has_policies = True
@@ -162,7 +162,7 @@ class _Sizes:
             self.before.setdefault(leaf.dtype, leaf.policy)
         return TracedTensor(self.trace, self.trace.value_of(leaf), type, annotation.policy)
 
-    def _meet(self, declared: Dim, dim: Dim, path: str, notes: tuple[str, ...]) -> None:
+    def _match_size(self, declared: Dim, dim: Dim, path: str, notes: tuple[str, ...]) -> None:
         name = declared.symbol_name
         if name == ANONYMOUS:
             return
@@ -179,7 +179,7 @@ class _Sizes:
         """A result as its caller has it: the policies of a function's types end where it returns."""
         if not self.has_policies:
             return result
-        leaves, tree = flatten(result, as_written=True)
+        leaves, tree = flatten(result, keep_order=True)
         return unflatten(tree, [self._outside(leaf) for leaf in leaves])
 
     def _outside(self, leaf: Any) -> Any:
@@ -199,7 +199,7 @@ class _Sizes:
 
     def _equal(self, dim: Dim, wanted: Dim, path: str, what: str, notes: tuple[str, ...]) -> None:
         facts = self.trace.facts
-        left, right = facts.known(dim), facts.known(wanted)
+        left, right = facts.resolve(dim), facts.resolve(wanted)
         if left == right:
             return
         answer = facts.decide(left, right)

@@ -37,7 +37,7 @@ class TraceBuilder:
         self.trace = trace
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
-        return self.trace.record_as_it_is(name, operands, attributes, SILENT)
+        return self.trace.record_op(name, operands, attributes, SILENT)
 
     def type_of(self, value: Any) -> TensorType:
         return self.trace.tape.types[self.trace.value_of(value)]
@@ -82,7 +82,7 @@ def record_under(trace: Trace, policy: Policy, op: str, operands: Sequence[Any],
     )
 
 
-def marked(trace: Trace, result: Any, operands: Sequence[Any], own: Policy) -> Any:
+def mark_results(trace: Trace, result: Any, operands: Sequence[Any], own: Policy) -> Any:
     """The result of an op with the policy of the first operand whose type has one, where it is of that type."""
     if not own:
         return result
@@ -153,12 +153,12 @@ def policy(given: Policy | None = None, /, *, key: Any = None, **said: Any) -> G
         with dispatch.recording(PolicyScope(whole, bits, getattr(active, "place", None))):
             yield whole
         return
-    with entered(active, own, key):
+    with enter_policy(active, own, key):
         yield active.policy
 
 
 @contextmanager
-def entered(trace: Trace, own: Policy, key: Any = None) -> Generator[None]:
+def enter_policy(trace: Trace, own: Policy, key: Any = None) -> Generator[None]:
     """Within it, what is traced is under one more policy."""
     before = trace.policy, trace.bits
     trace.policy = trace.policy.overridden(own)

@@ -144,26 +144,26 @@ class Tree:
 LEAF = Tree()
 
 
-def flatten(value: Any, *, as_written: bool = False) -> tuple[list[Any], Tree]:
+def flatten(value: Any, *, keep_order: bool = False) -> tuple[list[Any], Tree]:
     """The leaves of a value, in a fixed order, and its form.
 
-    Keys of dicts are in order, so that dicts of the same keys have one form; `as_written` keeps them as they were put.
+    Keys of dicts are in order, so that dicts of the same keys have one form; `keep_order` keeps them as they were put.
 
     >>> flatten({"b": (1, 2), "a": 3})[0]
     [3, 1, 2]
     """
     leaves: list[Any] = []
-    return leaves, _flatten_into(value, leaves, as_written)
+    return leaves, _flatten_into(value, leaves, keep_order)
 
 
-def _flatten_into(value: Any, leaves: list[Any], as_written: bool) -> Tree:
+def _flatten_into(value: Any, leaves: list[Any], keep_order: bool) -> Tree:
     kind = _type_of(value)
-    node = _NODES.get(kind) or _discovered(kind)
+    node = _NODES.get(kind) or _discover_node(kind)
     if node is None:
         leaves.append(value)
         return LEAF
-    children, data = (list(value.values()), tuple(value)) if as_written and kind is dict else node.split(value)
-    return Tree(kind, data, tuple([_flatten_into(child, leaves, as_written) for child in children]))
+    children, data = (list(value.values()), tuple(value)) if keep_order and kind is dict else node.split(value)
+    return Tree(kind, data, tuple([_flatten_into(child, leaves, keep_order) for child in children]))
 
 
 def _type_of(value: Any) -> type[Any]:
@@ -300,7 +300,7 @@ _NODES: dict[type[Any], Node] = {
 _LEAF_TYPES: set[type[Any]] = set()
 
 
-def _discovered(kind: type[Any]) -> Node | None:
+def _discover_node(kind: type[Any]) -> Node | None:
     """The node of a type met for the first time: a named tuple or a dataclass that is not one of our own values."""
     if kind in _LEAF_TYPES:
         return None
@@ -320,36 +320,36 @@ def container_named(name: str) -> type[Any] | None:
 
 def node_of(kind: type[Any]) -> Node:
     """How a container type comes apart and together."""
-    node = _NODES.get(kind) or _discovered(kind)
+    node = _NODES.get(kind) or _discover_node(kind)
     assert node is not None, f"`{kind.__name__}` is in a tree but is no container"
     return node
 
 
 # Trees of a known form, taken apart and put together by functions made for that form: no form is built to compare.
 
-Take: TypeAlias = "Callable[[Any, list[Any]], bool]"
-Make: TypeAlias = "Callable[[Iterator[Any]], Any]"
+Flattener: TypeAlias = "Callable[[Any, list[Any]], bool]"
+Unflattener: TypeAlias = "Callable[[Iterator[Any]], Any]"
 
 _NUMBERS = (bool, int, float)
 
 
-def taker(tree: Tree, leaves: Iterator[Leaf]) -> Take:
+def make_flattener(tree: Tree, leaves: Iterator[Leaf]) -> Flattener:
     """A function that puts the tensors of a value into a list, or says that the value is of another form.
 
     `leaves` are those of the form, in order: a static one must be equal, a declared scalar may be a Python number.
     """
     if tree.is_leaf:
-        return _leaf_taker(next(leaves))
+        return _flatten_leaf(next(leaves))
     kind, data = tree.type, tree.data
-    children = [taker(child, leaves) for child in tree.children]
+    children = [make_flattener(child, leaves) for child in tree.children]
     if kind is dict:
-        return _dict_taker(as_tuple(data), children)
+        return _flatten_dict(as_tuple(data), children)
     if kind in (list, tuple):
-        return _sequence_taker(kind, children)
-    return _node_taker(kind, data, children)
+        return _flatten_sequence(kind, children)
+    return _flatten_node(kind, data, children)
 
 
-def _leaf_taker(leaf: Leaf) -> Take:
+def _flatten_leaf(leaf: Leaf) -> Flattener:
     dtype = leaf.dtype
 
     def take_scalar(value: Any, out: list[Any]) -> bool:
@@ -365,13 +365,13 @@ def _leaf_taker(leaf: Leaf) -> Take:
         return value.__class__ not in _NUMBERS  # a number that no annotation calls a tensor is part of the program
 
     if dtype is None:
-        return _static_taker(leaf.static, leaf.key)
+        return _match_static(leaf.static, leaf.key)
     if leaf.dims:
         return take
     return take_scalar if leaf.is_declared else take_tensor
 
 
-def _static_taker(static: Any, key: Hashable) -> Take:
+def _match_static(static: Any, key: Hashable) -> Flattener:
     kind: type[Any] = static.__class__
 
     def take_single(value: Any, _: list[Any]) -> bool:
@@ -389,7 +389,7 @@ def _static_taker(static: Any, key: Hashable) -> Take:
     return take_value if is_value(static) else take_object
 
 
-def _dict_taker(keys: Sequence[Any], children: Sequence[Take]) -> Take:
+def _flatten_dict(keys: Sequence[Any], children: Sequence[Flattener]) -> Flattener:
     pairs, count = list(zip(keys, children, strict=True)), len(keys)
 
     def take(value: Any, out: list[Any]) -> bool:
@@ -403,7 +403,7 @@ def _dict_taker(keys: Sequence[Any], children: Sequence[Take]) -> Take:
     return take
 
 
-def _sequence_taker(kind: Any, children: Sequence[Take]) -> Take:
+def _flatten_sequence(kind: Any, children: Sequence[Flattener]) -> Flattener:
     count = len(children)
 
     def take(value: Any, out: list[Any]) -> bool:
@@ -414,7 +414,7 @@ def _sequence_taker(kind: Any, children: Sequence[Take]) -> Take:
     return take
 
 
-def _node_taker(kind: Any, data: Any, children: Sequence[Take]) -> Take:
+def _flatten_node(kind: Any, data: Any, children: Sequence[Flattener]) -> Flattener:
     split = node_of(kind).split
 
     def take(value: Any, out: list[Any]) -> bool:
@@ -426,12 +426,12 @@ def _node_taker(kind: Any, data: Any, children: Sequence[Take]) -> Take:
     return take
 
 
-def maker(tree: Tree) -> Make:
+def make_unflattener(tree: Tree) -> Unflattener:
     """A function that makes a value of this form from its leaves."""
     if tree.type is None:
         return next
     kind, data = tree.type, tree.data
-    children, join = [maker(child) for child in tree.children], node_of(kind).join
+    children, join = [make_unflattener(child) for child in tree.children], node_of(kind).join
 
     def make(leaves: Iterator[Any]) -> Any:
         return join(kind, data, [child(leaves) for child in children])

@@ -92,12 +92,14 @@ class ReturnedSizes:
             if name is not None and name not in self.named and name != ANONYMOUS:
                 self.named[name], self.sources[name] = dim, f"{path}.shape[{axis}]"
             elif name != ANONYMOUS and declared.symbols <= self.named.keys():
-                self._meet((path, axis), type, wanted, span)
+                self._match_size((path, axis), type, wanted, span)
 
-    def _meet(self, where: tuple[str, int], type: TensorType, wanted: TensorAnnotation, span: Span | None) -> None:
+    def _match_size(
+        self, where: tuple[str, int], type: TensorType, wanted: TensorAnnotation, span: Span | None
+    ) -> None:
         (path, axis), facts = where, self.facts
         declared = wanted.dims[axis]
-        left, right = facts.known(type.shape[axis]), facts.known(declared.substitute(self.named))
+        left, right = facts.resolve(type.shape[axis]), facts.resolve(declared.substitute(self.named))
         if left == right or (declared.is_static and left.is_static):
             return  # of two numbers in the annotation and the type, those who look at dtypes tell
         answer = facts.decide(left, right)
@@ -123,7 +125,7 @@ class ReturnedSizes:
 
     def _named(self, dim: Dim) -> Dim:
         """A size in the names of the function; without one, where it has no short name there."""
-        known = self.facts.known(dim)
+        known = self.facts.resolve(dim)
         names = {found.symbol_name: Dim.symbol(name) for name, found in self.named.items()}
         given = {symbol: names[symbol] for symbol in known.symbols if symbol in names}
         is_short = given.keys() == known.symbols and "(" not in str(known)
@@ -134,7 +136,7 @@ def check_sizes(trace: Trace, function: Any, signature: Signature, returns: Any,
     """Hold what a whole traced function returns to its return annotation."""
     from tessera.frontend.constraints import static_numbers  # noqa: PLC0415 - few functions declare any
 
-    found, tree = flatten(result, as_written=True)
+    found, tree = flatten(result, keep_order=True)
     leaves = list(zip(leaf_paths(tree, "result"), found, leaf_annotations(returns, tree), strict=True))
     facts = trace.facts
     wanted = [name for _, _, annotation in leaves if annotation is not None for name in annotation.symbols]
@@ -172,7 +174,7 @@ def _witness(facts: Facts, left: Dim, right: Dim) -> dict[str, int] | None:
     if not left.symbols | right.symbols <= facts.declared:
         return None
     for sizes in _calls(facts):
-        assumed = [(facts.known(item.left), facts.known(item.right)) for item in facts.assumptions]
+        assumed = [(facts.resolve(item.left), facts.resolve(item.right)) for item in facts.assumptions]
         kept = all(one.evaluate(sizes) == other.evaluate(sizes) for one, other in assumed)
         rules = facts.solver.constraints if facts.solver is not None else ()
         if kept and all(rule.holds(sizes) for rule in rules) and left.evaluate(sizes) != right.evaluate(sizes):
@@ -196,4 +198,4 @@ def _calls(facts: Facts) -> Iterator[dict[str, int]]:
     for number in range(_TRIES):
         picks = zip(free, ways, range(len(free)), strict=True)
         sizes = {name: way[(number * (1 + place) + place) % len(way)] for name, way, place in picks}
-        yield {**sizes, **{name: facts.known(Dim.symbol(name)).evaluate(sizes) for name in facts.values}}
+        yield {**sizes, **{name: facts.resolve(Dim.symbol(name)).evaluate(sizes) for name in facts.values}}

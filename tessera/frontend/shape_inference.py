@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Dims under lower bounds of their symbols: which `min` and `max` they decide, and which dim they make 1.
 
 
-def resolved(dim: Dim, at_least: Mapping[str, int]) -> Dim:
+def resolve_min_max(dim: Dim, at_least: Mapping[str, int]) -> Dim:
     """The dim without those `min` and `max` that are decided where symbols are at least so large.
 
     >>> n = Dim.symbol("N")
@@ -39,15 +39,15 @@ def resolved(dim: Dim, at_least: Mapping[str, int]) -> Dim:
     for monomial, count in dim.terms:
         part = Dim.constant(count)
         for atom in monomial:
-            part = part * _resolved_atom(atom, at_least)
+            part = part * _resolve_atom(atom, at_least)
         total = total + part
     return total
 
 
-def _resolved_atom(atom: Atom, at_least: Mapping[str, int]) -> Dim:
+def _resolve_atom(atom: Atom, at_least: Mapping[str, int]) -> Dim:
     if atom.kind == "symbol":
         return Dim.symbol(atom.name)
-    left, right = (resolved(part, at_least) for part in atom.args)
+    left, right = (resolve_min_max(part, at_least) for part in atom.args)
     if atom.kind in ("min", "max"):
         # Symbols are 0 and up, so those of the shifted difference stand for what is above the bounds.
         gap = (left - right).substitute({name: Dim.symbol(name) + least for name, least in at_least.items()})
@@ -62,7 +62,7 @@ def _resolved_atom(atom: Atom, at_least: Mapping[str, int]) -> Dim:
 _LARGE = (1_000_003, 2_000_029)
 
 
-def one_from(dim: Dim) -> tuple[str, int] | None:
+def least_value_for_one(dim: Dim) -> tuple[str, int] | None:
     """The symbol and the least value of it from which on a dim is 1; None where there is none.
 
     >>> one_from(minimum(Dim.symbol("N"), 1))
@@ -74,7 +74,7 @@ def one_from(dim: Dim) -> tuple[str, int] | None:
     if any(dim.evaluate({symbol: value}) != 1 for value in _LARGE):
         return None
     for least in sorted({1, *(value for number in _numbers(dim) for value in (number, number + 1) if value > 1)}):
-        if resolved(dim, {symbol: least}).value == 1:
+        if resolve_min_max(dim, {symbol: least}).value == 1:
             return symbol, least
     return None
 
@@ -151,20 +151,20 @@ class Facts:
             for symbol in sorted(dim.symbols):
                 self.order.setdefault(symbol, len(self.order))
 
-    def known(self, dim: Dim) -> Dim:
+    def resolve(self, dim: Dim) -> Dim:
         """The dim with all equalities put in."""
         dim = self._substituted(dim)
-        return resolved(dim, self.at_least) if self.at_least else dim
+        return resolve_min_max(dim, self.at_least) if self.at_least else dim
 
     def _substituted(self, dim: Dim) -> Dim:
         while self.values and dim.symbols & self.values.keys():
             dim = dim.substitute(self.values)
         return dim
 
-    def suppose_one(self, dim: Dim, what: str, span: Span | None) -> bool:
+    def assume_one(self, dim: Dim, what: str, span: Span | None) -> bool:
         """Take a dim for 1 that is 1 for all but small sizes, as that of `x[:1]` is; False for any other."""
-        dim = self.known(dim)
-        found = one_from(dim)
+        dim = self.resolve(dim)
+        found = least_value_for_one(dim)
         if dim.value == 1 or found is None:
             return dim.value == 1
         symbol, least = found
@@ -213,7 +213,7 @@ class Facts:
         item = Assumption(left, right, what, span, constraint, asker)
         self.assumptions.append(item)
         self._tell_solver(left, right, span, constraint)
-        left, right = self.known(left), self.known(right)
+        left, right = self.resolve(left), self.resolve(right)
         solved = self._solve(left, right)
         if solved is None:
             return left if left.is_static or not right.is_static else right
@@ -230,7 +230,7 @@ class Facts:
         self.values[symbol] = value
         if symbol in self.at_least and value.symbol_name is not None:
             self.at_least[value.symbol_name] = max(self.at_least[symbol], self.at_least.get(value.symbol_name, 0))
-        return self.known(left)
+        return self.resolve(left)
 
     def _tell_solver(self, left: Dim, right: Dim, span: Span | None, constraint: Constraint | None) -> None:
         if self.solver is None:
@@ -268,27 +268,27 @@ class Facts:
 
 
 def _substitute(tape: Tape, facts: Facts) -> None:
-    tape.types[:] = [_known_type(type, facts) for type in tape.types]
-    tape.records[:] = [_known_record(record, facts) for record in tape.records]
+    tape.types[:] = [_resolve_type(type, facts) for type in tape.types]
+    tape.records[:] = [_resolve_record(record, facts) for record in tape.records]
 
 
-def _known_type(type: TensorType, facts: Facts) -> TensorType:
-    return TensorType(tuple(facts.known(dim) for dim in type.shape), type.dtype)
+def _resolve_type(type: TensorType, facts: Facts) -> TensorType:
+    return TensorType(tuple(facts.resolve(dim) for dim in type.shape), type.dtype)
 
 
-def _known_record(record: Record, facts: Facts) -> Record:
-    changed = {name: _known_attribute(value, facts) for name, value in record.attributes.items()}
+def _resolve_record(record: Record, facts: Facts) -> Record:
+    changed = {name: _resolve_attribute(value, facts) for name, value in record.attributes.items()}
     return record if _same(changed, record.attributes) else replace(record, attributes=changed)
 
 
-def _known_attribute(value: Any, facts: Facts) -> Any:
+def _resolve_attribute(value: Any, facts: Facts) -> Any:
     if isinstance(value, Dim):
-        return facts.known(value)
+        return facts.resolve(value)
     if isinstance(value, Tape):
         _substitute(value, facts)
         return value
     if is_sequence(value):
-        return tuple(_known_attribute(item, facts) for item in value)
+        return tuple(_resolve_attribute(item, facts) for item in value)
     return value
 
 
@@ -321,14 +321,14 @@ def check_sizes(trace: Trace, op: str, sizes: Iterable[Dim], span: Span | None) 
     for size in sizes:
         if size.symbol_name is not None or (size.value is not None and size.value >= 0):
             continue
-        known = trace.known(size)
+        known = trace.resolve(size)
         if is_at_least(-known, 1):
             raise ShapeError(f"`{op}` got a size below zero: {known}", span=span, fix="sizes are 0 or more")
         if not is_at_least(known, 0) and known.symbols <= trace.facts.order.keys():
-            from tessera.frontend.constraints import suppose  # noqa: PLC0415 - few functions have any
+            from tessera.frontend.constraints import assume_constraint  # noqa: PLC0415 - few functions have any
             from tessera.types.constraint import Constraint  # noqa: PLC0415
 
-            suppose(trace, Constraint(known, ">=", Dim.constant(0), span=span), span)
+            assume_constraint(trace, Constraint(known, ">=", Dim.constant(0), span=span), span)
 
 
 class Inference:
@@ -350,7 +350,7 @@ class Inference:
 
     def equal(self, left: Dim, right: Dim, what: str) -> Dim:
         facts = self.trace.facts
-        left, right = facts.known(left), facts.known(right)
+        left, right = facts.resolve(left), facts.resolve(right)
         if left == right:
             return left
         if is_refuted(left, right):
@@ -359,10 +359,10 @@ class Inference:
         if answer is not None and answer.is_proved:
             return facts.derive(Assumption(left, right, what, self.span), answer.because)
         if answer is not None and answer.is_refuted:
-            from tessera.frontend.constraints import listed, places  # noqa: PLC0415 - few functions have any
+            from tessera.frontend.constraints import locations, quote_all  # noqa: PLC0415 - few functions have any
 
-            error = self.fail(f"{what}: {left} and {right} differ because of {listed(answer.because)}")
-            raise error.with_notes(*places(answer.because)) if isinstance(error, TesseraError) else error
+            error = self.fail(f"{what}: {left} and {right} differ because of {quote_all(answer.because)}")
+            raise error.with_notes(*locations(answer.because)) if isinstance(error, TesseraError) else error
         self.types = self._types()  # as they are before it is assumed: later both dims are one
         try:
             return facts.assume(left, right, what, self.span, given=self._given_sizes(), asker=self)
@@ -372,7 +372,7 @@ class Inference:
     def stretches(self, dim: Dim, other: Dim, what: str) -> bool:
         """Whether a dim is taken for the 1 that broadcasts: that of `x[:1]` is, next to one that may be more."""
         facts = self.trace.facts
-        return one_from(facts.known(other)) is None and facts.suppose_one(dim, what, self.span)
+        return least_value_for_one(facts.resolve(other)) is None and facts.assume_one(dim, what, self.span)
 
     def _given_sizes(self) -> frozenset[int]:
         """The static sizes of operands that come from tensors whose sizes are given at the call, not declared."""
@@ -410,7 +410,7 @@ class Inference:
         if self.types is not None:
             return self.types
         types = [self.trace.tape.types[value] for value in self.operands]
-        return [type.with_shape(self.trace.known(dim) for dim in type.shape) for type in types]
+        return [type.with_shape(self.trace.resolve(dim) for dim in type.shape) for type in types]
 
     def _notes(self) -> tuple[str, ...]:
         """Where each operand came from, once each, by the name that the source has for it where ops run at once."""

@@ -37,32 +37,32 @@ class Size:
         return hash(self.dim)
 
     def __add__(self, other: Any) -> Any:
-        return _joined(self, other, Dim.__add__)
+        return _combine(self, other, Dim.__add__)
 
     __radd__ = __add__
 
     def __mul__(self, other: Any) -> Any:
-        return _joined(self, other, Dim.__mul__)
+        return _combine(self, other, Dim.__mul__)
 
     __rmul__ = __mul__
 
     def __sub__(self, other: Any) -> Any:
-        return _joined(self, other, Dim.__sub__)
+        return _combine(self, other, Dim.__sub__)
 
     def __rsub__(self, other: Any) -> Any:
-        return _joined(self, other, _subtract_from)
+        return _combine(self, other, _subtract_from)
 
     def __floordiv__(self, other: Any) -> Any:
-        return _joined(self, other, Dim.__floordiv__)
+        return _combine(self, other, Dim.__floordiv__)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return _joined(self, other, _divide_into)
+        return _combine(self, other, _divide_into)
 
     def __mod__(self, other: Any) -> Any:
-        return _joined(self, other, Dim.__mod__)
+        return _combine(self, other, Dim.__mod__)
 
     def __rmod__(self, other: Any) -> Any:
-        return _joined(self, other, _remainder_of)
+        return _combine(self, other, _remainder_of)
 
     def __pow__(self, power: Any) -> Any:
         if isinstance(power, int) and not isinstance(power, bool) and 0 <= power <= _HIGHEST_POWER:
@@ -90,22 +90,22 @@ class Size:
         return _refuse(self, "divided as a number", "write `//` for a size, or divide a tensor by it")
 
     def __eq__(self, other: object) -> bool:
-        return _decided(self, other, "==", _is_zero, _is_never_zero)
+        return _compare(self, other, "==", _is_zero, _is_never_zero)
 
     def __ne__(self, other: object) -> bool:
-        return _decided(self, other, "!=", _is_never_zero, _is_zero)
+        return _compare(self, other, "!=", _is_never_zero, _is_zero)
 
     def __lt__(self, other: Any) -> bool:
-        return _decided(self, other, "<", lambda gap: _at_most(gap, -1), lambda gap: _at_least(gap, 0))
+        return _compare(self, other, "<", lambda gap: _at_most(gap, -1), lambda gap: _at_least(gap, 0))
 
     def __le__(self, other: Any) -> bool:
-        return _decided(self, other, "<=", lambda gap: _at_most(gap, 0), lambda gap: _at_least(gap, 1))
+        return _compare(self, other, "<=", lambda gap: _at_most(gap, 0), lambda gap: _at_least(gap, 1))
 
     def __gt__(self, other: Any) -> bool:
-        return _decided(self, other, ">", lambda gap: _at_least(gap, 1), lambda gap: _at_most(gap, 0))
+        return _compare(self, other, ">", lambda gap: _at_least(gap, 1), lambda gap: _at_most(gap, 0))
 
     def __ge__(self, other: Any) -> bool:
-        return _decided(self, other, ">=", lambda gap: _at_least(gap, 0), lambda gap: _at_most(gap, -1))
+        return _compare(self, other, ">=", lambda gap: _at_least(gap, 0), lambda gap: _at_most(gap, -1))
 
     def __bool__(self) -> bool:
         return bool(self != 0)
@@ -135,14 +135,14 @@ def _refuse(size: Size, what: str, help: FixLike) -> NoReturn:
     )
 
 
-def length(size: Any) -> int:
+def length_of(size: Any) -> int:
     """A size for `len`, which gives numbers alone."""
     if isinstance(size, int):
         return size
     _refuse(size, "turned into a number", lambda span: fixes_of("values").length_fix(span))
 
 
-def rounds(size: Any) -> range:
+def loop_range(size: Any) -> range:
     """The rounds of a Python loop over an axis of this size: each is traced by itself."""
     if isinstance(size, int):
         return range(size)
@@ -161,14 +161,14 @@ def dim_of(value: Any) -> Dim:
     if isinstance(value, Dim):
         return value
     if isinstance(value, bool | type) or not hasattr(value, "__index__"):
-        raise _no_size(value)
+        raise _not_a_size_error(value)
     try:
         return Dim.constant(index(value))
     except TypeError:
-        raise _no_size(value) from None
+        raise _not_a_size_error(value) from None
 
 
-def _no_size(value: Any) -> ShapeError:
+def _not_a_size_error(value: Any) -> ShapeError:
     text = repr(value)
     return ShapeError(f"{text if len(text) <= 40 else type(value).__name__} is not a size", fix="a size is an int")
 
@@ -185,7 +185,7 @@ def _remainder_of(own: Dim, given: Dim) -> Dim:
     return given % own
 
 
-def _joined(own: Size, other: Any, combine: Callable[[Dim, Dim], Dim]) -> Any:
+def _combine(own: Size, other: Any, combine: Callable[[Dim, Dim], Dim]) -> Any:
     if isinstance(other, float):
         _refuse(own, "used with a float as a number", _SCALAR_HELP)
     if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
@@ -218,14 +218,14 @@ class Condition:
         )
 
 
-def _decided(own: Size, other: Any, relation: str, holds: Proof, fails: Proof) -> Any:
+def _compare(own: Size, other: Any, relation: str, holds: Proof, fails: Proof) -> Any:
     """The answer to a comparison that has one for every value of the free dims; a `Condition` where it has none."""
     if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
         return NotImplemented
     right = dim_of(other)
     trace = dispatch.tracing()
-    known = getattr(trace, "known", None)
-    gap = own.dim - right if known is None else known(own.dim - right)
+    resolve = getattr(trace, "resolve", None)
+    gap = own.dim - right if resolve is None else resolve(own.dim - right)
     if holds(gap):
         return True
     if fails(gap):

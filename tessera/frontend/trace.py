@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import EscapedTracerError, PytreeError, TracingError
 from tessera.diagnostics.span import Span, user_span
-from tessera.frontend.arguments import checked
+from tessera.frontend.arguments import check_attributes
 from tessera.frontend.bind import Signature, arguments_of, input_types
-from tessera.frontend.concrete import StandIn, concrete_type, is_concrete
-from tessera.frontend.pytree import Make, Tree, flatten, leaf_paths, maker, unflatten
+from tessera.frontend.concrete import Tracer, concrete_type, is_concrete
+from tessera.frontend.pytree import Tree, Unflattener, flatten, leaf_paths, make_unflattener, unflatten
 from tessera.frontend.shape_inference import Assumption, Facts, Inference, check_bytes, check_sizes
 from tessera.frontend.tracer import TracedTensor
 from tessera.ir.base import dispatch
@@ -69,33 +69,33 @@ class Trace:
         self.tape.names.append(name)
         return TracedTensor(self, value, type, policy)
 
-    def known(self, dim: Dim) -> Dim:
+    def resolve(self, dim: Dim) -> Dim:
         """A dim with what the trace has assumed so far put in."""
-        return self.facts.known(dim)
+        return self.facts.resolve(dim)
 
     def record(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         """Put an op on the tape, with what policies ask for around it."""
         own = _policy_of(operands)
         if not own and not self.policy:
-            return self.record_as_it_is(op, operands, attributes, SILENT)
-        from tessera.frontend.policy_scopes import marked, needs_work, record_under  # noqa: PLC0415 - few programs have any
+            return self.record_op(op, operands, attributes, SILENT)
+        from tessera.frontend.policy_scopes import mark_results, needs_work, record_under  # noqa: PLC0415 - few programs have any
 
         whole = self.policy.overridden(own)
-        self.own = _of_its_own(whole, attributes, self.declared)
+        self.own = _op_policy(whole, attributes, self.declared)
         try:
             if not needs_work(whole):
-                return marked(self, self.record_as_it_is(op, operands, attributes, whole), operands, own)
-            return marked(self, record_under(self, whole, op, operands, attributes), operands, own)
+                return mark_results(self, self.record_op(op, operands, attributes, whole), operands, own)
+            return mark_results(self, record_under(self, whole, op, operands, attributes), operands, own)
         finally:
             self.own = SILENT
 
-    def record_as_it_is(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any], policy: Policy) -> Any:
+    def record_op(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any], policy: Policy) -> Any:
         """Put an op on the tape; its shape rule runs now, so a mistake is found at the line that made it."""
         spec = REGISTRY[op]
         values = tuple(self.value_of(operand) for operand in operands)
         types = [self.tape.types[value] for value in values]
         span = user_span()
-        full = checked(spec, attributes, span)
+        full = check_attributes(spec, attributes, span)
         if policy.accumulate is not None and full.get("accumulate", policy) is None:
             # Integers are summed in 64 bits whatever their products are, and f64 is left alone.
             is_held = (types[0].dtype.is_float or "dtype" in full) and all(type.dtype is not f64 for type in types)
@@ -142,7 +142,7 @@ class Trace:
             if operand.trace is self:
                 return operand.value
             if not dispatch.is_open(operand.trace):
-                raise escaped(operand)
+                raise leaked_tracer_error(operand)
         return self._lift(operand)
 
     def _lift(self, operand: Any) -> int:
@@ -220,7 +220,7 @@ def _policy_of(operands: Sequence[Any]) -> Policy:
     return SILENT
 
 
-def _of_its_own(whole: Policy, attributes: Mapping[str, Any], declared: Policy) -> Policy:
+def _op_policy(whole: Policy, attributes: Mapping[str, Any], declared: Policy) -> Policy:
     """What an op says of its policy where its function does not say the same."""
     total = attributes.get("accumulate")
     if total is not None and whole.accumulate is not None and total is not whole.accumulate:
@@ -236,7 +236,7 @@ def _type_name(value: Any) -> str:
     return type(value).__name__
 
 
-def escaped(tensor: TracedTensor) -> EscapedTracerError:
+def leaked_tracer_error(tensor: TracedTensor) -> EscapedTracerError:
     """The error for a stand-in used after its function returned."""
     made = next((r.span for r in tensor.trace.tape.records if tensor.value in r.results), None)
     return EscapedTracerError(
@@ -275,7 +275,7 @@ class TracedFunction:
     slots: tuple[Slot, ...]
     effects: Effects
     assumptions: tuple[Assumption, ...]
-    make: Make
+    make: Unflattener
     proved: tuple[Any, ...] = ()
 
     def result(self, outputs: Sequence[Any]) -> Any:
@@ -327,7 +327,7 @@ def trace_function(
             trace.tape.promises[POLICY] = signature.policy.entries
         if value is None:
             _check_used(trace, function)
-        return finished(trace, value)
+        return finish_trace(trace, value)
 
 
 def _check_used(trace: Trace, function: Callable[..., Any]) -> None:
@@ -341,13 +341,13 @@ def _check_used(trace: Trace, function: Callable[..., Any]) -> None:
         )
 
 
-def finished(trace: Trace, value: Any) -> TracedFunction:
+def finish_trace(trace: Trace, value: Any) -> TracedFunction:
     """The traced function that returned `value`."""
-    leaves, tree = flatten(value, as_written=True)
+    leaves, tree = flatten(value, keep_order=True)
     slots: list[Slot] = []
     outputs: list[Any] = []
     for leaf, path in zip(leaves, leaf_paths(tree, "result"), strict=True):
-        if isinstance(leaf, StandIn) or is_concrete(leaf):
+        if isinstance(leaf, Tracer) or is_concrete(leaf):
             slots.append(Slot(len(outputs)))
             outputs.append(leaf)
         elif isinstance(leaf, bool | int | float | str):
@@ -361,4 +361,4 @@ def finished(trace: Trace, value: Any) -> TracedFunction:
     lifted = tuple(item.tensor for item in trace.lifted.values())
     assumptions = tuple(trace.facts.assumptions)
     effects, proved = Effects(tape.promises.get("tessera.effects", ())), tuple(trace.facts.proved)
-    return TracedFunction(tape, lifted, tree, tuple(slots), effects, assumptions, maker(tree), proved)
+    return TracedFunction(tape, lifted, tree, tuple(slots), effects, assumptions, make_unflattener(tree), proved)

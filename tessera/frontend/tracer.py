@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tessera.diagnostics.codes import ArgumentError, TracingError
 from tessera.diagnostics.span import Span
-from tessera.frontend.concrete import StandIn
+from tessera.frontend.concrete import Tracer
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.methods import TensorMethods, function_named
-from tessera.frontend.size import length, rounds, size_of
+from tessera.frontend.size import length_of, loop_range, size_of
 from tessera.runtime.operators import no_attribute
 from tessera.types.dtype import DType
 from tessera.types.policy import SILENT, Policy, PolicyType
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
 
 
-class TracedTensor(StandIn, TensorMethods):
+class TracedTensor(Tracer, TensorMethods):
     """Stands for a tensor while a function is traced: every op on it goes onto the tape.
 
     It has a shape, a dtype and all ops; what it has not is a value, so `if x:`, `float(x)` and `np.asarray(x)` raise
@@ -35,7 +35,7 @@ class TracedTensor(StandIn, TensorMethods):
     @property
     def shape(self) -> tuple[Any, ...]:
         """The dims: ints where static, sizes (`B`, `S + 1`) where free."""
-        return tuple(size_of(self.trace.known(dim)) for dim in self.type.shape)
+        return tuple(size_of(self.trace.resolve(dim)) for dim in self.type.shape)
 
     @property
     def dtype(self) -> DType:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -48,7 +48,7 @@ class TracedTensor(StandIn, TensorMethods):
     @property
     def size(self) -> Any:
         """How many elements: an int, or a size."""
-        return size_of(self.trace.known(self.type.size))
+        return size_of(self.trace.resolve(self.type.size))
 
     if not TYPE_CHECKING:  # a checker would take it to mean that every name is there
 
@@ -63,7 +63,7 @@ class TracedTensor(StandIn, TensorMethods):
     def __len__(self) -> int:
         if not self.type.shape:
             raise TracingError("a scalar has no length")
-        return length(self.shape[0])
+        return length_of(self.shape[0])
 
     def __bool__(self) -> bool:
         _refuse(self, "bool()", "choose with `tessera.ops.where(condition, a, b)` or branch with `tessera.cond`")
@@ -84,7 +84,7 @@ class TracedTensor(StandIn, TensorMethods):
     def __iter__(self) -> Iterator[TracedTensor]:
         if not self.type.shape:
             raise TracingError("a scalar has no rows to go through")
-        return (self[at] for at in rounds(self.shape[0]))
+        return (self[at] for at in loop_range(self.shape[0]))
 
     def __contains__(self, item: object) -> NoReturn:
         _refuse(self, "`in`", "write `tessera.ops.any(x == value)`")
@@ -95,7 +95,7 @@ class TracedTensor(StandIn, TensorMethods):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """`array + x` is `x.__radd__(array)`; what NumPy computes elementwise otherwise needs values."""
         name: str = ufunc.__name__
-        is_reflected = len(inputs) == 2 and not isinstance(inputs[0], StandIn)
+        is_reflected = len(inputs) == 2 and not isinstance(inputs[0], Tracer)
         if name not in _OPERATORS or method != "__call__" or options or not is_reflected:
             _refuse_numpy(self, _OPERATORS.get(name, name))
         return function_named(_OPERATORS[name])(*inputs)

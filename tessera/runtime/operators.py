@@ -76,7 +76,7 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
 
 def _product(self: Any, other: Any) -> Any:
     # What has products of its own (a quantized tensor) is asked by Python next.
-    return NotImplemented if getattr(other, "has_products", False) else apply("matmul", self, other)
+    return NotImplemented if getattr(other, "has_matmul", False) else apply("matmul", self, other)
 
 
 def _reflected(name: str) -> Callable[[Any, Any], Any]:

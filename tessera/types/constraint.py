@@ -91,11 +91,11 @@ class ConstraintSolver:
         verdict, _ = self._verdict(Constraint.equality(left, right))
         return verdict is Verdict.PROVED and self._contradiction is None
 
-    def known(self, dim: Dim) -> Dim:
+    def resolve(self, dim: Dim) -> Dim:
         """The dim with all equalities put in that have a name on one side."""
         self._settle()
         try:
-            return dim if self._contradiction is not None else self._proofs.known(dim)[0]
+            return dim if self._contradiction is not None else self._proofs.resolve(dim)[0]
         except ContradictionError as error:
             self._contradiction = error.why
             return dim
@@ -106,7 +106,7 @@ class ConstraintSolver:
         if self._contradiction is not None:
             return Value()
         try:
-            return self._proofs.store.evaluate(self._proofs.known(Dim.of(dim))[0])
+            return self._proofs.store.evaluate(self._proofs.resolve(Dim.of(dim))[0])
         except ContradictionError as error:
             self._contradiction = error.why
             return Value()
@@ -275,7 +275,7 @@ def solve(text: str) -> Report:
 
 
 def _definition(solver: ConstraintSolver, name: str) -> Dim | None:
-    known = solver.known(Dim.symbol(name))
+    known = solver.resolve(Dim.symbol(name))
     return None if known.symbol_name == name or known.is_static else known
 
 

@@ -45,7 +45,7 @@ class Proofs:
 
     def _define(self, gap: Dim, why: int) -> bool:
         """Use `gap == 0` to replace a name; False where it has none that stands alone."""
-        gap, known_why = self.known(gap)
+        gap, known_why = self.resolve(gap)
         why |= known_why
         if gap.value is not None:
             if gap.value:
@@ -70,7 +70,7 @@ class Proofs:
             if any(coefficient < 0 for _, coefficient in value.terms):
                 self._note(value, why)  # the name was at least 0, and so must be what stands for it
 
-    def known(self, dim: Dim) -> tuple[Dim, int]:
+    def resolve(self, dim: Dim) -> tuple[Dim, int]:
         """The dim with names replaced by what they are equal to, and the rules that say so."""
         names = dim.symbols & self._values.keys()
         if not names:
@@ -120,7 +120,7 @@ class Proofs:
     # Everything else narrows the store, and is kept to be added up with others.
 
     def _post(self, kind: str, gap: Dim, why: int) -> None:
-        gap, known_why = self.known(gap)
+        gap, known_why = self.resolve(gap)
         why |= known_why
         if gap.value is not None:
             holds = gap.value >= 0 if kind == "ge" else (gap.value == 0) == (kind == "eq")
@@ -202,7 +202,7 @@ class Proofs:
 
     def simplified(self, gap: Dim) -> tuple[Dim, int]:
         """A dim of the same sign, with all put in and taken apart that is known."""
-        gap, why = self.known(gap)
+        gap, why = self.resolve(gap)
         for _ in range(8):
             if gap.value is not None:
                 break

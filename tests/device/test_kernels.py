@@ -125,7 +125,7 @@ def test_atomics_of_integers_are_exact() -> None:
 def test_scans_transposes_and_pipelines() -> None:
     equal(kernels.running, normal(30, 50), exclusive=True, reverse=True)
     equal(kernels.decayed, normal(30, 50))
-    equal(kernels.turned.with_schedule(Schedule(block=(8, 16))), normal(19, 23), scale=2.0)
+    equal(kernels.transposed.with_schedule(Schedule(block=(8, 16))), normal(19, 23), scale=2.0)
     for slots in (2, 3):
         equal(test_pipelines.ahead, normal(40, 70), normal(70, 33), slots=slots)
     equal(test_pipelines.two_ahead, normal(20, 100))

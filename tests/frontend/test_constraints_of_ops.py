@@ -13,7 +13,7 @@ import pytest
 import tessera as ts
 from tessera.diagnostics.codes import BroadcastError, ShapeError
 from tessera.diagnostics.error import TesseraError
-from tessera.frontend.constraints import suppose
+from tessera.frontend.constraints import assume_constraint
 from tessera.frontend.shape_inference import Assumption, Facts
 from tessera.frontend.trace import Trace
 from tessera.frontend.tracer import TracedTensor
@@ -47,7 +47,7 @@ def traced(spec: OpSpec, sample: Sample, sizes: Mapping[str, int], *, is_told: b
         operands.append(trace.add_input(f"x{at}", type))
     for name, size in sizes.items() if is_told else ():
         # A range of one size: an equality would be put into the types, and nothing would be asked of the solver.
-        suppose(trace, Constraint.parse(f"{name} in {size}..={size}", None), None)
+        assume_constraint(trace, Constraint.parse(f"{name} in {size}..={size}", None), None)
     with dispatch.recording(trace):
         made: Any = trace.record(spec.short_name, operands, sample.attributes)
     outputs: list[Any] = list(made) if isinstance(made, tuple) else [made]  # pyright: ignore[reportUnknownArgumentType]

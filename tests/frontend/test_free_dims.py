@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.diagnostics.codes import GuardError, ShapeError, SpecializationError
 from tessera.frontend.bind import dim_name
-from tessera.frontend.shape_inference import one_from, resolved
+from tessera.frontend.shape_inference import least_value_for_one, resolve_min_max
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.shape import normalize_slice
 
@@ -102,18 +102,18 @@ def test_two_slices_of_one_element_are_equal() -> None:
 def test_a_dim_under_its_bound_is_what_it_was(size: int, start: Any, stop: Any, least: int) -> None:
     *_, extent = normalize_slice(Dim.symbol("N"), start, stop, 1)
     value = extent.evaluate({"N": size + least})
-    assert resolved(extent, {"N": least}).evaluate({"N": size + least}) == value
-    found = one_from(extent)
+    assert resolve_min_max(extent, {"N": least}).evaluate({"N": size + least}) == value
+    found = least_value_for_one(extent)
     if found is not None and size + least >= found[1]:
         assert value == 1
 
 
 def test_what_is_one_from_some_size_on() -> None:
     n, m = Dim.symbol("N"), Dim.symbol("M")
-    assert one_from(minimum(n, 1)) == ("N", 1)
-    assert one_from(n - maximum(n - 1, 0)) == ("N", 1)
-    assert one_from(minimum(n, 4) - minimum(n, 3)) == ("N", 4)
-    assert [one_from(dim) for dim in (n, n - 1, minimum(n, 2), minimum(n, m), Dim.constant(1))] == [None] * 5
+    assert least_value_for_one(minimum(n, 1)) == ("N", 1)
+    assert least_value_for_one(n - maximum(n - 1, 0)) == ("N", 1)
+    assert least_value_for_one(minimum(n, 4) - minimum(n, 3)) == ("N", 4)
+    assert [least_value_for_one(dim) for dim in (n, n - 1, minimum(n, 2), minimum(n, m), Dim.constant(1))] == [None] * 5
 
 
 def test_a_declared_dim_is_not_fixed_by_another_annotation() -> None:

@@ -80,7 +80,7 @@ def column_sums(x: KTile["M", "D", i32], out: KTile["D", i32]) -> None:
 
 
 @kernel
-def turned(x: KTile["M", "N", f32], out: KTile["N", "M", f32], *, scale: float = 1.0) -> None:
+def transposed(x: KTile["M", "N", f32], out: KTile["N", "M", f32], *, scale: float = 1.0) -> None:
     """The transpose, of what is loaded or of what is computed."""
     T = tile.context()
     block = tile.load(x, rows=T.m, cols=T.n)

@@ -170,7 +170,7 @@ def test_a_chain_after_a_query_to_many_keys_is_in_the_kernel_that_joins_them(num
 
 def test_a_step_that_needs_the_whole_attention_is_refused() -> None:
     @ts.jit
-    def turned(q: Any, k: Any, v: Any) -> Any:
+    def transposed(q: Any, k: Any, v: Any) -> Any:
         y = full(q, k, v)
         return ts.ops.epilogue.chain([ts.ops.epilogue.residual(y[:, :, ::-1])])(y)
 
@@ -180,6 +180,6 @@ def test_a_step_that_needs_the_whole_attention_is_refused() -> None:
 
     q, k, v, b, *_ = operands(20, 37, 16, np.float32)
     with pytest.raises(FusionError, match="does not keep its place in the result"):
-        turned(q, k, v)
+        transposed(q, k, v)
     with pytest.raises(FusionError, match="switched off"):
         apart(q, k, v, b)

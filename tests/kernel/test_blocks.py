@@ -79,7 +79,7 @@ def test_a_number_that_a_loop_reads_is_one_for_all_rows_of_a_block() -> None:
 
 
 @kernel(Schedule(block=(64, 128, 64)))
-def turned(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16], out: KTile["N", "M", bf16]) -> None:
+def transposed(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16], out: KTile["N", "M", bf16]) -> None:
     """A product whose columns are rows of the result."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
@@ -91,9 +91,9 @@ def turned(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16], out: KTile["N", "
 def test_a_product_is_stored_turned_without_being_turned() -> None:
     a, b = normal(70, 100).astype(BF16), normal(100, 150).astype(BF16)
     expected = np.maximum(a.astype(np.float64) @ b.astype(np.float64), 0.0).T
-    np.testing.assert_allclose(agree(turned, a, b)[0], expected, atol=0.2)
-    assert "ttarget.gemm" in turned.lower(a, b).target
-    program = turned.program(a, b, kind="gpu")
+    np.testing.assert_allclose(agree(transposed, a, b)[0], expected, atol=0.2)
+    assert "ttarget.gemm" in transposed.lower(a, b).target
+    program = transposed.program(a, b, kind="gpu")
     for machine, kind in (("sm_90a", "matrix_kernel"), ("sm_80", "warp_kernel")):
         target = NvptxBackend(GPUS[machine]).matrix(write_kernel(program))
         assert target is not None

@@ -13,7 +13,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, kernel, tile
 from tessera.diagnostics.codes import KernelError
-from tessera.frontend.kernel.suggestions import BETWEEN, ELEMENTS, OTHERWISE, advice_for
+from tessera.frontend.kernel.suggestions import BINARY_REPLACEMENTS, REPLACEMENTS, SCALAR_NAMES, advice_for
 
 X = np.ones((4, 8), np.float32)
 
@@ -66,9 +66,9 @@ def test_the_error_names_what_to_write(function: Any, message: str, fix: str) ->
 
 
 def test_all_that_is_named_is_there() -> None:
-    texts = [*OTHERWISE.values(), *BETWEEN.values(), *(advice_for(name) for name in ELEMENTS)]
+    texts = [*REPLACEMENTS.values(), *BINARY_REPLACEMENTS.values(), *(advice_for(name) for name in SCALAR_NAMES)]
     named = set(re.findall(r"tile\.(\w+)", " ".join(texts)))
-    assert named >= ELEMENTS
+    assert named >= SCALAR_NAMES
     assert all(hasattr(tile, name) for name in named)
 
 

@@ -115,8 +115,8 @@ def test_programs_add_to_one_result() -> None:
 @pytest.mark.parametrize("scale", [1.0, 2.0])
 def test_tiles_are_turned_as_they_are_loaded_and_through_memory(scale: float) -> None:
     x = normal(19, 23)
-    turned = kernels.turned.with_schedule(Schedule(block=(8, 16)))
-    np.testing.assert_array_equal(agree(turned, x, scale=scale)[0], x.T * scale)
+    transposed = kernels.transposed.with_schedule(Schedule(block=(8, 16)))
+    np.testing.assert_array_equal(agree(transposed, x, scale=scale)[0], x.T * scale)
 
 
 @pytest.mark.parametrize("slots", [2, 3])

@@ -14,7 +14,7 @@ from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.compiler.kernel_instance import KernelInstance, candidates
 from tessera.diagnostics.codes import ArgumentError
-from tessera.frontend.kernel.legality import ranked, share_at_work
+from tessera.frontend.kernel.legality import busy_fraction, rank_blocks
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.tile.write_records import write_kernel
 from tessera.types.machine import Machine
@@ -142,11 +142,11 @@ def test_the_block_that_keeps_most_of_the_machine_busy_is_chosen() -> None:
         def build(block: tuple[int, ...], operands: Any = operands) -> Any:
             return made.with_schedule(Schedule(block=block)).program(*operands, kind="gpu")
 
-        first, *others = ranked(blocks, build, machine)
-        shares = {block: share_at_work(build(block), block, machine) or 0.0 for block in blocks}
+        first, *others = rank_blocks(blocks, build, machine)
+        shares = {block: busy_fraction(build(block), block, machine) or 0.0 for block in blocks}
         legal = [block for block in others if made.legal([Schedule(block=block, warps=8)], *operands)]
         assert all(shares[first] >= shares[block] - 1e-3 for block in legal)
-    assert ranked(blocks, build, machine)[0] in ((128, 256, 64), (256, 128, 64))  # large ones for large products
+    assert rank_blocks(blocks, build, machine)[0] in ((128, 256, 64), (256, 128, 64))  # large ones for large products
 
 
 SHAPES = [
@@ -170,7 +170,7 @@ def test_a_schedule_that_nobody_gives_is_found_legal_and_near_the_best_of_the_mo
 
     def share(block: tuple[int, ...]) -> float:
         program = made.with_schedule(Schedule(block=block)).program(*operands, kind="gpu")
-        return share_at_work(program, block, machine) or 0.0
+        return busy_fraction(program, block, machine) or 0.0
 
     legal = made.legal([Schedule(block=(m, n, 64)) for m in (64, 128, 256) for n in (64, 128, 256)], *operands)
     assert share(found.block) >= 0.8 * max(share(one.block) for one in legal)
@@ -213,7 +213,7 @@ def test_wide_rows_are_taken_fewer_at_a_time(width: int, rows: int) -> None:
         return KernelInstance(definition, {}, Schedule(block=block)).program(types, "gpu")
 
     usual = definition.complete(None, "gpu").block
-    assert ranked(candidates(usual, ()), build, GPUS["sm_90a"])[0][0] == rows
+    assert rank_blocks(candidates(usual, ()), build, GPUS["sm_90a"])[0][0] == rows
 
 
 @pytest.mark.parametrize("size", [512, 8192])
@@ -223,7 +223,7 @@ def test_products_without_matrix_units_have_no_more_sums_than_threads_hold(size:
     def build(block: tuple[int, ...]) -> Any:
         return kernels.matmul.with_schedule(Schedule(block=block)).program(*operands, kind="gpu")
 
-    m, n, _ = ranked(candidates((128, 128, 64), ()), build, GPUS["sm_90a"])[0]
+    m, n, _ = rank_blocks(candidates((128, 128, 64), ()), build, GPUS["sm_90a"])[0]
     assert m * n <= 128 * 128
 
 

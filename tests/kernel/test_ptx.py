@@ -29,7 +29,7 @@ PLAIN: list[tuple[Any, list[Any], dict[str, Any]]] = [
     (kernels.rows, [zeros(64, 96)], {}),
     (kernels.running, [zeros(64, 32)], {}),
     (kernels.column_sums, [zeros(64, 32, dtype=np.int32)], {}),
-    (kernels.turned, [zeros(64, 64)], {"scale": 2.0}),
+    (kernels.transposed, [zeros(64, 64)], {"scale": 2.0}),
 ]
 MATRIX: list[tuple[Any, list[Any], dict[str, Any]]] = [
     (test_schedule.product, [zeros(512, 512, dtype=NARROW)] * 2, {}),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import KTile, kernel, tile
 from tessera.frontend.kernel.builder import KernelBuilder
-from tessera.frontend.kernel.index_bounds import Reach
+from tessera.frontend.kernel.index_bounds import IndexBounds
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.schedule import Schedule
 from tests.kernel.compare import agree
@@ -122,7 +122,7 @@ def test_a_proof_is_true_of_every_step(
 ) -> None:
     b = KernelBuilder("k", (), Schedule(block=(4, 4, 4)), {})
     extent = N if is_free else Dim.constant(n)
-    b.coords["j"], b.runs["j"] = 0, (extent, step)
+    b.coords["j"], b.loop_extents["j"] = 0, (extent, step)
     plain = J * factor + offset
     at = {
         "plain": plain,
@@ -131,7 +131,7 @@ def test_a_proof_is_true_of_every_step(
         "min": minimum(plain, extent - 1),
         "max": maximum(plain, 0),
     }[form]
-    reach = Reach(b)
+    reach = IndexBounds(b)
     places = [at.evaluate({"j": j, "N": n}) for j in range(0, n, step)]
     inside = [0 <= place < n for place in places]
     assert not reach.is_inside(at, extent) or all(inside)

@@ -190,7 +190,7 @@ def test_kernels_speak_of_lanes() -> None:
 def test_the_language_and_the_ops_know_the_same_votes_and_ways() -> None:
     """The front end is read without the compiler, so it has its own list."""
     assert language.VOTES == lanes.VOTES
-    assert (*language.WAYS, "xor") == lanes.MODES
+    assert (*language.SHUFFLES, "xor") == lanes.MODES
     assert language.WARP == lanes.WARP
 
 

@@ -275,7 +275,7 @@ def test_the_command(text: str, code: int, out: str) -> None:
 
 def test_a_dim_with_its_equalities_put_in() -> None:
     solver = ConstraintSolver.of("D = H*Dh", "H == 4")
-    assert solver.known(Dim.of("D + 1")) == Dim.of("4*Dh + 1")
+    assert solver.resolve(Dim.of("D + 1")) == Dim.of("4*Dh + 1")
     assert solver.are_equal("D", "4*Dh")
     assert not solver.are_equal("D", "Dh")
 

@@ -13,11 +13,11 @@ from tessera.types.dtype import BY_NAME, DType, i64
 
 # Fixes of calls: arguments cast, reshaped, padded or cut to what a function declares.
 
-Place = Callable[["Span | None"], "tuple[Expression, Part] | None"]
+FindArgument = Callable[["Span | None"], "tuple[Expression, Part] | None"]
 """Finds an argument in the call at a span."""
 
 
-def argument_at(name: str, position: int) -> Place:
+def argument_at(name: str, position: int) -> FindArgument:
     """The place of an argument: by its name, else by its position."""
 
     def find(span: Span | None) -> tuple[Expression, Part] | None:
@@ -28,7 +28,7 @@ def argument_at(name: str, position: int) -> Place:
     return find
 
 
-def cast_argument(place: Place, dtype: DType) -> Callable[[Span | None], Fix | str]:
+def cast_argument(place: FindArgument, dtype: DType) -> Callable[[Span | None], Fix | str]:
     """Cast it where it is passed."""
 
     def find(span: Span | None) -> Fix | str:
@@ -42,7 +42,7 @@ def cast_argument(place: Place, dtype: DType) -> Callable[[Span | None], Fix | s
     return find
 
 
-def reshape_argument(place: Place, shape: Sequence[int], rank: int) -> Callable[[Span | None], Fix | None]:
+def reshape_argument(place: FindArgument, shape: Sequence[int], rank: int) -> Callable[[Span | None], Fix | None]:
     """Drop axes of 1, or add some in front, until the rank is the declared one."""
     dropped = [size for size in shape if size != 1]
     wanted = [1] * (rank - len(dropped)) + dropped
@@ -56,7 +56,9 @@ def reshape_argument(place: Place, shape: Sequence[int], rank: int) -> Callable[
     return find
 
 
-def fit_argument(place: Place, shape: Sequence[int], axis: int, size: int) -> Callable[[Span | None], Fix | None]:
+def fit_argument(
+    place: FindArgument, shape: Sequence[int], axis: int, size: int
+) -> Callable[[Span | None], Fix | None]:
     """Pad an axis to a size, or cut it."""
 
     def find(span: Span | None) -> Fix | None:

@@ -61,7 +61,7 @@ def shape_fix(
     spec: OpSpec, types: Sequence[TensorType], attributes: Mapping[str, Any], span: Span | None
 ) -> Fix | None:
     """The edit of one operand, or of the axis, after which the rule of an op holds; None where there is none."""
-    expression, parts = _written(spec, types, span)
+    expression, parts = _find_source(spec, types, span)
     if expression is None:
         return None
     if spec.short_name == "matmul" and not all(type.rank for type in types):
@@ -70,7 +70,7 @@ def shape_fix(
         *_other_letters(spec, types, attributes, expression),
         *_other_axis(spec, types, attributes, expression),
         *_with_new_axes(types, attributes, parts),
-        *_turned(types, attributes, parts),
+        *_transposed(types, attributes, parts),
         *_padded(spec, types, attributes, expression, parts),
     ]
     return _first_that_holds(spec, candidates)
@@ -80,7 +80,7 @@ def dtype_fix(
     spec: OpSpec, types: Sequence[TensorType], attributes: Mapping[str, Any], span: Span | None
 ) -> Fix | None:
     """The edit that casts an operand, or all of them, to what an op takes; None where there is none."""
-    expression, parts = _written(spec, types, span)
+    expression, parts = _find_source(spec, types, span)
     if expression is None:
         return None
     targets = dict.fromkeys((*(type.dtype for type in types), dt.i32, dt.f32, dt.bool_))
@@ -140,7 +140,9 @@ def number_fix(span: Span | None, dtypes: Sequence[DType | None], value: float) 
     return parts[at].edit(_cast_text(expression, parts[at], target), f"cast `{parts[at].text}` to {target}")
 
 
-def _written(spec: OpSpec, types: Sequence[TensorType], span: Span | None) -> tuple[Expression | None, Sequence[Part]]:
+def _find_source(
+    spec: OpSpec, types: Sequence[TensorType], span: Span | None
+) -> tuple[Expression | None, Sequence[Part]]:
     """The source of an op and of its operands; None where it is not certain that this op is what stands there."""
     expression = expression_at(span)
     if expression is None or not 0 < len(types) <= _MOST_OPERANDS:
@@ -180,7 +182,7 @@ def _holds(spec: OpSpec, candidate: _Candidate, *, dtypes_alone: bool = False) -
     return True
 
 
-def _changed(types: Sequence[TensorType], at: int, type: TensorType) -> list[TensorType]:
+def _with_type(types: Sequence[TensorType], at: int, type: TensorType) -> list[TensorType]:
     return [type if index == at else other for index, other in enumerate(types)]
 
 
@@ -219,7 +221,9 @@ def _other_letters(
             yield _Candidate(types, {**attributes, "equation": changed}, edit)
 
 
-def _turned(types: Sequence[TensorType], attributes: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[_Candidate]:
+def _transposed(
+    types: Sequence[TensorType], attributes: Mapping[str, Any], parts: Sequence[Part]
+) -> Iterator[_Candidate]:
     """The last two axes of one operand exchanged, so that it fits the others."""
     for at in reversed(range(len(types))) if len(types) > 1 else ():
         shape, part = types[at].shape, parts[at]
@@ -229,7 +233,7 @@ def _turned(types: Sequence[TensorType], attributes: Mapping[str, Any], parts: S
         suffix = "T" if len(shape) == 2 else "mT"
         message = f"transpose `{part.text}`, which is {shape_text(types[at])}"
         yield _Candidate(
-            _changed(types, at, turned), attributes, partial(part.edit, f"{part.operand}.{suffix}", message)
+            _with_type(types, at, turned), attributes, partial(part.edit, f"{part.operand}.{suffix}", message)
         )
 
 
@@ -248,7 +252,7 @@ def _with_new_axes(
             index = ", ".join("None" if axis in places else ":" for axis in range(max(places) + 1))
             made = types[at].with_shape(shape)
             edit = partial(parts[at].edit, f"{parts[at].operand}[{index}]", _to(parts[at], "reshape", types[at], made))
-            yield _Candidate(_changed(types, at, made), attributes, edit)
+            yield _Candidate(_with_type(types, at, made), attributes, edit)
 
 
 def _padded(
@@ -275,7 +279,7 @@ def _padded(
         )
         text = f"{pad}({part.text}, {[(0, width) for width in widths]})"
         yield _Candidate(
-            _changed(types, at, type.with_shape(shape)),
+            _with_type(types, at, type.with_shape(shape)),
             attributes,
             lambda part=part, text=text, message=message: part.edit(text, message),
         )

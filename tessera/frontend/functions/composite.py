@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import TracingError
-from tessera.frontend.arguments import flag, number
+from tessera.frontend.arguments import check_bool, check_number
 from tessera.frontend.functions import elementwise
 from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, promoted, rank_of
 from tessera.ir.base.dispatch import apply
@@ -98,8 +98,8 @@ def attention(
     With `return_lse` the result is a pair: the second is the log-sum-exp of each row of scores, [batch, heads, length]
     in f32 (f64 for f64), -inf for a row that sees no key.
     """
-    factor = None if scale is None else number("attention", "scale", scale)
-    is_pair = flag("attention", "return_lse", return_lse)
+    factor = None if scale is None else check_number("attention", "scale", scale)
+    is_pair = check_bool("attention", "return_lse", return_lse)
     if v is None:
         if is_pair:
             raise TracingError("`attention` over a cache gives no log-sum-exp", fix="pass `return_lse=False`")
@@ -128,7 +128,7 @@ def flash_attention(
     q: Any, k: Any, v: Any = None, mask: Any = None, *, causal: bool = False, scale: Any = None, dropout: float = 0.0
 ) -> Any:
     """`attention`, which never stores the scores; dropout of scores is refused."""
-    if number("flash_attention", "dropout", dropout):
+    if check_number("flash_attention", "dropout", dropout):
         raise TracingError("`flash_attention` has no dropout yet", fix="pass `dropout=0.0`, and drop its result")
     return attention(q, k, v, mask, causal=causal, scale=scale)
 
@@ -148,7 +148,7 @@ def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
 def residual(x: Any, y: Any, *, dropout: float = 0.0, key: Any = None) -> Any:
     """`x + y`, with a fraction of `y` dropped if asked for, which needs a key."""
     operands = promoted("residual", (x, y))
-    rate = number("residual", "dropout", dropout)
+    rate = check_number("residual", "dropout", dropout)
     if rate and key is None:
         raise TracingError("`residual` with dropout needs a key", fix="pass `key=tessera.random.key(seed)`")
     keys = (key,) if rate else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import ShapeError
-from tessera.frontend.arguments import listed, word
+from tessera.frontend.arguments import check_sequence, check_string
 from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, parse_dtype, rank_of
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.ir.base.dispatch import apply
@@ -46,7 +46,7 @@ def dot_general(
     axes = {
         f"{side}_{kind}": tuple(axis_of("dot_general", axis, rank) for axis in as_tuple(axes))
         for kind, pair in (("batch", batch), ("contract", contract))
-        for side, axes, rank in zip(("lhs", "rhs"), listed("dot_general", kind, pair, 2), ranks, strict=True)
+        for side, axes, rank in zip(("lhs", "rhs"), check_sequence("dot_general", kind, pair, 2), ranks, strict=True)
     }
     return apply("dot_general", (a, b), {**axes, **_numerics(dtype, accumulate)})
 
@@ -57,7 +57,7 @@ def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:
     >>> ts.ops.einsum("ij,ij->i", ts.array([[1.0, 2.0]]), ts.array([[3.0, 4.0]]))
     Tensor([1] f32, [11])
     """
-    equation = word("einsum", "equation", equation)
+    equation = check_string("einsum", "equation", equation)
     check_tensors(*operands)
     return apply("einsum", operands, {"equation": equation, "dtype": _numerics(dtype, None)["dtype"]})
 

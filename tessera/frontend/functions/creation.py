@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, ShapeError
-from tessera.frontend.arguments import number, whole
+from tessera.frontend.arguments import check_int, check_number
 from tessera.frontend.concrete import device_class, scalar_dtype
 from tessera.frontend.functions import elementwise
 from tessera.frontend.functions.operands import dims_of, dtype_of, parse_dtype, rank_of, shape_dims
@@ -29,7 +29,7 @@ def full(shape: Any, value: Any, dtype: Any = None) -> Any:
 def _full(shape: Any, value: Any, dtype: Any, like: Any = None) -> Any:
     """A tensor of one value, on the device of another."""
     if not isinstance(value, bool | int | float):
-        number("full", "value", value)  # a scalar of NumPy is one too
+        check_number("full", "value", value)  # a scalar of NumPy is one too
     chosen = scalar_dtype(value) if dtype is None else parse_dtype(dtype)
     if not chosen.is_float and not math.isfinite(value):
         raise ArgumentError(f"`full` takes `value` as a number that {chosen} holds, got {value}")
@@ -86,7 +86,7 @@ def arange(start: Any, stop: Any = None, step: int = 1, dtype: Any = i64) -> Any
     for name, value in (("start", first), ("stop", last), ("step", step)):
         if isinstance(value, float):
             raise ShapeError(f"`arange` takes whole numbers, got `{name}` of {value}", fix="scale the result instead")
-    low, high, step = dim_of(first), dim_of(last), whole("arange", "step", step)
+    low, high, step = dim_of(first), dim_of(last), check_int("arange", "step", step)
     if step == 0:
         raise ShapeError("`arange` cannot step by 0")
     counted = iota((slice_extent(low, high, step),), 0, dtype)

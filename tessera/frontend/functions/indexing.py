@@ -8,8 +8,8 @@ from typing import Any
 from tessera.diagnostics.codes import ShapeError, TracingError
 from tessera.diagnostics.error import FixLike
 from tessera.diagnostics.span import user_span
-from tessera.frontend.arguments import flag
-from tessera.frontend.concrete import beside
+from tessera.frontend.arguments import check_bool
+from tessera.frontend.concrete import place_like
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.functions import movement
 from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, promoted, rank_of, shape_dims
@@ -139,7 +139,7 @@ def _positions(item: Any, x: Any) -> Any:
     if isinstance(item, list):
         from tessera.runtime.tensor import Tensor  # noqa: PLC0415 - lists of positions are rare
 
-        item = beside(x, Tensor.of(item, "i64"))
+        item = place_like(x, Tensor.of(item, "i64"))
     if not is_tensor(item):
         raise ShapeError(f"an index cannot be {item!r} of type `{type(item).__name__}`")
     dtype = dtype_of(item)
@@ -209,7 +209,7 @@ def scatter(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
 
 def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: bool = True) -> Any:
     """`x` with `updates` added at `indices` along `axis`, in order; `ordered=False` allows any order, and any bits."""
-    if flag("scatter_add", "ordered", ordered):
+    if check_bool("scatter_add", "ordered", ordered):
         return _scattered("scatter_add", x, indices, updates, axis)
     attributes = {"ordered": False}
     from tessera.frontend import effect_scopes  # noqa: PLC0415 - few calls say so

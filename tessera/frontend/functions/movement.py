@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import AxisError, ShapeError
-from tessera.frontend.arguments import number, whole
+from tessera.frontend.arguments import check_int, check_number
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.functions.operands import axes_of, axis_of, dims_of, dtype_of, promoted, rank_of, shape_dims
 from tessera.frontend.pytree import as_tuple, is_sequence
@@ -138,7 +138,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     shifts = as_tuple(shift) if is_sequence(shift) else (shift,) * len(listed)
     if len(shifts) != len(listed):
         raise AxisError(f"`roll` needs one shift for each axis, got {len(shifts)} shifts and {len(listed)} axes")
-    numbers = [whole("roll", "shift", by) for by in shifts]
+    numbers = [check_int("roll", "shift", by) for by in shifts]
     pairs = sorted((axis_of("roll", at, rank), by) for at, by in zip(listed, numbers, strict=True))
     return apply("roll", (x,), {"shifts": tuple(by for _, by in pairs), "axes": tuple(at for at, _ in pairs)})
 
@@ -146,7 +146,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
 def tile(x: Any, reps: Any) -> Any:
     """`x` laid side by side `reps` times along each axis."""
     dtype_of(x)
-    counts = tuple(whole("tile", "reps", count) for count in as_tuple(reps))
+    counts = tuple(check_int("tile", "reps", count) for count in as_tuple(reps))
     rank = max(rank_of(x), len(counts))
     x = expand_dims(x, tuple(range(rank - rank_of(x)))) if rank > rank_of(x) else x
     return apply("tile", (x,), {"reps": (1,) * (rank - len(counts)) + counts})
@@ -198,7 +198,7 @@ def split(x: Any, parts: Any, axis: int = 0) -> tuple[Any, ...]:
     if isinstance(parts, tuple | list):
         sizes = dims_of(parts)
     else:
-        parts = whole("split", "parts", parts)
+        parts = check_int("split", "parts", parts)
         if parts < 1 or (size % parts).value not in (0, None):
             raise ShapeError(
                 f"`split` cannot cut `x.shape[{at}] = {size}` into {parts} equal parts",
@@ -237,7 +237,7 @@ def pad(x: Any, widths: Any, value: float | bool = 0) -> Any:
             fix=lambda span: fixes_of("arguments").widths_fix(span, pairs, rank),
         )
     low, high = tuple(dim_of(a) for a, _ in pairs), tuple(dim_of(b) for _, b in pairs)
-    filled = int(value) if isinstance(value, bool) else number("pad", "value", value)
+    filled = int(value) if isinstance(value, bool) else check_number("pad", "value", value)
     return apply("pad", (x,), {"low": low, "high": high, "value": filled})
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, AxisError, DTypeError, TracingError
-from tessera.frontend.arguments import shown, whole
-from tessera.frontend.concrete import StandIn, concrete_dtype, is_concrete, scalar_dtype, scalar_tensor
+from tessera.frontend.arguments import check_int, describe_value
+from tessera.frontend.concrete import Tracer, concrete_dtype, is_concrete, scalar_dtype, scalar_tensor
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import as_tuple
 from tessera.frontend.size import Size, dim_of
@@ -20,17 +20,17 @@ from tessera.types.promotion import ARITHMETIC, OpClass, promote, promote_scalar
 
 def is_tensor(value: Any) -> bool:
     """Whether a value is a tensor: one with data, or a tracer."""
-    return isinstance(value, StandIn) or is_concrete(value)
+    return isinstance(value, Tracer) or is_concrete(value)
 
 
 def dtype_of(value: Any) -> DType:
     """The dtype of a tensor; raises `TracingError` (T0201) for what is none."""
-    if isinstance(value, StandIn):
+    if isinstance(value, Tracer):
         return value.dtype
     dtype = concrete_dtype(value)
     if dtype is None:
         raise TracingError(
-            f"expected a tensor, got {shown(value)}",
+            f"expected a tensor, got {describe_value(value)}",
             fix=lambda span: fixes_of("values").tensor_fix(span, value),
         )
     return dtype
@@ -175,9 +175,9 @@ def axes_of(op: str, axes: Any, rank: int) -> tuple[int, ...]:
 
 def _integer(op: str, value: Any) -> int:
     try:
-        return whole(op, "axis", value)
+        return check_int(op, "axis", value)
     except ArgumentError:
-        raise AxisError(f"`{op}` takes an axis as an int, got {shown(value)}") from None
+        raise AxisError(f"`{op}` takes an axis as an int, got {describe_value(value)}") from None
 
 
 def dims_of(shape: Any) -> tuple[Dim, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, DTypeError
-from tessera.frontend.arguments import listed, whole
+from tessera.frontend.arguments import check_int, check_sequence
 from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import where
 from tessera.frontend.functions.movement import reshape
@@ -111,7 +111,7 @@ def scale_of(x: Any, dtype: Any, *, axis: Any = None, block: Sequence[int] = ())
     target: DType = parse_dtype(dtype)
     value, rank = cast(x, f32), rank_of(x)
     _format_name(target)
-    blocks = [whole("scale_of", "block", own) for own in listed("scale_of", "block", block)]
+    blocks = [check_int("scale_of", "block", own) for own in check_sequence("scale_of", "block", block)]
     if blocks:
         if len(blocks) != rank or min(blocks) < 1:
             raise ArgumentError(f"`scale_of` takes a `block` of a size for each of {rank} dims, got {blocks}")

@@ -6,11 +6,11 @@ from typing import Any
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.elementwise import Coordinates, where
-from tessera.frontend.kernel.indexing import TensorRef, axis_names, clipped, coordinate_tile, within
-from tessera.frontend.kernel.matmul import dot, side
+from tessera.frontend.kernel.indexing import TensorRef, axis_names, clip, coordinate_tile, mask_beyond
+from tessera.frontend.kernel.matmul import dot, dot_operand
 from tessera.frontend.kernel.reductions import reduce, shift_of
 from tessera.frontend.kernel.scalar import exp, maximum
-from tessera.frontend.kernel.tiles import INF, Operand, Tile, binary, cast_to, computed, constant, tile_of
+from tessera.frontend.kernel.tiles import INF, Operand, Tile, binary, cast_to, constant, tile_of, to_compute_dtype
 from tessera.ir.graph.shared_reference import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
 from tessera.types.dim import Dim
 from tessera.types.dim import maximum as larger
@@ -89,7 +89,7 @@ def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
     that continue a cache see all of it; `row_index(offset)` says where the first row stands instead.
     """
     b = current()
-    tile = computed(b, tile_of(b, "mask_causal", scores))
+    tile = to_compute_dtype(b, tile_of(b, "mask_causal", scores))
     if not isinstance(rows, Coordinates) or not isinstance(cols, Coordinates):
         raise b.fail(
             "`mask_causal` takes rows and columns", "write `tile.mask_causal(S, tile.row_index(), tile.col_index(n))`"
@@ -104,17 +104,17 @@ def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
         first = (cols.axis.bound or Dim.constant(0)) - rows.axis.bound
     seen = Dim.symbol(rows.axis.name) + 1 + first
     bound = seen if cols.axis.bound is None else smaller(cols.axis.bound, seen)
-    placed = Tile(tile.number, tile.type, (rows.axis, cols.axis), outside=tile.outside, shape=tile.shape)
-    masked = clipped(b, placed, 1, bound, -INF)
+    placed = Tile(tile.number, tile.type, (rows.axis, cols.axis), pad_value=tile.pad_value, shape=tile.shape)
+    masked = clip(b, placed, 1, bound, -INF)
     # Columns that the last row of the block does not see change nothing that a softmax sums up.
-    masked.narrow = (cols.axis.name, larger(0, smaller(cols.axis.bound or seen, seen + rows.size - 1)))
+    masked.loop_end = (cols.axis.name, larger(0, smaller(cols.axis.bound or seen, seen + rows.size - 1)))
     if isinstance(scores, Tile):
         masked.origin = None
         scores.become(masked)
     return masked
 
 
-class Powers(Operand):
+class Exponentials(Operand):
     """`exp(S - max S)` of a block of scores; not computed until it is known what else is to be taken off.
 
     What sums blocks up takes off the maximum of all so far at once, so that each power is computed one time only.
@@ -132,25 +132,25 @@ class Powers(Operand):
     def shape(self) -> tuple[int, ...]:
         return self.scores.shape
 
-    def less(self, top: Tile) -> Tile:
+    def shifted_by(self, top: Tile) -> Tile:
         """The powers of the scores less a number for each row."""
         powers = exp(self.scores - top[:, None])
-        powers.outside, powers.narrow = 0.0, self.scores.narrow
+        powers.pad_value, powers.loop_end = 0.0, self.scores.loop_end
         return powers
 
     def materialized(self) -> Tile:
         if self._made is None:
-            self._made = self.less(shift_of(self.top))
+            self._made = self.shifted_by(shift_of(self.top))
         return self._made
 
-    def as_side(self, which: str) -> Tile:
+    def as_dot_operand(self, which: str) -> Tile:
         return self.materialized()
 
 
-class RowSums(Operand):
+class RowSum(Operand):
     """The sums of powers by row, made when asked for."""
 
-    def __init__(self, powers: Powers) -> None:
+    def __init__(self, powers: Exponentials) -> None:
         self.powers = powers
         self._made: Tile | None = None
 
@@ -163,16 +163,16 @@ class RowSums(Operand):
 def softmax_online(scores: Any) -> tuple[Any, Tile, Any]:
     """Of a block of scores: powers less the block's own maximum, those maxima, and the sums of the powers, by row."""
     b = current()
-    tile = computed(b, tile_of(b, "softmax_online", scores))
+    tile = to_compute_dtype(b, tile_of(b, "softmax_online", scores))
     if len(tile.shape) != 2:
         raise b.misfit(f"`softmax_online` takes rows and columns, got {list(tile.shape)}")
-    narrow = tile.narrow
-    rows = within(b, tile, 1, -INF)
-    rows.narrow = narrow
+    loop_end = tile.loop_end
+    rows = mask_beyond(b, tile, 1, -INF)
+    rows.loop_end = loop_end
     b.numeric["n"] = None
     top = reduce(rows, 1, "max")
-    powers = Powers(b, rows, top)
-    return powers, top, RowSums(powers)
+    powers = Exponentials(b, rows, top)
+    return powers, top, RowSum(powers)
 
 
 def softmax_accumulate(
@@ -193,23 +193,23 @@ def softmax_accumulate(
     new = maximum(top, m_c)
     shift = shift_of(new)
     kept = exp(top - shift)
-    if isinstance(P, Powers):
-        powers = P.less(shift)
+    if isinstance(P, Exponentials):
+        powers = P.shifted_by(shift)
         block = reduce(powers, 1, "sum")
     else:
         scale = exp(tile_of(b, "softmax_accumulate", m_c) - shift)
         powers = tile_of(b, "softmax_accumulate", P)
-        narrow, outside = powers.narrow, powers.outside
+        loop_end, pad_value = powers.loop_end, powers.pad_value
         powers = powers * scale[:, None]
-        powers.narrow, powers.outside = narrow, outside
+        powers.loop_end, powers.pad_value = loop_end, pad_value
         block = tile_of(b, "softmax_accumulate", l_c) * scale
-    values = side(b, V, "right")
-    narrow, outside = powers.narrow, powers.outside
+    values = dot_operand(b, V, "right")
+    loop_end, pad_value = powers.loop_end, powers.pad_value
     weights = cast_to(b, powers, values.dtype)
-    weights.outside = outside
+    weights.pad_value = pad_value
     result = dot(weights, values, sums * kept[:, None]), new, total * kept + block
     for tile in result:
-        tile.narrow = narrow
+        tile.loop_end = loop_end
     return result
 
 
@@ -222,11 +222,11 @@ def dropout_in_kernel(x: Any, p: Any, *, key: Any = None) -> Tile:
     b = current()
     if isinstance(p, bool) or not isinstance(p, int | float) or not 0.0 <= p <= 1.0:
         raise b.fail(f"`p` is a share in 0..1, got {p!r}")
-    tile = computed(b, tile_of(b, "dropout_in_kernel", x))
+    tile = to_compute_dtype(b, tile_of(b, "dropout_in_kernel", x))
     if p == 0.0:
         return tile
     kept = keep_mask(b, tile, 1.0 - p, key)
     scaled = tile * (1.0 / (1.0 - p)) if p < 1.0 else tile
     found = where(kept, scaled, 0.0)
-    found.outside, found.narrow = tile.outside, tile.narrow
+    found.pad_value, found.loop_end = tile.pad_value, tile.loop_end
     return found

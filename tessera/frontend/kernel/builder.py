@@ -19,13 +19,13 @@ from tessera.types.tensor_type import TensorType
 # The grid of a triangle: rows of blocks are taken in pairs, a short one and a long one, so that none is left empty.
 
 
-def is_foldable(b: Any) -> bool:
+def has_square_blocks(b: Any) -> bool:
     """Whether blocks are square, so that those of a triangle can be counted by rows."""
     axes = b.axes
     return b.schedule.triangular is not None and {"_m", "_n"} <= axes.keys() and axes["_m"].size == axes["_n"].size
 
 
-def folded_grid(b: Any, first: int) -> tuple[list[TileOp], tuple[Dim, ...]]:
+def triangular_grid(b: Any, first: int) -> tuple[list[TileOp], tuple[Dim, ...]]:
     """The ops that place a program in a triangle, and the last two axes of the grid, which begin with axis `first`."""
     is_lower = b.schedule.triangular == "lower"
     long, across = (b.axes["_m"], b.axes["_n"]) if is_lower else (b.axes["_n"], b.axes["_m"])
@@ -97,9 +97,9 @@ class KernelBuilder:
         """The value of every coordinate that expressions may name."""
         self.loops: list[str] = []
         self.numeric: dict[str, None] = {}
-        self.has_stores = self.has_products = False
+        self.has_stores = self.has_dots = False
         self.equalities: list[tuple[Dim, Dim, str]] = []
-        self.whole: Dim | None = None
+        self.whole_dim: Dim | None = None
         """The dim that `T.d` is."""
         self.key: Any = None
         """The tensor with the random key, where the kernel is given one."""
@@ -109,15 +109,15 @@ class KernelBuilder:
         """Which of them begin as zeros."""
         self.is_triangle = False
         """Whether all that the kernel gives lies in the triangle that its schedule names."""
-        self.ahead: dict[str, tuple[str, int]] = {}
+        self.offsets: dict[str, tuple[str, int]] = {}
         """Coordinates that stand some elements after another: by name, that one and how many."""
-        self.runs: dict[str, tuple[Dim, int]] = {}
+        self.loop_extents: dict[str, tuple[Dim, int]] = {}
         """Coordinates of loops: by name, how far they run and by how many elements a step."""
         self.values: dict[str, Dim] = {}
         """Coordinates with a value of their own, over those before them."""
-        self.ends: dict[str, tuple[Dim, Dim]] = {}
+        self.coordinate_ranges: dict[str, tuple[Dim, Dim]] = {}
         """Coordinates of which only the ends are known: the least and the most that they are."""
-        self.named: list[str] = []
+        self.coordinate_names: list[str] = []
         """Coordinates in the order in which they were made, those of loops that have ended too."""
         self.positions: list[tuple[str, int]] = []
         """Tiles of whole numbers that are positions, each with the name of the tensor."""
@@ -148,7 +148,7 @@ class KernelBuilder:
     def tile(self, name: str, operands: Sequence[int], values: Mapping[str, Any], type: TensorType) -> int:
         return self.emit(name, operands, values, [type])[0]
 
-    def first(self, name: str, operands: Sequence[int], values: Mapping[str, Any], type: Any) -> int:
+    def emit_first(self, name: str, operands: Sequence[int], values: Mapping[str, Any], type: Any) -> int:
         """A value that is made once, before all else."""
         result = self.new(type)
         self.prologue.append(TileOp(name, tuple(operands), dict(values), (result,), self.span))
@@ -170,43 +170,43 @@ class KernelBuilder:
 
     # Coordinates.
 
-    def fresh(self, name: str) -> str:
+    def fresh_name(self, name: str) -> str:
         """A coordinate's name that no other has."""
         count = self._names.get(name, 0)
         self._names[name] = count + 1
-        self.named.append(f"{name}{count}" if count else name)
-        return self.named[-1]
+        self.coordinate_names.append(f"{name}{count}" if count else name)
+        return self.coordinate_names[-1]
 
     def index(self, expr: Dim) -> int:
         """An expression over coordinates and sizes as an index."""
         used = [name for name in self.coords if name in expr.symbols]
         return self.emit("index", [self.coords[n] for n in used], {"names": tuple(used), "expr": expr}, [INDEX])[0]
 
-    def at_value(self, name: str, expr: Dim) -> str:
+    def define_coordinate(self, name: str, expr: Dim) -> str:
         """A new coordinate with a value of its own; one that is made in a loop ends with it."""
-        made = self.fresh(name)
+        made = self.fresh_name(name)
         self.coords[made], self.values[made] = self.index(expr), expr
         if self.loops:
             self.loops.append(made)
         return made
 
-    def later(self, name: str, by: int) -> str:
+    def offset_coordinate(self, name: str, by: int) -> str:
         """The coordinate that stands `by` elements after another: one and the same for the same distance."""
-        start, on = self.ahead.get(name, (name, 0))
+        start, on = self.offsets.get(name, (name, 0))
         by += on
         if not by:
             return start
-        for known, place in self.ahead.items():
+        for known, place in self.offsets.items():
             if place == (start, by) and known in self.coords:
                 return known
-        made = self.at_value(f"{start}_next", Dim.symbol(start) + by)
-        self.ahead[made] = (start, by)
+        made = self.define_coordinate(f"{start}_next", Dim.symbol(start) + by)
+        self.offsets[made] = (start, by)
         return made
 
     def zero(self) -> str:
         """The coordinate that is always 0."""
         if "_z" not in self.coords:
-            self.coords["_z"] = self.first("index", (), {"names": (), "expr": Dim.constant(0)}, INDEX)
+            self.coords["_z"] = self.emit_first("index", (), {"names": (), "expr": Dim.constant(0)}, INDEX)
             self.values["_z"] = Dim.constant(0)
         return "_z"
 
@@ -235,20 +235,20 @@ class KernelBuilder:
             self.coords[name] = self.new(INDEX)
             self._names.setdefault(name, 1)
         elif known.extent != extent:
-            self._same(known.extent, extent, f"`{name[1:]}` of the grid runs over both")
+            self._require_equal(known.extent, extent, f"`{name[1:]}` of the grid runs over both")
         return name
 
-    def _same(self, left: Dim, right: Dim, what: str) -> None:
+    def _require_equal(self, left: Dim, right: Dim, what: str) -> None:
         difference = (left - right).value
         if difference is not None and difference != 0:
             raise self.misfit(f"{what}: {left} and {right} differ")
         if difference is None:
             self.equalities.append((left, right, what))
 
-    def same(self, left: Dim, right: Dim, what: str) -> None:
+    def require_equal(self, left: Dim, right: Dim, what: str) -> None:
         """Both dims are equal: proved, refuted, or noted for a guard."""
         if left != right:
-            self._same(left, right, what)
+            self._require_equal(left, right, what)
 
     def grid(self) -> tuple[list[TileOp], tuple[Dim, ...]]:
         """The ops that place a program, and the grid: leading dims, then rows, then columns."""
@@ -257,11 +257,11 @@ class KernelBuilder:
             if self.axes[name].extent == UNKNOWN:
                 raise self.fail(f"nothing is loaded or stored along `{name[1:]}`, whose index is asked for")
         ops: list[TileOp] = []
-        if self.is_triangle and is_foldable(self):
+        if self.is_triangle and has_square_blocks(self):
             batch = [name for name in names if name.startswith("_b")]
             for number, name in enumerate(batch):
                 ops.append(TileOp("program_id", (), {"axis": number}, (self.coords[name],)))
-            placed, grid = folded_grid(self, len(batch))
+            placed, grid = triangular_grid(self, len(batch))
             return [*ops, *placed], (*(self.axes[name].blocks for name in batch), *grid)
         for number, name in enumerate(names):
             axis, result = self.axes[name], self.coords[name]
@@ -278,7 +278,7 @@ class KernelBuilder:
         """What `tile.context()` gives."""
         from tessera.frontend.kernel.extents import Context  # noqa: PLC0415 - it is written with tiles
 
-        return Context(self.schedule, self.whole)
+        return Context(self.schedule, self.whole_dim)
 
     # Scopes.
 

@@ -18,9 +18,9 @@ from tessera.frontend.kernel.evaluate import Evaluator
 from tessera.frontend.kernel.index_bounds import check_positions
 from tessera.frontend.kernel.operands import (
     CACHE_FIELDS,
-    Given,
+    CallOperands,
     Parameter,
-    bound_operands,
+    bind_operands,
     declare_results,
     parameter_of,
     return_tiles,
@@ -35,15 +35,15 @@ from tessera.types.tensor_type import TensorType
 
 # Whether the depth of a kernel's steps is part of what it computes: where each step's product is used by itself.
 
-DEPTH = "k"
+K_SIZE = "k"
 
 
-def uses_parts(body: Body) -> bool:
+def uses_partial_dots(body: Body) -> bool:
     """Whether a loop over k does more with the product of a step than add it to those before.
 
     A sum of products is the same in steps of any depth. One that is scaled, or rounded, step by step is not.
     """
-    return any(_uses_parts(loop.body) for loop in _loops(body) if loop.body is not None)
+    return any(_uses_partial_dots(loop.body) for loop in _loops(body) if loop.body is not None)
 
 
 def _loops(body: Body) -> Iterator[TileOp]:
@@ -53,14 +53,14 @@ def _loops(body: Body) -> Iterator[TileOp]:
             yield from _loops(op.body)
 
 
-def _uses_parts(body: Body) -> bool:
-    if DEPTH not in _walked(body):
+def _uses_partial_dots(body: Body) -> bool:
+    if K_SIZE not in _loop_coordinates(body):
         return False
     sums = dict(zip(body.arguments[1:], body.results, strict=True))
     return any(op.name == "dot" and sums.get(op.operands[2]) != op.results[0] for op in body.ops)
 
 
-def _walked(body: Body) -> set[str]:
+def _loop_coordinates(body: Body) -> set[str]:
     """The names of what loads of a loop go along with it."""
     loads = [op for op in body.ops if op.name == "load"]
     return {
@@ -71,7 +71,7 @@ def _walked(body: Body) -> set[str]:
     }
 
 
-PRODUCTS = ("dot", "softmax_accumulate")
+DOT_FUNCTIONS = ("dot", "softmax_accumulate")
 
 WIDE = 128
 """Elements of a head, of which half as many keys are looked at in a step where it has more."""
@@ -86,7 +86,7 @@ class KernelDefinition:
         self.source: Source = source_of(function)
         self.signature = inspect.signature(function)
         called = called_names(self.source.tree)
-        self.has_products = bool(called & set(PRODUCTS)) or "@" in _operators(self.source)
+        self.has_dots = bool(called & set(DOT_FUNCTIONS)) or "@" in _operators(self.source)
         self.is_random = "dropout_in_kernel" in called
         self.is_online = "softmax_accumulate" in called
         written = written_names(self.source.tree)
@@ -132,12 +132,12 @@ class KernelDefinition:
         """Blocks that do well on a kind of machine, for operands of some types where they are known."""
         ranks = [parameter.rank for parameter in self.inputs if parameter.rank is not None]
         is_cpu, is_flat = kind == "cpu", max(ranks, default=2) < 2
-        if not self.has_products:
+        if not self.has_dots:
             return ((256, 256, 64) if is_flat else (16, 256, 64)) if is_cpu else (1024 if is_flat else 4, 1024, 64)
         m, n, k = (64, 128, 64) if is_cpu else (128, 128, 64)
         if types is None:
             return m, n, k
-        whole = Given(self, types).whole if self.is_online else None
+        whole = CallOperands(self, types).whole_dim if self.is_online else None
         if whole is not None and (whole.value or 0) > WIDE:
             n //= 2
         matrices = [type.dtype for type in types if type.rank > 1]
@@ -153,7 +153,7 @@ class KernelDefinition:
         Raises NeedsNumber where a dim must be a number, and what the user did wrong, at its span.
         """
         b = KernelBuilder(name or self.name, types, schedule, {})
-        given = Given(self, types)
+        given = CallOperands(self, types)
         with b.active():
             env = self.environment(b, given, statics)
             value = Evaluator(b, self.source, env).run()
@@ -161,10 +161,10 @@ class KernelDefinition:
             check_positions(b)
         return self._finished(b, types)
 
-    def environment(self, b: KernelBuilder, given: Given, statics: Mapping[str, Any]) -> dict[str, Any]:
+    def environment(self, b: KernelBuilder, given: CallOperands, statics: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of the function: tensors, static values, sizes of blocks and results."""
-        b.whole = given.whole
-        env: dict[str, Any] = bound_operands(b, given)
+        b.whole_dim = given.whole_dim
+        env: dict[str, Any] = bind_operands(b, given)
         for parameter in self.statics:
             env[parameter.name] = statics.get(parameter.name, parameter.default)
             if env[parameter.name] is inspect.Parameter.empty:
@@ -190,7 +190,7 @@ class KernelDefinition:
             body=b.body,
             types=b.types,
             schedule=tuple(sorted(b.schedule.choices().items())),
-            numeric=(*b.numeric, *([DEPTH] if uses_parts(b.body) else [])),
+            numeric=(*b.numeric, *([K_SIZE] if uses_partial_dots(b.body) else [])),
             equalities=tuple(b.equalities),
             zeroed=tuple(b.zeroed),
         )
@@ -226,7 +226,7 @@ def factors(dim: Dim) -> tuple[Dim, ...]:
     return (dim,)
 
 
-def apart(annotation: TensorAnnotation) -> tuple[Dim, ...]:
+def split_fused_dims(annotation: TensorAnnotation) -> tuple[Dim, ...]:
     """The dims of an annotation with fused ones taken apart."""
     return tuple(part for dim in annotation.dims for part in factors(dim))
 
@@ -280,8 +280,8 @@ class KernelBinder(Binder):
     def _dims(self, kind: Parameter, name: str, shape: Sequence[int]) -> tuple[int | Dim | None, ...]:
         annotation = kind.annotation if kind.kind != "cache" else None
         declared = None if annotation is None else annotation.dims
-        if annotation is not None and len(shape) == len(apart(annotation)):
-            declared = apart(annotation)
+        if annotation is not None and len(shape) == len(split_fused_dims(annotation)):
+            declared = split_fused_dims(annotation)
         if annotation is not None and declared is not None and len(declared) != len(shape):
             raise RuntimeArgumentError(
                 f"`{name}` must have {len(declared)} dims, got {len(shape)}: {list(shape)}",
@@ -305,7 +305,7 @@ def fused_shape(kind: Parameter, shape: Sequence[Any]) -> list[Any] | None:
     if kind.kind == "cache":
         return [_joined(shape[:2]), *shape[2:]] if len(shape) == 4 else None
     annotation = kind.annotation
-    if annotation is None or len(shape) == annotation.rank or len(shape) != len(apart(annotation)):
+    if annotation is None or len(shape) == annotation.rank or len(shape) != len(split_fused_dims(annotation)):
         return None
     found: list[Any] = []
     rest = list(shape)

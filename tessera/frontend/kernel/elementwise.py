@@ -10,13 +10,13 @@ from tessera.frontend.kernel.indexing import coordinate_tile
 from tessera.frontend.kernel.tiles import (
     Operand,
     Tile,
+    broadcast_shape,
+    broadcast_to,
     cast_to,
     constant,
-    joined_axes,
-    joined_shape,
-    made,
+    make_tile,
     operand,
-    stretched,
+    result_axes,
     tile_of,
 )
 from tessera.frontend.pytree import as_tuple, is_sequence
@@ -30,10 +30,12 @@ def fma(a: Any, b: Any, c: Any) -> Tile:
     builder = current()
     tiles = [tile_of(builder, "fma", value) for value in (a, b, c) if not isinstance(value, int | float)]
     dtype = tiles[0].dtype.compute
-    shape = joined_shape(builder, "fma", [tile.shape for tile in tiles])
+    shape = broadcast_shape(builder, "fma", [tile.shape for tile in tiles])
     parts = [operand(builder, value, dtype, shape) for value in (a, b, c)]
-    numbers = [stretched(builder, tile, shape) for tile in parts]
-    return made(builder, "elementwise", numbers, {"fn": "fma"}, TensorType.of(shape, dtype), joined_axes(parts, shape))
+    numbers = [broadcast_to(builder, tile, shape) for tile in parts]
+    return make_tile(
+        builder, "elementwise", numbers, {"fn": "fma"}, TensorType.of(shape, dtype), result_axes(parts, shape)
+    )
 
 
 def where(condition: Any, a: Any, b: Any) -> Tile:
@@ -45,10 +47,10 @@ def where(condition: Any, a: Any, b: Any) -> Tile:
     given = [value.materialized() if isinstance(value, Operand) else value for value in (a, b)]
     tiles = [value for value in given if isinstance(value, Tile)]
     dtype = tiles[0].dtype if len({tile.dtype for tile in tiles}) == 1 else tiles[0].dtype.compute if tiles else f32
-    shape = joined_shape(builder, "where", [test.shape, *(tile.shape for tile in tiles)])
+    shape = broadcast_shape(builder, "where", [test.shape, *(tile.shape for tile in tiles)])
     parts = [operand(builder, value, dtype, shape) for value in given]
-    numbers = [stretched(builder, tile, shape) for tile in (test, *parts)]
-    return made(builder, "select", numbers, {}, TensorType.of(shape, dtype), joined_axes([*parts, test], shape))
+    numbers = [broadcast_to(builder, tile, shape) for tile in (test, *parts)]
+    return make_tile(builder, "select", numbers, {}, TensorType.of(shape, dtype), result_axes([*parts, test], shape))
 
 
 def cast(x: Any, dtype: Any) -> Tile:
@@ -64,7 +66,7 @@ def bitcast(x: Any, dtype: Any) -> Tile:
         raise b.fail(f"`bitcast` keeps the size: {tile.dtype} has {tile.dtype.bits} bits, {wanted} {wanted.bits}")
     type = tile.type.with_dtype(wanted)
     number = b.tile("bitcast", [tile.number], {}, type)
-    return Tile(number, type, tile.axes, shape=tile.shape, spread=tile.spread)
+    return Tile(number, type, tile.axes, shape=tile.shape, broadcast_axes=tile.broadcast_axes)
 
 
 def as_dtype(dtype: Any) -> DType:
@@ -111,10 +113,10 @@ def broadcast(x: Any, shape: Any) -> Tile:
     """The tile stretched to a shape: axes of one element, and leading axes that it lacks."""
     b, tile = current(), tile_of(current(), "broadcast", x)
     sizes = tuple(int(size) for size in shape_of(shape))
-    if joined_shape(b, "broadcast", [tile.shape, sizes]) != sizes:
+    if broadcast_shape(b, "broadcast", [tile.shape, sizes]) != sizes:
         raise b.misfit(f"{list(tile.shape)} does not stretch to {list(sizes)}")
-    axes = joined_axes([tile], sizes)
-    return Tile(stretched(b, tile, sizes), tile.type.with_shape(sizes), axes, outside=tile.outside)
+    axes = result_axes([tile], sizes)
+    return Tile(broadcast_to(b, tile, sizes), tile.type.with_shape(sizes), axes, pad_value=tile.pad_value)
 
 
 class Coordinates(Operand):

@@ -253,9 +253,9 @@ class Evaluator:
                 )
             return found
         function = self.source.function
-        outside = _outside_names(function)
-        if name in outside:
-            return outside[name]
+        captured = _captured_names(function)
+        if name in captured:
+            return captured[name]
         if hasattr(builtins, name):
             return getattr(builtins, name)
         context = self.b.extents()
@@ -370,7 +370,7 @@ class Evaluator:
                 "write what both do as a function, or call one kernel after the other inside `jit`",
             )
         if _takes_no_tiles(function) and any(isinstance(value, Operand | Loop | TensorRef) for value in values):
-            scope = _outside_names(self.source.function)
+            scope = _captured_names(self.source.function)
             raise self.refuse(node, *call_refusal(node, self.source.span(node.func), values, scope))
         is_own = isinstance(function, types.FunctionType) and not _is_language(function) and not is_of_library(function)
         if is_own and function.__name__ == "<lambda>":
@@ -392,7 +392,7 @@ class Evaluator:
         return self._applied(node, work)
 
 
-def _outside_names(function: Any) -> dict[str, Any]:
+def _captured_names(function: Any) -> dict[str, Any]:
     """What a function sees beside its own names: captured variables, then globals."""
     captured: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):

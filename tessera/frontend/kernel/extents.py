@@ -59,7 +59,7 @@ class Loop:
     size: int
     bound: Dim
     is_whole: bool = False
-    is_ahead: bool = False
+    is_prefetch: bool = False
 
     @property
     def start(self) -> Index:
@@ -72,7 +72,7 @@ class Loop:
         b = current()
         if self.name not in b.coords:
             raise b.fail("the index of a loop is used after the loop has ended")
-        return Loop(b.later(self.name, self.size), self.size, self.bound, self.is_whole, is_ahead=True)
+        return Loop(b.offset_coordinate(self.name, self.size), self.size, self.bound, self.is_whole, is_prefetch=True)
 
 
 @frozen
@@ -250,7 +250,7 @@ class Context:
 def context() -> Context:
     """The schedule in force."""
     b: Any = current()
-    return Context(b.schedule, b.whole)
+    return Context(b.schedule, b.whole_dim)
 
 
 def program() -> tuple[Extent, Extent]:

@@ -17,7 +17,7 @@ from tessera.types.tensor_type import TensorType
 ZERO, ONE = Dim.constant(0), Dim.constant(1)
 
 
-class Reach:
+class IndexBounds:
     """The ends of expressions over the coordinates that a kernel has here; what is not known has no end.
 
     Sizes are natural numbers. Those that a loop or the grid runs over are at least 1, since a step is being taken;
@@ -25,15 +25,15 @@ class Reach:
     """
 
     def __init__(self, b: KernelBuilder, *, afterwards: bool = False) -> None:
-        coords = dict.fromkeys([*b.axes, "_z", *b.named]) if afterwards else b.coords
+        coords = dict.fromkeys([*b.axes, "_z", *b.coordinate_names]) if afterwards else b.coords
         self.values = b.values
         self.ranges: dict[str, tuple[Dim, Dim]] = {}
-        runs = dict(b.runs)
+        runs = dict(b.loop_extents)
         runs |= {axis.name: (axis.extent, axis.size) for axis in b.axes.values() if axis.extent != UNKNOWN}
         for name, (extent, step) in runs.items():
             if name in coords:
                 self.ranges[name] = (ZERO, _last(extent, step))
-        self.ranges |= {name: ends for name, ends in b.ends.items() if name in coords}
+        self.ranges |= {name: ends for name, ends in b.coordinate_ranges.items() if name in coords}
         self.order = [name for name in coords if name in self.ranges or name in self.values]
         self.unknown = set(coords) - set(self.order)
         named = (extent.symbol_name for name, (extent, _) in runs.items() if name in self.ranges)
@@ -146,7 +146,7 @@ def check_positions(b: KernelBuilder) -> None:
 
 
 def _check(b: KernelBuilder, name: str, number: int) -> None:
-    follower = _Follower(b)
+    follower = _OverflowCheck(b)
     follower.end(number)
     for op, dtype, end in follower.narrow:
         last = (1 << dtype.bits - (dtype.kind == "int")) - 1
@@ -158,14 +158,16 @@ def _check(b: KernelBuilder, name: str, number: int) -> None:
                 fix="count in i64: `tile.row_index()` and `tile.col_index(step)` do, and `tile.cast(x, i64)`",
             )
         if end.value is None and not follower.is_within_another(dtype, end):
-            b.same(minimum(end, last), end, f"positions in `{name}` are counted in {dtype}, which ends at {last}")
+            b.require_equal(
+                minimum(end, last), end, f"positions in `{name}` are counted in {dtype}, which ends at {last}"
+            )
 
 
-class _Follower:
+class _OverflowCheck:
     """Goes from a tile to what it is computed from; `narrow` are the steps in dtypes that may not hold them."""
 
     def __init__(self, b: KernelBuilder) -> None:
-        self.b, self.reach = b, Reach(b, afterwards=True)
+        self.b, self.reach = b, IndexBounds(b, afterwards=True)
         self.narrow: list[tuple[TileOp, DType, Dim]] = []
         self._ends: dict[int, Dim | None] = {}
 
@@ -221,8 +223,8 @@ class _Follower:
 
     def _extent(self, axis: str) -> Dim | None:
         """How far an axis goes: that of the grid, or of its loop."""
-        if axis in self.b.runs:
-            return self.b.runs[axis][0]
+        if axis in self.b.loop_extents:
+            return self.b.loop_extents[axis][0]
         found = self.b.axes.get(axis)
         return None if found is None or found.extent.value == -1 else found.extent
 

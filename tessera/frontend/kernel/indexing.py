@@ -7,8 +7,17 @@ from typing import Any, TypeAlias
 
 from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.extents import NO_ROW, NO_ROW_FIX, Axis, Extent, Loop, NeedsNumber, dim_of, index_of
-from tessera.frontend.kernel.index_bounds import Reach
-from tessera.frontend.kernel.tiles import Operand, Tile, cast_to, expanded, joined_axes, joined_shape, stretched, unary
+from tessera.frontend.kernel.index_bounds import IndexBounds
+from tessera.frontend.kernel.tiles import (
+    Operand,
+    Tile,
+    broadcast_shape,
+    broadcast_to,
+    cast_to,
+    expand_dims,
+    result_axes,
+    unary,
+)
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, i32, i64
 from tessera.types.frozen import frozen
@@ -53,7 +62,7 @@ class TensorRef:
 
 
 @frozen
-class Spot:
+class DimAccess:
     """One dim of an access: the expression that finds it, and, if it runs along the tile, its axis and size.
 
     `found` is a tile of whole numbers that finds it instead, each element for its own place. Where `extent` is given,
@@ -63,35 +72,35 @@ class Spot:
     expr: Dim
     axis: Axis | None = None
     size: int = 0
-    found: Tile | None = None
+    indices: Tile | None = None
     extent: Dim | None = None
 
 
-def spot_of(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> Spot:
+def dim_access(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> DimAccess:
     """What a position says of a dim: this program's block, a step of a loop, the whole dim, or one element."""
     dim = tensor.dims[place]
     if isinstance(position, Operand):
-        return _by_numbers(b, tensor, dim, position.materialized())
+        return _gathered(b, tensor, dim, position.materialized())
     if isinstance(position, Loop):
-        return _in_loop(b, tensor, place, position)
+        return _loop_block(b, tensor, place, position)
     if isinstance(position, Extent) and position.role in ("m", "n"):
         name = b.program_axis(position.role, dim, int(position))
-        return Spot(Dim.symbol(name), Axis(name, dim, dim), int(position))
+        return DimAccess(Dim.symbol(name), Axis(name, dim, dim), int(position))
     if isinstance(position, Extent) and position.role == "k":
         raise b.fail(
             "`k` is the size of a step, not a place", "loop with `for k in tile.range_k(x.shape, T.k)` and use `k`"
         )
     if isinstance(position, Extent) or position is None or position == slice(None):
-        return _whole(b, tensor, place, position)
+        return _whole_dim(b, tensor, place, position)
     if isinstance(position, slice):
-        return _part(b, tensor, place, position)  # pyright: ignore[reportUnknownArgumentType]
+        return _slice_of_dim(b, tensor, place, position)  # pyright: ignore[reportUnknownArgumentType]
     given = dim_of(position)
     if given is None:
         raise b.fail(
             f"{type(position).__name__} is no position in `{tensor.name}`",
             "a position is `T.m`, `T.n`, `T.d`, the index of a tile loop, a number, a tile of them, a slice, or `:`",
         )
-    return Spot(given, extent=_element_window(b, tensor, place, given))
+    return DimAccess(given, extent=_element_window(b, tensor, place, given))
 
 
 def _element_window(b: KernelBuilder, tensor: TensorRef, place: int, at: Dim) -> Dim | None:
@@ -101,16 +110,16 @@ def _element_window(b: KernelBuilder, tensor: TensorRef, place: int, at: Dim) ->
     """
     dim = tensor.type.shape[place]
     if at.symbols & set(b.coords):
-        return None if Reach(b).is_inside(at, dim) else dim
+        return None if IndexBounds(b).is_inside(at, dim) else dim
     rule = f"element {at} of dim {place} of `{tensor.name}`, which has {dim}"
     if at.value is not None and (at.value < 0 or (dim.value is not None and at.value >= dim.value)):
         raise b.misfit(f"there is no {rule}", "rule: elements are counted from 0, and not from the end")
-    b.same(maximum(at, 0), at, f"a kernel goes to {rule}")
-    b.same(minimum(at + 1, dim), at + 1, f"a kernel goes to {rule}")
+    b.require_equal(maximum(at, 0), at, f"a kernel goes to {rule}")
+    b.require_equal(minimum(at + 1, dim), at + 1, f"a kernel goes to {rule}")
     return None
 
 
-def _part(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, Any, Any]) -> Spot:
+def _slice_of_dim(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, Any, Any]) -> DimAccess:
     """`slice(start, stop)`: so many elements of a dim, from anywhere on."""
     start, stop = dim_of(0 if position.start is None else position.start), dim_of(position.stop)
     stop = tensor.dims[place] if position.stop is None else stop
@@ -124,38 +133,40 @@ def _part(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, 
             "a part is neighbours, as many as are known when the kernel is compiled: `slice(0, 64)`",
         )
     if not start.symbols & set(b.coords):
-        b.same(maximum(start, 0), start, f"a part of dim {place} of `{tensor.name}` begins at {start}")
+        b.require_equal(maximum(start, 0), start, f"a part of dim {place} of `{tensor.name}` begins at {start}")
     # The end of a dim is the bound of the axis; before its beginning lies what a window keeps out.
-    is_proved = not start.symbols & set(b.coords) or Reach(b).is_natural(start)
-    name = b.at_value("_part", start)
+    is_proved = not start.symbols & set(b.coords) or IndexBounds(b).is_natural(start)
+    name = b.define_coordinate("_part", start)
     extent = None if is_proved else tensor.type.shape[place]
-    return Spot(Dim.symbol(name), Axis(name, tensor.dims[place]), size, extent=extent)
+    return DimAccess(Dim.symbol(name), Axis(name, tensor.dims[place]), size, extent=extent)
 
 
-def _by_numbers(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) -> Spot:
+def _gathered(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) -> DimAccess:
     if not numbers.dtype.is_integer:
         raise b.fail(
             f"a tile of {numbers.dtype} is no position in `{tensor.name}`", "cast it to whole numbers, such as i32"
         )
     b.positions.append((tensor.name, numbers.number))
-    return Spot(Dim.constant(0), found=numbers, extent=dim)
+    return DimAccess(Dim.constant(0), indices=numbers, extent=dim)
 
 
-def _in_loop(b: KernelBuilder, tensor: TensorRef, place: int, loop: Loop) -> Spot:
+def _loop_block(b: KernelBuilder, tensor: TensorRef, place: int, loop: Loop) -> DimAccess:
     dim = tensor.dims[place]
     if loop.name not in b.coords:
         raise b.fail("the index of a loop is used after the loop has ended")
     bound = loop.bound
     if loop.is_whole and not (dim.symbols | bound.symbols) & set(b.coords):
-        b.same(bound, dim, f"a loop over {bound} elements goes along dim {place} of `{tensor.name}`, which has {dim}")
+        b.require_equal(
+            bound, dim, f"a loop over {bound} elements goes along dim {place} of `{tensor.name}`, which has {dim}"
+        )
     elif bound != dim and not dim.symbols & set(b.coords):
         difference = (dim - bound).value
         if difference is None or difference < 0:
             bound = minimum(bound, dim)
-    return Spot(Dim.symbol(loop.name), Axis(loop.name, bound), loop.size)
+    return DimAccess(Dim.symbol(loop.name), Axis(loop.name, bound), loop.size)
 
 
-def _whole(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> Spot:
+def _whole_dim(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> DimAccess:
     dim = tensor.type.shape[place]
     if dim.value is None:
         raise NeedsNumber(dim)
@@ -168,17 +179,17 @@ def _whole(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> Sp
             fix=f"write `slice(None)` for all of `{tensor.name}`, whatever its size",
         )
     bound = tensor.filled.get(place)
-    return Spot(Dim.symbol(b.zero()), Axis(b.zero(), bound, dim), dim.value)
+    return DimAccess(Dim.symbol(b.zero()), Axis(b.zero(), bound, dim), dim.value)
 
 
-def spots_of(b: KernelBuilder, tensor: TensorRef, positions: Sequence[Any]) -> list[Spot]:
-    """One spot for each dim: leading dims that no position is given for are those of the grid."""
+def dim_accesses(b: KernelBuilder, tensor: TensorRef, positions: Sequence[Any]) -> list[DimAccess]:
+    """One entry for each dim: leading dims that no position is given for are those of the grid."""
     rank = tensor.type.rank
     if len(positions) > rank:
         raise b.misfit(f"`{tensor.name}` has {rank} dims, and {len(positions)} positions are given")
     count = rank - len(positions)
-    leading = [Spot(_leading(b, tensor, number, count)) for number in range(count)]
-    return leading + [spot_of(b, tensor, count + at, position) for at, position in enumerate(positions)]
+    leading = [DimAccess(_leading(b, tensor, number, count)) for number in range(count)]
+    return leading + [dim_access(b, tensor, count + at, position) for at, position in enumerate(positions)]
 
 
 def _leading(b: KernelBuilder, tensor: TensorRef, number: int, count: int) -> Dim:
@@ -199,12 +210,14 @@ def _leading(b: KernelBuilder, tensor: TensorRef, number: int, count: int) -> Di
         return Dim.constant(0)
     if any({extent, dim} == {left, right} for left, right, _ in b.equalities):
         return Dim.symbol(name)
-    b.same(extent % dim, Dim.constant(0), f"leading dim {number} of `{tensor.name}` divides that of the grid, {extent}")
+    b.require_equal(
+        extent % dim, Dim.constant(0), f"leading dim {number} of `{tensor.name}` divides that of the grid, {extent}"
+    )
     return Dim.symbol(name) // (extent // dim)
 
 
 @frozen
-class Place:
+class Access:
     """An access: index operands with names, the axes along the tile, the map, the bounds.
 
     `tiles` are values of whole numbers, `t0`, `t1`, ... of the map; `windows` say where those take part.
@@ -226,68 +239,68 @@ class Place:
         return {**found, "windows": self.windows} if self.windows else found
 
 
-def place_of(
-    b: KernelBuilder, spots: Sequence[Spot], order: Sequence[int] | None = None, mask: Tile | None = None
-) -> Place:
-    """The access of spots; `order` gives the axes of the tile in another order than the dims.
+def access_of(
+    b: KernelBuilder, entries: Sequence[DimAccess], order: Sequence[int] | None = None, mask: Tile | None = None
+) -> Access:
+    """The access of these entries; `order` gives the axes of the tile in another order than the dims.
 
     Where `mask` is false, an element takes no part.
     """
-    group = IndexGroup(b, spots)
-    running = group.axes_among(spots)
+    group = IndexGroup(b, entries)
+    running = group.axes_among(entries)
     listed = running if order is None else [running[number] for number in order]
     names, scope = axis_names(b, [axis for axis, _, _ in listed])
-    map = [spot.expr for spot in spots]
+    map = [entry.expr for entry in entries]
     for name, (_, _, dim) in zip(names, listed, strict=True):
         if dim is not None:
             map[dim] = Dim.symbol(name)
     sizes = tuple(size for _, size, _ in listed)
     bounds = tuple(_bound(axis, size) for axis, size, _ in listed)
     tiles, windows = group.placed(map, sizes)
-    for at, spot in zip(map, spots, strict=True):
-        if spot.extent is not None and spot.found is None:
-            windows += [at, spot.extent]
+    for at, entry in zip(map, entries, strict=True):
+        if entry.extent is not None and entry.indices is None:
+            windows += [at, entry.extent]
     if mask is not None:
-        tiles.append(_left_out(b, mask, sizes))
+        tiles.append(_excluded(b, mask, sizes))
         windows += [Dim.symbol(f"t{len(tiles) - 1}"), Dim.constant(1)]
     used = set(names).union(*(expr.symbols for expr in (*map, *bounds, *windows)))
     coords = tuple(name for name in scope if name in used)
     kept = tuple(axis for axis, _, _ in listed)
     operands = tuple(scope[name] for name in coords)
-    return Place(coords, operands, names, sizes, tuple(map), bounds, kept, tuple(tiles), tuple(windows))
+    return Access(coords, operands, names, sizes, tuple(map), bounds, kept, tuple(tiles), tuple(windows))
 
 
-Running: TypeAlias = "tuple[Axis | None, int, int | None]"
+AccessAxis: TypeAlias = "tuple[Axis | None, int, int | None]"
 """An axis of a tile that is accessed: where it lies, its size, and the dim it runs along, if it is one."""
 
 
 class IndexGroup:
     """The tiles of whole numbers among the positions of an access: they stretch to one shape, and move together."""
 
-    def __init__(self, b: KernelBuilder, spots: Sequence[Spot]) -> None:
+    def __init__(self, b: KernelBuilder, entries: Sequence[DimAccess]) -> None:
         self.b = b
-        self.tiles = [(dim, spot.found) for dim, spot in enumerate(spots) if spot.found is not None]
-        self.extents = [spot.extent for spot in spots if spot.found is not None]
+        self.tiles = [(dim, entry.indices) for dim, entry in enumerate(entries) if entry.indices is not None]
+        self.extents = [entry.extent for entry in entries if entry.indices is not None]
         found = [tile for _, tile in self.tiles]
-        self.shape = joined_shape(b, "load", [tile.shape for tile in found]) if found else ()
-        self.axes = joined_axes(found, self.shape)
+        self.shape = broadcast_shape(b, "load", [tile.shape for tile in found]) if found else ()
+        self.axes = result_axes(found, self.shape)
         self.before = 0
 
-    def axes_among(self, spots: Sequence[Spot]) -> list[Running]:
+    def axes_among(self, entries: Sequence[DimAccess]) -> list[AccessAxis]:
         """The axes of the tile in order of dims; those of the group stand where its first tile stands."""
-        first = self.tiles[0][0] if self.tiles else len(spots)
+        first = self.tiles[0][0] if self.tiles else len(entries)
         last = self.tiles[-1][0] if self.tiles else -1
-        found: list[Running] = []
-        for dim, spot in enumerate(spots):
+        found: list[AccessAxis] = []
+        for dim, entry in enumerate(entries):
             if dim == first:
                 self.before = len(found)
                 found += [(axis, size, None) for axis, size in zip(self.axes, self.shape, strict=True)]
-            elif spot.axis is not None:
+            elif entry.axis is not None:
                 if first < dim < last:
                     raise self.b.fail(
                         "a block stands between two tiles of positions", "give tiles of positions for neighbouring dims"
                     )
-                found.append((spot.axis, spot.size, dim))
+                found.append((entry.axis, entry.size, dim))
         if self.tiles and len(found) > 2:
             raise self.b.misfit(f"tiles have two axes at most, and this one would have {len(found)}")
         return found
@@ -299,24 +312,24 @@ class IndexGroup:
         after = len(sizes) - self.before - len(self.shape)
         key = (None,) * self.before + (slice(None),) * len(self.shape) + (None,) * after
         for (dim, tile), extent in zip(self.tiles, self.extents, strict=True):
-            if tile.shape != self.shape or tile.spread is not None:
-                tile = Tile(stretched(self.b, tile, self.shape), tile.type.with_shape(self.shape), self.axes)
+            if tile.shape != self.shape or tile.broadcast_axes is not None:
+                tile = Tile(broadcast_to(self.b, tile, self.shape), tile.type.with_shape(self.shape), self.axes)
             if None in key and self.shape:  # a single number stretches by itself
-                tile = expanded(tile, key)
+                tile = expand_dims(tile, key)
             map[dim] = Dim.symbol(f"t{len(tiles)}")
             assert extent is not None
             windows += [map[dim], extent]
-            tiles.append(stretched(self.b, tile, sizes))
+            tiles.append(broadcast_to(self.b, tile, sizes))
         return tiles, windows
 
 
-def _left_out(b: KernelBuilder, mask: Tile, sizes: tuple[int, ...]) -> int:
+def _excluded(b: KernelBuilder, mask: Tile, sizes: tuple[int, ...]) -> int:
     """A number for each element that is 0 where it takes part, and 1 where it does not."""
     if not mask.dtype.is_bool:
         raise b.fail(f"`mask` is a tile of bool, got {mask.dtype}", "compare the tile with a number")
-    if joined_shape(b, "mask", [mask.shape, sizes]) != sizes:
+    if broadcast_shape(b, "mask", [mask.shape, sizes]) != sizes:
         raise b.misfit(f"a mask of {list(mask.shape)} does not stretch to a place of {list(sizes)}")
-    return stretched(b, cast_to(b, unary("not", mask), i32), sizes)
+    return broadcast_to(b, cast_to(b, unary("not", mask), i32), sizes)
 
 
 def axis_names(b: KernelBuilder, axes: Sequence[Axis | None]) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -345,28 +358,28 @@ class Origin:
     """A load that may be done again with its axes in another order."""
 
     tensor: TensorRef
-    spots: tuple[Spot, ...]
+    entries: tuple[DimAccess, ...]
     values: dict[str, Any]
     dtype: DType
 
     def cast(self, dtype: DType) -> Origin:
-        return Origin(self.tensor, self.spots, self.values, dtype)
+        return Origin(self.tensor, self.entries, self.values, dtype)
 
     def load(self, b: KernelBuilder, order: Sequence[int] | None = None) -> Tile:
-        place = place_of(b, self.spots, order)
+        place = access_of(b, self.entries, order)
         type = TensorType.of(place.sizes, self.tensor.dtype)
         operands = [self.tensor.number, *place.operands, *place.tiles]
         number = b.tile("load", operands, {**place.values, **self.values}, type)
-        tile = Tile(number, type, place.kept, outside=self.values["pad"])
+        tile = Tile(number, type, place.kept, pad_value=self.values["pad"])
         is_plain = order is None and not place.tiles
-        tile.origin = Origin(self.tensor, self.spots, self.values, type.dtype) if is_plain else None
+        tile.origin = Origin(self.tensor, self.entries, self.values, type.dtype) if is_plain else None
         return cast_to(b, tile, self.dtype)
 
     def load_rows(self, b: KernelBuilder, axis: Axis | None, count: int) -> Tile | None:
         """The load of one axis once for each row of a block; None where the rows have no place of their own."""
         if axis is None or axis.name not in b.coords or axis.name == "_z":
             return None
-        place = place_of(b, self.spots)
+        place = access_of(b, self.entries)
         if axis.name in place.axes or place.windows:
             return None
         coords = (axis.name, *(name for name in place.coords if name != axis.name))
@@ -379,27 +392,27 @@ class Origin:
         }
         type = TensorType.of((count, *place.sizes), self.tensor.dtype)
         number = b.tile("load", [self.tensor.number, *(known[n] for n in coords)], {**values, **self.values}, type)
-        return cast_to(b, Tile(number, type, (axis, *place.kept), outside=self.values["pad"]), self.dtype)
+        return cast_to(b, Tile(number, type, (axis, *place.kept), pad_value=self.values["pad"]), self.dtype)
 
 
-def clipped(b: KernelBuilder, tile: Tile, axis: int, bound: Dim, identity: Any) -> Tile:
+def clip(b: KernelBuilder, tile: Tile, axis: int, bound: Dim, identity: Any) -> Tile:
     """The tile with elements whose coordinate along an axis is not below `bound` replaced."""
     names, scope = axis_names(b, tile.axes)
     coords = tuple(name for name in scope if name in names or name in bound.symbols)
     values = {"coords": coords, "axes": names, "axis": names[axis], "bound": bound, "identity": identity}
     number = b.tile("clip", [tile.number, *(scope[name] for name in coords)], values, tile.type)
-    return Tile(number, tile.type, tile.axes, outside=identity)
+    return Tile(number, tile.type, tile.axes, pad_value=identity)
 
 
-def within(b: KernelBuilder, tile: Tile, axis: int, identity: Any) -> Tile:
+def mask_beyond(b: KernelBuilder, tile: Tile, axis: int, identity: Any) -> Tile:
     """The tile with what lies beyond the edge along an axis replaced by what changes no result."""
     found = tile.axes[axis]
-    is_same = tile.outside is not None and tile.outside == identity
+    is_same = tile.pad_value is not None and tile.pad_value == identity
     if found is None or found.bound is None or is_same or found.name not in b.coords:
         return tile
     if _bound(found, tile.shape[axis]).value == -1:
         return tile
-    return clipped(b, tile, axis, found.bound, identity)
+    return clip(b, tile, axis, found.bound, identity)
 
 
 def coordinate_tile(b: KernelBuilder, expr: Dim, axes: Sequence[Axis | None], shape: Sequence[int]) -> Tile:

@@ -28,10 +28,10 @@ HALVINGS = 9
 """How often blocks are halved at most, until code can be made of them."""
 
 Build = Callable[[Schedule], KernelProgram]
-Made = Callable[[KernelProgram], str]
+Compile = Callable[[KernelProgram], str]
 
 
-def _made(program: KernelProgram) -> str:
+def _accept(program: KernelProgram) -> str:
     """Numbers are all that is asked for."""
     return ""
 
@@ -60,7 +60,7 @@ class Footprint:
     staged: tuple[Staged, ...]
     held: tuple[TensorType, ...]
     tiles: int
-    has_products: bool
+    has_dots: bool
 
     @property
     def shared(self) -> int:
@@ -69,7 +69,7 @@ class Footprint:
     @property
     def usual_warps(self) -> int:
         """Warps of a program whose schedule does not say."""
-        return 8 if self.has_products else 4
+        return 8 if self.has_dots else 4
 
     def registers(self, threads: int) -> int:
         """Registers of one thread, when what is held is spread over all."""
@@ -82,7 +82,7 @@ def footprint_of(program: KernelProgram, schedule: Schedule) -> Footprint:
     stages = schedule.stages or 1
     staged: list[Staged] = []
     held: list[TensorType] = []
-    fed = _fed(program.body)
+    fed = _dot_operands(program.body)
     total = 0
     for op, depth in _walk(program.body, 0):
         for result in op.results:
@@ -107,7 +107,7 @@ def _walk(body: Body, depth: int) -> Iterator[tuple[TileOp, int]]:
             yield from _walk(op.body, depth + 1)
 
 
-def _fed(body: Body) -> set[int]:
+def _dot_operands(body: Body) -> set[int]:
     """Values that products read, and what those are turned or cast from."""
     ops = [op for op, _ in _walk(body, 0)]
     found = {value for op in ops if op.name == "dot" for value in op.operands[:2]}
@@ -144,7 +144,7 @@ def violations(program: KernelProgram, schedule: Schedule, machine: Machine) -> 
         parts = tuple(f"{type} held by {threads} threads" for type in need.held)
         found.append((f"it needs {registers} registers in each thread, and {owner} {room}", parts))
     found += _shape_violations(need, program, schedule)
-    if schedule.stages == 1 and "wgmma" not in machine.features and _copies_for_products(program):
+    if schedule.stages == 1 and "wgmma" not in machine.features and _copies_dot_operands(program):
         # Elsewhere than on warpgroups a loop always copies the next step while it multiplies.
         found.append(
             (f"stages=1 leaves a step nowhere to be copied ahead, and on {machine.cpu} there are 2 at least", ())
@@ -152,9 +152,9 @@ def violations(program: KernelProgram, schedule: Schedule, machine: Machine) -> 
     return found
 
 
-def _copies_for_products(program: KernelProgram) -> bool:
+def _copies_dot_operands(program: KernelProgram) -> bool:
     """Whether loops load what matrix units multiply: narrow numbers, which wait in shared memory."""
-    fed = _fed(program.body)
+    fed = _dot_operands(program.body)
     loads = [op.results[0] for op, depth in _walk(program.body, 0) if op.name == "load" and depth]
     return any(value in fed and program.types[value].dtype.bits <= 16 for value in loads)
 
@@ -172,7 +172,7 @@ def _shape_violations(need: Footprint, program: KernelProgram, schedule: Schedul
         found += [message for buffer in need.staged if (message := _unaligned(buffer))][:1]
     threads = (schedule.warps or need.usual_warps) * WARP
     block = max((type.size.value or 0 for type in need.held), default=0)
-    if need.has_products and schedule.warps is not None and 0 < block < threads:
+    if need.has_dots and schedule.warps is not None and 0 < block < threads:
         found.append(f"{threads} threads share a block of {block} elements")
     return [(message, ()) for message in found]
 
@@ -193,7 +193,9 @@ def _unaligned(buffer: Staged) -> str:
     return f"swizzle='xor' moves {WIDEST} bytes, and a row of {buffer.name} has {row}" if row % WIDEST else ""
 
 
-def check(build: Build, schedule: Schedule, machine: Machine, name: str, span: Span | None, made: Made = _made) -> None:
+def check(
+    build: Build, schedule: Schedule, machine: Machine, name: str, span: Span | None, made: Compile = _accept
+) -> None:
     """Raises ScheduleError (T0401) with what is needed, what there is, and the nearest schedule that is legal.
 
     `made` says why no code is made of a program that the numbers allow; nothing where it is made.
@@ -217,7 +219,7 @@ def check(build: Build, schedule: Schedule, machine: Machine, name: str, span: S
 class _Programs:
     """The programs of schedules, made once for each block, and which of them are legal."""
 
-    def __init__(self, build: Build, machine: Machine, made: Made) -> None:
+    def __init__(self, build: Build, machine: Machine, made: Compile) -> None:
         self.build, self.machine, self.made = build, machine, made
         self._programs: dict[tuple[int, ...], KernelProgram] = {}
         self._said: dict[tuple[tuple[int, ...], int | None], str] = {}
@@ -239,7 +241,7 @@ class _Programs:
         return not self._said[key]
 
 
-def nearest(build: Build, schedule: Schedule, machine: Machine, made: Made = _made) -> Schedule | None:
+def nearest(build: Build, schedule: Schedule, machine: Machine, made: Compile = _accept) -> Schedule | None:
     """The legal schedule that is fewest steps away: a step halves a block, or takes a stage, a vector or warps down.
 
     Where the first whose numbers are right is too large for its code, blocks are halved further until it is made.
@@ -248,7 +250,7 @@ def nearest(build: Build, schedule: Schedule, machine: Machine, made: Made = _ma
     seen, waiting = {schedule}, [schedule]
     first = schedule if programs.is_allowed(schedule) else None
     while first is None and waiting and len(seen) < TRIED:
-        for step in _steps(waiting.pop(0)):
+        for step in _neighbours(waiting.pop(0)):
             if step not in seen:
                 seen.add(step)
                 waiting.append(step)
@@ -257,10 +259,10 @@ def nearest(build: Build, schedule: Schedule, machine: Machine, made: Made = _ma
                     break
     if first is None or programs.is_made(first):
         return first
-    return next((one for one in _smaller(first) if programs.is_allowed(one) and programs.is_made(one)), None)
+    return next((one for one in _halved_blocks(first) if programs.is_allowed(one) and programs.is_made(one)), None)
 
 
-def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+def _halved_blocks(schedule: Schedule) -> Iterator[Schedule]:
     """Schedules with one block halved, those of rows first, then with more of them, and more often."""
     halved = [1 << (size - 1).bit_length() - 1 if size > 1 else 1 for size in schedule.block]
     for times in range(HALVINGS):
@@ -271,7 +273,7 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
                 yield schedule.with_(block=tuple(kept))
 
 
-def _steps(schedule: Schedule) -> Iterator[Schedule]:
+def _neighbours(schedule: Schedule) -> Iterator[Schedule]:
     if schedule.stages is not None and schedule.stages > 1:
         yield schedule.with_stages(schedule.stages - 1)
     if schedule.vector is not None and schedule.vector > 1:
@@ -296,7 +298,7 @@ def _steps(schedule: Schedule) -> Iterator[Schedule]:
 Block = tuple[int, ...]
 HELD = 4096
 """Elements of a tile in registers: 16 for each of 256 threads."""
-SUMS = 128 * 128
+ACCUMULATORS = 128 * 128
 """Sums of a program without matrix units: 64 for each of 256 threads."""
 REUSE = 128 * 256 / (128 + 256)
 """Products for each element read, `m * n / (m + n)`, of the largest blocks that matrix units take."""
@@ -308,7 +310,7 @@ GROUPS, COLUMNS = 3, 256
 """Groups of warps that share the rows of a product at most, and columns of which one keeps sums in registers."""
 
 
-def share_at_work(program: KernelProgram, block: Block, machine: Machine) -> float | None:
+def busy_fraction(program: KernelProgram, block: Block, machine: Machine) -> float | None:
     """Which share of a GPU's warps works, on the average over all waves of programs; None where sizes are free.
 
     A program with products has a multiprocessor to itself, and small blocks wait for what they read, by the root of how
@@ -322,7 +324,7 @@ def share_at_work(program: KernelProgram, block: Block, machine: Machine) -> flo
     if not count:
         return 1.0
     need = footprint_of(program, Schedule(block=block))
-    if need.has_products:
+    if need.has_dots:
         m, n = block[:2]
         return _busy(count, machine.blocks) * _inside(program, count) * min(1.0, m * n / (m + n) / REUSE) ** 0.5
     largest = max((type.size.value or 1 for type in program.types if isinstance(type, TensorType)), default=1)
@@ -345,13 +347,15 @@ def _inside(program: KernelProgram, count: int) -> float:
     return min(1.0, wanted / (count * stored)) if stored else 1.0
 
 
-def ranked(blocks: Sequence[Block], build: Callable[[Block], KernelProgram], machine: Machine) -> tuple[Block, ...]:
+def rank_blocks(
+    blocks: Sequence[Block], build: Callable[[Block], KernelProgram], machine: Machine
+) -> tuple[Block, ...]:
     """Candidates, the one that keeps most of the machine busy first; in the order they come in where none is better.
 
     Tiles of more elements than threads hold well come last, whatever the sizes are: they are code without end.
     """
     programs = {block: build(block) for block in blocks}
-    scores = {block: share_at_work(program, block, machine) for block, program in programs.items()}
+    scores = {block: busy_fraction(program, block, machine) for block, program in programs.items()}
     if None in scores.values():
         return tuple(sorted(blocks, key=lambda block: _excess(programs[block])))
 
@@ -359,16 +363,16 @@ def ranked(blocks: Sequence[Block], build: Callable[[Block], KernelProgram], mac
         program = programs[block]
         refused = violations(program, Schedule(block=block), machine)
         return (
-            _leaves_units(program, block, machine),
+            _misses_tensor_cores(program, block, machine),
             _excess(program),
-            _folds_uneven_rows(program),
+            _reduces_uneven_rows(program),
             1.0 if refused else -round(scores[block] or 0.0, 3),
         )
 
     return tuple(sorted(blocks, key=order))
 
 
-def _leaves_units(program: KernelProgram, block: Block, machine: Machine) -> bool:
+def _misses_tensor_cores(program: KernelProgram, block: Block, machine: Machine) -> bool:
     """Whether products that matrix units could do have rows or sums that those do not take: nothing costs as much."""
     rows = next((count for feature, count in ROWS.items() if feature in machine.features), 1)
     # Groups of warps have a third of the rows at least, and keep sums of 256 columns of one instruction's rows.
@@ -377,10 +381,10 @@ def _leaves_units(program: KernelProgram, block: Block, machine: Machine) -> boo
 
 
 def _is_narrow(need: Footprint) -> bool:
-    return need.has_products and all(buffer.type.dtype.bytes <= 2 for buffer in need.staged)
+    return need.has_dots and all(buffer.type.dtype.bytes <= 2 for buffer in need.staged)
 
 
-def _folds_uneven_rows(program: KernelProgram) -> bool:
+def _reduces_uneven_rows(program: KernelProgram) -> bool:
     """Whether several rows are folded together whose elements no threads have alike: each halving is then an exchange.
 
     Of a single row, each thread joins what it has of it first.
@@ -400,7 +404,11 @@ def _folds_uneven_rows(program: KernelProgram) -> bool:
 def _excess(program: KernelProgram) -> int:
     """Elements of the largest tile beyond what 256 threads hold well: of sums, as many as matrix units take."""
     need = footprint_of(program, Schedule())
-    if need.has_products:
-        return 0 if _is_narrow(need) else max(0, max((type.size.value or 0 for type in need.held), default=0) - SUMS)
+    if need.has_dots:
+        return (
+            0
+            if _is_narrow(need)
+            else max(0, max((type.size.value or 0 for type in need.held), default=0) - ACCUMULATORS)
+        )
     sizes = [type.size.value or 0 for type in program.types if isinstance(type, TensorType)]
     return max(0, max(sizes, default=0) - HELD)

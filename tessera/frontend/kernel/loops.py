@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.extents import Axis, Loop, dim_of
-from tessera.frontend.kernel.indexing import Origin, Spot, TensorRef
+from tessera.frontend.kernel.indexing import DimAccess, Origin, TensorRef
 from tessera.frontend.kernel.memory import load
 from tessera.frontend.kernel.source import GONE, assigned_names
 from tessera.frontend.kernel.tiles import Operand, Tile, number_of
@@ -27,7 +27,7 @@ class Slot:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.tile: Tile | None = None
-        self.is_ahead = False
+        self.is_prefetch = False
         """Whether it is filled for a later step, which may not come any more."""
 
     def next(self) -> Slot:
@@ -40,7 +40,7 @@ class Slot:
             raise current().fail(
                 "this slot was filled and not read since", "call `slot.next()` before the next copy, or read it first"
             )
-        self.is_ahead = any(isinstance(place, Loop) and place.is_ahead for place in (*positions, *named.values()))
+        self.is_prefetch = any(isinstance(place, Loop) and place.is_prefetch for place in (*positions, *named.values()))
         named.setdefault("stages", self.pipeline.slot_count)
         self.tile = load(x, *positions, **named)
         self.pipeline.held.append(self)
@@ -72,7 +72,7 @@ class Pipeline:
 
     def __exit__(self, kind: object, *_: object) -> None:
         self._is_open = False
-        unread = [slot for slot in self.held if not slot.is_ahead]
+        unread = [slot for slot in self.held if not slot.is_prefetch]
         if kind is None and unread:
             raise current().fail(f"{_slots(unread)} filled and never read", "read every slot that is loaded")
 
@@ -103,7 +103,7 @@ def _slots(slots: Sequence[Slot]) -> str:
     return "a slot was" if len(slots) == 1 else f"{len(slots)} slots were"
 
 
-class Ahead:
+class PrefetchedBlock:
     """A block that a loop begins with, loaded before it at `steps.first`, and in each step for the next."""
 
     def __init__(self, tile: Tile, what: str) -> None:
@@ -117,7 +117,7 @@ class Ahead:
         """Raises where a step ends with another block than the one after its own."""
         wanted = self._origin(b, over, coordinate, over.size)
         found: Origin | None = end.origin if isinstance(end, Tile) else None
-        if found is None or found.tensor is not wanted.tensor or found.spots != wanted.spots:
+        if found is None or found.tensor is not wanted.tensor or found.entries != wanted.entries:
             raise b.fail(
                 f"{self.what} begins this loop with the first block, and does not end a step with the one after",
                 "load it at `k.next`, where `k` is the index of this loop",
@@ -126,31 +126,33 @@ class Ahead:
     def after(self, b: KernelBuilder, over: Any) -> Tile:
         """The block after the last step."""
         steps = maximum(0, over.extent.ceildiv(over.size))
-        return self._origin(b, over, b.at_value("_after", steps * over.size), 0).load(b)
+        return self._origin(b, over, b.define_coordinate("_after", steps * over.size), 0).load(b)
 
     def _origin(self, b: KernelBuilder, over: Any, coordinate: str, by: int) -> Origin:
         """The load at the blocks of a coordinate, and `by` elements on, in the place of the first ones."""
         names = {
-            name: b.later(coordinate, on + by)
-            for name, (start, on) in {**b.ahead, **{one: (one, 0) for one in over.starts}}.items()
+            name: b.offset_coordinate(coordinate, on + by)
+            for name, (start, on) in {**b.offsets, **{one: (one, 0) for one in over.starts}}.items()
             if start in over.starts
         }
         origin: Origin = self.tile.origin
-        return Origin(origin.tensor, tuple(_moved(spot, names) for spot in origin.spots), origin.values, origin.dtype)
+        return Origin(
+            origin.tensor, tuple(_moved(entry, names) for entry in origin.entries), origin.values, origin.dtype
+        )
 
 
-def _moved(spot: Spot, names: Mapping[str, str]) -> Spot:
-    expr = spot.expr.substitute({old: Dim.symbol(new) for old, new in names.items()})
-    if spot.axis is None:
-        return Spot(expr, extent=spot.extent)
-    axis = Axis(names.get(spot.axis.name, spot.axis.name), spot.axis.bound, spot.axis.dim)
-    return Spot(expr, axis, spot.size, extent=spot.extent)
+def _moved(entry: DimAccess, names: Mapping[str, str]) -> DimAccess:
+    expr = entry.expr.substitute({old: Dim.symbol(new) for old, new in names.items()})
+    if entry.axis is None:
+        return DimAccess(expr, extent=entry.extent)
+    axis = Axis(names.get(entry.axis.name, entry.axis.name), entry.axis.bound, entry.axis.dim)
+    return DimAccess(expr, axis, entry.size, extent=entry.extent)
 
 
-def begins_ahead(b: KernelBuilder, tile: Tile, over: Any) -> bool:
+def is_first_block(b: KernelBuilder, tile: Tile, over: Any) -> bool:
     """Whether a tile lies at the first blocks of a loop, and so means another block in each of its steps."""
     names = {axis.name for axis in tile.axes if axis is not None}
-    return any(b.ahead.get(name, (name, 0))[0] in over.starts for name in names)
+    return any(b.offsets.get(name, (name, 0))[0] in over.starts for name in names)
 
 
 class CarriedSlots:
@@ -159,13 +161,13 @@ class CarriedSlots:
     def __init__(self, env: Mapping[str, Any]) -> None:
         self.names = {name: value for name, value in env.items() if isinstance(value, Slot)}
         self.pipelines = list(dict.fromkeys(slot.pipeline for slot in self.names.values()))
-        self.places = {name: slot.pipeline.distance(slot) for name, slot in self.names.items()}
+        self.distances = {name: slot.pipeline.distance(slot) for name, slot in self.names.items()}
         self.held = {pipeline: {pipeline.distance(slot) for slot in pipeline.held} for pipeline in self.pipelines}
-        self.filled: list[tuple[Pipeline, int, Ahead]] = []
+        self.filled: list[tuple[Pipeline, int, PrefetchedBlock]] = []
         for pipeline in self.pipelines:
             for slot in pipeline.held:
                 assert slot.tile is not None
-                self.filled.append((pipeline, pipeline.distance(slot), Ahead(slot.tile, "a filled slot")))
+                self.filled.append((pipeline, pipeline.distance(slot), PrefetchedBlock(slot.tile, "a filled slot")))
 
     def begin(self, b: KernelBuilder, over: Any, coordinate: str) -> None:
         """Fill them at the start of the body."""
@@ -173,7 +175,7 @@ class CarriedSlots:
             for slot in pipeline.slots:
                 slot.tile = None if slot not in pipeline.held else slot.tile
         # What is no block of this loop stays where it is until it is read after the loop.
-        self.filled = [entry for entry in self.filled if begins_ahead(b, entry[2].tile, over)]
+        self.filled = [entry for entry in self.filled if is_first_block(b, entry[2].tile, over)]
         for pipeline, distance, ahead in self.filled:
             pipeline.slot(distance).tile = ahead.inside(b, over, coordinate)
 
@@ -189,7 +191,7 @@ class CarriedSlots:
                 )
         for pipeline, distance, ahead in self.filled:
             ahead.check(b, over, coordinate, pipeline.slot(distance).tile)
-        for name, place in self.places.items():
+        for name, place in self.distances.items():
             slot = env.get(name)
             if not isinstance(slot, Slot) or slot.pipeline.distance(slot) != place:
                 raise b.fail(
@@ -201,7 +203,7 @@ class CarriedSlots:
         """What lies in them when the loop is done."""
         for pipeline, distance, ahead in self.filled:
             pipeline.slot(distance).tile = ahead.after(b, over)
-        for name, place in self.places.items():
+        for name, place in self.distances.items():
             env[name] = self.names[name].pipeline.slot(place)
 
 
@@ -220,9 +222,9 @@ class Blocks:
     @property
     def first(self) -> Loop:
         """The first block, for what is loaded before the loop; `first.next` is the one after it."""
-        name = current().at_value("_first", Dim.constant(0))
+        name = current().define_coordinate("_first", Dim.constant(0))
         self.starts.append(name)
-        return Loop(name, self.size, self.extent, is_whole=self.is_whole, is_ahead=True)
+        return Loop(name, self.size, self.extent, is_whole=self.is_whole, is_prefetch=True)
 
     def __iter__(self) -> Iterator[Loop]:
         return current().steps(self)
@@ -279,13 +281,13 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     carried = _Carried(evaluator, node, over)
     start = carried.start
     low, body, step = b.index(Dim.constant(0)), Body(), b.new(INDEX)
-    coordinate = b.fresh(over.letter)
+    coordinate = b.fresh_name(over.letter)
     inner = dict(env)
     for name, tile in start.items():
         inner[name] = Tile(b.new(tile.type), tile.type, tile.axes)
     inner[node.target.id] = Loop(coordinate, over.size, over.extent, is_whole=over.is_whole)
     body.arguments = (step, *(inner[name].number for name in start))
-    b.coords[coordinate], b.runs[coordinate] = step, (over.extent, over.size)
+    b.coords[coordinate], b.loop_extents[coordinate] = step, (over.extent, over.size)
     stored, b.has_stores = b.has_stores, False
     evaluator.env = inner
     with b.inside(body, coordinate):
@@ -318,13 +320,13 @@ class _Carried:
         b, env, index = evaluator.b, evaluator.env, node.target.id
         changed = [name for name in assigned_names(node.body) if name in env and name != index]
         self.start: dict[str, Tile] = {}
-        self.ahead: dict[str, Ahead] = {}
+        self.ahead: dict[str, PrefetchedBlock] = {}
         for name in changed:
             value = env[name].materialized() if isinstance(env[name], Operand) else env[name]
-            if isinstance(value, Tile) and begins_ahead(b, value, over):
-                self.ahead[name] = _ahead(evaluator, node, name, value)
+            if isinstance(value, Tile) and is_first_block(b, value, over):
+                self.ahead[name] = _prefetched_block(evaluator, node, name, value)
             elif isinstance(value, Tile):
-                self.start[name] = _settled(b, value)
+                self.start[name] = _unbroadcast(b, value)
         self.others = {name: env[name] for name in changed if name not in self.start and name not in self.ahead}
         self.slots = CarriedSlots(env)
 
@@ -336,7 +338,7 @@ class _Carried:
     def end(self, b: Any, coordinate: str) -> dict[str, Tile]:
         """The tiles that the body ends with; raises where what it changes cannot go on to the next step."""
         env = self.evaluator.env
-        ends = {name: _ended(self.evaluator, self.node, name, tile) for name, tile in self.start.items()}
+        ends = {name: _end_tile(self.evaluator, self.node, name, tile) for name, tile in self.start.items()}
         self.slots.end(b, self.over, coordinate, env)
         for name, block in self.ahead.items():
             block.check(b, self.over, coordinate, env[name])
@@ -352,7 +354,7 @@ class _Carried:
             env.setdefault(name, GONE)
 
 
-def _ahead(evaluator: Any, node: ast.For, name: str, tile: Tile) -> Ahead:
+def _prefetched_block(evaluator: Any, node: ast.For, name: str, tile: Tile) -> PrefetchedBlock:
     """A tile that was loaded before the loop for its first step."""
     if tile.origin is None:
         raise evaluator.refuse(
@@ -360,23 +362,23 @@ def _ahead(evaluator: Any, node: ast.For, name: str, tile: Tile) -> Ahead:
             f"`{name}` is computed from the first block of this loop, and means another block in each step",
             "carry the block as it was loaded, and compute in the loop",
         )
-    return Ahead(tile, f"`{name}`")
+    return PrefetchedBlock(tile, f"`{name}`")
 
 
-def _settled(b: Any, tile: Tile) -> Tile:
+def _unbroadcast(b: Any, tile: Tile) -> Tile:
     """A tile in its own shape."""
-    if tile.spread is None:
+    if tile.broadcast_axes is None:
         return tile
     return Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes)
 
 
-def _ended(evaluator: Any, node: ast.For, name: str, start: Tile) -> Tile:
+def _end_tile(evaluator: Any, node: ast.For, name: str, start: Tile) -> Tile:
     """What a name is at the end of the body, of the type it had before."""
     value = evaluator.env[name]
     value = value.materialized() if isinstance(value, Operand) else value
     if not isinstance(value, Tile):
         raise evaluator.refuse(node, f"`{name}` is a tile before this loop and {type(value).__name__} at its end")
-    end = _settled(evaluator.b, value)
+    end = _unbroadcast(evaluator.b, value)
     if end.type != start.type:
         raise evaluator.b.misfit(
             f"`{name}` is {start.type} before this loop and {end.type} after a step of it",
@@ -410,7 +412,7 @@ def _axes(start: Tile, end: Tile, coordinate: str) -> tuple[Axis | None, ...]:
 def _high(b: Any, over: Blocks, coordinate: str, ends: dict[str, Tile]) -> Dim:
     """Where the loop ends: earlier than its dim where all later steps change nothing."""
     high = over.extent
-    narrowed = {tile.narrow for tile in ends.values()}
+    narrowed = {tile.loop_end for tile in ends.values()}
     if ends and len(narrowed) == 1 and not b.has_stores:
         (found,) = narrowed
         if found is not None and found[0] == coordinate:

@@ -6,8 +6,8 @@ from typing import Any
 
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend.kernel.builder import KernelBuilder, current
-from tessera.frontend.kernel.indexing import within
-from tessera.frontend.kernel.tiles import Operand, Tile, cast_to, constant, made, number_of, tile_of
+from tessera.frontend.kernel.indexing import mask_beyond
+from tessera.frontend.kernel.tiles import Operand, Tile, cast_to, constant, make_tile, number_of, tile_of
 from tessera.ir.tile.records import Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32, f64, i32
@@ -15,7 +15,7 @@ from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
 
 
-class Turned(Operand):
+class Transposed(Operand):
     """A tile to be read with its axes swapped: a product takes it as it is, all else has it turned in memory."""
 
     def __init__(self, tile: Tile) -> None:
@@ -34,10 +34,10 @@ class Turned(Operand):
     def shape(self) -> tuple[int, ...]:
         return self.tile.shape[::-1]
 
-    def for_product(self, b: KernelBuilder) -> Tile:
+    def for_dot(self, b: KernelBuilder) -> Tile:
         tile = self.tile
         type = tile.type.with_shape(tile.type.shape[::-1])
-        return made(b, "transpose", [number_of(b, tile)], {}, type, tile.axes[::-1], tile.outside)
+        return make_tile(b, "transpose", [number_of(b, tile)], {}, type, tile.axes[::-1], tile.pad_value)
 
     def materialized(self) -> Tile:
         """The turned tile: a load with its axes swapped, or by way of memory."""
@@ -61,24 +61,24 @@ def _through_memory(b: KernelBuilder, tile: Tile) -> Tile:
     b.emit("barrier")
     turned = type.with_shape(type.shape[::-1])
     values = {**access, "axes": coords[::-1], "pad": 0}
-    return made(b, "load", [scratch, zero, zero], values, turned, tile.axes[::-1], tile.outside)
+    return make_tile(b, "load", [scratch, zero, zero], values, turned, tile.axes[::-1], tile.pad_value)
 
 
 def transpose(x: Any) -> Any:
     """A tile with its two axes swapped."""
     b = current()
-    if isinstance(x, Turned):
+    if isinstance(x, Transposed):
         return x.tile
-    if hasattr(x, "turned"):
-        return x.turned()
+    if hasattr(x, "transposed"):
+        return x.transposed()
     tile = tile_of(b, "transpose", x)
     if len(tile.shape) != 2:
         raise b.misfit(f"`transpose` swaps two axes, and the tile is {list(tile.shape)}")
-    return Turned(tile)
+    return Transposed(tile)
 
 
 @frozen
-class Product:
+class PendingDot:
     """A product that was begun with zero, and may still be begun with something else."""
 
     lhs: Tile
@@ -99,7 +99,7 @@ def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
     as in `bf16 @ accum(f64)`. `acc + tile.dot(a, b)` is the same as `tile.dot(a, b, acc)`.
     """
     builder = current()
-    left, right = side(builder, a, "left"), side(builder, b, "right")
+    left, right = dot_operand(builder, a, "left"), dot_operand(builder, b, "right")
     if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:
         raise builder.misfit(
             f"`dot` multiplies [M, K] by [K, N], got {list(left.shape)} by {list(right.shape)}",
@@ -108,29 +108,29 @@ def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
         )
     if left.dtype.is_float != right.dtype.is_float:
         raise DTypeError(f"`dot` multiplies {left.dtype} by {right.dtype}", span=builder.span, fix="cast one of them")
-    left, right = within(builder, left, 1, 0), within(builder, right, 0, 0)
+    left, right = mask_beyond(builder, left, 1, 0), mask_beyond(builder, right, 0, 0)
     if acc is not None:
         return _emit(builder, left, right, tile_of(builder, "dot", acc))
     dtype = accum or _declared(a, b) or _accumulator(left.dtype, right.dtype)
     zero = constant(builder, 0, (left.shape[0], right.shape[1]), dtype)
     found = _emit(builder, left, right, zero)
-    found.fresh = Product(left, right, tuple(builder.body.ops[-2:]))
+    found.pending_dot = PendingDot(left, right, tuple(builder.body.ops[-2:]))
     return found
 
 
-def side(b: KernelBuilder, value: Any, which: str) -> Tile:
+def dot_operand(b: KernelBuilder, value: Any, which: str) -> Tile:
     """An operand of a product: tiles as they are, turned ones too, whole tensors as this program's part of them."""
-    if isinstance(value, Turned):
-        return value.for_product(b)
-    if hasattr(value, "as_side"):
-        return value.as_side(which)
+    if isinstance(value, Transposed):
+        return value.for_dot(b)
+    if hasattr(value, "as_dot_operand"):
+        return value.as_dot_operand(which)
     return tile_of(b, "dot", value)
 
 
 def _declared(*sides: Any) -> DType | None:
     """What the tensors that are multiplied are declared to be summed in: `bf16 @ accum(f64)`."""
     for value in sides:
-        tile = value.tile if isinstance(value, Turned) else value
+        tile = value.tile if isinstance(value, Transposed) else value
         origin = tile.origin if isinstance(tile, Tile) else None
         tensor = origin.tensor if origin is not None else getattr(value, "tensor", None)
         if tensor is not None and tensor.policy.accum is not None:
@@ -148,8 +148,8 @@ def _emit(b: KernelBuilder, left: Tile, right: Tile, acc: Tile) -> Tile:
     wanted = (left.shape[0], right.shape[1])
     if acc.shape != wanted:
         raise b.misfit(f"the accumulator of this product must be {list(wanted)}, got {list(acc.shape)}")
-    b.has_products = True
+    b.has_dots = True
     start = cast_to(b, acc, acc.dtype.compute)
     axes = (left.axes[0] or acc.axes[0], right.axes[1] or acc.axes[1])
     type = TensorType.of(wanted, start.dtype)
-    return made(b, "dot", [number_of(b, tile) for tile in (left, right, start)], {}, type, axes)
+    return make_tile(b, "dot", [number_of(b, tile) for tile in (left, right, start)], {}, type, axes)

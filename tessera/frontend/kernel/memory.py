@@ -8,9 +8,9 @@ from typing import Any
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.extents import Extent
-from tessera.frontend.kernel.indexing import Origin, Spot, TensorRef, place_of, spots_of
-from tessera.frontend.kernel.matmul import Turned
-from tessera.frontend.kernel.tiles import Operand, Tile, cast_to, joined_shape, stretched, tile_of
+from tessera.frontend.kernel.indexing import DimAccess, Origin, TensorRef, access_of, dim_accesses
+from tessera.frontend.kernel.matmul import Transposed
+from tessera.frontend.kernel.tiles import Operand, Tile, broadcast_shape, broadcast_to, cast_to, tile_of
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.types.schedule import SWIZZLES
 
@@ -45,14 +45,14 @@ def load(
     if tensor.is_result:
         raise b.fail(f"`{tensor.name}` is a result of this kernel, which cannot be read", "keep the tile in a variable")
     places, shape = _positions(b, positions, rows, cols)
-    spots = spots_of(b, tensor, places)
+    entries = dim_accesses(b, tensor, places)
     hints = _hints(b, tensor, vector=vector, prefetch=prefetch, stages=stages, swizzle=swizzle, space=space)
     # Who says what to read instead, or where to read, expects positions that are not there.
-    is_checked = pad is None and mask is None and any(spot.found is not None for spot in spots)
+    is_checked = pad is None and mask is None and any(entry.indices is not None for entry in entries)
     checked = {"checked": {"op": "load", "kernel": b.name, "into": tensor.name}} if is_checked else {}
     pad = 0 if pad is None else pad
     values = {"pad": _number(b, tensor, pad), **hints, **checked}
-    tile = Origin(tensor, tuple(spots), values, tensor.dtype).load(b)
+    tile = Origin(tensor, tuple(entries), values, tensor.dtype).load(b)
     if shape is not None and tile.shape != shape:
         raise b.misfit(f"the tile at these positions is {list(tile.shape)}, and the shape given is {list(shape)}")
     if mask is not None:
@@ -69,27 +69,25 @@ def store(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = N
     is rounded to the tensor's dtype. A kernel gives the tensors it stores to as its results; what no program stores to
     is undefined, unless a mask or a tile of positions leaves it out: such a result begins as zeros.
     """
-    _written(current(), x, given, rows, cols, mask, "set", "store")
+    _write(current(), x, given, rows, cols, mask, "set", "store")
 
 
 def atomic_add(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
     """Add a tile to a result that many programs add to, which begins as zeros; integers in any order are exact."""
-    _written(current(), x, given, rows, cols, mask, "atomic_add", "atomic_add")
+    _write(current(), x, given, rows, cols, mask, "atomic_add", "atomic_add")
 
 
 def atomic_max(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
     """Keep the larger of a tile and of a result, which begins as zeros; the order does not matter."""
-    _written(current(), x, given, rows, cols, mask, "atomic_max", "atomic_max")
+    _write(current(), x, given, rows, cols, mask, "atomic_max", "atomic_max")
 
 
 def atomic_min(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
     """Keep the smaller of a tile and of a result, which begins as zeros; the order does not matter."""
-    _written(current(), x, given, rows, cols, mask, "atomic_min", "atomic_min")
+    _write(current(), x, given, rows, cols, mask, "atomic_min", "atomic_min")
 
 
-def _written(
-    b: KernelBuilder, x: Any, given: Sequence[Any], rows: Any, cols: Any, mask: Any, mode: str, fn: str
-) -> None:
+def _write(b: KernelBuilder, x: Any, given: Sequence[Any], rows: Any, cols: Any, mask: Any, mode: str, fn: str) -> None:
     tensor = _tensor(b, x, fn)
     if not tensor.is_result:
         raise b.fail(
@@ -100,36 +98,36 @@ def _written(
     positions, tile = (rest, first) if isinstance(first, Operand) or not rest else (given[:-1], given[-1])
     places, _ = _positions(b, positions, rows, cols)
     chosen = tile_of(b, f"the mask of {fn}", mask) if mask is not None else None
-    spots = spots_of(b, tensor, places)
-    turned = _turned_sums(b, tile, spots) if chosen is None and mode == "set" else None
-    place = place_of(b, spots, order=None if turned is None else (1, 0), mask=chosen)
-    source = converted(b, tile_of(b, fn, tile if turned is None else turned), tensor, fn)
+    entries = dim_accesses(b, tensor, places)
+    turned = _untransposed_accumulator(b, tile, entries) if chosen is None and mode == "set" else None
+    place = access_of(b, entries, order=None if turned is None else (1, 0), mask=chosen)
+    source = cast_for_store(b, tile_of(b, fn, tile if turned is None else turned), tensor, fn)
     if source.shape != place.sizes:
-        joined = joined_shape(b, fn, [source.shape, place.sizes])
+        joined = broadcast_shape(b, fn, [source.shape, place.sizes])
         if joined != place.sizes:
             raise b.misfit(f"`{fn}` writes {list(source.shape)} to a place of {list(place.sizes)} in `{tensor.name}`")
-    number = stretched(b, source, place.sizes)
+    number = broadcast_to(b, source, place.sizes)
     b.has_stores = True
     if mode != "set" or place.tiles:
         b.zeroed[next(at for at, result in enumerate(b.result_buffers) if result is tensor)] = None
     values = {**place.values, "mode": mode}
-    if any(spot.found is not None for spot in spots):
+    if any(entry.indices is not None for entry in entries):
         values["checked"] = {"op": fn, "kernel": b.name, "into": tensor.name, "masked": mask is not None}
     b.emit("store", [number, tensor.number, *place.operands, *place.tiles], values)
 
 
-def _turned_sums(b: KernelBuilder, tile: Any, spots: Sequence[Spot]) -> Tile | None:
+def _untransposed_accumulator(b: KernelBuilder, tile: Any, entries: Sequence[DimAccess]) -> Tile | None:
     """What a turned tile was before, where it is stored as it is with its axes swapped: sums stay where they are.
 
     Matrix units and products of whole tensors hand out sums in an order of their own, so nothing is gained by turning
     them; other tiles are turned on the way, so that neighbours are written together.
     """
-    found = tile.tile if isinstance(tile, Turned) else None
-    is_block = sum(spot.axis is not None for spot in spots) == 2 and all(spot.found is None for spot in spots)
-    return found if found is not None and b.has_products and found.origin is None and is_block else None
+    found = tile.tile if isinstance(tile, Transposed) else None
+    is_block = sum(entry.axis is not None for entry in entries) == 2 and all(entry.indices is None for entry in entries)
+    return found if found is not None and b.has_dots and found.origin is None and is_block else None
 
 
-def converted(b: KernelBuilder, tile: Tile, tensor: TensorRef, fn: str) -> Tile:
+def cast_for_store(b: KernelBuilder, tile: Tile, tensor: TensorRef, fn: str) -> Tile:
     """The tile in the tensor's dtype: floats round, whole numbers stay whole."""
     if tile.dtype.kind != tensor.dtype.kind and not (tile.dtype.is_integer and tensor.dtype.is_integer):
         raise DTypeError(

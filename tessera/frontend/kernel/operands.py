@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import DTypeError, KernelError
 from tessera.frontend.annotations import resolve
-from tessera.frontend.kernel.builder import UNKNOWN, KernelBuilder, current, is_foldable
+from tessera.frontend.kernel.builder import UNKNOWN, KernelBuilder, current, has_square_blocks
 from tessera.frontend.kernel.elementwise import col_index, row_index, where
 from tessera.frontend.kernel.extents import Axis
-from tessera.frontend.kernel.indexing import Spot, TensorRef, place_of
-from tessera.frontend.kernel.matmul import Turned
-from tessera.frontend.kernel.memory import converted, load
-from tessera.frontend.kernel.tiles import Operand, Tile, no_tile, number_of
+from tessera.frontend.kernel.indexing import DimAccess, TensorRef, access_of
+from tessera.frontend.kernel.matmul import Transposed
+from tessera.frontend.kernel.memory import cast_for_store, load
+from tessera.frontend.kernel.tiles import Operand, Tile, not_a_tile_error, number_of
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim, maximum, minimum
@@ -70,15 +70,15 @@ def parameter_of(function: Any, item: inspect.Parameter, written: set[str]) -> P
     return Parameter(item.name, "static", None, item.default)
 
 
-class Given:
+class CallOperands:
     """The operands of one call: types in order, and which parameter each belongs to."""
 
     def __init__(self, definition: KernelDefinition, types: Sequence[TensorType]) -> None:
         self.definition, self.types = definition, types
-        self.places: dict[str, int] = {}
+        self.first_operands: dict[str, int] = {}
         at = 0
         for parameter in definition.inputs:
-            self.places[parameter.name] = at
+            self.first_operands[parameter.name] = at
             at += len(CACHE_FIELDS) if parameter.kind == "cache" else 1
         self.count = at
         self.has_key = len(types) == at + 1
@@ -86,10 +86,10 @@ class Given:
             raise KernelError(f"`{definition.name}` takes {at} tensors, got {len(types)}", span=None)
 
     def type(self, name: str) -> TensorType:
-        return self.types[self.places[name]]
+        return self.types[self.first_operands[name]]
 
     @property
-    def whole(self) -> Dim | None:
+    def whole_dim(self) -> Dim | None:
         """The last dim of the first tensor with rows and columns, or of the first at all where none has both."""
         given = [type for type in self.types[: self.count] if type.rank]
         first = next((type for type in given if type.rank > 1), given[0] if given else None)
@@ -116,24 +116,24 @@ class Given:
                 yield from zip(parameter.annotation.dims, self.type(parameter.name).shape, strict=False)
 
 
-def bound_operands(b: KernelBuilder, given: Given) -> dict[str, Any]:
+def bind_operands(b: KernelBuilder, given: CallOperands) -> dict[str, Any]:
     """The tensors by the names of parameters; dims of one name are equal."""
     env: dict[str, Any] = {}
     for parameter in given.definition.inputs:
-        at = given.places[parameter.name]
+        at = given.first_operands[parameter.name]
         if parameter.kind == "cache":
             env[parameter.name] = CacheRef(b, parameter.name, given.types[at : at + 3], at)
             continue
         policy = parameter.annotation.policy if parameter.annotation is not None else SILENT
         tensor = TensorRef(parameter.name, at, given.types[at], policy)
-        env[parameter.name] = Whole(tensor) if parameter.kind == "tile" else tensor
+        env[parameter.name] = TileParameter(tensor) if parameter.kind == "tile" else tensor
     _check_names(b, given)
     if given.has_key:
         b.key = TensorRef("key", given.count, given.types[given.count])
     return env
 
 
-def _check_names(b: KernelBuilder, given: Given) -> None:
+def _check_names(b: KernelBuilder, given: CallOperands) -> None:
     sizes, owner = dict[str, Dim](), dict[str, str]()
     for parameter in given.definition.inputs:
         annotation, type = parameter.annotation, given.type(parameter.name)
@@ -149,15 +149,15 @@ def _check_names(b: KernelBuilder, given: Given) -> None:
         for axis, (declared, dim) in enumerate(zip(annotation.dims, type.shape, strict=True)):
             place, name = f"{parameter.name}.shape[{axis}]", str(declared)
             if name in sizes:
-                b.same(sizes[name], dim, f"`{owner[name]}` and `{place}` are both `{name}`")
+                b.require_equal(sizes[name], dim, f"`{owner[name]}` and `{place}` are both `{name}`")
             elif declared.value is not None:
-                b.same(declared, dim, f"`{place}` is declared {declared}")
+                b.require_equal(declared, dim, f"`{place}` is declared {declared}")
             sizes.setdefault(name, dim)
             owner.setdefault(name, place)
     _check_arithmetic(b, given)
 
 
-def _check_arithmetic(b: KernelBuilder, given: Given) -> None:
+def _check_arithmetic(b: KernelBuilder, given: CallOperands) -> None:
     """Dims such as `2*P` are what they say, where a dim of another tensor is `P` itself."""
     named = given.sizes()
     for parameter in given.definition.inputs:
@@ -166,7 +166,9 @@ def _check_arithmetic(b: KernelBuilder, given: Given) -> None:
         dims = zip(parameter.annotation.dims, given.type(parameter.name).shape, strict=True)
         for axis, (declared, dim) in enumerate(dims):
             if declared.symbol_name is None and declared.symbols and declared.symbols <= named.keys():
-                b.same(declared.substitute(named), dim, f"`{parameter.name}.shape[{axis}]` is declared `{declared}`")
+                b.require_equal(
+                    declared.substitute(named), dim, f"`{parameter.name}.shape[{axis}]` is declared `{declared}`"
+                )
 
 
 class CacheRef:
@@ -174,18 +176,18 @@ class CacheRef:
 
     def __init__(self, b: KernelBuilder, name: str, types: Sequence[TensorType], at: int) -> None:
         keys, values = types[:2]
-        said = b.first("fetch", [at + 2], {"coords": (), "map": ()}, "index")
-        coordinate = b.fresh("_length")
+        said = b.emit_first("fetch", [at + 2], {"coords": (), "map": ()}, "index")
+        coordinate = b.fresh_name("_length")
         # Whatever the length says, nothing is read outside of the tensors.
         within = maximum(0, minimum(keys.shape[keys.rank - 2], Dim.symbol(coordinate)))
-        b.coords[coordinate] = b.first("index", [said], {"names": (coordinate,), "expr": within}, "index")
-        b.ends[coordinate] = (Dim.constant(0), keys.shape[keys.rank - 2])
+        b.coords[coordinate] = b.emit_first("index", [said], {"names": (coordinate,), "expr": within}, "index")
+        b.coordinate_ranges[coordinate] = (Dim.constant(0), keys.shape[keys.rank - 2])
         self.length = Dim.symbol(coordinate)
         self.K = TensorRef(f"{name}.K", at, keys, filled={keys.rank - 2: self.length})  # pyright: ignore[reportConstantRedefinition]
         self.V = TensorRef(f"{name}.V", at + 1, values, filled={values.rank - 2: self.length})  # pyright: ignore[reportConstantRedefinition]
 
 
-class Whole(Operand):
+class TileParameter(Operand):
     """A parameter declared `Tile`: this program's part of a tensor, loaded where it is first used.
 
     Its rows are the program's rows `m`; on the right of a product, turned or not, it gives the program's columns `n`.
@@ -205,10 +207,10 @@ class Whole(Operand):
 
     @property
     def T(self) -> Any:  # noqa: N802 - as NumPy has it
-        return self.turned()
+        return self.transposed()
 
-    def turned(self) -> Any:
-        return TurnedWhole(self)
+    def transposed(self) -> Any:
+        return TransposedTileParameter(self)
 
     def materialized(self) -> Tile:
         if self._made is None:
@@ -217,36 +219,36 @@ class Whole(Operand):
             self._made = load(self.tensor, *positions)
         return self._made
 
-    def as_side(self, which: str) -> Tile:
+    def as_dot_operand(self, which: str) -> Tile:
         if which == "left" or self._made is not None:
             return self.materialized()
         return load(self.tensor, slice(None), current().extents().n)
 
 
-class TurnedWhole(Operand):
+class TransposedTileParameter(Operand):
     """Such a parameter, turned."""
 
-    def __init__(self, whole: Whole) -> None:
+    def __init__(self, whole: TileParameter) -> None:
         self.whole = whole
 
     @property
-    def T(self) -> Whole:  # noqa: N802 - as NumPy has it
+    def T(self) -> TileParameter:  # noqa: N802 - as NumPy has it
         return self.whole
 
-    def as_side(self, which: str) -> Tile:
+    def as_dot_operand(self, which: str) -> Tile:
         if which == "left":
-            return Turned(self.whole.materialized()).for_product(current())
+            return Transposed(self.whole.materialized()).for_dot(current())
         tile = load(self.whole.tensor, current().extents().n, slice(None))
-        return Turned(tile).for_product(current())
+        return Transposed(tile).for_dot(current())
 
     def materialized(self) -> Tile:
-        return Turned(self.whole.materialized()).materialized()
+        return Transposed(self.whole.materialized()).materialized()
 
 
 # What a kernel gives: tensors that it stores to, and tiles that it returns, each in its place of a whole tensor.
 
 
-def declare_results(b: KernelBuilder, definition: KernelDefinition, given: Given, env: dict[str, Any]) -> None:
+def declare_results(b: KernelBuilder, definition: KernelDefinition, given: CallOperands, env: dict[str, Any]) -> None:
     """Memory for the parameters that the kernel stores to: their dims are those of what it reads, or static numbers."""
     statics = {one.name: env[one.name] for one in definition.statics}
     for parameter in definition.results:
@@ -258,7 +260,7 @@ def declare_results(b: KernelBuilder, definition: KernelDefinition, given: Given
 
 
 def _declared(
-    definition: KernelDefinition, parameter: Parameter, given: Given, statics: Mapping[str, Any]
+    definition: KernelDefinition, parameter: Parameter, given: CallOperands, statics: Mapping[str, Any]
 ) -> TensorType:
     """The type of a result: dims by their names, a dtype that is not said by that of the first tensor."""
     annotation, known = parameter.annotation, given.declared()
@@ -280,7 +282,7 @@ def _declared(
     return TensorType(tuple(known.get(str(dim), dim.substitute(sizes)) for dim in annotation.dims), dtype)
 
 
-def return_tiles(b: KernelBuilder, definition: KernelDefinition, given: Given, value: Any) -> None:
+def return_tiles(b: KernelBuilder, definition: KernelDefinition, given: CallOperands, value: Any) -> None:
     """Store what the kernel returns, where its rows and columns are in the whole."""
     if value is None:
         if not b.result_buffers:
@@ -297,30 +299,30 @@ def return_tiles(b: KernelBuilder, definition: KernelDefinition, given: Given, v
     for number, item in enumerate(values):
         tile = item.materialized() if isinstance(item, Operand) else item
         if not isinstance(tile, Tile):
-            raise no_tile(b, f"`{definition.name}` returns {type(item).__name__}, not a tile", item)
+            raise not_a_tile_error(b, f"`{definition.name}` returns {type(item).__name__}, not a tile", item)
         annotation = declared[number] if len(declared) == len(values) else None
         _return(b, tile, given, annotation, f"out{number}" if len(values) > 1 else "out")
 
 
-def _return(b: KernelBuilder, tile: Tile, given: Given, annotation: TensorAnnotation | None, name: str) -> None:
+def _return(b: KernelBuilder, tile: Tile, given: CallOperands, annotation: TensorAnnotation | None, name: str) -> None:
     is_inside = _is_of_triangle(b, tile)
     b.is_triangle = is_inside and (b.is_triangle or not b.result_buffers)
-    if is_inside and is_foldable(b):
+    if is_inside and has_square_blocks(b):
         b.zeroed[len(b.result_buffers)] = None  # blocks that no program has are zero too
     if is_inside:
         tile = _triangle(b, tile)
     batch = sorted(axis for axis in b.axes if axis.startswith("_b"))
     dims = [b.axes[axis].extent for axis in batch]
-    spots = [Spot(Dim.symbol(axis)) for axis in batch]
+    entries = [DimAccess(Dim.symbol(axis)) for axis in batch]
     for place, (axis, size) in enumerate(zip(tile.axes, tile.shape, strict=True)):
-        found = _placed(b, axis)
+        found = _grid_axis(b, axis)
         if found is None or found.dim is None:
             raise b.fail(
                 f"axis {place} of the returned tile, of {size} elements, is no part of a tensor that was loaded",
                 'store it yourself: give the kernel a parameter such as `out: KTile["M", "N", f32]` and `tile.store`',
             )
         dims.append(found.dim)
-        spots.append(Spot(Dim.symbol(found.name), found, size))
+        entries.append(DimAccess(Dim.symbol(found.name), found, size))
     _check_alone(b, tile)
     dtype = annotation.dtype if annotation is not None and annotation.dtype is not None else tile.dtype
     result = TensorType(tuple(dims), dtype)
@@ -329,8 +331,8 @@ def _return(b: KernelBuilder, tile: Tile, given: Given, annotation: TensorAnnota
     number = b.result_memory(result)
     tensor = TensorRef(name, number, result, is_result=True)
     b.result_buffers.append(tensor)
-    place_ = place_of(b, spots)
-    source = converted(b, tile, tensor, "return")
+    place_ = access_of(b, entries)
+    source = cast_for_store(b, tile, tensor, "return")
     b.emit("store", [number_of(b, source), number, *place_.operands], {**place_.values, "mode": "set"})
 
 
@@ -352,10 +354,10 @@ def _check_alone(b: KernelBuilder, tile: Tile) -> None:
                 f"a program has {axis.size} of {axis.extent} {whole}",
             )
         rule = f"the returned tile has no `{name[1:]}`, so one program has all {whole}: `T.d` or `:` loads them"
-        b.same(axis.blocks, Dim.constant(1), rule)
+        b.require_equal(axis.blocks, Dim.constant(1), rule)
 
 
-def _placed(b: KernelBuilder, axis: Axis | None) -> Axis | None:
+def _grid_axis(b: KernelBuilder, axis: Axis | None) -> Axis | None:
     """Where an axis lies in the whole: rows and columns of the grid, or a whole dim."""
     if axis is None:
         return None
@@ -377,10 +379,10 @@ def _triangle(b: KernelBuilder, tile: Tile) -> Tile:
     return kept
 
 
-def _check(b: KernelBuilder, annotation: TensorAnnotation, result: TensorType, given: Given) -> None:
+def _check(b: KernelBuilder, annotation: TensorAnnotation, result: TensorType, given: CallOperands) -> None:
     if annotation.rank != result.rank:
         raise b.misfit(f"the result is declared {annotation}, and is {result}")
     sizes = given.sizes()
     for axis, (declared, dim) in enumerate(zip(annotation.dims, result.shape, strict=True)):
         if declared.symbols <= sizes.keys():
-            b.same(declared.substitute(sizes), dim, f"dim {axis} of the result is declared `{declared}`")
+            b.require_equal(declared.substitute(sizes), dim, f"dim {axis} of the result is declared `{declared}`")

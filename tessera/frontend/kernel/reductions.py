@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.elementwise import full, where
-from tessera.frontend.kernel.indexing import within
+from tessera.frontend.kernel.indexing import mask_beyond
 from tessera.frontend.kernel.scalar import exp
 from tessera.frontend.kernel.tiles import (
     INF,
@@ -15,10 +15,10 @@ from tessera.frontend.kernel.tiles import (
     Tile,
     binary,
     cast_to,
-    computed,
-    made,
+    make_tile,
     number_of,
     tile_of,
+    to_compute_dtype,
 )
 from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim
@@ -50,7 +50,7 @@ def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> T
     may end within the tile, `start` is what it leaves as it is.
     """
     b = current()
-    tile = computed(b, tile_of(b, "reduce", x))
+    tile = to_compute_dtype(b, tile_of(b, "reduce", x))
     if not callable(kind) and kind not in KINDS:
         raise b.fail(f"`kind` is one of {', '.join(KINDS)} or a function, got {kind!r}")
     rank = len(tile.shape)
@@ -59,20 +59,22 @@ def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> T
     axis %= rank
     if callable(kind):
         own: Any = kind
-        return _folded(b, tile, axis, own, start)
-    if tile.spread is not None:
-        tile = Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes, outside=tile.outside)
-    whole = within(b, tile, axis, identity(kind, tile.dtype))
+        return _reduce_by_function(b, tile, axis, own, start)
+    if tile.broadcast_axes is not None:
+        tile = Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes, pad_value=tile.pad_value)
+    whole = mask_beyond(b, tile, axis, identity(kind, tile.dtype))
     rest = tile.type.shape[:axis] + tile.type.shape[axis + 1 :]
     axes = tile.axes[:axis] + tile.axes[axis + 1 :]
-    return made(b, "reduce", [whole.number], {"kind": kind, "axis": axis}, tile.type.with_shape(rest), axes)
+    return make_tile(b, "reduce", [whole.number], {"kind": kind, "axis": axis}, tile.type.with_shape(rest), axes)
 
 
-def _folded(b: KernelBuilder, tile: Tile, axis: int, fold: Callable[[Tile, Tile], Tile], start: Any) -> Tile:
+def _reduce_by_function(
+    b: KernelBuilder, tile: Tile, axis: int, fold: Callable[[Tile, Tile], Tile], start: Any
+) -> Tile:
     """A fold by a function of the user's: the last of its running folds."""
     if len(tile.shape) > 2:
         raise b.misfit(f"a function folds an axis of one or two, got {list(tile.shape)}")
-    whole = within(b, tile, axis, 0 if start is None else start)
+    whole = mask_beyond(b, tile, axis, 0 if start is None else start)
     if start is None and whole is not tile:
         raise b.fail(
             "the axis may end within the tile, and what a function makes of elements beyond its end is not known",
@@ -114,12 +116,12 @@ def shift_of(top: Tile) -> Tile:
 def tile_softmax_rmax(x: Any, eps: float = 0.0) -> Tile:
     """The softmax of whole rows, with each row's maximum taken off first; `eps` is added to the sums."""
     b = current()
-    tile = computed(b, tile_of(b, "tile_softmax_rmax", x))
+    tile = to_compute_dtype(b, tile_of(b, "tile_softmax_rmax", x))
     if len(tile.shape) != 2:
         raise b.misfit(f"`tile_softmax_rmax` takes rows and columns, got {list(tile.shape)}")
-    rows = within(b, tile, 1, -INF)
+    rows = mask_beyond(b, tile, 1, -INF)
     powers = exp(rows - shift_of(reduce(rows, 1, "max"))[:, None])
-    powers.outside = 0.0
+    powers.pad_value = 0.0
     total = reduce(powers, 1, "sum")
     if eps:
         total = total + eps
@@ -131,7 +133,7 @@ def softmax(x: Any) -> Tile:
     return tile_softmax_rmax(x)
 
 
-_RUNNING: dict[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+_SCAN_FUNCTIONS: dict[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def scan(
@@ -143,7 +145,7 @@ def scan(
     `start` is what an exclusive scan begins with.
     """
     b = current()
-    tile = computed(b, tile_of(b, "scan", x))
+    tile = to_compute_dtype(b, tile_of(b, "scan", x))
     rank = len(tile.shape)
     if rank not in (1, 2) or not -rank <= axis < rank:
         raise b.misfit(f"`scan` runs along an axis of one or two, got axis {axis} of {list(tile.shape)}")
@@ -154,11 +156,11 @@ def scan(
         if exclusive and start is None:
             raise b.fail("an exclusive scan with a function of its own needs `start`, what it begins with")
     else:
-        if combine not in _RUNNING:
-            raise b.fail(f"`combine` is one of {', '.join(_RUNNING)} or a function, got {combine!r}")
+        if combine not in _SCAN_FUNCTIONS:
+            raise b.fail(f"`combine` is one of {', '.join(_SCAN_FUNCTIONS)} or a function, got {combine!r}")
         begin = identity(combine, tile.dtype)
 
-        fn = _RUNNING[combine]
+        fn = _SCAN_FUNCTIONS[combine]
 
         def known(before: Tile, here: Tile) -> Tile:
             return binary(fn, before, here)
@@ -200,7 +202,7 @@ class _Scan:
         b.emit("barrier")
         if is_last:
             return self._read(target, self._step(count - 1))
-        return made(b, "load", [target, *zeros], {**whole, "pad": 0}, self.type, self.tile.axes)
+        return make_tile(b, "load", [target, *zeros], {**whole, "pad": 0}, self.type, self.tile.axes)
 
     def _access(self, axes: tuple[str, ...]) -> dict[str, Any]:
         names = ("_r", "_c")[: len(self.tile.shape)]
@@ -219,7 +221,7 @@ class _Scan:
         type = TensorType.of(self.rest, self.tile.dtype)
         values = {**self._access(self.across), "pad": 0}
         axes = [axis for place, axis in enumerate(self.tile.axes) if place != self.axis]
-        return made(self.b, "load", [buffer, *self._operands(at)], values, type, axes)
+        return make_tile(self.b, "load", [buffer, *self._operands(at)], values, type, axes)
 
     def _write(self, line: Tile, buffer: int, at: int) -> None:
         operands = [number_of(self.b, line), buffer, *self._operands(at)]
@@ -251,7 +253,7 @@ class _Scan:
             return
         low, high = b.index(Dim.constant(first)), b.index(Dim.constant(count))
         step, carried = b.new(INDEX), b.new(line.type)
-        body, name = Body(arguments=(step, carried)), b.fresh("_s")
+        body, name = Body(arguments=(step, carried)), b.fresh_name("_s")
         b.coords[name] = step
         with b.inside(body, name):
             at = step if not self.reverse else b.index(Dim.constant(count - 1) - Dim.symbol(name))
@@ -270,10 +272,10 @@ tile_scan = scan
 
 WARP = 32
 VOTES = {"any": "bool", "all": "bool", "ballot": "u32", "count": "i32"}
-WAYS = ("down", "up", "index")
+SHUFFLES = ("down", "up", "index")
 
 
-def _whole(b: KernelBuilder, fn: str, x: Any, width: Any) -> Tile:
+def _in_segments(b: KernelBuilder, fn: str, x: Any, width: Any) -> Tile:
     """The tile in its own shape, once its lanes are known to come in whole segments."""
     tile = tile_of(b, fn, x)
     if not tile.shape:
@@ -286,9 +288,9 @@ def _whole(b: KernelBuilder, fn: str, x: Any, width: Any) -> Tile:
             f"segments of {width} lanes must fill the last axis, which has {last} elements",
             fix=f"write `width={last & -last if last else 1}`, or take tiles with rows of whole segments",
         )
-    if tile.spread is None:
+    if tile.broadcast_axes is None:
         return tile
-    return Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes, outside=tile.outside)
+    return Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes, pad_value=tile.pad_value)
 
 
 def _lane(b: KernelBuilder, by: Any, width: int) -> int:
@@ -303,18 +305,18 @@ def shuffle(x: Any, way: str, by: int, width: int = WARP) -> Tile:
     `way` is `down`, `up` or `index`. Where there is no such lane in the segment an element stays as it is.
     """
     b = current()
-    tile = _whole(b, "shuffle", x, width)
-    if way not in WAYS:
-        raise b.fail(f"`way` is one of {', '.join(WAYS)}, got {way!r}")
+    tile = _in_segments(b, "shuffle", x, width)
+    if way not in SHUFFLES:
+        raise b.fail(f"`way` is one of {', '.join(SHUFFLES)}, got {way!r}")
     values = {"mode": way, "by": _lane(b, by, width), "width": width}
-    return made(b, "shuffle", [tile.number], values, tile.type, tile.axes)
+    return make_tile(b, "shuffle", [tile.number], values, tile.type, tile.axes)
 
 
 def butterfly(x: Any, by: int, width: int = WARP) -> Tile:
     """Each element from the lane across: the one whose number differs from its own in the bits of `by`."""
     b = current()
-    tile = _whole(b, "butterfly", x, width)
-    return made(b, "butterfly", [tile.number], {"by": _lane(b, by, width), "width": width}, tile.type, tile.axes)
+    tile = _in_segments(b, "butterfly", x, width)
+    return make_tile(b, "butterfly", [tile.number], {"by": _lane(b, by, width), "width": width}, tile.type, tile.axes)
 
 
 def vote(x: Any, kind: str = "any", width: int = WARP) -> Tile:
@@ -324,11 +326,11 @@ def vote(x: Any, kind: str = "any", width: int = WARP) -> Tile:
     Elements beyond an edge have no vote.
     """
     b = current()
-    tile = _whole(b, "vote", x, width)
+    tile = _in_segments(b, "vote", x, width)
     if kind not in VOTES:
         raise b.fail(f"`kind` is one of {', '.join(VOTES)}, got {kind!r}")
     if not tile.dtype.is_bool:
         raise b.fail(f"lanes vote with bools, got {tile.dtype}", "compare first: `x > 0`")
-    inside = within(b, tile, len(tile.shape) - 1, kind == "all")
+    inside = mask_beyond(b, tile, len(tile.shape) - 1, kind == "all")
     type = TensorType.of(tile.shape, BY_NAME[VOTES[kind]])
-    return made(b, "vote", [inside.number], {"kind": kind, "width": width}, type, tile.axes)
+    return make_tile(b, "vote", [inside.number], {"kind": kind, "width": width}, type, tile.axes)

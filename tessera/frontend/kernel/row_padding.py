@@ -26,16 +26,16 @@ _COORDS = {"load": 1, "store": 2, "clip": 1, "coordinate": 0}
 """Ops with coordinates for the axes of a tile, and how many operands stand before those."""
 
 
-def filled(program: KernelProgram) -> KernelProgram:
+def pad_rows(program: KernelProgram) -> KernelProgram:
     """The same kernel with wide rows that fill vectors; it is changed in place."""
     widths = {size for type in program.types if isinstance(type, TensorType) for size in _sizes(type)}
     odd = {size for size in widths if size > NARROW and size % LANES}
     if odd:
         zeros = {op.results[0] for op in _ops(program.body) if _is_zero(op)}
         for op in _ops(program.body):
-            odd -= set(_placed(program, op, zeros))
+            odd -= set(_offset_sizes(program, op, zeros))
     if odd:
-        _Filling(program, odd).run()
+        _Padding(program, odd).run()
     return program
 
 
@@ -78,7 +78,7 @@ def _is_zero(op: TileOp) -> bool:
     return op.name == "index" and op.values["expr"] == Dim.constant(0)
 
 
-def _placed(program: KernelProgram, op: TileOp, zeros: set[int]) -> Iterator[int]:
+def _offset_sizes(program: KernelProgram, op: TileOp, zeros: set[int]) -> Iterator[int]:
     """The sizes of axes that do not begin at 0: blocks of a grid or of a loop, beyond which others lie."""
     if op.name not in _COORDS:
         return
@@ -88,7 +88,7 @@ def _placed(program: KernelProgram, op: TileOp, zeros: set[int]) -> Iterator[int
             yield size
 
 
-class _Filling:
+class _Padding:
     """One kernel whose tiles with axes of some sizes get longer."""
 
     def __init__(self, program: KernelProgram, odd: set[int]) -> None:

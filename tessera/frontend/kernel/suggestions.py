@@ -17,9 +17,9 @@ from tessera.frontend.kernel.indexing import TensorRef
 from tessera.frontend.kernel.tiles import Operand
 
 LANGUAGE = "tessera.tile"
-ELEMENTS = frozenset({*scalar.__all__, "fma", "where"})
+SCALAR_NAMES = frozenset({*scalar.__all__, "fma", "where"})
 """Functions of the language that take what functions of the same name take elsewhere."""
-OTHERWISE: Mapping[str, str] = {
+REPLACEMENTS: Mapping[str, str] = {
     "absolute": "tile.abs(x)",
     "add": "a + b",
     "amax": "tile.max(x, axis)",
@@ -82,18 +82,18 @@ OTHERWISE: Mapping[str, str] = {
     "zeros_like": "tile.zeros(x.shape)",
 }
 """What else to write, by the last name of what was called."""
-BETWEEN = {"max": "tile.maximum(a, b)", "min": "tile.minimum(a, b)"}
+BINARY_REPLACEMENTS = {"max": "tile.maximum(a, b)", "min": "tile.minimum(a, b)"}
 """What Python's own functions of two are."""
 
 
 def advice_for(name: str, count: int = 1) -> str:
     """What to write in place of a function of this name, given `count` operands."""
-    if name in ELEMENTS:
+    if name in SCALAR_NAMES:
         return f"write `tile.{name}`, which works on tiles"
-    if count > 1 and name in BETWEEN:
-        return f"write `{BETWEEN[name]}`"
-    if name in OTHERWISE:
-        return f"write `{OTHERWISE[name]}`"
+    if count > 1 and name in BINARY_REPLACEMENTS:
+        return f"write `{BINARY_REPLACEMENTS[name]}`"
+    if name in REPLACEMENTS:
+        return f"write `{REPLACEMENTS[name]}`"
     near = difflib.get_close_matches(name, _names(), n=1, cutoff=0.75)
     if near:
         return f"did you mean `tile.{near[0]}`?"
@@ -102,7 +102,7 @@ def advice_for(name: str, count: int = 1) -> str:
 
 def _names() -> list[str]:
     """What the language has; the kernel that is being read was written with it."""
-    return list(getattr(sys.modules.get(LANGUAGE), "__dict__", ELEMENTS))
+    return list(getattr(sys.modules.get(LANGUAGE), "__dict__", SCALAR_NAMES))
 
 
 def is_of_tensors(function: Any) -> bool:
@@ -129,8 +129,8 @@ def call_refusal(node: ast.Call, span: Span, values: Iterable[Any], scope: Mappi
     name = written.rsplit(".", 1)[-1]
     message = f"`{written}` is not of the kernel language and takes no tiles"
     advice = advice_for(name, count)
-    called = _called(scope)
-    if name in ELEMENTS and called and span.end_line == span.line:
+    called = _language_name(scope)
+    if name in SCALAR_NAMES and called and span.end_line == span.line:
         return message, Fix(span, f"{called}.{name}", advice)
     return message, advice
 
@@ -166,7 +166,7 @@ def load_advice(tensor: TensorRef) -> str:
     return f"load a tile of it: `tile.load({tensor.name}, {places})`"
 
 
-def _called(scope: Mapping[str, Any]) -> str:
+def _language_name(scope: Mapping[str, Any]) -> str:
     """What the kernel's file calls the language; empty where it has no name for it."""
     module = sys.modules.get(LANGUAGE)
     return next((name for name, value in scope.items() if module is not None and value is module), "")

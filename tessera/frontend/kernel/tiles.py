@@ -108,7 +108,7 @@ class Operand(ABC):
         return id(self)
 
     def __getitem__(self, key: Any) -> Tile:
-        return expanded(self.materialized(), tuple(as_tuple(key)) if is_sequence(key) else (key,))
+        return expand_dims(self.materialized(), tuple(as_tuple(key)) if is_sequence(key) else (key,))
 
     def __matmul__(self, other: Any) -> Tile:
         from tessera.frontend.kernel.matmul import dot  # noqa: PLC0415 - it makes tiles
@@ -137,11 +137,12 @@ class KTile:
 class Tile(Operand, KTile):
     """A block of numbers of one dtype and static shape, held by the program.
 
-    `axes` says where its elements come from, so that edges are seen to; `outside` what elements beyond them are, where
-    that is known. `spread` maps the axes of the value to those of the shape, where others are of one element.
+    `axes` says which elements of a tensor each axis holds, so that the edges of the tensor can be masked; `pad_value`
+    is what elements beyond those edges are, where that is known. A tile that is still to be broadcast keeps the
+    smaller value: `broadcast_axes` maps the axes of the value to those of `shape`, whose other axes have one element.
     """
 
-    __slots__ = ("axes", "fresh", "narrow", "number", "origin", "outside", "shape", "spread", "type")
+    __slots__ = ("axes", "broadcast_axes", "loop_end", "number", "origin", "pad_value", "pending_dot", "shape", "type")
 
     def __init__(
         self,
@@ -149,19 +150,19 @@ class Tile(Operand, KTile):
         type: TensorType,
         axes: Sequence[Axis | None],
         *,
-        outside: Any = None,
+        pad_value: Any = None,
         shape: tuple[int, ...] | None = None,
-        spread: tuple[int, ...] | None = None,
+        broadcast_axes: tuple[int, ...] | None = None,
     ) -> None:
-        self.number, self.type, self.axes, self.outside = number, type, tuple(axes), outside
+        self.number, self.type, self.axes, self.pad_value = number, type, tuple(axes), pad_value
         static = tuple(int(dim.value or 0) for dim in type.shape)
-        self.shape, self.spread = shape if shape is not None else static, spread
+        self.shape, self.broadcast_axes = shape if shape is not None else static, broadcast_axes
         self.origin: Any = None
-        """The load that a tile is, as it may be done again at other axes."""
-        self.fresh: Any = None
-        """The product that a tile is, as long as nothing was added to it."""
-        self.narrow: Any = None
-        """The last step of a loop that changes a tile carried by it."""
+        """The load that made the tile, which may be emitted again with its axes in another order."""
+        self.pending_dot: Any = None
+        """The dot that made the tile, as long as nothing was added to it: its accumulator can still be replaced."""
+        self.loop_end: Any = None
+        """A loop coordinate and where it may end: later iterations do not change the tile."""
 
     def materialized(self) -> Tile:
         return self
@@ -189,25 +190,31 @@ class Tile(Operand, KTile):
 # Making tiles.
 
 
-def made(
-    b: KernelBuilder, name: str, operands: Sequence[int], values: Any, type: TensorType, axes: Any, outside: Any = None
+def make_tile(
+    b: KernelBuilder,
+    name: str,
+    operands: Sequence[int],
+    values: Any,
+    type: TensorType,
+    axes: Any,
+    pad_value: Any = None,
 ) -> Tile:
     """The tile that a new op gives."""
-    return Tile(b.tile(name, operands, values, type), type, axes, outside=outside)
+    return Tile(b.tile(name, operands, values, type), type, axes, pad_value=pad_value)
 
 
 def number_of(b: KernelBuilder, tile: Tile) -> int:
     """The value of a tile in its own shape."""
-    if tile.spread is None:
+    if tile.broadcast_axes is None:
         return tile.number
-    return b.tile("broadcast", [tile.number], {"axes": tile.spread}, tile.type.with_shape(tile.shape))
+    return b.tile("broadcast", [tile.number], {"axes": tile.broadcast_axes}, tile.type.with_shape(tile.shape))
 
 
 def constant(b: KernelBuilder, value: Any, shape: Sequence[int], dtype: DType) -> Tile:
     """A tile of one number."""
     number = float(value) if dtype.is_float else bool(value) if dtype.is_bool else int(value)
     made_ = b.tile("constant", (), {"value": number}, TensorType.of(shape, dtype))
-    return Tile(made_, TensorType.of(shape, dtype), [None] * len(shape), outside=number)
+    return Tile(made_, TensorType.of(shape, dtype), [None] * len(shape), pad_value=number)
 
 
 def cast_to(b: KernelBuilder, tile: Tile, dtype: DType) -> Tile:
@@ -216,18 +223,20 @@ def cast_to(b: KernelBuilder, tile: Tile, dtype: DType) -> Tile:
         return tile
     type = tile.type.with_dtype(dtype)
     number = b.tile("cast", [tile.number], {"rounding": rounding_of(tile.dtype, dtype)}, type)
-    found = Tile(number, type, tile.axes, outside=tile.outside, shape=tile.shape, spread=tile.spread)
+    found = Tile(
+        number, type, tile.axes, pad_value=tile.pad_value, shape=tile.shape, broadcast_axes=tile.broadcast_axes
+    )
     found.origin = tile.origin.cast(dtype) if tile.origin is not None else None
-    found.narrow = tile.narrow
+    found.loop_end = tile.loop_end
     return found
 
 
-def computed(b: KernelBuilder, tile: Tile) -> Tile:
+def to_compute_dtype(b: KernelBuilder, tile: Tile) -> Tile:
     """The tile in the dtype that arithmetic is done in."""
     return cast_to(b, tile, tile.dtype.compute)
 
 
-def expanded(tile: Tile, key: tuple[Any, ...]) -> Tile:
+def expand_dims(tile: Tile, key: tuple[Any, ...]) -> Tile:
     """`tile[:, None]`: axes of one element put in."""
     b = current()
     if any(item is not None and item != slice(None) for item in key) or not any(item is None for item in key):
@@ -235,15 +244,15 @@ def expanded(tile: Tile, key: tuple[Any, ...]) -> Tile:
     kept = [place for place, item in enumerate(key) if item is not None]
     if len(kept) != len(tile.shape):
         raise b.misfit(f"{len(kept)} axes are named and the tile has {len(tile.shape)}: {list(tile.shape)}")
-    own = tile.spread or tuple(range(len(tile.shape)))
+    own = tile.broadcast_axes or tuple(range(len(tile.shape)))
     sizes, axes = iter(tile.shape), iter(tile.axes)
     shape = tuple(1 if item is None else next(sizes) for item in key)
     placed = [None if item is None else next(axes) for item in key]
     spread = tuple(kept[place] for place in own)
-    return Tile(tile.number, tile.type, placed, outside=tile.outside, shape=shape, spread=spread)
+    return Tile(tile.number, tile.type, placed, pad_value=tile.pad_value, shape=shape, broadcast_axes=spread)
 
 
-def joined_shape(b: KernelBuilder, fn: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+def broadcast_shape(b: KernelBuilder, fn: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """The shape that shapes stretch to."""
     rank = max(len(shape) for shape in shapes)
     found: list[int] = []
@@ -259,18 +268,20 @@ def joined_shape(b: KernelBuilder, fn: str, shapes: Sequence[tuple[int, ...]]) -
     return tuple(int(size) for size in found)
 
 
-def stretched(b: KernelBuilder, tile: Tile, shape: tuple[int, ...], axes: Sequence[Axis | None] | None = None) -> int:
+def broadcast_to(
+    b: KernelBuilder, tile: Tile, shape: tuple[int, ...], axes: Sequence[Axis | None] | None = None
+) -> int:
     """The value of a tile, spread out to a shape, whose elements lie along `axes`."""
-    if tile.spread is None and tile.shape == shape:
+    if tile.broadcast_axes is None and tile.shape == shape:
         return tile.number
-    is_row = tile.spread is None and len(tile.shape) == 1 and len(shape) == 2
+    is_row = tile.broadcast_axes is None and len(tile.shape) == 1 and len(shape) == 2
     if axes is not None and tile.origin is not None and is_row:
         # A row for every row is the same row of memory: an index map, and no work of its own.
         again = tile.origin.load_rows(b, axes[0], shape[0])
         if again is not None:
             return again.number
     offset = len(shape) - len(tile.shape)
-    own = tile.spread or tuple(range(len(tile.shape)))
+    own = tile.broadcast_axes or tuple(range(len(tile.shape)))
     kept = [place for place in own if tile.shape[place] == shape[place + offset]]
     if len(kept) != len(own):
         raise b.fail(
@@ -280,7 +291,7 @@ def stretched(b: KernelBuilder, tile: Tile, shape: tuple[int, ...], axes: Sequen
     return b.tile("broadcast", [tile.number], {"axes": places}, tile.type.with_shape(shape))
 
 
-def joined_axes(tiles: Sequence[Tile], shape: tuple[int, ...]) -> list[Axis | None]:
+def result_axes(tiles: Sequence[Tile], shape: tuple[int, ...]) -> list[Axis | None]:
     """Where the elements of a result come from: what the first operand that knows says, and edges before none."""
     found: list[Axis | None] = []
     for place in range(len(shape)):
@@ -311,10 +322,10 @@ def operand(b: KernelBuilder, value: Any, dtype: DType, shape: tuple[int, ...]) 
     message = f"a tile meets {type(value).__name__}, which is neither a tile nor a number"
     if is_array(value):
         raise b.fail(message, "give the kernel the array as a parameter, and load a tile of it")
-    raise no_tile(b, message, value)
+    raise not_a_tile_error(b, message, value)
 
 
-def _meet(b: KernelBuilder, fn: str, first: Tile, second: Tile) -> DType:
+def _common_dtype(b: KernelBuilder, fn: str, first: Tile, second: Tile) -> DType:
     """The dtype both operands are computed in: only what loses nothing is done unasked."""
     left, right = first.dtype.compute, second.dtype.compute
     if left is right or holds(left, right):
@@ -329,24 +340,24 @@ def _meet(b: KernelBuilder, fn: str, first: Tile, second: Tile) -> DType:
 def unary(fn: str, value: Any) -> Tile:
     """A scalar function at every element."""
     b = current()
-    tile = computed(b, tile_of(b, fn, value))
+    tile = to_compute_dtype(b, tile_of(b, fn, value))
     function = SCALAR_FUNCTIONS[fn]
     if not function.takes_integers and not tile.dtype.is_float:
         tile = cast_to(b, tile, f32)
     type = tile.type.with_dtype(bool_) if function.is_predicate else tile.type
     number = b.tile("elementwise", [tile.number], {"fn": fn}, type)
-    outside = tile.outside if function.keeps_zero and tile.outside == 0 else None
-    return Tile(number, type, tile.axes, outside=outside, shape=tile.shape, spread=tile.spread)
+    pad_value = tile.pad_value if function.keeps_zero and tile.pad_value == 0 else None
+    return Tile(number, type, tile.axes, pad_value=pad_value, shape=tile.shape, broadcast_axes=tile.broadcast_axes)
 
 
 def tile_of(b: KernelBuilder, fn: str, value: Any) -> Tile:
     """The operand of function `fn` as a tile; raises where it is none."""
     if not isinstance(value, Operand):
-        raise no_tile(b, f"`{fn}` takes a tile, got {type(value).__name__}", value)
+        raise not_a_tile_error(b, f"`{fn}` takes a tile, got {type(value).__name__}", value)
     return value.materialized()
 
 
-def no_tile(b: KernelBuilder, message: str, *values: Any) -> KernelError:
+def not_a_tile_error(b: KernelBuilder, message: str, *values: Any) -> KernelError:
     """An error about values that should be tiles; of a tensor it says how to load one."""
     from tessera.frontend.kernel.suggestions import tensor_refusal  # noqa: PLC0415 - it is written with tiles
 
@@ -359,46 +370,62 @@ def binary(fn: str, first: Any, second: Any) -> Tile:
     given = [value.materialized() if isinstance(value, Operand) else value for value in (first, second)]
     tiles = [value for value in given if isinstance(value, Tile)]
     if not tiles:
-        raise no_tile(b, f"`{fn}` takes a tile, got {type(first).__name__} and {type(second).__name__}", first, second)
-    if fn == "add" and len(tiles) == 2 and (chained := _chained(b, *tiles)) is not None:
+        raise not_a_tile_error(
+            b, f"`{fn}` takes a tile, got {type(first).__name__} and {type(second).__name__}", first, second
+        )
+    if fn == "add" and len(tiles) == 2 and (chained := _continue_dot(b, *tiles)) is not None:
         return chained
-    dtype = _meet(b, fn, tiles[0], tiles[-1])
+    dtype = _common_dtype(b, fn, tiles[0], tiles[-1])
     if fn in ("div", "pow", "atan2") and not dtype.is_float:
         dtype = f32
-    first, *others = [(tile.shape, tile.spread) for tile in tiles]
+    first, *others = [(tile.shape, tile.broadcast_axes) for tile in tiles]
     if first[1] is not None and all(other == first for other in others):
-        return _spread_binary(b, fn, given, tiles[0], dtype)
-    shape = joined_shape(b, fn, [tile.shape for tile in tiles])
+        return _binary_before_broadcast(b, fn, given, tiles[0], dtype)
+    shape = broadcast_shape(b, fn, [tile.shape for tile in tiles])
     left, right = (operand(b, value, dtype, shape) for value in given)
     type_ = TensorType.of(shape, bool_ if SCALAR_FUNCTIONS[fn].is_predicate else dtype)
-    axes = joined_axes([left, right], shape)
-    numbers = [stretched(b, tile, shape, axes) for tile in (left, right)]
-    return made(b, "elementwise", numbers, {"fn": fn}, type_, axes, _outside(fn, left, right))
+    axes = result_axes([left, right], shape)
+    numbers = [broadcast_to(b, tile, shape, axes) for tile in (left, right)]
+    return make_tile(b, "elementwise", numbers, {"fn": fn}, type_, axes, _pad_of_result(fn, left, right))
 
 
-def _spread_binary(b: KernelBuilder, fn: str, given: Sequence[Any], like: Tile, dtype: DType) -> Tile:
+def _binary_before_broadcast(b: KernelBuilder, fn: str, given: Sequence[Any], like: Tile, dtype: DType) -> Tile:
     """A function of columns that are to be spread along rows, or of such and numbers: computed before they are."""
     base = tuple(int(dim.value or 0) for dim in like.type.shape)
     left, right = (operand(b, value, dtype, base) for value in given)
     type_ = TensorType.of(base, bool_ if SCALAR_FUNCTIONS[fn].is_predicate else dtype)
     number = b.tile("elementwise", [left.number, right.number], {"fn": fn}, type_)
-    return Tile(number, type_, like.axes, outside=_outside(fn, left, right), shape=like.shape, spread=like.spread)
+    return Tile(
+        number,
+        type_,
+        like.axes,
+        pad_value=_pad_of_result(fn, left, right),
+        shape=like.shape,
+        broadcast_axes=like.broadcast_axes,
+    )
 
 
-def _outside(fn: str, left: Tile, right: Tile) -> Any:
-    if fn in ("add", "sub") and left.outside == 0 and right.outside == 0:
+def _pad_of_result(fn: str, left: Tile, right: Tile) -> Any:
+    if fn in ("add", "sub") and left.pad_value == 0 and right.pad_value == 0:
         return 0
     # A constant that is not zero beside what is zero outside keeps it so, if it is finite.
-    if fn == "mul" and left.outside == 0 and right.outside is not None and abs(right.outside) < INF:
+    if fn == "mul" and left.pad_value == 0 and right.pad_value is not None and abs(right.pad_value) < INF:
         return 0
-    if fn in ("mul", "div") and left.outside == 0 and right.outside not in (None, 0, INF, -INF):
+    if fn in ("mul", "div") and left.pad_value == 0 and right.pad_value not in (None, 0, INF, -INF):
         return 0
-    return 0 if fn == "mul" and right.outside == 0 and left.outside is not None and abs(left.outside) < INF else None
+    return (
+        0 if fn == "mul" and right.pad_value == 0 and left.pad_value is not None and abs(left.pad_value) < INF else None
+    )
 
 
-def _chained(b: KernelBuilder, left: Tile, right: Tile) -> Tile | None:
+def _continue_dot(b: KernelBuilder, left: Tile, right: Tile) -> Tile | None:
     """`acc + tile.dot(a, b)` goes on with the sums of `acc`, instead of adding two."""
     for acc, product in ((left, right), (right, left)):
-        if product.fresh is not None and acc.fresh is None and acc.spread is None and acc.type == product.type:
-            return product.fresh.onto(b, acc)
+        if (
+            product.pending_dot is not None
+            and acc.pending_dot is None
+            and acc.broadcast_axes is None
+            and acc.type == product.type
+        ):
+            return product.pending_dot.onto(b, acc)
     return None
