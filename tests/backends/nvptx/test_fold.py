@@ -54,7 +54,7 @@ class Machine:
     def __init__(self, threads: int) -> None:
         self.f: Any = Numbers(threads)
         self.thread = self.f.lanes
-        self.matrix = None
+        self.matrix_rows = None
 
     def at(self, layout: Layout) -> Any:
         return Threads(self.f, self.f.lanes, layout)
