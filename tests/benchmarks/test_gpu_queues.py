@@ -11,7 +11,7 @@ import pytest
 from benchmarks import gpu_queues
 from benchmarks.gpu_queues import KINDS, QUEUES, block, experts, line_of, row_of, timed
 from benchmarks.gpu_record import RESULTS
-from tessera.backends.nvptx.host_queues import SEVERAL
+from tessera.backends.nvptx.host_streams import SEVERAL
 
 
 def test_programs_mean_what_they_say() -> None:

@@ -214,7 +214,7 @@ def test_an_event_left_out_between_queues_of_a_program_is_found(monkeypatch: pyt
         # At the end all queues are waited for, without which the driver would refuse the recording.
         return StreamPlan(less.steps, (*less.joins, wait), less.begins)
 
-    monkeypatch.setattr(nvptx, "queue_plan", planned)
+    monkeypatch.setattr(nvptx, "plan_streams", planned)
     options = Options.of(backend="cuda", overrides={"launch.streams": 4})
     tape = ts.jit(wide, backend="cuda").trace(*given).tape
     whole = CudaProgram(compile_tape(tape, options))

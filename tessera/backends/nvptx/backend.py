@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tessera.backends.nvptx.ampere.emit import emit_warp_kernel
-from tessera.backends.nvptx.approximations import EXACT_MATH, approximations
+from tessera.backends.nvptx.approximate_functions import EXACT_MATH, approximations
 from tessera.backends.nvptx.blackwell.emit import emit_tensor_kernel
 from tessera.backends.nvptx.emit import emit_kernel
 from tessera.backends.nvptx.gpus import DEFAULT, GPUS
 from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
-from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.matrix_units import Lowered, lower_to_units
 from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.row_pipeline import lower_planned, plan_kernel
+from tessera.backends.nvptx.text import KernelCode
 from tessera.backends.nvptx.values import EXACT
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.effects import keep_promises

@@ -11,9 +11,8 @@ from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import DEFAULT, GPUS
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
 from tessera.backends.nvptx.host_call import PLAN
-from tessera.backends.nvptx.host_maps import area_bytes
-from tessera.backends.nvptx.host_queues import preferred_queues, queue_plan
-from tessera.backends.nvptx.kernel_code import KernelCode, plain_symbol
+from tessera.backends.nvptx.host_descriptors import area_bytes
+from tessera.backends.nvptx.host_streams import plan_streams, preferred_streams
 from tessera.backends.nvptx.lint import KernelLint, lint_kernels
 from tessera.backends.nvptx.matrix_units import Lowered, fitted, units_lines
 from tessera.backends.nvptx.mma.empty_operands import without_products
@@ -23,6 +22,7 @@ from tessera.backends.nvptx.mma.target_kernels import check_laid_out
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.resources import resources_in
 from tessera.backends.nvptx.tensor_cores import TENSOR_CORES
+from tessera.backends.nvptx.text import KernelCode, plain_symbol
 from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.choice import Chooser, StaticChooser
@@ -242,9 +242,9 @@ def _queues(
         named = {kernel.value("symbol"): kernel for kernel in kernels}
         return order_of(program, named, {plain_symbol(code.name) for code in codes if code.uses_scratch})
 
-    found = preferred_queues(program, codes, machine, order)
+    found = preferred_streams(program, codes, machine, order)
     count = chooser.choose("launch.streams@gpu", found, {"program": program}).value
-    return None if count == 1 else queue_plan(order(), count)
+    return None if count == 1 else plan_streams(order(), count)
 
 
 def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool, units: list[str]) -> list[SpecOp]:

@@ -14,14 +14,13 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx import emit_access, emit_exchange, emit_values, row_minmax, values
 from tessera.backends.nvptx.exp_bounds import Bound, find_exp_bounds
-from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.row_accesses import matrix_rows, prefetched_static_rows, programs_in, shared_widths
 from tessera.backends.nvptx.row_matrix import RowMatrices, lane_of
 from tessera.backends.nvptx.row_plan import BLOCKS, FETCHES_LINES, LAUNCHED, PROGRAMS, WIDENS_IN_EACH_LOOP
 from tessera.backends.nvptx.row_prefetch import StaticPrefetch
 from tessera.backends.nvptx.row_warps import DividedRows
-from tessera.backends.nvptx.text import WARP, DeviceModule, barrier, special, warp_barrier
+from tessera.backends.nvptx.text import WARP, DeviceModule, KernelCode, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import row_minmax, values
-from tessera.backends.nvptx.short_functions import ASKED, SHORT, short
+from tessera.backends.nvptx.approximate_functions import SHORT, TESTED, compute_short
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Value, dim_value
@@ -127,7 +127,7 @@ def _widen_anew(emitter: Emitter, op: SpecOp) -> list[Value] | None:
 def _compute_short(emitter: Emitter, op: SpecOp) -> list[Value] | None:
     """A function of a bf16 that is rounded to bf16 again, by a formula that has the same bits on Hopper."""
     maker = op.operands[0].owner
-    if emitter.machine.cpu not in ASKED or not isinstance(maker, SpecOp) or maker.name != "ttarget.elementwise":
+    if emitter.machine.cpu not in TESTED or not isinstance(maker, SpecOp) or maker.name != "ttarget.elementwise":
         return None
     if maker.value("fn") not in SHORT or emitter.layout(op.result)[1] is not bf16:
         return None
@@ -135,7 +135,7 @@ def _compute_short(emitter: Emitter, op: SpecOp) -> list[Value] | None:
     given, is_plain = source.narrow, op.value("rounding") in ("", "nearest_even") and source.dtype is f32
     if given is None or given[0] is not bf16 or len(given[1]) % 2 or not is_plain:
         return None
-    return short(emitter.f, maker.value("fn"), given[1])
+    return compute_short(emitter.f, maker.value("fn"), given[1])
 
 
 def emit_round(emitter: Emitter, op: SpecOp) -> None:

@@ -1,9 +1,9 @@
-"""The host program of a GPU as native code: it puts kernels into a queue, and waits only where a value decides the way.
+"""The host program of a GPU as native code: it launches kernels on a stream, and waits only for values it branches on.
 
 `tessera_entry(inputs, outputs, sizes, workspace, state)` gets pointers of the device. `state` is a table of words that
-the runtime fills: the queue, functions of the driver, the area of kept tensor maps, what begins and ends a range of a
-profiler (0 where nobody looks), then the handles of the kernels and the places of the constants. What it gives back is
-0, or the driver's error with the number of the kernel above it, or -1 where a function of Python raised.
+the runtime fills: the stream, functions of the driver, the cache of TMA descriptors, what begins and ends a range of a
+profiler (0 without one), then the handles of the kernels and the addresses of the constants. It returns 0, or the
+driver's error with the number of the kernel above it, or -1 where a Python callback raised.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.host_call import write_call
-from tessera.backends.nvptx.host_maps import KeptMaps
-from tessera.backends.nvptx.host_nodes import write_launch
-from tessera.backends.nvptx.host_queues import ONE_QUEUE, Sides, write_nothing
-from tessera.backends.nvptx.kernel_code import KernelCode, MapCode, matrix_symbol, shared_symbol
+from tessera.backends.nvptx.host_descriptors import DescriptorCache
+from tessera.backends.nvptx.host_graphs import write_launch
+from tessera.backends.nvptx.host_streams import ONE_STREAM, SideStreams, write_nothing
+from tessera.backends.nvptx.text import DescriptorCode, KernelCode, matrix_symbol, shared_symbol
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.host_program.launch_streams import StreamPlan
@@ -35,17 +35,17 @@ MOST_BLOCKS = (1 << 31) - 1
 TOO_MANY = 1
 """What the entry says of a grid with more blocks than a launch may have: `CUDA_ERROR_INVALID_VALUE`."""
 _LINE = 256
-_MAP = 128
-"""Bytes of a tensor map."""
+_DESCRIPTOR = 128
+"""Bytes of a TMA descriptor (CUtensorMap)."""
 MAP_DTYPES = {
     **dict.fromkeys(("u8", "i8", "i4", "bool", "f8e4m3", "f8e5m2"), 0),
     **dict.fromkeys(("u16", "i16"), 1),
     **dict(zip(("u32", "i32", "u64", "i64", "f16", "f32", "f64", "bf16"), range(2, 10), strict=True)),
     "tf32": 11,
 }
-"""The driver's numbers of dtypes: bytes are copied as they are; as tf32, f32 is rounded on the way."""
+"""The driver's numbers of dtypes: bytes are copied as they are; a copy as tf32 rounds f32."""
 _MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-_MAP_PROMOTION = 3  # 256 bytes at a time into the second cache
+_MAP_PROMOTION = 3  # 256 bytes at a time into L2
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class HostCode:
     kernels: tuple[str, ...]
     constants: tuple[bytes, ...]
     scratches: tuple[tuple[str, int, int, str], ...] = field(default=())
-    """For each kernel with memory of its own: its grid, programs of a block, slots and bytes of one, as texts."""
+    """For each kernel with scratch in global memory: its grid, programs of a block, slots, bytes of one; as strings."""
     maps: int = 0
-    """Places that need a tensor map, for which the runtime keeps an area."""
+    """Accesses that need a TMA descriptor, for which the runtime keeps an area."""
     queues: int = 1
     events: int = 0
-    """Queues that it fills, that of the call among them, and events between them."""
+    """Streams that it uses, that of the call among them, and events between them."""
 
 
 def host_code(
@@ -69,23 +69,25 @@ def host_code(
     symbols: Sequence[str],
     kernels: Mapping[str, KernelCode],
     target: TargetText,
-    queues: StreamPlan | None = None,
+    streams: StreamPlan | None = None,
 ) -> HostCode:
-    """The entry of a program whose sizes are `symbols`, in that order; in one queue unless a plan has more."""
+    """The entry of a program whose sizes are `symbols`, in that order; on one stream unless a plan has more."""
     module = ModuleText(target)
     names = ("inputs", "outputs", "sizes", "workspace", "state")
     f = module.function("tessera_entry", [("ptr", name) for name in names], ret="i64")
-    entry = _Entry(f, program, symbols, kernels, queues or ONE_QUEUE)
+    plan = streams or ONE_STREAM
+    entry = _Entry(f, program, symbols, kernels, plan)
     entry.run()
     f.ret(f.const_i(0))
     write_launch(module)
     write_call(module, len(program.regions[0].block.args), len(_results_of(program)))
     scratches = tuple(dict.fromkeys(entry.scratches))
-    plan = queues or ONE_QUEUE
     if plan.streams > 1:
         write_nothing(module)
     shape = (plan.streams, len(plan.events))
-    return HostCode(module.text(), tuple(entry.names), tuple(entry.constants), scratches, entry.kept.places, *shape)
+    return HostCode(
+        module.text(), tuple(entry.names), tuple(entry.constants), scratches, entry.descriptors.accesses, *shape
+    )
 
 
 def _results_of(program: SpecOp) -> Sequence[SSAValue]:
@@ -95,7 +97,7 @@ def _results_of(program: SpecOp) -> Sequence[SSAValue]:
 
 
 def unaligned_kernels(program: SpecOp) -> frozenset[str]:
-    """Kernels that are given rows of a tensor that begin anywhere: rounds of a loop go from row to row."""
+    """Kernels that are given rows of a tensor that begin anywhere: iterations of a host loop go from row to row."""
     found: set[str] = set()
     for loop in program.walk():
         if not isinstance(loop, SpecOp) or loop.name != "tsched.for":
@@ -109,7 +111,7 @@ def unaligned_kernels(program: SpecOp) -> frozenset[str]:
 
 
 class _Entry(HostProgram):
-    """The writing of the entry, whose pointers are of the device."""
+    """The entry, written; its pointers are of the device."""
 
     def __init__(
         self,
@@ -117,7 +119,7 @@ class _Entry(HostProgram):
         program: SpecOp,
         symbols: Sequence[str],
         kernels: Mapping[str, KernelCode],
-        queues: StreamPlan,
+        streams: StreamPlan,
     ) -> None:
         super().__init__(f, program, symbols)
         self.kernels, self.state = kernels, f.arguments[4]
@@ -130,47 +132,47 @@ class _Entry(HostProgram):
         self.scratches: list[tuple[str, int, int, str]] = []
         longest = 2 + max((len(op.operands) + len(op.value("sizes")) for op in calls), default=0)
         most = max((len(code.maps) for code in kernels.values()), default=0)
-        # A kernel with fewer tensor maps gets its parameters from further on.
-        self.maps, self.most = f.alloca("i8", _MAP * max(1, most)), most
+        # A kernel with fewer descriptors gets its parameters from further on.
+        self.maps, self.most = f.alloca("i8", _DESCRIPTOR * max(1, most)), most
         self.slots, self.parameters = f.alloca("i64", longest), f.alloca("ptr", longest + most)
         for at in range(longest):
             f.store(f.gep(self.slots, at, "i64"), f.gep(self.parameters, most + at, "ptr"), align=8)
-        self.kept = KeptMaps(f, self.words["maps"])
+        self.descriptors = DescriptorCache(f, self.words["maps"])
         self.numbers, self.cell = f.alloca("i64", 32), f.alloca("i64")
         self.area = f.alloca("i64", 16)
         self.callbacks = callbacks_in(program)
-        given = (sum(1 + buffer_type(value).rank for value in op.operands) for op in self.callbacks)
-        self.given = f.alloca("i64", max((1, *given)))
+        counts = (sum(1 + buffer_type(value).rank for value in op.operands) for op in self.callbacks)
+        self.callback_slots = f.alloca("i64", max((1, *counts)))
         self.own = self.dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
         constants = sum(op.name == "tsched.constant" for op in program.walk())
-        self.sides = Sides(self, queues, len(STATE) + len(self.names) + constants)
+        self.side_streams = SideStreams(self, streams, len(STATE) + len(self.names) + constants)
 
     def word(self, at: int) -> Value:
         return self.f.load(self.f.gep(self.state, at, "ptr"), "ptr")
 
     def run(self) -> None:
-        self.sides.run(super().run)
+        self.side_streams.run(super().run)
 
     def _op(self, op: SpecOp) -> None:
-        self.sides.put(op, super()._op)
+        self.side_streams.put(op, super()._op)
 
     def call_back(self, op: SpecOp) -> None:
-        """Give Python the buffers and their dims; it waits for the queue, and what it raised ends the program."""
+        """Give Python the buffers and their dims; it synchronizes the stream, and what it raised ends the program."""
         f = self.f
         dims = [dim for value in op.operands for dim in buffer_type(value).shape]
         for at, slot in enumerate([*(self.pointers[value] for value in op.operands), *map(self.dim, dims)]):
-            f.store(slot, f.gep(self.given, at, "i64"), align=8)
-        failed = f.call(CALLBACK, [f.const_i(self.callbacks.index(op)), self.given], "i64")
+            f.store(slot, f.gep(self.callback_slots, at, "i64"), align=8)
+        failed = f.call(CALLBACK, [f.const_i(self.callbacks.index(op)), self.callback_slots], "i64")
         f.if_(f.icmp("ne", failed, 0), lambda: f.ret(failed))
 
     def driver(self, word: str, args: Sequence[Value], kernel: int = -1) -> None:
-        """Call a function of the driver and leave with its error, if it has one."""
-        self._leave(self._asked(word, args), kernel)
+        """Call a function of the driver and return its error, if it has one."""
+        self._return_error(self._call_driver(word, args), kernel)
 
-    def _asked(self, word: str, args: Sequence[Value]) -> Value:
+    def _call_driver(self, word: str, args: Sequence[Value]) -> Value:
         return self.f.raw("i32", f"call i32 {self.words[word].text}({', '.join(map(str, args))})")
 
-    def _leave(self, code: Value, kernel: int) -> None:
+    def _return_error(self, code: Value, kernel: int) -> None:
         f, tail = self.f, (kernel + 1) << 32
         f.if_(
             f.icmp("ne", code, Value("i32", "0")),
@@ -189,7 +191,7 @@ class _Entry(HostProgram):
         )
 
     def call(self, op: SpecOp) -> None:
-        """One launch: on matrix units where there is such a kernel, and no side of its products is empty."""
+        """One launch: on tensor cores where there is such a kernel, and no operand of its dots is empty."""
         plain, matrix = (self.kernels.get(name) for name in (op.value("kernel"), matrix_symbol(op.value("kernel"))))
         if matrix is None:
             assert plain is not None
@@ -236,30 +238,31 @@ class _Entry(HostProgram):
             tokens = [self._token()] if code.counts else []
             for at, slot in enumerate([*slots, scratch, *tokens]):
                 f.store(slot, f.gep(self.slots, at, "i64"), align=8)
-            room = Dim.constant(_LINE if code.counts else 0)
+            used = Dim.constant(_LINE if code.counts else 0)
             if code.counts:
                 self.scratches.append(("1", 1, 1, str(_LINE)))
             for at, map_ in enumerate(code.maps):
-                room = self._map(map_, f.gep(self.maps, _MAP * at, "i8"), slots[map_.argument], sizes, number, room)
+                target = f.gep(self.maps, _DESCRIPTOR * at, "i8")
+                used = self._describe(map_, target, slots[map_.argument], sizes, number, used)
                 first = self.most - len(code.maps) + at
-                f.store(f.gep(self.maps, _MAP * at, "i8"), f.gep(self.parameters, first, "ptr"), align=8)
+                f.store(f.gep(self.maps, _DESCRIPTOR * at, "i8"), f.gep(self.parameters, first, "ptr"), align=8)
             handle = self.word(len(STATE) + number)
             one, width = Value("i32", "1"), f.cast("trunc", blocks, "i32")
             shape = [width, one, one, Value("i32", str(code.threads)), one, one, Value("i32", str(code.shared))]
             parameters = f.gep(self.parameters, self.most - len(code.maps), "ptr")
-            given = [handle, *shape, self.words["stream"], parameters, Value("ptr", "null")]
-            self._leave(self._in_range(code.name, lambda: self._asked("launch", given)), number)
+            arguments = [handle, *shape, self.words["stream"], parameters, Value("ptr", "null")]
+            self._return_error(self._in_range(code.name, lambda: self._call_driver("launch", arguments)), number)
 
         f.if_(f.icmp("sgt", total, 0), run)
 
     def _in_range(self, name: str, run: Callable[[], Value]) -> Value:
-        """Do something in a range of a profiler, where there is one that looks."""
+        """Do something in a range of a profiler, where there is one."""
         f = self.f
-        is_watched = f.icmp("ne", self.words["push"], Value("ptr", "null"))
+        has_profiler = f.icmp("ne", self.words["push"], Value("ptr", "null"))
         text = f.module.constant("i8", [*name.encode(), 0], align=1)
-        f.if_(is_watched, lambda: self._asked("push", [text]) and None)
+        f.if_(has_profiler, lambda: self._call_driver("push", [text]) and None)
         made = run()
-        f.if_(is_watched, lambda: self._asked("pop", []) and None)
+        f.if_(has_profiler, lambda: self._call_driver("pop", []) and None)
         return made
 
     def _token(self) -> Value:
@@ -268,32 +271,35 @@ class _Entry(HostProgram):
         f.module.declare("llvm.readcyclecounter", "i64", [])
         return f.op("or", f.raw("i64", "call i64 @llvm.readcyclecounter()"), f.const_i(1))
 
-    def _map(self, map_: MapCode, place: Value, buffer: Value, sizes: Mapping[str, Dim], kernel: int, room: Dim) -> Dim:
-        """A tensor map, whose rows begin at multiples of 16 bytes; `room` bytes of scratch are taken already.
+    def _describe(
+        self, map_: DescriptorCode, target: Value, buffer: Value, sizes: Mapping[str, Dim], kernel: int, used: Dim
+    ) -> Dim:
+        """A TMA descriptor, whose rows begin at multiples of 16 bytes; `used` bytes of scratch are taken already.
 
-        An input with other rows is copied to rows that do; a kernel does not use the map of an output that has others.
+        An input with other rows is copied to rows that do; a kernel does not use the descriptor of an output that has
+        others. What is given back is the bytes of scratch that are taken then.
         """
         f = self.f
         extents = [dim.substitute(sizes) for dim in map_.dims]
         row, rows = extents[0] * map_.bytes, product(extents[1:])
         if is_multiple(row, 16):
-            self._encode(map_, place, buffer, extents, self.dim(row), kernel)
-            return room
+            self._encode(map_, target, buffer, extents, self.dim(row), kernel)
+            return used
         width = self.dim(row)
         is_whole = f.icmp("eq", f.urem(width, 16), 0)
         if map_.is_output:
-            f.if_(is_whole, lambda: self._encode(map_, place, buffer, extents, width, kernel))
-            return room
+            f.if_(is_whole, lambda: self._encode(map_, target, buffer, extents, width, kernel))
+            return used
         pitch, height = f.round_up(width, 16), self.dim(rows)
-        copied = f.gep(f.gep(self.workspace, self.own, "i8"), self.dim(room), "i8")
+        copied = f.gep(f.gep(self.workspace, self.own, "i8"), self.dim(used), "i8")
         f.if_(is_whole, lambda: None, lambda: self._copy_rows(copied, pitch, buffer, width, height))
-        self._encode(map_, place, f.select(is_whole, buffer, copied), extents, pitch, kernel)
-        room = room + (rows * (row.ceildiv(16) * 16)).ceildiv(_LINE) * _LINE
-        self.scratches.append(("1", 1, 1, str(room)))
-        return room
+        self._encode(map_, target, f.select(is_whole, buffer, copied), extents, pitch, kernel)
+        used = used + (rows * (row.ceildiv(16) * 16)).ceildiv(_LINE) * _LINE
+        self.scratches.append(("1", 1, 1, str(used)))
+        return used
 
     def _copy_rows(self, target: Value, pitch: Value, source: Value, width: Value, height: Value) -> None:
-        """Rows one after the other to rows so many bytes apart (`CUDA_MEMCPY2D`, both on the device)."""
+        """Contiguous rows to rows so many bytes apart (`CUDA_MEMCPY2D`, both on the device)."""
         f = self.f
         zero, device = f.const_i(0), f.const_i(2)
         from_ = [zero, zero, device, zero, source, zero, width]
@@ -303,18 +309,20 @@ class _Entry(HostProgram):
         self.driver("pitch", [self.area, self.words["stream"]])
 
     def _encode(
-        self, map_: MapCode, place: Value, buffer: Value, extents: Sequence[Dim], pitch: Value, kernel: int
+        self, map_: DescriptorCode, target: Value, buffer: Value, extents: Sequence[Dim], pitch: Value, kernel: int
     ) -> None:
-        """Put a tensor map at its place: the one that was made for this buffer before, or a new one."""
+        """Put a descriptor at its target: the one that was made for this buffer before, or a new one."""
         f = self.f
         sizes = [self.dim(dim) for dim in extents]
         start = f.raw("i64", f"ptrtoint {buffer} to i64")
-        self.kept.get([start, pitch, *sizes], place, lambda: self._make(map_, place, buffer, sizes, pitch, kernel))
+        self.descriptors.get(
+            [start, pitch, *sizes], target, lambda: self._make(map_, target, buffer, sizes, pitch, kernel)
+        )
 
     def _make(
-        self, map_: MapCode, place: Value, buffer: Value, sizes: Sequence[Value], pitch: Value, kernel: int
+        self, map_: DescriptorCode, target: Value, buffer: Value, sizes: Sequence[Value], pitch: Value, kernel: int
     ) -> None:
-        """Have the driver make a tensor map."""
+        """Have the driver make a descriptor (`cuTensorMapEncodeTiled`)."""
         f, rank = self.f, len(map_.dims) + (map_.cut >= 0)
         dims, strides = f.gep(self.numbers, 0, "i64"), f.gep(self.numbers, 8, "i64")
         box, steps = f.gep(self.numbers, 16, "i64"), f.gep(self.numbers, 24, "i64")
@@ -337,14 +345,14 @@ class _Entry(HostProgram):
             f.store(Value("i32", "1"), f.gep(steps, at, "i32"), align=4)
         small = [MAP_DTYPES[map_.dtype], rank, 0, _MAP_SWIZZLES[map_.swizzle], _MAP_PROMOTION, 0]
         dtype, count, plain, swizzle, promotion, fill = (Value("i32", str(number)) for number in small)
-        given = [place, dtype, count, buffer, dims, strides, box, steps, plain, swizzle, promotion, fill]
-        self.driver("encode", given, kernel)
+        arguments = [target, dtype, count, buffer, dims, strides, box, steps, plain, swizzle, promotion, fill]
+        self.driver("encode", arguments, kernel)
 
     def next_round(self) -> None:
-        """Nothing: rounds are put into the queue one after the other."""
+        """Nothing: iterations are on the stream one after the other."""
 
     def read(self, buffer: SSAValue, type_: str) -> Value:
-        """The one element of a buffer, once the queue has come to it."""
+        """The one element of a buffer, once the stream has come to it."""
         f, cell = self.f, self.cell  # of this call: another thread may be in the same program
         size = f.const_i(max(1, int(type_[1:]) // 8))
         self.driver("read", [cell, self.pointers[buffer], size, self.words["stream"]])
@@ -352,10 +360,10 @@ class _Entry(HostProgram):
         return f.load(cell, type_)
 
     def write(self, number: Value, buffer: SSAValue) -> None:
-        """An integer into a buffer of the device, in order with the queue: 32 bits at a time."""
+        """An integer into a buffer of the device, in order with the stream: 32 bits at a time."""
         f, bits = self.f, buffer_type(buffer).dtype.bits
         assert bits in (32, 64), "an index has 32 or 64 bits"
         for part in range(bits // 32):
             word = f.cast("trunc", f.op("lshr", number, f.const_i(32 * part)), "i32")
-            place = f.gep(self.pointers[buffer], part, "i32")
-            self.driver("fill", [place, word, f.const_i(1), self.words["stream"]])
+            address = f.gep(self.pointers[buffer], part, "i32")
+            self.driver("fill", [address, word, f.const_i(1), self.words["stream"]])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import SharedAccess, shared_accesses
-from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.resources import Resources, resources_of
+from tessera.backends.nvptx.text import KernelCode
 from tessera.ir.base.op import SpecOp
 
 

@@ -1,33 +1,36 @@
-"""LLVM text for NVPTX: kernels with launch bounds, shared memory, threads, barriers, shuffles, inline assembly."""
+"""LLVM text for NVPTX: modules of kernels with launch bounds, instructions, and what a launch must know of a kernel."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
+from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 
 WARP = 32
 SHARED = "shared_memory"
 """The one symbol of dynamic shared memory; what lies where in it is the emitter's to say."""
 NOTHING = "nothing"
-"""A few bytes that may always be read: where an element outside of its buffer is read from."""
+"""A few bytes that may always be read: where an out-of-bounds element is read from."""
 
 ALL_LANES = Value("i32", "-1")
 _SPECIAL = "llvm.nvvm.read.ptx.sreg."
 
 
 def target_text(machine: Machine) -> TargetText:
-    """What the text emitters are told: a thread computes one lane."""
+    """The target of the text emitters: a thread computes one lane."""
     return TargetText(1, machine.cpu, machine.isa)
 
 
 class DeviceModule(ModuleText):
     """A module of kernels.
 
-    `kernel` begins one; pointers among its arguments are `ptr`, which code generation knows to be global memory. A
-    tensor map is `ptr byval([128 x i8]) align 64` with `"nvvm.grid_constant"`: give that text as the argument's type.
+    `kernel` begins one; pointers among its arguments are `ptr`, which code generation knows to be global memory. A TMA
+    descriptor is `ptr byval([128 x i8]) align 64` with `"nvvm.grid_constant"`: give that text as the argument's type.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -122,7 +125,7 @@ def assembly(f: FunctionText, text: str, constraints: str, args: Sequence[Value]
     return f.raw(ret, call)
 
 
-def shuffle(f: FunctionText, value: Value, way: str, lane: Index | Value, mask: Value = ALL_LANES) -> Value:
+def shuffle(f: FunctionText, value: Value, mode: str, lane: Index | Value, mask: Value = ALL_LANES) -> Value:
     """A value of another lane of the warp: `down` so many lanes on, `bfly` across, `idx` that lane.
 
     All lanes that `mask` names do it at once, and no others.
@@ -131,13 +134,88 @@ def shuffle(f: FunctionText, value: Value, way: str, lane: Index | Value, mask: 
     clamp = Value("i32", "31")
     if value.type in ("i32", "float"):
         suffix = "i32" if value.type == "i32" else "f32"
-        return f.call(f"llvm.nvvm.shfl.sync.{way}.{suffix}", [mask, value, other, clamp], value.type)
+        return f.call(f"llvm.nvvm.shfl.sync.{mode}.{suffix}", [mask, value, other, clamp], value.type)
     size = 1 if value.type == "i1" else 8 * bytes_of(value.type)
     if size == 64:
         halves = f.bitcast(value, "<2 x i32>")
-        low, high = (shuffle(f, f.extract(halves, part), way, other, mask) for part in (0, 1))
+        low, high = (shuffle(f, f.extract(halves, part), mode, other, mask) for part in (0, 1))
         both = f.insert(f.insert(Value("<2 x i32>", "poison"), low, 0), high, 1)
         return f.bitcast(both, value.type)
     bits = f.bitcast(value, f"i{size}")
-    moved = shuffle(f, f.cast("zext", bits, "i32"), way, other, mask)
+    moved = shuffle(f, f.cast("zext", bits, "i32"), mode, other, mask)
     return f.bitcast(f.cast("trunc", moved, f"i{size}"), value.type)
+
+
+# A kernel as LLVM text, with all that a launch of it must know.
+
+
+@dataclass(frozen=True)
+class DescriptorCode:
+    """A TMA descriptor that a launch makes of an argument: dims innermost first, strides in bytes of all but that."""
+
+    argument: int
+    dtype: str
+    dims: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    box: tuple[int, ...]
+    swizzle: int = 128
+    bytes: int = 1
+    """Of one element."""
+    is_output: bool = False
+    cut: int = -1
+    """The dim that ends where each copy says, innermost first; -1: none.
+
+    Such a descriptor has one more dim behind it with the same stride, and begins so far before the tensor that a copy
+    whose index there is `end` finds row `at` at `at - end`, counted from the end of the dim: rows from `end` on are out
+    of bounds.
+    """
+
+
+def matrix_symbol(name: str) -> str:
+    """The name of a kernel on tensor cores, which stands beside the one that runs anywhere."""
+    return f"{name}__matrix"
+
+
+def shared_symbol(name: str) -> str:
+    """The name of a kernel whose rows several warps share, which stands beside the one for any width."""
+    return f"{name}__shared"
+
+
+def plain_symbol(name: str) -> str:
+    """The kernel that one on tensor cores, or for rows that warps share, stands beside; itself for any other."""
+    return name.removesuffix(matrix_symbol("")).removesuffix(shared_symbol(""))
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A kernel's LLVM text, and what a launch must know.
+
+    The kernel takes its TMA descriptors, its buffers, its sizes as i64 and the address of scratch. A block has
+    `threads`, which run `programs` side by side, and `shared` bytes. `scratch` is bytes of global memory for each of at
+    most `slots` programs that run at a time; 0 where all of the grid may. At most `resident` blocks are launched, 0 for
+    any number.
+    """
+
+    name: str
+    text: str
+    grid: Dim
+    symbols: tuple[str, ...]
+    threads: int
+    programs: int
+    shared: int
+    scratch: Dim
+    slots: int
+    maps: tuple[DescriptorCode, ...] = ()
+    resident: int = 0
+    counts: bool = False
+    """Whether its scratch begins with a counter that is 0 at the start."""
+    waits: tuple[str, ...] = ()
+    """What its waits are for, by number, where they are bounded (`waits.py`)."""
+    widths: tuple[Dim, int, int] | None = None
+    """A size, and the least and most of it for which this one is launched, and not the one beside it."""
+
+    @property
+    def uses_scratch(self) -> bool:
+        """Whether a launch of it may touch memory behind the buffers of the program."""
+        rows = [map_.dims[0] * map_.bytes for map_ in self.maps if not map_.is_output]
+        return bool(self.slots) or self.counts or not all(is_multiple(row, 16) for row in rows)

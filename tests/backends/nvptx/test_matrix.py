@@ -15,11 +15,11 @@ from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
-from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
 from tessera.backends.nvptx.mma.lower_skewed import end_of_whole
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import WGMMA, UnfitError
+from tessera.backends.nvptx.text import KernelCode
 from tessera.ir.schedule.cost_model import contraction_block
 from tessera.ir.schedule.kinds.contraction import MATRIX_BLOCKS
 from tessera.ir.target.machine_code import compile_text

@@ -162,7 +162,7 @@ def test_threads_meet_unwatched_where_shared_memory_is_full() -> None:
 
 def test_barriers_for_watching_begin_at_multiples_of_eight_bytes() -> None:
     waits = Waits(1001, 1100)
-    assert waits.meetings((256, 256)) == 1008
+    assert waits.allocate_barriers((256, 256)) == 1008
     assert waits.shared == 1024
-    assert waits.meetings((128,) * 10) is None
+    assert waits.allocate_barriers((128,) * 10) is None
     assert waits.shared == 1024

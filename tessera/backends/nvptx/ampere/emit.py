@@ -15,10 +15,9 @@ from tessera.backends.nvptx.hopper.assembly import effect, number, op32
 from tessera.backends.nvptx.hopper.emit import MatrixEmitter, watched
 from tessera.backends.nvptx.hopper.programs import program_at
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
-from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.mma.kernel_text import framed
 from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, WARPGROUP
-from tessera.backends.nvptx.text import special
+from tessera.backends.nvptx.text import KernelCode, special
 from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp

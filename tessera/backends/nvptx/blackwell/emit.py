@@ -16,9 +16,9 @@ from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.emit import MatrixEmitter, watched
 from tessera.backends.nvptx.hopper.fragments import Registers
 from tessera.backends.nvptx.hopper.shared_memory import Ring, SharedTile
-from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.mma.kernel_text import framed
 from tessera.backends.nvptx.tensor_cores import TCGEN05_FORMATS, TCGEN05_FORMS, TCGEN05_ROWS, WARPGROUP
+from tessera.backends.nvptx.text import KernelCode
 from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import ShapedAttr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
-from tessera.backends.nvptx.waits import Waits, bounded_meeting, bounded_wait
+from tessera.backends.nvptx.waits import Waits, bounded_barrier, bounded_wait
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
@@ -109,7 +109,7 @@ def barrier_wait(f: FunctionText, address: Value, parity: Value, bounded: Waits 
 
 def barrier_meet(f: FunctionText, address: Value, bounded: Waits) -> None:
     """Arrive, and wait for all others that do; one that never ends says where, and traps."""
-    effect(f, bounded_meeting(bounded.number()), "r", [address])
+    effect(f, bounded_barrier(bounded.number()), "r", [address])
 
 
 # Bulk copies.

@@ -17,10 +17,9 @@ from tessera.backends.nvptx.hopper.programs import Mailbox, Part, Rolled, mailbo
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, Ring, SharedTile
 from tessera.backends.nvptx.hopper.synchronize import TURNING, Meetings
 from tessera.backends.nvptx.hopper.tiles import TileOps
-from tessera.backends.nvptx.kernel_code import KernelCode
 from tessera.backends.nvptx.mma.kernel_text import framed
 from tessera.backends.nvptx.tensor_cores import WARPGROUP
-from tessera.backends.nvptx.text import special
+from tessera.backends.nvptx.text import KernelCode, special
 from tessera.backends.nvptx.types import SharedAttr
 from tessera.backends.nvptx.values import memory_type
 from tessera.backends.nvptx.waits import GLOBALS, Waits
@@ -69,7 +68,7 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
 
 def watched(code: KernelCode, waits: Waits | None) -> KernelCode:
     """A kernel with what is known of its waits, where they end; barriers for them are behind its own shared memory."""
-    return code if waits is None else replace(code, waits=tuple(waits.told), shared=waits.shared)
+    return code if waits is None else replace(code, waits=tuple(waits.labels), shared=waits.shared)
 
 
 class MatrixEmitter:

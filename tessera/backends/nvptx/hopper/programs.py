@@ -10,7 +10,7 @@ from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fragments import Registers
 from tessera.backends.nvptx.ops.epilogue import pieces_of
 from tessera.backends.nvptx.text import special
-from tessera.backends.nvptx.waits import Waits, bounded_look
+from tessera.backends.nvptx.waits import Waits, bounded_poll
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
@@ -64,7 +64,7 @@ class Mailbox:
     def take_first(self) -> Value:
         """The same once the count has begun, which the first CTA sees to before it copies anything."""
         if self.bounded is not None:
-            text = bounded_look(self.bounded.number("for the first CTA to begin the count of programs"))
+            text = bounded_poll(self.bounded.number("for the first CTA to begin the count of programs"))
         else:
             text = (
                 "{ .reg .pred P; .reg .u64 seen; AGAIN: ld.acquire.gpu.global.u64 seen, [$0+8]; "

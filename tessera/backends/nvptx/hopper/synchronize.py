@@ -28,7 +28,7 @@ class Meetings:
 
     def __init__(self, f: FunctionText, base: Value, bounded: Waits | None, threads: Sequence[int]) -> None:
         self.f, self.base, self.bounded = f, base, bounded
-        place = bounded.meetings(threads) if bounded is not None else None
+        place = bounded.allocate_barriers(threads) if bounded is not None else None
         self.places = [] if place is None else [place + 8 * at for at in range(len(threads))]
         self.threads = threads
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.approximations import is_exact
-from tessera.backends.nvptx.approximations import is_rounded as _is_rounded
+from tessera.backends.nvptx.approximate_functions import is_exact
+from tessera.backends.nvptx.approximate_functions import is_rounded as _is_rounded
 from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper import elements as elements

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from xdsl.ir import BlockArgument
 
-from tessera.backends.nvptx.kernel_code import KernelCode, MapCode
-from tessera.backends.nvptx.text import DeviceModule
+from tessera.backends.nvptx.text import DescriptorCode, DeviceModule, KernelCode
 from tessera.ir.base.index_maps import strides
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
@@ -61,14 +60,14 @@ def framed(
     )
 
 
-def _map_code(op: SpecOp, writes: Sequence[int]) -> MapCode:
+def _map_code(op: SpecOp, writes: Sequence[int]) -> DescriptorCode:
     """A tensor map of a whole contiguous argument."""
     buffer = op.operands[0]
     assert isinstance(buffer, BlockArgument)
     type = buffer.type
     assert isinstance(type, BufferAttr)
     distances = [stride * type.dtype.bytes for stride in strides(type.shape)[:-1]]
-    return MapCode(
+    return DescriptorCode(
         buffer.index,
         op.value("rounds") or type.dtype.name,
         type.shape[::-1],

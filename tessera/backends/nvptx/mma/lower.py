@@ -9,7 +9,6 @@ from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.dialect import DIALECT
 from tessera.backends.nvptx.gpus import SPAN
-from tessera.backends.nvptx.kernel_code import matrix_symbol
 from tessera.backends.nvptx.matrix_choices import Choices, prepared
 from tessera.backends.nvptx.mma.boxes import staged_rows, stored_dtypes, stores_in
 from tessera.backends.nvptx.mma.consumer import Consumer
@@ -22,6 +21,7 @@ from tessera.backends.nvptx.mma.target_kernels import UNPLACED
 from tessera.backends.nvptx.passes.hoist_descriptors import hoist_descriptors
 from tessera.backends.nvptx.passes.place_shared import place_shared
 from tessera.backends.nvptx.tensor_cores import WGMMA, WGMMA_FEATURES
+from tessera.backends.nvptx.text import matrix_symbol
 from tessera.backends.nvptx.types import RING, SharedAttr
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.kernel_code import shared_symbol
 from tessera.backends.nvptx.rematerialize import find_recipes
 from tessera.backends.nvptx.row_analysis import (
     choose_warps,
@@ -28,7 +27,7 @@ from tessera.backends.nvptx.row_plan import (
     THREADS,
     WARPS_PER_ROW,
 )
-from tessera.backends.nvptx.text import WARP
+from tessera.backends.nvptx.text import WARP, shared_symbol
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.limits import SHARES
 from tessera.ir.tile.typed_ops import KernelOp

@@ -1,8 +1,9 @@
-"""Tensor maps that a host program made before: found again by what they are made of, by many threads at a time.
+"""A cache of TMA descriptors that a host program made before, keyed by what they are made of; many threads use it.
 
-The runtime gives a program an area of zeros: two counters, then for every place of the program that needs a map a
-table of some that it made. A reader copies a map and looks whether it was being written meanwhile; who finds a table
-at work goes on without it. So nobody waits, and a map that was made twice is the worst that happens.
+The runtime gives a program an area of zeros: two counters, then for every access of the program that needs a descriptor
+a table of some that it made. Entries are seqlocks: a reader copies a descriptor and then looks whether its version is
+still the one it began with; a version that is odd is being written. Who finds a table at work goes on without it. So
+nobody waits, and a descriptor that was made twice is the worst that happens.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 
 WAYS = 16
-"""Maps that are kept for a place, the oldest out first."""
+"""Descriptors that are kept for an access, the oldest out first."""
 KEY, MAP = 8, 16
-"""Words of what a map is made of, and of the map."""
+"""Words of what a descriptor is made of, and of the descriptor."""
 _VERSION, _KEY, _MAP, _ENTRY = 0, 64, 128, 256
 """Bytes from the start of an entry to its parts, and to the next entry; an odd version is being written, 0 is none."""
 _HEAD = 64
@@ -23,37 +24,37 @@ REUSED, CREATED = 0, 1
 """The counters, by their words at the start of the area."""
 
 
-def area_bytes(places: int) -> int:
-    """Bytes of the area of a program with so many places."""
-    return _HEAD + places * (_HEAD + WAYS * _ENTRY) if places else 0
+def area_bytes(accesses: int) -> int:
+    """Bytes of the area of a program with so many accesses that need descriptors."""
+    return _HEAD + accesses * (_HEAD + WAYS * _ENTRY) if accesses else 0
 
 
-class KeptMaps:
-    """The writing of all that a host program does with the maps it keeps."""
+class DescriptorCache:
+    """All that a host program does with the descriptors it keeps, written."""
 
     def __init__(self, f: FunctionText, area: Value) -> None:
-        self.f, self.area, self.places = f, area, 0
+        self.f, self.area, self.accesses = f, area, 0
         self._key = f.alloca("i64", KEY)
 
     def get(self, words: Sequence[Value], target: Value, make: Callable[[], None]) -> None:
-        """Put the map that is made of these words at `target`: one that is kept, or what `make` writes there."""
+        """Put the descriptor that is made of these words at `target`: one that is kept, or what `make` writes there."""
         f, module = self.f, self.f.module
-        place = f.gep(self.area, _HEAD + self.places * (_HEAD + WAYS * _ENTRY), "i8")
-        self.places += 1
+        table = f.gep(self.area, _HEAD + self.accesses * (_HEAD + WAYS * _ENTRY), "i8")
+        self.accesses += 1
         assert len(words) <= KEY
         for at in range(KEY):
             f.store(words[at] if at < len(words) else f.const_i(0), f.gep(self._key, at, "i64"), align=8)
         pointers = [("ptr", "place"), ("ptr", "key"), ("ptr", "map")]
         find = module.outline("find_map", "find_map", pointers, _write_find, ret="i1")
         keep = module.outline("keep_map", "keep_map", pointers, _write_keep)
-        given = f"ptr {place.text}, ptr {self._key.text}, ptr {target.text}"
+        arguments = f"ptr {table.text}, ptr {self._key.text}, ptr {target.text}"
 
-        def made() -> None:
+        def make_and_keep() -> None:
             make()
-            f.line(f"call void @{keep}({given})")
+            f.line(f"call void @{keep}({arguments})")
             self._count(CREATED)
 
-        f.if_(f.raw("i1", f"call i1 @{find}({given})"), lambda: self._count(REUSED), made)
+        f.if_(f.raw("i1", f"call i1 @{find}({arguments})"), lambda: self._count(REUSED), make_and_keep)
 
     def _count(self, counter: int) -> None:
         self.f.atomic("add", self.f.gep(self.area, counter, "i64"), self.f.const_i(1))
@@ -73,12 +74,12 @@ def _move(f: FunctionText, source: Value, target: Value, words: int) -> None:
 
 
 def _write_find(f: FunctionText) -> None:
-    """Copy the map with this key to its target and say so; false where none is kept, or is whole at the moment."""
-    place, key, target = f.arguments
+    """Copy the descriptor with this key to its target and say so; false where none is kept, or is whole now."""
+    table, key, target = f.arguments
     wanted = [f.load(f.gep(key, at, "i64"), "i64") for at in range(KEY)]
 
     def look(number: Value) -> None:
-        entry = f.gep(f.gep(place, _HEAD, "i8"), f.mul(number, _ENTRY), "i8")
+        entry = f.gep(f.gep(table, _HEAD, "i8"), f.mul(number, _ENTRY), "i8")
         version = _load(f, entry, "acquire")
         whole = f.icmp("eq", f.op("and", version, f.const_i(1)), 0)
         same = f.op("and", whole, f.icmp("ne", version, 0))
@@ -97,10 +98,10 @@ def _write_find(f: FunctionText) -> None:
 
 
 def _write_keep(f: FunctionText) -> None:
-    """Put a map into the oldest entry of its place, unless somebody is about to."""
-    place, key, source = f.arguments
-    turn = f.op("and", f.atomic("add", place, f.const_i(1)), f.const_i(WAYS - 1))
-    entry = f.gep(f.gep(place, _HEAD, "i8"), f.mul(turn, _ENTRY), "i8")
+    """Put a descriptor into the oldest entry of its table, unless another thread is about to."""
+    table, key, source = f.arguments
+    number = f.op("and", f.atomic("add", table, f.const_i(1)), f.const_i(WAYS - 1))
+    entry = f.gep(f.gep(table, _HEAD, "i8"), f.mul(number, _ENTRY), "i8")
     version = _load(f, entry)
     f.if_(f.icmp("ne", f.op("and", version, f.const_i(1)), 0), f.ret)
     odd, even = f.add(version, 1), f.add(version, 2)

@@ -1,7 +1,7 @@
-"""Launches of a host program in several queues of a device: what each waits for, and the events that it signals.
+"""Launches of a host program on several CUDA streams: what each waits for, and the events that it records.
 
-Words of the table behind the constants: the driver's functions to signal and to wait, the other queues, the events.
-Where the runtime wants all in one queue, it gives that for the others and `tessera_nothing` for the functions.
+Words of the table behind the constants: the driver's functions to record an event and to wait, the other streams, the
+events. Where the runtime wants all on one stream, it gives that for the others and `tessera_nothing` for the functions.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from tessera.backends.nvptx.kernel_code import KernelCode, matrix_symbol
+from tessera.backends.nvptx.text import KernelCode, matrix_symbol
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.host_program.launch_order import LaunchOrder, launches_in
 from tessera.ir.schedule.host_program.launch_streams import Step, StreamPlan, assign_streams
@@ -18,14 +18,14 @@ from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.types.machine import Machine
 
-ONE_QUEUE = StreamPlan((), (), False)
-QUEUES = (1, 2, 4, 8)
-"""How many queues a program may fill."""
+ONE_STREAM = StreamPlan((), (), False)
+STREAMS = (1, 2, 4, 8)
+"""How many streams a program may use."""
 SEVERAL = 4
-"""How many it fills by itself where as many launches at least are side by side and small.
+"""How many it uses by itself where at least as many launches are independent and small.
 
-Replayed, eight products of a few blocks each took an H200 16 us in four queues and 29 us in one, eight that fill it 187
-us and 191 us; three beside each other in a longer row gained nothing (`benchmarks/results/gpu-queues.json`).
+Replayed, eight matmuls of a few blocks each took an H200 16 us on four streams and 29 us on one, eight that fill it 187
+us and 191 us; three independent ones in a longer chain gained nothing (`benchmarks/results/gpu-queues.json`).
 """
 
 
@@ -36,7 +36,7 @@ def write_nothing(module: ModuleText) -> None:
 
 
 class Entry(Protocol):
-    """What is written: words of its table by place and by name, and calls of the driver."""
+    """The entry as streams see it: words of its table by index and by name, and calls of the driver."""
 
     words: dict[str, Value]
     program: SpecOp
@@ -46,72 +46,72 @@ class Entry(Protocol):
     def driver(self, word: str, args: Sequence[Value], kernel: int = -1) -> None: ...
 
 
-class Sides:
-    """The queues of an entry beside that of the call; with a plan of one queue nothing is written."""
+class SideStreams:
+    """The streams of an entry beside that of the call; with a plan of one stream nothing is written."""
 
     def __init__(self, entry: Entry, plan: StreamPlan, first: int) -> None:
         self._entry, self._plan = entry, plan
         self._steps: dict[SpecOp, Step] = {}
-        self._queues = [entry.words["stream"]]
+        self._streams = [entry.words["stream"]]
         if plan.streams == 1:
             return
         ops = launches_in(entry.program.regions[0].block)
         self._steps = dict(zip(ops, plan.steps, strict=True))
         entry.words["signal"], entry.words["await"] = entry.word(first), entry.word(first + 1)
-        self._queues += [entry.word(first + 1 + at) for at in range(1, plan.streams)]
+        self._streams += [entry.word(first + 1 + at) for at in range(1, plan.streams)]
         start = first + 1 + plan.streams
         self._events = {number: entry.word(start + at) for at, number in enumerate(plan.events)}
 
     def run(self, write: Callable[[], None]) -> None:
-        """Write a program, whose other queues begin after what is in its own, which goes on after all of them."""
+        """Write a program, whose other streams begin after what is in its own, which goes on after all of them."""
         if self._plan.begins:
-            self._signal(-1, self._queues[0])
+            self._record(-1, self._streams[0])
         write()
-        self._wait(self._plan.joins, self._queues[0])
+        self._wait(self._plan.joins, self._streams[0])
 
     def put(self, op: SpecOp, write: Callable[[SpecOp], None]) -> None:
-        """Write an op in its queue."""
+        """Write an op on its stream."""
         step = self._steps.get(op)
         if step is None:
             write(op)
             return
-        words, queue = self._entry.words, self._queues[step.stream]
-        self._wait(step.waits, queue)
-        words["stream"] = queue
+        words, stream = self._entry.words, self._streams[step.stream]
+        self._wait(step.waits, stream)
+        words["stream"] = stream
         write(op)
-        words["stream"] = self._queues[0]
+        words["stream"] = self._streams[0]
         if step.signals:
-            self._signal(step.node.number, queue)
+            self._record(step.node.number, stream)
 
-    def _signal(self, number: int, queue: Value) -> None:
-        self._entry.driver("signal", [self._events[number], queue])
+    def _record(self, number: int, stream: Value) -> None:
+        self._entry.driver("signal", [self._events[number], stream])
 
-    def _wait(self, numbers: Sequence[int], queue: Value) -> None:
+    def _wait(self, numbers: Sequence[int], stream: Value) -> None:
         for number in numbers:
-            self._entry.driver("await", [queue, self._events[number], Value("i32", "0")])
+            self._entry.driver("await", [stream, self._events[number], Value("i32", "0")])
 
 
-def queue_plan(order: LaunchOrder, count: int) -> StreamPlan:
-    """A plan for at most so many queues; one queue where that is all that can be used."""
-    found = assign_streams(order, count) if count > 1 else ONE_QUEUE
+def plan_streams(order: LaunchOrder, count: int) -> StreamPlan:
+    """A plan for at most so many streams; one stream where that is all that can be used."""
+    found = assign_streams(order, count) if count > 1 else ONE_STREAM
     if found.streams == 1:
-        return ONE_QUEUE
+        return ONE_STREAM
     found.check(order)
     return found
 
 
-def preferred_queues(
+def preferred_streams(
     program: SpecOp, codes: Sequence[KernelCode], machine: Machine, order: Callable[[], LaunchOrder]
 ) -> tuple[int, ...]:
-    """How many queues a program may fill, the best number first: several for launches that leave most of it idle."""
+    """How many streams a program may use, the best number first: several for launches that leave most of a GPU idle."""
     named = {code.name: code for code in codes}
     launches = launches_in(program.regions[0].block)
     small = {number for number, op in enumerate(launches) if _is_small(op, named, machine)}
     if len(small) < SEVERAL:
-        return QUEUES
+        return STREAMS
     depths = order().launches().depths()
     most = max(Counter(depths[number] for number in small).values())
-    return (SEVERAL, *(n for n in QUEUES if n != SEVERAL)) if most >= SEVERAL else QUEUES
+    return (SEVERAL, *(n for n in STREAMS if n != SEVERAL)) if most >= SEVERAL else STREAMS
 
 
 def _is_small(op: SpecOp, codes: Mapping[str, KernelCode], machine: Machine) -> bool:
@@ -122,6 +122,3 @@ def _is_small(op: SpecOp, codes: Mapping[str, KernelCode], machine: Machine) -> 
         return False
     total = code.grid.substitute(dict(zip(code.symbols, op.value("sizes"), strict=True))).value
     return total is not None and -(-total // code.programs) <= machine.blocks // 2
-
-
-__all__ = ["ONE_QUEUE", "QUEUES", "SEVERAL", "Sides", "preferred_queues", "queue_plan", "write_nothing"]

@@ -1,0 +1,157 @@
+"""Functions by the machine's own approximations: short formulas for bf16, and where kernels use which, with bounds.
+
+A function of one bf16 that is rounded to bf16 at once has 65536 arguments, so that a short formula with `ex2.approx`
+and `rcp.approx` can be held against the long one at each of them: every bit is the same. With `ex2` off by up to 2 ulp
+of f32 and `rcp` by 1, as PTX promises, both `gelu` round to the same bf16 everywhere; the others do at all arguments
+but a few, which were tried on a Hopper (`tests/device/test_rows.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from xdsl.ir import SSAValue
+
+from tessera.backends.nvptx.hopper.fast_math import NARROW
+from tessera.backends.nvptx.values import HARDWARE, cast, halves, minmax_pairs, word_of
+from tessera.ir.base.op import SpecOp, plain
+from tessera.ir.base.types import ShapedAttr
+from tessera.ir.target.llvm.instructions import Value
+from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.vector_ops import absolute, at_least, at_most, fma, horner, mul, times
+from tessera.types.dtype import bf16, f32
+
+_LOG2E = math.log2(math.e)
+_LOWEST = 0xFF7F
+"""The bits of the lowest finite bf16, which stands for -inf: times an exp that is 0 it gives 0, and not NaN."""
+_SATURATED = 13.0
+"""Half an exponent from which on the gate is 1."""
+_ONE = 1.0 - 2.0**-24
+"""The last f32 before 1: with it results on a Hopper are right at -2**-8, where with 1 they are not."""
+_TANH_LINEAR, _TANH_CUBIC = 2 * math.sqrt(2 / math.pi), 2 * math.sqrt(2 / math.pi) * 0.044715
+TAIL_SLOPE = 0.30000001192092896
+TAIL = (
+    0.03575434908270836, -0.15749506652355194, 0.20679397881031036, -0.054036643356084824, 0.12872348725795746,
+    0.09987112134695053, 0.12075981497764587, 0.11962896585464478,
+)  # fmt: skip
+"""`exp(a**2 / 2)` times the normal distribution's share above `a`, over `v = 1 / (1 + slope * a)`, divided by `v`.
+
+A minimax fit of the relative error from 0 to 14, with a half at 0 to the last bit; highest power first.
+"""
+_TAIL_END = 14.5
+
+
+def _exp2(f: FunctionText, x: Value) -> Value:
+    return f.call("llvm.nvvm.ex2.approx.ftz.f", [x], "float")
+
+
+def _reciprocal(f: FunctionText, x: Value) -> Value:
+    return f.call("llvm.nvvm.rcp.approx.ftz.f", [x], "float")
+
+
+def _gate(f: FunctionText, half: Value) -> tuple[Value, Value]:
+    """Factors of `1 / (1 + 2**(-2 * half))`: one that is a normal number where the gate is not, and the other."""
+    power = _exp2(f, at_most(f, half, _SATURATED))
+    return power, mul(f, power, _reciprocal(f, fma(f, power, power, f.const_like(half, _ONE))))
+
+
+def _sigmoid(f: FunctionText, x: Value) -> Value:
+    power, rest = _gate(f, times(f, x, _LOG2E / 2))
+    return mul(f, rest, power)
+
+
+def _silu(f: FunctionText, x: Value) -> Value:
+    power, rest = _gate(f, times(f, x, _LOG2E / 2))
+    return mul(f, mul(f, x, rest), power)
+
+
+def _gelu_tanh(f: FunctionText, x: Value) -> Value:
+    linear, cubic = (f.const_like(x, number * _LOG2E / 2) for number in (_TANH_LINEAR, _TANH_CUBIC))
+    power, rest = _gate(f, mul(f, x, fma(f, mul(f, x, x), cubic, linear)))
+    return mul(f, mul(f, x, rest), power)
+
+
+def _gelu_erf(f: FunctionText, x: Value) -> Value:
+    size = at_most(f, absolute(f, x), _TAIL_END)
+    v = _reciprocal(f, fma(f, size, f.const_like(x, TAIL_SLOPE), f.const_like(x, 1.0)))
+    tail = mul(f, horner(f, v, TAIL), v)
+    # The square root of the density, which is a normal number where the density is not.
+    root = _exp2(f, times(f, mul(f, size, size), -_LOG2E / 4))
+    return fma(f, f.fneg(mul(f, size, root)), mul(f, root, tail), at_least(f, x, 0.0))
+
+
+SHORT: Mapping[str, Callable[[FunctionText, Value], Value]] = {
+    "sigmoid": _sigmoid,
+    "silu": _silu,
+    "gelu_tanh": _gelu_tanh,
+    "gelu_erf": _gelu_erf,
+}
+"""By name: f32 with the value of a bf16 to f32 that is rounded to bf16."""
+TESTED = ("sm_90", "sm_90a")
+"""The machines whose `ex2.approx` and `rcp.approx` were tested at every argument."""
+_FLOORED = ("silu", "gelu_tanh")
+"""Those that are 0 times their argument at minus infinity."""
+
+
+def compute_short(f: FunctionText, name: str, arguments: Sequence[Value]) -> list[Value]:
+    """A function of `SHORT` on bf16, an even number of them, rounded to bf16."""
+    elements = list(arguments)
+    if name in _FLOORED:
+        floor = Value("i32", str(_LOWEST << 16 | _LOWEST))
+        words = (word_of(f, low, high) for low, high in zip(arguments[::2], arguments[1::2], strict=True))
+        elements = [part for word in words for part in halves(f, minmax_pairs(f, "max", word, floor))]
+    return cast(f, [SHORT[name](f, x) for x in cast(f, elements, bf16, f32)], f32, bf16)
+
+
+# Where kernels use approximations, how far those are off, and how they are forbidden.
+
+EXACT_MATH = "numerics.exact"
+"""The attribute of a tensor-core kernel whose functions are polynomials, not the machine's approximations."""
+
+_WHOLE = {"exp2": "2 units of the last place of f32", "exp": "3 units of the last place of f32"}
+"""In tensor-core kernels, results that are kept in f32."""
+_ROUNDED = dict.fromkeys((*NARROW, "div"), "0.01 units of the last place of bf16 before it is rounded to that")
+"""In tensor-core kernels, results of which no more than bf16 is used."""
+
+
+def is_exact(kernel: SpecOp) -> bool:
+    """Whether a tensor-core kernel must use no approximation."""
+    found = kernel.attributes.get(EXACT_MATH)
+    return found is not None and bool(plain(found))
+
+
+def is_rounded(value: SSAValue) -> bool:
+    """Whether all uses of a value round it to bf16."""
+    users = [use.operation for use in value.uses]
+    types = [user.results[0].type for user in users if user.name == "ttarget.cast"]
+    return len(types) == len(users) and all(isinstance(type, ShapedAttr) and type.dtype is bf16 for type in types)
+
+
+def is_narrow(op: SpecOp) -> bool:
+    """Whether a function of f32 in a tensor-core kernel has a short form: its result is rounded to bf16 at once."""
+    type = op.operands[0].type
+    of_f32 = isinstance(type, ShapedAttr) and type.dtype.compute is f32
+    return of_f32 and op.value("fn") in (*NARROW, "div") and is_rounded(op.result)
+
+
+def approximations(kernel: SpecOp, exponential: str) -> tuple[str, ...]:
+    """What a `ttarget` kernel computes otherwise than the reference's polynomials, each with its bound."""
+    found: set[str] = set()
+    is_on_tensor_cores = kernel.name != "ttarget.kernel"
+    for op in kernel.walk():
+        if not isinstance(op, SpecOp) or op.name != "ttarget.elementwise":
+            continue
+        name, type = op.value("fn"), op.operands[0].type
+        if not isinstance(type, ShapedAttr) or type.dtype.compute is not f32:
+            continue
+        if not is_on_tensor_cores:
+            if name == "exp" and exponential == HARDWARE:
+                found.add("exp within 4 units of the last place of f32")
+        elif is_exact(kernel):
+            continue
+        elif is_narrow(op):
+            found.add(f"{name} within {_ROUNDED[name]}")
+        elif name in _WHOLE:
+            found.add(f"{name} within {_WHOLE[name]}")
+    return tuple(sorted(found))
