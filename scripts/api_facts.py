@@ -103,6 +103,33 @@ def facts_of(code: str) -> list[str]:
     return lines
 
 
+def kernel_facts(kernel: Any) -> list[str]:
+    """Shapes and dtypes of a kernel of one operand, whose block is called `a` inside."""
+    found: dict[str, Any] = {}
+    for one in dtypes.ALL:
+        with contextlib.suppress(ts.TesseraError):
+            found[one.name] = kernel.trace(ts.Tensor.empty((2, 2), one)).tape
+    tape = found.get("f32") or next(iter(found.values()), None)
+    if tape is None:
+        return []
+    for kind in ("is_integer", "is_bool"):  # what the front end takes, code is made of: tried for one of each kind
+        members = [one for one in dtypes.ALL if getattr(one, kind) and one.name in found]
+        if members and not _compiles(kernel, members[0]):
+            found = {name: tape for name, tape in found.items() if name not in {one.name for one in members}}
+    given, made = (tape.types[number].shape for number in (tape.inputs[0], tape.outputs[0]))
+    shapes = [", ".join("N" if str(dim) == "2" else str(dim) for dim in shape) for shape in (given, made)]
+    lines = [f"- Shapes: `a[{shapes[0]}]` → `[{shapes[1]}]`", f"- Dtypes of `a`: {_dtype_text(set(found))}"]
+    return [*lines, "- Runs on: CPU and NVIDIA GPU, and in the interpreter"]
+
+
+def _compiles(kernel: Any, dtype: Any) -> bool:
+    try:
+        kernel(ts.Tensor.of([[1, 0], [1, 1]], ts.i64).cast(dtype))
+    except (ts.TesseraError, ts.InternalError):
+        return False
+    return True
+
+
 def _trace(function: Callable[..., Any], values: dict[str, Any]) -> Any:
     for dynamic in (True, False):
         with contextlib.suppress(ts.TesseraError):

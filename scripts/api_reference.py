@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +24,7 @@ from typing import Any
 
 import tessera as ts
 from scripts.api_examples import KERNEL, METHODS, ON_A_GPU, OPS, PROGRAMS, TILE, WITH_TORCH
-from scripts.api_facts import Runner, facts_of, runner, with_values
+from scripts.api_facts import Runner, facts_of, kernel_facts, runner, with_values
 from tessera import tile
 
 ROOT = Path(__file__).parents[1]
@@ -212,13 +213,24 @@ def render_entry(entry: Entry, run: Runner) -> list[str]:
         examples_elsewhere = program_of(entry) is not None
         body = body_of(entry.value)
         lines += _without_examples(body) if examples_elsewhere else body
-    if entry.module == "tessera.ops":
-        facts = facts_of(OPS.get(entry.name, f"ts.ops.{entry.name}(s)"))
-        lines += [*facts, ""] if facts else []
+    facts = _facts(entry, run)
+    lines += [*facts, ""] if facts else []
     lines += _example(entry, run)
     if inspect.isclass(entry.value):
         lines += _member_table(entry.value)
     return lines
+
+
+def _facts(entry: Entry, run: Runner) -> list[str]:
+    """Shapes, dtypes and machines, where an example is one expression that can be traced."""
+    if entry.module == "tessera.ops":
+        return facts_of(OPS.get(entry.name, f"ts.ops.{entry.name}(s)"))
+    if entry.module == "tessera.random" and "\n" not in PROGRAMS.get(entry.path, "\n"):
+        return facts_of(PROGRAMS[entry.path])
+    if entry.module == "tessera.tile" and entry.path not in PROGRAMS:
+        kernel = KERNEL.format(body=TILE.get(entry.name, f"tile.{entry.name}(a)"))
+        return kernel_facts(run.run(kernel.replace(", ts.f32]", "]"))[1]["f"])
+    return []
 
 
 def _sentence(entry: Entry) -> str:
@@ -267,14 +279,20 @@ def _example(entry: Entry, run: Runner) -> list[str]:
 
 
 def _member_table(kind: type) -> list[str]:
+    """Methods and properties with their summaries; fields, which the class itself explains, by name."""
     rows: list[str] = []
+    silent: list[str] = []
     for name in members_of(kind):
         value = inspect.getattr_static(kind, name)
         plain = getattr(kind, name)
-        form = f".{name}" + (signature_of(plain, skip_first=inspect.isfunction(value)) if callable(plain) else "")
         summary = summary_of(plain) if callable(plain) or isinstance(value, property) else ""
+        if not summary:
+            silent.append(f"`{name}`")
+            continue
+        form = f".{name}" + (signature_of(plain, skip_first=inspect.isfunction(value)) if callable(plain) else "")
         rows.append(f"| `{_cell(form)}` | {_cell(summary)} |")
-    return ["| member | |", "|---|---|", *rows, ""] if rows else []
+    table = ["| member | |", "|---|---|", *rows, ""] if rows else []
+    return [*table, f"Also: {', '.join(silent)}.", ""] if silent else table
 
 
 def _cell(text: str) -> str:
@@ -333,12 +351,23 @@ def render(page: str, members: list[Entry], run: Runner) -> str:
             "",
         ]
     plain = [e for e in members if not isinstance(e.value, ts.DType)]
-    lines += [" · ".join(f"[{e.name}](#{e.name.lower()})" for e in plain), ""]
+    lines += [" · ".join(f"[{name}](#{anchor})" for name, anchor in _anchors(plain)), ""]
     element_types = [e for e in members if isinstance(e.value, ts.DType)]
     lines += render_dtypes(element_types) if element_types else []
     for entry in plain:
         lines += render_entry(entry, run)
     return "\n".join(lines)
+
+
+def _anchors(members: list[Entry]) -> list[tuple[str, str]]:
+    """The anchor of each entry; of two that differ in case alone the second one has a number."""
+    taken: Counter[str] = Counter()
+    found: list[tuple[str, str]] = []
+    for entry in members:
+        anchor = entry.name.lower()
+        found.append((entry.name, f"{anchor}-{taken[anchor]}" if taken[anchor] else anchor))
+        taken[anchor] += 1
+    return found
 
 
 def render_index(all_pages: dict[str, list[Entry]]) -> str:

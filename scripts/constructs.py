@@ -168,20 +168,20 @@ def _body(module: ModuleOp) -> str:
 
 
 def _checks(section: str, names: list[str]) -> str:
-    """A label and, for each op in turn, its name and what it is told."""
+    """A label and, for each op in order, its name and its attributes."""
     first, *rest = section.splitlines()
     found, left = list[str](), list(names)
     for line in rest:
         name = next((name for name in left if names_it(line, name)), None)
         if name is not None:
             left.remove(name)
-            found.append(f"// CHECK: {name}{'{{.*}} ' + told if (told := _told(line)) else ''}")
+            found.append(f"// CHECK: {name}{'{{.*}} ' + shown if (shown := _attributes_of(line)) else ''}")
     label = re.match(r"[\w.]+ @\w+", first)
     lines = [f"// CHECK-LABEL: {label.group()}(" if label else "", *found]
     return "".join(f"{line}\n" for line in lines if line)
 
 
-def _told(line: str) -> str:
+def _attributes_of(line: str) -> str:
     """The attributes of an op, where they are short and mean nothing to FileCheck."""
     match = re.search(r"\{(?!tessera|\s)[^{}]*\}", line)
     return match.group() if match and len(match.group()) < 80 and "[[" not in match.group() else ""

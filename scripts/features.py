@@ -25,8 +25,9 @@ OPENING = """# Features
 
 Every feature of the language, whether it works, in part or not yet, the proof that was asked for, the tests that give
 it, and where they ran: on a **CPU**, on an **H200** (tests that are skipped without one), **assembled** (NVIDIA's
-assembler took the code, which was not run), or as a **record** (a result file of a run on an H200, which a test reads).
-A feature that is partial says what is missing. Tags of a proof: CPU, H200, ASM (assembled), MP (several processes).
+assembler took the code, which was not run; skipped where there is no `ptxas`), or as a **record** (a result file of a
+run on an H200, which a test reads). A feature that is partial says what is missing. Tags of a proof: CPU, H200, ASM
+(assembled), MP (several processes).
 """
 
 
