@@ -8,7 +8,7 @@ above compares names of backends.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,7 +16,7 @@ from tessera.diagnostics.codes import OverrideError
 
 if TYPE_CHECKING:
     from tessera.compiler.options import Options
-    from tessera.ir.base.choice import Chooser
+    from tessera.ir.base.choice import Chooser, Model
     from tessera.ir.base.op import SpecOp
     from tessera.ir.base.passes import Pass
     from tessera.ir.base.tape import Tape
@@ -66,6 +66,8 @@ class Backend(Protocol):
 
     accumulation_units: tuple[str, ...]
     """Names that `accumulation_unit` gives, the one to prefer first."""
+    models: Mapping[str, tuple[str, Model]]
+    """Static models of this backend's machines, by knob, each with its name; they come before the general ones."""
 
     def compilation(self, options: Options, chooser: Chooser) -> Compilation:
         """A compilation for the machine that options name, or that is here.

@@ -163,8 +163,9 @@ def lower(
     begin: Begin | None = None,
 ) -> Lowering:
     """All of a compilation but the machine code; `begin` gets each kernel's text as soon as there is one."""
-    chooser = StaticChooser(dict(options.overrides), all_models())
-    compilation = backend_of(options.backend).compilation(options, chooser)
+    backend = backend_of(options.backend)
+    chooser = StaticChooser(dict(options.overrides), {**all_models(), **backend.models})
+    compilation = backend.compilation(options, chooser)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)
     stages.run("graph", graph.pipeline(checks=options.debug), module, graph.EXIT)

@@ -20,7 +20,8 @@ PLAIN = "multiply-adds"
 class MatrixInstruction:
     """One matrix multiply-accumulate instruction: its rows, the columns it may have, and the bytes of K it takes.
 
-    `rounds` are the formats that its operands can be rounded to while they are copied to shared memory.
+    `rounds` are the formats that its operands can be rounded to while they are copied to shared memory, `blocks` the
+    candidates (BM, BN, BK) for the blocks of a contraction, in order of preference.
     """
 
     name: str
@@ -28,6 +29,7 @@ class MatrixInstruction:
     columns: range
     k_bytes: int = 32
     rounds: tuple[str, ...] = ()
+    blocks: tuple[tuple[int, int, int], ...] = ()
 
     def problem(self, given: Sequence[int], sizes: Sequence[int]) -> str:
         """What is wrong with rows, columns and K as given for a dot of M x N x K; empty where nothing is."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.ir.schedule.kinds.contraction import MATRIX_BLOCKS
+from tessera.backends.nvptx.block_model import WGMMA_BLOCKS
 from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 
@@ -88,7 +88,7 @@ def test_a_right_side_of_either_orientation(size: tuple[int, int, int]) -> None:
 def test_bits_do_not_depend_on_the_block(size: tuple[int, int, int]) -> None:
     m, n, k = size
     x, w = random((m, k)), random((n, k))
-    found = {block: hash(on_gpu(nt, x, w, overrides={"contraction.block": block}).tobytes()) for block in MATRIX_BLOCKS}
+    found = {block: hash(on_gpu(nt, x, w, overrides={"contraction.block": block}).tobytes()) for block in WGMMA_BLOCKS}
     assert len(set(found.values())) == 1, found
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from tessera.backends.cpu.emit import emit_kernel, emit_parts
 from tessera.backends.cpu.host import host_text
 from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.diagnostics.codes import OverrideError, TargetVerifyError
-from tessera.ir.base.choice import Chooser
+from tessera.ir.base.choice import Chooser, Model
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import verify
@@ -146,6 +146,7 @@ class _Cpu:
     """The CPU backend, as `compiler/backend.py` describes one."""
 
     accumulation_units: tuple[str, ...] = ()
+    models: Mapping[str, tuple[str, Model]] = {}
 
     def compilation(self, options: CompileOptions, chooser: Chooser) -> CpuCompilation:
         """For the machine at hand, or one with the features that are asked for."""

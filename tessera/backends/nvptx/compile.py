@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.block_model import MODELS
 from tessera.backends.nvptx.gpus import DEFAULT, GPUS
 from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
 from tessera.backends.nvptx.host_call import PLAN
@@ -178,6 +179,7 @@ class _Nvptx:
     """The NVIDIA backend, as `compiler/backend.py` describes one."""
 
     accumulation_units: tuple[str, ...] = (*TENSOR_CORES, PLAIN)
+    models = MODELS
 
     def compilation(self, options: CompileOptions, chooser: Chooser) -> NvptxCompilation:
         """For the GPU that the features name, or for a Hopper one.

@@ -6,11 +6,12 @@ and the PTX ISA 8.7 (shapes of `mma.sync`, `wgmma.mma_async`, `tcgen05.mma`; `cp
 
 from __future__ import annotations
 
+from tessera.backends.nvptx.block_model import MMA_SYNC_BLOCKS, TCGEN05_BLOCKS, WGMMA_BLOCKS
 from tessera.types.machine import BulkCopy, Machine, MatrixInstruction, Multiprocessor
 
-MMA_SYNC_INSTRUCTION = MatrixInstruction("mma.sync", 16, range(8, 9))
-WGMMA_INSTRUCTION = MatrixInstruction("wgmma", 64, range(8, 257, 8), rounds=("tf32",))
-TCGEN05_INSTRUCTION = MatrixInstruction("tcgen05", 128, range(16, 257, 16))
+MMA_SYNC_INSTRUCTION = MatrixInstruction("mma.sync", 16, range(8, 9), blocks=MMA_SYNC_BLOCKS)
+WGMMA_INSTRUCTION = MatrixInstruction("wgmma", 64, range(8, 257, 8), rounds=("tf32",), blocks=WGMMA_BLOCKS)
+TCGEN05_INSTRUCTION = MatrixInstruction("tcgen05", 128, range(16, 257, 16), blocks=TCGEN05_BLOCKS)
 INSTRUCTIONS = {one.name: one for one in (TCGEN05_INSTRUCTION, WGMMA_INSTRUCTION, MMA_SYNC_INSTRUCTION)}
 """By name, the best first."""
 TMA = BulkCopy(max_box=256, max_rank=5)

@@ -18,6 +18,7 @@ from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.ampere.lower import lower_warp_kernel
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import conflicts, pairs_turns, rows_turns, shared_accesses
+from tessera.backends.nvptx.block_model import MMA_SYNC_BLOCKS, contraction_block
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC, MMA_SYNC_FEATURES, UnfitError
@@ -26,8 +27,6 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import FeatureError, OverrideError
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module, print_module
-from tessera.ir.schedule.cost_model import contraction_block
-from tessera.ir.schedule.kinds.contraction import WARP_BLOCKS
 from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_text
 from tessera.types.dim import Dim
@@ -377,8 +376,8 @@ def test_a_kernel_that_does_not_fit_two_stages_is_left_to_others() -> None:
 def test_blocks_that_are_chosen_fit_the_units(m: int, n: int, k: int, name: str) -> None:
     """Whatever the size, the block is one of the candidates, and its sums fit the registers of whole warps."""
     context = {"machine": GPUS[name], "m": Dim.of(m), "n": Dim.of(n), "k": Dim.of(k), "dtype": ts.bf16}
-    block = contraction_block(WARP_BLOCKS, context)
-    assert block in WARP_BLOCKS
+    block = contraction_block(MMA_SYNC_BLOCKS, context)
+    assert block in MMA_SYNC_BLOCKS
     assert MMA_SYNC.groups(block[0], [block[1]]) in (1, 2)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.block_model import WGMMA_BLOCKS, contraction_block
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
 from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
@@ -20,8 +21,6 @@ from tessera.backends.nvptx.mma.lower_skewed import end_of_whole
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import WGMMA, UnfitError
 from tessera.backends.nvptx.text import KernelCode
-from tessera.ir.schedule.cost_model import contraction_block
-from tessera.ir.schedule.kinds.contraction import MATRIX_BLOCKS
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
 from tessera.tile import INF
@@ -171,7 +170,7 @@ def test_a_fragment_has_every_element_once(blocks: int, columns: int) -> None:
 )
 def test_blocks_are_chosen_by_waves(size: tuple[int, int, int], block: tuple[int, int]) -> None:
     names = dict(zip("mnk", map(Dim.of, size), strict=True))
-    found = contraction_block(MATRIX_BLOCKS, {"machine": GPUS["sm_90a"], **names})
+    found = contraction_block(WGMMA_BLOCKS, {"machine": GPUS["sm_90a"], **names})
     assert found[:2] == block
 
 

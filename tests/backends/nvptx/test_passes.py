@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
+from tessera.backends.nvptx.block_model import WGMMA_BLOCKS
 from tessera.backends.nvptx.passes.lower_to_hopper import LowerToHopper
 from tessera.backends.nvptx.simulate import DeadlockError, simulate
 from tessera.ir.base.op import SpecOp
-from tessera.ir.schedule.kinds.contraction import MATRIX_BLOCKS
 from tessera.ir.tile.interpret import run_kernel
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nn, nt, text_of, tn
 
@@ -63,7 +63,7 @@ ORIENTATIONS: dict[str, tuple[Callable[..., Any], Callable[[int, int, int], list
     "nn": (nn, lambda m, n, k: [(m, k), (k, n)]),
     "tn": (tn, lambda m, n, k: [(k, m), (k, n)]),
 }
-BLOCKS = [block for block in MATRIX_BLOCKS if block[0] in (64, 128) and block[1] % 64 == 0]
+BLOCKS = [block for block in WGMMA_BLOCKS if block[0] in (64, 128) and block[1] % 64 == 0]
 
 
 @settings(max_examples=8, deadline=None)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
+from tessera.backends.nvptx.block_model import RATES, WGMMA_BLOCKS, block_time, contraction_block
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.hopper.fragments import FRAGMENT, Layout, Registers
 from tessera.backends.nvptx.hopper.programs import window_of
@@ -25,8 +26,6 @@ from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.cost_model import RATES, block_time, contraction_block
-from tessera.ir.schedule.kinds.contraction import MATRIX_BLOCKS
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.machine_code import compile_text
 from tessera.ir.tile.choices import EPILOGUES
@@ -222,8 +221,8 @@ def test_a_wave_of_programs_is_no_higher_than_it_is_wide(block: tuple[int, int, 
 @given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 20000), st.booleans(), st.sampled_from(["", "tf32"]))
 def test_the_model_has_a_block_for_every_size(m: int, n: int, k: int, n_major: bool, mode: str) -> None:
     context = {"machine": GPUS["sm_90a"], "m": Dim.of(m), "n": Dim.of(n), "k": Dim.of(k), "is_rhs_n_major": n_major}
-    found = contraction_block(MATRIX_BLOCKS, {**context, "mode": mode, "dtype": f32 if mode else bf16})
-    assert found in MATRIX_BLOCKS
+    found = contraction_block(WGMMA_BLOCKS, {**context, "mode": mode, "dtype": f32 if mode else bf16})
+    assert found in WGMMA_BLOCKS
     if m <= 64 and not mode:
         assert found[0] == 64
 
@@ -242,9 +241,9 @@ def test_no_block_that_there_is_does_better_by_the_model(n_major: bool) -> None:
     machine = GPUS["sm_90a"]
     for size in SIZES:
         dims = {name: Dim.of(extent) for name, extent in zip("mnk", size, strict=True)}
-        found = contraction_block(MATRIX_BLOCKS, {"machine": machine, "dtype": bf16, "is_rhs_n_major": n_major, **dims})
+        found = contraction_block(WGMMA_BLOCKS, {"machine": machine, "dtype": bf16, "is_rhs_n_major": n_major, **dims})
         times = {block: block_time(block, size, 1, machine.blocks, is_rhs_n_major=n_major) for block in RATES}
-        offered = [times[block[:2]] for block in MATRIX_BLOCKS if block[:2] in times]
+        offered = [times[block[:2]] for block in WGMMA_BLOCKS if block[:2] in times]
         assert times[found[:2]] == min(offered)
         assert times[found[:2]] <= 1.02 * min(times.values())
 
@@ -260,12 +259,12 @@ def test_few_rows_are_on_all_multiprocessors(columns: int, n_major: bool, wanted
     dims = {name: Dim.of(extent) for name, extent in zip("mnk", (16, columns, 4096), strict=True)}
     for dtype in (bf16, f8e4m3):
         context = {"machine": GPUS["sm_90a"], "dtype": dtype, "is_rhs_n_major": n_major and dtype is bf16, **dims}
-        found = contraction_block(MATRIX_BLOCKS, context)
+        found = contraction_block(WGMMA_BLOCKS, context)
         assert found[0] == 64
         assert dtype is not bf16 or found[1] == wanted
 
 
-@pytest.mark.parametrize("block", MATRIX_BLOCKS)
+@pytest.mark.parametrize("block", WGMMA_BLOCKS)
 def test_every_block_fits_both_orientations(block: tuple[int, int, int]) -> None:
     for function, shapes in ((nt, MANY), (nn, [(2048, 640), (640, 2560)])):
         assert matrix_of(function, shapes, overrides={"contraction.block": block}).name == "ttarget.matrix_kernel"

@@ -23,32 +23,17 @@ from tessera.types.machine import Machine
 from tessera.types.policy import Policy, tf32
 
 BLOCKS = ((64, 128, 64), (128, 128, 64), (64, 64, 64), (128, 256, 64), (32, 64, 64), (96, 256, 128))
-"""Candidate (BM, BN, BK)."""
-MATRIX_BLOCKS = (
-    *((128, 256, 64), (128, 128, 64), (256, 128, 64), (128, 192, 64), (128, 64, 64)),
-    *((64, 256, 64), (64, 128, 64), (64, 64, 64), (192, 192, 64), (192, 128, 64)),
-    *((128, 64, 128), (64, 64, 128), (64, 32, 128), (64, 128, 128), (64, 64, 256)),
-    *((128, width, 64) for width in (80, 96, 112, 144, 160, 176, 208, 224, 240, 200, 216)),
-    *((192, 144, 64), (192, 160, 64)),
-    *((128, width, 64) for width in (136, 152, 168, 184, 232)),
-    *((64, 16, 256), (64, 24, 256), (64, 32, 256), (64, 40, 128)),
-)
-"""Candidates where products run on matrix units of warpgroups: rows in 64s."""
+"""Candidates (BM, BN, BK) of machines without matrix instructions."""
 
-DEEP = 256
-"""Elements of a step from which on it is deep for all dtypes."""
+DEEP_K = 256
+"""Elements of K from which on a step is deep for all dtypes."""
 NARROW = 64
-"""Columns below which steps are so few bytes that more of them are to be under way."""
-WARP_BLOCKS = ((128, 128, 64), (256, 128, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64))
-"""Candidates where products run on matrix units of single warps: each has 16 or 32 rows, and all columns."""
-TENSOR_BLOCKS = ((128, 256, 64), (128, 128, 64), (128, 64, 64), (64, 64, 64))
-"""Candidates where products sum in tensor memory, of 128 rows; and one for what does not."""
-_BY_UNIT = {"wgmma": MATRIX_BLOCKS, "tcgen05": TENSOR_BLOCKS, "mma.sync": WARP_BLOCKS}
+"""Columns below which a step is so few bytes that more of K are loaded in one."""
 
 
 def blocks_of(machine: Machine) -> Sequence[tuple[int, int, int]]:
-    """Candidates for a machine."""
-    return next((blocks for unit, blocks in _BY_UNIT.items() if machine.has(unit)), BLOCKS)
+    """Candidates for a machine: those of its best matrix instruction that has any."""
+    return next((one.blocks for one in machine.instructions if one.blocks), BLOCKS)
 
 
 def accumulator(body: Tape, record: Record) -> DType:
@@ -133,7 +118,7 @@ class ContractionKernel:
         dtype: DType = layout["dtype"]
         # A row of a step is 128 bytes at least, and of deep or narrow ones as many as it has of two-byte floats.
         lines = request.machine.lines if dtype.bytes == 1 or layout["mode"] == "tf32" else ()
-        depth = (2 * BK if BK >= DEEP or BN < NARROW else lines[0]) // dtype.bytes if lines else BK
+        depth = (2 * BK if BK >= DEEP_K or BN < NARROW else lines[0]) // dtype.bytes if lines else BK
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
         tile = self.tile
@@ -204,7 +189,7 @@ def emit_contraction(request: Request) -> SpecOp:
     """The kernel of a group around one contraction."""
     (record,) = [record for record in request.body.records if isinstance(spec_of(record).lower, Contraction)]
     made = ContractionKernel(request, record).emit()
-    if request.machine.has("mma.sync"):
+    if request.machine.instructions:
         # The copy engine goes along single dims, and rows of several are still one after the other.
         join_dims(made)
     return made
@@ -220,7 +205,7 @@ class ContractionKind(GroupKind):
 
     def knobs(self, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]:
         # Only machines that prefetch into shared memory have buffers to count; 0 is as many as fit.
-        stages = (("pipeline.stages", (0, 2, 3, 4, 5, 6, 8, 1)),) if machine.has("tma") else ()
+        stages = (("pipeline.stages", (0, 2, 3, 4, 5, 6, 8, 1)),) if machine.copy is not None else ()
         return (("contraction.block", blocks_of(machine)), *stages)
 
     def context(self, body: Tape, policy: Policy) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class FormGroups(Pass):
     rules: Sequence[type[FusionRule]] = RULES
 
     def run(self, module: ModuleOp) -> None:
-        builder = PlanBuilder(self._ask if self.fusion else forbid_fusion, self.rules, self.machine.has("mma.sync"))
+        builder = PlanBuilder(self._ask if self.fusion else forbid_fusion, self.rules, bool(self.machine.instructions))
         for function in [op for op in module.ops if op.name == "tgraph.func"]:
             assert isinstance(function, SpecOp)
             self._replace(module, function, builder)

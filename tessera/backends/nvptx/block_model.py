@@ -1,0 +1,201 @@
+"""The blocks of a contraction on NVIDIA GPUs: candidates for each matrix instruction, and the model that chooses.
+
+The idea of the model is waves: a grid of blocks runs on all multiprocessors at once, the last wave partly idle, so time
+is the number of waves times the time of one block. A block of BM x BN takes K * BM * BN multiply-adds at the rate that
+a multiprocessor reaches with such blocks (`RATES`, measured: small ones wait for shared memory), then cycles until the
+next block's first MMA, and the very last wave also the cycles of its epilogue, which no other block hides. With few
+rows the time is that of reading the B operand, and blocks are as narrow as leaves one for each multiprocessor.
+
+All constants were measured on an H200 with matmuls in whole waves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.types.dim import Dim
+from tessera.types.machine import Machine
+
+if TYPE_CHECKING:
+    from tessera.ir.base.choice import Model
+
+WGMMA_BLOCKS = (
+    *((128, 256, 64), (128, 128, 64), (256, 128, 64), (128, 192, 64), (128, 64, 64)),
+    *((64, 256, 64), (64, 128, 64), (64, 64, 64), (192, 192, 64), (192, 128, 64)),
+    *((128, 64, 128), (64, 64, 128), (64, 32, 128), (64, 128, 128), (64, 64, 256)),
+    *((128, width, 64) for width in (80, 96, 112, 144, 160, 176, 208, 224, 240, 200, 216)),
+    *((192, 144, 64), (192, 160, 64)),
+    *((128, width, 64) for width in (136, 152, 168, 184, 232)),
+    *((64, 16, 256), (64, 24, 256), (64, 32, 256), (64, 40, 128)),
+)
+"""Candidates (BM, BN, BK) for WGMMA, whose warpgroups have 64 rows each."""
+MMA_SYNC_BLOCKS = ((128, 128, 64), (256, 128, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64))
+"""Candidates for `mma.sync`: each warp has 16 or 32 rows, and all columns."""
+TCGEN05_BLOCKS = ((128, 256, 64), (128, 128, 64), (128, 64, 64), (64, 64, 64))
+"""Candidates for accumulators in tensor memory, of 128 rows; and one for dots that are computed elsewhere."""
+
+_WIDTHS = {
+    128: (
+        *((64, 0.52), (72, 0.56), (80, 0.61), (88, 0.67), (96, 0.734), (104, 0.77), (112, 0.824), (120, 0.876)),
+        *((128, 0.906), (136, 0.908), (144, 0.922), (152, 0.922), (160, 0.937), (168, 0.933), (176, 0.947)),
+        *((184, 0.945), (192, 0.968), (200, 0.966), (208, 0.976), (216, 0.973), (224, 0.979), (232, 0.974)),
+        *((240, 0.984), (248, 0.977), (256, 1.0)),
+    ),
+    192: ((96, 0.839), (112, 0.896), (128, 0.939), (144, 0.955), (160, 0.965), (176, 0.959), (192, 0.988)),
+    256: ((96, 0.874), (104, 0.898), (112, 0.916), (120, 0.921), (128, 0.957)),
+    64: ((32, 0.28), (64, 0.42), (128, 0.66), (256, 0.8)),
+}
+RATES = {(rows, columns): rate for rows, widths in _WIDTHS.items() for columns, rate in widths}
+"""The part of its peak that a multiprocessor reaches on blocks of rows and columns."""
+_FP8_RATES = {
+    **dict(zip(((192, 128), (128, 256), (256, 128), (128, 128)), (1.0, 0.95, 0.94, 0.86), strict=True)),
+    **dict(zip(((128, 192), (128, 176), (128, 160), (128, 144)), (0.99, 0.95, 0.93, 0.92), strict=True)),
+    **dict(zip(((64, 256), (128, 64), (64, 128), (64, 64)), (0.72, 0.55, 0.58, 0.36), strict=True)),
+}
+"""The same of 8-bit floats, for the blocks that do not spill registers."""
+_SPAN = 64
+"""Columns of one copy of a B operand that is contiguous in N; blocks of 16 and 32 columns copy just those."""
+_MULTIPLY_ADDS = 2048
+"""Multiply-adds of bf16 in a cycle of a Hopper multiprocessor."""
+_EPILOGUE = 12
+"""Elements that a multiprocessor stores in a cycle after its last block; before that, stores overlap with MMA."""
+_HALVES = 1.75
+"""How much longer stores take where the columns are not a multiple of 16."""
+_BETWEEN = {64: 1000, 128: 1000, 192: 2000, 256: 1000}
+"""Cycles from the last MMA of a block to the first of the next, by the rows of a block."""
+_MANY = 2
+"""Waves from which on power limits the clock, and blocks that read more for each multiply-add take more of it."""
+_NARROWER = 0.005 / 64
+"""What that costs of a rate for each column less than the widest block has."""
+_MOVED = 24
+"""Multiply-adds that a multiprocessor could do while an element moves through shared memory."""
+_SMALL, _USUAL_K, _DEEP_K = 64 * 64, 64, 128
+"""Elements of a block that is small; K of a step, and of a step of a small one."""
+_LONG = 1024
+"""K from which on deep steps and narrow blocks were measured to pay."""
+_TYPICAL = 4096
+"""What a symbolic dim is taken to be: a GPU is worth it for large ones."""
+_EXTENTS = (("m", _TYPICAL), ("n", _TYPICAL), ("k", _TYPICAL), ("batch", 1))
+
+_WGMMA_DTYPES = ("bf16", "f16", "i8", "f8e4m3", "f8e5m2", "tf32")
+"""What WGMMA multiplies."""
+_MMA_SYNC_DTYPES = ("bf16", "f16", "i8", "tf32")
+_TRANSPOSED = ("bf16", "f16")
+"""Dtypes whose operands may be contiguous in M or N; all others must be contiguous in K."""
+
+
+def contraction_block(candidates: Sequence[Any], context: Mapping[str, Any]) -> Any:
+    """The block that takes the least time by the model of the machine's matrix instruction."""
+    machine: Machine = context["machine"]
+    return (_wgmma_block if machine.has("wgmma") else _mma_sync_block)(candidates, context, machine)
+
+
+def _wgmma_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: Machine) -> Any:
+    """The block whose waves take the least time; multiply-adds without tensor cores want a square one."""
+    dtype = context.get("dtype")
+    name = context.get("mode") or ("bf16" if dtype is None else dtype.name)
+    is_rhs_n_major = bool(context.get("is_rhs_n_major"))
+    if not _is_taken(_WGMMA_DTYPES, name, context):
+        return next(block for block in candidates if block[:2] == (64, 64))
+    if dtype is not None and not dtype.is_float:
+        candidates = [block for block in candidates if block[1] % 16 == 0]
+    m, n, k, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
+
+    if m <= 64:
+        return _few_rows(candidates, batch * n, machine, is_rhs_n_major)
+
+    # Accumulators of 8-bit floats are promoted outside of tensor cores, and take registers beside those in flight.
+    is_fp8 = name.startswith("f8")
+    rates = _FP8_RATES if is_fp8 else RATES
+    # Narrow blocks are stored one element at a time, and guarded where they reach over the last row.
+    least = _SPAN if m % 64 or k < _LONG else 0
+    candidates = [block for block in candidates if block[:2] in rates and block[1] >= least]
+
+    def cost(block: tuple[int, int, int]) -> tuple[float, bool]:
+        work = block[:2], (m, n, k), batch, machine.blocks
+        time = _fp8_time(*work) if is_fp8 else block_time(*work, is_rhs_n_major=is_rhs_n_major)
+        # Small blocks wait for memory, and have more of it in flight in deeper steps.
+        is_deep = block[0] * block[1] <= _SMALL and k >= _LONG
+        return time, block[2] != (_DEEP_K if is_deep else _USUAL_K)
+
+    return min(candidates, key=cost)
+
+
+def block_time(
+    block: Sequence[int],
+    size: Sequence[int],
+    batch: int,
+    blocks: int,
+    *,
+    is_rhs_n_major: bool = False,
+) -> float:
+    """Cycles of a matmul of M x N x K in blocks of rows and columns, of which so many run at a time."""
+    (BM, BN), (m, n, k) = block, size
+    waves = -(-(batch * -(-m // BM) * -(-n // BN)) // blocks)
+    rate = RATES[BM, BN] - (_NARROWER * (256 - BN) if waves > _MANY else 0)
+    if is_rhs_n_major and BN > _SPAN // 2:
+        # Copied in whole spans, of which the last is not used in whole.
+        rate *= BN / _round_up(BN, _SPAN)
+    # Columns that are not a multiple of 16 are stored by halves of an instruction.
+    stores = BM * BN / _EPILOGUE * (1 if BN % 16 == 0 else _HALVES)
+    between = _BETWEEN[BM] if waves > _MANY else _BETWEEN[128]
+    return waves * (k * BM * BN / (_MULTIPLY_ADDS * rate) + between) + stores
+
+
+def _fp8_time(block: Sequence[int], size: Sequence[int], batch: int, blocks: int) -> float:
+    """The same of 8-bit floats, whose accumulators are waited for: nothing overlaps with the epilogue."""
+    (BM, BN), (m, n, k) = block, size
+    waves = -(-(batch * -(-m // BM) * -(-n // BN)) // blocks)
+    return waves * (k * BM * BN / (_MULTIPLY_ADDS * _FP8_RATES[BM, BN]) + BM * BN / _EPILOGUE + _BETWEEN[128])
+
+
+def _few_rows(candidates: Sequence[Any], columns: int, machine: Machine, is_rhs_n_major: bool) -> Any:
+    """The B operand is read at the bandwidth of memory: long pieces of its rows, on all multiprocessors.
+
+    So blocks are as narrow as leaves one for each; the narrowest have deeper steps, as much is then in flight. An
+    operand that is contiguous in N is read in pieces of 32 columns at least.
+    """
+    narrow = ((64, 16, 256), (64, 24, 256), (64, 32, 128), (64, 40, 128))
+    if is_rhs_n_major:
+        narrow = ((64, 32, 256 if 2 * -(-columns // 32) <= machine.blocks else 128),)
+    able = [block for block in narrow if -(-columns // block[1]) <= machine.blocks and block in candidates]
+    wanted = able[0] if able else (64, 64, 128)
+    return wanted if wanted in candidates else min(candidates, key=lambda block: (block[0] != 64, abs(block[1] - 64)))
+
+
+def _mma_sync_block(candidates: Sequence[Any], context: Mapping[str, Any], machine: Machine) -> Any:
+    """The block whose waves move the least through shared memory; multiply-adds want a square one."""
+    dtype = context.get("dtype")
+    name = "bf16" if dtype is None else context.get("mode") or dtype.name
+    if not _is_taken(_MMA_SYNC_DTYPES, name, context):
+        return next(block for block in candidates if block[:2] == (64, 64))
+    if machine.has("tcgen05"):
+        candidates = [block for block in candidates if block[0] == 128]
+    m, n, _, batch = (_size(context.get(name), typical) for name, typical in _EXTENTS)
+
+    def cost(block: tuple[int, int, int]) -> float:
+        BM, BN, _ = block
+        waves = -(-(batch * -(-m // BM) * -(-n // BN)) // machine.blocks)
+        return waves * (BM * BN + _MOVED * (BM + BN))
+
+    return min(candidates, key=cost)
+
+
+def _is_taken(names: Sequence[str], name: str, context: Mapping[str, Any]) -> bool:
+    """Whether an instruction for dtypes of such names takes a contraction; none takes operands read through windows."""
+    is_transposed = bool(context.get("is_rhs_n_major") or context.get("is_lhs_m_major"))
+    return name in names and not context.get("is_windowed") and (name in _TRANSPOSED or not is_transposed)
+
+
+def _size(dim: Any, typical: int) -> int:
+    value = dim.value if isinstance(dim, Dim) else None
+    return typical if value is None else max(1, value)
+
+
+def _round_up(size: int, step: int) -> int:
+    return -(-size // step) * step
+
+
+MODELS: Mapping[str, tuple[str, Model]] = {"contraction.block": ("static model", contraction_block)}
+"""By knob, each with the name that is written down as the source of a choice."""
