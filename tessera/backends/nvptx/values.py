@@ -207,7 +207,7 @@ def compute(
     if name == "exp" and dtype is dt.f32 and exponential == HARDWARE:
         return _exponential(f, parts[0])
     if name == "exp" and promise == NORMAL:
-        return math_exp.exp_ordinary(f, parts[0])
+        return math_exp.exp_normal(f, parts[0])
     if name == "exp" and promise == NONPOSITIVE:
         return math_exp.exp(f, parts[0], negative=True)
     if name in ("max", "min") and dtype is dt.f32:

@@ -58,7 +58,7 @@ def _write(f: FunctionText, name: str, x: Value) -> Value:
         return math_exp.exp(f, x, negative=True)
     if name == "exp of what falls a little":
         # The vectors that it is held against have no such promise.
-        return math_exp.exp_ordinary(f, x) if f.target.lanes == 1 else math_exp.exp(f, x)
+        return math_exp.exp_normal(f, x) if f.target.lanes == 1 else math_exp.exp(f, x)
     return math.emit(f, name, [x], f32)
 
 

@@ -1,6 +1,8 @@
 """Exponentials and the functions made of them, on vectors of f32 or f64; no library is called.
 
-Every lane runs the same steps whatever the vector width, so a value's result depends on the value alone.
+All follow one scheme: `x = n * ln 2 + r` with |r| <= ln 2 / 2, a minimax polynomial (`math_tables.py`) for `e**r`, and
+`2**n` put on through the exponent bits. Every lane runs the same steps whatever the vector width, so a value's result
+depends on the value alone.
 """
 
 from __future__ import annotations
@@ -40,40 +42,40 @@ def tables(x: Value) -> Tables:
 
 
 class Reduced(NamedTuple):
-    """`x` as `n * unit + rest`; the integer is a float in `n`, and sits in the low bits of `marked`.
+    """`x` as `n * unit + remainder`; the integer is a float in `n`, and in the low bits of `marked`.
 
     Of an `x` known not to be positive, a GPU's thread has `2**(n + LIFTED)` in `power`.
     """
 
     n: Value
-    rest: Value
+    remainder: Value
     marked: Value
     power: Value | None = None
 
 
 LIFTED = 65
-"""Even with the bias, so that ties fall as they do elsewhere; large enough that no power below 1 is a denormal."""
+"""Even with the bias, so that ties round as they do elsewhere; large enough that no power below 1 is a denormal."""
 
 
 def nearest(f: FunctionText, x: Value, scale: float, lift: int = 0) -> tuple[Value, Value]:
-    """The integer nearest to `x * scale`: as a float, and left in the low bits of another, there with `lift` added."""
+    """The integer nearest to `x * scale`: as a float, and in the low bits of another, there with `lift` added."""
     magic = f.const_like(x, tables(x).magic + lift)
     marked = fma(f, x, f.const_like(x, scale), magic)
     return sub(f, marked, magic), marked
 
 
 def reduce_ln2(f: FunctionText, x: Value, tail: Value | None = None, falling: bool = False) -> Reduced:
-    """`x + tail` as `n * ln 2 + rest`, the rest at most about half of ln 2; `falling` promises `x <= 0`."""
+    """`x + tail` as `n * ln 2 + remainder`, the remainder at most about half of ln 2; `falling` promises `x <= 0`."""
     t = tables(x)
     high, low = t.ln2
     is_lifted = falling and is_thread(f, x)
     # Lifted, the low bits are the exponent of a power that is a normal number: it takes a shift to make it.
     n, marked = nearest(f, x, math.log2(math.e), t.bias + LIFTED if is_lifted else 0)
     power = from_bits(f, shift(f, "shl", bits(f, marked), t.mantissa)) if is_lifted else None
-    rest = fma(f, n, f.const_like(x, -high), x)
+    remainder = fma(f, n, f.const_like(x, -high), x)
     if tail is not None:
-        rest = add(f, rest, tail)
-    return Reduced(n, fma(f, n, f.const_like(x, -low), rest), marked, power)
+        remainder = add(f, remainder, tail)
+    return Reduced(n, fma(f, n, f.const_like(x, -low), remainder), marked, power)
 
 
 def power_of_two(f: FunctionText, marked: Value, offset: int = 0) -> Value:
@@ -83,7 +85,7 @@ def power_of_two(f: FunctionText, marked: Value, offset: int = 0) -> Value:
     return from_bits(f, add(f, shifted, f.const_like(shifted, (t.bias + offset) << t.mantissa)))
 
 
-def scaled(f: FunctionText, x: Value, reduced: Reduced) -> Value:
+def scale(f: FunctionText, x: Value, reduced: Reduced) -> Value:
     """`x * 2**n`, rounded once, down through denormals and up to infinity."""
     if reduced.power is not None:
         return times(f, mul(f, x, reduced.power), 2.0**-LIFTED)
@@ -96,8 +98,8 @@ def scaled(f: FunctionText, x: Value, reduced: Reduced) -> Value:
     if is_thread(f, x):
         marked = bits(f, reduced.marked)
         half = f.op("and", shift(f, "shl", marked, t.mantissa - 1), f.const_like(marked, -1 << t.mantissa))
-        rest = sub(f, shift(f, "shl", marked, t.mantissa), half)
-        for exponent in (half, rest):
+        remainder = sub(f, shift(f, "shl", marked, t.mantissa), half)
+        for exponent in (half, remainder):
             x = mul(f, x, from_bits(f, add(f, exponent, f.const_like(marked, t.bias << t.mantissa))))
         return x
     n = sub(f, bits(f, reduced.marked), integer(f, x, t.magic_bits))
@@ -117,7 +119,7 @@ def _exp_parts(
     if high is not None:
         x = at_most(f, x, high)
     reduced = reduce_ln2(f, x, tail, falling=high is None)
-    return horner(f, reduced.rest, tables(x).exp), reduced
+    return horner(f, reduced.remainder, tables(x).exp), reduced
 
 
 def exp(
@@ -128,9 +130,9 @@ def exp(
     The factor is put on before the power of two, so a denormal result is rounded once.
     """
     low, high = tables(x).exp_range
-    gone, x = without_vanishing(f, x, low)
+    gone, x = clamp_vanishing(f, x, low)
     mantissa, reduced = _exp_parts(f, x, tail, None, None if negative else high)
-    found = scaled(f, mantissa if factor is None else mul(f, mantissa, factor), reduced)
+    found = scale(f, mantissa if factor is None else mul(f, mantissa, factor), reduced)
     return f.select(gone, f.const_like(found, 0.0), found)
 
 
@@ -138,20 +140,20 @@ ORDINARY = -87.0
 """From here up to 0, powers of e are normal numbers: the smallest of those is `e**-87.3`."""
 
 
-def exp_ordinary(f: FunctionText, x: Value) -> Value:
+def exp_normal(f: FunctionText, x: Value) -> Value:
     """`e**x` of an `x` from `ORDINARY` to 0: nothing is bounded, and its power of two is added to the exponent."""
     n, marked = nearest(f, x, math.log2(math.e))
     high, low = tables(x).ln2
-    rest = fma(f, n, f.const_like(x, -low), fma(f, n, f.const_like(x, -high), x))
-    mantissa = bits(f, horner(f, rest, tables(x).exp))
+    remainder = fma(f, n, f.const_like(x, -low), fma(f, n, f.const_like(x, -high), x))
+    mantissa = bits(f, horner(f, remainder, tables(x).exp))
     # What else is in `marked` is shifted out.
     return from_bits(f, add(f, mantissa, shift(f, "shl", bits(f, marked), tables(x).mantissa)))
 
 
-def without_vanishing(f: FunctionText, x: Value, low: float) -> tuple[Value, Value]:
+def clamp_vanishing(f: FunctionText, x: Value, low: float) -> tuple[Value, Value]:
     """Where a power would round to 0, and the exponent with 0 there instead.
 
-    Computing it would cost far more than the rest: a result below the denormals traps into microcode.
+    Computing it would cost far more than all the others: a result below the denormals traps into microcode.
     """
     if is_thread(f, x):
         # Denormals cost a GPU nothing: a little below where the result is 0, it is computed to be 0.
@@ -161,24 +163,24 @@ def without_vanishing(f: FunctionText, x: Value, low: float) -> tuple[Value, Val
 
 
 def reduce_one(f: FunctionText, x: Value, tail: Value | None = None) -> Reduced:
-    """`x + tail` as `n + rest`, the rest at most about a half."""
+    """`x + tail` as `n + remainder`, the remainder at most about a half."""
     n, marked = nearest(f, x, 1.0)
-    rest = sub(f, x, n)
-    return Reduced(n, rest if tail is None else add(f, rest, tail), marked)
+    remainder = sub(f, x, n)
+    return Reduced(n, remainder if tail is None else add(f, remainder, tail), marked)
 
 
 def exp2(f: FunctionText, x: Value, tail: Value | None = None) -> Value:
     """`2**(x + tail)`."""
     low, high = tables(x).exp2_range
-    gone, x = without_vanishing(f, x, low)
+    gone, x = clamp_vanishing(f, x, low)
     reduced = reduce_one(f, at_most(f, x, high), tail)
-    found = scaled(f, horner(f, reduced.rest, tables(x).exp2), reduced)
+    found = scale(f, horner(f, reduced.remainder, tables(x).exp2), reduced)
     return f.select(gone, f.const_like(found, 0.0), found)
 
 
-def _expm1_rest(f: FunctionText, rest: Value) -> Value:
-    """`e**rest - 1` of a reduced argument."""
-    return fma(f, mul(f, rest, rest), horner(f, rest, tables(rest).expm1), rest)
+def _expm1_reduced(f: FunctionText, remainder: Value) -> Value:
+    """`e**remainder - 1` of a reduced argument."""
+    return fma(f, mul(f, remainder, remainder), horner(f, remainder, tables(remainder).expm1), remainder)
 
 
 def expm1(f: FunctionText, x: Value) -> Value:
@@ -188,7 +190,7 @@ def expm1(f: FunctionText, x: Value) -> Value:
     reduced = reduce_ln2(f, bounded)
     # Half the power of two, so that 2**n does not overflow before the result does.
     half = power_of_two(f, reduced.marked, -1)
-    result = fma(f, _expm1_rest(f, reduced.rest), half, plus(f, half, -0.5))
+    result = fma(f, _expm1_reduced(f, reduced.remainder), half, plus(f, half, -0.5))
     return with_sign(f, add(f, result, result), x)
 
 
@@ -197,15 +199,15 @@ def tanh(f: FunctionText, x: Value) -> Value:
     magnitude = at_most(f, absolute(f, x), tables(x).tanh_one)
     reduced = reduce_ln2(f, add(f, magnitude, magnitude))
     power = power_of_two(f, reduced.marked)
-    grown = fma(f, _expm1_rest(f, reduced.rest), power, plus(f, power, -1.0))
+    grown = fma(f, _expm1_reduced(f, reduced.remainder), power, plus(f, power, -1.0))
     return with_sign(f, over(f, grown, plus(f, grown, 2.0)), x)
 
 
 def over(f: FunctionText, top: Value, bottom: Value) -> Value:
     """`top / bottom`, rounded once, for a finite `top` and a `bottom` from 1 to 2**64 that is 1 or 2 if `top` is tiny.
 
-    A GPU's division also does what is neither, in a branch that keeps it from doing several at a time. This is the rest
-    of it: a reciprocal and its correction, a quotient corrected twice.
+    A GPU's division also does what is neither, in a branch that keeps it from doing several at a time. This is the
+    other branch: a reciprocal and its correction, a quotient corrected twice.
     """
     if not is_thread(f, top):
         return f.op("fdiv", top, bottom)
@@ -220,21 +222,21 @@ def over(f: FunctionText, top: Value, bottom: Value) -> Value:
     return quotient
 
 
-ALL_OF_IT = 32.0
-"""From here on `x / (1 + e**-power)` is `x`: the power is at least as large, and 1 plus so little is 1."""
+GATE_OPEN = 32.0
+"""From here on `x / (1 + e**-power)` is `x`: the power is at least as large, and 1 plus `e**-32` is 1 in f32."""
 
 
 def _gated(f: FunctionText, x: Value, power: Value, tail: Value | None = None, is_own: bool = False) -> Value:
-    """`x / (1 + e**-power)` with `power` the size of an odd function of `x`, from the side that does not overflow.
+    """`x / (1 + e**-power)` with `power` the size of an odd function of `x`, by the formula that does not overflow.
 
     `is_own` says that the power is the size of `x` itself.
     """
-    # A margin, so that `x * e**-|x|` has reached 0 where both stop falling.
+    # A margin, so that `x * e**-|x|` is 0 where both are clamped.
     low = tables(x).exp_range[0] - 10.0
     fallen = at_least(f, f.fneg(power), low)
     mantissa, reduced = _exp_parts(f, fallen, None if tail is None else f.fneg(tail), None, None)
     if not is_thread(f, x):
-        small, below = (scaled(f, part, reduced) for part in (mantissa, mul(f, mantissa, at_least(f, x, low))))
+        small, below = (scale(f, part, reduced) for part in (mantissa, mul(f, mantissa, at_least(f, x, low))))
         top = f.select(f.fcmp("oge", x, f.const_like(x, 0.0)), x, below)
         return f.op("fdiv", top, plus(f, small, 1.0))
     assert reduced.power is not None
@@ -242,9 +244,9 @@ def _gated(f: FunctionText, x: Value, power: Value, tail: Value | None = None, i
     lifted, down = mul(f, mantissa, reduced.power), f.const_like(x, 2.0**-LIFTED)
     below = mul(f, mul(f, lifted, fallen if is_own else at_least(f, x, low)), down)
     top = f.select(f.fcmp("oge", x, f.const_like(x, 0.0)), x, below)
-    # Rounded once, as it would be after scaling: that is exact, or far below what 1 has a place for.
+    # Rounded once, as it would be after scaling: that is exact, or far below the last bit of 1.
     quotient = over(f, top, fma(f, lifted, down, f.const_like(x, 1.0)))
-    return f.select(f.fcmp("ogt", x, f.const_like(x, ALL_OF_IT)), x, quotient)
+    return f.select(f.fcmp("ogt", x, f.const_like(x, GATE_OPEN)), x, quotient)
 
 
 def sigmoid(f: FunctionText, x: Value) -> Value:
@@ -275,3 +277,46 @@ def gelu_tanh(f: FunctionText, x: Value) -> Value:
     power, power_low = product(f, magnitude, slope)
     power_low = fma(f, magnitude, slope_low, power_low)
     return _gated(f, x, power, power_low)
+
+
+# The error function and the exact gelu: polynomials up to 1, and beyond it the tail of the normal distribution, which
+# is `e**(-a**2 / 2)` times a smooth function of a. The square is carried as a pair: exp multiplies its error.
+
+
+def _normal_tail(f: FunctionText, a: Value) -> Value:
+    """`e**(a**2 / 2)` times the probability of a normal number above `a >= 0`: smooth, from 1/2 down like `0.4 / a`."""
+    t = tables(a)
+    ratio = over(f, f.const_like(a, t.normal_k), plus(f, a, t.normal_k))
+    return mul(f, horner(f, ratio, t.normal_tail), ratio)
+
+
+def erf(f: FunctionText, x: Value) -> Value:
+    """A polynomial up to 1; beyond, 1 less the tail."""
+    t = tables(x)
+    magnitude = at_most(f, absolute(f, x), t.erf_one)
+    square = mul(f, x, x)
+    near = fma(f, x, horner(f, square, t.erf_small), x)
+    if t.erf_tail:
+        far = sub(f, f.const_like(x, 1.0), exp(f, f.fneg(horner(f, magnitude, t.erf_tail)), negative=True))
+    else:
+        high, low = product(f, magnitude, magnitude)
+        tail_value = _normal_tail(f, times(f, magnitude, math.sqrt(2.0)))
+        decay = exp(f, f.fneg(high), f.fneg(low), negative=True)
+        far = fma(f, times(f, decay, -2.0), tail_value, f.const_like(x, 1.0))
+    return f.select(f.fcmp("olt", absolute(f, x), f.const_like(x, 1.0)), near, with_sign(f, far, x))
+
+
+def gelu_erf(f: FunctionText, x: Value) -> Value:
+    """`x` times the probability of a normal number below `x`, without cancellation.
+
+    A polynomial up to 1; beyond, `max(x, 0) - |x| * tail(|x|)`.
+    """
+    t = tables(x)
+    magnitude = absolute(f, x)
+    near = fma(f, mul(f, x, x), horner(f, mul(f, x, x), t.gelu_near), times(f, x, 0.5))
+    bounded = at_most(f, magnitude, t.normal_limit)
+    high, low = product(f, bounded, bounded)
+    tail_value = mul(f, bounded, _normal_tail(f, bounded))
+    lost = exp(f, times(f, high, -0.5), times(f, low, -0.5), negative=True, factor=tail_value)
+    positive = f.select(f.fcmp("olt", x, f.const_like(x, 0.0)), f.const_like(x, -0.0), x)
+    return f.select(f.fcmp("olt", magnitude, f.const_like(x, 1.0)), near, sub(f, positive, lost))

@@ -98,9 +98,9 @@ def floor_divide(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
 
 def modulo(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
     """The remainder of `floor_divide`, with the sign of the divisor; 0 for a zero divisor."""
-    rest = sub(f, a, mul(f, floor_divide(f, a, b, signed), b))
+    remainder = sub(f, a, mul(f, floor_divide(f, a, b, signed), b))
     zero = f.const_like(a, 0)
-    return f.select(f.icmp("eq", b, zero), zero, rest)
+    return f.select(f.icmp("eq", b, zero), zero, remainder)
 
 
 def _quotient(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
@@ -112,10 +112,10 @@ def _quotient(f: FunctionText, a: Value, b: Value, signed: bool) -> Value:
         return f.cast(down, f.intrinsic("floor", exact), a.element)
     if not signed:
         return f.op("udiv", a, b)
-    quotient, rest = f.op("sdiv", a, b), f.op("srem", a, b)
+    quotient, remainder = f.op("sdiv", a, b), f.op("srem", a, b)
     zero = f.const_like(a, 0)
-    opposed = f.icmp("slt", f.op("xor", rest, b), zero)
-    inexact = f.icmp("ne", rest, zero)
+    opposed = f.icmp("slt", f.op("xor", remainder, b), zero)
+    inexact = f.icmp("ne", remainder, zero)
     return sub(f, quotient, f.cast("zext", f.op("and", opposed, inexact), a.element))
 
 

@@ -1,7 +1,7 @@
 """Coefficients of the math functions, one set per float format.
 
-Polynomials are weighted minimax fits over the interval named, made in 160-bit arithmetic and rounded one coefficient
-after the other, the rest being refitted each time. Highest power first.
+Polynomials are weighted minimax fits (Remez) over the interval named, made in 160-bit arithmetic and rounded one
+coefficient after the other, the others being refitted each time. Highest power first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Sine, cosine, tangent and the angle of a point, on vectors of f32 or f64; no library is called.
 
-Arguments are brought within a quarter turn by three parts of pi/2, which the fused multiply-add subtracts without loss
-up to a bound; the rare larger ones go one by one through an exact product with as many bits of 2/pi as they need.
+Arguments are reduced to within pi/4 of a multiple of pi/2, by three parts of pi/2 that the fused multiply-add subtracts
+without loss (Cody and Waite) up to a bound; the rare larger ones go lane by lane through an exact product with as many
+bits of 2/pi as they need (Payne and Hanek).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tessera.types.frozen import frozen
 
 
 @frozen
-class _Turns:
+class _AngleTables:
     """Numbers for one format: pi/2 in three parts, polynomials over r**2 for |r| <= pi/4, and over z**2 for z <= 1."""
 
     half_pi: tuple[float, float, float]
@@ -28,7 +29,7 @@ class _Turns:
     atan: tuple[float, ...]  # (atan z - z) / z**3
 
 
-_SINGLE = _Turns(
+_SINGLE = _AngleTables(
     half_pi=(1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
     limit=2.0**17,
     sin=(-0.0001951828453456983, 0.008332189172506332, -0.16666655242443085),
@@ -39,7 +40,7 @@ _SINGLE = _Turns(
     ),
 )  # fmt: skip
 
-_DOUBLE = _Turns(
+_DOUBLE = _AngleTables(
     half_pi=(1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
     limit=2.0**30,
     sin=(
@@ -59,7 +60,7 @@ _DOUBLE = _Turns(
     ),
 )  # fmt: skip
 
-# The bits of 2/pi after the binary point, after one word of zeros so that small exponents find their place too.
+# The bits of 2/pi after the binary point, after one word of zeros so that small exponents find their bits too.
 _TWO_OVER_PI = (
     0x0, 0xA2F9836E4E441529, 0xFC2757D1F534DDC0, 0xDB6295993C439041, 0xFE5163ABDEBBC561, 0xB7246E3A424DD2E0,
     0x06492EEA09D1921C, 0xFE1DEB1CB129A73E, 0xE88235F52EBB4484, 0xE99C7026B45F7E41, 0x3991D639835339F4,
@@ -69,55 +70,60 @@ _TWO_OVER_PI = (
 )  # fmt: skip
 
 
-class Turned(NamedTuple):
-    """An angle as `quadrant` quarter turns and a rest of at most half of one."""
+class ReducedAngle(NamedTuple):
+    """An angle as `quadrant` multiples of pi/2 and a remainder of at most pi/4."""
 
-    rest: Value
+    remainder: Value
     quadrant: Value
 
 
-def _turns(x: Value) -> _Turns:
+def _tables(x: Value) -> _AngleTables:
     return _SINGLE if x.element == "float" else _DOUBLE
 
 
-def _reduced(f: FunctionText, x: Value) -> Turned:
-    """An angle brought within an eighth of a turn around a multiple of pi/2."""
+def _reduce(f: FunctionText, x: Value) -> ReducedAngle:
+    """An angle relative to the nearest multiple of pi/2."""
     n, marked = nearest(f, x, 2.0 / math.pi)
-    rest = x
-    for part in _turns(x).half_pi:
-        rest = fma(f, n, f.const_like(x, -part), rest)
+    remainder = x
+    for part in _tables(x).half_pi:
+        remainder = fma(f, n, f.const_like(x, -part), remainder)
     quadrant = bits(f, marked)
     size = absolute(f, x)
     finite = f.fcmp("olt", size, f.const_like(x, float("inf")))
-    large = f.op("and", finite, f.fcmp("ogt", size, f.const_like(x, _turns(x).limit)))
-    rest, quadrant = f.if_(
-        any_lane(f, large), lambda: _one_by_one(f, x, large, rest, quadrant), lambda: [rest, quadrant]
+    large = f.op("and", finite, f.fcmp("ogt", size, f.const_like(x, _tables(x).limit)))
+    remainder, quadrant = f.if_(
+        any_lane(f, large), lambda: _reduce_lanes(f, x, large, remainder, quadrant), lambda: [remainder, quadrant]
     )
-    return Turned(rest, quadrant)
+    return ReducedAngle(remainder, quadrant)
 
 
-def _one_by_one(f: FunctionText, x: Value, large: Value, rest: Value, quadrant: Value) -> list[Value]:
-    """Replace the large lanes by what the exact reduction makes of them."""
+def _reduce_lanes(f: FunctionText, x: Value, large: Value, remainder: Value, quadrant: Value) -> list[Value]:
+    """Replace the lanes with large angles by their exact reduction."""
     name = f.module.outline(
         "turns", "turns", [("double", "x"), ("ptr", "quadrant")], _write_exact, "double", shared=True
     )
-    angles, rests, quadrants = (f.alloca(v.element, v.lanes) for v in (x, rest, quadrant))
+    angles, remainders, quadrants = (f.alloca(v.element, v.lanes) for v in (x, remainder, quadrant))
     flags, whole = f.alloca("i8", x.lanes), f.alloca("i64")
-    for value, room in ((x, angles), (rest, rests), (quadrant, quadrants), (f.cast("zext", large, "i8"), flags)):
-        f.store(value, room)
+    for value, slot in (
+        (x, angles),
+        (remainder, remainders),
+        (quadrant, quadrants),
+        (f.cast("zext", large, "i8"), flags),
+    ):
+        f.store(value, slot)
 
     def lane(i: Value) -> None:
         def reduce() -> None:
             angle = f.cast("fpext", f.load(f.gep(angles, i, x.element), x.element), "double")
             exact = f.call(name, [angle, whole], "double")
-            f.store(f.cast("fptrunc", exact, x.element), f.gep(rests, i, x.element))
+            f.store(f.cast("fptrunc", exact, x.element), f.gep(remainders, i, x.element))
             count = f.cast("trunc", f.load(whole, "i64"), quadrant.element)
             f.store(count, f.gep(quadrants, i, quadrant.element))
 
         f.if_(f.icmp("ne", f.load(f.gep(flags, i, "i8"), "i8"), f.const("i8", 0)), reduce)
 
     f.loop(0, x.lanes, 1, lane)
-    return [f.load(rests, rest.type), f.load(quadrants, quadrant.type)]
+    return [f.load(remainders, remainder.type), f.load(quadrants, quadrant.type)]
 
 
 def _write_exact(g: FunctionText) -> None:
@@ -147,13 +153,13 @@ def _write_exact(g: FunctionText) -> None:
     carry, _ = times_word(low, None)
     carry, below = times_word(middle, carry)
     _, above = times_word(high, carry)
-    # Round to the nearest quadrant: half a quadrant up, then what is left is signed.
+    # Round to the nearest quadrant: add half of one; the remaining fraction is signed.
     quadrant = g.op("lshr", g.op("add", above, g.const_i(1 << 61)), g.const_i(62))
     fraction = g.op("or", g.op("shl", above, g.const_i(2)), g.op("lshr", below, g.const_i(62)))
     tail = g.op("shl", below, g.const_i(2))
     small = g.op("fmul", g.cast("uitofp", tail, "double"), g.const("double", 2.0**-64))
-    rest = g.op("fadd", g.cast("sitofp", fraction, "double"), small)
-    angle = g.op("fmul", rest, g.const("double", math.pi / 2 * 2.0**-64))
+    remainder = g.op("fadd", g.cast("sitofp", fraction, "double"), small)
+    angle = g.op("fmul", remainder, g.const("double", math.pi / 2 * 2.0**-64))
     negative = g.icmp("slt", code, g.const_i(0))
     g.store(g.select(negative, g.op("sub", g.const_i(0), quadrant), quadrant), where)
     g.ret(g.select(negative, g.fneg(angle), angle))
@@ -163,46 +169,46 @@ def _signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
-def _sin_rest(f: FunctionText, r: Value) -> Value:
+def _sin_reduced(f: FunctionText, r: Value) -> Value:
     """The sine of a reduced angle."""
     square = mul(f, r, r)
-    return fma(f, mul(f, square, r), horner(f, square, _turns(r).sin), r)
+    return fma(f, mul(f, square, r), horner(f, square, _tables(r).sin), r)
 
 
-def _cos_rest(f: FunctionText, r: Value) -> Value:
+def _cos_reduced(f: FunctionText, r: Value) -> Value:
     """The cosine of a reduced angle."""
     square = mul(f, r, r)
     flat = fma(f, square, f.const_like(r, -0.5), f.const_like(r, 1.0))
-    return fma(f, mul(f, square, square), horner(f, square, _turns(r).cos), flat)
+    return fma(f, mul(f, square, square), horner(f, square, _tables(r).cos), flat)
 
 
 def _has_bit(f: FunctionText, quadrant: Value, bit: int) -> Value:
     return f.icmp("ne", f.op("and", quadrant, f.const_like(quadrant, bit)), f.const_like(quadrant, 0))
 
 
-def _wave(f: FunctionText, x: Value, ahead: int) -> Value:
-    """The sine `ahead` quarter turns later."""
-    rest, quadrant = _reduced(f, x)
-    if ahead:
-        quadrant = f.op("add", quadrant, f.const_like(quadrant, ahead))
-    value = f.select(_has_bit(f, quadrant, 1), _cos_rest(f, rest), _sin_rest(f, rest))
+def _shifted_sine(f: FunctionText, x: Value, quarters: int) -> Value:
+    """The sine of `x + quarters * pi / 2`."""
+    remainder, quadrant = _reduce(f, x)
+    if quarters:
+        quadrant = f.op("add", quadrant, f.const_like(quadrant, quarters))
+    value = f.select(_has_bit(f, quadrant, 1), _cos_reduced(f, remainder), _sin_reduced(f, remainder))
     return f.select(_has_bit(f, quadrant, 2), f.fneg(value), value)
 
 
 def sin(f: FunctionText, x: Value) -> Value:
     """The sine of any finite angle; -0 stays."""
-    return f.select(f.fcmp("oeq", x, f.const_like(x, 0.0)), x, _wave(f, x, 0))
+    return f.select(f.fcmp("oeq", x, f.const_like(x, 0.0)), x, _shifted_sine(f, x, 0))
 
 
 def cos(f: FunctionText, x: Value) -> Value:
     """The cosine of any finite angle."""
-    return _wave(f, x, 1)
+    return _shifted_sine(f, x, 1)
 
 
 def tan(f: FunctionText, x: Value) -> Value:
     """The tangent of any finite angle; -0 stays."""
-    rest, quadrant = _reduced(f, x)
-    sine, cosine, odd = _sin_rest(f, rest), _cos_rest(f, rest), _has_bit(f, quadrant, 1)
+    remainder, quadrant = _reduce(f, x)
+    sine, cosine, odd = _sin_reduced(f, remainder), _cos_reduced(f, remainder), _has_bit(f, quadrant, 1)
     value = f.op("fdiv", f.select(odd, f.fneg(cosine), sine), f.select(odd, sine, cosine))
     return f.select(f.fcmp("oeq", x, f.const_like(x, 0.0)), x, value)
 
@@ -217,10 +223,10 @@ def atan2(f: FunctionText, y: Value, x: Value) -> Value:
     ratio = f.select(f.fcmp("oeq", up, f.const_like(x, 0.0)), f.const_like(x, 0.0), ratio)
     ratio = f.select(f.fcmp("uno", x, y), f.const_like(x, float("nan")), ratio)
     square = mul(f, ratio, ratio)
-    angle = fma(f, mul(f, square, ratio), horner(f, square, _turns(x).atan), ratio)
-    high, low, _ = _turns(x).half_pi
-    folded = sub(f, f.const_like(x, high), sub(f, angle, f.const_like(x, low)))
-    angle = f.select(steep, folded, angle)
+    angle = fma(f, mul(f, square, ratio), horner(f, square, _tables(x).atan), ratio)
+    high, low, _ = _tables(x).half_pi
+    complement = sub(f, f.const_like(x, high), sub(f, angle, f.const_like(x, low)))
+    angle = f.select(steep, complement, angle)
     behind = f.icmp("slt", bits(f, x), integer(f, x, 0))
     beyond = sub(f, f.const_like(x, 2 * high), sub(f, angle, f.const_like(x, 2 * low)))
     return with_sign(f, f.select(behind, beyond, angle), y)
