@@ -59,7 +59,7 @@ class Emitter:
         self.smallest: dict[Bound, list[Value]] = {}
         """The smallest of the values that bounds are of, by which others are found to be so."""
         self.name = kernel.symbol
-        self.threads, self.warps_per_row, self.programs = kernel.threads, kernel.shares, PROGRAMS.of(kernel)
+        self.threads, self.warps_per_row, self.programs = kernel.threads, kernel.warps_per_row, PROGRAMS.of(kernel)
         self.rows = [] if self.warps_per_row else prefetched_static_rows(kernel)
         self.matrix_rows, self.widens_in_each_loop = matrix_rows(kernel), WIDENS_IN_EACH_LOOP.of(kernel)
         self.staged: dict[SSAValue, Value] = {}

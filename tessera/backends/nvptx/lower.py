@@ -22,7 +22,7 @@ def lower_kernel(kernel: KernelOp, machine: Machine) -> SpecOp:
     # The oldest architecture will do: instructions of newer ones are for those who choose them.
     features = [name for name in machine.features if name.startswith("sm_")][:1]
     made = lowering.finish(
-        features, threads=THREADS.of(kernel), align=ALIGN.of(kernel), shares=WARPS_PER_ROW.of(kernel), **caps
+        features, threads=THREADS.of(kernel), align=ALIGN.of(kernel), warps_per_row=WARPS_PER_ROW.of(kernel), **caps
     )
     keep_promises(kernel, made)
     return made

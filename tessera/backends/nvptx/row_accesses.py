@@ -130,7 +130,7 @@ def row_width(kernel: KernelOp) -> Dim:
 def shared_widths(kernel: KernelOp) -> tuple[Dim, int, int] | None:
     """A symbolic width, with the least and most elements of rows that warps share; None where it is known."""
     width = row_width(kernel)
-    most = (kernel.shares * SECTIONS.of(kernel) + 1) * SECTION * WARP - 1
+    most = (kernel.warps_per_row * SECTIONS.of(kernel) + 1) * SECTION * WARP - 1
     return (width, LEAST_SHARED, most) if width.value is None else None
 
 
@@ -143,7 +143,7 @@ def widest_row(kernel: KernelOp) -> int:
 def elements_in_shared_memory(kernel: KernelOp) -> tuple[int, int]:
     """Elements of a row that shared memory holds, and for how many warps of a block each."""
     width = row_width(kernel).value
-    return (width, 1) if width is not None else ((SECTIONS.of(kernel) + 1) * SECTION * WARP, kernel.shares)
+    return (width, 1) if width is not None else ((SECTIONS.of(kernel) + 1) * SECTION * WARP, kernel.warps_per_row)
 
 
 def loads_of_rows(kernel: KernelOp) -> Iterator[tuple[LoadOp, SSAValue, SSAValue]]:

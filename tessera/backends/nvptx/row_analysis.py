@@ -14,7 +14,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.target.limits import SHARES, is_multiple, largest
+from tessera.ir.target.limits import ROW_WARPS, is_multiple, largest
 from tessera.ir.tile.index_exprs import index_expr, known_ends, size_expr
 from tessera.ir.tile.typed_ops import (
     ArgReduceOp,
@@ -212,7 +212,7 @@ def choose_warps(kernel: KernelOp, most: int, unaligned: int) -> int:
     if iterations <= (unaligned if width.value % 8 else most) and iterations * length <= INSTRUCTIONS:
         return 0
     own = min(_iterations_of_a_warp(ops), INSTRUCTIONS // length)
-    return next((count for count in SHARES if iterations // count <= own), 0)
+    return next((count for count in ROW_WARPS if iterations // count <= own), 0)
 
 
 def has_divisible_symbolic_rows(kernel: KernelOp) -> bool:

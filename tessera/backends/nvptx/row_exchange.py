@@ -32,7 +32,7 @@ _SLOT = 8
 def exchanged_bytes(kernel: KernelOp) -> int:
     """Shared memory of a block through which its warps exchange what loops carry."""
     loops = [op for op in kernel.walk() if isinstance(op, LoopOp)]
-    return _SLOT * WARP * kernel.shares * sum(len(op.results) for op in loops)
+    return _SLOT * WARP * kernel.warps_per_row * sum(len(op.results) for op in loops)
 
 
 class RowExchange:

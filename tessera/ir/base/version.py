@@ -59,6 +59,7 @@ UPGRADES: dict[int, Upgrade] = {
             "ttarget.fragment_store": _COORDS,
             "ttarget.store_rows": _COORDS,
             "ttarget.store_tile": _COORDS,
+            "ttarget.kernel": {"shares": "warps_per_row"},
             "ttarget.shuffle": {"way": "mode"},
             "ttile.shuffle": {"way": "mode"},
         },

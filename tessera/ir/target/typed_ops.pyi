@@ -107,7 +107,7 @@ class KernelOp(SpecOp):
     threads: int
     vector: int
     align: int
-    shares: int
+    warps_per_row: int
     max_registers: int
     max_shared: int
 

@@ -1,4 +1,4 @@
-"""Layouts: every element of a tile has one owner, and threads know where in the tile they are."""
+"""Layouts: every element of a tile has one owner, and threads know which elements they have."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_element_has_an_owner_and_nothing_else_is_held(shape: tuple[int, .
 
 
 @given(LINES, st.sampled_from([16, 32, 64]), st.sampled_from([2, 4, 8]))
-def test_neighbours_of_a_thread_lie_together(shape: tuple[int, ...], threads: int, widest: int) -> None:
+def test_neighbours_of_a_thread_are_contiguous(shape: tuple[int, ...], threads: int, widest: int) -> None:
     layout = Layout(shape, threads, widest)
     f = DeviceModule(GPUS["sm_90a"]).kernel("k", [], 32)
     at = Threads(f, Value("i64", "1"), layout)

@@ -1,4 +1,4 @@
-"""Lowering for NVIDIA: how many threads a program has, and that they wait where they may meet in memory."""
+"""Lowering for threads: how many a program has, where scratch is, and that they wait for what others wrote."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_memory_that_is_private_is_had_by_as_many_programs_as_run() -> None:
     assert parts.entry.scratches
 
 
-def test_arguments_of_rounds_begin_anywhere() -> None:
+def test_arguments_of_iterations_begin_anywhere() -> None:
     target = HOPPER.lower(lowered("map").kernels[0], aligned=False)
     verify(target)
     assert target.value("vector") == 1

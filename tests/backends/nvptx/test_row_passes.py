@@ -33,7 +33,7 @@ from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
-from tessera.ir.target.limits import SHARES
+from tessera.ir.target.limits import ROW_WARPS
 from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.typed_ops import ForOp, KernelOp, ScratchOp
 
@@ -137,7 +137,7 @@ def test_what_registers_hold_is_unrolled_and_nothing_else_is_there(function: Any
     for kernel in kernels_of(function, 4, 32 * iterations, dtype):
         (planned,) = plan_kernel(kernel, HOPPER)
         warps, is_held = WARPS_PER_ROW.of(planned), ROWS.of(planned) == REGISTERS
-        assert warps in (0, *SHARES)
+        assert warps in (0, *ROW_WARPS)
         assert is_held or not warps
         # A thread has at most 288 of bf16, two to a register.
         assert not is_held or iterations <= 288 * max(1, warps)
@@ -154,11 +154,11 @@ def test_what_is_decided_on_target_ir_changes_attributes_alone_and_fits(case: An
         for planned in plan_kernel(kernel, HOPPER, aligned):
             target = lower_planned(planned, HOPPER)
             verify(target)
-            threads = target.value("threads") * PROGRAMS.of(target) * max(1, target.value("shares"))
+            threads = target.value("threads") * PROGRAMS.of(target) * max(1, target.value("warps_per_row"))
             assert threads <= 1024
             assert BLOCKS.of(target) * threads <= 2048
             assert THREADS.of(planned) == target.value("threads")
-            assert aligned or not any(PREFETCH.of(op) for op in target.walk() if not target.value("shares"))
+            assert aligned or not any(PREFETCH.of(op) for op in target.walk() if not target.value("warps_per_row"))
             # A second run decides the same.
             text = print_module(target)
             module = ModuleOp([target])

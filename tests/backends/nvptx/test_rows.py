@@ -1,4 +1,4 @@
-"""Kernels of rows for a GPU: which powers fall, how rows go by matrices, sums of bf16 two at a time, short rows."""
+"""Kernels of rows: bounds of exp, rows moved by ldmatrix, bf16 two at a time, short rows."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_powers_are_written_for_rows_that_do_not_fall_far_too(function: Any) -> 
 
 
 @pytest.mark.parametrize("function", [of_mean, of_minimum, of_another, the_other_way, of_less])
-def test_other_powers_are_written_once(function: Any) -> None:
+def test_other_exps_are_written_once(function: Any) -> None:
     assert "vote" not in ptx_of(lowered(function, np.zeros((8, 1024), BF16)))
 
 
@@ -201,7 +201,7 @@ def norm(columns: int, dtype: Any = BF16, machine: str = "sm_90a") -> Lowering:
     return lowered(layernorm, *arrays, machine=machine)
 
 
-def test_rows_of_two_bytes_go_by_matrices() -> None:
+def test_rows_of_two_bytes_move_by_ldmatrix() -> None:
     (target,) = norm(1024).targets
     assert isinstance(target, KernelOp)
     assert len(prefetched_static_rows(target)) == 1
@@ -237,7 +237,7 @@ def test_a_matrix_gives_each_lane_its_steps_in_order() -> None:
         assert steps == [32 * step + lane for step in range(8)]
 
 
-def test_lanes_meet_by_crossing_one_bit_of_their_threads() -> None:
+def test_lanes_exchange_by_one_bit_of_their_threads() -> None:
     thread_of = {8 * (p % 4) + p // 4: p for p in range(32)}
     for distance in (1, 2, 4, 8, 16):
         pairs = [(lane, lane + distance) for lane in range(32) if not lane & distance]
@@ -334,7 +334,7 @@ def library_layernorm(x: Any, weight: Any, bias: Any) -> Any:
 
 
 @pytest.mark.parametrize(("dtype", "neighbours"), [(BF16, 2), (np.float32, 1)])
-def test_threads_have_four_bytes_of_a_row_that_is_folded_whole(dtype: Any, neighbours: int) -> None:
+def test_threads_have_four_bytes_of_a_row_that_is_reduced_whole(dtype: Any, neighbours: int) -> None:
     line = np.zeros(4096, dtype)
     for function, arrays in ((library_softmax, ()), (library_layernorm, (line, line))):
         (target,) = lowered(function, np.zeros((64, 4096), dtype), *arrays).targets
@@ -353,7 +353,7 @@ def scaled_rows(x: Any) -> Any:
     return x * 2.0
 
 
-def test_a_fold_over_warps_is_one_exchange() -> None:
+def test_a_reduction_over_warps_is_one_exchange() -> None:
     ptx = ptx_of(lowered(library_softmax, np.zeros((64, 4096), BF16)))
     # Two folds, each of which waits for what was there before, and for what it writes.
     assert ptx.count("bar.sync") + ptx.count("barrier.sync") == 4
@@ -362,12 +362,12 @@ def test_a_fold_over_warps_is_one_exchange() -> None:
     assert "shfl.sync.down" not in ptx
 
 
-def test_powers_of_the_language_fall_too() -> None:
+def test_exps_of_the_language_are_bounded_too() -> None:
     total, falls = powers(library_softmax, (64, 4096), BF16)
     assert total == falls == 1
 
 
-def test_a_row_of_the_language_is_divided_by_its_sum_at_once() -> None:
+def test_a_row_of_the_language_is_divided_by_its_sum_together() -> None:
     ptx = ptx_of(lowered(library_softmax, np.zeros((64, 4096), BF16)))
     assert ptx.count("rcp.approx.ftz.f32") == 1
     assert ptx.count("div.rn.f32") == 32
@@ -400,7 +400,7 @@ def wide_powers(x: Any) -> Any:
     return ts.ops.exp(wide - wide.max(axis=-1, keepdims=True)).cast(ts.bf16)
 
 
-def test_wide_rows_with_much_to_do_are_not_written_out() -> None:
+def test_wide_rows_with_much_to_do_are_not_unrolled() -> None:
     """Many instructions for each of 256 elements of a thread take seconds to compile: several warps have fewer each."""
     x, weight = np.zeros((64, 8192), BF16), np.zeros(8192, BF16)
     assert len(ptx_of(lowered(gated_norm, x, weight))) < 1 << 18

@@ -1,4 +1,4 @@
-"""Attention that no matrix units take: threads multiply and add, in their own tiles, and give the processor's bits."""
+"""Attention that no tensor cores take: threads multiply and add, in their own tiles, and give the CPU's bits."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def lowered(function: Callable[..., Any], arrays: list[Any], dynamic: bool, arch
         (full, np.float32, False, (1, 700, 80)),
     ],
 )
-def test_threads_give_the_bits_of_the_processor(
+def test_threads_give_the_bits_of_the_cpu(
     function: Any, dtype: Any, dynamic: bool, sizes: tuple[int, int, int]
 ) -> None:
     arrays = tensors(dtype, *sizes)
@@ -101,7 +101,7 @@ def test_their_code_is_small_and_holds_what_it_computes(
     assert "0 bytes spill stores" in words
 
 
-def test_a_product_through_windows_has_the_blocks_of_multiply_adds() -> None:
+def test_a_dot_through_windows_has_the_blocks_of_multiply_adds() -> None:
     x, w = np.zeros((1, 8, 20, 20), bf16), np.zeros((16, 8, 3, 3), bf16)
     lowering = lowered(convolved, [x, w], False, "sm_90a")
     (block,) = [choice.value for key, choice in lowering.chooser.asked.items() if key.startswith("contraction.block")]

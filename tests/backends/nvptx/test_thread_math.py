@@ -99,7 +99,7 @@ def check(name: str, x: Array) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_threads_have_the_bits_of_a_processor(name: str) -> None:
+def test_threads_have_the_bits_of_a_cpu(name: str) -> None:
     rng = np.random.default_rng(11)
     usual = rng.standard_normal(200_000) * rng.choice([0.01, 1.0, 10.0, 60.0], 200_000)
     anything = rng.integers(0, 2**32, 200_000, dtype=np.uint32).view(np.float32)

@@ -3,7 +3,7 @@
 // The second sum is chosen only where the first is infinite.
 // CHECK-LABEL: ttarget.kernel @rare(
 // CHECK:         ttarget.loop %{{.*}} {step = 32, unroll = 0, nvptx.deferred = [[1, 0]]}
-ttarget.kernel @rare(%0: !ttile.buffer<[64, 8192], f32>, %1: !ttile.buffer<[64], f32>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, shares = 4} {
+ttarget.kernel @rare(%0: !ttile.buffer<[64, 8192], f32>, %1: !ttile.buffer<[64], f32>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, warps_per_row = 4} {
   ttarget.programs {grid = [64]} ({
   ^bb0(%2: !ttile.index):
     %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
@@ -29,7 +29,7 @@ ttarget.kernel @rare(%0: !ttile.buffer<[64, 8192], f32>, %1: !ttile.buffer<[64],
 // A NaN says nothing of how large the first sum was.
 // CHECK-LABEL: ttarget.kernel @often(
 // CHECK:         ttarget.loop %{{.*}} {step = 32, unroll = 0} ({
-ttarget.kernel @often(%0: !ttile.buffer<[64, 8192], f32>, %1: !ttile.buffer<[64], f32>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, shares = 4} {
+ttarget.kernel @often(%0: !ttile.buffer<[64, 8192], f32>, %1: !ttile.buffer<[64], f32>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, warps_per_row = 4} {
   ttarget.programs {grid = [64]} ({
   ^bb0(%2: !ttile.index):
     %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index

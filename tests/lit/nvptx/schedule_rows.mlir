@@ -47,9 +47,9 @@ ttarget.kernel @matrices(%0: !ttile.buffer<[64, 1024], bf16>, %1: !ttile.buffer<
 // -----
 // Four warps share a row, eight of their blocks are on a multiprocessor, and twice as many are launched.
 // CHECK-LABEL: ttarget.kernel @shared(
-// CHECK-SAME:    shares = 4, nvptx.sections = 8, nvptx.blocks = 8, nvptx.launched = 16, nvptx.keeps_rows_only = true, nvptx.computes_late = true}
+// CHECK-SAME:    warps_per_row = 4, nvptx.sections = 8, nvptx.blocks = 8, nvptx.launched = 16, nvptx.keeps_rows_only = true, nvptx.computes_late = true}
 // CHECK:         ttarget.load %{{.*}} nvptx.prefetch = "row"}
-ttarget.kernel @shared(%0: !ttile.buffer<[64, 8192], bf16>, %1: !ttile.buffer<[64], bf16>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, shares = 4} {
+ttarget.kernel @shared(%0: !ttile.buffer<[64, 8192], bf16>, %1: !ttile.buffer<[64], bf16>) attributes {symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16, warps_per_row = 4} {
   ttarget.programs {grid = [64]} ({
   ^bb0(%2: !ttile.index):
     %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index

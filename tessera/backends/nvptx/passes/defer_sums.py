@@ -40,7 +40,7 @@ class DeferSums(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for op in module.ops:
-            if isinstance(op, KernelOp) and op.shares:
+            if isinstance(op, KernelOp) and op.warps_per_row:
                 for loop in op.walk():
                     if isinstance(loop, LoopOp):
                         found = find_deferred_sums(loop, tail_of(loop))

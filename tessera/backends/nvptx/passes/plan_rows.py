@@ -29,7 +29,7 @@ from tessera.backends.nvptx.row_plan import (
 )
 from tessera.backends.nvptx.text import WARP, shared_symbol
 from tessera.ir.base.passes import Pass
-from tessera.ir.target.limits import SHARES
+from tessera.ir.target.limits import ROW_WARPS
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.machine import Machine
 
@@ -96,6 +96,6 @@ def clone_for_wide_rows(kernel: KernelOp) -> KernelOp:
     """The kernel for rows of a symbolic width that several warps share, to stand beside the one for any width."""
     made = kernel.clone()
     made.symbol = shared_symbol(kernel.symbol)
-    WARPS_PER_ROW.write(made, SHARES[-1])
+    WARPS_PER_ROW.write(made, ROW_WARPS[-1])
     ROWS.write(made, REGISTERS)
     return made

@@ -48,7 +48,7 @@ from tessera.backends.nvptx.row_plan import (
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.target.limits import SHARES
+from tessera.ir.target.limits import ROW_WARPS
 from tessera.ir.target.typed_ops import ElementwiseOp, KernelOp, LoadOp, LoopOp, ScratchOp, StoreOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.machine import Machine
@@ -94,7 +94,7 @@ class ScheduleRows(Pass):
     def run(self, module: ModuleOp) -> None:
         for op in module.ops:
             if isinstance(op, KernelOp) and op.threads:
-                if op.shares:
+                if op.warps_per_row:
                     schedule_divided_rows(op, GPUS[self.machine])
                 else:
                     schedule_programs(op, GPUS[self.machine])
@@ -212,11 +212,11 @@ def choose_sections(kernel: KernelOp) -> int:
 
 def choose_divided_rows(kernel: KernelOp, machine: Machine) -> DividedChoice:
     """As much as there is room for: of a cheap formula what all programs read, or else more rows at a time."""
-    warps, width = kernel.shares, row_width(kernel).value
+    warps, width = kernel.warps_per_row, row_width(kernel).value
     waits_long = warps == LONG_WARPS and width is not None and width <= LONG_WARPS * LONG_ITERATIONS * WARP
     held = HELD_LONG if waits_long and not is_cheap(kernel) else HELD
     whole = _choose_what_fits(kernel, machine, max(1, held // warps), keeps_rows_only=False)
-    has_all = width is not None and len(whole.lines) == len(common_lines(kernel)) > (warps == SHARES[-1])
+    has_all = width is not None and len(whole.lines) == len(common_lines(kernel)) > (warps == ROW_WARPS[-1])
     if not is_cheap(kernel) or has_all:
         return whole
     return replace(_choose_what_fits(kernel, machine, max(1, HELD_CHEAP // warps), keeps_rows_only=True), lines=())

@@ -21,7 +21,7 @@ from tessera.ir.target.limits import (
     MAX_SIZES,
     MAX_THREAD_REGISTERS,
     MAX_THREADS,
-    SHARES,
+    ROW_WARPS,
     WARP,
     WIDTHS,
     argument_of,
@@ -95,11 +95,11 @@ def _check_threads(op: SpecOp) -> None:
         )
     if threads and threads != 1 and (threads % WARP or threads > MAX_THREADS):
         op.fail(f"a program has one thread, or whole warps of up to {MAX_THREADS} threads, got {threads}")
-    shares = op.value("shares")
-    if shares and (threads != WARP or shares not in SHARES):
+    warps = op.value("warps_per_row")
+    if warps and (threads != WARP or warps not in ROW_WARPS):
         op.fail(
-            f"loops are shared by {', '.join(map(str, SHARES))} warps, of programs that have one each, "
-            f"got {shares} warps and programs of {threads} threads"
+            f"loops are shared by {', '.join(map(str, ROW_WARPS))} warps, of programs that have one each, "
+            f"got {warps} warps and programs of {threads} threads"
         )
     registers, shared = op.value("max_registers"), op.value("max_shared")
     if (registers or shared) and not threads:
@@ -289,7 +289,7 @@ SPECS = (
             Attribute("threads", "int", 0, "threads of a program on a GPU"),
             Attribute("vector", "int", 1, "neighbours along the last axis that one of those threads has at most"),
             Attribute("align", "int", 0, "bytes that arguments begin at a multiple of; 0 for an element's"),
-            Attribute("shares", "int", 0, "warps of a GPU that share the loops of a program; 0 for none"),
+            Attribute("warps_per_row", "int", 0, "warps of a GPU that share the loops of a program; 0 for none"),
             Attribute("max_registers", "int", 0, "registers that a thread of a GPU may have; 0 for any number"),
             Attribute("max_shared", "int", 0, "bytes of shared memory that a block may have; 0 for any number"),
         ),

@@ -161,7 +161,7 @@ def _is_shared_by_warps(op: SpecOp) -> bool:
     at = op.parent_op()
     while at is not None and at.name != "ttarget.kernel":
         at = at.parent_op()
-    return isinstance(at, SpecOp) and bool(at.value("shares"))
+    return isinstance(at, SpecOp) and bool(at.value("warps_per_row"))
 
 
 def _check_scratch(op: SpecOp) -> None:

@@ -1,4 +1,4 @@
-"""Rows that several warps share, for a GPU: which do, who has which turns, what is written, and what is refused."""
+"""Rows that several warps share: which do, who has which iterations, what is emitted, and what is refused."""
 
 from __future__ import annotations
 
@@ -65,33 +65,35 @@ def arrays(function: Any, columns: int, dtype: Any = BF16) -> list[Any]:
 # Who shares.
 
 
-@pytest.mark.parametrize(("columns", "dtype", "shares"), [(4096, BF16, 0), (4097, BF16, 4), (4608, BF16, 0),
+@pytest.mark.parametrize(("columns", "dtype", "warps"), [(4096, BF16, 0), (4097, BF16, 4), (4608, BF16, 0),
     (4640, BF16, 4),
     (5000, BF16, 4), (8192, BF16, 4), (8448, BF16, 8), (16384, np.float32, 8), (32768, BF16, 16), (33280, BF16, 0),
     (8192, np.float64, 8), (16384, np.float64, 16)])  # fmt: skip
-def test_as_many_warps_share_a_row_as_registers_need(columns: int, dtype: Any, shares: int) -> None:
+def test_as_many_warps_share_a_row_as_registers_need(columns: int, dtype: Any, warps: int) -> None:
     (kernel,) = lowered(softmax, *arrays(softmax, columns, dtype)).targets
-    assert kernel.value("shares") == shares
+    assert kernel.value("warps_per_row") == warps
 
 
 def test_long_formulas_are_shared_sooner() -> None:
     counts = [
-        lowered(gelu_layernorm, *arrays(gelu_layernorm, columns)).targets[0].value("shares")
+        lowered(gelu_layernorm, *arrays(gelu_layernorm, columns)).targets[0].value("warps_per_row")
         for columns in (1000, 2048, 4096)
     ]
     assert counts == [0, 4, 4]
 
 
 def test_other_kernels_stay_whole() -> None:
-    assert all(not kernel.value("shares") for kernel in lowered(running, np.zeros((64, 8192), np.float32)).targets)
+    assert all(
+        not kernel.value("warps_per_row") for kernel in lowered(running, np.zeros((64, 8192), np.float32)).targets
+    )
 
 
 @pytest.mark.parametrize("function", [softmax, layernorm])
-def test_a_free_width_has_a_kernel_for_wide_rows_beside_that_for_all(function: Any) -> None:
+def test_a_symbolic_width_has_a_kernel_for_wide_rows_beside_that_for_all(function: Any) -> None:
     lowering = lowered(free(function), *arrays(function, 100))
     shared, plain = lowering.targets
     assert shared.value("symbol") == plain.value("symbol") + "__shared"
-    assert (shared.value("shares"), plain.value("shares")) == (16, 0)
+    assert (shared.value("warps_per_row"), plain.value("warps_per_row")) == (16, 0)
     assert isinstance(shared, KernelOp)
     found = shared_widths(shared)
     assert found is not None
@@ -100,7 +102,7 @@ def test_a_free_width_has_a_kernel_for_wide_rows_beside_that_for_all(function: A
     assert set(lowering.code.entry.kernels) == {shared.value("symbol"), plain.value("symbol")}
 
 
-# Who has which turns.
+# Who has which iterations.
 
 
 class Numbers:
@@ -158,7 +160,7 @@ def turns_of(division: Division) -> list[Any]:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 33023), st.integers(0, 5), st.integers(6, 9))
-def test_free_rows_are_divided_in_order(width: int, block: int, blocks: int) -> None:
+def test_rows_of_symbolic_width_are_divided_in_order(width: int, block: int, blocks: int) -> None:
     """Teams of a block have rows of their own; warps of a team have all turns of theirs, one after the other."""
     teams: dict[Any, list[Division]] = {}
     for warp in range(16):
@@ -186,10 +188,10 @@ def test_known_rows_are_divided_in_order(turns: int, shares: int) -> None:
     assert len(parts[0].remainder) < shares
 
 
-# What is written.
+# What is emitted.
 
 
-def test_what_turns_carry_comes_last() -> None:
+def test_what_iterations_carry_comes_last() -> None:
     (kernel,) = lowered(softmax, *arrays(softmax, 8192)).targets
     loops = [op for op in kernel.walk() if isinstance(op, LoopOp)]
     before, after, needed = split_iteration(loops[1])
@@ -216,7 +218,7 @@ def two_of_one(x: Any, w: Any) -> Any:
     return ts.ops.rmsnorm(x, w[:5000]) + w[5000:]
 
 
-def test_what_is_read_in_two_ways_is_not_brought() -> None:
+def test_what_is_read_by_two_patterns_is_not_prefetched() -> None:
     """A program has a place for one row of an argument: another would be looked for behind it."""
     alone, (several,), (halves,) = (
         lowered(rmsnorm, *arrays(rmsnorm, 5000)).targets[0],
@@ -228,7 +230,7 @@ def test_what_is_read_in_two_ways_is_not_brought() -> None:
     assert found == [[1, 1], [0, 0], [1, 0]]
 
 
-def test_powers_are_computed_once_and_divided_by_warps() -> None:
+def test_exps_are_computed_once_and_divided_by_warps() -> None:
     """Written out for a warp's own turns: a fourth of the code that one warp would take."""
     (ptx,) = ptx_of(lowered(gelu_layernorm, *arrays(gelu_layernorm, 4096)))
     assert ptx.count("\n") < 4000
@@ -244,14 +246,14 @@ def variance(x: Any) -> Any:
 
 @pytest.mark.parametrize(("function", "columns", "rare"), [(layernorm, 16384, {1: 0}), (rmsnorm, 12288, {1: 0}),
     (rmsnorm, 12290, {1: 0}), (variance, 16384, {})])  # fmt: skip
-def test_sums_that_stand_in_for_others_are_found(function: Any, columns: int, rare: dict[int, int]) -> None:
+def test_sums_that_stand_in_for_others_are_deferred(function: Any, columns: int, rare: dict[int, int]) -> None:
     kernel = lowered(function, *arrays(function, columns)).targets[0]
     loops = [op for op in kernel.walk() if isinstance(op, LoopOp) and op.results]
     tails = [op for op in kernel.walk() if isinstance(op, TailOp) and op.results]
     assert find_deferred_sums(loops[-1], tails[-1] if tails else None) == rare
 
 
-def test_a_sum_that_somebody_looks_at_is_made() -> None:
+def test_a_sum_that_is_used_is_not_deferred() -> None:
     """The one that stands in for another does not, where it is not chosen by whether that is infinite."""
     kernel = lowered(rmsnorm, *arrays(rmsnorm, 12288)).targets[0]
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
@@ -265,7 +267,7 @@ def test_a_sum_that_somebody_looks_at_is_made() -> None:
 # What is refused.
 
 
-@pytest.mark.parametrize(("name", "value", "words"), [("shares", 3, "shared by 4, 8, 16 warps"),
+@pytest.mark.parametrize(("name", "value", "words"), [("warps_per_row", 3, "shared by 4, 8, 16 warps"),
     ("threads", 64, "programs of 64 threads")])  # fmt: skip
 def test_a_program_of_more_warps_is_not_shared(name: str, value: int, words: str) -> None:
     (kernel,) = lowered(softmax, *arrays(softmax, 8192)).targets
@@ -275,9 +277,9 @@ def test_a_program_of_more_warps_is_not_shared(name: str, value: int, words: str
         verify(kernel)
 
 
-def test_registers_hold_free_rows_only_where_they_are_shared() -> None:
+def test_registers_hold_rows_of_symbolic_width_only_where_warps_share_them() -> None:
     shared, _ = lowered(free(softmax), *arrays(softmax, 100)).targets
     verify(shared)
-    shared.set_value("shares", 0)
+    shared.set_value("warps_per_row", 0)
     with pytest.raises(OpError, match="has static sizes"):
         verify(shared)

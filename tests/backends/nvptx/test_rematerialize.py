@@ -1,4 +1,4 @@
-"""Rows that registers do not hold, for a GPU: what is computed again, and what is not."""
+"""Rows that registers do not hold: what is rematerialized, and what is not."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def library_layernorm(x: Any, weight: Any, bias: Any) -> Any:
     return efficient_layernorm(x, weight, bias)
 
 
-# What is computed again.
+# What is rematerialized.
 
 
 @pytest.mark.parametrize(("columns", "is_again"), [(4096, False), (8192, False), (33792, True),
     (33800, False)])  # fmt: skip
-def test_powers_of_wide_rows_are_find_recipes(columns: int, is_again: bool) -> None:
+def test_exps_of_wide_rows_are_rematerialized(columns: int, is_again: bool) -> None:
     """Where registers of one warp or of several hold the powers they stay; and where turns go beyond the end."""
     (kernel,) = lowered(softmax, np.zeros((64, columns), BF16)).targets
     names = names_of(kernel)
@@ -75,7 +75,7 @@ def test_powers_of_wide_rows_are_find_recipes(columns: int, is_again: bool) -> N
 
 @settings(max_examples=15, deadline=None)
 @given(st.integers(1056, 1600), st.sampled_from([BF16, np.float16, np.float32]), st.booleans())
-def test_what_is_computed_again_is_computed_alike(turns: int, dtype: Any, has_two: bool) -> None:
+def test_what_is_rematerialized_is_computed_alike(turns: int, dtype: Any, has_two: bool) -> None:
     """Both times by the same ops with the same attributes, each in its own loop, of what no kernel writes."""
     x = np.zeros((8, 32 * turns), dtype)
     lowering = lowered(softmax_of_sum, x, x) if has_two else lowered(softmax, x)
@@ -124,7 +124,7 @@ def test_what_takes_much_or_needs_other_scratch_is_kept(function: Any, is_again:
     assert all(isinstance(kernel, KernelOp) and bool(find_recipes(kernel)) == is_again for kernel in kept)
 
 
-def test_powers_that_are_computed_again_are_not_written_out() -> None:
+def test_rematerialized_exps_are_not_unrolled() -> None:
     assert len(ptx_of(lowered(softmax, np.zeros((64, 33792), BF16)))) < 1 << 16
 
 
@@ -136,7 +136,7 @@ def column_sums(x: Any) -> Any:
     return x.sum(axis=0)
 
 
-def test_loops_over_columns_with_much_to_do_are_written_out_for_few_turns() -> None:
+def test_long_loops_over_columns_are_unrolled_for_few_iterations() -> None:
     """Each element is looked at, whether it is there, and then takes a power: many of them take seconds to compile."""
     (kernel,) = lowered(of_columns, np.zeros((8, 5001, 4), BF16)).targets
     loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop"]
@@ -150,7 +150,7 @@ def test_loops_over_columns_with_much_to_do_are_written_out_for_few_turns() -> N
 
 @pytest.mark.parametrize("columns", [33, 777, 1000, 1001])
 @pytest.mark.parametrize("function", [library_softmax, library_layernorm])
-def test_rows_of_odd_lengths_are_folded_one_to_a_program(function: Any, columns: int) -> None:
+def test_rows_of_odd_lengths_are_reduced_one_to_a_program(function: Any, columns: int) -> None:
     parts = [np.zeros(columns, BF16)] * 2 if function is library_layernorm else []
     lowering = lowered(function, np.zeros((65536, columns), BF16), *parts)
     ptx = ptx_of(lowering)

@@ -1,4 +1,4 @@
-"""Folds of tiles over threads, run on numbers: the tree of the house for any shape, any threads, any neighbours."""
+"""Reductions of tiles over threads, run on numbers: one tree for any shape, any threads, any neighbours."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def folded(array: Any, axis: int, threads: int, widest: int, patch: pytest.Monke
 
 
 @given(st.sampled_from([32, 64, 128, 256]), st.integers(1, 9), st.sampled_from([1, 2, 4]), st.booleans())
-def test_extremes_of_a_row_are_those_of_all(threads: int, turns: int, vector: int, is_largest: bool) -> None:
+def test_min_and_max_of_a_row_are_those_of_all(threads: int, turns: int, vector: int, is_largest: bool) -> None:
     machine = Machine(threads)
     array = normal(1, threads * vector * turns)
     layout = Layout(array.shape, threads, vector)
@@ -167,7 +167,7 @@ SHAPES = st.one_of(
 
 
 @given(SHAPES, st.data(), st.sampled_from([32, 64, 128, 256]), st.sampled_from([1, 2, 4, 8]))
-def test_folds_are_the_tree_of_the_house(shape: Any, data: Any, threads: int, widest: int) -> None:
+def test_reductions_are_the_tree_of_the_recipe(shape: Any, data: Any, threads: int, widest: int) -> None:
     axis = data.draw(st.integers(0, len(shape) - 1))
     array = normal(*shape)
     with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Queues that a host program of a GPU fills: one unless launches leave most of it idle, or someone asks."""
+"""Streams that a host program uses: one unless launches leave most of the GPU idle, or someone asks."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def queues_of(lowering: Lowering) -> int:
     [(apart, 64, 6, 4), (apart, 64, 3, 1), (apart, 8192, 4, 1), (chain, 64, 6, 1)],
     ids=["small", "few", "large", "chain"],
 )
-def test_small_launches_side_by_side_have_queues_of_their_own(
+def test_small_independent_launches_have_streams_of_their_own(
     function: Callable[..., Any], width: int, count: int, wanted: int
 ) -> None:
     assert queues_of(lowered(function, width, count)) == wanted
 
 
-def test_launches_whose_sizes_are_free_stay_in_one_queue() -> None:
+def test_launches_of_symbolic_sizes_stay_on_one_stream() -> None:
     assert queues_of(lowered(apart, 64, 6, dynamic=True)) == 1
     assert queues_of(lowered(apart, 64, 6, queues=2, dynamic=True)) == 2
 
 
-def test_one_queue_is_written_as_before_and_several_signal_and_wait() -> None:
+def test_one_stream_has_no_events_and_several_record_and_wait() -> None:
     one, several = lowered(apart, 64, 6, queues=1), lowered(apart, 64, 6, queues=8)
     assert queues_of(several) == 6
     facts = several.code.metadata(several.program)
