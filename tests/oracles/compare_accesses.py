@@ -116,7 +116,7 @@ class _Comparison:
         """Whether an access to scratch is a row, or a product, of a whole block, as it lies."""
         buffer, op = site.buffer.type, site.op
         assert isinstance(buffer, BufferAttr)
-        places = {"lhs": ("%_row", "%_depth"), "out": ("%_row", "%_col")}.get(site.part, ("%e0", "%e1"))
+        places = {"lhs": ("%_row", "%_inner_k"), "out": ("%_row", "%_col")}.get(site.part, ("%e0", "%e1"))
         at = [Dim.symbol(name) for name in places[: len(buffer.shape)]]
         if len(at) != len(buffer.shape) or site.index != linear(at, buffer.shape):
             return False
@@ -213,7 +213,7 @@ class _Comparison:
             own = [op.value(name) for name in (("m", "k") if site.part == "lhs" else ("k", "n"))]
             return extents == own and self._placed(site.site, site.index) == self._placed(tile, wanted.index)
         reach = {variable.name: variable.high for variable in site.site.variables}
-        for names in (("%_depth", "%_col"), ("%_col", "%_depth")):
+        for names in (("%_inner_k", "%_col"), ("%_col", "%_inner_k")):
             places = {f"%e{number}": Dim.symbol(name) for number, name in enumerate(names)}
             cut = [
                 axis.element.high if axis.bound is None else minimum(axis.element.high, axis.bound - axis.start)

@@ -28,9 +28,9 @@ _BY_ROW = {
 
 
 def is_rowwise(kernel: SpecOp) -> bool:
-    """Whether all tiles of two axes have as many rows, and no op looks at two rows at once.
+    """Whether all tiles of two axes have as many rows, and no op reads two rows together.
 
-    Tiles of one axis are then columns, a number for each row, or lines that are spread down a block.
+    Tiles of one axis are then columns, a number for each row, or row vectors that are broadcast down a block.
     """
     if kernel.value("schedule") is None:
         return False  # made by the compiler, with tiles that fit registers
@@ -93,7 +93,7 @@ class Rows:
 
     @property
     def coords(self) -> dict[str, SSAValue]:
-        """What the names in the extent stand for."""
+        """The index that each name in the extent is."""
         return {} if self.start is None else {self.axis: self.start}
 
     def is_same(self, other: Rows) -> bool:
@@ -132,7 +132,7 @@ def _rows_of_store(store: SpecOp) -> Rows | None:
 
 
 def is_same_index(left: SSAValue | None, right: SSAValue | None) -> bool:
-    """Whether two indices are one, or computed in the same way from the same."""
+    """Whether two indices are one, or computed alike from the same."""
     if left is right:
         return True
     if not isinstance(left, OpResult) or not isinstance(right, OpResult):
@@ -152,9 +152,9 @@ _MADE = (*_BY_ELEMENT, "ttile.load", "ttile.constant", "ttile.coordinate")
 
 
 def row_vectors_of(kernel: SpecOp) -> set[SSAValue]:
-    """Tiles of one axis that lie along rows: those spread down a block, and all they are computed from.
+    """Tiles of one axis that run along rows: those broadcast down a block, and all they are computed from.
 
-    Any other tile of one axis is a column. Raises TargetVerifyError for a line that is used as a column too.
+    Any other tile of one axis is a column. Raises TargetVerifyError for one that is used as both.
     """
     found: set[SSAValue] = set()
     waiting = [
@@ -169,7 +169,7 @@ def row_vectors_of(kernel: SpecOp) -> set[SSAValue]:
         op = value.op if isinstance(value, OpResult) else None
         if not isinstance(op, SpecOp) or op.name not in _MADE or _is_written(kernel, op):
             raise TargetVerifyError(
-                "what is spread down a block is loaded from memory that is only read, or computed from such, on CPUs",
+                "what is broadcast down a block is loaded from read-only memory, or computed from such, on CPUs",
                 span=op.span if isinstance(op, SpecOp) else None,
             )
         found.add(value)
@@ -193,14 +193,14 @@ def _is_written(kernel: SpecOp, load: SpecOp) -> bool:
 
 
 def check_memory(kernel: SpecOp) -> None:
-    """Rows go one after the other here, each through all ops between two products: none waits for others."""
+    """Raises TargetVerifyError for shared memory: rows go through all ops one after the other, and none waits."""
     for op in kernel.walk():
         if isinstance(op, SpecOp) and op.results and is_shared(op.results[0]):
             raise TargetVerifyError("a kernel that multiplies tiles has no shared memory on CPUs", span=op.span)
 
 
-def check_products(kernel: SpecOp) -> None:
-    """Raises TargetVerifyError for what no walk over rows computes."""
+def check_dots(kernel: SpecOp) -> None:
+    """Raises TargetVerifyError for what no loop over rows computes."""
     for op in kernel.walk():
         if not isinstance(op, SpecOp):
             continue
@@ -208,17 +208,17 @@ def check_products(kernel: SpecOp) -> None:
             find_load(op.operands[1], op)
         elif op.name in ("ttile.reduce", "ttile.arg_reduce") and op.value("axis") == 0:
             raise TargetVerifyError(
-                "a kernel that multiplies tiles folds them along their rows on CPUs, not down their columns",
+                "a kernel with dots reduces tiles along their rows on CPUs, not down their columns",
                 span=op.span,
-                fix="transpose the product, or fold in a kernel of its own",
+                fix="transpose the dot, or reduce in a kernel of its own",
             )
 
 
-def find_load(value: SSAValue, product: SpecOp) -> tuple[SpecOp, bool]:
-    """The load that a product's operand comes from, and whether it is read transposed.
+def find_load(value: SSAValue, dot: SpecOp) -> tuple[SpecOp, bool]:
+    """The load that the operand of a dot comes from, and whether it is read transposed.
 
-    The product reads that memory itself, so raises TargetVerifyError where another op makes the operand, or a cast on
-    the way changes numbers.
+    The dot reads that memory itself, so raises TargetVerifyError where another op makes the operand, or a cast between
+    them changes numbers.
     """
     is_transposed, casts = False, list[tuple[DType, DType]]()
     while isinstance(value, OpResult) and value.op.name in ("ttile.cast", "ttile.transpose"):
@@ -231,13 +231,13 @@ def find_load(value: SSAValue, product: SpecOp) -> tuple[SpecOp, bool]:
     fix = "store the tile to scratch first, and load it from there"
     load = value.op if isinstance(value, OpResult) else None
     if not isinstance(load, SpecOp) or load.name != "ttile.load":
-        raise TargetVerifyError("the right operand of a dot is read from memory on CPUs", span=product.span, fix=fix)
+        raise TargetVerifyError("the B operand of a dot is read from memory on CPUs", span=dot.span, fix=fix)
     memory = casts[-1][0] if casts else None
     for _, target in casts:
         if memory is not None and not holds(target, memory):
             raise TargetVerifyError(
-                f"{memory} is rounded to {target} on its way to a product, which reads memory itself on CPUs",
-                span=product.span,
+                f"{memory} is rounded to {target} before a dot, which reads memory itself on CPUs",
+                span=dot.span,
                 fix=fix,
             )
     return load, is_transposed
@@ -262,7 +262,7 @@ def check_owners(kernel: SpecOp) -> None:
 
 
 def is_fresh(accumulator: SSAValue) -> bool:
-    """Whether a product starts from zero, and so from no block at all."""
+    """Whether a dot starts from zero, and so from no block at all."""
     maker = accumulator.op if isinstance(accumulator, OpResult) else None
     return isinstance(maker, SpecOp) and maker.name == "ttile.constant" and not maker.value("value")
 
@@ -276,16 +276,16 @@ def _check_owned(op: SpecOp, value: SSAValue) -> None:
     is_once = sum(use.operation is op for use in value.uses) == 1
     is_before = all(other is not None and order[other] < order[op] for other in others)
     if _block_of(value) is not block or not is_once or not is_before:
-        what = "a product adds to its accumulator" if op.name == "ttile.dot" else "a loop changes what it starts from"
+        what = "a dot adds to its accumulator" if op.name == "ttile.dot" else "a loop changes what it starts from"
         raise TargetVerifyError(
             f"{what} in place on CPUs, and this block is used once more",
             span=op.span,
-            fix="make the block again where it is used, or store it first",
+            fix="compute the block once more where it is used, or store it first",
         )
 
 
 def _check_carried(loop: SpecOp) -> None:
-    """What a body ends with goes where the carried block lies, when nothing reads that any more."""
+    """What a body ends with overwrites the carried block, when nothing reads that any more."""
     body = loop.regions[0].block
     last = body.last_op
     assert last is not None
@@ -299,7 +299,7 @@ def _check_carried(loop: SpecOp) -> None:
             raise _carry_error(loop)
         if maker.name == "ttile.for" and _start_of(maker, end) is not inner:
             raise _carry_error(loop)
-        # The accumulator of the last product lies there too, and is the first to be written.
+        # The accumulator of the last dot has the same buffer, and is the first to be written.
         first = _first_written(maker)
         for use in inner.uses:
             user = _op_in_block(use.operation, body)
@@ -308,7 +308,7 @@ def _check_carried(loop: SpecOp) -> None:
 
 
 def _first_written(maker: Operation) -> Operation:
-    """The op that first writes where the result of another goes: the accumulators of products lie there."""
+    """The op that first writes the buffer of a result: accumulators of dots share it."""
     while maker.name == "ttile.dot":
         accumulator = maker.operands[2]
         if not isinstance(accumulator, OpResult) or is_fresh(accumulator):
@@ -324,9 +324,9 @@ def _start_of(loop: Operation, result: SSAValue) -> SSAValue:
 
 def _carry_error(loop: SpecOp) -> TargetVerifyError:
     return TargetVerifyError(
-        "a loop that multiplies tiles makes each block that it carries from the one before, in place, on CPUs",
+        "a loop with dots makes each block that it carries from the one before, in place, on CPUs",
         span=loop.span,
-        fix="carry each block once and in its own place, and read it before the next one is made",
+        fix="carry each block once and in the same position, and read it before the next one is made",
     )
 
 

@@ -1,4 +1,4 @@
-"""Target IR to LLVM text: a kernel's function, and those that say how many tasks and how much scratch it wants."""
+"""Target IR to LLVM text: a kernel's function, and those that give its number of tasks and bytes of scratch."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def _emit_tasks(module: ModuleText, kernel: SpecOp, name: str) -> None:
     for argument in kernel.regions[0].block.args:
         assert isinstance(argument.type, BufferAttr)
         elements = elements + product(argument.type.shape)
-    shares = f.smin(total, f.mul(f.arguments[1], TASKS_PER_THREAD))
+    tasks = f.smin(total, f.mul(f.arguments[1], TASKS_PER_THREAD))
     is_small = f.icmp("slt", dim_value(f, elements, sizes), SMALL)
-    f.ret(f.select(is_small, f.smin(total, 1), shares))
+    f.ret(f.select(is_small, f.smin(total, 1), tasks))
 
 
 def _grid_of(kernel: SpecOp) -> Sequence[Dim]:
@@ -124,7 +124,7 @@ class Emitter:
         self.run_ops([op for op in block.ops if isinstance(op, SpecOp)])
 
     def run_ops(self, ops: Sequence[SpecOp], then: Callable[[], None] | None = None) -> None:
-        """Write ops in order, and what `then` writes; what follows the clip of a long line in two versions."""
+        """Write ops in order, and what `then` writes; what follows the clip of a long row in two versions."""
         for number, op in enumerate(ops):
             if is_worth_versions(self, op):
                 emit_versions(self, ops[number:], then)
@@ -156,13 +156,13 @@ class Emitter:
         block = op.regions[0].block
 
         def program(number: Value) -> None:
-            rest: Index = number
-            places: list[Index] = []
+            left: Index = number
+            indices: list[Index] = []
             for extent in reversed(grid[1:]):
-                places.append(f.urem(rest, extent))
-                rest = f.udiv(rest, extent)
-            for argument, place in zip(block.args, reversed([*places, rest]), strict=True):
-                self.indices[argument] = place
+                indices.append(f.urem(left, extent))
+                left = f.udiv(left, extent)
+            for argument, index in zip(block.args, reversed([*indices, left]), strict=True):
+                self.indices[argument] = index
             self.ops(block)
 
         f.loop(low, high, 1, program)

@@ -39,16 +39,16 @@ def load_strided(
 ) -> Value:
     """Elements `step` apart from the address of lane 0 on; lanes that `mask` leaves out read `pad` (zero).
 
-    Nothing is touched outside of the stretch from the first lane to the last, and under a mask nothing but its lanes.
+    Nothing is touched beyond the range from the first lane to the last, and under a mask nothing but its lanes.
     """
     apart, back = abs(step), min(step, 0) * (lanes - 1)
     begin = f.gep(first, f.const_i(back), stored) if back else first
-    place = [step * lane - back for lane in range(lanes)]
+    offsets = [step * lane - back for lane in range(lanes)]
     starts = [part * lanes for part in range(apart - 1)] + [(apart - 1) * (lanes - 1)]
     found: Value | None = None
     done: dict[int, int] = {}
     for start in starts:
-        here = {lane: at - start for lane, at in enumerate(place) if lane not in done and at < start + lanes}
+        here = {lane: at - start for lane, at in enumerate(offsets) if lane not in done and at < start + lanes}
         address = f.gep(begin, f.const_i(start), stored) if start else begin
         part = _load(f, address, vector(stored, lanes), {at: lane for lane, at in here.items()}, mask, pad)
         if found is None:
@@ -77,8 +77,8 @@ def gather_narrow(f: FunctionText, pointers: Value, stored: str, mask: Value, pa
     """Elements of one or two bytes from any addresses, each taken from the aligned word around it.
 
     The machine gathers words: of anything narrower LLVM makes a branch and a load for each lane, which takes long to
-    compile and to run. A word that holds an element lies in the page of that element, so nothing is read that is not
-    there, and lanes outside of the mask are not read.
+    compile and to run. A word that holds an element is in the page of that element, so nothing is read that is not
+    there, and lanes that the mask leaves out are not read.
     """
     at = f.cast("ptrtoint", pointers, "i64")
     words = f.cast("inttoptr", f.op("and", at, f.const("i64", -4, mask.lanes)), "ptr")
@@ -113,12 +113,12 @@ class Access:
 
     @property
     def pattern(self) -> str:
-        """How lanes lie in memory."""
+        """How lanes access memory."""
         return "contiguous" if self.is_transposed else self.op.value("pattern")
 
     @property
     def is_transposable(self) -> bool:
-        """Whether lanes lie apart that would lie together along the axis before the last, in whole squares of lanes."""
+        """Whether lanes are strided but would be contiguous along the axis before the last, in squares of lanes."""
         layout, axes = self.layout, self.axes
         if self.pattern != "strided" or len(axes) < 2 or self.indices or self.dtype.is_bool or self.op.value("windows"):
             return False
@@ -138,7 +138,7 @@ class Access:
 
     def _at(self, number: int) -> tuple[dict[str, Index], LaneCoordinate | None, dict[str, Value]]:
         """Coordinates for one vector: scalars, the one along lanes, and the index vectors."""
-        outer, first = self.layout.place(number)
+        outer, first = self.layout.position(number)
         axes = self.axes
         env = dict(self.env)
         for axis, index in zip(axes[:-1], outer, strict=True):
@@ -232,7 +232,7 @@ class Access:
         return step if can_pick(step, self.layout.lanes) else None
 
     def _pad(self, lanes: int) -> Value:
-        """What an element outside reads as, in memory's type."""
+        """What an element out of bounds reads as, in memory's type."""
         value = constant_in_register(self.f, self.dtype, self.op.value("pad"), lanes)
         return self._to_store(value)
 

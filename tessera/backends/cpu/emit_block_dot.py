@@ -1,4 +1,4 @@
-"""Products of blocks in memory as text: panels packed where the op says, then the register kernel over them."""
+"""`ttarget.block_dot` as LLVM text: operands packed as panels, or read in place, then the micro-kernel over them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 _PANEL_BYTES = 1 << 14
-"""Of a panel that stays in the nearest cache while every row of the left operand goes by it."""
+"""Bytes of a panel of B that stays in the first cache while every row of A is multiplied by it."""
 
 
 def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
-    """Pack both sides, then every register block of the result."""
+    """Pack both operands, then compute every register block of the result."""
     f = emitter.f
     lhs_at, rhs_at, out_at, room_at = op.operands[:4]
     out_type = out_at.type
@@ -32,10 +32,10 @@ def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
     env = emitter.env_of(op, op.value("names"), 4)
     shape = MicroShape.of(f.target, out_type.dtype)
     m, n, k = (f.smax(dim_value(f, op.value(name), env), 0) for name in ("m", "n", "k"))
-    lhs = _operand(emitter, op, "lhs", ("_row", "_depth"), lhs_at.type, emitter.buffers[lhs_at], env)
-    rhs = _operand(emitter, op, "rhs", ("_depth", "_col"), rhs_at.type, emitter.buffers[rhs_at], env)
+    lhs = _operand(emitter, op, "lhs", ("_row", "_inner_k"), lhs_at.type, emitter.buffers[lhs_at], env)
+    rhs = _operand(emitter, op, "rhs", ("_inner_k", "_col"), rhs_at.type, emitter.buffers[rhs_at], env)
     left = emitter.buffers[room_at]
-    right = f.gep(left, panel_elements(shape, op.value("rows"), op.value("depth")), shape.element)
+    right = f.gep(left, panel_elements(shape, op.value("max_rows"), op.value("max_k")), shape.element)
     packed = _BlockDot(
         f,
         shape,
@@ -45,20 +45,20 @@ def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
         emitter.buffers[out_at],
         op.value("out_stride"),
     )
-    depth, is_fresh = op.value("depth"), op.value("is_fresh")
-    can_lie = rhs.dtype is shape.dtype and known(rhs.column_stride) == 1
+    max_k, is_fresh = op.value("max_k"), op.value("is_fresh")
+    can_read_in_place = rhs.dtype is shape.dtype and known(rhs.column_stride) == 1
     whole = f.icmp("eq", f.urem(n, shape.columns), 0)
-    in_place = replace(packed, rhs=replace(packed.rhs, is_in_place=True)) if can_lie else packed
-    if not can_lie and depth < 2 * _part(shape):
-        whole = f.const("i1", False)  # both ways are one
-    f.if_(whole, lambda: in_place.write(depth, is_fresh, has_whole_panels=True), lambda: packed.write(depth, is_fresh))
+    in_place = replace(packed, rhs=replace(packed.rhs, is_in_place=True)) if can_read_in_place else packed
+    if not can_read_in_place and max_k < 2 * _part(shape):
+        whole = f.const("i1", False)  # both branches would be the same
+    f.if_(whole, lambda: in_place.write(max_k, is_fresh, has_whole_panels=True), lambda: packed.write(max_k, is_fresh))
     if is_fresh:
         out, stride = packed.out, packed.stride
-        f.if_(f.icmp("slt", n, stride), lambda: _clear_rest(f, shape, out, m, n, stride))
+        f.if_(f.icmp("slt", n, stride), lambda: _clear_columns(f, shape, out, m, n, stride))
 
 
 def _part(shape: MicroShape) -> int:
-    """How deep a panel is that stays in the nearest cache."""
+    """How much of K a panel has that stays in the first cache."""
     return _PANEL_BYTES // (shape.columns * shape.dtype.bytes)
 
 
@@ -73,7 +73,7 @@ class _Operand:
 
 @frozen
 class _BlockDot:
-    """A product of blocks: the extents m, n and k, both sides, and rows of the result `stride` apart."""
+    """A dot of blocks: the extents m, n and k, both operands, and rows of the result `stride` apart."""
 
     f: FunctionText
     shape: MicroShape
@@ -84,30 +84,30 @@ class _BlockDot:
     stride: int
 
     def write(self, most: int, is_fresh: bool, has_whole_panels: bool = False) -> None:
-        """Panels of the sides that need them, then the sums, which are `most` deep at most."""
+        """Panels of the operands that need them, then the accumulators; K is at most `most`."""
         f, shape, (m, n, k) = self.f, self.shape, self.extents
         if not self.lhs.is_in_place:
             pack_lhs(f, shape, self.lhs.panels, self.lhs.operand, 0, m, 0, k)
         if not self.rhs.is_in_place:
             pack_rhs(f, shape, self.rhs.panels, self.rhs.operand, 0, n, 0, k)
-        again = f.const("i1", not is_fresh)
+        adds_first = f.const("i1", not is_fresh)
         part = _part(shape)
         if most < 2 * part or not has_whole_panels:
-            self.add(0, k, again)
+            self.add(0, k, adds_first)
             return
 
         def step(at: Value) -> None:
-            self.add(at, f.smin(f.sub(k, at), part), f.op("or", again, f.icmp("ne", at, 0)))
+            self.add(at, f.smin(f.sub(k, at), part), f.op("or", adds_first, f.icmp("ne", at, 0)))
 
-        # A sum of nothing is a turn too: it clears a fresh result.
+        # An empty K makes one iteration too: it clears a fresh result.
         f.loop(0, f.smax(k, 1), part, step)
 
-    def add(self, at: Index, depth: Value, adds: Value) -> None:
-        """The part of every sum from `at` on; whether it is added to the result or is its beginning."""
+    def add(self, at: Index, k_count: Value, adds: Value) -> None:
+        """The part of K from `at` on; `adds` says whether the result is added to, or overwritten."""
         f, shape, (m, n, _) = self.f, self.shape, self.extents
         rhs_stride = self.rhs.operand.row_stride if self.rhs.is_in_place else None
 
-        # Rows lie one behind the other, so a register that goes beyond the end of one would write into the next.
+        # Rows follow each other in memory, so a register that goes beyond the end of one would write into the next.
         cut = not shape.ends_with(self.stride)
 
         def columns(j: Value) -> None:
@@ -121,7 +121,7 @@ class _BlockDot:
                 target = f.gep(self.out, f.add(f.mul(i, self.stride), j), shape.element)
                 kernel = kernels[shape.heights.index(height)]
                 left = self._left(i, at, height)
-                call_micro_kernel(f, kernel, left, panel, depth, target, self.stride, adds, rhs_stride, end)
+                call_micro_kernel(f, kernel, left, panel, k_count, target, self.stride, adds, rhs_stride, end)
 
             for_each_height(f, shape, m, rows)
 
@@ -134,21 +134,21 @@ class _BlockDot:
     def _left(self, row: Value, at: Index, height: int) -> LhsRows:
         f, operand = self.f, self.lhs.operand
         if operand.base is None or not self._reads_rows_in_place:
-            place = f.add(f.mul(row, self.extents[2]), f.mul(at, height))
-            return LhsRows(f.gep(self.lhs.panels, place, self.shape.element), 1)
-        place = f.add(f.mul(row, operand.row_stride), at)
-        return LhsRows(f.gep(operand.base, place, self.shape.element), operand.row_stride)
+            offset = f.add(f.mul(row, self.extents[2]), f.mul(at, height))
+            return LhsRows(f.gep(self.lhs.panels, offset, self.shape.element), 1)
+        offset = f.add(f.mul(row, operand.row_stride), at)
+        return LhsRows(f.gep(operand.base, offset, self.shape.element), operand.row_stride)
 
     def _right(self, column: Value, at: Index) -> Value:
         f, operand = self.f, self.rhs.operand
         if operand.base is None or not self.rhs.is_in_place:
-            place = f.add(f.mul(column, self.extents[2]), f.mul(at, self.shape.columns))
-            return f.gep(self.rhs.panels, place, self.shape.element)
+            offset = f.add(f.mul(column, self.extents[2]), f.mul(at, self.shape.columns))
+            return f.gep(self.rhs.panels, offset, self.shape.element)
         return f.gep(operand.base, f.add(column, f.mul(at, operand.row_stride)), self.shape.element)
 
 
-def _clear_rest(f: FunctionText, shape: MicroShape, out: Value, m: Value, n: Value, stride: int) -> None:
-    """Columns of a fresh result beyond the operand's edge are sums of nothing."""
+def _clear_columns(f: FunctionText, shape: MicroShape, out: Value, m: Value, n: Value, stride: int) -> None:
+    """Clear the columns of a fresh result beyond the edge of B."""
     zero = f.const(shape.element, 0)
 
     def row(i: Value) -> None:
@@ -161,7 +161,7 @@ def _clear_rest(f: FunctionText, shape: MicroShape, out: Value, m: Value, n: Val
 def _operand(
     emitter: Emitter,
     op: SpecOp,
-    side: str,
+    name: str,
     axes: tuple[str, str],
     type: object,
     base: Value,
@@ -169,7 +169,7 @@ def _operand(
 ) -> Operand:
     assert isinstance(type, BufferAttr)
     f = emitter.f
-    offset: Dim = op.value(f"{side}_offset")
+    offset: Dim = op.value(f"{name}_offset")
     rows = offset.coefficient(axes[0])
     assert rows is not None
     columns = rows[1].coefficient(axes[1])

@@ -1,4 +1,4 @@
-"""`ttarget.gemm` as LLVM text: how tasks share rows and columns, the operands of one task, its epilogue on vectors."""
+"""`ttarget.gemm` as LLVM text: how tasks block rows and columns, the operands of one task, its epilogue on vectors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
 
 
-# How the tasks of a matmul share its rows and columns, as arithmetic in the program that launches them.
+# How the tasks of a matmul block its rows and columns, as arithmetic in the program that launches them.
 
 # Below this many multiply-adds a task does not pay for waking a thread.
 _SMALL = 1 << 16
@@ -42,12 +42,12 @@ _SMALL = 1 << 16
 # Packing an element costs about as much as so many multiply-adds.
 _PACKING = 24
 
-# A thread is late by 2 to the minus so much of a task: the others are done with the rest sooner where tasks are small.
+# A thread is late by 2 to the minus so much of a task: small tasks let the others finish what is left sooner.
 _LATE = 5
 
 
 class Grid(NamedTuple):
-    """Tasks of one product: `rows` strips by `columns` strips."""
+    """Tasks of one matmul: `rows` strips by `columns` strips."""
 
     rows: Value
     columns: Value
@@ -63,11 +63,12 @@ class Block(NamedTuple):
 
 
 def choose_grid(f: FunctionText, shape: MicroShape, m: Index, n: Index, k: Index, batch: Index, threads: Index) -> Grid:
-    """The grid of tasks for each of `batch` products that finishes first on `threads` threads.
+    """The grid of tasks for each of `batch` matmuls that finishes first on `threads` threads.
 
     The cost of a grid is that of its largest task (whole register blocks, and the packing it does for itself), times
-    the turns the threads take, and what the last of them is late by. Grids with one to four tasks for every
-    thread are tried; with few rows only one, since memory gives long runs of a row faster than short ones.
+    the tasks that a thread runs one after the other, and what the last of them is late by. Grids with one to four
+    tasks for every thread are tried; with few rows only one, since memory gives long runs of a row faster than short
+    ones.
     """
     name = _grid_function(f.module, shape)
     packed = f.call(name, [f.index(m), f.index(n), f.index(k), f.index(batch), f.index(threads)], "i64")
@@ -110,12 +111,12 @@ def _write_grid(g: FunctionText, shape: MicroShape) -> None:
         height = g.mul(g.ceil_div(row_units, rows), shape.rows)
         width = g.mul(g.ceil_div(column_units, columns), shape.columns)
         each = g.add(g.mul(height, width), g.mul(g.add(height, width), _PACKING))
-        turns = g.ceil_div(g.mul(batch, g.mul(rows, columns)), threads)
+        tasks_each = g.ceil_div(g.mul(batch, g.mul(rows, columns)), threads)
         task = g.add(g.mul(each, k), _SMALL)
-        return g.add(g.mul(turns, task), g.op("lshr", task, g.const_i(_LATE)))
+        return g.add(g.mul(tasks_each, task), g.op("lshr", task, g.const_i(_LATE)))
 
-    def for_total(turn: Value, best: list[Value]) -> list[Value]:
-        tasks = g.ceil_div(g.mul(threads, turn), batch)
+    def for_total(tasks_each: Value, best: list[Value]) -> list[Value]:
+        tasks = g.ceil_div(g.mul(threads, tasks_each), batch)
 
         def for_rows(rows: Value, best: list[Value]) -> list[Value]:
             columns = g.udiv(tasks, rows)
@@ -132,18 +133,18 @@ def _write_grid(g: FunctionText, shape: MicroShape) -> None:
         return g.loop(1, g.add(g.smin(tasks, row_units), 1), 1, for_rows, best)
 
     start = [cost(g.const_i(1), g.const_i(1)), one]
-    turns = g.select(g.icmp("sle", m, FEW_ROWS), g.const_i(1), g.const_i(4))
-    _, grid = g.loop(1, g.add(turns, 1), 1, for_total, start)
+    tasks_each = g.select(g.icmp("sle", m, FEW_ROWS), g.const_i(1), g.const_i(4))
+    _, grid = g.loop(1, g.add(tasks_each, 1), 1, for_total, start)
     g.ret(grid)
 
 
 SMALL = 1 << 17
 """Multiply-adds below which one thread does all."""
-_SIDES = {"lhs": ("_m", "_k"), "rhs": ("_k", "_n")}
+_OPERANDS = {"lhs": ("_m", "_k"), "rhs": ("_k", "_n")}
 
 
 def accumulator_of(op: SpecOp) -> DType:
-    """What a product accumulates in."""
+    """The dtype that a contraction accumulates in."""
     type = op.regions[0].block.args[-1].type
     assert isinstance(type, VectorAttr)
     return type.dtype
@@ -160,7 +161,7 @@ def contraction_scratch(target: TargetText, op: SpecOp) -> int:
 
 
 def contraction_tasks(f: FunctionText, op: SpecOp, sizes: Mapping[str, Index], slot: int) -> Value:
-    """Tasks of a batch of products; how each is cut goes into the slot of the context that kernels own."""
+    """Tasks of a batch of matmuls; how each is cut goes into the slot of the context that kernels own."""
     threads = f.arguments[1]
     batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.value("batch")), *_extents(op)))
     shape = GemmPlan.of(f.target, accumulator_of(op)).shape
@@ -170,8 +171,8 @@ def contraction_tasks(f: FunctionText, op: SpecOp, sizes: Mapping[str, Index], s
     parts = f.mul(grid.rows, grid.columns)
     whole = f.icmp("eq", parts, 1)
     work = f.mul(f.mul(batch, m), f.mul(n, f.smax(k, 1)))
-    shares = f.select(f.icmp("slt", work, SMALL), f.const_i(1), f.smin(batch, f.mul(threads, 4)))
-    tasks = f.select(whole, shares, f.mul(batch, parts))
+    batch_tasks = f.select(f.icmp("slt", work, SMALL), f.const_i(1), f.smin(batch, f.mul(threads, 4)))
+    tasks = f.select(whole, batch_tasks, f.mul(batch, parts))
     return f.select(f.icmp("eq", f.mul(f.mul(batch, m), n), 0), f.const_i(0), tasks)
 
 
@@ -180,7 +181,7 @@ def _extents(op: SpecOp) -> tuple[Dim, Dim, Dim]:
 
 
 def emit_contraction(emitter: Emitter, op: SpecOp) -> None:
-    """This task's share of a batch of products."""
+    """This task's part of a batch of matmuls."""
     f = emitter.f
     extents = [dim_value(f, dim, emitter.env) for dim in op.value("batch")]
     m, n, k = (dim_value(f, dim, emitter.env) for dim in _extents(op))
@@ -195,21 +196,21 @@ def emit_contraction(emitter: Emitter, op: SpecOp) -> None:
     cuts = f.icmp("sgt", parts, 1)
     first = f.select(cuts, f.udiv(task, parts), f.udiv(f.mul(batch, task), tasks))
     last = f.select(cuts, f.add(first, 1), f.udiv(f.mul(batch, f.add(task, 1)), tasks))
-    share = task_block(f, plan.shape, m, n, grid, f.select(cuts, f.urem(task, parts), f.const_i(0)))
+    block = task_block(f, plan.shape, m, n, grid, f.select(cuts, f.urem(task, parts), f.const_i(0)))
 
     def problem_at(number: Value) -> GemmProblem:
-        rest: Index = number
-        places: list[Index] = []
+        left: Index = number
+        indices: list[Index] = []
         for extent in reversed(extents[1:]):
-            places.append(f.urem(rest, extent))
-            rest = f.udiv(rest, extent)
-        here = [f.index(place) for place in reversed([*places, rest])] if extents else []
+            indices.append(f.urem(left, extent))
+            left = f.udiv(left, extent)
+        here = [f.index(index) for index in reversed([*indices, left])] if extents else []
         frame = (f.arguments[0], *here)
         return GemmProblem(
-            *share,
+            *block,
             k,
-            lhs=_operand(emitter, op, "lhs", _SIDES["lhs"], frame),
-            rhs=_operand(emitter, op, "rhs", _SIDES["rhs"], frame),
+            lhs=_operand(emitter, op, "lhs", _OPERANDS["lhs"], frame),
+            rhs=_operand(emitter, op, "rhs", _OPERANDS["rhs"], frame),
             scratch=scratch,
             epilogue=_Epilogue(emitter, op),
             result=_result(emitter, op, frame),
@@ -228,9 +229,9 @@ def emit_contraction(emitter: Emitter, op: SpecOp) -> None:
 
 
 def _reads_in_place(emitter: Emitter, op: SpecOp, plan: GemmPlan) -> bool:
-    """Whether few rows meet windows whose tables serve the whole batch."""
+    """Whether A has few rows, and B windows whose tables serve the whole batch."""
     frame = (emitter.f.arguments[0], *[emitter.f.const_i(0)] * len(op.value("batch")))
-    lhs, rhs = (_operand(emitter, op, side, axes, frame) for side, axes in _SIDES.items())
+    lhs, rhs = (_operand(emitter, op, name, axes, frame) for name, axes in _OPERANDS.items())
     batch = {f"_b{axis}" for axis in range(len(op.value("batch")))}
     is_shared = isinstance(rhs.windows, DimWindows) and not rhs.windows.depends_on(batch)
     return is_shared and can_emit_few_rows(plan, op.value("m").value, op.value("k").value, lhs, rhs)
@@ -240,15 +241,15 @@ def _batch_env(emitter: Emitter, op: SpecOp, frame: Sequence[Value]) -> dict[str
     return {f"_b{i}": value for i, value in enumerate(frame[1:])}
 
 
-def _operand(emitter: Emitter, op: SpecOp, side: str, axes: tuple[str, str], frame: tuple[Value, ...]) -> Operand:
-    """One side as the packers take it: two strides where the offset is linear, else an element at a time."""
-    f, offset, dtype = emitter.f, op.value(f"{side}_offset"), op.value(f"{side}_dtype")
-    base = emitter.buffers[op.operands[0 if side == "lhs" else 1]]
+def _operand(emitter: Emitter, op: SpecOp, name: str, axes: tuple[str, str], frame: tuple[Value, ...]) -> Operand:
+    """One operand as the packers take it: two strides where the offset is linear, else an element at a time."""
+    f, offset, dtype = emitter.f, op.value(f"{name}_offset"), op.value(f"{name}_dtype")
+    base = emitter.buffers[op.operands[0 if name == "lhs" else 1]]
     rows = offset.coefficient(axes[0])
     columns = rows[1].coefficient(axes[1]) if rows is not None else None
-    windows = op.value(f"{side}_windows")
+    windows = op.value(f"{name}_windows")
     if rows is None or columns is None or axes[1] in rows[0].symbols or windows:
-        element = _Element(emitter, op, side, axes)
+        element = _Element(emitter, op, name, axes)
         split = DimWindows.make(axes, offset, windows, element.inside)
         if split is not None:
             return Operand(dtype, windows=split, frame=frame)
@@ -289,27 +290,27 @@ def _result(emitter: Emitter, op: SpecOp, frame: tuple[Value, ...]) -> Result | 
 class _Element:
     """One element of an operand with a map that is not linear, or with windows."""
 
-    def __init__(self, emitter: Emitter, op: SpecOp, side: str, axes: tuple[str, str]) -> None:
-        self.kernel, self.op, self.side, self.axes = emitter.kernel, op, side, axes
+    def __init__(self, emitter: Emitter, op: SpecOp, name: str, axes: tuple[str, str]) -> None:
+        self.kernel, self.op, self.name, self.axes = emitter.kernel, op, name, axes
 
     def inside(self, f: FunctionText, frame: Sequence[Value]) -> tuple[Value, dict[str, Index]]:
         """The operand's pointer and the symbols' values, in a function of its own."""
         inner = _enter(f, self.kernel, frame)
-        base = inner.buffers[self.op.operands[0 if self.side == "lhs" else 1]]
+        base = inner.buffers[self.op.operands[0 if self.name == "lhs" else 1]]
         return base, {**inner.env, **_batch_env(inner, self.op, frame)}
 
     def __call__(self, f: FunctionText, row: Value, column: Value, frame: Sequence[Value]) -> Value:
-        op, dtype = self.op, self.op.value(f"{self.side}_dtype")
+        op, dtype = self.op, self.op.value(f"{self.name}_dtype")
         base, sizes = self.inside(f, frame)
         env = {**sizes, self.axes[0]: row, self.axes[1]: column}
-        windows: tuple[Dim, ...] = op.value(f"{self.side}_windows")
+        windows: tuple[Dim, ...] = op.value(f"{self.name}_windows")
         inside: Value | None = None
         for expr, extent in zip(windows[::2], windows[1::2], strict=True):
             ok = f.icmp("ult", dim_value(f, expr, env), dim_value(f, extent, env))
             inside = ok if inside is None else f.op("and", inside, ok)
 
         def read() -> Value:
-            offset = dim_value(f, op.value(f"{self.side}_offset"), env)
+            offset = dim_value(f, op.value(f"{self.name}_offset"), env)
             return convert.load(f, f.gep(base, offset, convert.storage_type(dtype)), dtype, 1)
 
         if inside is None:
@@ -319,8 +320,8 @@ class _Element:
 
 
 def _enter(f: FunctionText, kernel: SpecOp, frame: Sequence[Value]) -> Emitter:
-    """An emitter inside an outlined function: buffers and sizes read again from the context."""
-    from tessera.backends.cpu.emit import Emitter  # noqa: PLC0415 - it writes products through this file
+    """An emitter inside an outlined function: buffers and sizes are read from the context once more."""
+    from tessera.backends.cpu.emit import Emitter  # noqa: PLC0415 - it emits contractions through this file
 
     inner = Emitter(f, kernel)
     context = frame[0]
@@ -334,7 +335,7 @@ def _enter(f: FunctionText, kernel: SpecOp, frame: Sequence[Value]) -> Emitter:
 
 
 class _Epilogue:
-    """The ops after the product, on one row of accumulators."""
+    """The ops after the contraction, on one row of accumulators."""
 
     def __init__(self, emitter: Emitter, op: SpecOp) -> None:
         self.kernel, self.op = emitter.kernel, op

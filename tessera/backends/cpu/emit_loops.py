@@ -31,7 +31,7 @@ _PURE = frozenset(["load", "clip", "reduce", "elementwise", "select", "constant"
 
 @frozen
 class Split:
-    """A body in two: the ops that reduce, the ops of the second loop, and the scalars handed from one to the other."""
+    """A body in two: the ops that reduce, the ops of the second loop, and the scalars kept between them."""
 
     first: tuple[SpecOp, ...]
     second: tuple[SpecOp, ...]
@@ -51,12 +51,12 @@ def find_split(op: SpecOp) -> Split | None:
         return None
     if not all(_keeps_to_its_row(part, ops, block.args[0]) for part in first if part.spec.short_name == "load"):
         return None
-    again = [part for part in ops if part not in first or not any(value in reduced for value in part.results)]
-    used = {value for part in again for value in part.operands}
-    saved = [value for part in first if part not in again for value in part.results if value in used]
+    second = [part for part in ops if part not in first or not any(value in reduced for value in part.results)]
+    used = {value for part in second for value in part.operands}
+    saved = [value for part in first if part not in second for value in part.results if value in used]
     if any(not isinstance(value.type, VectorAttr) or value.type.shape for value in saved):
         return None
-    return Split(tuple(first), tuple(again), tuple(saved))
+    return Split(tuple(first), tuple(second), tuple(saved))
 
 
 def _depending_on_reductions(ops: Sequence[SpecOp]) -> set[SSAValue]:
@@ -100,7 +100,7 @@ def _is_read_only(op: SpecOp) -> bool:
 
 
 def _is_same_part(load: SpecOp, store: SpecOp, row: SSAValue) -> bool:
-    """Whether both are at the same part of a row, which rows do not share."""
+    """Whether both access the same part of a row, and no two rows share it."""
     names, offset = load.value("coords"), load.value("offset")
     if (names, offset) != (store.value("coords"), store.value("offset")):
         return False
@@ -187,7 +187,7 @@ class Version:
     is_inside: bool
 
     def is_whole(self, clip: SpecOp) -> bool:
-        """Whether a clip cuts nothing off: it has the bound that was asked about, at the same place."""
+        """Whether a clip cuts nothing off: it has the bound that was asked about, at the same coordinates."""
         ours = (self.clip.operands[1:], *(self.clip.value(name) for name in _ALIKE))
         return self.is_inside and ours == (clip.operands[1:], *(clip.value(name) for name in _ALIKE))
 
@@ -201,16 +201,16 @@ def is_worth_versions(emitter: Emitter, op: SpecOp) -> bool:
     return len(axes) == 1 and op.value("axis") == axes[0] not in bound.symbols and layout.count >= _WORTH
 
 
-def emit_versions(emitter: Emitter, rest: Sequence[SpecOp], then: Callable[[], None] | None = None) -> None:
-    """Write `rest`, which begins with a clip, and what `then` writes, for whole lines and for others."""
-    clip, ended = rest[0], rest[-1]
+def emit_versions(emitter: Emitter, ops: Sequence[SpecOp], then: Callable[[], None] | None = None) -> None:
+    """Write `ops`, which begin with a clip, and what `then` writes: for whole rows, and for others."""
+    clip, ended = ops[0], ops[-1]
     given = ended.operands if ended.spec.short_name == "yield" else ()
-    _write_what_is_used(emitter, rest)
+    _write_what_is_used(emitter, ops)
 
     def arm(is_inside: bool) -> list[Value]:
         emitter.version = Version(clip, is_inside)
         emitter.forget()
-        emitter.run_ops(rest, then)
+        emitter.run_ops(ops, then)
         emitter.forget()
         return [vector for value in given for vector in emitter.blocks[value].all()]
 
@@ -231,10 +231,10 @@ def _is_inside(emitter: Emitter, clip: SpecOp) -> Value:
     return f.icmp("sge", left, layout.sizes[-1])
 
 
-def _write_what_is_used(emitter: Emitter, rest: Sequence[SpecOp]) -> None:
+def _write_what_is_used(emitter: Emitter, ops: Sequence[SpecOp]) -> None:
     """What both versions read is written before they part."""
     emitter.settle_all()
-    used: dict[SSAValue, None] = {value: None for op in rest for part in op.walk() for value in part.operands}
+    used: dict[SSAValue, None] = {value: None for op in ops for part in op.walk() for value in part.operands}
     for value in used:
         if value in emitter.blocks:
             emitter.blocks[value].all()

@@ -1,4 +1,4 @@
-"""Indices read from memory, and the merge sort behind `ttarget.sort`: runs by insertion, then merged to and fro."""
+"""Indices read from memory, and the stable merge sort of `ttarget.sort`: runs by insertion, then merged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def emit_sort(emitter: Any, op: SpecOp) -> None:
         emitter.settle(buffer)
     type = op.operands[0].type
     assert isinstance(type, BufferAttr)
-    arguments = [("ptr", name) for name in ("keys", "places", "spare_keys", "spare_places")]
+    arguments = [("ptr", name) for name in ("keys", "indices", "spare_keys", "spare_indices")]
     sort = _Sort(type.dtype, bool(op.value("descending")))
     key = ("sort", type.dtype.name, sort.descending)
     name = f.module.outline(key, f"sort_{type.dtype.name}", [*arguments, ("i64", "count")], sort.write)
@@ -42,7 +42,7 @@ def emit_sort(emitter: Any, op: SpecOp) -> None:
 
 
 class _Sort:
-    """The writing of one sort; lines of memory are pairs of pointers, to keys and to places."""
+    """Writes one sort; a line is a pair of pointers, to keys and to their indices."""
 
     def __init__(self, dtype: DType, descending: bool) -> None:
         self.dtype, self.descending = dtype, descending
@@ -50,8 +50,8 @@ class _Sort:
 
     def write(self, f: FunctionText) -> None:
         self.f = f
-        keys, places, spare_keys, spare_places, count = f.arguments
-        f.loop(0, count, RUN, lambda low: self._insert(keys, places, low, f.smin(f.add(low, RUN), count)))
+        keys, indices, spare_keys, spare_indices, count = f.arguments
+        f.loop(0, count, RUN, lambda low: self._insert(keys, indices, low, f.smin(f.add(low, RUN), count)))
 
         def merge_all(state: list[Value]) -> list[Value]:
             width, *lines = state
@@ -64,18 +64,18 @@ class _Sort:
             f.loop(0, count, double, merge)
             return [double, *lines[2:], *lines[:2]]
 
-        start = [f.const_i(RUN), keys, places, spare_keys, spare_places]
-        _, last, last_places, *_ = f.while_(start, lambda state: f.icmp("slt", state[0], count), merge_all)
+        start = [f.const_i(RUN), keys, indices, spare_keys, spare_indices]
+        _, last, last_indices, *_ = f.while_(start, lambda state: f.icmp("slt", state[0], count), merge_all)
 
-        def bring_back() -> None:
+        def copy_back() -> None:
             f.call("memcpy", [keys, last, f.mul(count, bytes_of(self.element))], "ptr")
-            f.call("memcpy", [places, last_places, f.mul(count, 8)], "ptr")
+            f.call("memcpy", [indices, last_indices, f.mul(count, 8)], "ptr")
 
-        f.if_(f.icmp("ne", last, keys), bring_back)
+        f.if_(f.icmp("ne", last, keys), copy_back)
         f.ret()
 
     def _is_before(self, a: Value, b: Value) -> Value:
-        """Whether `a` must stand in front of `b`; NaN stands in front of nothing, all numbers in front of it."""
+        """Whether `a` must come before `b`; NaN comes before nothing, all numbers before NaN."""
         f = self.f
         if not self.dtype.is_float:
             sign = "s" if self.dtype.kind == "int" else "u"
@@ -87,15 +87,15 @@ class _Sort:
     def _key(self, keys: Value, at: Index) -> Value:
         return self.f.load(self.f.gep(keys, at, self.element), self.element)
 
-    def _put(self, keys: Value, places: Value, at: Index, key: Value, place: Value) -> None:
+    def _put(self, keys: Value, indices: Value, at: Index, key: Value, index: Value) -> None:
         self.f.store(key, self.f.gep(keys, at, self.element))
-        self.f.store(place, self.f.gep(places, at, "i64"))
+        self.f.store(index, self.f.gep(indices, at, "i64"))
 
-    def _insert(self, keys: Value, places: Value, low: Value, high: Value) -> None:
+    def _insert(self, keys: Value, indices: Value, low: Value, high: Value) -> None:
         f = self.f
 
         def take(at: Value) -> None:
-            key, place = self._key(keys, at), f.load(f.gep(places, at, "i64"), "i64")
+            key, index = self._key(keys, at), f.load(f.gep(indices, at, "i64"), "i64")
 
             def is_larger_before(state: list[Value]) -> Value:
                 (hole,) = state
@@ -105,21 +105,21 @@ class _Sort:
                     lambda: f.const("i1", False),
                 )[0]
 
-            def shift(state: list[Value]) -> list[Value]:
+            def move_up(state: list[Value]) -> list[Value]:
                 (hole,) = state
                 before = f.sub(hole, 1)
-                self._put(keys, places, hole, self._key(keys, before), f.load(f.gep(places, before, "i64"), "i64"))
+                self._put(keys, indices, hole, self._key(keys, before), f.load(f.gep(indices, before, "i64"), "i64"))
                 return [before]
 
-            (hole,) = f.while_([at], is_larger_before, shift)
-            self._put(keys, places, hole, key, place)
+            (hole,) = f.while_([at], is_larger_before, move_up)
+            self._put(keys, indices, hole, key, index)
 
         f.loop(f.add(low, 1), high, 1, take)
 
     def _merge(self, lines: list[Value], low: Value, middle: Value, high: Value) -> None:
-        """Two runs that lie one behind the other, into the same stretch of the other line."""
+        """Two neighbouring runs, into the same range of the other line."""
         f = self.f
-        keys, places, to_keys, to_places = lines
+        keys, indices, to_keys, to_indices = lines
 
         def both(state: list[Value]) -> Value:
             left, right = state
@@ -128,26 +128,26 @@ class _Sort:
         def step(state: list[Value]) -> list[Value]:
             left, right = state
             a, b = self._key(keys, left), self._key(keys, right)
-            # Only a right one that must stand in front is taken: equal ones stay in order.
+            # An element of the right run is taken only if it must come first: equal ones stay in order.
             is_right = self._is_before(b, a)
             taken = f.select(is_right, right, left)
-            place = f.load(f.gep(places, taken, "i64"), "i64")
-            self._put(to_keys, to_places, f.sub(f.add(left, right), middle), f.select(is_right, b, a), place)
+            index = f.load(f.gep(indices, taken, "i64"), "i64")
+            self._put(to_keys, to_indices, f.sub(f.add(left, right), middle), f.select(is_right, b, a), index)
             one = f.cast("zext", is_right, "i64")
             return [f.add(left, f.sub(1, one)), f.add(right, one)]
 
         left, right = f.while_([low, middle], both, step)
 
-        def rest(begin: Value, end: Value, ahead: Value) -> None:
-            """What is left of one run; `ahead` is how far its new place lies from its old one."""
+        def copy_remainder(begin: Value, end: Value, shift: Value) -> None:
+            """The remainder of one run; `shift` is how far it moves."""
             f.loop(
                 begin,
                 end,
                 1,
                 lambda at: self._put(
-                    to_keys, to_places, f.add(at, ahead), self._key(keys, at), f.load(f.gep(places, at, "i64"), "i64")
+                    to_keys, to_indices, f.add(at, shift), self._key(keys, at), f.load(f.gep(indices, at, "i64"), "i64")
                 ),
             )
 
-        rest(left, middle, f.sub(right, middle))
-        rest(right, high, f.sub(left, middle))
+        copy_remainder(left, middle, f.sub(right, middle))
+        copy_remainder(right, high, f.sub(left, middle))

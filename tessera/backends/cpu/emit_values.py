@@ -26,7 +26,7 @@ _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "
 
 
 def reduce_axis(f: FunctionText, source: Vectors, kind: str, axis: int, out: Layout) -> list[Value]:
-    """The vectors of the folded block."""
+    """The vectors of the reduced block."""
 
     def join(a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, ...]:
         return (math.emit(f, _JOIN[kind], [a[0], b[0]], source.dtype),)
@@ -86,7 +86,7 @@ def _reduce_rows(
     number: int,
     join: Callable[[Sequence[Value], Sequence[Value]], tuple[Value, ...]],
 ) -> tuple[Value, ...]:
-    outer, first = out.place(number)
+    outer, first = out.position(number)
     chunk = first // out.lanes
     parts = [
         tuple(source[layout.number((*outer[:axis], i, *outer[axis:]), chunk)] for source in sources)
@@ -127,7 +127,7 @@ def _reduce_lanes(
 
 
 def _gather_lanes(f: FunctionText, scalars: Sequence[tuple[Value, ...]], out: Layout) -> list[tuple[Value, ...]]:
-    """Scalars of a folded last axis as vectors of the new last axis."""
+    """Scalars of a reduced last axis as vectors of the new last axis."""
     if out.lanes == 1:
         return list(scalars)
     found: list[tuple[Value, ...]] = []
@@ -157,7 +157,7 @@ def _elements(emitter: Any, op: SpecOp) -> list[list[Value]]:
 
 
 def _put_elements(emitter: Any, op: SpecOp, rows: list[list[Value]]) -> None:
-    """Elements as the block that the op gives; code generation turns takes and puts of lanes into shuffles."""
+    """Elements as the block that the op gives; LLVM makes shuffles of the extracts and inserts."""
     f: FunctionText = emitter.f
     layout, dtype = emitter.layout(op.result)
     found: list[Value] = []
@@ -176,12 +176,12 @@ def _put_elements(emitter: Any, op: SpecOp, rows: list[list[Value]]) -> None:
 def emit_shuffle(emitter: Any, op: SpecOp) -> None:
     """Each element from another lane of its segment."""
     mode, by, width = op.value("mode"), op.value("by"), op.value("width")
-    rows = [[row[partner(mode, by, width, place)] for place in range(len(row))] for row in _elements(emitter, op)]
+    rows = [[row[partner(mode, by, width, lane)] for lane in range(len(row))] for row in _elements(emitter, op)]
     _put_elements(emitter, op, rows)
 
 
 def emit_vote(emitter: Any, op: SpecOp) -> None:
-    """A ballot of each segment, and what its bits say."""
+    """The vote of each segment, in all of its lanes."""
     width = op.value("width")
     found: list[list[Value]] = []
     for row in _elements(emitter, op):
@@ -264,7 +264,7 @@ def emit_constant(emitter: Emitter, op: SpecOp) -> None:
 
 def _at(emitter: Emitter, axes: Sequence[str], env: Mapping[str, Index], layout: Layout, number: int) -> Any:
     """The coordinates of one vector, scalars by name and the one along lanes."""
-    outer, first = layout.place(number)
+    outer, first = layout.position(number)
     found = dict(env)
     for axis, index in zip(axes[:-1], outer, strict=True):
         found[axis] = emitter.f.add(found[axis], index)
@@ -321,7 +321,7 @@ def emit_broadcast(emitter: Emitter, op: SpecOp) -> None:
     rank = len(layout.sizes)
 
     def make(number: int) -> Value:
-        outer, first = layout.place(number)
+        outer, first = layout.position(number)
         if rank - 1 in axes:
             inner = tuple(outer[axis] for axis in axes[:-1])
             return source[source.layout.number(inner, first // source.layout.lanes)]
@@ -332,7 +332,7 @@ def emit_broadcast(emitter: Emitter, op: SpecOp) -> None:
 
 
 def emit_reduce(emitter: Emitter, op: SpecOp) -> None:
-    """An axis folded to one number."""
+    """An axis reduced to one element."""
     source = emitter.blocks[op.operands[0]]
     layout, dtype = emitter.layout(op.result)
     values = reduce_axis(emitter.f, source, op.value("kind"), op.value("axis"), layout)

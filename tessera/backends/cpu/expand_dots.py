@@ -1,4 +1,4 @@
-"""Products and turned tiles written out by way of scratch: for kernels whose blocks do not go row by row."""
+"""Dots and transposes expanded into loops over scratch, for kernels whose blocks are not computed row by row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def can_expand(kernel: SpecOp) -> bool:
 
 
 def expand_dots(kernel: SpecOp) -> SpecOp:
-    """The kernel with each dot a loop over its depth, every element one chain of multiply-adds as before."""
+    """The kernel with each dot a loop over K; every element is the same chain of multiply-adds."""
     copy = kernel.clone()
     for op in list(copy.walk()):
         if isinstance(op, SpecOp) and op.name == "ttile.dot":
@@ -44,7 +44,7 @@ def expand_dots(kernel: SpecOp) -> SpecOp:
 
 
 class _Expansion:
-    """What takes the place of one op."""
+    """What replaces one op."""
 
     def __init__(self, op: SpecOp) -> None:
         self.op = op
@@ -87,7 +87,7 @@ class _Expansion:
         lhs, rhs, acc = self.op.operands
         assert isinstance(acc.type, TileAttr)
         assert isinstance(lhs.type, TileAttr)
-        type, depth = acc.type.data, lhs.type.shape[1]
+        type, k = acc.type.data, lhs.type.shape[1]
         left, right = self.keep_in_scratch(lhs, type.dtype), self.keep_in_scratch(rhs, type.dtype)
         body = Block(arg_types=[INDEX, acc.type])
         step, accumulators = body.args
@@ -98,7 +98,7 @@ class _Expansion:
         joined = self.make("elementwise", [column, row, accumulators], {"fn": "fma"}, [acc.type])
         body.add_op(joined)
         body.add_op(self.make("yield", joined.results, {}))
-        end = self.put("index", (), {"names": (), "expr": depth}, [INDEX])
+        end = self.put("index", (), {"names": (), "expr": k}, [INDEX])
         loop = make(
             DIALECT["for"], [self.zero, end, acc], {"step": 1}, types=[acc.type], regions=[body], span=self.op.span
         )
@@ -113,12 +113,12 @@ class _Expansion:
         coords: tuple[str, str],
         axis: str,
         type: TensorType,
-        place: int,
+        axis_index: int,
     ) -> SSAValue:
-        """A column or row of scratch, spread over the block."""
+        """A column or row of scratch, broadcast over the block."""
         values = {**_access(coords, (axis,), coords), "pad": 0}
         line = self.make("load", [buffer, *at], values, [TileAttr.of(type)])
-        wide = self.make("broadcast", line.results, {"axes": (place,)}, [self.op.results[0].type])
+        wide = self.make("broadcast", line.results, {"axes": (axis_index,)}, [self.op.results[0].type])
         body.add_op(line)
         body.add_op(wide)
         return wide.results[0]

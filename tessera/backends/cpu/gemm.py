@@ -49,11 +49,11 @@ class GemmPlan:
 
     shape: MicroShape
     MC: int  # rows packed at a time: MC x KC stays in the second cache
-    KC: int  # k_count of a block: KC x one panel stays in the first
+    KC: int  # length of a block of K: KC x one panel stays in the first cache
     NC: int  # columns packed at a time
-    MB: int  # rows whose accumulators wait for the next block of k
+    MB: int  # rows whose accumulators are kept for the next block of K
     skinny: int  # up to so many rows B is streamed, not packed
-    NS: int  # columns whose accumulators a streamed product keeps
+    NS: int  # columns whose accumulators a streamed matmul keeps
 
     @staticmethod
     def of(target: TargetText, dtype: DType) -> GemmPlan:
@@ -64,16 +64,16 @@ class GemmPlan:
 
     @property
     def for_rows_in_place(self) -> GemmPlan:
-        """Where rows are read as they lie, none is packed again for each strip of columns: narrow and deep is best."""
+        """Where rows of A are read in place, no strip of columns packs them: narrow strips of a long K are best."""
         return replace(self, KC=2 * self.KC, NC=max(self.NC // 4, self.shape.columns))
 
 
 @frozen
 class Result:
-    """Where the result lies, when it is of the accumulator's dtype and its rows are runs of memory.
+    """Where the result is, when it is of the accumulator's dtype and its rows are contiguous.
 
-    Accumulators then wait for the next block of k in the result itself. `is_plain` says that the epilogue does nothing
-    but store them there.
+    Accumulators are then kept in the result itself between two blocks of K. `is_plain` says that the epilogue does
+    nothing but store them there.
     """
 
     base: Value
@@ -107,7 +107,7 @@ def scratch_bytes(plan: GemmPlan) -> int:
 
 @frozen
 class _Layout:
-    """Where things lie in the scratch, in bytes."""
+    """Offsets of the parts of scratch, in bytes."""
 
     plan: GemmPlan
 
@@ -129,7 +129,7 @@ class _Layout:
         return self.lhs + _aligned(panel_elements(plan.shape, max(plan.MC, plan.skinny), plan.KC) * self.size)
 
     @property
-    def waiting(self) -> int:
+    def kept(self) -> int:
         plan = self.plan
         return self.rhs + _aligned(panel_elements(plan.shape, plan.NC, plan.KC) * self.size)
 
@@ -137,7 +137,7 @@ class _Layout:
     def end(self) -> int:
         plan = self.plan
         rows = max(plan.MB * plan.NC, plan.skinny * plan.NS)
-        return self.waiting + _aligned(rows * self.size)
+        return self.kept + _aligned(rows * self.size)
 
 
 def _aligned(size: int) -> int:
@@ -145,7 +145,7 @@ def _aligned(size: int) -> int:
 
 
 def emit_gemm(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> None:
-    """Write the product of one task into a kernel."""
+    """Write the matmul of one task into a kernel."""
     writer = _Gemm(f, plan.for_rows_in_place if problem.lhs.is_rows_of(plan.shape.dtype) else plan, problem)
     few_rows = f.icmp("sle", f.sub(problem.m_hi, problem.m_lo), plan.skinny)
     if problem.rows is not None and (problem.rows <= plan.skinny or problem.rows > 4 * plan.skinny):
@@ -172,26 +172,26 @@ class _Gemm:
         self.tile = problem.scratch
         self.lhs_panels = f.gep(problem.scratch, layout.lhs, "i8")
         self.rhs_panels = f.gep(problem.scratch, layout.rhs, "i8")
-        self.waiting = f.gep(problem.scratch, layout.waiting, "i8")
+        self.kept = f.gep(problem.scratch, layout.kept, "i8")
         self.finish = outline_epilogue(f, plan, problem)
 
     def packed(self) -> None:
         """Both operands packed; columns outermost, then rows, then k."""
         f, plan, p = self.f, self.plan, self.problem
         one_block = f.icmp("sle", p.k, plan.KC)
-        # An empty sum is still a result: k = 0 makes one turn with nothing in it. Blocks of k are even: a last one of
-        # a few k would cost a whole turn over the accumulators.
+        # An empty sum is still a result: K = 0 makes one iteration with nothing in it. Blocks of K are even: a last one
+        # of a few k would cost a whole pass over the accumulators.
         k_count = f.smax(p.k, 1)
         step = f.ceil_div(k_count, f.ceil_div(k_count, plan.KC))
 
         def columns(j: Value) -> None:
             nc = f.smin(plan.NC, f.sub(p.n_hi, j))
-            # Whole register blocks may go to the result at once; others would write past the end of a row.
+            # Whole register blocks may go straight to the result; others would write past the end of a row.
             whole = f.icmp("eq", f.urem(nc, self.shape.columns), 0)
             direct = whole if p.result is not None else f.const("i1", False)
-            # Where no accumulator waits in scratch, B is packed once for all rows.
-            at_once = f.op("or", one_block, direct)
-            rows = f.select(at_once, f.smax(f.sub(p.m_hi, p.m_lo), 1), f.const_i(plan.MB))
+            # Where no accumulator is kept in scratch, B is packed once for all rows.
+            packs_once = f.op("or", one_block, direct)
+            rows = f.select(packs_once, f.smax(f.sub(p.m_hi, p.m_lo), 1), f.const_i(plan.MB))
 
             def row_block(i: Value) -> None:
                 end = f.smin(f.add(i, rows), p.m_hi)
@@ -201,15 +201,17 @@ class _Gemm:
 
         f.loop(p.n_lo, p.n_hi, plan.NC, columns)
 
-    def _place(self, row: Value, column: Value, waiting: Value, one_block: Value, direct: Value) -> tuple[Value, Value]:
+    def _output_of(
+        self, row: Value, column: Value, kept: Value, one_block: Value, direct: Value
+    ) -> tuple[Value, Value]:
         """Where a register block goes, and how far apart its rows are."""
         f, result = self.f, self.problem.result
-        place = f.select(one_block, self.tile, waiting)
+        scratch_out = f.select(one_block, self.tile, kept)
         stride = f.select(one_block, f.const_i(self.shape.columns), f.const_i(self.plan.NC))
         if result is None:
-            return place, stride
+            return scratch_out, stride
         own = f.gep(result.base, f.add(f.mul(row, result.row_stride), column), self.element)
-        return f.select(direct, own, place), f.select(direct, f.index(result.row_stride), stride)
+        return f.select(direct, own, scratch_out), f.select(direct, f.index(result.row_stride), stride)
 
     def _k_block(
         self, i: Value, end: Value, j: Value, nc: Value, k: Value, step: Value, one_block: Value, direct: Value
@@ -232,12 +234,12 @@ class _Gemm:
 
             def panel(jr: Value, kernels: Sequence[Value]) -> None:
                 rhs = f.gep(self.rhs_panels, f.mul(jr, kc), self.element)
-                wait = f.gep(self.waiting, f.add(f.mul(row, plan.NC), jr), self.element)
+                wait = f.gep(self.kept, f.add(f.mul(row, plan.NC), jr), self.element)
 
                 def block(at: Value, height: int) -> None:
-                    waiting = f.gep(wait, f.mul(at, plan.NC), self.element)
-                    out, stride = self._place(f.add(ic, at), f.add(j, jr), waiting, one_block, direct)
-                    lhs = self._left(f.add(ic, at), k, at, kc, height)
+                    kept = f.gep(wait, f.mul(at, plan.NC), self.element)
+                    out, stride = self._output_of(f.add(ic, at), f.add(j, jr), kept, one_block, direct)
+                    lhs = self._lhs_rows(f.add(ic, at), k, at, kc, height)
                     call_micro_kernel(
                         f, kernels[self.shape.heights.index(height)], lhs, rhs, kc, out, stride, f.icmp("ne", k, 0)
                     )
@@ -256,8 +258,8 @@ class _Gemm:
 
         f.loop(i, end, plan.MC, rows)
 
-    def _left(self, row: Value, k: Value, at: Value, kc: Value, height: int) -> LhsRows:
-        """Rows of the left operand as they lie, or a copy of them, or their panel."""
+    def _lhs_rows(self, row: Value, k: Value, at: Value, kc: Value, height: int) -> LhsRows:
+        """Rows of A in place, or a copy of them, or their panel."""
         f, lhs = self.f, self.problem.lhs
         if lhs.base is not None and lhs.is_rows_of(self.shape.dtype):
             start = f.gep(lhs.base, f.add(f.mul(row, lhs.row_stride), k), self.element)
@@ -285,12 +287,12 @@ class _Gemm:
             def k_count(k: Value) -> None:
                 kc = f.smin(plan.KC, f.sub(p.k, k))
                 self._copy_lhs(f.index(p.m_lo), m, k, kc)
-                _stream(f, plan, p.rhs, self.lhs_panels, self.waiting, m, j, nc, k, kc)
+                _stream(f, plan, p.rhs, self.lhs_panels, self.kept, m, j, nc, k, kc)
 
             f.loop(0, p.k, plan.KC, k_count)
 
             def done(jr: Value) -> None:
-                tile = f.gep(self.waiting, jr, self.element)
+                tile = f.gep(self.kept, jr, self.element)
                 self._finish(tile, plan.NS, m, f.index(p.m_lo), f.add(j, jr))
 
             f.loop(0, nc, columns, done)
@@ -298,12 +300,12 @@ class _Gemm:
         f.loop(p.n_lo, p.n_hi, plan.NS, chunk)
 
     def _clear(self, rows: Value, columns: Value) -> None:
-        """Zero the waiting accumulators."""
+        """Zero the accumulators in scratch."""
         f, plan = self.f, self.plan
         zero = f.const(self.element, 0, self.shape.lanes)
 
         def row(i: Value) -> None:
-            line = f.gep(self.waiting, f.mul(i, plan.NS), self.element)
+            line = f.gep(self.kept, f.mul(i, plan.NS), self.element)
             f.loop(0, columns, self.shape.lanes, lambda j: f.store(zero, f.gep(line, j, self.element)))
 
         f.loop(0, rows, 1, row)
@@ -370,7 +372,7 @@ def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
         g.store(acc, address)
 
     def one_row(k: Value, count: int) -> None:
-        # What is read between two lines of B keeps memory waiting: the factors stay in registers.
+        # What is read between two lines of B keeps memory kept: the factors stay in registers.
         lines, factors = lines_at(k, count), factors_of(0, k, count)
 
         def at(j: Value, load: Callable[[Value], Value]) -> None:
@@ -392,7 +394,7 @@ def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
         g.loop(0, most, together, lambda k: rows_at(k, together))
         g.loop(most, k_count, 1, lambda k: rows_at(k, 1))
 
-    # Memory serves many lines at once faster than few; their factors leave room for the sums in 32 or 16 registers.
+    # Memory serves many streams faster than few; their factors leave room for accumulators in 32 or 16 registers.
     alone = 20 if shape.lanes * bytes_of(element) == 64 else 12
     g.if_(g.icmp("eq", m, 1), lambda: down(one_row, alone), lambda: down(several_rows, 12))
     g.ret()
@@ -410,13 +412,13 @@ def _along(
     def load(pointer: Value) -> Value:
         return convert.cast(g, convert.load(g, pointer, dtype, shape.lanes), dtype, shape.dtype)
 
-    def load_rest(pointer: Value) -> Value:
+    def load_some(pointer: Value) -> Value:
         return convert.cast(g, convert.load_some(g, pointer, dtype, shape.lanes, rest), dtype, shape.dtype)
 
     whole = g.round_down(columns, shape.lanes)
     g.loop(0, whole, shape.lanes, lambda j: at(j, load))
     rest = g.sub(columns, whole)
-    g.if_(g.icmp("sgt", rest, 0), lambda: at(whole, load_rest))
+    g.if_(g.icmp("sgt", rest, 0), lambda: at(whole, load_some))
 
 
 def outline_epilogue(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:
@@ -456,11 +458,11 @@ def outline_epilogue(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> s
 # multiplies them at once. Each result is the same chain of multiply-adds as everywhere.
 
 _PLACES = 1024
-"""Columns tabled at a time: their tables stay in the first cache while the whole batch goes by."""
+"""Columns tabled at a time: their tables stay in the first cache for the whole batch."""
 
 
 def can_emit_few_rows(plan: GemmPlan, rows: int | None, k_count: int | None, lhs: Operand, rhs: Operand) -> bool:
-    """Whether accumulators of all rows fit in registers and the sum may fit the tables."""
+    """Whether accumulators of all rows fit registers, and K may fit the tables."""
     is_shallow = k_count is None or k_count <= MAX_K
     return lhs.is_memory and rhs.windows is not None and rows is not None and rows <= plan.shape.rows and is_shallow
 
@@ -468,7 +470,7 @@ def can_emit_few_rows(plan: GemmPlan, rows: int | None, k_count: int | None, lhs
 def emit_few_rows(
     f: FunctionText, plan: GemmPlan, first: Value, last: Value, problem_at: Callable[[Value], GemmProblem]
 ) -> None:
-    """The products `first..last` of a batch, at most `MAX_K` deep; their windows differ in where they start alone."""
+    """The matmuls `first..last` of a batch, of a K up to `MAX_K`; their windows differ only in where they start."""
     _FewRows(f, plan, problem_at).write(first, last)
 
 
@@ -496,12 +498,12 @@ class _FewRows:
         def some_places(j: Value) -> None:
             count = f.smin(_PLACES, f.sub(p.n_hi, j))
             self.vectors.fill_rows(j, count, self.shape.columns)
-            f.loop(first, last, 1, lambda number: self._product(self.problem_at(number), j, count))
+            f.loop(first, last, 1, lambda number: self._one_matmul(self.problem_at(number), j, count))
 
         f.loop(p.n_lo, p.n_hi, _PLACES, some_places)
 
-    def _product(self, problem: GemmProblem, j: Value, count: Value) -> None:
-        """One product's columns `j..j+count`."""
+    def _one_matmul(self, problem: GemmProblem, j: Value, count: Value) -> None:
+        """Columns `j..j+count` of one matmul."""
         f, shape, rows = self.f, self.shape, self.rows
         self.vectors.move(problem.frame)
         pack_panel(f, self.factors, problem.lhs, rows, shape.dtype, 0, 0, rows, problem.k, shape.lanes)
@@ -511,7 +513,7 @@ class _FewRows:
 
             def one(offset: Value) -> None:
                 out = f.gep(self.tile, offset, shape.element)
-                self.vectors.at(f.add(at, offset), lambda read: self._sums([read], problem.k, out))
+                self.vectors.at(f.add(at, offset), lambda read: self._accumulate([read], problem.k, out))
 
             def one_by_one() -> None:
                 f.loop(0, f.smin(left, shape.columns), shape.lanes, one)
@@ -520,7 +522,7 @@ class _FewRows:
                 at,
                 shape.vectors,
                 f.icmp("sgt", left, shape.columns // 2),
-                lambda reads: self._sums(reads, problem.k, self.tile),
+                lambda reads: self._accumulate(reads, problem.k, self.tile),
                 one_by_one,
             )
             column = f.add(j, at)
@@ -529,20 +531,22 @@ class _FewRows:
 
         f.loop(0, count, shape.columns, strip)
 
-    def _sums(self, reads: Sequence[Read], k: Index, out: Value) -> None:
+    def _accumulate(self, reads: Sequence[Read], k: Index, out: Value) -> None:
         """Neighbouring vectors of every row, stored where the tile has their columns."""
         f, shape, rows = self.f, self.shape, self.rows
 
-        def step(i: Value, sums: list[Value]) -> list[Value]:
+        def step(i: Value, accumulators: list[Value]) -> list[Value]:
             values = [read(i) for read in reads]
             result: list[Value] = []
             for row in range(rows):
                 address = f.gep(self.factors, f.add(f.mul(i, rows), row), shape.element)
                 factor = f.splat(f.load(address, shape.element), shape.lanes)
-                result += [multiply_add(f, factor, value, sums[len(result) + v]) for v, value in enumerate(values)]
+                result += [
+                    multiply_add(f, factor, value, accumulators[len(result) + v]) for v, value in enumerate(values)
+                ]
             return result
 
-        sums = f.loop(0, k, 1, step, [f.const(shape.element, 0, shape.lanes)] * (rows * len(reads)))
-        for number, value in enumerate(sums):
+        accumulators = f.loop(0, k, 1, step, [f.const(shape.element, 0, shape.lanes)] * (rows * len(reads)))
+        for number, value in enumerate(accumulators):
             row, v = divmod(number, len(reads))
             f.store(value, f.gep(out, row * shape.columns + v * shape.lanes, shape.element))

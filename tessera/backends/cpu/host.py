@@ -106,7 +106,7 @@ class _Entry(HostProgram):
         self.f.call("memcpy", [target, source, size], "ptr")
 
     def call(self, op: SpecOp) -> None:
-        """Fill the context with pointers and sizes, ask how to share the work out, and run."""
+        """Fill the context with pointers and sizes, ask for the number of tasks, and run them."""
         f, name = self.f, op.value("kernel")
         slots = [self.pointers[value] for value in op.operands] + [self.dim(size) for size in op.value("sizes")]
         for at, slot in enumerate(slots):

@@ -1,8 +1,8 @@
-"""Tile kernels with products inside: blocks live in scratch, and what stands between two products walks over rows.
+"""Tile kernels with dots inside: tiles are blocks in scratch, and ops between two dots are loops over their rows.
 
-Every op between products works row by row (elementwise, spread along a row, folded along it), so a run of them becomes
-one loop over the rows of the block, with a row in registers. Products run on packed panels of the blocks. Rows beyond
-the edge are not computed at all: nothing reads them.
+Every op between dots works row by row (elementwise, broadcast along a row, reduced along it), so a run of them becomes
+one loop over the rows of the block, with a row in registers: one pass over memory for the whole run. Dots run on packed
+panels of the blocks. Rows beyond the edge are not computed at all: nothing reads them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from tessera.backends.cpu.block_kernels import (
+    check_dots,
     check_memory,
     check_owners,
-    check_products,
     find_load,
     find_rows,
     is_fresh,
@@ -51,7 +51,7 @@ class BlockLowering(Lowering):
         self.segment: list[SpecOp] = []
         self.in_row = False
         check_memory(self.kernel)
-        check_products(self.kernel)
+        check_dots(self.kernel)
         check_owners(self.kernel)
         self.rows = find_rows(self.kernel)
         self.row_vectors = row_vectors_of(self.kernel)
@@ -84,13 +84,13 @@ class BlockLowering(Lowering):
                 self._flush()
                 self._block_loop(op)
             elif op.results and op.results[0] in self.row_vectors:
-                continue  # made in the rows that want it
+                continue  # computed in the rows that want it
             elif op.name not in ("ttile.return", "ttile.yield") and not self._is_left_to_dot(op):
                 self.segment.append(op)
         self._flush()
 
     def _is_left_to_dot(self, op: SpecOp) -> bool:
-        """Whether an op only brings memory, or the zero it starts from, to a product, which sees to it itself."""
+        """Whether an op only leads memory, or the zero it starts from, to a dot, which reads it itself."""
         if op.name == "ttile.constant":
             return not op.value("value") and all(_is_start(use.operation, use.index) for use in op.results[0].uses)
         if op.name not in _LEFT_TO_DOT:
@@ -139,13 +139,13 @@ class BlockLowering(Lowering):
         self.emit("loop", [low, high], {"step": 1}, (), [body])
 
     def _reuse_storage(self, kept: Sequence[SSAValue], ops: Sequence[SpecOp]) -> None:
-        """Let a block take the row_index of one that nothing reads any more: a row is read before it is written."""
+        """Let a block reuse the scratch of one that nothing reads any more: a row is read before it is written."""
         inside = set(ops)
         dying = [
             operand
             for operand in dict.fromkeys(operand for op in ops for operand in op.operands)
             if isinstance(operand, OpResult)
-            and operand.op.parent is ops[0].parent  # one from before a loop is read again in its next turn
+            and operand.op.parent is ops[0].parent  # one from before a loop is read in the next iteration too
             and operand in self.storage
             and all(use.operation in inside for use in operand.uses)
         ]
@@ -162,7 +162,7 @@ class BlockLowering(Lowering):
 
     def _is_alone(self, value: SSAValue) -> bool:
         """Whether no other value lives where this one does."""
-        return sum(storage_of is self.storage[value] for storage_of in self.storage.values()) == 1
+        return sum(buffer is self.storage[value] for buffer in self.storage.values()) == 1
 
     def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
         return [self.values[value] if value in self.values else self._materialize(value) for value in values]
@@ -177,7 +177,7 @@ class BlockLowering(Lowering):
         return self.values[value]
 
     def _load_row(self, value: SSAValue) -> SSAValue:
-        """A row of a block that lies in scratch."""
+        """A row of a block in scratch."""
         assert self.in_row, f"{value} is not in a register"
         type = self.row_type(value.type)
         names, operands, axes, offset = self._row_address(value, type)
@@ -271,14 +271,14 @@ class BlockLowering(Lowering):
             bounds=tuple(bound for _, bound in guarded),
             windows=op.value("windows"),
         )
-        rest = self.of(op.operands[first + len(where) :])
+        tiles = self.of(op.operands[first + len(where) :])
         if first == 1:
             values["pad"] = op.value("pad")
-            operands = [*self.of(op.operands[:1]), *at, *rest]
+            operands = [*self.of(op.operands[:1]), *at, *tiles]
             self.values[op.result] = self.emit("load", operands, values, self.vectors(op.results)).result
         else:
             values["mode"] = op.value("mode")
-            self.emit("store", [*self.of(op.operands[:2]), *at, *rest], values)
+            self.emit("store", [*self.of(op.operands[:2]), *at, *tiles], values)
 
     def _check_rows(self, load: SpecOp, start: SSAValue, height: Dim) -> None:
         """Raises where a load may end before the rows that are computed do: rows are read without a guard."""
@@ -291,10 +291,10 @@ class BlockLowering(Lowering):
                 fix="let loads and stores of a kernel that multiplies tiles end at the same row",
             )
 
-    # Loops and products.
+    # Loops and dots.
 
     def _block_loop(self, op: SpecOp) -> None:
-        """A loop that carries blocks: each has one storage_of, which its body reads and writes."""
+        """A loop that carries blocks: each has one buffer, which its body reads and writes."""
         source = op.regions[0].block
         last = source.last_op
         assert last is not None
@@ -314,7 +314,7 @@ class BlockLowering(Lowering):
         self.lower_block(source)
         self.emit("yield")
         self.block = outer
-        # A last part-step is a whole turn here: products and rows know their own edges.
+        # A last part of a step is a whole iteration here: dots and rows know their own edges.
         self.emit("loop", bounds, {"step": op.value("step"), "is_partial": True}, (), [body])
 
     def _assign_storage(self, value: SSAValue, storage_of: SSAValue, inner: SSAValue) -> None:
@@ -334,51 +334,51 @@ class BlockLowering(Lowering):
         fresh = is_fresh(acc)
         if op.result not in self.storage:
             self.storage[op.result] = self.storage_of(op.result) if fresh else self.storage_of(acc)
-        assert fresh or self.storage[acc] is self.storage[op.result], "an accumulator is used after its product"
+        assert fresh or self.storage[acc] is self.storage[op.result], "an accumulator is used after its dot"
         rows, coords = self.rows.extent, self.rows.coords
         load, is_transposed = find_load(rhs, op)
         k, n, where, offset = self._rhs_in_memory(load, is_transposed)
         names = dict(coords) | where
         width = acc.type.shape[1].value or 0
-        depth = lhs.type.shape[1].value or 0
-        room = self.allocate(TensorType.of([self._panel_bytes(lhs.type, acc.type)], u8))
+        max_k = lhs.type.shape[1].value or 0
+        panels = self.allocate(TensorType.of([self._panel_bytes(lhs.type, acc.type)], u8))
         values = {
             "names": tuple(names),
             "m": rows,
             "n": n,
             "k": k,
-            "rows": lhs.type.shape[0].value,
-            "depth": depth,
-            "lhs_offset": Dim.symbol("_row") * depth + Dim.symbol("_depth"),
+            "max_rows": lhs.type.shape[0].value,
+            "max_k": max_k,
+            "lhs_offset": Dim.symbol("_row") * max_k + Dim.symbol("_inner_k"),
             "rhs_offset": offset,
             "out_stride": width,
             "is_fresh": fresh,
         }
-        operands = [self.storage[lhs], self.values[load.operands[0]], self.storage[op.result], room]
+        operands = [self.storage[lhs], self.values[load.operands[0]], self.storage[op.result], panels]
         self.emit("block_dot", [*operands, *self.of(list(names.values()))], values)
 
     def _panel_bytes(self, lhs: TileAttr, out: TileAttr) -> int:
-        """Room for both operands in panels, with slack for whole registers."""
-        rows, depth = (dim.value or 0 for dim in lhs.shape)
+        """Bytes for both operands in panels, with slack for whole registers."""
+        rows, max_k = (dim.value or 0 for dim in lhs.shape)
         columns = out.shape[1].value or 0
         lanes = self.machine.lanes
         wide = -(-columns // (4 * lanes)) * 4 * lanes
-        return (rows * depth + wide * depth + 16 * lanes) * 8 + 128
+        return (rows * max_k + wide * max_k + 16 * lanes) * 8 + 128
 
     def _rhs_in_memory(self, load: SpecOp, is_transposed: bool) -> tuple[Dim, Dim, dict[str, SSAValue], Dim]:
-        """B in memory: how much of K and of its columns is there, index values, offset over `_depth` and `_col`."""
+        """B in memory: how much of K and of its columns is there, index values, offset over `_inner_k` and `_col`."""
         buffer, tile = load.operands[0].type, load.results[0].type
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
         axes: tuple[str, ...] = load.value("axes")
         if load.value("windows") or load.value("pad") or len(load.operands) != 1 + len(load.value("coords")):
             raise TargetVerifyError(
-                "the right operand of a product is read where it lies on CPUs: without windows, pads and index tiles",
+                "the B operand of a dot is read in place on CPUs: without windows, pads and index tiles",
                 span=load.span,
                 fix="store the tile to scratch first, and load it from there",
             )
         coords = dict(zip(load.value("coords"), load.operands[1:], strict=True))
-        inner = ("_col", "_depth") if is_transposed else ("_depth", "_col")
+        inner = ("_col", "_inner_k") if is_transposed else ("_inner_k", "_col")
         extents = {
             name: size if bound.value == -1 else minimum(size, bound - Dim.symbol(axis))
             for name, axis, bound, size in zip(inner, axes, load.value("bounds"), tile.shape, strict=True)
@@ -387,7 +387,7 @@ class BlockLowering(Lowering):
         offset = offset.substitute(
             {axis: Dim.symbol(axis) + Dim.symbol(name) for axis, name in zip(axes, inner, strict=True)}
         )
-        return extents["_depth"], extents["_col"], coords, offset
+        return extents["_inner_k"], extents["_col"], coords, offset
 
 
 def _is_start(user: Operation, index: int) -> bool:

@@ -42,7 +42,7 @@ def _users(op: SpecOp) -> list[SpecOp]:
 
 
 def _is_one_number(op: SpecOp) -> bool:
-    """Whether an integer is read at a place that no axis of the tile reaches."""
+    """Whether an integer is read at an index that no axis of the tile reaches."""
     axes, coords = set(op.value("axes")), op.value("coords")
     is_plain = len(op.operands) == 1 + len(coords) and not op.value("windows")
     reached = set[str]().union(*(expr.symbols for expr in op.value("map")))

@@ -1,4 +1,4 @@
-"""Recognizing a contraction among tiles: a loop over k that adds the product of two loaded tiles to what it carries."""
+"""Recognize a contraction among tiles: a loop over K that adds the dot of two loaded tiles to what it carries."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Match:
     starts: dict[SSAValue, int]
 
     def values(self) -> dict[str, Any]:
-        """The attributes of the product op."""
+        """The attributes of the `gemm` op."""
         found: dict[str, Any] = {"batch": self.batch, "m": self.m, "n": self.n, "k": self.k}
-        for side, load in (("lhs", self.lhs_load), ("rhs", self.rhs_load)):
+        for name, load in (("lhs", self.lhs_load), ("rhs", self.rhs_load)):
             buffer = load.operands[0].type
             assert isinstance(buffer, BufferAttr)
-            found[f"{side}_offset"] = linear(load.value("map"), buffer.shape)
-            found[f"{side}_windows"] = load.value("windows")
-            found[f"{side}_dtype"] = buffer.dtype
+            found[f"{name}_offset"] = linear(load.value("map"), buffer.shape)
+            found[f"{name}_windows"] = load.value("windows")
+            found[f"{name}_dtype"] = buffer.dtype
         return found
 
 
@@ -125,22 +125,22 @@ def _starts(left: SpecOp, right: SpecOp, kernel: SpecOp) -> dict[SSAValue, int] 
     grid = kernel.value("grid")
     count = len(grid) - 2
     found: dict[SSAValue, int] = {}
-    for load, name, place in ((left, "_m", count), (right, "_n", count + 1)):
+    for load, name, axis in ((left, "_m", count), (right, "_n", count + 1)):
         coords = dict(zip(load.value("coords"), load.operands[1:], strict=True))
         axes: tuple[str, ...] = load.value("axes")
         extent, tile = load.value("bounds")[axes.index(name)], load.results[0].type
         assert isinstance(tile, TileAttr)
         size = tile.shape[axes.index(name)]
-        if extent.value == -1 or grid[place] != extent.ceildiv(size):
+        if extent.value == -1 or grid[axis] != extent.ceildiv(size):
             return None
-        if not _is_block_of(coords[name], place, size) or not _are_batch(coords, count):
+        if not _is_block_of(coords[name], axis, size) or not _are_batch(coords, count):
             return None
-        found[coords[name]] = place
+        found[coords[name]] = axis
     return found
 
 
 def _is_block_of(start: SSAValue, axis: int, size: Dim) -> bool:
-    """Whether an index is `size` times the program's place along an axis."""
+    """Whether an index is `size` times the program id along an axis."""
     op = start.op if isinstance(start, OpResult) else None
     if not isinstance(op, SpecOp) or op.name != "ttile.index" or len(op.operands) != 1:
         return False
@@ -149,10 +149,10 @@ def _is_block_of(start: SSAValue, axis: int, size: Dim) -> bool:
 
 
 def _are_batch(coords: dict[str, SSAValue], count: int) -> bool:
-    """Whether all coordinates beside `_m`, `_n` and `_k` are places along the first axes of the grid, by name."""
+    """Whether all coordinates beside `_m`, `_n` and `_k` are program ids along the first axes of the grid, by name."""
     batch = {f"_b{axis}": axis for axis in range(count)}
-    rest = {name: value for name, value in coords.items() if name not in ("_m", "_n", "_k")}
-    return all(name in batch and _is_program(value, batch[name]) for name, value in rest.items())
+    others = {name: value for name, value in coords.items() if name not in ("_m", "_n", "_k")}
+    return all(name in batch and _is_program(value, batch[name]) for name, value in others.items())
 
 
 def _is_program(value: SSAValue, axis: int) -> bool:

@@ -1,4 +1,10 @@
-"""The inner kernel of matrix products: a block of accumulators kept in registers over a run of k."""
+"""The micro-kernel of matmuls: a block of accumulators kept in registers over a run of k.
+
+For each k it loads `vectors` registers of B, broadcasts one element of A for each of `rows` rows and multiplies them:
+`rows * vectors` independent chains of multiply-adds, enough to hide their latency, for `rows + vectors` loads. Three
+quarters of the registers accumulate; the others hold B and the element of A. Heights and widths below the whole block
+are powers of two, so that any edge is made of a few of them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +40,7 @@ class MicroShape:
 
     @property
     def heights(self) -> tuple[int, ...]:
-        """Row counts there is a kernel for: the whole block, then powers of two that make up any rest."""
+        """Row counts there is a kernel for: the whole block, then powers of two that make up any remainder."""
         return (self.rows, *_powers_below(self.rows))
 
     @property
@@ -46,21 +52,21 @@ class MicroShape:
         """The heights that cut a known count of rows, strips of which begin at whole blocks; all where not known."""
         if rows is None:
             return self.heights
-        rest = rows % self.rows
-        return tuple(h for h in self.heights if (rows >= self.rows if h == self.rows else rest & h))
+        remainder = rows % self.rows
+        return tuple(h for h in self.heights if (rows >= self.rows if h == self.rows else remainder & h))
 
     def widths_of(self, columns: int | None) -> tuple[int, ...]:
         """The widths that cut a known count of columns, of which strips begin at whole blocks."""
         if columns is None:
             return self.widths
-        rest = columns % self.columns
-        tail = min((w for w in self.widths if w * self.lanes >= rest), default=0) if rest else 0
+        remainder = columns % self.columns
+        tail = min((w for w in self.widths if w * self.lanes >= remainder), default=0) if remainder else 0
         return tuple(w for w in self.widths if w == tail or (w == self.vectors and columns >= self.columns))
 
     def ends_with(self, columns: int) -> bool:
         """Whether the last register of so many columns ends where they do, however few of them are computed."""
-        rest = columns % self.columns
-        return not rest or rest in [width * self.lanes for width in self.widths]
+        remainder = columns % self.columns
+        return not remainder or remainder in [width * self.lanes for width in self.widths]
 
     @staticmethod
     def of(target: TargetText, dtype: DType) -> MicroShape:
@@ -96,7 +102,7 @@ def outline_micro_kernel(
     It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[i, k] * rhs[k, :]`. `lhs` is a packed
     panel (`height` elements for each k), or with `in_rows` rows any distance apart; `rhs` is a packed panel
     (`vectors * lanes` elements for each k), or with `strided` rows any distance apart. So are the rows of `out`, of
-    which whole registers are touched, or with `cut` as many elements as the call says.
+    which whole registers are touched, or with `cut` as many elements as the call gives.
     """
     width = vectors or shape.vectors
     arguments = [("ptr", "lhs"), ("i64", "across"), ("ptr", "rhs"), ("i64", "k"), ("ptr", "out")]
@@ -117,7 +123,7 @@ def outline_micro_kernel(
 
 @frozen
 class LhsRows:
-    """The left operand of a register block: where it begins, and how far apart its rows are (1 in a panel)."""
+    """Rows of A for a register block: where they begin, and how far apart they are (1 in a panel)."""
 
     base: Value
     across: Index
@@ -145,16 +151,16 @@ def call_micro_kernel(
 
 
 def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, in_rows: bool, cut: bool) -> None:
-    lhs, across, rhs, k, out, stride, accumulate, *rest = g.arguments
-    end = rest.pop() if cut else None
-    rhs_stride: Index = rest[0] if rest else vectors * shape.lanes
+    lhs, across, rhs, k, out, stride, accumulate, *others = g.arguments
+    end = others.pop() if cut else None
+    rhs_stride: Index = others[0] if others else vectors * shape.lanes
     element, type_ = shape.element, vector(shape.element, shape.lanes)
     rows = _lines(g, out, stride, height, element)
     addresses = [g.gep(row, v * shape.lanes, element) for row in rows for v in range(vectors)]
     held = _cut_lanes(g, end, shape.lanes, vectors) * height
     zeros = [g.const(element, 0, shape.lanes)] * len(addresses)
     start = g.if_(accumulate, lambda: _loaded(g, addresses, held, type_), lambda: zeros)
-    # One index walks along all rows of the left operand: their starts stay in registers, each on its own.
+    # One index runs along all rows of A: their starts stay in registers, each on its own.
     lefts = _lines(g, lhs, across if in_rows else 1, height, element)
     if in_rows:
         lefts = [g.opaque(left) for left in lefts]
@@ -174,13 +180,13 @@ def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, 
             at, right = g.add(at, 1 if in_rows else height), g.gep(right, rhs_stride, element)
         return [at, right, *accs]
 
-    def ask(line: Value) -> None:
+    def prefetch(line: Value) -> None:
         for v in range(vectors):
             g.prefetch(g.gep(line, v * shape.lanes, element), write=True)
 
     values = [g.const_i(0), rhs, *start]
     if height == shape.rows and vectors == shape.vectors and shape.unroll > 1:
-        values = _in_turns(g, k, shape.unroll, steps, _Below(rows[-1], stride, height, ask), values)
+        values = _unrolled_loop(g, k, shape.unroll, steps, _Below(rows[-1], stride, height, prefetch), values)
     else:
         values = g.loop(0, k, 1, lambda i, values: steps(1, values), values)
     _store_all(g, values[2:], addresses, held)
@@ -221,11 +227,11 @@ class _Below:
     last: Value
     stride: Index
     count: int
-    ask: Callable[[Value], None]
+    prefetch: Callable[[Value], None]
     """Brings the line of a row nearer."""
 
 
-def _in_turns(
+def _unrolled_loop(
     g: FunctionText,
     k: Value,
     unroll: int,
@@ -233,19 +239,19 @@ def _in_turns(
     below: _Below,
     values: list[Value],
 ) -> list[Value]:
-    """Several steps of k a turn. The first turns ask for a row each of the block below, which comes next.
+    """Several k in an iteration. The first iterations prefetch a row each of the block below, which comes next.
 
-    Its lines are then on their way when it begins; asked for all at once they would hold up everything else.
+    Its cache lines then arrive by the time it begins; asked for all together they would hold up everything else.
     """
     element = values[-1].element
     first_row = g.gep(below.last, below.stride, element)
 
-    def turn(i: Value, values: list[Value]) -> list[Value]:
-        below.ask(values[0])
+    def iteration(i: Value, values: list[Value]) -> list[Value]:
+        below.prefetch(values[0])
         return [g.gep(values[0], below.stride, element), *steps(unroll, values[1:])]
 
     whole = g.round_down(k, unroll)
     first = g.smin(whole, unroll * below.count)
-    values = g.loop(0, first, unroll, turn, [first_row, *values])[1:]
+    values = g.loop(0, first, unroll, iteration, [first_row, *values])[1:]
     values = g.loop(first, whole, unroll, lambda i, values: steps(unroll, values), values)
     return g.loop(whole, k, 1, lambda i, values: steps(1, values), values)

@@ -47,12 +47,12 @@ class Operand:
         return self.base is not None and self.element is None and self.windows is None
 
     def is_rows_of(self, dtype: DType) -> bool:
-        """Whether every row is a run of memory in the accumulator's dtype: then nothing is gained by packing rows."""
+        """Whether every row is contiguous in the accumulator's dtype: then nothing is gained by packing rows."""
         return self.is_runs and self.dtype is dtype
 
     @property
     def is_runs(self) -> bool:
-        """Whether every row is a run of memory: turning it into a panel costs more than reading it along k."""
+        """Whether every row is contiguous: transposing it into a panel costs more than reading it along k."""
         return self.is_memory and known(self.column_stride) == 1
 
     @property
@@ -86,7 +86,7 @@ def pack_panel(
     """Pack rows `row..row+width` and columns `k..k+k_count` of `source` as one panel of accumulator dtype `to`.
 
     Only the first `count` rows exist; the others are filled with something harmless. Up to a register beyond the panel
-    may be overwritten, so panels are packed in the order they lie.
+    may be overwritten, so panels are packed in the order of their addresses.
     """
     if source.windows is not None:
         source = replace(source, windows=None, element=WindowElement(source.windows, source.dtype))
@@ -131,7 +131,7 @@ _ARGUMENTS = (
 def _call_strided(
     f: FunctionText, kind: str, dtype: DType, width: int, to: DType, register: int, args: Sequence[Value]
 ) -> None:
-    """Call the outlined function that packs memory one of three ways."""
+    """Call the outlined function that packs strided memory: copied, transposed or gathered."""
     arguments = list(_ARGUMENTS)
     if kind == "copied":
         key = ("pack", kind, dtype, width, to, register)
@@ -140,29 +140,29 @@ def _call_strided(
         )
         f.call(name, args)
         return
-    # These take the width as an argument: one function serves all that turn squares of one side.
-    side = 1 if kind == "gathered" else _side(width, register)
-    key = ("pack", kind, dtype, side, to)
+    # These take the width as an argument: one function serves all that transpose squares of one size.
+    square = 1 if kind == "gathered" else _square_size(width, register)
+    key = ("pack", kind, dtype, square, to)
     write = _write_gathered if kind == "gathered" else _write_run if width == 1 else _write_transposed
     arguments.append(("i64", "width"))
     name = f.module.outline(
-        (*key, width == 1), f"pack_{kind}", arguments, lambda g: write(g, dtype, side, to), shared=True
+        (*key, width == 1), f"pack_{kind}", arguments, lambda g: write(g, dtype, square, to), shared=True
     )
     f.call(name, [*args, f.const_i(width)])
 
 
-def _side(width: int, register: int) -> int:
-    """The side of the squares a panel is transposed in: the power of two that holds its width, up to a register."""
+def _square_size(width: int, register: int) -> int:
+    """The size of the squares a panel is transposed in: the power of two that holds its width, up to a register."""
     if width == 1:
         return register
-    side = register
-    while side >= 2 * width and side > 4:
-        side //= 2
-    return side
+    square = register
+    while square >= 2 * width and square > 4:
+        square //= 2
+    return square
 
 
-_AHEAD = 12
-"""Rows that packing asks for ahead of its own."""
+_PREFETCHED_ROWS = 12
+"""How many rows beyond its own packing prefetches."""
 
 
 def pieces(width: int, register: int) -> list[tuple[int, int]]:
@@ -188,9 +188,9 @@ def _write_copied(g: FunctionText, dtype: DType, width: int, to: DType, register
             line = g.gep(source, g.mul(k, along), stored)
             target = g.gep(panel, g.mul(k, width), element)
             # Rows far apart are each a page of their own, which no prefetcher of the machine crosses.
-            ahead = g.gep(line, g.mul(along, _AHEAD), stored)
+            prefetched = g.gep(line, g.mul(along, _PREFETCHED_ROWS), stored)
             for start in range(0, width, 64 // bytes_of(stored)):
-                g.prefetch(g.gep(ahead, start, stored))
+                g.prefetch(g.gep(prefetched, start, stored))
             for start, lanes in pieces(width, register):
                 value = convert.cast(g, load(line, start, lanes), dtype, to)
                 g.store(value, g.gep(target, start, element))
@@ -208,50 +208,50 @@ def _write_copied(g: FunctionText, dtype: DType, width: int, to: DType, register
     g.ret()
 
 
-def _write_transposed(g: FunctionText, dtype: DType, side: int, to: DType) -> None:
+def _write_transposed(g: FunctionText, dtype: DType, square: int, to: DType) -> None:
     """Unit stride along k: load runs of k from each row and transpose them in registers."""
     panel, source, across, _, count, k_count, width = g.arguments
     stored, element = convert.storage_type(dtype), convert.compute_type(to)
-    whole = g.round_down(k_count, side)
+    whole = g.round_down(k_count, square)
     last = g.sub(count, 1)
 
     def block(start: Value) -> None:
-        # Rows that do not exist repeat the last one: their products are never looked at.
-        rows = [g.gep(source, g.mul(g.smin(g.add(start, i), last), across), stored) for i in range(side)]
+        # Rows that do not exist repeat the last one: what they are multiplied to is never read.
+        rows = [g.gep(source, g.mul(g.smin(g.add(start, i), last), across), stored) for i in range(square)]
 
         def body(k: Value) -> None:
-            values = [convert.load(g, g.gep(row, k, stored), dtype, side) for row in rows]
+            values = [convert.load(g, g.gep(row, k, stored), dtype, square) for row in rows]
             values = [convert.cast(g, value, dtype, to) for value in values]
             target = g.gep(panel, g.add(g.mul(k, width), start), element)
             for column in transpose(g, values):
                 g.store(column, target)
                 target = g.gep(target, width, element)
 
-        g.loop(0, whole, side, body)
+        g.loop(0, whole, square, body)
 
     # The last block first: where it sticks out of the panel, the first block writes over what it spilled.
-    top = g.sub(g.round_up(width, side), side)
-    g.loop(0, width, side, lambda down: block(g.sub(top, down)))
+    top = g.sub(g.round_up(width, square), square)
+    g.loop(0, width, square, lambda down: block(g.sub(top, down)))
     _write_each(g, dtype, to, whole)
     g.ret()
 
 
-def _write_run(g: FunctionText, dtype: DType, side: int, to: DType) -> None:
+def _write_run(g: FunctionText, dtype: DType, square: int, to: DType) -> None:
     """A panel of width 1 with unit stride along k: copy."""
     panel, source, _, _, _, k_count, _ = g.arguments
     stored, element = convert.storage_type(dtype), convert.compute_type(to)
-    whole = g.round_down(k_count, side)
+    whole = g.round_down(k_count, square)
 
     def body(k: Value) -> None:
-        value = convert.cast(g, convert.load(g, g.gep(source, k, stored), dtype, side), dtype, to)
+        value = convert.cast(g, convert.load(g, g.gep(source, k, stored), dtype, square), dtype, to)
         g.store(value, g.gep(panel, k, element))
 
-    g.loop(0, whole, side, body)
+    g.loop(0, whole, square, body)
     _write_each(g, dtype, to, whole)
     g.ret()
 
 
-def _write_gathered(g: FunctionText, dtype: DType, side: int, to: DType) -> None:
+def _write_gathered(g: FunctionText, dtype: DType, square: int, to: DType) -> None:
     """Any strides: one element after the other."""
     _write_each(g, dtype, to, g.const_i(0))
     g.ret()
@@ -319,7 +319,7 @@ def for_each_height(
     block: Callable[[Value, int], None],
     known_rows: int | None = None,
 ) -> None:
-    """`block(at, height)` for whole register blocks, then for the powers of two that make up the rest of the rows.
+    """`block(at, height)` for whole register blocks, then for the powers of two that make up the remainder of the rows.
 
     Code is written only for the heights that `known_rows`, the rows of the whole matrix, can leave.
     """
@@ -327,10 +327,10 @@ def for_each_height(
     whole = f.round_down(rows, shape.rows)
     if shape.rows in heights:
         f.loop(0, whole, shape.rows, lambda at: block(at, shape.rows))
-    rest, at = f.sub(rows, whole), whole
+    remainder, at = f.sub(rows, whole), whole
     for height in shape.heights[1:]:
         if height in heights:
-            part = f.op("and", rest, f.const_i(height))
+            part = f.op("and", remainder, f.const_i(height))
             f.if_(f.icmp("ne", part, 0), lambda at=at, height=height: block(at, height))
             at = f.add(at, part)
 
@@ -493,5 +493,5 @@ def _width_for(f: FunctionText, shape: MicroShape, left: Value, known_columns: i
 
 
 def panel_elements(shape: MicroShape, rows_or_columns: int, k_count: int) -> int:
-    """Elements of room that panels take: packing may write two registers past the end."""
+    """Elements that panels take: packing may write two registers past the end."""
     return -(-rows_or_columns // shape.lanes) * shape.lanes * k_count + 2 * shape.lanes

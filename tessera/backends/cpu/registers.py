@@ -19,7 +19,7 @@ def register_type(dtype: DType) -> str:
 
 
 class Layout:
-    """How a block lies in registers: `rows` (all axes but the last), each of `chunks` vectors of `lanes`."""
+    """The layout of a block in registers: `rows` (all axes but the last), each of `chunks` vectors of `lanes`."""
 
     def __init__(self, sizes: Sequence[int], register: int) -> None:
         self.sizes = tuple(sizes)
@@ -36,7 +36,7 @@ class Layout:
     def count(self) -> int:
         return self.rows * self.chunks
 
-    def place(self, number: int) -> tuple[tuple[int, ...], int]:
+    def position(self, number: int) -> tuple[tuple[int, ...], int]:
         """The indices along the outer axes, and the first element along the last, of a vector."""
         row, chunk = divmod(number, self.chunks)
         outer: list[int] = []
@@ -166,10 +166,10 @@ class _Varying:
         if is_at_least(atom.args[0], 0) and is_at_least(atom.args[1], 0) and not self.tiles:
             found = f.op("udiv" if atom.kind == "floordiv" else "urem", first, divisor)
         else:
-            rest = f.op("srem", first, divisor)
-            off = f.op("and", f.icmp("ne", rest, zero), f.icmp("slt", f.op("xor", rest, divisor), zero))
+            remainder = f.op("srem", first, divisor)
+            off = f.op("and", f.icmp("ne", remainder, zero), f.icmp("slt", f.op("xor", remainder, divisor), zero))
             if atom.kind == "mod":
-                return f.select(off, f.op("add", rest, divisor), rest)
+                return f.select(off, f.op("add", remainder, divisor), remainder)
             quotient = f.op("sdiv", first, divisor)
             found = f.select(off, f.op("sub", quotient, one), quotient)
         return f.select(is_zero, zero, found)
@@ -214,7 +214,7 @@ def _within_blocks(f: FunctionText, rows: Sequence[Value], per: int) -> list[Val
 
 
 def _interleave(f: FunctionText, a: Value, b: Value, per: int, high: int, run: int) -> Value:
-    """The low or high half of each block of `a` and `b`, taking turns in runs of elements."""
+    """The low or high half of each block of `a` and `b`, alternating in runs of elements."""
     lanes, mask = a.lanes, list[int]()
     for block in range(0, lanes, per):
         start = block + high * per // 2

@@ -145,20 +145,20 @@ class WindowElement:
 
 
 # Vectors of elements seen through windows. The offset of an element is the sum of a part of its row and a part of its
-# column, and so is its coordinate in each window it must lie in; both parts are tabled once. A vector has neighbouring
-# rows of one column. How its rows lie in memory is the same for every column, so it is found out once: in one
-# contiguous run or in two, without or with a gap of one element after each row, or anywhere (a gather).
+# column, and so is its coordinate in each window that it must be in; both parts are tabled once. A vector has
+# neighbouring rows of one column. How its rows are laid out in memory is the same for every column, so it is found out
+# once: in one contiguous run or in two, without or with a gap of one element after each row, or anywhere (a gather).
 
 MAX_K = 256
 """Columns that fit the tables."""
 
 _NOWHERE = -(1 << 30)
-"""A coordinate outside of every window, whatever the column adds to it."""
+"""A coordinate beyond every window, whatever the column adds to it."""
 
 Read: TypeAlias = Callable[[Value], Value]
-"""`read(column)`: the vector's elements of a column, zero outside the windows, in the accumulator's dtype."""
+"""`read(column)`: the vector's elements of a column, zero beyond the windows, in the accumulator's dtype."""
 _Reader: TypeAlias = Callable[..., Value]
-"""A way to read a column, given where runs begin."""
+"""Reads a column, given where runs begin."""
 
 
 class WindowVectors:
@@ -198,7 +198,7 @@ class WindowVectors:
     def fill_rows(self, first: Index, count: Index, pad: int) -> None:
         """Table `count` rows from `first`; vectors may begin up to a multiple of `pad`.
 
-        Rows that do not exist lie outside of all windows and go on as a run; without windows they repeat the last row.
+        Rows that do not exist are in no window and go on as a run; without windows they repeat the last row.
         """
         g = self.g
         last = g.sub(count, 1)
@@ -256,7 +256,7 @@ class WindowVectors:
         g.if_(g.op("and", wanted, are_runs), lambda: body(list(reads)), otherwise)
 
     def at(self, row: Index, body: Callable[[Read], None]) -> None:
-        """`body(read)` for the vector that begins at a tabled row: written once for each way its rows may lie."""
+        """`body(read)` for the vector that begins at a tabled row: written once for each layout its rows may have."""
         g, lanes = self.g, self.lanes
         vectors = self._vector(row)
         offsets = vectors.offsets
@@ -285,7 +285,7 @@ class WindowVectors:
         return g.gep(start or self._base, g.load(g.gep(self._column_offsets, column, "i64"), "i64"), self.stored)
 
     def inside(self, column: Value, coordinates: Sequence[Value]) -> Value | None:
-        """Which lanes lie in all windows; None where there is no window."""
+        """Which lanes are in all windows; None where there is no window."""
         g, mask = self.g, None
         for coordinate, table, extent in zip(coordinates, self._column_coordinates, self._extents, strict=True):
             term = g.splat(g.load(g.gep(table, column, "i32"), "i32"), self.lanes)
@@ -295,7 +295,7 @@ class WindowVectors:
 
 
 class _Vector:
-    """One vector's rows, and its elements of a column by each way to read them."""
+    """One vector's rows, and its elements of a column, read for each layout."""
 
     def __init__(self, of: WindowVectors, offsets: Value, coordinates: Sequence[Value]) -> None:
         self.of, self.g, self.offsets, self.coordinates = of, of.g, offsets, coordinates
@@ -370,7 +370,7 @@ class _Vector:
 
 
 def _lanes_at(g: FunctionText, offsets: Value, start: Value, step: int) -> Value:
-    """Which lanes lie at `start + step * lane`."""
+    """Which lanes are at `start + step * lane`."""
     lanes = offsets.lanes
     steps = g.lanes_const("i64", [step * lane for lane in range(lanes)])
     return g.icmp("eq", offsets, g.op("add", g.splat(start, lanes), steps))
@@ -498,11 +498,11 @@ class _Packer:
             self.vectors.at(g.add(panel.at, offset), write)
 
         # Only a width known now may end within a vector.
-        rest = (known(panel.width) or 0) % lanes
-        whole = g.sub(panel.width, rest)
+        remainder = (known(panel.width) or 0) % lanes
+        whole = g.sub(panel.width, remainder)
         g.loop(0, whole, lanes, lambda offset: vector(offset, lanes))
-        if rest:
-            vector(whole, rest)
+        if remainder:
+            vector(whole, remainder)
 
 
 def _store_first(g: FunctionText, value: Value, target: Value, lanes: int) -> None:

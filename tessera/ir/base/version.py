@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TypeAlias
+from dataclasses import field
+from typing import Any, TypeAlias
 
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 
@@ -13,6 +14,7 @@ from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import properties_of
 from tessera.ir.base.op import CURRENT, SpecOp
 from tessera.ir.base.types import ValueAttr
+from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
 KEY = "tessera.version"
@@ -23,10 +25,14 @@ Renames: TypeAlias = Mapping[str, str]
 
 @frozen
 class Upgrade:
-    """What the next version renamed: ops, and attributes of ops, which are found by the newest name of the op."""
+    """What the next version renamed: ops, attributes of ops, and names in their expressions.
+
+    Attributes and names are found by the newest name of the op.
+    """
 
     ops: Renames
     attributes: Mapping[str, Renames]
+    symbols: Mapping[str, Renames] = field(default_factory=dict[str, Renames])
 
 
 _COORDS = {"names": "coords"}
@@ -60,9 +66,11 @@ UPGRADES: dict[int, Upgrade] = {
             "ttarget.store_rows": _COORDS,
             "ttarget.store_tile": _COORDS,
             "ttarget.kernel": {"shares": "warps_per_row"},
+            "ttarget.block_dot": {"rows": "max_rows", "depth": "max_k"},
             "ttarget.shuffle": {"way": "mode"},
             "ttile.shuffle": {"way": "mode"},
         },
+        symbols={"ttarget.block_dot": {"_depth": "_inner_k"}},
     ),
 }
 """By the version that a text comes from: one table of renames for each."""
@@ -99,10 +107,16 @@ def new_name(name: str, version: int) -> str:
 def upgrade(op: SpecOp, version: int) -> None:
     """Bring the attributes of an op parsed from an older version up to this one."""
     for step in range(version, CURRENT):
-        renames = UPGRADES[step].attributes.get(op.name)
-        if renames is not None:
+        renames = UPGRADES[step].attributes.get(op.name, {})
+        symbols = {old: Dim.symbol(new) for old, new in UPGRADES[step].symbols.get(op.name, {}).items()}
+        if renames or symbols:
             given = {name: value.data for name, value in op.properties.items() if isinstance(value, ValueAttr)}
-            op.properties = properties_of(type(op), {renames.get(name, name): value for name, value in given.items()})
+            values = {renames.get(name, name): _substitute(value, symbols) for name, value in given.items()}
+            op.properties = properties_of(type(op), values)
+
+
+def _substitute(value: Any, symbols: Mapping[str, Dim]) -> Any:
+    return value.substitute(symbols) if symbols and isinstance(value, Dim) else value
 
 
 def stamp(module: ModuleOp) -> None:

@@ -23,14 +23,14 @@ class BlockDotOp(SpecOp):
     lhs: SSAValue
     rhs: SSAValue
     out: SSAValue
-    room: SSAValue
+    panels: SSAValue
     at: Sequence[SSAValue]
     names: tuple[str, ...]
     m: Dim
     n: Dim
     k: Dim
-    rows: int
-    depth: int
+    max_rows: int
+    max_k: int
     lhs_offset: Dim
     rhs_offset: Dim
     out_stride: int

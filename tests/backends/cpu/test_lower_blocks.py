@@ -129,7 +129,7 @@ def folded(axis: int) -> SpecOp:
 
 def test_what_needs_all_rows_at_once_is_refused() -> None:
     for machine in machines():
-        with pytest.raises(TargetVerifyError, match="folds them along their rows"):
+        with pytest.raises(TargetVerifyError, match="reduces tiles along their rows"):
             lower_kernel(folded(0), machine)
         lower_kernel(folded(1), machine)
 
@@ -156,7 +156,7 @@ def test_a_side_in_wider_numbers_and_back_is_what_it_was() -> None:
 
 @pytest.mark.parametrize("dtype", [dt.bf16, dt.f16, dt.i32], ids=str)
 def test_a_side_that_is_rounded_on_its_way_is_refused(dtype: DType) -> None:
-    with pytest.raises(TargetVerifyError, match=f"f32 is rounded to {dtype} on its way to a product"):
+    with pytest.raises(TargetVerifyError, match=f"f32 is rounded to {dtype} before a dot"):
         lower_kernel(rounded_sides(dtype, f32), machines()[0])
 
 
@@ -177,7 +177,7 @@ def computed_side() -> SpecOp:
 
 
 def test_a_side_that_is_computed_is_refused() -> None:
-    with pytest.raises(TargetVerifyError, match="the right operand of a dot is read from memory"):
+    with pytest.raises(TargetVerifyError, match="the B operand of a dot is read from memory"):
         lower_kernel(computed_side(), machines()[0])
 
 

@@ -410,7 +410,7 @@ def test_cpus_refuse_what_is_said_of_matrix_units() -> None:
         (formed(text, "stages = 2"), "stages"),
         (unit, "unit"),
     ):
-        with pytest.raises(TesseraError, match=f"says `{name}`, and cpu has no matrix units"):
+        with pytest.raises(TesseraError, match=f"has `{name}`, and CPUs have no tensor cores"):
             CpuBackend(machine_of(frozenset())).lower(kernel_of(written))
     plain = unit.replace("wgmma", "multiply-adds")
     assert CpuBackend(machine_of(frozenset())).lower(kernel_of(plain)).name == "ttarget.kernel"

@@ -39,7 +39,7 @@ _OP = re.compile(r"^(\s*(?:%[^=]*= )?)(\w+\.\w+)(.*)$")
 def renamed_ops(version: int) -> set[str]:
     """The newest names of all ops that an upgrade renames, or renames attributes of."""
     upgrade = UPGRADES[version]
-    return {*(new_name(name, version) for name in upgrade.ops), *upgrade.attributes}
+    return {*(new_name(name, version) for name in upgrade.ops), *upgrade.attributes, *upgrade.symbols}
 
 
 def written_as(version: int, text: str) -> str:
@@ -53,6 +53,8 @@ def written_as(version: int, text: str) -> str:
             start, name, rest = found.groups()
             for old, new in upgrade.attributes.get(name, {}).items():
                 rest = re.sub(rf"(?<=[{{ ]){new} = ", f"{old} = ", rest)
+            for old, new in upgrade.symbols.get(name, {}).items():
+                rest = re.sub(rf"\b{new}\b", old, rest)
             line = start + old_ops.get(name, name) + rest
         lines.append(line)
     return "\n".join(lines) + "\n"

@@ -710,7 +710,7 @@ ttarget.kernel @attention_c4f4f15f86(%0: !ttile.buffer<[1, 1, 256, 128], bf16>, 
       %30 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
       %31 = ttarget.scratch {offset = 132096} : () -> !ttile.buffer<[128, 256], f32>
       %32 = ttarget.scratch {offset = 263168} : () -> !ttile.buffer<[395392], u8>
-      ttarget.block_dot %12, %1, %31, %32, %4, %7, %5, %29, %30 {names = ["_b", "_i", "_g", "_j", "_d"], m = 128, n = min(-_j + max(0, min(256, _i + 128)), 256), k = 128, rows = 128, depth = 128, lhs_offset = _depth + 128*_row, rhs_offset = 32768*_b + 128*_col + _d + _depth + 32768*_g + 128*_j, out_stride = 256, is_fresh = true} : (!ttile.buffer<[128, 128], f32>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.buffer<[128, 256], f32>, !ttile.buffer<[395392], u8>, !ttile.index, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+      ttarget.block_dot %12, %1, %31, %32, %4, %7, %5, %29, %30 {names = ["_b", "_i", "_g", "_j", "_d"], m = 128, n = min(-_j + max(0, min(256, _i + 128)), 256), k = 128, max_rows = 128, max_k = 128, lhs_offset = _inner_k + 128*_row, rhs_offset = 32768*_b + 128*_col + _d + _inner_k + 32768*_g + 128*_j, out_stride = 256, is_fresh = true} : (!ttile.buffer<[128, 128], f32>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.buffer<[128, 256], f32>, !ttile.buffer<[395392], u8>, !ttile.index, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
       %33 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
       %34 = ttarget.index {names = [], expr = 128} : () -> !ttile.index
       ttarget.loop %33, %34 {step = 1} ({
@@ -748,7 +748,7 @@ ttarget.kernel @attention_c4f4f15f86(%0: !ttile.buffer<[1, 1, 256, 128], bf16>, 
         ttarget.yield
       }) : (!ttile.index, !ttile.index) -> ()
       %62 = ttarget.scratch {offset = 658560} : () -> !ttile.buffer<[526464], u8>
-      ttarget.block_dot %31, %2, %13, %62, %4, %7, %5, %8, %29 {names = ["_b", "_i", "_g", "_e", "_j"], m = 128, n = 128, k = min(-_j + max(0, min(256, _i + 128)), 256), rows = 128, depth = 256, lhs_offset = _depth + 256*_row, rhs_offset = 32768*_b + _col + 128*_depth + _e + 32768*_g + 128*_j, out_stride = 128} : (!ttile.buffer<[128, 256], f32>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.buffer<[128, 128], f32>, !ttile.buffer<[526464], u8>, !ttile.index, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
+      ttarget.block_dot %31, %2, %13, %62, %4, %7, %5, %8, %29 {names = ["_b", "_i", "_g", "_e", "_j"], m = 128, n = 128, k = min(-_j + max(0, min(256, _i + 128)), 256), max_rows = 128, max_k = 256, lhs_offset = _inner_k + 256*_row, rhs_offset = 32768*_b + _col + 128*_inner_k + _e + 32768*_g + 128*_j, out_stride = 128} : (!ttile.buffer<[128, 256], f32>, !ttile.buffer<[1, 1, 256, 128], bf16>, !ttile.buffer<[128, 128], f32>, !ttile.buffer<[526464], u8>, !ttile.index, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> ()
       ttarget.yield
     }) : (!ttile.index, !ttile.index) -> ()
     %63 = ttarget.index {names = [], expr = 0} : () -> !ttile.index

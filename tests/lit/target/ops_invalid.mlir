@@ -56,7 +56,7 @@ ttarget.kernel @rounds() attributes {symbols = [], writes = [], lanes = 8, featu
 }
 // -----
 // Narrow numbers are not summed in their own dtype.
-// CHECK: error[T0601]: a product of bf16 by bf16 cannot accumulate in bf16
+// CHECK: error[T0601]: a dot of bf16 by bf16 cannot accumulate in bf16
 ttarget.kernel @sums(%x: !ttile.buffer<[M, K], bf16>, %w: !ttile.buffer<[K, N], bf16>) attributes {symbols = ["M", "N", "K"], writes = [], lanes = 8, features = ["avx2"], scratch = 0} {
   ttarget.gemm %x, %w {batch = [], m = M, n = N, k = K, lhs_offset = K*_m + _k, rhs_offset = N*_k + _n, lhs_dtype = bf16, rhs_dtype = bf16} ({
   ^bb0(%i: !ttile.index, %j: !ttile.index, %acc: !ttarget.vector<[1, 8], bf16>):

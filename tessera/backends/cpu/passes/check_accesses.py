@@ -216,9 +216,8 @@ class _Walk:
 
     def _block_dot(self, op: SpecOp) -> Iterator[TargetSite]:
         names = self._names(op, op.value("names"), 4)
-        extents = {
-            name: op.value(extent).substitute(names) for name, extent in (("_row", "m"), ("_depth", "k"), ("_col", "n"))
-        }
+        axes = {"_row": "m", "_inner_k": "k", "_col": "n"}
+        extents = {name: op.value(extent).substitute(names) for name, extent in axes.items()}
         inner = {name: Variable(f"%{name}", "loop", ZERO, extent) for name, extent in extents.items()}
         scope = {**names, **{name: variable.dim for name, variable in inner.items()}}
         out = Dim.symbol("_row") * op.value("out_stride") + Dim.symbol("_col")

@@ -23,10 +23,10 @@ from tessera.types.machine import PLAIN, Machine
 
 @dataclass(frozen=True)
 class LowerKernels(Pass):
-    """Put a `ttarget.kernel` in the place of each `ttile.kernel`, for a machine with `features`, or for this one.
+    """Replace each `ttile.kernel` by a `ttarget.kernel`, for a machine with `features`, or for this one.
 
     Before: `ttile.kernel @k` with loads of tiles at index maps. After: `ttarget.kernel @k` with loads of vectors at
-    linear offsets, loops of whole steps with tails, products as one op.
+    linear offsets, loops of whole steps with tails, contractions as one op.
     """
 
     features: tuple[str, ...] = ()
@@ -39,8 +39,8 @@ class LowerKernels(Pass):
 def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.kernel` of a `ttile.kernel`.
 
-    A contraction, and a kernel whose tiles fit registers, keep their tiles there; one that multiplies tiles on the way
-    keeps them as blocks in scratch, and so does one of a user's that works on tall tiles row by row.
+    A contraction, and a kernel whose tiles fit registers, keep their tiles there; one with dots inside keeps them as
+    blocks in scratch, and so does a user's kernel that works on tall tiles row by row.
     """
     _check_units(kernel)
     is_blocked = match_contraction(kernel) is None and (has_dots(kernel) or is_rowwise(kernel))
@@ -50,7 +50,7 @@ def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
 
 
 def _check_units(kernel: SpecOp) -> None:
-    """Raises TargetVerifyError for a kernel that says how it runs on matrix units: none are here, and it would not."""
+    """Raises TargetVerifyError for a kernel with choices for tensor cores, which would mean nothing here."""
     names = said_for_units(kernel)
     for op in kernel.walk():
         if isinstance(op, SpecOp) and op.name == "ttile.dot" and op.value("unit") not in ("", PLAIN):
@@ -59,14 +59,14 @@ def _check_units(kernel: SpecOp) -> None:
     if names:
         listed = ", ".join(f"`{name}`" for name in names)
         raise TargetVerifyError(
-            f"`@{kernel.value('symbol')}` says {listed}, and cpu has no matrix units",
+            f"`@{kernel.value('symbol')}` has {listed}, and CPUs have no tensor cores",
             span=kernel.span,
             fix=f"leave {listed} out",
         )
 
 
 def _lower_blocks(kernel: SpecOp, machine: Machine) -> SpecOp:
-    """Blocks in scratch; where a user's do not go row by row, products as loops over tiles in registers."""
+    """Blocks in scratch; where a user's kernel does not work row by row, dots as loops over tiles in registers."""
     try:
         return BlockLowering(kernel, machine).run()
     except TargetVerifyError:

@@ -1,4 +1,4 @@
-"""Matrix products: the packed, register-blocked loop nest as one op, its epilogue as a region."""
+"""Contractions: the packed, register-blocked loop nest of a matmul as one op, its epilogue as a region."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ def _check_gemm(op: SpecOp) -> None:
     _check_accumulator(op, types[-1])
     check_symbols(op, "the extent", [*op.value("batch"), op.value("m"), op.value("n"), op.value("k")], ())
     batch = [f"_b{axis}" for axis in range(count)]
-    for number, (side, axes) in enumerate((("lhs", ("_m", "_k")), ("rhs", ("_k", "_n")))):
-        type, dtype = op.operands[number].type, op.value(f"{side}_dtype")
+    for number, (name, axes) in enumerate((("lhs", ("_m", "_k")), ("rhs", ("_k", "_n")))):
+        type, dtype = op.operands[number].type, op.value(f"{name}_dtype")
         if not isinstance(type, BufferAttr) or type.dtype != dtype:
-            op.fail(f"the {side} of a product is a buffer of {dtype}, got {type}")
-        windows = op.value(f"{side}_windows")
+            op.fail(f"the {name} of a contraction is a buffer of {dtype}, got {type}")
+        windows = op.value(f"{name}_windows")
         if len(windows) % 2:
-            op.fail(f"`{side}_windows` are pairs of an expression and an extent, got {len(windows)} expressions")
-        check_symbols(op, f"the offset of {side}", [op.value(f"{side}_offset")], (*batch, *axes))
-        check_symbols(op, f"the window of {side}", windows[::2], (*batch, *axes))
-        check_symbols(op, f"the extent of a window of {side}", windows[1::2], ())
+            op.fail(f"`{name}_windows` are pairs of an expression and an extent, got {len(windows)} expressions")
+        check_symbols(op, f"the offset of {name}", [op.value(f"{name}_offset")], (*batch, *axes))
+        check_symbols(op, f"the window of {name}", windows[::2], (*batch, *axes))
+        check_symbols(op, f"the extent of a window of {name}", windows[1::2], ())
 
 
 def _check_accumulator(op: SpecOp, accumulator: VectorAttr) -> None:
-    sides = (op.value("lhs_dtype"), op.value("rhs_dtype"))
+    dtypes = (op.value("lhs_dtype"), op.value("rhs_dtype"))
     dtype = accumulator.dtype
     if dtype.is_bool or dtype.bits < 32:
-        op.fail(f"a product of {sides[0]} by {sides[1]} cannot accumulate in {dtype}")
+        op.fail(f"a dot of {dtypes[0]} by {dtypes[1]} cannot accumulate in {dtype}")
     kernel = kernel_around(op)
     if kernel is None:
         return
@@ -54,38 +54,38 @@ def _check_block_dot(op: SpecOp) -> None:
     names = op.value("names")
     if [value.type for value in op.operands[4:]] != [INDEX] * len(names) or len(set(names)) != len(names):
         op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - 4}, or others")
-    for side, axes in (("lhs", ("_row", "_depth")), ("rhs", ("_depth", "_col"))):
-        offset = op.value(f"{side}_offset")
+    for name, axes in (("lhs", ("_row", "_inner_k")), ("rhs", ("_inner_k", "_col"))):
+        offset = op.value(f"{name}_offset")
         rows = offset.coefficient(axes[0])
         if rows is None or rows[1].coefficient(axes[1]) is None or axes[1] in rows[0].symbols:
-            op.fail(f"the offset {offset} of {side} is not linear in {axes[0]} and {axes[1]}")
-        check_symbols(op, f"the offset of {side}", [offset], (*names, *axes))
+            op.fail(f"the offset {offset} of {name} is not linear in {axes[0]} and {axes[1]}")
+        check_symbols(op, f"the offset of {name}", [offset], (*names, *axes))
     check_symbols(op, "the extent", [op.value(name) for name in ("m", "n", "k")], names)
     check_written(op, op.operands[2])
-    _check_room(op, *buffers)
+    _check_panels(op, *buffers)
 
 
-def _check_room(op: SpecOp, lhs: BufferAttr, rhs: BufferAttr, out: BufferAttr, room: BufferAttr) -> None:
+def _check_panels(op: SpecOp, lhs: BufferAttr, rhs: BufferAttr, out: BufferAttr, scratch: BufferAttr) -> None:
     """The parts fit each other: dtypes, the sizes that blocks have at most, and memory for both panels."""
-    # Panels are packed in the accumulator's dtype, which must hold whatever either side has.
+    # Panels are packed in the accumulator's dtype, which must hold whatever either operand has.
     if not (holds(out.dtype, lhs.dtype) and holds(out.dtype, rhs.dtype)):
-        op.fail(f"a product of {lhs.dtype} by {rhs.dtype} cannot accumulate in {out.dtype}")
+        op.fail(f"a dot of {lhs.dtype} by {rhs.dtype} cannot accumulate in {out.dtype}")
     stride = Dim.constant(op.value("out_stride"))
-    for name, most in (("m", op.value("rows")), ("k", op.value("depth")), ("n", stride)):
+    for name, most in (("m", op.value("max_rows")), ("k", op.value("max_k")), ("n", stride)):
         if not is_at_most(op.value(name), Dim.of(most)):
-            op.fail(f"`{name}` is {op.value(name)}, and there is room for {most}")
-    if not is_at_most(stride * op.value("rows"), out.data.size):
-        op.fail(f"{op.value('rows')} rows of {stride} do not fit into {out}")
-    panels = (stride + op.value("rows")) * op.value("depth") * out.dtype.bytes
-    if not is_at_most(panels, room.data.bytes):
-        op.fail(f"two panels are {panels} bytes at least, and there is room for {room.data.bytes}")
+            op.fail(f"`{name}` is {op.value(name)}, and it is at most {most}")
+    if not is_at_most(stride * op.value("max_rows"), out.data.size):
+        op.fail(f"{op.value('max_rows')} rows of {stride} do not fit into {out}")
+    panels = (stride + op.value("max_rows")) * op.value("max_k") * out.dtype.bytes
+    if not is_at_most(panels, scratch.data.bytes):
+        op.fail(f"two panels are {panels} bytes at least, and there are {scratch.data.bytes}")
 
 
 SPECS = (
     OpSpec(
         name="ttarget.gemm",
         summary=(
-            "This task's share of `out[batch, m, n] = epilogue(sum over k of lhs * rhs)`: operands packed in panels, "
+            "This task's part of `out[batch, m, n] = epilogue(sum over k of lhs * rhs)`: operands packed in panels, "
             "blocks of accumulators in registers, each element one chain of multiply-adds over k in order."
         ),
         operands=("lhs", "rhs"),
@@ -94,7 +94,7 @@ SPECS = (
             Attribute("batch", "dims", doc="extents of the batch dims"),
             Attribute("m", "dim", doc="rows"),
             Attribute("n", "dim", doc="columns"),
-            Attribute("k", "dim", doc="depth"),
+            Attribute("k", "dim", doc="the contracted dim"),
             Attribute("lhs_offset", "dim", doc="over _b0.., _m, _k: elements from the start"),
             Attribute("rhs_offset", "dim", doc="over _b0.., _k, _n: elements from the start"),
             Attribute("lhs_windows", "dims", (), "expression, extent, ...: outside reads zero"),
@@ -110,19 +110,19 @@ SPECS = (
         name="ttarget.block_dot",
         summary=(
             "`out[i, j] += sum over k of lhs[i, k] * rhs[k, j]` on blocks in memory, for i < m, j < n: both operands "
-            "packed in panels, each element one chain of multiply-adds over k in order. `room` is where panels go."
+            "packed in panels, each element one chain of multiply-adds over k in order. Panels go to `panels`."
         ),
-        operands=("lhs", "rhs", "out", "room", "at*"),
+        operands=("lhs", "rhs", "out", "panels", "at*"),
         results=(),
         attributes=(
             Attribute("names", "strs", doc="the name of each index operand"),
             Attribute("m", "dim", doc="rows"),
             Attribute("n", "dim", doc="columns"),
-            Attribute("k", "dim", doc="depth"),
-            Attribute("rows", "int", doc="the most rows there can be"),
-            Attribute("depth", "int", doc="the greatest depth there can be"),
-            Attribute("lhs_offset", "dim", doc="over _row, _depth and names: elements from the start"),
-            Attribute("rhs_offset", "dim", doc="over _depth, _col and names: elements from the start"),
+            Attribute("k", "dim", doc="the contracted dim"),
+            Attribute("max_rows", "int", doc="the most rows there can be"),
+            Attribute("max_k", "int", doc="the largest k there can be"),
+            Attribute("lhs_offset", "dim", doc="over _row, _inner_k and names: elements from the start"),
+            Attribute("rhs_offset", "dim", doc="over _inner_k, _col and names: elements from the start"),
             Attribute("out_stride", "int", doc="elements between rows of out"),
             Attribute("is_fresh", "bool", False, "whether out begins as zero, whatever it holds"),
         ),
