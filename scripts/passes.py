@@ -6,11 +6,18 @@ import inspect
 import sys
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import tessera as ts
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
 from tessera.ir.base.passes import find_pass, pass_modules
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "contributing" / "passes.md"
+MACHINES = {"cpu": ("cpu", None), "sm_90a": ("cuda", ("sm_90a",)), "sm_80": ("cuda", ("sm_80",))}
+"""Machines whose order of passes is shown, each by its backend and its features."""
+
 OPENING = """# Passes
 
 <!-- Made by scripts/passes.py from the docstrings of the passes; change those, not this page. -->
@@ -40,11 +47,32 @@ def test_of(name: str) -> str:
     return f"`{own[0].relative_to(ROOT)}`" if own else ""
 
 
+def order_on(machine: str) -> list[str]:
+    """The passes that the runner of a compilation takes a matmul with an epilogue through, in order."""
+    backend, features = MACHINES[machine]
+    x = ts.Tensor.empty((256, 256), ts.bf16)
+    traced = ts.jit(_matmul).trace(x, x)
+    steps = lower(traced.tape, Options.of(backend=backend, features=features)).stages.steps
+    return [step.name for step in steps if step.name in pass_modules()]
+
+
+def _matmul(a: Any, b: Any) -> Any:
+    return ts.ops.relu(a @ b)
+
+
 def render() -> str:
-    """The page: one table for each stage, then one for each backend."""
+    """The page: the order on some machines, one table for each stage, then one for each backend."""
     stages = ("graph", "schedule", "tile", "target")
     names = sorted(pass_modules(), key=lambda name: (stage_of(name) not in stages, *_rank(name, stages)))
-    lines = [OPENING]
+    lines = [OPENING, "## Order of a compilation", "", "What one matmul with an epilogue goes through:", ""]
+    orders = {machine: order_on(machine) for machine in MACHINES}
+    shared = [name for name in orders["cpu"] if stage_of(name) in ("graph", "schedule")]
+    lines.append(f"- all machines: {', '.join(f'`{name}`' for name in shared)}")
+    for machine, order in orders.items():
+        own = order[len(shared) :]
+        assert order[: len(shared)] == shared, machine
+        lines.append(f"- then {machine}: {', '.join(f'`{name}`' for name in own)}")
+    lines.append("")
     for stage, members in groupby(names, key=stage_of):
         title = f"{stage.capitalize()} stage" if stage in stages else f"Backend {stage}"
         lines += [f"## {title}", "", "| pass | does | test |", "|---|---|---|"]
