@@ -31,7 +31,7 @@ from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.driver import Driver, Module, driver
-from tessera.runtime.devices.cuda.graphs import NEEDED, graph_of
+from tessera.runtime.devices.cuda.graphs import CAPTURE_AFTER, graph_of
 from tessera.runtime.devices.cuda.streams import Stream
 from tessera.runtime.loader import link
 
@@ -106,7 +106,7 @@ def counts() -> dict[str, Any]:
     called.clear()
     counted(x, x, x)
     first = dict(called)
-    for _ in range(NEEDED):
+    for _ in range(CAPTURE_AFTER):
         counted(x, x, x)
     called.clear()
     counted(x, x, x)

@@ -1,4 +1,4 @@
-"""`ts.cuda`: tensors on an NVIDIA GPU, its queues, and recordings of what was put into them."""
+"""`ts.cuda`: tensors on an NVIDIA GPU, its streams, and captures of what was put into them."""
 
 from __future__ import annotations
 

@@ -52,19 +52,19 @@ def names_of(code: CodeType) -> Names:
     return Names(frozenset(found_globals), frozenset(attributes))
 
 
-# Every place outside a function that it may read while it is traced, found by walking from the function itself.
+# Every variable outside a function that it may read while it is traced, found by walking from the function itself.
 
 Get: TypeAlias = Callable[[Any, Any], Any]
 
 MISSING: Any = object()
-"""What a place gives that is empty."""
+"""What a variable gives that is empty."""
 
 OPEN: Any = object()
-"""What a place gives that stands for the size or the items of a container, while they are as they were."""
+"""What a variable gives that stands for the size or the items of a container, while they are as they were."""
 
 _SCALARS = (int, float, str, bool, bytes, type(None))
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for every class that Python code makes
-_FEW = 64  # a table of numbers that is larger is one place, and not as many as it has entries
+_FEW = 64  # a table of numbers that is larger is one variable, and not as many as it has entries
 _INSTALLED = ("site-packages", "dist-packages")
 _OWN_MODELS = ("tessera.nn", "tessera.api.kv_cache")
 _UNCALLED = frozenset({"__init__", "__new__", "__repr__", "__del__", "__init_subclass__", "__class_getitem__"})
@@ -86,7 +86,7 @@ class Same:
 
 
 @frozen
-class Place:
+class Variable:
     """Where a value was found: `get(key, MISSING)` reads it again, `path` is what a person would write.
 
     What is fixed cannot change while the object that holds it stays: the item of a tuple is.
@@ -99,8 +99,8 @@ class Place:
     is_fixed: bool = False
 
 
-class Outside:
-    """What a walk found: `places` in the order they were met, and `forms`, a path with what is to be told apart there.
+class CapturedVariables:
+    """What a walk found: `variables` in the order of the walk, and `forms`, paths with what tells two walks apart.
 
     Two walks with equal forms and tensors alike give the same trace. `names` are the attributes that code asks for.
     Nothing at or below the paths `ignored` is looked at.
@@ -124,7 +124,7 @@ class Outside:
             self.names = frozenset(self._found)
 
     def _walk(self, function: Any, arguments: Mapping[str, Any]) -> None:
-        self.places: list[Place] = []
+        self.variables: list[Variable] = []
         self.forms: list[tuple[str, Hashable]] = []
         self._waiting: deque[tuple[str, Any]] = deque([("", function)])
         self._met: dict[int, int] = {}
@@ -147,7 +147,7 @@ class Outside:
         return self._form(path, value)
 
     def _form(self, path: str, value: Any) -> Hashable:
-        """What is to be told apart at one place; what lies below it waits for its own visit."""
+        """What is to be told apart at one variable; what lies below it waits for its own visit."""
         kind: type[Any] = value.__class__
         if isinstance(value, FunctionType):
             self._enter_function(path, value)
@@ -180,16 +180,16 @@ class Outside:
             return
         if (id(owner), key) not in self._owners:
             self._owners.add((id(owner), key))
-            self.places.append(Place(path, get, key, value))
+            self.variables.append(Variable(path, get, key, value))
         self._waiting.append((path, value))
 
     def _add_fixed(self, path: str, value: Any) -> None:
-        self.places.append(Place(path, {None: value}.get, None, value, is_fixed=True))
+        self.variables.append(Variable(path, {None: value}.get, None, value, is_fixed=True))
         self._waiting.append((path, value))
 
     def _add_check(self, path: str, get: Get) -> None:
-        """A place that holds `OPEN` for as long as what was seen of a container holds."""
-        self.places.append(Place(path, get, None, OPEN))
+        """A variable that holds `OPEN` for as long as what was seen of a container holds."""
+        self.variables.append(Variable(path, get, None, OPEN))
 
     def _add_name(self, path: str, owner: Any, scope: Mapping[str, Any], name: str) -> None:
         """A global or a member of a module or class: watched, unless it is a module, which is only entered."""
@@ -207,7 +207,7 @@ class Outside:
             held: Mapping[str, Any] = vars(owner)
             if (id(owner), name) not in self._owners and (owner is owners[-1] or name not in held):
                 self._owners.add((id(owner), name))
-                self.places.append(Place(path, held.get, name, held.get(name, MISSING)))
+                self.variables.append(Variable(path, held.get, name, held.get(name, MISSING)))
         self._waiting.append((path, function))
 
     def _enter_function(self, path: str, function: FunctionType) -> None:
@@ -310,7 +310,7 @@ class Outside:
                 elif _is_slot(member) and self._is_named(name):
                     self._add_slot(prefix + name, value, name)
                 elif self._is_named(name) and name not in held:
-                    self.places.append(Place(prefix + name, held.get, name, MISSING))
+                    self.variables.append(Variable(prefix + name, held.get, name, MISSING))
                     self._enter_member(prefix + name, owners[: at + 1], name)
 
     def _add_slot(self, path: str, value: Any, name: str) -> None:
@@ -433,7 +433,7 @@ def _key_or_same(value: Any) -> Hashable:
     return static_key(value) if is_value(value) else Same(value)
 
 
-__all__ = ["MISSING", "Get", "Outside", "Place", "Same"]
+__all__ = ["MISSING", "CapturedVariables", "Get", "Same", "Variable"]
 
 
 # What a specialization took from outside its function, so that each call sees what is there now.
@@ -442,27 +442,27 @@ Forms: TypeAlias = "list[tuple[str, Hashable]]"
 
 
 class Captures:
-    """The places outside a function that one specialization depends on.
+    """The variables outside a function that one specialization depends on.
 
     `before` is what was there before its trace, and `read` are the tensors whose elements Python read during it, and
-    the mesh where it asked for one: a program that speaks with other ranks is made for the mesh around it.
+    the mesh where it asked for one: a program that communicates with other ranks is made for the mesh around it.
     """
 
     def __init__(
         self,
         function: Callable[..., Any],
         arguments: Mapping[str, Any],
-        before: Outside,
+        before: CapturedVariables,
         lifted: Sequence[Any],
         read: Sequence[Any] = (),
     ) -> None:
         self._function, self._arguments = function, arguments
-        found = Outside(function, arguments, before.names)
+        found = CapturedVariables(function, arguments, before.names)
         self._ignored = _changed(before.forms, found.forms)
         if self._ignored:
-            found = Outside(function, arguments, found.names, self._ignored)
+            found = CapturedVariables(function, arguments, found.names, self._ignored)
         numbers = {id(tensor): number for number, tensor in enumerate(lifted)}
-        owners = [(at, numbers.get(id(place.value))) for at, place in enumerate(found.places)]
+        owners = [(at, numbers.get(id(variable.value))) for at, variable in enumerate(found.variables)]
         self._inputs = {at: number for at, number in owners if number is not None}
         self._pinned = {number: tensor for number, tensor in enumerate(lifted) if number not in self._inputs.values()}
         self._types = [concrete_type(tensor) for tensor in lifted]
@@ -479,25 +479,25 @@ class Captures:
             named.setdefault(number, self._paths[at])
         return [named.get(number, "") for number in range(len(self._types))]
 
-    def _adopt(self, found: Outside, arguments: Mapping[str, Any]) -> None:
-        """Read and compare at these places from now on."""
-        self._paths, self._arguments = [place.path for place in found.places], arguments
+    def _adopt(self, found: CapturedVariables, arguments: Mapping[str, Any]) -> None:
+        """Read and compare at these variables from now on."""
+        self._paths, self._arguments = [variable.path for variable in found.variables], arguments
         reads: dict[int, tuple[Get, Any]] = {number: ({None: it}.get, None) for number, it in self._pinned.items()}
         watched: list[tuple[Get, Any, Any]] = []
         if self.meshes:
             watched.append((_mesh_in_force(), None, _mesh_in_force()()))
         pairs: list[tuple[tuple[Get, Any], tuple[Get, Any]]] = []
-        for at, place in enumerate(found.places):
-            number, here = self._inputs.get(at), (place.get, place.key)
+        for at, variable in enumerate(found.variables):
+            number, here = self._inputs.get(at), (variable.get, variable.key)
             if number is None:
-                if not place.is_fixed:
-                    watched.append((*here, place.value))
+                if not variable.is_fixed:
+                    watched.append((*here, variable.value))
             elif number in reads:
                 pairs.append((reads[number], here))
             else:
                 reads[number] = here
-            if number is not None and id(place.value) in self._read:
-                watched.append((*here, place.value))
+            if number is not None and id(variable.value) in self._read:
+                watched.append((*here, variable.value))
         # One assignment, so that a call in another thread sees all of the old or all of the new.
         self.current = tuple(watched), tuple(pairs), tuple(reads[number] for number in range(len(self._types)))
 
@@ -522,27 +522,27 @@ class Captures:
         is_same = all(arguments[name] is value for name, value in self._arguments.items())
         tensors = self.tensors() if is_same else None
         if tensors is None or [concrete_type(tensor) for tensor in tensors] != self._types:
-            found = Outside(self._function, arguments, self._names, self._ignored)
+            found = CapturedVariables(self._function, arguments, self._names, self._ignored)
             if self._form_of(found) != self._form:
                 return None
             self._adopt(found, arguments)
             tensors = self.tensors()
         return tensors
 
-    def _form_of(self, found: Outside) -> Forms:
+    def _form_of(self, found: CapturedVariables) -> Forms:
         """What two looks must have in common for one program to serve both."""
         numbers: dict[int, int] = {}
-        form = [*found.forms, ("", tuple([place.path for place in found.places]))]
+        form = [*found.forms, ("", tuple([variable.path for variable in found.variables]))]
         if self.meshes:
             form.append(("the mesh", _mesh_in_force()()))
-        for at, place in enumerate(found.places):
-            value = place.value
+        for at, variable in enumerate(found.variables):
+            value = variable.value
             if at in self._inputs:
-                form.append((place.path, (concrete_type(value), numbers.setdefault(id(value), at))))
+                form.append((variable.path, (concrete_type(value), numbers.setdefault(id(value), at))))
             if id(value) in self._read:
-                form.append((place.path, Same(value)))
+                form.append((variable.path, Same(value)))
             elif at not in self._inputs and is_concrete(value):
-                form.append((place.path, _unread_form(value)))
+                form.append((variable.path, _unread_form(value)))
         return form
 
     def differences(self, other: Captures) -> list[str]:
@@ -563,7 +563,7 @@ def meshes_in(read: Sequence[Any]) -> list[Any]:
 
 def _mesh_in_force() -> Callable[..., Any]:
     """What says which mesh is around."""
-    from tessera.runtime.ranks.world import mesh_in_force  # noqa: PLC0415 - few functions speak with other ranks
+    from tessera.runtime.ranks.world import mesh_in_force  # noqa: PLC0415 - few functions communicate with other ranks
 
     return mesh_in_force
 

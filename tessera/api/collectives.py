@@ -1,4 +1,4 @@
-"""Collectives: ops that speak with the other ranks along a named axis of the mesh; starting ranks; their timeline."""
+"""Collectives: ops that communicate with the other ranks along a mesh axis; starting ranks; their timeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
-from tessera.runtime import reads
+from tessera.runtime import tensor
 from tessera.runtime.ranks import world
 from tessera.runtime.ranks.world import MESH, Mesh, mesh_in_force, mesh_of
 from tessera.types.dim import Dim
@@ -172,7 +172,7 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
         raise TracingError(
             f"`{name}` is part of a program: call it in a jitted function", fix="put `@jit` on the function around it"
         )
-    reads.tell(around)  # what is traced is for this mesh, and under another it is traced again
+    tensor.tell(around)  # what is traced is for this mesh, and under another it is traced again
     return apply(name, operands, {**attributes, "size": (Dim.constant(sizes[axis]),)})
 
 

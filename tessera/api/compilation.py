@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tessera import __version__
 from tessera.api.specialization import Loaded, Origin
 from tessera.compiler.backend import interpreter_of, manifest_of
-from tessera.compiler.options import Options, at_place
+from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import LoadError
 from tessera.diagnostics.span import Span
 from tessera.frontend.pytree import as_tuple
@@ -48,9 +48,9 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     if executable is not None:
         return _loaded(executable, tape, options), Origin("disk cache", key)
     from tessera.runtime.ranks import world  # noqa: PLC0415 - see above
-    from tessera.runtime.ranks.world import turn  # noqa: PLC0415
+    from tessera.runtime.ranks.world import exclusive  # noqa: PLC0415
 
-    with turn(key):
+    with exclusive(key):
         # Of several ranks that want one program, the first makes it, and the others find it.
         executable = _stored(store, key) if world.size() > 1 else None
         if executable is not None:
@@ -74,7 +74,7 @@ def stored(tape: Tape, options: Options) -> Executable | None:
 def placed(options: Options, tape: Tape) -> Options:
     """The options for a program where it says that it runs."""
     said = tape.promises.get(DEVICE)
-    return options if said is None else at_place(options, Device.parse(said))
+    return options if said is None else for_device(options, Device.parse(said))
 
 
 SPANS = "spans"
@@ -186,11 +186,11 @@ def _key(parts: dict[str, str]) -> str:
 
 @cache
 def machine_text() -> str:
-    """What this processor can do, as far as code depends on it."""
+    """What this CPU can do, as far as code depends on it."""
     wanted, found = ("model name", "flags", "Features", "CPU part"), [platform.machine()]
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            # The first processor speaks for all; the file has a block for each.
+            # The first CPU speaks for all; the file has a block for each.
             found += [line.rstrip() for line in takewhile(str.strip, lines) if line.startswith(wanted)]
     except OSError:
         found.append(platform.processor())

@@ -1,17 +1,48 @@
-"""`constrain` and `require`: rules about sizes, on a function and inside one."""
+"""Rules about sizes, on a function (`constrain`) and inside one (`require`), and what else `jit` is given by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.api.jit import CONSTRAINTS, Jit
-from tessera.diagnostics.codes import ConstraintError
+from tessera.diagnostics.codes import ArgumentError, ConstraintError
 from tessera.diagnostics.span import Span, user_span
+from tessera.frontend.annotations import Parameter
 from tessera.frontend.constraints import assume_constraint, parse_constraints
 from tessera.frontend.size import Condition, dim_of
 from tessera.ir.base import dispatch
 from tessera.types.constraint import Constraint
+
+if TYPE_CHECKING:
+    from tessera.types.constraint import Constraint
+
+
+# What few functions give `jit` as texts: parameters whose tensors are donated, and rules of sizes.
+
+
+def donated_names(names: Sequence[str], parameters: Sequence[Parameter]) -> tuple[str, ...]:
+    """The parameters whose tensors are donated, each once; raises ArgumentError (T0202) for one that has none."""
+    known = [parameter.name for parameter in parameters if not parameter.static]
+    for name in names:
+        if name not in known:
+            raise ArgumentError(
+                f"`jit` takes names of parameters with tensors as `donate`, and `{name}` is none",
+                fix=f"parameters are {', '.join(known)}" if known else "leave `donate` out",
+            )
+    return tuple(sorted(set(names)))
+
+
+def numbers_of(names: Sequence[str], paths: Sequence[str]) -> tuple[int, ...]:
+    """The numbers of the tensors that belong to some parameters, by the paths of all (`cache.K`, `layers[0]['w']`)."""
+    owners = [path.replace("[", ".").split(".")[0] for path in paths]
+    return tuple(number for number, owner in enumerate(owners) if owner in names)
+
+
+def parse_rules(constraints: Iterable[str] | str) -> Sequence[Constraint]:
+    """Rules that sizes must keep, as they were written."""
+    return parse_constraints(constraints, user_span())
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,7 +74,7 @@ def require(condition: Any, **sizes: Any) -> None:
     """Demand a rule of sizes from here on: text that names dims, or a comparison of sizes.
 
     Inside `jit`, what is known already costs nothing, what cannot hold is an error at this line, and the rest becomes
-    part of the check that every call begins with. Outside, the sizes are there and the rule is checked at once.
+    part of the check that every call begins with. Outside, the sizes are there and the rule is checked here and now.
     `sizes` gives names to sizes: `require("S <= 8192", S=x.shape[1])`.
 
     Raises: ConstraintError (T0105).

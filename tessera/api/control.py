@@ -175,7 +175,7 @@ def _scan_length(xs: Any, length: Any) -> Dim:
 
 
 def _end(name: str, bound: Any) -> int:
-    """A bound of a loop that runs at once: an int, or a scalar tensor of one."""
+    """A bound of a loop that runs eagerly: an int, or a scalar tensor of one."""
     if not is_tensor(bound):
         return check_int("fori_loop", name, bound)
     if tuple(bound.shape) != () or not dtype_of(bound).is_integer:
@@ -204,7 +204,7 @@ def _scan_at_once(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: D
 
 
 def _traced(function: Callable[..., Any], tensors: Sequence[Any], tree: Tree, more: Sequence[TensorType] = ()) -> _Body:
-    """A function run on stand-ins for these tensors, and for tensors of further types, inside the active trace."""
+    """A function run on tracers for these tensors, and for tensors of further types, inside the active trace."""
     outer = dispatch.tracing()
     assert isinstance(outer, Trace), "bodies are traced inside a trace"
     trace = Trace(parent=outer)

@@ -1,4 +1,4 @@
-"""Ops outside `jit`: each compiled once for its dtypes, ranks and attributes, with free dims, then run natively."""
+"""Ops outside `jit`: each compiled once for its dtypes, ranks and attributes, with dynamic dims, then run natively."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera.api.compilation import load
 from tessera.api.specialization import Loaded
 from tessera.api.tensor import Tensor
 from tessera.compiler.backend import manifest_of
-from tessera.compiler.options import Options, at_place
+from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import (
     AxisError,
     BroadcastError,
@@ -81,15 +81,15 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
     return result if is_single else as_tuple(result)
 
 
-def run_at(place: Device, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+def run_at(device: Device, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """The result of one op, run on a device."""
-    return run_op(op, operands, attributes, at_place(_OPTIONS, place))
+    return run_op(op, operands, attributes, for_device(_OPTIONS, device))
 
 
 def _options_for(op: str, operands: Sequence[Any]) -> Options:
     """Those of the device that the operands lie on; raises DeviceError (T0720) where they lie on two."""
-    place = common_device(op, operands, _operand_names(op, len(operands)))
-    return _OPTIONS if place is None else at_place(_OPTIONS, place)
+    device = common_device(op, operands, _operand_names(op, len(operands)))
+    return _OPTIONS if device is None else for_device(_OPTIONS, device)
 
 
 def _with_numbers(made: tuple[Loaded, bool] | None, operands: Sequence[Any]) -> tuple[Loaded, bool] | None:

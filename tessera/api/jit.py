@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, overload
 
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
 from tessera.api import specialization
-from tessera.api.captured_variables import Captures, Outside
+from tessera.api.captured_variables import CapturedVariables, Captures
 from tessera.api.compilation import load, placed
 from tessera.api.recompile import Around, CacheInfo, History
 from tessera.api.specialization import Specialization
 from tessera.compiler.backend import manifest_of
-from tessera.compiler.options import Options, at_place, check_names
+from tessera.compiler.options import Options, check_names, for_device
 from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError
 from tessera.frontend.annotations import (
     annotation_text,
@@ -32,7 +32,7 @@ from tessera.frontend.return_annotations import check_returned
 from tessera.frontend.trace import TracedFunction, trace_function
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import DONATED
-from tessera.runtime.reads import noted
+from tessera.runtime.tensor import noted
 from tessera.types.device import Device
 from tessera.types.effect import PURE, Effects
 from tessera.types.policy import SILENT, Policy
@@ -79,7 +79,7 @@ class Jit(_Hot):
         donate: Sequence[str] = (),
         is_here: bool = False,
     ) -> None:
-        """`is_here` says that it runs on the processor wherever its tensors are."""
+        """`is_here` says that it runs on the CPU wherever its tensors are."""
         check_callables("jit", function=function)
         check_bool("jit", "dynamic", dynamic)
         functools.update_wrapper(self, function)
@@ -89,7 +89,7 @@ class Jit(_Hot):
         self.parameters = parameters_of(function, self.python_signature, static_argnames)
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
         self.constraints = self._declared(constraints)
-        self.policy, self.donate = policy, _named().given_up(donate, self.parameters) if donate else ()
+        self.policy, self.donate = policy, _rules().donated_names(donate, self.parameters) if donate else ()
         self._under: dict[tuple[Policy, Device | None], Jit] = {}
         self._within: list[Jit] = []
         self._around, self._history, self._is_here = Around(), History(), is_here
@@ -130,27 +130,27 @@ class Jit(_Hot):
             is_here=self._is_here,
         )
 
-    def under(self, policy: Policy, place: Device | None = None) -> Jit:
+    def under(self, policy: Policy, device: Device | None = None) -> Jit:
         """The same function in a scope of a policy, and on a device; what it is declared with comes before both."""
-        if (policy, place) not in self._under:
+        if (policy, device) not in self._under:
             made = self.with_function(self.function)
             made.policy = made._binder.policy = policy.overridden(self.policy)
-            made.options = at_place(self.options, place)
-            made._around, made._history = Around(place), self._history
-            self._under[policy, place] = made
-        return self._under[policy, place]
+            made.options = for_device(self.options, device)
+            made._around, made._history = Around(device), self._history
+            self._under[policy, device] = made
+        return self._under[policy, device]
 
     def within(self, function: Callable[..., Any], promise: str) -> Jit:
         """The same function as one calls it that promises something, which `function` around it holds it to."""
         made = self.with_function(function)
-        made.options, made._history, made._around = self.options, self._history, Around(self._around.place, promise)
+        made.options, made._history, made._around = self.options, self._history, Around(self._around.device, promise)
         self._within.append(made)
         return made
 
     def _here(self) -> Jit:
         """The function as the policy scope around the call has it."""
         scope: Any = dispatch.active()
-        return self.under(scope.policy, scope.place) if getattr(scope, "is_scope", False) else self
+        return self.under(scope.policy, scope.device) if getattr(scope, "is_scope", False) else self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Inside another trace nothing runs: what is computed from concrete tensors there must be computed again later.
@@ -170,7 +170,7 @@ class Jit(_Hot):
         if getattr(outer, "is_scope", False):
             from tessera.frontend.effect_scopes import keep_promise  # noqa: PLC0415 - few calls stand in a scope
 
-            made = keep_promise(self.under(outer.policy, outer.place))
+            made = keep_promise(self.under(outer.policy, outer.device))
             with dispatch.suspended():
                 return made(*args, **kwargs)
         if outer is not None:
@@ -207,12 +207,12 @@ class Jit(_Hot):
 
     def _where_they_are(self, tensors: Sequence[Any], made: Specialization | None = None) -> Jit | None:
         """The function on the GPU that its tensors lie on; None where it runs here, or says itself where it does."""
-        if device_class() is None or self._is_here or self._around.place is not None:
+        if device_class() is None or self._is_here or self._around.device is not None:
             return None
         if self.options.backend != Options().backend:
             return None
-        place = common_device(self.name, tensors, () if made is None else made.traced.tape.names)
-        return None if place is None else self.under(SILENT, place)
+        device = common_device(self.name, tensors, () if made is None else made.traced.tape.names)
+        return None if device is None else self.under(SILENT, device)
 
     def _current(self, signature: Signature) -> tuple[Specialization, Sequence[Any]] | None:
         """The specialization for a signature that was made for what is outside now, and the tensors it takes there."""
@@ -266,7 +266,7 @@ class Jit(_Hot):
     def _made(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         signature = call.signature
         given = static_arguments(signature)
-        before = Outside(self.function, given)
+        before = CapturedVariables(self.function, given)
         with noted() as read:
             traced = self._trace(signature)
         specialization.check(signature, traced, call.tensors)
@@ -293,7 +293,7 @@ class Jit(_Hot):
         given = self.function, self.python_signature, signature, self.constraints
         traced = trace_function(*given, returns=self.returns)
         if self.donate:
-            traced.tape.promises[DONATED] = _named().numbers_of(self.donate, traced.tape.names)
+            traced.tape.promises[DONATED] = _rules().numbers_of(self.donate, traced.tape.names)
         if self.returns is not None:
             check_returned(self.returns, traced)
         if "collective" in traced.effects:
@@ -461,7 +461,7 @@ def jit(
     dims of annotations and integer arguments. What they prove of shapes costs nothing; they themselves are checked in
     native code at every call (T0702). `policy` is how the function computes: `jit(policy=Training())`.
 
-    `donate` names parameters whose tensors the caller gives up: `jit(donate={"cache"})`. Results may lie in their
+    `donate` names parameters whose tensors the caller donates: `jit(donate={"cache"})`. Results may lie in their
     memory, so that a key-value cache grows in place; to use such a tensor after the call is an error (T0713).
 
     Raises: AnnotationError (T0104) and ConstraintError (T0105) at decoration; ShapeError, DTypeError and their kin at
@@ -478,7 +478,7 @@ def jit(
     names, donated = check_strings("jit", "static_argnames", static_argnames), check_strings("jit", "donate", donate)
     check_names(options, ("static_argnames", "dynamic", "constraints", "policy", "donate"))
     settings = Options.of(**options)
-    rules = () if constraints is _NO_RULES else _named().rules_of(constraints)
+    rules = () if constraints is _NO_RULES else _rules().parse_rules(constraints)
     if not isinstance(policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PolicyError(f"`jit` takes a Policy as `policy`, got {policy!r}", fix="write `jit(policy=Training())`")
 
@@ -490,7 +490,7 @@ def jit(
     return decorate if function is None else decorate(function)
 
 
-def _named() -> Any:
-    from tessera.api import named  # noqa: PLC0415 - few functions give anything up, or have rules
+def _rules() -> Any:
+    from tessera.api import constraints  # noqa: PLC0415 - few functions donate anything, or have rules
 
-    return named
+    return constraints

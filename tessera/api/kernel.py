@@ -14,7 +14,7 @@ from tessera.api.specialization import Specialization
 from tessera.api.tuning import Tuning
 from tessera.compiler.backend import machines
 from tessera.compiler.kernel_instance import KernelInstance
-from tessera.compiler.options import Options, at_place
+from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import ArgumentError, KernelError, RuntimeArgumentError
 from tessera.diagnostics.error import CompilationError
 from tessera.frontend.annotations import annotation_text
@@ -90,13 +90,13 @@ class Kernel:
             if result is not NotImplemented:
                 return result
         scope: Any = dispatch.active()
-        if getattr(scope, "place", None) is not None:
-            with scope.without_place():
-                return self._at(scope.place)(*args, **kwargs)
+        if getattr(scope, "device", None) is not None:
+            with scope.without_device():
+                return self._at(scope.device)(*args, **kwargs)
         if (scope is None or getattr(scope, "is_scope", False)) and (
-            place := self._residence(args, kwargs)
+            device := self._residence(args, kwargs)
         ) is not None:
-            return self._at(place)(*args, **kwargs)
+            return self._at(device)(*args, **kwargs)
         if self.tuning is not None:
             return self.tuning.chosen(self, args, kwargs)._called(args, kwargs)
         return self._called(args, kwargs)
@@ -107,14 +107,14 @@ class Kernel:
             return None
         return common_device(self.name, [leaf for leaf in flatten((args, kwargs))[0] if is_concrete(leaf)])
 
-    def _at(self, place: Device) -> Kernel:
+    def _at(self, device: Device) -> Kernel:
         """The kernel on a device."""
-        if place not in self._placed:
-            options = at_place(self.options, place)
+        if device not in self._placed:
+            options = for_device(self.options, device)
             made = Kernel(self.definition.function, self.given, self.tuning, self.definition, options)
             made._is_placed = True
-            self._placed[place] = made
-        return self._placed[place]
+            self._placed[device] = made
+        return self._placed[device]
 
     def _called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         results = [f"`{parameter.name}`" for parameter in self.definition.results]

@@ -51,7 +51,7 @@ def check_called(
 ) -> None:
     """Trace the derivative of a kernel for one call: its gradients have the types of the operands.
 
-    It runs on stand-ins. Raises ShapeError (T0101) and DTypeError (T0102) with both
+    It runs on tracers. Raises ShapeError (T0101) and DTypeError (T0102) with both
     types, KernelError (T0206) for another number of gradients.
     """
     function = definition.vjp

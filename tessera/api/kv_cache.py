@@ -155,7 +155,7 @@ def _split(cache: KVCache) -> tuple[tuple[Any, ...], tuple[str, ...]]:
 pytree.register(KVCache, _split, lambda _, children: KVCache(*children), fields=("K", "V", "length"))
 
 
-# Caches that are given up to a call: that what it appends has room is known before anything is written.
+# Caches that are donated to a call: that what it appends has room is known before anything is written.
 
 _MOVES = ("tgraph.kv_offload", "tgraph.kv_prefetch")
 
@@ -179,13 +179,13 @@ class _Growth:
 
 
 @frozen
-class Room:
+class Capacity:
     """What a program appends to caches that it is given for good."""
 
     growths: tuple[_Growth, ...]
 
     def is_enough(self, tensors: Sequence[Any]) -> bool:
-        """Whether all of it fits; raises DonatedError (T0713) for a cache that is spent."""
+        """Whether all of it fits; raises DonatedError (T0713) for a cache that is consumed."""
         for one in self.growths:
             keys = tensors[one.keys]
             if getattr(keys, "address", None) is None or len(keys.shape) != 4:
@@ -205,18 +205,18 @@ class Room:
                 check_length(tensors[one.keys], after)
 
     def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call of a program, which leaves to the checked way what has no room; on a GPU nobody knows."""
+        """The call of a program, which leaves to the checked path what has no room; on a GPU nobody knows."""
         if not isinstance(call, DonatingCall):
             return call
 
-        def call_with_room(*tensors: Any) -> Any:
+        def call_with_capacity(*tensors: Any) -> Any:
             return call(*tensors) if self.is_enough(tensors) else NotImplemented
 
-        return call_with_room
+        return call_with_capacity
 
 
-def room_of(tape: Tape) -> Room | None:
-    """What a program appends to caches among its arguments that are given up; None where that is nothing."""
+def needed_capacity(tape: Tape) -> Capacity | None:
+    """What a program appends to caches among its arguments that are donated; None where that is nothing."""
     given, numbers = tape.promises[DONATED], {value: number for number, value in enumerate(tape.inputs)}
     found = dict(numbers)  # keys and lengths by the argument that they come from
     grown: dict[int, _Growth] = {}
@@ -232,7 +232,7 @@ def room_of(tape: Tape) -> Room | None:
         elif record.op == "tgraph.kv_append":
             _grow(tape, record, found, grown, sizes)
     growths = tuple(grown[value] for value in tape.outputs if value in grown and grown[value].keys in given)
-    return Room(growths) if growths else None
+    return Capacity(growths) if growths else None
 
 
 def _grow(
@@ -250,14 +250,14 @@ def _grow(
     grown[record.results[2]] = _Growth(found[keys], found[length], more, more.value, read)
 
 
-def saying_what_is_gone(result: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
-    """What makes a result, of a program that arguments are given up to: where it refuses, they are gone already."""
+def with_donation_note(result: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
+    """What makes a result, of a program that arguments are donated to: where it refuses, they are gone already."""
 
     def made(outputs: Sequence[Any]) -> Any:
         try:
             return result(outputs)
         except GuardError as error:
-            gone = "this was seen after the run: what `donate` names was given up to the call, and is gone"
+            gone = "this was seen after the run: what `donate` names was donated to the call, and is gone"
             raise error.with_notes(gone) from None
 
     return made

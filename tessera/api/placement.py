@@ -53,7 +53,7 @@ def stream(name: str, /) -> Generator[None]:
 def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -> Generator[Device]:
     """Within it, ops run on a device: `gpu[n]`, or `cpu`. Of nested scopes the inner one has its way.
 
-    Ops called at once, jitted functions and kernels take tensors from anywhere and give them where they ran. Inside a
+    Ops called eagerly, jitted functions and kernels take tensors from anywhere and give them where they ran. Inside a
     jitted function it says where the function runs, which is one place: its program has `tessera.device`. A function
     with a `backend` of its own keeps it. `otherwise` is where to go on a machine that lacks the device.
 
@@ -115,7 +115,7 @@ def prefetch(obj: Any, /, *, into: str = "smem", overlap: str = "compute") -> Ge
         )
     trace: Any = dispatch.tracing()
     if trace is None:
-        yield obj  # ops run at once, one after the other: there is nothing to go on beside
+        yield obj  # ops run eagerly, one after the other: there is nothing to go on beside
         return
     near = _near(obj, leaves, tree, SPACES[into], overlap)
     # Whatever reads the object in the block reads it where it is then.

@@ -33,7 +33,7 @@ class CacheInfo:
 class Around:
     """Where a function was called, as far as its code depends on it: a scope's device, and what a caller promises."""
 
-    place: Device | None = None
+    device: Device | None = None
     promise: str = ""
 
 
@@ -60,15 +60,15 @@ class History:
         old, new = before.signature, after.signature
         lines += _policy_change(old.policy, new.policy) if old.policy != new.policy else []
         lines += _form_changes(old, new) if old.tree != new.tree else _leaf_changes(old, new)
-        # Between equal signatures in equal places, the change is in what the function reads from outside.
+        # Between equal signatures on equal devices, the change is in what the function reads from outside.
         lines += _outside_changes(after.captures.differences(before.captures)) if len(lines) == 1 else []
         return "\n".join(lines)
 
 
 def _scope_changes(old: Around, new: Around) -> list[str]:
-    places = [repr(one.place) if one.place is not None else "none" for one in (old, new)]
+    devices = [repr(one.device) if one.device is not None else "none" for one in (old, new)]
     promises = [one.promise or "none" for one in (old, new)]
-    changed = (("device of the scope around the call", places), ("promise of its caller", promises))
+    changed = (("device of the scope around the call", devices), ("promise of its caller", promises))
     return [f"  the {what} changed from {pair[0]} to {pair[1]}" for what, pair in changed if pair[0] != pair[1]]
 
 

@@ -138,11 +138,11 @@ class Specialization:
     ) -> None:
         self.signature, self.traced, self.loaded, self.origin = signature, traced, loaded, origin
         self.captures = captures
-        self._room, self._result = None, traced.result
+        self._capacity, self._result = None, traced.result
         if DONATED in traced.tape.promises:
-            from tessera.api.kv_cache import room_of, saying_what_is_gone  # noqa: PLC0415 - few are given anything
+            from tessera.api.kv_cache import needed_capacity, with_donation_note  # noqa: PLC0415 - few are given anything
 
-            self._room, self._result = room_of(traced.tape), saying_what_is_gone(traced.result)
+            self._capacity, self._result = needed_capacity(traced.tape), with_donation_note(traced.result)
         self._watch: Callable[[], Captures] | None = None
         self.is_plain = (
             all(leaf.dtype is not None for leaf in signature.leaves)
@@ -156,8 +156,8 @@ class Specialization:
     def run(self, tensors: Sequence[Any], captured: Sequence[Any]) -> Any:
         """The function's result for the tensors of a call, and those it takes from outside."""
         try:
-            if self._room is not None:
-                self._room.check(tensors)
+            if self._capacity is not None:
+                self._capacity.check(tensors)
             outputs = self.loaded.run((*tensors, *captured))
             self._checked_calls += 1
             if self._watch is not None:
@@ -182,7 +182,7 @@ class Specialization:
 
     @property
     def fast_calls(self) -> int:
-        """How many calls went the short way; native code counts them, so that counting costs nothing."""
+        """How many calls went the fast path; native code counts them, so that counting costs nothing."""
         return max(0, self.loaded.calls - self._checked_calls)
 
     @property
@@ -200,8 +200,8 @@ class Specialization:
         the program's own to check.
         """
         call, captures, returns_outputs = self.loaded.call, self.captures, self.returns_outputs
-        if self._room is not None:
-            call = self._room.before(call)
+        if self._capacity is not None:
+            call = self._capacity.before(call)
         if self.is_plain and returns_outputs:
             return call if captures.is_empty else _watched_call(call, captures)
         leaves = iter(self.signature.leaves)

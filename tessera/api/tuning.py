@@ -76,7 +76,7 @@ class Tuning:
                     continue
                 seen[text] = schedule
                 if spent * 1e3 > self.budget_ms:
-                    self.dropped.append((schedule, f"the budget of {self.budget_ms} ms was spent"))
+                    self.dropped.append((schedule, f"the budget of {self.budget_ms} ms is used up"))
                     continue
                 variant(*args, **kwargs)
             except CompilationError as error:

@@ -69,7 +69,7 @@ def examine() -> list[Finding]:
 
 
 def examine_cpu() -> list[Finding]:
-    """The processor, its vectors and its caches."""
+    """The CPU, its vectors and its caches."""
     info = _cpu_info()
     flags = set(info.get("flags", "").split())
     found = [name for name in FEATURES if name in flags]
@@ -220,7 +220,7 @@ def _print_tables(findings: list[Finding]) -> None:
 
 
 def _cpu_info() -> Mapping[str, str]:
-    """The first processor's entries in /proc/cpuinfo; empty where there is none."""
+    """The first CPU's entries in /proc/cpuinfo; empty where there is none."""
     file = Path("/proc/cpuinfo")
     first = file.read_text().split("\n\n")[0] if file.exists() else ""
     pairs = (line.partition(":") for line in first.splitlines())

@@ -148,7 +148,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
 
 
 def _donation(program: SpecOp) -> dict[str, Any]:
-    """What callers give up, and which results have their memory, where there is any of that."""
+    """What callers donate, and which results have their memory, where there is any of that."""
     given = donated_in(program)
     return {"donated": {"given": list(given), "kept": [list(pair) for pair in kept_in(program)]}} if given else {}
 

@@ -84,11 +84,11 @@ def check_names(given: Iterable[str], beside: Sequence[str] = ()) -> None:
         raise OverrideError(f"there is no option `{unknown}`", fix=lambda span: _nearest(span, unknown, known))
 
 
-def at_place(options: Options, place: Device | None) -> Options:
+def for_device(options: Options, device: Device | None) -> Options:
     """The options of what runs on a device; those that name a backend of their own keep it."""
-    if place is None or options.backend != Options().backend:
+    if device is None or options.backend != Options().backend:
         return options
-    return replace(options, backend=backend_for_kind(place.kind).name)
+    return replace(options, backend=backend_for_kind(device.kind).name)
 
 
 def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:

@@ -16,8 +16,8 @@ from tessera.types.dim import Dim
 # What `explain` says of tensors on their way: which kernel reads each, and by what it is moved where.
 
 ENGINES = {
-    "ttarget.tensor_map": "by the copy engine (TMA), blocks ahead of their use",
-    "ttarget.copy_async": "by copies that nobody waits for (cp.async), blocks ahead of their use",
+    "ttarget.tensor_map": "by the TMA, blocks ahead of their use",
+    "ttarget.copy_async": "by asynchronous copies (cp.async), blocks ahead of their use",
 }
 """What a machine moves an argument with, by the op that says so."""
 LIES = "by its own loads"

@@ -50,13 +50,13 @@ class TraceBuilder:
 
 
 class EagerBuilder:
-    """Builds by running each op at once, on the device `place` if there is one."""
+    """Builds by running each op at once, on `device` if there is one."""
 
-    def __init__(self, place: Any = None) -> None:
-        self.place = place
+    def __init__(self, device: Any = None) -> None:
+        self.device = device
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
-        return dispatch.apply_at(self.place, name, operands, attributes)
+        return dispatch.apply_at(self.device, name, operands, attributes)
 
     def type_of(self, value: Any) -> TensorType:
         found = concrete_type(value)
@@ -99,16 +99,16 @@ def mark_results(trace: Trace, result: Any, operands: Sequence[Any], own: Policy
 class PolicyScope:
     """Where ops outside of any trace run under a policy; a jitted function called in it is one made for the policy.
 
-    `place` is the device that they run on, where one is named.
+    `device` is the one that they run on, where one is named.
     """
 
     is_scope = True
 
-    def __init__(self, policy: Policy, bits: Bits, place: Any = None) -> None:
-        self.policy, self.bits, self.place = policy, bits, place
+    def __init__(self, policy: Policy, bits: Bits, device: Any = None) -> None:
+        self.policy, self.bits, self.device = policy, bits, device
 
     @contextmanager
-    def without_place(self) -> Generator[None]:
+    def without_device(self) -> Generator[None]:
         """Within it, only the policy holds, if there is one."""
         with dispatch.suspended():
             if not self.policy:
@@ -121,11 +121,11 @@ class PolicyScope:
         """Run an op with the conversions around it."""
         with dispatch.suspended():
             if not needs_work(self.policy) and self.policy.accumulate is None:
-                return dispatch.apply_at(self.place, op, operands, attributes)
+                return dispatch.apply_at(self.device, op, operands, attributes)
             full = REGISTRY[op].with_defaults(attributes)
-            return OpUnderPolicy(EagerBuilder(self.place), REGISTRY[op].short_name, full, self.policy, self.bits).apply(
-                operands
-            )
+            return OpUnderPolicy(
+                EagerBuilder(self.device), REGISTRY[op].short_name, full, self.policy, self.bits
+            ).apply(operands)
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def policy(given: Policy | None = None, /, *, key: Any = None, **said: Any) -> G
     if active is None or isinstance(active, PolicyScope):
         whole = SILENT.overridden(own) if active is None else active.policy.overridden(own)
         bits = keyed_bits(key) if key is not None else static_bits() if active is None else active.bits
-        with dispatch.recording(PolicyScope(whole, bits, getattr(active, "place", None))):
+        with dispatch.recording(PolicyScope(whole, bits, getattr(active, "device", None))):
             yield whole
         return
     with enter_policy(active, own, key):

@@ -1,6 +1,6 @@
 """Jitted functions for PyTorch: its tensors go in and come out without copies, and gradients flow where one says how.
 
-Memory is shared by DLPack, on a processor and on a GPU, where the function runs in PyTorch's current queue. PyTorch is
+Memory is shared by DLPack, on a CPU and on a GPU, where the function runs in PyTorch's current stream. PyTorch is
 loaded by the first call, which has its tensors.
 """
 
@@ -84,7 +84,7 @@ def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     from tessera.runtime.devices.cuda.streams import stream  # noqa: PLC0415 - only where there is a device
     from tessera.runtime.devices.cuda.tensor import CudaTensor  # noqa: PLC0415
 
-    # In PyTorch's own queue nobody waits, and memory that it gives away afterwards is used after this.
+    # In PyTorch's own stream nobody waits, and memory that it gives away afterwards is used after this.
     with stream(torch.cuda.current_stream().cuda_stream):
         return function(*[CudaTensor.of(_whole(one)) if isinstance(one, torch.Tensor) else one for one in arguments])
 

@@ -173,7 +173,7 @@ class Callbacks:
         self._raised = threading.local()
         self._exchanges: Any = None
         if any(one.call in EXCHANGES for one in callbacks):
-            from tessera.runtime.ranks.world import Exchanges  # noqa: PLC0415 - few programs speak with others
+            from tessera.runtime.ranks.world import Exchanges  # noqa: PLC0415 - few programs communicate with others
 
             self._exchanges = Exchanges()
         self._thunk = _Thunk(self._run)

@@ -1,4 +1,4 @@
-"""Calls that are given tensors for good: results lie in their memory, and they themselves are spent."""
+"""Calls that are given tensors for good: results lie in their memory, and they themselves are consumed."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
 from tessera.runtime.native.layout import OFFSETS
-from tessera.runtime.tensor import MOVED, SPENT, Tensor, shown
+from tessera.runtime.tensor import CONSUMED, MOVED, Tensor, shown
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
-# What is said of tensors that were given up to a call.
+# What is said of tensors that were donated to a call.
 
 
 def donated_error(shape: Sequence[int], dtype: DType) -> DonatedError:
-    """A tensor is used that was given up."""
+    """A tensor is used that was donated."""
     return DonatedError(
-        f"a tensor {list(shape)} {dtype} is used that was given up to a call, which may have written over it",
+        f"a tensor {list(shape)} {dtype} is used that was donated to a call, which may have written over it",
         notes=("rule: arguments that `donate` names belong to the call, and its results to the caller",),
         fix="use what the call returned in its place, or leave the argument out of `donate`",
     )
@@ -30,27 +30,27 @@ _CONTIGUOUS = 1
 
 @frozen
 class Donation:
-    """The arguments that callers give up, and pairs (result, argument) of those that share memory."""
+    """The arguments that callers donate, and pairs (result, argument) of those that share memory."""
 
     given: tuple[int, ...]
     kept: tuple[tuple[int, int], ...]
 
     @staticmethod
     def of(facts: Mapping[str, Any]) -> Donation | None:
-        """What an executable says of it; None where nothing is given up."""
+        """What an executable says of it; None where nothing is donated."""
         found = facts.get("donated")
         if not found:
             return None
         return Donation(tuple(found["given"]), tuple((result, argument) for result, argument in found["kept"]))
 
     def check(self, names: Sequence[str], spans: Sequence[tuple[int, int]]) -> None:
-        """Raises RuntimeArgumentError (T0701) where an argument that is given up shares bytes with another one."""
+        """Raises RuntimeArgumentError (T0701) where an argument that is donated shares bytes with another one."""
         for number in self.given:
             start, end = spans[number]
             for other, (low, high) in enumerate(spans):
                 if other != number and start < high and low < end:
                     raise RuntimeArgumentError(
-                        f"`{names[number]}` is given up to the call, and `{names[other]}` is the same memory",
+                        f"`{names[number]}` is donated to the call, and `{names[other]}` is the same memory",
                         fix="pass a copy, or leave it out of `donate`",
                     )
 
@@ -74,11 +74,11 @@ def _fields_of(tensor: Tensor) -> Any:
     return _Fields.from_address(ctypes.c_void_p.from_address(handle + OFFSETS["PyCapsule.pointer"]).value or 0)
 
 
-def spend(arguments: Sequence[Any], given: Sequence[int]) -> None:
-    """Tensors that were given up to a call are not to be used any more; arrays of others stay as they are."""
+def consume(arguments: Sequence[Any], given: Sequence[int]) -> None:
+    """Tensors that were donated to a call are not to be used any more; arrays of others stay as they are."""
     for number in given:
         if arguments[number].__class__ is Tensor:
-            _fields_of(arguments[number]).flags = SPENT
+            _fields_of(arguments[number]).flags = CONSUMED
         elif hasattr(arguments[number], "give_to"):  # one of a GPU
             arguments[number].give_to(None)
 
@@ -98,7 +98,7 @@ def _moved(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 class DonatingCall:
-    """The call of a program for the processor to which tensors are given up."""
+    """The call of a program for the CPU to which tensors are donated."""
 
     def __init__(self, call: Callable[..., Any], donation: Donation, names: Sequence[str]) -> None:
         """`call` is the builtin of the program; `names` are those of its arguments."""
@@ -120,7 +120,7 @@ class DonatingCall:
             # It ran, and did not come to its end: what it wrote over is not what it was, and is no result either.
             for number in donation.given:
                 if prepared[number] is arguments[number]:
-                    _fields_of(arguments[number]).flags = SPENT
+                    _fields_of(arguments[number]).flags = CONSUMED
             raise
         if found is NotImplemented:
             return found
@@ -128,5 +128,5 @@ class DonatingCall:
         results: list[Any] = [found] if is_alone else [*found]
         for result, number in donation.kept:
             results[result] = _moved(prepared[number], results[result].shape)
-        spend(arguments, donation.given)
+        consume(arguments, donation.given)
         return results[0] if is_alone else tuple(results)

@@ -61,7 +61,7 @@ class Executable:
 
     `tessera_entry` gives 0, or the bytes of scratch that there was no memory for.
 
-    `metadata` is anything JSON can hold. The runtime reads one entry: `features`, the processor features the code needs
+    `metadata` is anything JSON can hold. The runtime reads one entry: `features`, the CPU features the code needs
     (LLVM's names).
     """
 

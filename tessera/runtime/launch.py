@@ -322,9 +322,9 @@ def _check_machine(executable: Executable) -> None:
     missing = missing_features(executable.metadata.get("features", ()))
     if missing:
         raise LoadError(
-            f"executable was made for a processor with {', '.join(missing)}, which this one lacks",
+            f"executable was made for a CPU with {', '.join(missing)}, which this one lacks",
             span=None,
-            fix="compile it here, or for a processor with less",
+            fix="compile it here, or for a CPU with less",
         )
 
 

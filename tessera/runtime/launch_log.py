@@ -1,8 +1,8 @@
-"""What queues were told, and whether it is ordered: launches with the bytes they touch, events, waits, and races.
+"""What streams were told, and whether it is ordered: launches with the bytes they touch, events, waits, and races.
 
-A launch happens after what stands before it in its queue, after what its queue has waited for, and after what the
-thread that issued it had waited for. Each queue has a clock that counts its entries, and each entry the last tick of
-every queue that is known to come before it; two launches that share bytes, one of which writes them, race unless one
+A launch happens after what stands before it in its stream, after what its stream has waited for, and after what the
+thread that issued it had waited for. Each stream has a clock that counts its entries, and each entry the last tick of
+every stream that is known to come before it; two launches that share bytes, one of which writes them, race unless one
 knows of the other.
 """
 
@@ -17,62 +17,62 @@ from tessera.types.frozen import frozen
 
 Bytes: TypeAlias = "tuple[int, int]"
 """Addresses from the first to the one behind the last."""
-Queue: TypeAlias = Hashable
+Stream: TypeAlias = Hashable
 _KEPT = 4096
 """Entries that can be looked at again."""
-_RULE = "work of two queues is ordered by an event that one signals and the other waits for, or by a wait of the host"
+_RULE = "work of two streams is ordered by an event that one signals and the other waits for, or by a wait of the host"
 
 
 @frozen
 class Launch:
-    """Work in a queue: a kernel or a copy by its name, and the bytes that it reads and writes.
+    """Work in a stream: a kernel or a copy by its name, and the bytes that it reads and writes.
 
     `taken` are those of the written bytes that were somebody else's before: memory that is used again.
     """
 
     name: str
-    queue: Queue
+    stream: Stream
     reads: tuple[Bytes, ...] = ()
     writes: tuple[Bytes, ...] = ()
     taken: tuple[Bytes, ...] = ()
 
-    def moved(self, source: Queue, target: Queue) -> Launch:
-        """The same in a queue in place of another."""
-        queue = target if self.queue == source else self.queue
-        return Launch(self.name, queue, self.reads, self.writes, self.taken)
+    def moved(self, source: Stream, target: Stream) -> Launch:
+        """The same in a stream in place of another."""
+        stream = target if self.stream == source else self.stream
+        return Launch(self.name, stream, self.reads, self.writes, self.taken)
 
 
 @frozen
 class Signal:
-    """An event that happens when a queue has come so far."""
+    """An event that happens when a stream has come so far."""
 
     event: Hashable
-    queue: Queue
+    stream: Stream
 
-    def moved(self, source: Queue, target: Queue) -> Signal:
-        return Signal(self.event, target if self.queue == source else self.queue)
+    def moved(self, source: Stream, target: Stream) -> Signal:
+        return Signal(self.event, target if self.stream == source else self.stream)
 
 
 @frozen
 class Wait:
-    """A queue goes on after an event."""
+    """A stream goes on after an event."""
 
     event: Hashable
-    queue: Queue
+    stream: Stream
 
-    def moved(self, source: Queue, target: Queue) -> Wait:
-        return Wait(self.event, target if self.queue == source else self.queue)
+    def moved(self, source: Stream, target: Stream) -> Wait:
+        return Wait(self.event, target if self.stream == source else self.stream)
 
 
 @frozen
 class HostWait:
-    """A thread goes on after a queue, an event, or, where it names neither, after everything."""
+    """A thread goes on after a stream, an event, or, where it names neither, after everything."""
 
-    queue: Queue | None = None
+    stream: Stream | None = None
     event: Hashable = None
 
-    def moved(self, source: Queue, target: Queue) -> HostWait:
-        return HostWait(target if self.queue == source else self.queue, self.event)
+    def moved(self, source: Stream, target: Stream) -> HostWait:
+        return HostWait(target if self.stream == source else self.stream, self.event)
 
 
 Entry: TypeAlias = "Launch | Signal | Wait | HostWait"
@@ -89,13 +89,13 @@ class Race:
     """Whether the second writes them."""
 
 
-class _Clock(dict[Queue, int]):
-    """The last tick of each queue that is known to have come before."""
+class _Clock(dict[Stream, int]):
+    """The last tick of each stream that is known to have come before."""
 
-    def join(self, other: Mapping[Queue, int]) -> None:
-        for queue, tick in other.items():
-            if self.get(queue, 0) < tick:
-                self[queue] = tick
+    def join(self, other: Mapping[Stream, int]) -> None:
+        for stream, tick in other.items():
+            if self.get(stream, 0) < tick:
+                self[stream] = tick
 
 
 @frozen
@@ -108,10 +108,10 @@ class _Access:
 
 
 class HappensBefore:
-    """Clocks of queues, events and threads, and the accesses that something later may still race with."""
+    """Clocks of streams, events and threads, and the accesses that something later may still race with."""
 
     def __init__(self) -> None:
-        self._queues: dict[Queue, _Clock] = {}
+        self._queues: dict[Stream, _Clock] = {}
         self._events: dict[Hashable, _Clock] = {}
         self._threads: dict[int, _Clock] = {}
         self._accesses: list[_Access] = []
@@ -122,19 +122,19 @@ class HappensBefore:
         if isinstance(entry, HostWait):
             self._wait(entry, host)
             return None
-        clock = self._queues.setdefault(entry.queue, _Clock())
+        clock = self._queues.setdefault(entry.stream, _Clock())
         clock.join(host)
         if isinstance(entry, Wait):
             clock.join(self._events.get(entry.event, {}))
             return None
-        clock[entry.queue] = clock.get(entry.queue, 0) + 1
+        clock[entry.stream] = clock.get(entry.stream, 0) + 1
         if isinstance(entry, Signal):
             self._events[entry.event] = _Clock(clock)
             return None
         return self._launch(entry, clock)
 
     def _wait(self, entry: HostWait, host: _Clock) -> None:
-        if entry.queue is None and entry.event is None:
+        if entry.stream is None and entry.event is None:
             # All work is done: whatever comes, from whatever thread, comes after it.
             self._accesses.clear()
             for clock in self._queues.values():
@@ -142,16 +142,16 @@ class HappensBefore:
         elif entry.event is not None:
             host.join(self._events.get(entry.event, {}))
         else:
-            host.join(self._queues.get(entry.queue, {}))
+            host.join(self._queues.get(entry.stream, {}))
 
     def _launch(self, launch: Launch, clock: _Clock) -> Race | None:
-        tick = clock[launch.queue]
+        tick = clock[launch.stream]
         touched = [(start, end, True) for start, end in launch.writes if start < end]
         touched += [(start, end, False) for start, end in launch.reads if start < end]
         found: Race | None = None
         kept: list[_Access] = []
         for access in self._accesses:
-            is_before = clock.get(access.launch.queue, 0) >= access.tick
+            is_before = clock.get(access.launch.stream, 0) >= access.tick
             is_covered = False
             for start, end, is_write in touched:
                 low, high = max(start, access.start), min(end, access.end)
@@ -172,8 +172,8 @@ class HappensBefore:
 class LaunchLog:
     """A log that is checked as it is written.
 
-    Its methods say what a queue is told, and `launch` raises QueueRaceError (T0711) for one that races. `names` gives
-    what a queue is called.
+    Its methods say what a stream is told, and `launch` raises QueueRaceError (T0711) for one that races. `names` gives
+    what a stream is called.
 
     >>> log = LaunchLog()
     >>> log.launch("matmul", "compute", writes=[(0, 64)])
@@ -184,7 +184,7 @@ class LaunchLog:
     4
     """
 
-    def __init__(self, names: Callable[[Queue], str] = str) -> None:
+    def __init__(self, names: Callable[[Stream], str] = str) -> None:
         self.names = names
         self.entries: deque[Entry] = deque(maxlen=_KEPT)
         """The last of them."""
@@ -211,38 +211,38 @@ class LaunchLog:
     def launch(
         self,
         name: str,
-        queue: Queue,
+        stream: Stream,
         reads: Iterable[Bytes] = (),
         writes: Iterable[Bytes] = (),
         taken: Iterable[Bytes] = (),
         thread: int = 0,
     ) -> None:
-        """Work in a queue; raises QueueRaceError (T0711)."""
-        self.add(Launch(name, queue, tuple(reads), tuple(writes), tuple(taken)), thread)
+        """Work in a stream; raises QueueRaceError (T0711)."""
+        self.add(Launch(name, stream, tuple(reads), tuple(writes), tuple(taken)), thread)
 
-    def signal(self, event: Hashable, queue: Queue, thread: int = 0) -> None:
-        """An event in a queue."""
-        self.add(Signal(event, queue), thread)
+    def signal(self, event: Hashable, stream: Stream, thread: int = 0) -> None:
+        """An event in a stream."""
+        self.add(Signal(event, stream), thread)
 
-    def wait(self, event: Hashable, queue: Queue, thread: int = 0) -> None:
-        """A queue waits for an event."""
-        self.add(Wait(event, queue), thread)
+    def wait(self, event: Hashable, stream: Stream, thread: int = 0) -> None:
+        """A stream waits for an event."""
+        self.add(Wait(event, stream), thread)
 
-    def host_wait(self, queue: Queue | None = None, event: Hashable = None, thread: int = 0) -> None:
-        """A thread waits for a queue, an event, or everything."""
-        self.add(HostWait(queue, event), thread)
+    def host_wait(self, stream: Stream | None = None, event: Hashable = None, thread: int = 0) -> None:
+        """A thread waits for a stream, an event, or everything."""
+        self.add(HostWait(stream, event), thread)
 
     def _line(self, entry: Entry) -> str:
         if isinstance(entry, Launch):
             touched = [f"reads {_shown(one)}" for one in entry.reads] + [
                 f"writes {_shown(one)}" for one in entry.writes
             ]
-            return f"{self.names(entry.queue)}: {entry.name} {', '.join(touched)}".rstrip()
+            return f"{self.names(entry.stream)}: {entry.name} {', '.join(touched)}".rstrip()
         if isinstance(entry, HostWait):
             what = f"event {entry.event}" if entry.event is not None else "everything"
-            return f"host: waits for {what if entry.queue is None else self.names(entry.queue)}"
+            return f"host: waits for {what if entry.stream is None else self.names(entry.stream)}"
         verb = "signals" if isinstance(entry, Signal) else "waits for"
-        return f"{self.names(entry.queue)}: {verb} event {entry.event}"
+        return f"{self.names(entry.stream)}: {verb} event {entry.event}"
 
 
 def _shown(span: Bytes) -> str:
@@ -255,36 +255,36 @@ def first_race(entries: Iterable[Entry]) -> Race | None:
     return next((race for entry in entries if (race := order.add(entry)) is not None), None)
 
 
-def race_error(race: Race, names: Callable[[Queue], str] = str) -> QueueRaceError:
-    """The error for a race: both launches and their queues, the bytes, the rule, and the wait that is missing."""
+def race_error(race: Race, names: Callable[[Stream], str] = str) -> QueueRaceError:
+    """The error for a race: both launches and their streams, the bytes, the rule, and the wait that is missing."""
     first, second, (start, end) = race.first, race.second, race.bytes
     does = "writes" if race.is_write else "reads"
     did = "writes" if any(low < end and start < high for low, high in first.writes) else "reads"
-    one, other = names(first.queue), names(second.queue)
+    one, other = names(first.stream), names(second.stream)
     is_again = any(low <= start and end <= high for low, high in second.taken)
     notes = [f"they share {end - start} bytes, {_shown(race.bytes)}"]
     if is_again:
         notes.append(f"the bytes were given back before `{first.name}` was done with them, and taken again")
-    late, early = f"`{second.name}` in queue `{other}` {does}", f"`{first.name}` in queue `{one}` {did}"
+    late, early = f"`{second.name}` in stream `{other}` {does}", f"`{first.name}` in stream `{one}` {did}"
     return QueueRaceError(
         f"{late} what {early}, and nothing orders them",
         notes=(*notes, _RULE),
-        fix=f"let queue `{other}` wait, before `{second.name}`, for an event that queue `{one}` signals after "
+        fix=f"let stream `{other}` wait, before `{second.name}`, for an event that stream `{one}` signals after "
         f"`{first.name}`",
     )
 
 
 class _Watch:
-    """Who is told of work before it goes into a queue."""
+    """Who is told of work before it goes into a stream."""
 
     note: Callable[[Entry], None] | None = None
 
 
 WATCH = _Watch()
-"""Whether somebody looks: `note` is None for all who put work into queues while nobody does."""
+"""Whether somebody looks: `note` is None for all who put work into streams while nobody does."""
 
 
-def tell(entries: Iterable[Entry]) -> None:
+def notify(entries: Iterable[Entry]) -> None:
     """Let who watches know of some entries."""
     for entry in entries if WATCH.note is not None else ():
         WATCH.note(entry)  # pyright: ignore[reportOptionalCall]

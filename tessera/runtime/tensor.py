@@ -4,23 +4,77 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
 from tessera.diagnostics.codes import OperatorError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime import arrays, dlpack
-from tessera.runtime.buffers import buffer_address
 from tessera.runtime.element import FORMATS, Scalar, decode, encode, render
 from tessera.runtime.native.layout import slot_offset
 from tessera.runtime.native.support import Support, load_support
 from tessera.runtime.operators import Operators, set_operators
-from tessera.runtime.reads import READERS, tell
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dtype import ALL, BY_NAME, DType
 
 if TYPE_CHECKING:
     import numpy as np
     from typing_extensions import CapsuleType
+
+
+# Where the bytes of a Python object with a buffer are, those that may not be written included.
+
+
+class _PyBuffer(ctypes.Structure):
+    _fields_ = [
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.c_void_p),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("rest", ctypes.c_void_p * 5),
+    ]
+
+
+def buffer_address(view: memoryview) -> int:
+    """The address of the first byte; 0 where there is none."""
+    if not view.nbytes:
+        return 0
+    if not view.readonly:
+        return ctypes.addressof(ctypes.c_char.from_buffer(view))
+    # ctypes refuses read-only buffers; the buffer record itself says where they are.
+    record = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(record), 0)
+    try:
+        return int(record.buf)
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(record))
+
+
+# Who is told when Python reads the elements of a tensor: a trace asks, for what it reads is part of its program.
+
+READERS: list[Callable[[Any], None]] = []
+"""Called with each tensor that is read; empty outside of traces, where reading costs one look at it."""
+
+
+@contextmanager
+def noted() -> Generator[list[Any]]:
+    """Within it, the tensors whose elements Python reads are put into the list it gives."""
+    found: list[Any] = []
+    READERS.append(found.append)
+    try:
+        yield found
+    finally:
+        # Not `remove`: it compares lists, and with it the tensors in them.
+        READERS[:] = [reader for reader in READERS if getattr(reader, "__self__", None) is not found]
+
+
+def tell(tensor: Any) -> None:
+    """Let those who ask know that a tensor is read."""
+    for reader in READERS:
+        reader(tensor)
+
 
 __all__ = ["CODES", "MOST_BYTES", "Tensor", "native", "set_operators"]
 
@@ -30,8 +84,8 @@ MOST_BYTES = 2**63 - 1
 """Sizes and strides that native code can count."""
 
 _CONTIGUOUS, _READ_ONLY = 1, 2
-MOVED, SPENT = 4, 8
-"""Flags of a tensor whose memory was that of another, and of that other one, which was given up to a call."""
+MOVED, CONSUMED = 4, 8
+"""Flags of a tensor whose memory was that of another, and of that other one, which was donated to a call."""
 _OWNER_OBJECT = 2
 _BY_FORMAT = {mark: name for name, mark in FORMATS.items() if name != "i4"} | {"l": "i64", "L": "u64"}
 _TYPESTR = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
@@ -197,9 +251,9 @@ class Tensor(Operators):
 
     @property
     def address(self) -> int:
-        """Where the first element is; raises DonatedError (T0713) where that was given up to a call."""
+        """Where the first element is; raises DonatedError (T0713) where that was donated to a call."""
         found = native().describe(self._handle)
-        if found[4] & SPENT:
+        if found[4] & CONSUMED:
             self._check()
         return found[0]
 
@@ -262,9 +316,9 @@ class Tensor(Operators):
         return native().array_struct(self._handle)
 
     def _check(self) -> None:
-        """Raises DonatedError (T0713) where the elements were given up to a call."""
-        if native().describe(self._handle)[4] & SPENT:
-            from tessera.runtime.donation import donated_error  # noqa: PLC0415 - few tensors are given up
+        """Raises DonatedError (T0713) where the elements were donated to a call."""
+        if native().describe(self._handle)[4] & CONSUMED:
+            from tessera.runtime.donation import donated_error  # noqa: PLC0415 - few tensors are donated
 
             raise donated_error(self.shape, self.dtype)
 

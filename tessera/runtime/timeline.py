@@ -1,4 +1,4 @@
-"""The timeline of a process: when its kernels ran and when it spoke with other ranks, as spans and as a Chrome trace.
+"""The timeline of a process: when its kernels ran and when collectives did, as spans and as a Chrome trace.
 
 It is off unless somebody asks. Native code looks at one pointer before each kernel, and writes two times where it is
 set; the clock is the monotonic one, which all processes of a machine share.
@@ -37,7 +37,7 @@ class Span:
 
 
 class Timeline:
-    """What a process did while it was recorded; `spans` has it, in the order of starts."""
+    """What a process did while it was captured; `spans` has it, in the order of starts."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.api.captured_variables import Outside
+from tessera.api.captured_variables import CapturedVariables
 
 F32 = np.float32
 ONE = np.ones(1, F32)
@@ -259,14 +259,14 @@ def test_a_module_of_the_program_is_not_walked_but_its_names_are_seen(monkeypatc
     config.unread = 2
     f(ONE)
     assert f.cache_info().misses == 2
-    assert {place.path for place in Outside(f.function, {}).places} == {"config", "config.scale"}
+    assert {one.path for one in CapturedVariables(f.function, {}).variables} == {"config", "config.scale"}
 
 
 def test_no_library_is_walked() -> None:
     def body(x: Any) -> Any:
         return ts.ops.softmax(x) * np.float32(2) + functools.reduce(lambda a, b: a + b, [1, 2])
 
-    assert Outside(body, {}).places == []
+    assert CapturedVariables(body, {}).variables == []
 
 
 def test_a_captured_tensor_of_another_shape_is_another_program() -> None:
@@ -335,7 +335,7 @@ def test_a_large_table_is_one_place() -> None:
     table["word 1000"] = table.pop("word 999")
     f(ONE)
     assert f.cache_info().misses == 3
-    assert len(Outside(f.function, {}).places) == 2
+    assert len(CapturedVariables(f.function, {}).variables) == 2
 
 
 def test_asking_for_attributes_by_name_does_not_open_modules(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +344,7 @@ def test_asking_for_attributes_by_name_does_not_open_modules(monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "config_of_a_program", config)
     held = SimpleNamespace(first=1)
     body: Any = lambda x: x * config.scale + getattr(held, "first")  # noqa: B009, E731
-    paths = {place.path for place in Outside(body, {}).places}
+    paths = {one.path for one in CapturedVariables(body, {}).variables}
     assert {"config.scale", "held.first"} <= paths
     assert "config.unread" not in paths
 

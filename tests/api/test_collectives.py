@@ -87,7 +87,7 @@ def test_a_rank_that_fails_between_start_and_wait_lets_go_of_its_memory_and_tell
 
     def work(rank: int) -> Any:
         if rank == 0:
-            failed.wait(20)  # the other has nobody to speak with until then
+            failed.wait(20)  # the other has nobody to communicate with until then
         try:
             return looked_up(ts.ones(4), table, ts.array(np.array([99 if rank else 1], np.int64)))
         finally:
@@ -189,6 +189,6 @@ def test_a_program_that_is_called_again_by_what_it_calls_is_refused(is_caught: b
     first, _ = on_ranks(run, dp=2)
     assert isinstance(first, RankError)
     said = (
-        "was given up by a call of the same program" if is_caught else "has called it again, while its `all_gather` of"
+        "was abandoned by a call of the same program" if is_caught else "has called it again, while its `all_gather` of"
     )
     assert said in first.message

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.api.captured_variables import Outside
+from tessera.api.captured_variables import CapturedVariables
 
 F32 = np.float32
 ONE = np.ones(1, F32)
@@ -238,5 +238,5 @@ def test_a_method_is_one_place_however_many_objects_have_it() -> None:
             x = layer.forward(x)
         return x
 
-    found = [place for place in Outside(body, {}).places if place.value is Base.forward]
+    found = [one for one in CapturedVariables(body, {}).variables if one.value is Base.forward]
     assert len(found) == 1

@@ -1,4 +1,4 @@
-"""`jit(donate=...)` on the processor: results in the memory of what was given up, and what becomes of the rest."""
+"""`jit(donate=...)` on the CPU: results in the memory of what was donated, and what becomes of the rest."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_was_given_up_is_gone_by_every_way() -> None:
         lambda: donating(given, rows(), rows()),
     )
     for way in ways:
-        with pytest.raises(DonatedError, match=r"\[1, 2, 32, 16\] f32 is used that was given up to a call"):
+        with pytest.raises(DonatedError, match=r"\[1, 2, 32, 16\] f32 is used that was donated to a call"):
             way()
     assert keys.shape == SHAPE
 
@@ -107,7 +107,7 @@ def test_who_looked_at_it_before_keeps_the_memory() -> None:
 def test_a_tensor_is_given_up_once() -> None:
     donating, given = ts.jit(append, donate={"cache"}), cache()()
     with pytest.raises(
-        RuntimeArgumentError, match=r"`cache.K` is given up to the call, and `cache.V` is the same memory"
+        RuntimeArgumentError, match=r"`cache.K` is donated to the call, and `cache.V` is the same memory"
     ):
         donating(ts.KVCache(given.K, given.K, given.length), rows(), rows())
     assert np.isfinite(np.asarray(given.K)).all()
@@ -122,7 +122,7 @@ def test_a_cache_that_is_full_is_refused_before_it_is_given_up(dynamic: bool) ->
     for count in (20, 4):
         given = donating(given, rows(count), rows(count))
     before = contents(given)  # 3 + 21 + 5 of 32
-    for count in (4, 3, 20):  # by the short way, and by the long one of a signature that is new
+    for count in (4, 3, 20):  # by the fast path, and by the long one of a signature that is new
         with pytest.raises(GuardError, match=f"room for 32 positions cannot hold {30 + count}") as caught:
             donating(given, rows(count), rows(count))
         assert "is gone" not in str(caught.value)
@@ -148,7 +148,7 @@ def test_what_is_seen_too_late_says_that_the_cache_is_gone() -> None:
         return ts.fori_loop(0, 3, lambda _, held: held.append(k, k), cache)
 
     donating, given = ts.jit(looped, donate={"cache"}), cache(31)()
-    with pytest.raises(GuardError, match=r"cannot hold 34[\s\S]*what `donate` names was given up .* and is gone"):
+    with pytest.raises(GuardError, match=r"cannot hold 34[\s\S]*what `donate` names was donated .* and is gone"):
         donating(given, rows())
     with pytest.raises(DonatedError):
         given.K.numpy()
@@ -162,7 +162,7 @@ def test_the_reference_takes_what_it_is_given() -> None:
     )
     k, v = rows(), rows()
     wanted = contents(append(given, k, v))
-    with pytest.raises(RuntimeArgumentError, match=r"is given up to the call, and `cache\.V` is the same memory"):
+    with pytest.raises(RuntimeArgumentError, match=r"is donated to the call, and `cache\.V` is the same memory"):
         donating(ts.KVCache(given.K, given.K, given.length), k, v)
     made = donating(given, k, v)
     assert contents(made) == wanted

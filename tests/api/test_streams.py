@@ -1,4 +1,4 @@
-"""Queues by name, without a GPU: what stands in them means the same, and what is no name is refused."""
+"""Streams by name, without a GPU: what stands in them means the same, and what is no name is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tessera import dist, graph, op
 from tessera.diagnostics.codes import ArgumentError
 from tessera.runtime.devices.cuda import driver as cuda_driver
 from tessera.runtime.devices.cuda import streams as cuda_stream
-from tessera.runtime.devices.cuda.streams import QUEUE, Stream
+from tessera.runtime.devices.cuda.streams import CURRENT, Stream
 
 
 def reduced(a: Any, b: Any) -> Any:
@@ -37,7 +37,7 @@ def test_what_is_no_name_is_refused(wrong: Any) -> None:
 
 
 class Driver:
-    """Gives each queue a number of its own."""
+    """Gives each stream a number of its own."""
 
     def __init__(self) -> None:
         self.queues = 0
@@ -55,11 +55,11 @@ def test_a_name_is_one_queue_and_the_inner_one_counts(monkeypatch: pytest.Monkey
     monkeypatch.setattr(cuda_driver, "is_available", lambda: True)
     found: list[int] = []
     with graph.stream("compute"):
-        found.append(QUEUE.handle)
+        found.append(CURRENT.handle)
         with graph.stream("comm"):
-            found.append(QUEUE.handle)
+            found.append(CURRENT.handle)
         with graph.stream("compute"):
-            found.append(QUEUE.handle)
-        found.append(QUEUE.handle)
+            found.append(CURRENT.handle)
+        found.append(CURRENT.handle)
     assert found == [1, 2, 1, 1]
-    assert (QUEUE.handle, made.queues) == (0, 2)
+    assert (CURRENT.handle, made.queues) == (0, 2)

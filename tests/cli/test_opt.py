@@ -100,7 +100,7 @@ def test_list_names_every_pass_with_a_sentence() -> None:
     status, output, _ = run("--list")
     assert status == 0
     lines = {line.split(maxsplit=1)[0]: line.split(maxsplit=1)[1] for line in output.splitlines()}
-    assert lines["graph-canonicalize"] == "Apply every op's `fold`."
+    assert lines["graph-canonicalize"] == "Apply every op's `simplify`."
 
 
 def test_output_goes_to_a_file(tmp_path: Path) -> None:

@@ -60,10 +60,15 @@ class Compilation:
     def lower(self, program, kernels):
         return LoweredProgram(())
 
+    def check_target(self, kernel):
+        pass
+
     def emit(self, program, kernels, lowered, begin):
         return Code(lowered.targets, tuple(f"compute {kernel.value('symbol')}" for kernel in kernels))
 
 class Backend:
+    models = {}
+
     def compilation(self, options, chooser):
         return Compilation()
 

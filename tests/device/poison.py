@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from tessera.runtime.devices.cuda.driver import driver
-from tessera.runtime.devices.cuda.memory import Home
+from tessera.runtime.devices.cuda.memory import FreeList
 
 _ALL_ONES = 0xFF
 """Bytes of all ones are NaN in every float, and an index that no buffer has."""
@@ -16,16 +16,16 @@ _ALL_ONES = 0xFF
 @contextmanager
 def poisoned() -> Generator[None]:
     """Blocks are filled before somebody gets them."""
-    take = Home.take
+    take = FreeList.take
 
-    def take_filled(self: Home) -> int:
+    def take_filled(self: FreeList) -> int:
         address = take(self)
         if self.size:
             driver().call("cuMemsetD8_v2", ctypes.c_uint64(address), _ALL_ONES, ctypes.c_size_t(self.size))
         return address
 
-    Home.take = take_filled
+    FreeList.take = take_filled
     try:
         yield
     finally:
-        Home.take = take
+        FreeList.take = take

@@ -75,7 +75,7 @@ def doubled(x: Any) -> Any:
 
 
 def recorded() -> tuple[Any, Any, Any, Any]:
-    """A function, its recording, and the tensors that the recording reads and writes."""
+    """A function, its capture, and the tensors that the capture reads and writes."""
     function = ts.jit(chained, backend="cuda")
     x = ts.cuda.array(np.zeros((64, 96), np.float32))
     function(x)

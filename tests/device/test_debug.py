@@ -122,5 +122,5 @@ def test_a_program_that_calls_python_is_not_recorded() -> None:
     function = ts.jit(shown, backend="cuda")
     x = ts.cuda.array(np.ones(4, np.float32))
     function(x)
-    with pytest.raises(DeviceError, match="calls Python cannot be recorded"), ts.cuda.capture():
+    with pytest.raises(DeviceError, match="calls Python cannot be captured"), ts.cuda.capture():
         function(x)

@@ -1,4 +1,4 @@
-"""Tensors given up to calls on a GPU: caches that grow in place, call by call and in a recording."""
+"""Tensors donated to calls on a GPU: caches that grow in place, call by call and in a capture."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_torch_knows_is_copied() -> None:
 def test_one_tensor_is_not_given_up_twice() -> None:
     donating = ts.jit(step, backend="cuda", donate={"cache"})
     cache = filled(3)()
-    with pytest.raises(RuntimeArgumentError, match=r"`cache.K` is given up to the call, and `cache.V` is the same"):
+    with pytest.raises(RuntimeArgumentError, match=r"`cache.K` is donated to the call, and `cache.V` is the same"):
         donating(*rows(), ts.KVCache(cache.K, cache.K, cache.length))
     assert np.asarray(cache.K).shape == (BATCH, SHARED, CAPACITY, WIDTH)
 

@@ -69,7 +69,7 @@ def said(program: str, folder: Path) -> str:
 
 @pytest.mark.parametrize(("op", "who"), [("release", "the producer in `ttarget.acquire`"), ("copy", "")])
 def test_a_wait_that_never_ends_says_where_it_is(op: str, who: str, tmp_path: Path) -> None:
-    """Where stages are never left the producer is stuck first; where nothing comes, whoever gives up first says so."""
+    """Where stages are never left the producer is stuck first; where nothing comes, whoever donates first says so."""
     text = said(PROGRAM.format(left_out=f"op.name == 'ttarget.{op}'", function="nt"), tmp_path)
     assert f"{who} of ring 0 (4 stages)" in text, text
     assert "__matrix` waits for a barrier that never opens" in text
@@ -78,7 +78,7 @@ def test_a_wait_that_never_ends_says_where_it_is(op: str, who: str, tmp_path: Pa
 
 
 def test_a_turn_that_nobody_passes_ends_too(tmp_path: Path) -> None:
-    """Threads meet at barriers that are watched; the producer, which waits for consumers, may give up before them."""
+    """Threads meet at barriers that are watched; the producer, which waits for consumers, may donate before them."""
     left_out = "op.name == 'ttarget.turn' and op.value('way') == 'pass'"
     text = said(PROGRAM.format(left_out=left_out, function="causal"), tmp_path)
     assert "a consumer in `ttarget.turn`" in text or "the producer in `ttarget.acquire`" in text, text

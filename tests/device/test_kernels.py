@@ -1,4 +1,4 @@
-"""The kernel language on a GPU: the sources that run on the processor, its bits where both promise them, any blocks."""
+"""The kernel language on a GPU: the sources that run on the CPU, its bits where both promise them, any blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What debug builds count on the device: stages that producers fill by tensor maps, and waits that stall."""
+"""What debug builds count on the device: stages that producers fill by TMA descriptors, and waits that stall."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def texts_of(function: Any, *arrays: Any) -> str:
 
 @pytest.mark.parametrize("shape", [(256, 256), (300, 200), (129, 72), (130, 8), (1001, 264)], ids=str)
 def test_a_tensor_of_two_dims_goes_through_shared_memory_unchanged(shape: tuple[int, int]) -> None:
-    """A product with the unit matrix moves tiles in and out by the copy engine and changes no element."""
+    """A product with the unit matrix moves tiles in and out by the TMA and changes no element."""
     x, unit = random(shape), np.eye(shape[1], dtype=BF16)
     made = on_gpu(nn, x, unit)
     np.testing.assert_array_equal(made.view(np.uint16), np.asarray(ts.cuda.array(x)).view(np.uint16))
@@ -108,7 +108,7 @@ def test_what_is_on_its_way_comes_by_the_copy_engine_and_changes_nothing(size: t
     assert found.tobytes() == on_gpu(nn, x, w).tobytes()
     (line,) = near.explain(x, w).report["movements"]
     assert "to shared for matmul" in line
-    assert "by the copy engine (TMA)" in line
+    assert "by the TMA (TMA)" in line
     assert "cp.async.bulk.tensor.2d.shared::cluster.global" in texts_of(product_near, x, w)
 
 

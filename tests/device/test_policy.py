@@ -1,4 +1,4 @@
-"""Policies on a GPU: the bits of the processor for what has a recipe, denormals, tf32, and 100 equal runs."""
+"""Policies on a GPU: the bits of the CPU for what has a recipe, denormals, tf32, and 100 equal runs."""
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false

@@ -1,4 +1,4 @@
-"""Programs on a GPU: control flow, queues, recordings, tensors of other libraries, and the bits of the processor."""
+"""Programs on a GPU: control flow, streams, captures, tensors of other libraries, and the bits of the CPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(5)
 
 
 def both(function: Any, *arrays: Any) -> tuple[list[bytes], list[bytes]]:
-    """The bits of a function's results on the processor and on a GPU."""
+    """The bits of a function's results on the CPU and on a GPU."""
     with poisoned():
         there: Any = ts.jit(function, backend="cuda")(*arrays)
     here: Any = ts.jit(function)(*arrays)

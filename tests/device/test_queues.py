@@ -1,4 +1,4 @@
-"""Queues on the device: work of two goes on at the same time, by name or not, and who needs a result waits for it."""
+"""Streams on the device: work of two goes on at the same time, by name or not, and who needs a result waits for it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ THREE = 0x40400000
 
 
 def spin(watched: int, seen: int, limit: int) -> Module:
-    """Put the thread into the current queue."""
+    """Put the thread into the current stream."""
     module = Module(SPIN)
     values = (
         ctypes.c_uint64(watched),
@@ -76,9 +76,9 @@ def summed(x: Any) -> Any:
     return dist.all_reduce(x, axis="dp")
 
 
-@pytest.mark.parametrize("others", [True, False], ids=["two queues", "one queue"])
+@pytest.mark.parametrize("others", [True, False], ids=["two streams", "one stream"])
 def test_a_kernel_sees_what_a_kernel_of_another_queue_writes_meanwhile(others: bool) -> None:
-    """In one queue the second would begin after the first, which waits for it in vain."""
+    """In one stream the second would begin after the first, which waits for it in vain."""
     function = ts.jit(grown, backend="cuda")
     waiting = graph.stream("waiting") if others else graph.stream("working")
     with graph.stream("working"):
@@ -104,7 +104,7 @@ def running(x: Any) -> Any:
 
 
 def both(first: str, second: str) -> list[Span]:
-    """The kernels of two calls, each in a queue."""
+    """The kernels of two calls, each in a stream."""
     function = ts.jit(running, backend="cuda")
     given: list[Any] = []
     for name in (first, second):

@@ -1,4 +1,4 @@
-"""Queues watched on the device: programs whose queues wait for each other are clean, and a wait left out is found."""
+"""Streams watched on the device: programs whose streams wait for each other are clean, and a wait left out is found."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def given() -> np.ndarray[Any, Any]:
 
 
 def both(x: Any) -> Any:
-    """A result of one queue is taken in another, and back."""
+    """A result of one stream is taken in another, and back."""
     with graph.stream("compute"):
         y = PRODUCT(x)
     with graph.stream("comm"):
@@ -79,7 +79,7 @@ def test_a_program_whose_queues_wait_is_clean_and_means_what_it_did() -> None:
             np.testing.assert_array_equal(np.asarray(both(x)), expected)
     launches = [entry for entry in log if isinstance(entry, Launch)]
     queues = {cuda_stream.named(name).handle for name in ("compute", "comm")}
-    assert queues <= {launch.queue for launch in launches}
+    assert queues <= {launch.stream for launch in launches}
     assert any(isinstance(entry, Signal) for entry in log)
     assert any(isinstance(entry, Wait) for entry in log)
     assert any(launch.reads and launch.writes for launch in launches)
@@ -95,10 +95,10 @@ def test_a_wait_left_out_before_a_call_is_found(monkeypatch: pytest.MonkeyPatch)
         with ts.cuda.race_check():
             both(x)
 
-    with pytest.raises(QueueRaceError, match=r"in queue `comm` reads what `.*` in queue `compute` writes") as caught:
+    with pytest.raises(QueueRaceError, match=r"in stream `comm` reads what `.*` in stream `compute` writes") as caught:
         watched()
     assert f"they share {4 * SIZE * SIZE} bytes" in str(caught.value)
-    assert "let queue `comm` wait" in str(caught.value)
+    assert "let stream `comm` wait" in str(caught.value)
     monkeypatch.undo()
     with ts.cuda.race_check():
         both(x)
@@ -120,7 +120,7 @@ def test_a_wait_left_out_behind_a_call_is_found_where_memory_is_used_again(monke
                 GROWN(x)
             del kept
 
-    with pytest.raises(QueueRaceError, match=r"in queue `compute` writes what `.*` in queue `comm` reads") as caught:
+    with pytest.raises(QueueRaceError, match=r"in stream `compute` writes what `.*` in stream `comm` reads") as caught:
         again()
     assert "given back before" in str(caught.value)
 
@@ -139,7 +139,7 @@ def test_copies_between_queues_are_watched_too(monkeypatch: pytest.MonkeyPatch) 
             with graph.stream("comm"):
                 y.copy()
 
-    with pytest.raises(QueueRaceError, match="`a copy` in queue `comm` reads"):
+    with pytest.raises(QueueRaceError, match="`a copy` in stream `comm` reads"):
         copied()
 
 
@@ -193,7 +193,7 @@ def test_a_program_in_several_queues_gives_the_same_bits_and_is_clean() -> None:
             recording.replay()
         np.testing.assert_array_equal(np.asarray(made), expected)
     launches = [entry for entry in log if isinstance(entry, Launch) and "matmul" in entry.name]
-    assert len({launch.queue for launch in launches}) >= 3
+    assert len({launch.stream for launch in launches}) >= 3
     for _ in range(3):
         recording.replay()
     np.testing.assert_array_equal(np.asarray(made), expected)
@@ -211,7 +211,7 @@ def test_an_event_left_out_between_queues_of_a_program_is_found(monkeypatch: pyt
             return plan
         node, wait = _needed(plan)
         less = plan.without(node, wait)
-        # At the end all queues are waited for, without which the driver would refuse the recording.
+        # At the end all streams are waited for, without which the driver would refuse the capture.
         return StreamPlan(less.steps, (*less.joins, wait), less.begins)
 
     monkeypatch.setattr(nvptx, "plan_streams", planned)
@@ -235,7 +235,7 @@ def test_an_event_left_out_between_queues_of_a_program_is_found(monkeypatch: pyt
 
 
 def _needed(plan: StreamPlan) -> tuple[int, int]:
-    """A wait for a launch of another queue."""
+    """A wait for a launch of another stream."""
     return next((step.node.number, wait) for step in plan.steps for wait in step.waits if wait != BEGIN)
 
 
@@ -255,4 +255,4 @@ def test_small_launches_side_by_side_have_queues_of_their_own_and_the_same_bits(
             made = several(x, weights)
         recording.replay()
         assert [np.asarray(part).tobytes() for part in made] == expected
-    assert len({entry.queue for entry in log if isinstance(entry, Launch) and "matmul" in entry.name}) == 4
+    assert len({entry.stream for entry in log if isinstance(entry, Launch) and "matmul" in entry.name}) == 4

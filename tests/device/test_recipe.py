@@ -116,7 +116,7 @@ def test_copies_round_f32_to_tf32_as_the_recipe_says() -> None:
 
 @pytest.mark.parametrize("size", [(300, 264, 1040), (4, 40, 1040), (300, 264, 1041)])
 def test_products_of_tf32_are_those_of_what_was_rounded(size: tuple[int, int, int]) -> None:
-    """Of rows that no copy engine takes too, which plain multiply-adds round by themselves."""
+    """Of rows that no TMA takes too, which plain multiply-adds round by themselves."""
     m, n, k = size
     a, b = numbers(np.float32, m, k), numbers(np.float32, n, k)
     made = ts.jit(into_f32, policy=ts.compute(ts.tf32))

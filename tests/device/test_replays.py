@@ -1,4 +1,4 @@
-"""Calls that come again with the same memory, played as graphs on a GPU: the bits of calls that are not."""
+"""Calls that come again with the same memory, replayed as graphs on a GPU: the bits of calls that are not."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 
 import tessera as ts
 from tessera.runtime.devices.cuda.driver import is_available
-from tessera.runtime.devices.cuda.graphs import NEEDED, OFTEN
+from tessera.runtime.devices.cuda.graphs import CAPTURE_AFTER, NODES_AFTER
 
 pytestmark = [
     pytest.mark.device("sm_80"),
     pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here"),
 ]
 RNG = np.random.default_rng(21)
-TURNS = 3 * NEEDED
+TURNS = 3 * CAPTURE_AFTER
 
 
 def layered(x: Any, w: Any) -> Any:
@@ -74,11 +74,11 @@ def test_other_memory_each_time_gives_the_same_bits(body: Any, shape: Any, other
     wanted = [np.asarray(function(ts.cuda.array(one), ts.cuda.array(w))).tobytes() for one in given]
     tensors = [(ts.cuda.array(one), ts.cuda.array(w)) for one in given]
     for _ in range(2):  # the first time there is no memory in the pool yet
-        kept = [function(*tensors[turn % 4]) for turn in range(2 * OFTEN)]
+        kept = [function(*tensors[turn % 4]) for turn in range(2 * NODES_AFTER)]
         results = [np.asarray(one).tobytes() for one in kept]
-        assert results == [wanted[turn % 4] for turn in range(2 * OFTEN)]
+        assert results == [wanted[turn % 4] for turn in range(2 * NODES_AFTER)]
         kept.clear()
-    assert function.specializations[0].loaded._told
+    assert function.specializations[0].loaded._node_tables
 
 
 def test_results_that_are_kept_stay_as_they_are() -> None:

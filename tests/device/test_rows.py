@@ -22,7 +22,7 @@ BF16 = ml_dtypes.bfloat16
 
 
 def same(function: Any, *arrays: Any) -> None:
-    """The bits of the processor, NaN being one value."""
+    """The bits of the CPU, NaN being one value."""
     with poisoned():
         there = np.asarray(ts.jit(function, backend="cuda")(*arrays))
     here = np.asarray(ts.jit(function)(*arrays))

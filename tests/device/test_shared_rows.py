@@ -1,4 +1,4 @@
-"""Rows that several warps share, on a GPU: every bit is that of the processor, for widths that are known and free."""
+"""Rows that several warps share, on a GPU: every bit is that of the CPU, for widths that are known and free."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def agree(here: Any, there: Any, where: object = "") -> None:
 
 
 def same(function: Any, *arrays: Any, times: int = 1) -> None:
-    """The bits of the processor, every time."""
+    """The bits of the CPU, every time."""
     here, there = ts.jit(function)(*arrays), ts.jit(function, backend="cuda")
     for _ in range(times):
         with poisoned():

@@ -261,7 +261,7 @@ def test_denormals_are_kept_on_every_thread_whatever_the_caller_has_set(support:
 
 def test_code_for_a_processor_with_more_is_refused() -> None:
     executable = replace(add_executable(), metadata={"features": ["+sse2", "amx-cheese"]})
-    with pytest.raises(LoadError, match="made for a processor with amx-cheese, which this one lacks"):
+    with pytest.raises(LoadError, match="made for a CPU with amx-cheese, which this one lacks"):
         LoadedExecutable(executable)
     LoadedExecutable(replace(executable, metadata={"features": ["+sse2", "sse4.1", "-avx512f", "lzcnt", "fma"]}))
 

@@ -1,4 +1,4 @@
-"""Races in logs of launches: found where no chain of queue order, events and waits leads from one to the other."""
+"""Races in logs of launches: found where no chain of stream order, events and waits leads from one to the other."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def spans() -> st.SearchStrategy[tuple[Bytes, ...]]:
 
 
 def entries() -> st.SearchStrategy[Entry]:
-    queue, event = st.sampled_from(QUEUES), st.sampled_from(EVENTS)
-    launch = st.builds(Launch, st.just("k"), queue, spans(), spans())
-    waits = st.one_of(st.builds(HostWait, queue), st.builds(HostWait, st.none(), event), st.just(HostWait()))
-    return st.one_of(launch, launch, launch, st.builds(Signal, event, queue), st.builds(Wait, event, queue), waits)
+    stream, event = st.sampled_from(QUEUES), st.sampled_from(EVENTS)
+    launch = st.builds(Launch, st.just("k"), stream, spans(), spans())
+    waits = st.one_of(st.builds(HostWait, stream), st.builds(HostWait, st.none(), event), st.just(HostWait()))
+    return st.one_of(launch, launch, launch, st.builds(Signal, event, stream), st.builds(Wait, event, stream), waits)
 
 
 def reach(log: Sequence[tuple[Entry, int]]) -> list[set[int]]:
@@ -41,9 +41,9 @@ def reach(log: Sequence[tuple[Entry, int]]) -> list[set[int]]:
             if is_host and (its == thread or other == HostWait()):
                 found.add(number)
             if isinstance(entry, HostWait):
-                if not is_host and entry.event is None and entry.queue in (None, other.queue):
+                if not is_host and entry.event is None and entry.stream in (None, other.stream):
                     found.add(number)
-            elif not is_host and other.queue == entry.queue:
+            elif not is_host and other.stream == entry.stream:
                 found.add(number)
         wanted = getattr(entry, "event", None)
         if isinstance(entry, Wait | HostWait) and wanted is not None:
@@ -93,16 +93,16 @@ def test_a_race_is_found_where_nothing_leads_from_one_to_the_other(written: list
 def test_waits_for_all_arcs_are_enough_and_one_that_is_needed_is_missed(
     given_launches: list[tuple[str, tuple[Bytes, ...], tuple[Bytes, ...]]], data: st.DataObject
 ) -> None:
-    """Each launch waits for all launches of other queues that it meets; one left out is found iff it matters."""
+    """Each launch waits for all launches of other streams that it meets; one left out is found iff it matters."""
     launches = [Launch(f"k{at}", *one) for at, one in enumerate(given_launches)]
     log: list[Entry] = []
     waits: list[int] = []
     for at, launch in enumerate(launches):
         for number, other in enumerate(launches[:at]):
-            if other.queue != launch.queue and meet(other, launch):
+            if other.stream != launch.stream and meet(other, launch):
                 waits.append(len(log))
-                log.append(Wait(number, launch.queue))
-        log += [launch, Signal(at, launch.queue)]
+                log.append(Wait(number, launch.stream))
+        log += [launch, Signal(at, launch.stream)]
     assert first_race(log) is None
     if waits:
         del log[data.draw(st.sampled_from(waits))]
@@ -116,8 +116,8 @@ def test_the_error_names_both_launches_the_bytes_and_the_wait() -> None:
     with pytest.raises(QueueRaceError) as caught:
         log.launch("relu", 2, writes=[(150, 250)], taken=[(150, 250)])
     text = str(caught.value)
-    assert "`relu` in queue `comm` writes what `matmul` in queue `compute` reads" in text
+    assert "`relu` in stream `comm` writes what `matmul` in stream `compute` reads" in text
     assert "they share 50 bytes, [0x96, 0xc8)" in text
     assert "given back before `matmul` was done with them" in text
-    assert "let queue `comm` wait, before `relu`, for an event that queue `compute` signals after `matmul`" in text
+    assert "let stream `comm` wait, before `relu`, for an event that stream `compute` signals after `matmul`" in text
     assert str(log).splitlines() == ["compute: matmul reads [0x64, 0xc8)", "comm: relu writes [0x96, 0xfa)"]

@@ -16,18 +16,18 @@ from collections.abc import Callable
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.runtime.devices.cuda.graphs import (
+    CAPTURE_AFTER,
+    ENTRIES,
+    ENTRY,
     GRID,
     HEAD,
-    MISSED,
-    NEEDED,
-    NOBODY,
     NODE,
     NODES,
-    OFTEN,
+    NODES_AFTER,
     PARAMETERS,
+    RELEASE,
+    RELEASE_AFTER,
     STRUCT,
-    WAY,
-    WAYS,
 )
 
 _NULL = Value("ptr", "null")
@@ -89,7 +89,7 @@ class GraphReplay:
 
         def plain() -> None:
             launched = self._add("plain", 1)
-            f.if_(f.icmp("eq", launched, OFTEN), lambda: self._ask(f.const_i(NODES), fail))
+            f.if_(f.icmp("eq", launched, NODES_AFTER), lambda: self._ask(f.const_i(NODES), fail))
             f.if_(is_known, lambda: self._count_known(fail), lambda: self._enter(fail))
 
         f.if_(is_plain, plain)
@@ -104,7 +104,7 @@ class GraphReplay:
         return found
 
     def _entry_at(self, at: Value) -> Value:
-        start = self.f.add(self.f.mul(at, len(WAY) + self.count), len(HEAD))
+        start = self.f.add(self.f.mul(at, len(ENTRY) + self.count), len(HEAD))
         return self.f.gep(self.table, start, "i64")
 
     def _find(self) -> list[Value]:
@@ -112,7 +112,7 @@ class GraphReplay:
         f = self.f
 
         def goes_on(state: list[Value]) -> Value:
-            return f.op("and", f.icmp("slt", state[0], WAYS), f.icmp("eq", state[1], _NULL))
+            return f.op("and", f.icmp("slt", state[0], ENTRIES), f.icmp("eq", state[1], _NULL))
 
         def look(state: list[Value]) -> list[Value]:
             entry = self._entry_at(state[0])
@@ -126,7 +126,7 @@ class GraphReplay:
         f = self.f
 
         def is_equal(at: Value) -> Value:
-            mine, other = f.gep(self.words, at, "i64"), f.gep(entry, f.add(at, len(WAY)), "i64")
+            mine, other = f.gep(self.words, at, "i64"), f.gep(entry, f.add(at, len(ENTRY)), "i64")
             return f.icmp("eq", f.load(mine, "i64"), f.load(other, "i64"))
 
         def goes_on(state: list[Value]) -> Value:
@@ -139,30 +139,32 @@ class GraphReplay:
     def _count_known(self, fail: Callable[[], None]) -> None:
         """One more call with addresses that are known."""
         f = self.f
-        address = f.gep(self.entry, WAY.index("count"), "i64")
+        address = f.gep(self.entry, ENTRY.index("count"), "i64")
         count = f.add(f.load(address, "i64"), 1)
         f.store(count, address, align=8)
-        f.if_(f.icmp("eq", count, NEEDED), lambda: self._ask(f.raw("i64", f"ptrtoint {self.entry} to i64"), fail))
+        f.if_(
+            f.icmp("eq", count, CAPTURE_AFTER), lambda: self._ask(f.raw("i64", f"ptrtoint {self.entry} to i64"), fail)
+        )
 
     def _enter(self, fail: Callable[[], None]) -> None:
         """Addresses that are not known take the next entry, unless that has a graph; too many of them, and all go."""
         f = self.f
         at = f.load(self._address("next"), "i64")
-        f.store(f.urem(f.add(at, 1), WAYS), self._address("next"), align=8)
+        f.store(f.urem(f.add(at, 1), ENTRIES), self._address("next"), align=8)
         entry = self._entry_at(at)
 
         def take() -> None:
-            f.store(f.const_i(1), f.gep(entry, WAY.index("count"), "i64"), align=8)
+            f.store(f.const_i(1), f.gep(entry, ENTRY.index("count"), "i64"), align=8)
 
             def copy(one: Value) -> None:
                 word = f.load(f.gep(self.words, one, "i64"), "i64")
-                f.store(word, f.gep(entry, f.add(one, len(WAY)), "i64"), align=8)
+                f.store(word, f.gep(entry, f.add(one, len(ENTRY)), "i64"), align=8)
 
             f.loop(0, self.count, 1, copy)
 
         def miss() -> None:
             missed = self._add("missed", 1)
-            f.if_(f.icmp("eq", missed, MISSED), lambda: self._ask(f.const_i(NOBODY), fail))
+            f.if_(f.icmp("eq", missed, RELEASE_AFTER), lambda: self._ask(f.const_i(RELEASE), fail))
 
         f.if_(f.icmp("eq", f.load(entry, "ptr"), _NULL), take, miss)
 

@@ -10,7 +10,7 @@ import numpy as np
 from tessera.backends.reference.interpret import run_tape
 from tessera.ir.base.callbacks import calling
 from tessera.ir.base.tape import DONATED, Tape
-from tessera.runtime.donation import Donation, spend
+from tessera.runtime.donation import Donation, consume
 from tessera.runtime.tensor import Tensor
 
 
@@ -35,7 +35,7 @@ class ReferenceProgram:
             with calling(self.tape.functions):
                 outputs = run_tape(self.tape, arrays)
         finally:
-            spend(arguments, given)
+            consume(arguments, given)
         types = [self.tape.types[value] for value in self.tape.outputs]
         self.calls += 1
         made = tuple(Tensor.of(output, type.dtype) for output, type in zip(outputs, types, strict=True))

@@ -218,7 +218,7 @@ def _mesh(axis: str, count: int) -> Mesh:
 
 
 @contextmanager
-def turn(name: str) -> Generator[None]:
+def exclusive(name: str) -> Generator[None]:
     """Within it, this rank alone works on something of that name; a process that is alone need not ask.
 
     The system lets go of the lock of a process that dies.
@@ -284,7 +284,7 @@ class Exchanges(threading.local):
     def wait(self, number: int) -> None:
         """Come back when it is done; one whose waiting was interrupted is still under way."""
         if number not in self.under_way:
-            raise RankError("a collective was given up by a call of the same program within this one")
+            raise RankError("a collective was abandoned by a call of the same program within this one")
         wait(self.under_way[number])
         del self.under_way[number]
 

@@ -128,7 +128,7 @@ def test_places_that_meet_are_refused() -> None:
         PlaceShared().run(ModuleOp([kernel]))
 
 
-def test_a_kernel_without_places_does_not_leave_the_room() -> None:
+def test_a_kernel_without_devices_does_not_leave_the_room() -> None:
     kernel = copy_of("product")
     forget(kernel)
     verify(kernel)

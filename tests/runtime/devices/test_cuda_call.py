@@ -15,7 +15,7 @@ import pytest
 import tessera as ts
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
-from tessera.runtime.devices.cuda.memory import Home, Pool
+from tessera.runtime.devices.cuda.memory import FreeList, Pool
 from tessera.runtime.devices.cuda.native_call import NativeCall, Plan
 from tessera.runtime.devices.cuda.streams import current_stream, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor, Form, form_of
@@ -25,7 +25,7 @@ from tessera.types.dtype import f32
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 12)
 SHAPE = (4, 64)
 OTHER = 1 << 40
-"""The handle of a queue, which is no small number."""
+"""The handle of a stream, which is no small number."""
 
 
 def summed(x: Any, y: Any) -> Any:
@@ -63,13 +63,13 @@ class Called:
         self.state = (ctypes.c_void_p * len(words))(*words)
         self.pool = Pool()
         self.forms = [form_of(f32, tuple(int(dim) for dim in port.dims)) for port in made.outputs]
-        self.homes = [self._home(form, at) for at, form in enumerate(self.forms)]
+        self.free_lists = [self._home(form, at) for at, form in enumerate(self.forms)]
         self.own = self._home(Form(f32, (workspace,)), 9) if workspace else None
 
-    def _home(self, form: Form, number: int) -> Home:
-        home = Home(self.pool, form.bytes)
-        home.free += [0x1000000 * (number + 1) + 0x10000 * at for at in range(4)]
-        return home
+    def _home(self, form: Form, number: int) -> FreeList:
+        free_list = FreeList(self.pool, form.bytes)
+        free_list.free += [0x1000000 * (number + 1) + 0x10000 * at for at in range(4)]
+        return free_list
 
     def _launched(self, *args: int) -> int:
         parameters = (ctypes.c_void_p * 3).from_address(args[9])
@@ -78,7 +78,7 @@ class Called:
 
     def plan(self, shape: tuple[int, ...] = SHAPE, handle: int = 0) -> None:
         forms = [form_of(f32, shape)] * 2
-        outputs = list(zip(self.forms, self.homes, strict=True))
+        outputs = list(zip(self.forms, self.free_lists, strict=True))
         self.native.add(Plan(handle, forms, (ctypes.c_int64 * 1)(), outputs, self.own, self.state))
 
 
@@ -104,7 +104,7 @@ def test_tensors_that_fit_a_plan_go_straight_to_the_entry() -> None:
     assert program.native.calls == 1
     del made
     gc.collect()
-    assert program.homes[0].free[-1] == 0x1030000
+    assert program.free_lists[0].free[-1] == 0x1030000
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_anything_else_is_refused(given: tuple[Any, ...]) -> None:
     program.plan()
     assert program.call(*given) is NotImplemented
     assert program.launches == []
-    assert len(program.homes[0].free) == 4
+    assert len(program.free_lists[0].free) == 4
 
 
 def test_a_plan_is_for_one_queue() -> None:
@@ -177,15 +177,15 @@ def test_without_free_memory_python_is_asked() -> None:
     held = [program.call(x, x) for _ in range(4)]
     assert all(isinstance(one, CudaTensor) for one in held)
     assert program.call(x, x) is NotImplemented
-    assert program.homes[0].free == []
+    assert program.free_lists[0].free == []
 
 
 def test_results_and_the_workspace_may_share_a_home() -> None:
     program, x = Called(both), tensor(0x10000)
-    program.homes[:] = [program.homes[0]] * 2
-    program.own = program.homes[0]
+    program.free_lists[:] = [program.free_lists[0]] * 2
+    program.own = program.free_lists[0]
     program.plan()
-    free = program.homes[0].free
+    free = program.free_lists[0].free
     free[:] = free[:2]
     assert program.call(x, x) is NotImplemented
     assert len(free) == 2
@@ -200,14 +200,14 @@ def test_a_launch_that_fails_leaves_nothing_behind() -> None:
     program.plan()
     assert program.call(x, x) is NotImplemented
     gc.collect()
-    assert sorted(program.homes[0].free) == [0x1000000 + 0x10000 * at for at in range(4)]
+    assert sorted(program.free_lists[0].free) == [0x1000000 + 0x10000 * at for at in range(4)]
     assert program.native.calls == 0
 
 
 def test_calls_hold_on_to_nothing() -> None:
     program, x = Called(both), tensor(0x10000)
     program.plan()
-    watched = [x, program.forms[0], program.homes[0], program.homes[1]]
+    watched = [x, program.forms[0], program.free_lists[0], program.free_lists[1]]
 
     def counts() -> list[int]:
         return [sys.getrefcount(one) for one in watched]

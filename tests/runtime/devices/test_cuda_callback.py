@@ -16,7 +16,7 @@ from tessera.diagnostics.codes import DeviceError, PositionError
 from tessera.runtime.devices.cuda import program as cuda_callback
 from tessera.runtime.devices.cuda import program as cuda_program
 from tessera.runtime.devices.cuda.program import CudaProgram
-from tessera.runtime.devices.cuda.streams import QUEUE
+from tessera.runtime.devices.cuda.streams import CURRENT
 from tessera.runtime.launch import CALLBACK, FAILED
 from tessera.runtime.loader import link
 
@@ -153,8 +153,8 @@ def test_programs_that_call_python_are_not_recorded(monkeypatch: pytest.MonkeyPa
     plan = {"_plan": _nothing, "_tensor": _nothing}
     made.__dict__.update(executable=program.executable, _callbacks=program.callbacks, _donation=None, **plan)
     monkeypatch.setattr(cuda_program, "driver", Driver)
-    monkeypatch.setattr(QUEUE, "recording", object(), raising=False)
-    with pytest.raises(DeviceError, match="calls Python cannot be recorded"):
+    monkeypatch.setattr(CURRENT, "capture", object(), raising=False)
+    with pytest.raises(DeviceError, match="calls Python cannot be captured"):
         made.run([X])
 
 

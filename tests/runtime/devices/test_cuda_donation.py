@@ -1,4 +1,4 @@
-"""Tensors given up to calls on a GPU, without one: whose memory is whose, before and after."""
+"""Tensors donated to calls on a GPU, without one: whose memory is whose, before and after."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
-from tessera.runtime.devices.cuda.memory import Home, Pool
+from tessera.runtime.devices.cuda.memory import FreeList, Pool
 from tessera.runtime.devices.cuda.native_call import Plan
 from tessera.runtime.devices.cuda.program import CudaDonation
 from tessera.runtime.devices.cuda.tensor import CudaTensor, Shared, form_of
@@ -21,71 +21,71 @@ FORM = form_of(f32, SHAPE)
 
 
 @pytest.fixture
-def home() -> Home:
-    return Home(Pool(), FORM.bytes)
+def free_list() -> FreeList:
+    return FreeList(Pool(), FORM.bytes)
 
 
-def own(address: int, home: Home) -> CudaTensor:
-    return CudaTensor(address, FORM, 0, home)
+def own(address: int, free_list: FreeList) -> CudaTensor:
+    return CudaTensor(address, FORM, 0, free_list)
 
 
 class Donating(Called):
-    """The first of two results has the memory of the first argument; the second argument is given up for nothing."""
+    """The first of two results has the memory of the first argument; the second argument is donated for nothing."""
 
     def __init__(self) -> None:
         super().__init__(both)
-        self.homes[0] = Home(self.pool, 0)
-        self.homes[0].free += [0, 0]
+        self.free_lists[0] = FreeList(self.pool, 0)
+        self.free_lists[0].free += [0, 0]
         self.donation = CudaDonation(Donation((0, 1), ((0, 0),)), ["x", "y"])
-        outputs = list(zip(self.forms, self.homes, strict=True))
+        outputs = list(zip(self.forms, self.free_lists, strict=True))
         self.native.add(Plan(0, [FORM] * 2, (ctypes.c_int64 * 1)(), outputs, None, self.state))
         self.donating = self.donation.around(self.call)
 
 
-def test_a_result_has_the_memory_of_what_was_given_up(home: Home) -> None:
-    program, x, y = Donating(), own(0x10000, home), own(0x20000, home)
+def test_a_result_has_the_memory_of_what_was_given_up(free_list: FreeList) -> None:
+    program, x, y = Donating(), own(0x10000, free_list), own(0x20000, free_list)
     first, second = program.donating(x, y)
     assert (first.address, first.lane, first.stream) == (0x10000, 0, 0)
     assert second.address == 0x2030000
-    assert home.free == [0x20000]
+    assert free_list.free == [0x20000]
     for spent in (x, y):
         assert spent.shape == SHAPE
-        with pytest.raises(DonatedError, match=r"a tensor \[4, 64\] f32 is used that was given up to a call"):
+        with pytest.raises(DonatedError, match=r"a tensor \[4, 64\] f32 is used that was donated to a call"):
             _ = spent.address
         assert program.call(spent, tensor(0x30000)) is NotImplemented
     del x, y
     gc.collect()
-    assert home.free == [0x20000]
+    assert free_list.free == [0x20000]
     del first
     gc.collect()
-    assert home.free == [0x20000, 0x10000]
-    assert program.homes[0].free == [0, 0]
+    assert free_list.free == [0x20000, 0x10000]
+    assert program.free_lists[0].free == [0, 0]
 
 
-def test_it_goes_on_and_on(home: Home) -> None:
-    program, x = Donating(), own(0x10000, home)
+def test_it_goes_on_and_on(free_list: FreeList) -> None:
+    program, x = Donating(), own(0x10000, free_list)
     for at in range(20):
-        x, _ = program.donating(x, own(0x20000 + 0x10000 * at, home))
+        x, _ = program.donating(x, own(0x20000 + 0x10000 * at, free_list))
         assert x.address == 0x10000
-    assert sorted(home.free) == [0x20000 + 0x10000 * at for at in range(20)]
+    assert sorted(free_list.free) == [0x20000 + 0x10000 * at for at in range(20)]
 
 
-def test_what_is_not_given_up_may_be_passed_twice(home: Home) -> None:
+def test_what_is_not_given_up_may_be_passed_twice(free_list: FreeList) -> None:
     program = Donating()
     donation = CudaDonation(Donation((0,), ((0, 0),)), ["x", "y"])
     donating = donation.around(lambda x, y: program.call(x, y))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    y = own(0x20000, home)
-    first, _ = donating(own(0x10000, home), y)
+    y = own(0x20000, free_list)
+    first, _ = donating(own(0x10000, free_list), y)
     again, _ = donating(first, y)
     assert (again.address, y.address) == (0x10000, 0x20000)
     assert donating(y, y) is NotImplemented
 
 
-def test_what_others_know_is_left_to_the_long_way(home: Home) -> None:
-    program, y = Donating(), own(0x20000, home)
+def test_what_others_know_is_left_to_the_long_way(free_list: FreeList) -> None:
+    program, y = Donating(), own(0x20000, free_list)
     foreign = tensor(0x10000)
     assert program.donating(foreign, y) is NotImplemented
-    shared = own(0x30000, home)
+    shared = own(0x30000, free_list)
     shared.share()
     assert program.donating(shared, y) is NotImplemented
     assert program.donating(y, y) is NotImplemented
@@ -95,53 +95,53 @@ def test_what_others_know_is_left_to_the_long_way(home: Home) -> None:
     assert y.address == 0x20000
     del shared
     gc.collect()
-    assert home.free == [0x30000]
+    assert free_list.free == [0x30000]
 
 
-def test_a_shared_block_goes_where_its_tensor_went(home: Home) -> None:
-    other = Home(Pool(), FORM.bytes)
-    shared = own(0x30000, home)
+def test_a_shared_block_goes_where_its_tensor_went(free_list: FreeList) -> None:
+    other = FreeList(Pool(), FORM.bytes)
+    shared = own(0x30000, free_list)
     shared.share()
     shared.share()
     shared.move(other, 7)
     assert isinstance(shared._owner, Shared)  # pyright: ignore[reportPrivateUsage]
     del shared
     gc.collect()
-    assert (home.free, other.free) == ([], [0x30000])
+    assert (free_list.free, other.free) == ([], [0x30000])
 
 
-def test_what_is_given_up_is_nobody_else_s(home: Home) -> None:
+def test_what_is_given_up_is_nobody_else_s(free_list: FreeList) -> None:
     donation = CudaDonation(Donation((0,), ((0, 0),)), ["x", "y"])
-    x, inside = own(0x10000, home), own(0x10000 + 64, home)
-    with pytest.raises(RuntimeArgumentError, match="`x` is given up to the call, and `y` is the same memory"):
+    x, inside = own(0x10000, free_list), own(0x10000 + 64, free_list)
+    with pytest.raises(RuntimeArgumentError, match="`x` is donated to the call, and `y` is the same memory"):
         donation.ready([x, inside])
-    beside = own(0x10000 + FORM.bytes, home)
+    beside = own(0x10000 + FORM.bytes, free_list)
     assert donation.ready([x, beside]) == [x, beside]
 
 
-def test_a_call_that_fails_takes_nothing(home: Home) -> None:
+def test_a_call_that_fails_takes_nothing(free_list: FreeList) -> None:
     program = Donating()
     program.answer = 701
-    x, y = own(0x10000, home), own(0x20000, home)
+    x, y = own(0x10000, free_list), own(0x20000, free_list)
     assert program.donating(x, y) is NotImplemented
     gc.collect()
-    assert (x.address, y.address, home.free) == (0x10000, 0x20000, [])
+    assert (x.address, y.address, free_list.free) == (0x10000, 0x20000, [])
 
 
-def test_what_a_call_that_raised_may_have_written_over_is_spent(home: Home) -> None:
+def test_what_a_call_that_raised_may_have_written_over_is_spent(free_list: FreeList) -> None:
     donation = CudaDonation(Donation((0, 1), ((0, 0),)), ["x", "y"])
-    x, y = own(0x10000, home), own(0x20000, home)
-    donation.fail([x, y], [x, own(0x30000, home)])  # of `y` a copy was given
+    x, y = own(0x10000, free_list), own(0x20000, free_list)
+    donation.fail([x, y], [x, own(0x30000, free_list)])  # of `y` a copy was given
     with pytest.raises(DonatedError):
         _ = x.address
     assert y.address == 0x20000
 
 
-def test_what_is_spent_does_not_move(home: Home) -> None:
-    x: Any = own(0x10000, home)
+def test_what_is_spent_does_not_move(free_list: FreeList) -> None:
+    x: Any = own(0x10000, free_list)
     x.give_to(None)
-    x.move(Home(Pool(), FORM.bytes), 7)
-    assert home.free == [0x10000]
+    x.move(FreeList(Pool(), FORM.bytes), 7)
+    assert free_list.free == [0x10000]
     del x
     gc.collect()
-    assert home.free == [0x10000]
+    assert free_list.free == [0x10000]

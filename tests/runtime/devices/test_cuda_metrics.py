@@ -1,4 +1,4 @@
-"""Metrics of tensor maps and of waits, without a device: what host programs count, and what kernels would."""
+"""Metrics of TMA descriptors and of waits, without a device: what host programs count, and what kernels would."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tessera.runtime.devices.cuda import graphs as cuda_nodes
-from tessera.runtime.devices.cuda.graphs import GRID, NODE, OFTEN, PARAMETERS, STRUCT, Node, Told
+from tessera.runtime.devices.cuda.graphs import GRID, NODE, NODES_AFTER, PARAMETERS, STRUCT, Node, NodeTable
 from tests.runtime.devices.test_cuda_call import SHAPE, Called, summed, tensor
 from tests.runtime.devices.test_cuda_replays import Replayed, cuda
 
@@ -25,7 +25,7 @@ class Driver:
         self.library: Any = self
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.answers: dict[str, int] = {}
-        self.is_recorded = 0
+        self.is_captured = 0
         self.shapes: list[list[int]] = []
         self._kept = {name: self._function(name, count) for name, count in _WORDS.items()}
 
@@ -35,7 +35,7 @@ class Driver:
             if name == "cuGraphExecKernelNodeSetParams_v2":
                 self.shapes.append(list((ctypes.c_uint32 * 7).from_address(words[2] + GRID)))
             if name == "cuStreamIsCapturing":
-                ctypes.c_int.from_address(words[1]).value = self.is_recorded
+                ctypes.c_int.from_address(words[1]).value = self.is_captured
             return self.answers.get(name, 0)
 
         return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * count)(called)
@@ -117,14 +117,14 @@ def test_a_queue_that_is_recorded_takes_launches(plain: Driver) -> None:
     node = Node(0x77, 128, 64, 5)
     assert launched(node, 5) == 0
     assert plain.take() == ["cuStreamIsCapturing", "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch"]
-    plain.is_recorded = 1
+    plain.is_captured = 1
     assert launched(node, 5) == 0
     assert plain.take() == ["cuStreamIsCapturing", "cuLaunchKernel"]
 
 
 def test_a_table_has_nodes_in_the_place_of_kernels(plain: Driver) -> None:
     state = (ctypes.c_void_p * 5)(5, 0x10, 0x77, 0x78, 0x99)
-    told = Told(state, (1, 0x20), [(0x77, 128, 0), (0x78, 64, 512)], 2)
+    told = NodeTable(state, (1, 0x20), [(0x77, 128, 0), (0x78, 64, 512)], 2)
     assert told.state[:2] == [5, 0x20]
     assert told.state[4] == 0x99
     kernels = [ctypes.c_uint64.from_address(told.state[at] + 8).value for at in (2, 3)]
@@ -139,16 +139,16 @@ def test_calls_with_other_memory_each_time_get_nodes(cuda: Any, plain: Driver) -
     asked: list[int] = []
     plan: Any = program.plans[0]
 
-    def hasten() -> None:
+    def use_nodes() -> None:
         launch = 1, program.code.address("tessera_launch")
         asked.append(len(program.launches))
-        plan.hasten(Told(program.state, launch, [(0x77, 128, 0)], len(program.state) - 1))
+        plan.use_nodes(NodeTable(program.state, launch, [(0x77, 128, 0)], len(program.state) - 1))
 
-    program.replays.hasten = hasten
-    for at in range(OFTEN):
+    program.replays.use_nodes = use_nodes
+    for at in range(NODES_AFTER):
         program.call(tensor(0x10000 * (at + 1)), tensor(0x20000, SHAPE))
-    assert asked == [OFTEN]
-    assert len(program.launches) == OFTEN
+    assert asked == [NODES_AFTER]
+    assert len(program.launches) == NODES_AFTER
     program.call(tensor(0x990000), tensor(0x20000))
-    assert len(program.launches) == OFTEN
+    assert len(program.launches) == NODES_AFTER
     assert plain.take() == ["cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch"]

@@ -1,4 +1,4 @@
-"""Replays with a driver that writes down what it is asked for: one launch at home, waits only between queues."""
+"""Replays with a driver that writes down what it is asked for: one launch at free_list, waits only between streams."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _QUEUE_AT = {
     "cuStreamGetCaptureInfo_v2": 0,
     "cuStreamUpdateCaptureDependencies": 0,
 }
-"""Which argument is the queue, for what is written down."""
+"""Which argument is the stream, for what is written down."""
 FORM = form_of(f32, (64,))
 
 
 class Driver(Numbered):
-    """Gives handles by number, and writes down every call with the queue or handle that it ends with."""
+    """Gives handles by number, and writes down every call with the stream or handle that it ends with."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,10 @@ def recorded(cuda: Driver) -> tuple[Graph, CudaTensor]:
     pool: Pool = cuda.__dict__["pool"]
     with capture() as graph:
         queue = graph.stream.handle
-        made, dead = (CudaTensor((home := pool.home(FORM.bytes, queue)).take(), FORM, queue, home) for _ in range(2))
+        made, dead = (
+            CudaTensor((free_list := pool.free_list(FORM.bytes, queue)).take(), FORM, queue, free_list)
+            for _ in range(2)
+        )
         graph.hold([made, dead])
         del dead
     cuda.asked.clear()
@@ -81,11 +84,11 @@ def test_a_replay_at_home_is_one_launch_in_the_queue_of_the_recording(cuda: Driv
     graph, _ = recorded(cuda)
     graph.replay()
     assert cuda.asked == [("cuGraphLaunch", 0)]
-    home = Stream()
-    with stream(home):
+    free_list = Stream()
+    with stream(free_list):
         other, _ = recorded(cuda)
         other.replay()
-    assert cuda.asked == [("cuGraphLaunch", home.handle)]
+    assert cuda.asked == [("cuGraphLaunch", free_list.handle)]
 
 
 def test_a_replay_elsewhere_waits_and_is_waited_for(cuda: Driver) -> None:
@@ -103,14 +106,14 @@ def test_results_belong_to_the_queue_of_the_replays_and_so_does_their_memory(cud
     graph, made = recorded(cuda)
     assert (made.stream, made.lane) == (0, 0)
     inside = graph.stream.handle
-    home, address = pool.home(FORM.bytes, 0), made.address
-    assert home.free == []
+    free_list, address = pool.free_list(FORM.bytes, 0), made.address
+    assert free_list.free == []
     del graph
     gc.collect()
-    assert len(home.free) == 1  # what died inside; the result lives
+    assert len(free_list.free) == 1  # what died inside; the result lives
     del made
-    assert home.free[-1] == address
-    assert all(not one.free for one in pool.homes(inside))
+    assert free_list.free[-1] == address
+    assert all(not one.free for one in pool.free_lists(inside))
 
 
 def test_a_recording_in_a_recording_is_launched_there_and_held(cuda: Driver) -> None:

@@ -1,4 +1,4 @@
-"""Calls with the same addresses again: what is recorded and played, with a driver that only writes down."""
+"""Calls with the same addresses again: what is captured and replayed, with a driver that only writes down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.runtime.devices.cuda import graphs as cuda_replays
-from tessera.runtime.devices.cuda.graphs import MISSED, NEEDED, WAYS, Replays
+from tessera.runtime.devices.cuda.graphs import CAPTURE_AFTER, ENTRIES, RELEASE_AFTER, Replays
 from tessera.runtime.devices.cuda.native_call import Plan
 from tessera.runtime.devices.cuda.streams import current_stream, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
@@ -33,7 +33,7 @@ class Driver:
         self.played: list[int] = []
         self.answer = 0
         self._play = _PLAY(self._played)
-        self.is_recorded, self.looks = 0, 0
+        self.is_captured, self.looks = 0, 0
         self._look = _LOOK(self._looked)
 
     def _played(self, graph: int, _: int) -> int:
@@ -42,7 +42,7 @@ class Driver:
 
     def _looked(self, stream: int, state: Any) -> int:
         self.looks += 1
-        state[0] = self.is_recorded
+        state[0] = self.is_captured
         return 0
 
     def address(self, name: str) -> int:
@@ -82,14 +82,14 @@ def _cuda(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 class Replayed(Called):
-    """A program whose plan has replays; `recorded` are the addresses that were."""
+    """A program whose plan has replays; `captured` are the addresses that were."""
 
     def __init__(self, function: Callable[..., Any], workspace: int = 0, handle: int = 0) -> None:
         super().__init__(function, workspace=workspace)
         self.state[0] = handle
         self.recorded: list[list[int]] = []
         self.record_answer = 0
-        outputs = list(zip(self.forms, self.homes, strict=True))
+        outputs = list(zip(self.forms, self.free_lists, strict=True))
         self.replays = Replays(2 + len(outputs) + 1, 0, self._record)
         forms = [form_of(f32, SHAPE)] * 2
         plan = Plan(handle, forms, (ctypes.c_int64 * 1)(), outputs, self.own, self.state, self.replays)
@@ -104,21 +104,21 @@ class Replayed(Called):
 
 def test_a_call_that_comes_again_and_again_is_recorded_and_played(cuda: Driver) -> None:
     program, x, y = Replayed(summed), tensor(0x10000), tensor(0x20000)
-    for _ in range(NEEDED):
+    for _ in range(CAPTURE_AFTER):
         assert program.call(x, y).address == 0x1030000
     assert program.recorded == [[0x1030000, 0, 0x10000, 0x20000]]
-    assert len(program.launches) == NEEDED
+    assert len(program.launches) == CAPTURE_AFTER
     assert not cuda.played
     for _ in range(3):
         assert program.call(x, y).address == 0x1030000
     assert cuda.played == [0x501] * 3
-    assert len(program.launches) == NEEDED
-    assert program.native.calls == NEEDED + 3
+    assert len(program.launches) == CAPTURE_AFTER
+    assert program.native.calls == CAPTURE_AFTER + 3
 
 
 def test_other_addresses_are_other_launches(cuda: Driver) -> None:
     program, x, y = Replayed(summed), tensor(0x10000), tensor(0x20000)
-    for _ in range(NEEDED):
+    for _ in range(CAPTURE_AFTER):
         program.call(x, y)
     held = program.call(x, y)
     assert cuda.played == [0x501]
@@ -126,50 +126,50 @@ def test_other_addresses_are_other_launches(cuda: Driver) -> None:
         program.call(left, right)
     program.call(x, y)  # whose result has another place, as the one before is held
     assert cuda.played == [0x501]
-    assert len(program.launches) == NEEDED + 3
+    assert len(program.launches) == CAPTURE_AFTER + 3
     assert held.address == 0x1030000
 
 
 def test_workspace_and_all_results_count(cuda: Driver) -> None:
     program, x = Replayed(grouped, workspace=4096), tensor(0x10000)
     assert program.own is not None
-    for _ in range(NEEDED + 1):
+    for _ in range(CAPTURE_AFTER + 1):
         program.call(x, x)
     assert cuda.played == [0x501]
     program.own.free.reverse()
     program.call(x, x)
     assert cuda.played == [0x501]
-    several, launches = Replayed(both), NEEDED
+    several, launches = Replayed(both), CAPTURE_AFTER
     for _ in range(launches):
         several.call(x, x)
     assert several.recorded == [[0x1030000, 0x2030000, 0, 0x10000, 0x10000]]
-    several.homes[1].free.reverse()
+    several.free_lists[1].free.reverse()
     several.call(x, x)
     assert cuda.played == [0x501]
 
 
 def test_a_loop_that_keeps_its_last_results_is_played_too(cuda: Driver) -> None:
     program, x, kept = Replayed(summed), tensor(0x10000), list[CudaTensor]()
-    for _ in range(6 * NEEDED):
+    for _ in range(6 * CAPTURE_AFTER):
         kept = [*kept[-2:], program.call(x, x)]
     assert len(program.recorded) == 4
-    assert len(cuda.played) > NEEDED
+    assert len(cuda.played) > CAPTURE_AFTER
 
 
 def test_a_program_that_cannot_be_recorded_is_called_on(cuda: Driver) -> None:
     program, x = Replayed(summed), tensor(0x10000)
     cuda.refused = {"cuStreamEndCapture"}
-    for _ in range(4 * NEEDED):
+    for _ in range(4 * CAPTURE_AFTER):
         program.call(x, x)
     assert program.replays.is_off
     assert len(program.recorded) == 1
-    assert (cuda.played, len(program.launches)) == ([], 4 * NEEDED)
+    assert (cuda.played, len(program.launches)) == ([], 4 * CAPTURE_AFTER)
 
 
 def test_an_entry_that_fails_while_it_is_recorded_is_not_played(cuda: Driver) -> None:
     program, x = Replayed(summed), tensor(0x10000)
     program.record_answer = 901
-    for _ in range(2 * NEEDED):
+    for _ in range(2 * CAPTURE_AFTER):
         program.call(x, x)
     assert cuda.asked.count("cuStreamEndCapture") == 1
     assert cuda.asked[-2:] == ["cuStreamEndCapture", "cuThreadExchangeStreamCaptureMode"]
@@ -179,11 +179,11 @@ def test_an_entry_that_fails_while_it_is_recorded_is_not_played(cuda: Driver) ->
 def test_while_somebody_else_records_nothing_is_and_later_it_is(cuda: Driver) -> None:
     program, x = Replayed(summed), tensor(0x10000)
     cuda.refused = {"cuStreamIsCapturing"}
-    for _ in range(2 * NEEDED):
+    for _ in range(2 * CAPTURE_AFTER):
         program.call(x, x)
     assert program.recorded == []
     cuda.refused.clear()
-    for _ in range(NEEDED + 1):
+    for _ in range(CAPTURE_AFTER + 1):
         program.call(x, x)
     assert len(program.recorded) == 1
     assert len(cuda.played) >= 1
@@ -191,12 +191,12 @@ def test_while_somebody_else_records_nothing_is_and_later_it_is(cuda: Driver) ->
 
 def test_a_play_that_fails_is_python_s_to_explain(cuda: Driver) -> None:
     program, x = Replayed(summed), tensor(0x10000)
-    for _ in range(NEEDED):
+    for _ in range(CAPTURE_AFTER):
         program.call(x, x)
     cuda.answer = 201
     assert program.call(x, x) is NotImplemented
     gc.collect()
-    assert sorted(program.homes[0].free) == [0x1000000 + 0x10000 * at for at in range(4)]
+    assert sorted(program.free_lists[0].free) == [0x1000000 + 0x10000 * at for at in range(4)]
     cuda.answer = 0
     assert program.call(x, x).address == 0x1030000
 
@@ -205,14 +205,14 @@ def test_a_queue_that_somebody_records_takes_launches(cuda: Driver) -> None:
     with stream(OTHER):
         handle = current_stream()
         program, x = Replayed(summed, handle=handle), tensor(0x10000, handle=handle)
-        for _ in range(NEEDED + 1):
+        for _ in range(CAPTURE_AFTER + 1):
             program.call(x, x)
-        assert (len(cuda.played), cuda.looks) == (1, NEEDED + 1)
-        cuda.is_recorded = 1
+        assert (len(cuda.played), cuda.looks) == (1, CAPTURE_AFTER + 1)
+        cuda.is_captured = 1
         program.call(x, x)
         assert len(cuda.played) == 1
-        assert len(program.launches) == NEEDED + 1
-        cuda.is_recorded = 0
+        assert len(program.launches) == CAPTURE_AFTER + 1
+        cuda.is_captured = 0
         program.call(x, x)
         assert len(cuda.played) == 2
 
@@ -221,7 +221,7 @@ def test_graphs_are_not_without_number(cuda: Driver, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(cuda_replays, "MOST", 1)
     program = Replayed(summed)
     for place in (0x10000, 0x20000):
-        for _ in range(NEEDED + 1):
+        for _ in range(CAPTURE_AFTER + 1):
             program.call(tensor(place), tensor(0x30000))
     assert len(program.recorded) == 1
     assert cuda.played == [0x501]
@@ -229,22 +229,22 @@ def test_graphs_are_not_without_number(cuda: Driver, monkeypatch: pytest.MonkeyP
 
 def test_what_is_no_longer_met_goes(cuda: Driver) -> None:
     program = Replayed(summed)
-    for at in range(WAYS):
-        for _ in range(NEEDED):
+    for at in range(ENTRIES):
+        for _ in range(CAPTURE_AFTER):
             program.call(tensor(0x10000 * (at + 1)), tensor(0x20000))
-    assert len(program.replays.graphs) == WAYS
+    assert len(program.replays.graphs) == ENTRIES
     other = tensor(0x770000)
-    for _ in range(MISSED):
+    for _ in range(RELEASE_AFTER):
         program.call(other, other)
-    assert (len(cuda.destroyed), program.replays.graphs) == (WAYS, [])
-    for _ in range(NEEDED + 2):
+    assert (len(cuda.destroyed), program.replays.graphs) == (ENTRIES, [])
+    for _ in range(CAPTURE_AFTER + 2):
         program.call(other, other)
     assert len(cuda.played) == 2
 
 
 def test_graphs_go_with_their_plan(cuda: Driver) -> None:
     program, x = Replayed(summed), tensor(0x10000)
-    for _ in range(NEEDED):
+    for _ in range(CAPTURE_AFTER):
         program.call(x, x)
     program.native.clear()
     del program
@@ -259,12 +259,12 @@ def test_what_recording_raises_reaches_the_caller(cuda: Driver) -> None:
         raise KeyboardInterrupt
 
     program.replays._run = stop  # pyright: ignore[reportPrivateUsage]
-    for _ in range(NEEDED - 1):
+    for _ in range(CAPTURE_AFTER - 1):
         program.call(x, x)
     with pytest.raises(KeyboardInterrupt):
         program.call(x, x)
     gc.collect()
-    assert len(program.homes[0].free) == 4
+    assert len(program.free_lists[0].free) == 4
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans()), min_size=40, max_size=160))

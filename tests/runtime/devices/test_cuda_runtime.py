@@ -14,7 +14,7 @@ from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfM
 from tessera.runtime import dlpack
 from tessera.runtime.devices.cuda import tensor as cuda_dlpack
 from tessera.runtime.devices.cuda.driver import error_of, is_available
-from tessera.runtime.devices.cuda.memory import Home, Pool, rounded
+from tessera.runtime.devices.cuda.memory import FreeList, Pool, rounded
 from tessera.runtime.devices.cuda.native_call import NativeCall, Plan
 from tessera.runtime.devices.cuda.program import CudaProgram, Sizes, code_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, form_of
@@ -44,15 +44,15 @@ def test_blocks_come_in_few_sizes() -> None:
 
 
 def test_memory_of_a_tensor_goes_home_when_it_dies() -> None:
-    home = Home(Pool(), 4096)
-    home.free.append(1 << 20)
-    tensor = CudaTensor(home.take(), form_of(f32, (3, 4)), 0, home)
+    free_list = FreeList(Pool(), 4096)
+    free_list.free.append(1 << 20)
+    tensor = CudaTensor(free_list.take(), form_of(f32, (3, 4)), 0, free_list)
     assert tensor.shape == (3, 4)
     assert tensor.nbytes == 48
-    assert home.free == []
+    assert free_list.free == []
     del tensor
     gc.collect()
-    assert home.free == [1 << 20]
+    assert free_list.free == [1 << 20]
 
 
 def test_what_begins_anywhere_fits_no_call() -> None:
@@ -169,12 +169,12 @@ class Driver:
 def test_free_blocks_go_back_before_memory_is_said_to_be_short(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, cuda = Pool(), Driver([2, 0])
     monkeypatch.setattr("tessera.runtime.devices.cuda.memory.driver", lambda: cuda)
-    home = pool.home(1000)
-    pool.reserved = home.size
-    home.free.append(1 << 20)
+    free_list = pool.free_list(1000)
+    pool.reserved = free_list.size
+    free_list.free.append(1 << 20)
     pool.new(4096)
     assert "cuMemFree_v2" in cuda.library.asked
-    assert home.free == []
+    assert free_list.free == []
 
 
 def test_no_memory_says_how_much_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Watched queues with a driver that does nothing: what a call writes down, when it raises, and that nothing stays."""
+"""Watched streams with a driver that does nothing: what a call writes down, when it raises, and that nothing stays."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tessera.runtime.devices.cuda.memory import Pool
 from tessera.runtime.devices.cuda.native_call import NativeCall
 from tessera.runtime.devices.cuda.program import CudaProgram, Sizes
 from tessera.runtime.devices.cuda.race_check import race_check
-from tessera.runtime.devices.cuda.streams import QUEUE, Stream, Words, capture, stream
+from tessera.runtime.devices.cuda.streams import CURRENT, Stream, Words, capture, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
-from tessera.runtime.launch_log import WATCH, HostWait, Launch, Signal, Wait, tell
+from tessera.runtime.launch_log import WATCH, HostWait, Launch, Signal, Wait, notify
 from tessera.runtime.loader import link
 from tessera.types.dtype import f32
 from tests.runtime.devices.numbered import Numbered
@@ -90,7 +90,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
             for part, value in (("driver", lambda: made), ("POOL", pool)):
                 if hasattr(module, part):
                     monkeypatch.setattr(module, part, value)
-    monkeypatch.setattr(cuda_stream, "_SIDES", {})
+    monkeypatch.setattr(cuda_stream, "_BRANCHES", {})
     monkeypatch.setattr(cuda_stream, "_SPARE", [])
     yield made
     assert WATCH.note is None
@@ -173,8 +173,8 @@ def test_watching_leaves_nothing_behind(cuda: Driver) -> None:
         y = function(x, x)
         assert function.call(x, x) is NotImplemented  # pyright: ignore[reportFunctionMemberAccess]
         with stream(Stream()):
-            assert type(QUEUE.handle) is not int
-    assert QUEUE.handle is y.stream is y.lane is x.stream
+            assert type(CURRENT.handle) is not int
+    assert CURRENT.handle is y.stream is y.lane is x.stream
     count = len(log)
     function(x, x)
     function(y, y)
@@ -206,7 +206,7 @@ def test_a_recording_is_written_down_when_it_is_replayed(cuda: Driver) -> None:
         recording.replay()
     launches = [entry for entry in log if isinstance(entry, Launch)]
     assert before == []
-    assert [launch.queue for launch in launches] == [0] * 4
+    assert [launch.stream for launch in launches] == [0] * 4
     assert form_of(f32, SHAPE).bytes == launches[0].reads[0][1] - launches[0].reads[0][0]
 
 
@@ -220,28 +220,28 @@ def test_of_a_recording_that_nobody_watched_the_memory_is_known(cuda: Driver) ->
     with race_check():
         recording.replay()
         moved = (y.address, y.address + y.nbytes)
-        with pytest.raises(QueueRaceError, match="`other` in queue `0x9` reads what `a recording`"):
-            tell([Launch("other", 9, (moved,))])
+        with pytest.raises(QueueRaceError, match="`other` in stream `0x9` reads what `a CUDA graph`"):
+            notify([Launch("other", 9, (moved,))])
 
 
 def test_a_program_of_several_queues_fills_them_where_it_is_recorded(cuda: Driver) -> None:
     function, x, y = program(executable(wide, 4)), tensor(), tensor()
     with race_check() as log:
         function(x, y)
-    assert {entry.queue for entry in log if isinstance(entry, Launch)} == {0}
+    assert {entry.stream for entry in log if isinstance(entry, Launch)} == {0}
     with capture() as recording:
         function(x, y)
     with race_check() as log:
         recording.replay()
-    assert len(log) == 1  # nobody watched when it was recorded
+    assert len(log) == 1  # nobody watched when it was captured
     with race_check() as log:
         with capture() as recording:
             function(x, y)
         recording.replay()
-    queues = {entry.queue for entry in log if isinstance(entry, Launch)}
+    queues = {entry.stream for entry in log if isinstance(entry, Launch)}
     assert len(queues) == 3
     assert 0 in queues
-    assert len(cuda_stream._SPARE) == 2  # pyright: ignore[reportPrivateUsage] - one recording after the other
+    assert len(cuda_stream._SPARE) == 2  # pyright: ignore[reportPrivateUsage] - one capture after the other
     assert {type(entry) for entry in log} >= {Signal, Wait}
 
 

@@ -23,7 +23,7 @@ def test_one_at_a_time_works_on_a_name(tmp_path: Path, monkeypatch: pytest.Monke
     def work() -> None:
         nonlocal inside, most
         for _ in range(20):
-            with world.turn("0123"):
+            with world.exclusive("0123"):
                 inside += 1
                 most = max(most, inside)
                 threading.Event().wait(0.0005)
@@ -36,7 +36,7 @@ def test_one_at_a_time_works_on_a_name(tmp_path: Path, monkeypatch: pytest.Monke
         thread.join()
     assert most == 1
     for name in ("0124", "01ff"):
-        with world.turn(name):
+        with world.exclusive(name):
             pass
     assert os.listdir(tmp_path / "turns") == ["01"]
 
@@ -44,7 +44,7 @@ def test_one_at_a_time_works_on_a_name(tmp_path: Path, monkeypatch: pytest.Monke
 def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setattr(world, "cache_place", lambda: (str(tmp_path / "file"), ""))
-    with world.turn("0123"), world.turn("0123"):
+    with world.exclusive("0123"), world.exclusive("0123"):
         pass
-    with pytest.raises(ValueError, match="its own"), world.turn("0123"):
+    with pytest.raises(ValueError, match="its own"), world.exclusive("0123"):
         raise ValueError("its own")

@@ -35,7 +35,7 @@ class CudaDevice:
     has_addresses = True
 
     def __init__(self) -> None:
-        self._owners: dict[int, memory.Home] = {}
+        self._owners: dict[int, memory.FreeList] = {}
         self._streams: list[Stream] = []
 
     @property
@@ -54,9 +54,9 @@ class CudaDevice:
         return (code_for(driver().architecture),)
 
     def allocate(self, size: int, stream: int = 0) -> int:
-        home = memory.POOL.home(max(size, 1), stream)
-        address = home.take()
-        self._owners[address] = home
+        free_list = memory.POOL.free_list(max(size, 1), stream)
+        address = free_list.take()
+        self._owners[address] = free_list
         return address
 
     def free(self, address: int, stream: int = 0) -> None:
@@ -87,8 +87,8 @@ class CudaDevice:
         start, step = ctypes.addressof(values), ctypes.sizeof(ctypes.c_int64)
         parameters = (ctypes.c_void_p * len(values))(*(start + step * at for at in range(len(values))))
         sizes = (*grid, *block, kernel.shared)
-        function, queue = ctypes.c_void_p(kernel.handle), ctypes.c_void_p(stream)
-        driver().call("cuLaunchKernel", function, *sizes, queue, parameters, None)
+        function, where = ctypes.c_void_p(kernel.handle), ctypes.c_void_p(stream)
+        driver().call("cuLaunchKernel", function, *sizes, where, parameters, None)
 
     def create_stream(self) -> int:
         self._streams.append(Stream())

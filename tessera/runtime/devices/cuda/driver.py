@@ -46,7 +46,7 @@ class Driver:
         except OSError as error:
             raise DeviceError(
                 f"there is no CUDA driver here: {error}",
-                fix='run on a machine with an NVIDIA GPU, or on the processor: `jit(backend="cpu")`',
+                fix='run on a machine with an NVIDIA GPU, or on the CPU: `jit(backend="cpu")`',
             ) from None
         self.ordinal = ordinal
         self.check(self.library.cuInit(0), "cuInit")
@@ -160,7 +160,7 @@ class Module:
 
 
 def synchronize(stream: int | None = None) -> None:
-    """Wait for a queue, or for all of the device."""
+    """Wait for a stream, or for all of the device."""
     if stream is None:
         driver().call("cuCtxSynchronize")
     else:

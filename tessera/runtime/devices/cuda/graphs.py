@@ -13,7 +13,7 @@ from typing import Any
 from tessera.runtime.devices.cuda.driver import driver
 from tessera.runtime.devices.cuda.streams import Stream
 
-# Graphs of one kernel each, which are told new arguments before they are played: a launch that costs the host less.
+# Graphs of one kernel each, which get new arguments before each replay: a launch that costs the host less.
 
 NODE = ("lock", "kernel", "graph", "node", "launch", "set", "play", "recorded")
 """Words of a record: whether somebody is at it, the kernel, its graph and node, and functions of the driver."""
@@ -27,13 +27,13 @@ _MOST_PARAMETERS, _MOST_BYTES = 4096, 4096
 
 
 class Node:
-    """The graph of one kernel, for one queue; `record` is what native code is given in place of the kernel."""
+    """The graph of one kernel, for one stream; `record` is what native code is given in place of the kernel."""
 
     def __init__(self, kernel: int, threads: int, shared: int, stream: int) -> None:
         cuda: Any = driver()
         self._library, self._stream = cuda.library, stream
         self._graph, self._executable, node = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-        # Arguments are told before each play; until then they are zeros, of whatever size.
+        # Arguments are set before each replay; until then they are zeros, of whatever size.
         zeros = (ctypes.c_char * _MOST_BYTES)()
         parameters = (ctypes.c_void_p * _MOST_PARAMETERS)(*[ctypes.addressof(zeros)] * _MOST_PARAMETERS)
         told = (ctypes.c_char * _BYTES)()
@@ -62,7 +62,7 @@ class Node:
             self._library.cuGraphDestroy(self._graph)
 
 
-class Told:
+class NodeTable:
     """The table of an entry whose kernels are launched by way of nodes, and the nodes."""
 
     def __init__(
@@ -81,23 +81,23 @@ class Told:
             self.state[first + number] = node.address
 
 
-# Launches of a program with the same addresses again, as graphs of the driver: a graph costs the host less than one.
+# All launches of a call with the same addresses as before, as one CUDA graph: it costs the host less than one launch.
 
 HEAD = ("launch", "recorded", "busy", "missed", "plain", "next", "wanted", "maker")
-"""Words of a table: functions of the driver that play a graph and say whether a queue is being recorded; threads that
-play a graph, calls that found no way since one did, calls that were launched, the way that is taken next, which one
-Python is asked to record, and what it is asked by."""
-WAY = ("graph", "count")
-"""Words of a way before its addresses: what plays it, once there is that, and how often it was seen."""
-WAYS = 8
+"""Words of a table: functions of the driver that replay a graph and say whether a stream is being captured; threads
+that replay a graph, calls that found no entry since one did, calls that were launched, the entry that is taken next,
+which one Python is asked to capture, and what it is asked by."""
+ENTRY = ("graph", "count")
+"""Words of an entry before its addresses: its graph, once there is one, and how often it was seen."""
+ENTRIES = 8
 """Calls that are told apart. A loop that keeps some results for some turns goes through a few blocks of memory."""
-NEEDED = 4
-"""Calls with the same addresses before they are recorded, which costs as much as a dozen launches."""
-MISSED = 1000
+CAPTURE_AFTER = 4
+"""Calls with the same addresses before they are captured, which costs as much as a dozen launches."""
+RELEASE_AFTER = 1000
 """Calls in a row that find no graph and no room for one, before all graphs are let go."""
-OFTEN = 24
-"""Calls that are launched, and not played, before launches are made cheaper by way of nodes (`cuda_nodes.py`)."""
-NOBODY, NODES = 0, 1
+NODES_AFTER = 24
+"""Calls that are launched, and not replayed, before launches are made cheaper by graphs of one kernel each."""
+RELEASE, NODES = 0, 1
 """What is asked for when all graphs may go, and when launches are to be cheaper."""
 MOST = 512
 """Graphs of a process: each takes some 100 KB on the device."""
@@ -108,48 +108,48 @@ _NOT_CAPTURING = 0
 class Replays:
     """The table of one plan, in memory that native code reads and writes while its thread has Python.
 
-    `run` puts launches for the given addresses into a queue (its handle comes last), and gives the driver's error or 0.
+    `run` puts launches for the given addresses into a stream (its handle comes last), and returns the driver's error.
     """
 
     def __init__(self, count: int, stream: int, run: Callable[[list[int], int], int]) -> None:
         self._cuda: Any = driver()
         self._count, self._stream, self._run = count, stream, run
         self._ask = _asker(weakref.ref(self))
-        self.words = (ctypes.c_int64 * (len(HEAD) + WAYS * (len(WAY) + count)))()
+        self.words = (ctypes.c_int64 * (len(HEAD) + ENTRIES * (len(ENTRY) + count)))()
         self.words[HEAD.index("launch")] = self._cuda.address("cuGraphLaunch")
         self.words[HEAD.index("recorded")] = self._cuda.address("cuStreamIsCapturing")
         self.words[HEAD.index("maker")] = id(self._ask)
-        self.hasten: Callable[[], None] | None = None
+        self.use_nodes: Callable[[], None] | None = None
         """What makes launches cheaper."""
         self.is_off = False
-        """Whether a recording failed: the program waits for the device, or the driver has no more room."""
+        """Whether a capture failed: the program waits for the device, or the driver has no more room."""
 
     @property
     def graphs(self) -> list[int]:
-        """What plays each way that is recorded."""
-        starts = range(len(HEAD), len(self.words), len(WAY) + self._count)
+        """The graph of each entry that was captured."""
+        starts = range(len(HEAD), len(self.words), len(ENTRY) + self._count)
         return [self.words[start] for start in starts if self.words[start]]
 
     def answer(self) -> None:
         """Called by native code: record what it wants, or let all go."""
         wanted = self.words[HEAD.index("wanted")]
-        if wanted == NOBODY:
-            self._let_go()
+        if wanted == RELEASE:
+            self._release()
         elif wanted == NODES:
-            if self.hasten is not None and len(_MADE) < MOST:
+            if self.use_nodes is not None and len(_MADE) < MOST:
                 with _relaxed(self._cuda):
-                    self.hasten()
+                    self.use_nodes()
         elif not self.is_off and len(_MADE) < MOST:
             start = (wanted - ctypes.addressof(self.words)) // ctypes.sizeof(ctypes.c_int64)
-            addresses = self.words[start + len(WAY) : start + len(WAY) + self._count]
+            addresses = self.words[start + len(ENTRY) : start + len(ENTRY) + self._count]
             graph = _recorded(self._cuda, self._stream, self._run, addresses)
-            self.words[start + WAY.index("count")] = 0  # as long as there is none, it is asked for again
-            if addresses == self.words[start + len(WAY) : start + len(WAY) + self._count]:
+            self.words[start + ENTRY.index("count")] = 0  # as long as there is none, it is asked for again
+            if addresses == self.words[start + len(ENTRY) : start + len(ENTRY) + self._count]:
                 self.words[start], self.is_off = graph or 0, graph == 0
                 _MADE.update([graph] if graph else [])
 
-    def _let_go(self) -> None:
-        """Forget all graphs, unless another thread is about to play one."""
+    def _release(self) -> None:
+        """Forget all graphs, unless another thread is about to replay one."""
         self.words[HEAD.index("missed")] = 0
         if not self.words[HEAD.index("busy")]:
             self._destroy()
@@ -184,11 +184,11 @@ _MADE: set[int] = set()
 """All graphs that there are."""
 _LOCK = threading.Lock()
 _ASIDE: list[Stream] = []
-"""The queue that is recorded, once there is one; whoever holds the lock has it."""
+"""The stream that is captured, once there is one; whoever holds the lock has it."""
 
 
 def _recorded(cuda: Any, stream: int, run: Callable[[list[int], int], int], addresses: list[int]) -> int | None:
-    """A graph of what `run` does for these addresses, ready to be played in a queue.
+    """A graph of what `run` does for these addresses, ready to be replayed in a stream.
 
     It is 0 where there cannot be one, and None where there cannot be one now.
     """
@@ -205,7 +205,7 @@ def _recorded(cuda: Any, stream: int, run: Callable[[list[int], int], int], addr
 
 @contextmanager
 def _relaxed(cuda: Any) -> Generator[None]:
-    """Inside it a thread may make graphs, whatever other queues are being recorded."""
+    """Inside it a thread may make graphs, whatever other streams are being captured."""
     mode = ctypes.c_int(_RELAXED)
     cuda.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
     try:
@@ -215,14 +215,14 @@ def _relaxed(cuda: Any) -> Generator[None]:
 
 
 def graph_of(library: Any, aside: int, stream: int, run: Callable[[list[int], int], int], addresses: list[int]) -> int:
-    """Record in the queue `aside` what `run` puts there; 0 where that, or making a graph of it, fails."""
-    graph, executable, queue = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(aside)
-    if library.cuStreamBeginCapture_v2(queue, _RELAXED):
+    """Capture in the stream `aside` what `run` puts there; 0 where that, or making a graph of it, fails."""
+    graph, executable, handle = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(aside)
+    if library.cuStreamBeginCapture_v2(handle, _RELAXED):
         return 0
     try:
         code = run(addresses, aside)
     finally:
-        ended = library.cuStreamEndCapture(queue, ctypes.byref(graph))
+        ended = library.cuStreamEndCapture(handle, ctypes.byref(graph))
     code = code or ended
     if not code:
         code = library.cuGraphInstantiateWithFlags(ctypes.byref(executable), graph, ctypes.c_ulonglong(0))
@@ -230,6 +230,6 @@ def graph_of(library: Any, aside: int, stream: int, run: Callable[[list[int], in
         library.cuGraphDestroy(graph)
     if code:
         return 0
-    # On the device before it is played for the first time, which would wait for it.
+    # On the device before it is replayed for the first time, which would wait for it.
     library.cuGraphUpload(executable, ctypes.c_void_p(stream))
     return executable.value or 0

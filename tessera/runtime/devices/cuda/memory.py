@@ -1,4 +1,4 @@
-"""Memory of a CUDA device: blocks that are given back are used again in the order of their queue, without waiting."""
+"""Memory of a CUDA device: freed blocks are reused in the order of their stream, without waiting."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def rounded(size: int) -> int:
     return -(-size // _LARGE) * _LARGE
 
 
-class Home:
-    """Where blocks of one size and queue come from, and go back to."""
+class FreeList:
+    """The free blocks of one size and stream."""
 
     __slots__ = ("free", "pool", "size")
 
@@ -39,36 +39,38 @@ class Home:
 
 
 class Pool:
-    """Free blocks by queue and size.
+    """Free blocks by stream and size.
 
-    A block that is given back may still be read by work that its queue has not come to; whoever takes it next uses it
-    in the same queue, and so after that. Blocks never change queues, except when memory runs out: then all free ones go
+    A block that is freed may still be read by work that its stream has not reached; whoever takes it next uses it in
+    the same stream, and so after that. Blocks never change streams, except when memory runs out: then all free ones go
     back to the driver once the device is idle.
     """
 
     def __init__(self) -> None:
-        self._homes: dict[tuple[int, int], Home] = {}
+        self._free_lists: dict[tuple[int, int], FreeList] = {}
         self._lock = threading.Lock()
         self.reserved = 0
         """Bytes that were got from the driver."""
 
-    def home(self, size: int, stream: int = 0) -> Home:
-        """Where blocks of at least `size` bytes for a queue come from."""
+    def free_list(self, size: int, stream: int = 0) -> FreeList:
+        """The free list of blocks of at least `size` bytes for a stream."""
         key = stream, rounded(size)
-        found = self._homes.get(key)
+        found = self._free_lists.get(key)
         if found is None:
             with self._lock:
-                found = self._homes.setdefault(key, Home(self, key[1]))
+                found = self._free_lists.setdefault(key, FreeList(self, key[1]))
         return found
 
-    def homes(self, stream: int) -> list[Home]:
-        """Where blocks for a queue come from, of all sizes."""
-        return [home for (queue, _), home in list(self._homes.items()) if queue == stream]
+    def free_lists(self, stream: int) -> list[FreeList]:
+        """The free lists of a stream, of all sizes."""
+        return [free_list for (owner, _), free_list in list(self._free_lists.items()) if owner == stream]
 
     @property
     def held(self) -> int:
         """Bytes that have owners."""
-        return self.reserved - sum(home.size * len(home.free) for home in list(self._homes.values()))
+        return self.reserved - sum(
+            free_list.size * len(free_list.free) for free_list in list(self._free_lists.values())
+        )
 
     def new(self, size: int) -> int:
         """A block from the driver, after giving back to it what is free where that is needed; 0 for no bytes."""
@@ -99,10 +101,10 @@ class Pool:
         cuda.call("cuCtxSynchronize")
         released = 0
         with self._lock:
-            for home in self._homes.values():
-                while home.free and home.size:
-                    cuda.call("cuMemFree_v2", ctypes.c_uint64(home.free.pop()))
-                    released += home.size
+            for free_list in self._free_lists.values():
+                while free_list.free and free_list.size:
+                    cuda.call("cuMemFree_v2", ctypes.c_uint64(free_list.free.pop()))
+                    released += free_list.size
         self.reserved -= released
         return released
 
@@ -128,7 +130,7 @@ def copy_in(address: int, source: int, size: int, stream: int = 0) -> None:
 
 
 def copy_out(target: int, address: int, size: int, stream: int = 0) -> None:
-    """The device to host memory, once the queue has come so far."""
+    """The device to host memory, after the work before it in the stream."""
     if WATCH.note is not None:
         WATCH.note(Launch("a copy to the host", stream, ((address, address + size),)))
         WATCH.note(HostWait(stream))
@@ -144,7 +146,7 @@ def copy_out(target: int, address: int, size: int, stream: int = 0) -> None:
 
 
 def copy_within(target: int, source: int, size: int, stream: int = 0) -> None:
-    """From one place of the device to another, in the order of the queue."""
+    """From one address of the device to another, in the order of the stream."""
     if WATCH.note is not None:
         WATCH.note(Launch("a copy", stream, ((source, source + size),), ((target, target + size),)))
     if size:

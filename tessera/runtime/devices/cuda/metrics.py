@@ -89,7 +89,7 @@ def hanging() -> str:
     return next((said for watched in _WATCHED if (said := watched.said())), "")
 
 
-# The area in which a host program keeps the tensor maps that it made, and what it counts there, as plain values.
+# The area in which a host program caches its TMA descriptors, and what it counts there, as plain values.
 
 _LINE = 64
 _WAYS, _ENTRY = 16, 256
@@ -98,9 +98,9 @@ _PROGRAMS: WeakSet[TensorMaps] = WeakSet()
 _BEGUN = time.monotonic()
 
 MOST_PLACES = (1 << 31) - 1
-"""The elements of a dim that the copy engine can go to: it is told places in 32 bits with a sign."""
+"""The elements of a dim that the TMA can address: its coordinates are 32 bits with a sign."""
 TOO_FAR = 1 << 16
-"""What the entry of a program says where a dim has more; no number of the driver."""
+"""What the entry of a program returns where a dim has more; no error code of the driver."""
 
 
 class TensorMaps:
@@ -143,7 +143,7 @@ def tensor_map_counts() -> dict[str, int]:
 
 
 def metrics() -> dict[str, Any]:
-    """What programs of this process did with tensor maps, as plain values that JSON holds.
+    """What programs of this process did with TMA descriptors, as plain values that JSON holds.
 
     `maps` are the counts, `seconds` since the first program, `per_second` how many maps were handed to launches in
     one. `waits` are those of kernels made with `debug=True`, by warps: a producer that came to its wait for an empty
@@ -157,7 +157,7 @@ def metrics() -> dict[str, Any]:
 def too_far(kernel: str) -> DeviceError:
     """The error for a kernel that is given such a dim."""
     return DeviceError(
-        f"`{kernel}` cannot be launched: a tensor that the copy engine reads or writes has a dim of more than "
+        f"`{kernel}` cannot be launched: a tensor that the TMA reads or writes has a dim of more than "
         f"{MOST_PLACES} elements",
-        fix="declare such a dim with its size, and its kernel does without the engine; or take the tensor in parts",
+        fix="declare such a dim with its size, and its kernel does without the TMA; or take the tensor in parts",
     )

@@ -1,4 +1,4 @@
-"""The builtin by which a program for a GPU is called, and the plans that it finds its way by: see `host_call.py`."""
+"""The builtin that calls a program of a GPU, and the plans that it looks arguments up in: see `host_call.py`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.runtime.devices.cuda.graphs import Replays, Told
-from tessera.runtime.devices.cuda.memory import Home
-from tessera.runtime.devices.cuda.streams import QUEUE
+from tessera.runtime.devices.cuda.graphs import NodeTable, Replays
+from tessera.runtime.devices.cuda.memory import FreeList
+from tessera.runtime.devices.cuda.streams import CURRENT
 from tessera.runtime.devices.cuda.tensor import CudaTensor, Form
 from tessera.runtime.native.layout import FASTCALL, MethodDefinition, slot_offset
 
@@ -27,10 +27,10 @@ _capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class Plan:
-    """What a call with tensors of these forms in a queue needs, worked out once, and the words that native code reads.
+    """What a call with tensors of these forms in a stream needs, worked out once, and the words that native code reads.
 
     `sizes` and `state` are arrays that the entry is given; `outputs` are forms with where their memory comes from;
-    `replays` is a table of what was recorded, for programs that can be.
+    `replays` is a table of what was captured, for programs that can be.
     """
 
     __slots__ = ("__weakref__", "_kept", "next", "outputs", "replays", "sizes", "state", "words", "workspace")
@@ -40,8 +40,8 @@ class Plan:
         stream: int,
         forms: Sequence[Form],
         sizes: Any,
-        outputs: Sequence[tuple[Form, Home]],
-        workspace: Home | None,
+        outputs: Sequence[tuple[Form, FreeList]],
+        workspace: FreeList | None,
         state: Any,
         replays: Replays | None = None,
     ) -> None:
@@ -51,18 +51,18 @@ class Plan:
         # Native code looks for the very objects, so they live as long as the plan.
         self._kept: tuple[Any, ...] = (stream, tuple(forms))
         found = [0, id(self), id(stream), _address(sizes), _address(state)]
-        homes = [home for home in (*(home for _, home in self.outputs), workspace) if home is not None]
-        found += [0, 0] if workspace is None else [id(workspace.free), homes.count(workspace)]
+        free_lists = [one for _, one in self.outputs] + ([] if workspace is None else [workspace])
+        found += [0, 0] if workspace is None else [id(workspace.free), free_lists.count(workspace)]
         found.append(0 if replays is None else ctypes.addressof(replays.words))
         found += [id(form) for form in forms]
-        for form, home in self.outputs:
-            found += [id(form), id(home), id(home.free), homes.count(home)]
+        for form, free_list in self.outputs:
+            found += [id(form), id(free_list), id(free_list.free), free_lists.count(free_list)]
         self.words = (ctypes.c_void_p * len(found))(*found)
 
-    def hasten(self, told: Told) -> None:
+    def use_nodes(self, table: NodeTable) -> None:
         """Let native calls find a table by which launches are cheaper."""
-        self._kept = (*self._kept, told)
-        self.words[PLAN.index("state")] = ctypes.addressof(told.state)
+        self._kept = (*self._kept, table)
+        self.words[PLAN.index("state")] = ctypes.addressof(table.state)
 
 
 def _address(array: Any) -> int:
@@ -74,7 +74,7 @@ class NativeCall:
 
     def __init__(self, function: int, owner: object) -> None:
         """`function` is the address of `tessera_call`, which `owner` keeps in memory."""
-        words = [id(CudaTensor), id(NotImplemented), id(QUEUE), id(_HANDLE), 0, 0, *_places()]
+        words = [id(CudaTensor), id(NotImplemented), id(CURRENT), id(_HANDLE), 0, 0, *_slot_offsets()]
         self._record = (ctypes.c_int64 * len(words))(*words)
         self._definition = MethodDefinition(b"call", function, FASTCALL, None)
         self._plans: list[Plan] = []
@@ -105,8 +105,8 @@ class NativeCall:
         self._plans.clear()
 
 
-def _places() -> list[int]:
-    """Where tensors have their parts, in bytes from their start, from one made for the purpose."""
+def _slot_offsets() -> list[int]:
+    """The offsets of the slots of a tensor, from one made for the purpose."""
     probe = object.__new__(CudaTensor)
     marks = {slot: object() for slot in _SLOTS}
     for slot, mark in marks.items():

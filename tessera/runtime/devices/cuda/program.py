@@ -11,12 +11,12 @@ from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, Runtim
 from tessera.runtime.callback import EXCHANGES, Callback, Callbacks
 from tessera.runtime.devices.cuda.assembler import machine_code
 from tessera.runtime.devices.cuda.driver import NO_CONTEXT, Module, driver, error_of
-from tessera.runtime.devices.cuda.graphs import Replays, Told
-from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, Home, copy_in, copy_out
+from tessera.runtime.devices.cuda.graphs import NodeTable, Replays
+from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, FreeList, copy_in, copy_out
 from tessera.runtime.devices.cuda.metrics import TOO_FAR, TensorMaps, too_far, watch
 from tessera.runtime.devices.cuda.native_call import PLAN, NativeCall, Plan
 from tessera.runtime.devices.cuda.nvtx import ranges
-from tessera.runtime.devices.cuda.streams import QUEUE, Words, current_stream, wait_for
+from tessera.runtime.devices.cuda.streams import CURRENT, Words, current_stream, wait_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, Form, form_of
 from tessera.runtime.donation import Donation
 from tessera.runtime.executable import Executable, Port
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tessera.runtime.callback import Callbacks
 
 
-# Calls on a GPU that are given tensors for good: results lie in their memory, and they themselves are spent.
+# Calls on a GPU to which tensors are donated: results are in their memory, and they themselves are consumed.
 
 
 class CudaDonation:
@@ -47,7 +47,7 @@ class CudaDonation:
     def ready(self, tensors: Sequence[CudaTensor]) -> list[CudaTensor]:
         """The tensors as they can be written over: a copy of what others know the address of.
 
-        Raises RuntimeArgumentError (T0701) where one that is given up shares bytes with another one.
+        Raises RuntimeArgumentError (T0701) where one that is donated shares bytes with another one.
         """
         self._donation.check(self._names, [(one.address, one.address + one.nbytes) for one in tensors])
         found = list(tensors)
@@ -63,9 +63,9 @@ class CudaDonation:
         made: Sequence[CudaTensor],
         stream: int | None,
     ) -> None:
-        """After the launches: results have the memory of what was given up, and what was given up is spent.
+        """After the launches: results have the memory of what was donated, and what was donated is consumed.
 
-        The memory belongs to the queue `stream` from now on, or to the one that it did.
+        The memory belongs to `stream` from now on, or to the one that it did.
         """
         for result, number in self._donation.kept:
             ready[number].give_to(made[result], stream)
@@ -76,7 +76,7 @@ class CudaDonation:
                 given[number].give_to(None)
 
     def fail(self, given: Sequence[CudaTensor], ready: Sequence[CudaTensor]) -> None:
-        """After launches that did not come to their end: what they may have written over is spent, too."""
+        """After launches that did not come to their end: what they may have written over is consumed, too."""
         for number in self._donation.given:
             if given[number] is ready[number]:
                 given[number].give_to(None)
@@ -106,7 +106,7 @@ class CudaDonation:
         return donating
 
 
-# Calls from a host program of a GPU back into Python: what they are given is fetched first, in the queue's order.
+# Calls from a host program of a GPU back into Python: what they are given is fetched first, in the stream's order.
 
 
 class CudaCallbacks(Callbacks):
@@ -114,7 +114,7 @@ class CudaCallbacks(Callbacks):
 
     def __init__(self, callbacks: Sequence[Callback], functions: Sequence[Callable[..., Any]]) -> None:
         if any(one.call in EXCHANGES for one in callbacks):
-            raise DeviceError("ranks meet in the memory of processors, and this program is for a GPU", span=None)
+            raise DeviceError("ranks communicate through the memory of CPUs, and this program is for a GPU", span=None)
         super().__init__(callbacks, functions)
 
     def copied(self, address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
@@ -141,7 +141,7 @@ _FUNCTIONS = (
     "cuMemcpy2DAsync_v2",
 )
 _STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
-"""The words of the table that the entry reads first: the queue, the functions above, and what is not the driver's."""
+"""The words of the table that the entry reads first: the stream, the functions above, and what is not the driver's."""
 _KEPT = 64
 """Plans of a program: a call goes through them one by one."""
 _NUMBER = 0xFFFFFFFF
@@ -151,7 +151,7 @@ _NUMBER = 0xFFFFFFFF
 class CudaProgram:
     """An executable ready to run on the device.
 
-    `call` is a builtin that takes tensors of the device of forms that were seen before, in the queue they belong to;
+    `call` is a builtin that takes tensors of the device of forms that were seen before, in the stream they belong to;
     NotImplemented is its answer to anything else. `run` takes whatever can be made
     into such tensors, copying those in host memory (`copies` counts them), and explains what cannot.
 
@@ -201,48 +201,50 @@ class CudaProgram:
         for size in facts["constants"]:
             words.append(start)
             start += size
-        queues = facts.get("queues", 1)
-        nothing = self._code.address("tessera_nothing") if queues > 1 else 0
-        self._words = Words(words, queues, facts.get("events", 0), nothing)
+        streams = facts.get("queues", 1)
+        nothing = self._code.address("tessera_nothing") if streams > 1 else 0
+        self._words = Words(words, streams, facts.get("events", 0), nothing)
         self._maps = TensorMaps(facts["maps"])
         self._states: dict[int, Any] = {}
-        self._told: dict[int, Told] = {}
+        self._node_tables: dict[int, NodeTable] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._sizes = Sizes(executable)
 
     def _state(self, stream: int) -> Any:
-        """The table that the entry reads, for a queue."""
+        """The table that the entry reads, for a stream."""
         found = self._states.get(stream)
         if found is None:
-            is_recorded = QUEUE.recording is not None
-            found = _state_of(stream, self._maps.address, self._words, is_recorded=is_recorded)
+            is_captured = CURRENT.capture is not None
+            found = _state_of(stream, self._maps.address, self._words, is_captured=is_captured)
             self._states[stream] = found
         return found
 
-    def _replays(self, sizes: Any, outputs: Sequence[tuple[Form, Home]], stream: int, inputs: int) -> Replays | None:
-        """A table for recordings of a plan, unless a profiler wants to see each launch, or a debug build watches it."""
+    def _replays(
+        self, sizes: Any, outputs: Sequence[tuple[Form, FreeList]], stream: int, inputs: int
+    ) -> Replays | None:
+        """A table for captures of a plan, unless a profiler wants to see each launch, or a debug build watches it."""
         is_watched = any(ranges()) or any(fact.get("waits") for fact in self.executable.metadata["kernels"])
-        # By the memory of a result two calls that run at a time are told apart: no two play one graph.
-        if is_watched or not any(home.size for _, home in outputs):
+        # By the memory of a result two calls that run at a time are told apart: no two replay one graph.
+        if is_watched or not any(free_list.size for _, free_list in outputs):
             return None
-        run = _Recorder(self._code, self._entry, sizes, len(outputs), self._maps.address, self._words)
+        run = _CapturableEntry(self._code, self._entry, sizes, len(outputs), self._maps.address, self._words)
         return Replays(inputs + len(outputs) + 1, stream, run)
 
-    def _hastener(self, plan: weakref.ref[Plan], stream: int) -> Callable[[], None]:
-        """What makes the launches of a plan cheaper: its kernels become nodes, which all plans of a queue share."""
+    def _node_maker(self, plan: weakref.ref[Plan], stream: int) -> Callable[[], None]:
+        """What makes the launches of a plan cheaper: its kernels become nodes, which all plans of a stream share."""
         program = weakref.ref(self)
 
-        def hasten() -> None:
+        def use_nodes() -> None:
             this, found = program(), plan()
             if this is None or found is None:
                 return
-            if stream not in this._told:
-                this._told[stream] = this._nodes(stream)
-            found.hasten(this._told[stream])
+            if stream not in this._node_tables:
+                this._node_tables[stream] = this._nodes(stream)
+            found.use_nodes(this._node_tables[stream])
 
-        return hasten
+        return use_nodes
 
-    def _nodes(self, stream: int) -> Told:
+    def _nodes(self, stream: int) -> NodeTable:
         facts = self.executable.metadata
         known = {fact["name"]: fact for fact in facts["kernels"]}
         kernels = [
@@ -250,7 +252,7 @@ class CudaProgram:
             for handle, name in zip(self._words, facts["called"], strict=False)
         ]
         launch = _STATE.index("launch"), self._code.address("tessera_launch")
-        return Told(self._state(stream), launch, kernels, len(_STATE))
+        return NodeTable(self._state(stream), launch, kernels, len(_STATE))
 
     @property
     def calls(self) -> int:
@@ -258,8 +260,8 @@ class CudaProgram:
         return self._native.calls
 
     def launch(self, plan: Plan, tensors: Sequence[CudaTensor], stream: int) -> list[CudaTensor]:
-        """Make room for the results and let the entry fill the queue."""
-        made = [CudaTensor(home.take(), form, stream, home) for form, home in plan.outputs]
+        """Allocate the results and let the entry put its launches into the stream."""
+        made = [CudaTensor(free_list.take(), form, stream, free_list) for form, free_list in plan.outputs]
         own = plan.workspace
         workspace = own.take() if own is not None else 0
         try:
@@ -284,11 +286,11 @@ class CudaProgram:
             return self._entry(*given, plan.state)
         from tessera.runtime.devices.cuda.race_check import watched_call  # noqa: PLC0415 - where somebody watches
 
-        is_recorded = QUEUE.recording is not None
+        is_captured = CURRENT.capture is not None
 
         def run(address: Callable[[str], int]) -> int:
             words = (plan.state[0] or 0, self._maps.address, self._words)
-            return self._entry(*given, _state_of(*words, address, is_recorded=is_recorded))
+            return self._entry(*given, _state_of(*words, address, is_captured=is_captured))
 
         return watched_call(self.executable.metadata, self._words, made, plan.workspace, workspace, run)
 
@@ -300,7 +302,7 @@ class CudaProgram:
         found = error_of(number, name, driver().library)
         if number in (900, 901):
             return DeviceError(
-                f"`{name}` cannot be recorded: it waits for a value of the device", fix="call it outside of `capture`"
+                f"`{name}` cannot be captured: it waits for a value of the device", fix="call it outside of `capture`"
             )
         return found
 
@@ -319,16 +321,16 @@ class CudaProgram:
         tensors = given if self._donation is None else self._donation.ready(given)
         stream = current_stream()
         plan = self._plan(stream, tensors)
-        recording = QUEUE.recording
-        if recording is not None and self._callbacks is not None:
-            raise DeviceError("a program that calls Python cannot be recorded", fix="call it outside of `capture`")
-        if recording is not None:
-            # What is being recorded waits for nothing outside: `capture` has waited for all before.
+        graph = CURRENT.capture
+        if graph is not None and self._callbacks is not None:
+            raise DeviceError("a program that calls Python cannot be captured", fix="call it outside of `capture`")
+        if graph is not None:
+            # What is being captured waits for nothing outside: `capture` has waited for all before.
             made = self.launch(plan, tensors, stream)
             if self._donation is not None:
                 self._donation.finish(given, tensors, made, None)
-            recording.hold([*tensors, *made])
-            return _given_back(made)
+            graph.hold([*tensors, *made])
+            return _unpack(made)
         others = {tensor.stream for tensor in tensors} - {stream}
         for other in others:
             wait_for(stream, other)
@@ -339,11 +341,11 @@ class CudaProgram:
                 self._donation.fail(given, tensors)
             raise
         for other in others:
-            # Their memory goes back to their own queues, which must not be ahead of this one then.
+            # Their memory is freed in their own streams, which must not be ahead of this one then.
             wait_for(other, stream)
         if self._donation is not None:
             self._donation.finish(given, tensors, made, stream)
-        return _given_back(made)
+        return _unpack(made)
 
     def _plan(self, stream: int, tensors: Sequence[CudaTensor]) -> Plan:
         key: tuple[Any, ...] = (stream, *[tensor.form for tensor in tensors])
@@ -355,17 +357,17 @@ class CudaProgram:
             sizes, forms, workspace = self._sizes.plan([tensor.shape for tensor in tensors])
             kept = self._donation.results if self._donation is not None else ()
             sized = ((form, 0 if number in kept else form.bytes) for number, form in enumerate(forms))
-            outputs = tuple((form, POOL.home(size, stream)) for form, size in sized)
-            own = POOL.home(workspace, stream) if workspace else None
-            # While recording every call comes this way, so that the graph hears of its tensors; and one that may raise
-            # does, since the short way would ask Python once more.
-            is_kept = QUEUE.recording is None and self._callbacks is None
+            outputs = tuple((form, POOL.free_list(size, stream)) for form, size in sized)
+            own = POOL.free_list(workspace, stream) if workspace else None
+            # During a capture every call takes this path, so that the graph holds its tensors; and one that may raise
+            # does, since the fast path would ask Python once more.
+            is_kept = CURRENT.capture is None and self._callbacks is None
             replays = self._replays(sizes, outputs, stream, len(tensors)) if is_kept else None
             plan = Plan(stream, key[1:], sizes, outputs, own, self._state(stream), replays)
             if is_kept:
                 self._plans[key] = plan
                 if replays is not None:
-                    replays.hasten = self._hastener(weakref.ref(plan), stream)
+                    replays.use_nodes = self._node_maker(weakref.ref(plan), stream)
                 self._native.add(plan)
         return plan
 
@@ -405,7 +407,7 @@ def code_for(architecture: str) -> str:
         raise LoadError(
             f"no code is made for {architecture}",
             span=None,
-            fix=f'code is made for {", ".join(ARCHITECTURES)}; on the processor: `jit(backend="cpu")`',
+            fix=f'code is made for {", ".join(ARCHITECTURES)}; on the CPU: `jit(backend="cpu")`',
         )
     return architecture
 
@@ -419,26 +421,26 @@ def _donation(executable: Executable) -> CudaDonation | None:
 
 
 def _state_of(
-    stream: int, maps: int, words: Words, address: Callable[[str], int] | None = None, *, is_recorded: bool = False
+    stream: int, maps: int, words: Words, address: Callable[[str], int] | None = None, *, is_captured: bool = False
 ) -> Any:
-    """The table that an entry reads, for a queue, with functions of the driver, or what `address` gives for them."""
+    """The table that an entry reads, for a stream, with functions of the driver, or what `address` gives for them."""
     address = address or driver().address
-    found = [stream, *map(address, _FUNCTIONS), maps, *ranges(), *words.at(stream, address, is_recorded=is_recorded)]
+    found = [stream, *map(address, _FUNCTIONS), maps, *ranges(), *words.at(stream, address, is_captured=is_captured)]
     return (ctypes.c_void_p * len(found))(*found)
 
 
-class _Recorder:
-    """The entry of a program as one calls it to have its launches recorded."""
+class _CapturableEntry:
+    """The entry of a program as one calls it to have its launches captured."""
 
     def __init__(self, code: Any, entry: Any, sizes: Any, outputs: int, maps: int, words: Words) -> None:
         self._code, self._entry, self._sizes, self._outputs = code, entry, sizes, outputs
         self._maps, self._words = maps, words
 
     def __call__(self, addresses: Sequence[int], stream: int) -> int:
-        """Put launches for results, workspace and inputs at these addresses into a queue; the driver's error, or 0."""
+        """Put launches for results, workspace and inputs at these addresses into a stream; the driver's error, or 0."""
         count = self._outputs
         arrays = [(ctypes.c_void_p * max(1, len(part)))(*part) for part in (addresses[count + 1 :], addresses[:count])]
-        state = _state_of(stream, self._maps, self._words, is_recorded=True)
+        state = _state_of(stream, self._maps, self._words, is_captured=True)
         return self._entry(*arrays, self._sizes, addresses[count], state)
 
 
@@ -452,7 +454,7 @@ def _callbacks(executable: Executable, functions: Sequence[Callable[..., Any]]) 
     return CudaCallbacks([Callback.read(fields) for fields in found], functions)
 
 
-def _given_back(made: list[CudaTensor]) -> Any:
+def _unpack(made: list[CudaTensor]) -> Any:
     return made[0] if len(made) == 1 else tuple(made)
 
 

@@ -1,6 +1,6 @@
-"""Watching queues of a CUDA device for races: while somebody does, every launch and copy is written down first.
+"""Watching streams of a CUDA device for races: while somebody does, every launch and copy is written down first.
 
-The host program calls functions of the driver by their addresses. While its queues are watched it is given others,
+The host program calls functions of the driver by their addresses. While its streams are watched it is given others,
 which write down the bytes that a call touches and then call the driver; a race is told instead of launched.
 """
 
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tessera.runtime.devices.cuda import streams
 from tessera.runtime.devices.cuda.driver import driver
-from tessera.runtime.devices.cuda.streams import QUEUE
-from tessera.runtime.launch_log import WATCH, Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait, tell
+from tessera.runtime.devices.cuda.streams import CURRENT
+from tessera.runtime.launch_log import WATCH, Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait, notify
 from tessera.types.dim import Dim, parse_dim
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
-    from tessera.runtime.devices.cuda.memory import Home
+    from tessera.runtime.devices.cuda.memory import FreeList
     from tessera.runtime.devices.cuda.tensor import CudaTensor
 
 
@@ -58,7 +58,7 @@ class Watched:
         buffers = tuple((mode, parse_dim(size)) for mode, size in touched["buffers"])
         return Watched(fact["name"], fact["maps"], buffers, tuple(touched["symbols"]), fact["scratch"])
 
-    def launch(self, queue: int, parameters: int, workspace: Bytes, taken: tuple[Bytes, ...]) -> Launch:
+    def launch(self, stream: int, parameters: int, workspace: Bytes, taken: tuple[Bytes, ...]) -> Launch:
         """One launch, from the parameters that the driver is given."""
         count = self.maps + len(self.buffers) + len(self.symbols) + 1
         places = (ctypes.c_void_p * count).from_address(parameters)[self.maps :]
@@ -70,11 +70,11 @@ class Watched:
         writes = [span for span, mode in pairs if "w" in mode]
         if self.has_scratch:
             writes.append((rest[len(self.symbols)], workspace[1]))
-        return Launch(self.name, queue, tuple(span for span, mode in pairs if "r" in mode), tuple(writes), taken)
+        return Launch(self.name, stream, tuple(span for span, mode in pairs if "r" in mode), tuple(writes), taken)
 
 
 class Watcher:
-    """What is in place of the driver's functions while queues are watched; one for each thread that watches."""
+    """What is in place of the driver's functions while streams are watched; one for each thread that watches."""
 
     def __init__(self) -> None:
         self.kernels: dict[int, Watched] = {}
@@ -101,7 +101,7 @@ class Watcher:
         def instead(*given: int | None) -> int:
             words = [word or 0 for word in given]
             try:
-                tell(self.entries(name, words))
+                notify(self.entries(name, words))
             except BaseException as error:  # native code lies between here and who can hear it
                 self.raised = self.raised or error
                 return _STOPPED
@@ -110,13 +110,13 @@ class Watcher:
         return kind(instead)
 
     def entries(self, name: str, words: Sequence[int]) -> list[Entry]:
-        """What a call of the driver tells a queue."""
+        """What a call of the driver gives a stream to do."""
         if name == "cuLaunchKernel":
             kernel = self.kernels.get(words[0])
             return [] if kernel is None else [kernel.launch(words[8], words[9], self.workspace, self.taken)]
         if name == "cuMemcpyDtoDAsync_v2":
-            target, source, size, queue = words
-            return [Launch("a copy", queue, ((source, source + size),), ((target, target + size),), self.taken)]
+            target, source, size, stream = words
+            return [Launch("a copy", stream, ((source, source + size),), ((target, target + size),), self.taken)]
         if name == "cuMemcpyDtoHAsync_v2":
             return [Launch("a copy to the host", words[3], ((words[1], words[1] + words[2]),))]
         if name == "cuMemsetD32Async":
@@ -133,24 +133,29 @@ class Watcher:
         return raised
 
 
-def _copied_rows(area: int, queue: int, taken: tuple[Bytes, ...]) -> Launch:
+def _copied_rows(area: int, stream: int, taken: tuple[Bytes, ...]) -> Launch:
     """`CUDA_MEMCPY2D`, both sides on the device: rows of `width` bytes, `pitch` apart."""
     words = list((ctypes.c_uint64 * 16).from_address(area))
     source, from_pitch, target, to_pitch, width, height = (words[at] for at in (4, 6, 11, 13, 14, 15))
     ends = [start + pitch * (height - 1) + width for start, pitch in ((source, from_pitch), (target, to_pitch))]
-    return Launch("a copy of rows", queue, ((source, ends[0]),), ((target, ends[1]),), taken)
+    return Launch("a copy of rows", stream, ((source, ends[0]),), ((target, ends[1]),), taken)
 
 
 def watched_call(
-    facts: Mapping[str, Any], words: Iterable[int], made: Sequence[CudaTensor], home: Home | None, own: int, run: Run
+    facts: Mapping[str, Any],
+    words: Iterable[int],
+    made: Sequence[CudaTensor],
+    free_list: FreeList | None,
+    own: int,
+    run: Run,
 ) -> int:
     """Let an entry run with functions that write down what they are asked for; raises what they found.
 
     `words` begin with the handles of the kernels that `facts`, of the executable, name; `own` is where its workspace
-    is, of the size of `home`.
+    is, of the size of `free_list`.
     """
     watcher = _WATCHERS[-1]
-    watcher.workspace = (own, own + (home.size if home is not None else 0))
+    watcher.workspace = (own, own + (free_list.size if free_list is not None else 0))
     watcher.taken = (*((one.address, one.address + one.nbytes) for one in made), watcher.workspace)
     watcher.kernels.update(watched_kernels(facts, words))
     code = run(watcher.address)
@@ -176,19 +181,19 @@ _WATCHERS: list[Watcher] = []
 
 @contextmanager
 def race_check() -> Generator[LaunchLog]:
-    """Watch all that this thread puts into queues of the device inside the block; the log of it is given.
+    """Watch all that this thread puts into streams of the device inside the block; the log of it is given.
 
-    Raises QueueRaceError (T0711) in place of a launch that shares bytes with work of another queue which nothing puts
+    Raises QueueRaceError (T0711) in place of a launch that shares bytes with work of another stream which nothing puts
     before it. What was there before is waited for. Calls take some hundred microseconds more; outside of such a block
-    they take nothing. What other libraries do on the device is not seen. A recording that is made inside is checked
+    they take nothing. What other libraries do on the device is not seen. A capture that is made inside is checked
     when it is replayed, kernel by kernel.
     """
     log = LaunchLog(streams.name_of)
 
     def note(entry: Entry) -> None:
-        recording = QUEUE.recording
-        if recording is not None:
-            recording.entries.append(entry)
+        graph = CURRENT.capture
+        if graph is not None:
+            graph.entries.append(entry)
         else:
             log.add(entry, threading.get_ident())
 
@@ -196,10 +201,10 @@ def race_check() -> Generator[LaunchLog]:
     driver().call("cuCtxSynchronize")
     WATCH.note = note
     _WATCHERS.append(Watcher())
-    QUEUE.handle = streams.handle_of(handle)
+    CURRENT.handle = streams.handle_of(handle)
     try:
         yield log
     finally:
         _WATCHERS.pop()
         WATCH.note = before
-        QUEUE.handle = streams.handle_of(handle)
+        CURRENT.handle = streams.handle_of(handle)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import RuntimeArgumentError
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.devices.cuda.driver import driver
-from tessera.runtime.devices.cuda.memory import POOL, Home, copy_in, copy_out, copy_within
-from tessera.runtime.devices.cuda.streams import QUEUE, current_stream, wait_for
+from tessera.runtime.devices.cuda.memory import POOL, FreeList, copy_in, copy_out, copy_within
+from tessera.runtime.devices.cuda.streams import CURRENT, current_stream, wait_for
 from tessera.runtime.donation import donated_error
 from tessera.runtime.operators import Operators
 from tessera.runtime.tensor import Tensor, dtype_named
@@ -94,7 +94,7 @@ def export(owner: Any, address: int, dtype: DType, shape: tuple[int, ...], ordin
 
 _TYPESTR = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
 _LEGACY = 1
-"""How other libraries call the queue that everybody shares."""
+"""How other libraries call the default stream."""
 ALIGNED = 16
 """Bytes that kernels take arguments to begin at a multiple of."""
 NOWHERE = -1
@@ -124,23 +124,23 @@ def form_of(dtype: DType, shape: tuple[int, ...]) -> Form:
 class Shared:
     """A block of the pool that others look at, too: it goes back when the tensor dies that they hold on to."""
 
-    __slots__ = ("address", "home")
+    __slots__ = ("address", "free_list")
 
-    def __init__(self, home: Home, address: int) -> None:
-        self.home, self.address = home, address
+    def __init__(self, free_list: FreeList, address: int) -> None:
+        self.free_list, self.address = free_list, address
 
     def __del__(self) -> None:
-        self.home.free.append(self.address)
+        self.free_list.free.append(self.address)
 
 
-class Spent:
-    """The owner of a tensor whose memory was given up to a call."""
+class Donated:
+    """The owner of a tensor whose memory was donated to a call."""
 
     __slots__ = ()
 
 
 class CudaTensor(Operators):
-    """A block of elements on a GPU, contiguous, with a shape and a dtype; `stream` is the queue that made it.
+    """A block of elements on a GPU, contiguous, with a shape and a dtype; `stream` is the one that made it.
 
     They come from compiled functions and from `CudaTensor.of`. Their memory goes back to the pool when they die.
     Operators, methods and functions of them run on the GPU, and wait for nothing.
@@ -152,42 +152,42 @@ class CudaTensor(Operators):
     __array_priority__ = 1000.0
 
     def __init__(self, address: int, form: Form, stream: int, owner: object) -> None:
-        # Whose memory it is: a home, which it goes back to, or whatever keeps it.
+        # Whose memory it is: a free list, which it goes back to, or whatever keeps it.
         self.address, self.form, self.stream, self._owner = address, form, stream, owner
         self.lane = NOWHERE if address % ALIGNED else stream
 
-    def __del__(self, home: type[Home] = Home) -> None:
+    def __del__(self, free_list: type[FreeList] = FreeList) -> None:
         owner = self._owner
-        if owner.__class__ is home:
+        if owner.__class__ is free_list:
             owner.free.append(self.address)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
     def __getattr__(self, name: str) -> Any:
-        """A tensor that was given up to a call has no address any more; raises DonatedError (T0713)."""
-        if name == "address" and self._owner.__class__ is Spent:
+        """A tensor that was donated to a call has no address any more; raises DonatedError (T0713)."""
+        if name == "address" and self._owner.__class__ is Donated:
             raise donated_error(self.shape, self.dtype)
         return getattr(super(), "__getattr__")(name)  # noqa: B009 - which checkers do not know of
 
     @property
     def is_own(self) -> bool:
         """Whether its memory is from our pool, and nobody else knows where it is."""
-        return self._owner.__class__ is Home
+        return self._owner.__class__ is FreeList
 
     def give_to(self, other: CudaTensor | None, stream: int | None = None) -> None:
-        """Let its memory be that of another tensor, which had none, or go back to the pool; from now on it is spent.
+        """Let its memory be that of another tensor, which had none, or go back to the pool; from now on it is consumed.
 
         The memory goes to the pool of `stream` later, where that is given, or to the one that it came from.
         """
         owner: Any = self._owner
         if other is None:
-            if owner.__class__ is Home:
+            if owner.__class__ is FreeList:
                 owner.free.append(self.address)
         else:
-            if isinstance(other._owner, Home):
+            if isinstance(other._owner, FreeList):
                 other._owner.free.append(other.address)  # a block of no bytes
             other.address = self.address
-            home = owner if stream is None else POOL.home(self.nbytes, stream)
-            other.move(home, self.stream if stream is None else stream)
-        self._owner, self.lane = Spent(), NOWHERE
+            free_list = owner if stream is None else POOL.free_list(self.nbytes, stream)
+            other.move(free_list, self.stream if stream is None else stream)
+        self._owner, self.lane = Donated(), NOWHERE
         del self.address
 
     @staticmethod
@@ -198,8 +198,8 @@ class CudaTensor(Operators):
         except TypeError:
             raise RuntimeArgumentError(f"a shape is a tuple of sizes, got {shape!r}", fix="write `(2, 3)`") from None
         stream = current_stream()
-        home = POOL.home(form.bytes, stream)
-        return CudaTensor(home.take(), form, stream, home)
+        free_list = POOL.free_list(form.bytes, stream)
+        return CudaTensor(free_list.take(), form, stream, free_list)
 
     @staticmethod
     def of(value: Any, dtype: DType | str | None = None) -> CudaTensor:
@@ -292,14 +292,14 @@ class CudaTensor(Operators):
             wait_for(self.stream, made.stream)  # its memory may be used again there as soon as it is not held
         return made
 
-    def move(self, home: Home, stream: int) -> None:
-        """Let it belong to another queue from now on, and its memory go to a home there; what is spent has none."""
-        if self._owner.__class__ is Spent:
+    def move(self, free_list: FreeList, stream: int) -> None:
+        """Let it, and its memory, belong to another stream from now on; what is consumed has no memory."""
+        if self._owner.__class__ is Donated:
             return
         if isinstance(self._owner, Shared):
-            self._owner.home = home
+            self._owner.free_list = free_list
         else:
-            self._owner = home
+            self._owner = free_list
         self.stream = stream
         self.lane = NOWHERE if self.address % ALIGNED else stream
 
@@ -325,7 +325,7 @@ class CudaTensor(Operators):
 
     def share(self) -> None:
         """Others know its address from now on: its memory stays where it is as long as it lives itself."""
-        if isinstance(self._owner, Home):
+        if isinstance(self._owner, FreeList):
             self._owner = Shared(self._owner, self.address)
 
     @property
@@ -414,14 +414,14 @@ _NUMBERS: dict[tuple[int, str, bytes], CudaTensor] = {}
 
 
 def number(value: Any) -> Any:
-    """A tensor of no dims in host memory as one of the device, of the queue at hand; all else as it is."""
+    """A tensor of no dims in host memory as one of the device, of the current stream; all else as it is."""
     if isinstance(value, CudaTensor) or value.shape:
         return value
     host = Tensor.of(value)
     key = current_stream(), host.dtype.name, host.tobytes()
     found = _NUMBERS.get(key)
-    if found is None and QUEUE.recording is not None:
-        return value  # a copy that is recorded has not been made
+    if found is None and CURRENT.capture is not None:
+        return value  # a copy that is captured has not been made
     if found is None:
         found = _NUMBERS[key] = CudaTensor.of(host)
         if len(_NUMBERS) > KEPT:

@@ -15,14 +15,14 @@ from tessera.runtime.devices.cuda import streams as cuda_stream
 from tessera.runtime.devices.cuda.memory import Pool
 from tessera.runtime.devices.cuda.native_call import NativeCall
 from tessera.runtime.devices.cuda.program import CudaProgram, Sizes
-from tessera.runtime.devices.cuda.streams import QUEUE, Graph
+from tessera.runtime.devices.cuda.streams import CURRENT, Graph
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.runtime.executable import Executable, Port
 from tessera.types.dtype import f32
 
 FORM = form_of(f32, (64,))
 OTHER = 5
-"""A queue beside that of the graph, whose handle the driver below leaves 0."""
+"""A stream beside that of the graph, whose handle the driver below leaves 0."""
 
 
 class Driver:
@@ -96,14 +96,14 @@ def _refused(*_: Any) -> Any:
 
 
 def tensor(pool: Pool, stream: int) -> CudaTensor:
-    home = pool.home(FORM.bytes, stream)
-    return CudaTensor(home.take(), FORM, stream, home)
+    free_list = pool.free_list(FORM.bytes, stream)
+    return CudaTensor(free_list.take(), FORM, stream, free_list)
 
 
 def test_a_graph_holds_what_its_calls_were_given_and_gave(pool: Pool) -> None:
     function, x = program(), tensor(pool, OTHER)
     given = x.address
-    with Graph().recording() as graph:
+    with Graph().capturing() as graph:
         y = function(x)
     made = y.address
     del x, y
@@ -118,9 +118,9 @@ def test_a_graph_holds_what_its_calls_were_given_and_gave(pool: Pool) -> None:
 
 def test_a_graph_keeps_the_workspace_and_what_died_inside(pool: Pool) -> None:
     function, x = program(), tensor(pool, OTHER)
-    with Graph().recording() as graph:
+    with Graph().capturing() as graph:
         y = function(function(x))
-    assert all(not home.free for home in pool.homes(graph.stream.handle))
+    assert all(not free_list.free for free_list in pool.free_lists(graph.stream.handle))
     assert pool.trim() == 0
     reserved = pool.reserved
     del graph, x, y
@@ -130,7 +130,7 @@ def test_a_graph_keeps_the_workspace_and_what_died_inside(pool: Pool) -> None:
 
 def test_memory_of_what_died_inside_is_used_again_inside(pool: Pool) -> None:
     function, x = program(), tensor(pool, OTHER)
-    with Graph().recording():
+    with Graph().capturing():
         y = function(x)
         for _ in range(10):
             y = function(y)
@@ -139,22 +139,22 @@ def test_memory_of_what_died_inside_is_used_again_inside(pool: Pool) -> None:
 
 
 def test_every_call_of_a_recording_is_heard_of(pool: Pool) -> None:
-    """None slips by on the short way: plans are not kept while a graph is recorded."""
+    """None slips by on the fast path: plans are not kept while a graph is captured."""
     function, x = program(), tensor(pool, OTHER)
-    with Graph().recording() as graph:
+    with Graph().capturing() as graph:
         for _ in range(3):
             function(x)
     assert function.calls == 3
     assert len(graph._held) == 3  # pyright: ignore[reportPrivateUsage]
     assert function.__dict__["_plans"] == {}
-    assert QUEUE.recording is None
+    assert CURRENT.capture is None
 
 
 def test_a_graph_is_recorded_once_and_waited_for_when_it_goes(pool: Pool) -> None:
     asked: list[str] = pool.__dict__["cuda"].asked
     graph = Graph()
     graph._executable.value = graph._graph.value = 7  # pyright: ignore[reportPrivateUsage]
-    with pytest.raises(DeviceError, match="recorded once"), graph.recording():
+    with pytest.raises(DeviceError, match="captured once"), graph.capturing():
         pass
     asked.clear()
     del graph
@@ -166,14 +166,14 @@ def test_a_recording_that_fails_gives_back_what_it_took(pool: Pool) -> None:
     function, x = program(), tensor(pool, OTHER)
 
     def fail() -> None:
-        with Graph().recording():
+        with Graph().capturing():
             function(x)
             raise ValueError("stop")
 
     with pytest.raises(ValueError, match="stop"):
         fail()
     gc.collect()
-    assert QUEUE.recording is None
+    assert CURRENT.capture is None
     del x
     gc.collect()
     assert pool.trim() == 3 * 512
