@@ -141,7 +141,7 @@ class PolicyRule:
 
     `accumulate(builder, operands, attributes, dtype, emit_composite)` builds a contraction in an accumulator that its
     kernel does not have; `emit_composite(name, ...)` makes a composite op with its sums in it. `block_axis(type,
-    number, attributes, format)` is the axis of an operand that blocks of a storage format are cut along; None where
+    number, attributes, format)` is the axis of an operand that is split into blocks of a storage format; None where
     there is none, or a message and a fix where blocks do not fit. A contraction that is built `by_parts` is its
     `decompose`, each part under the policy. An op that `saturates` may leave the range of integers, and a wider dtype
     computes it.

@@ -38,7 +38,7 @@ class Checking(Protocol):
 
 
 def is_composite(spec: OpSpec) -> bool:
-    """Whether an op has several steps inside, and rounds once, at their end."""
+    """Whether an op is made of several others, and rounds once, at their end."""
     return policy_of(spec).role == "round" and not isinstance(spec.lower, Pointwise | Reduction)
 
 
@@ -108,10 +108,16 @@ class OpUnderPolicy:
 
     def _cast(self, value: Any) -> Any:
         source, target = self.b.type_of(value).dtype, self.attributes["dtype"]
-        says = self.policy.rounding or self.policy.saturation or self._flushes
+        is_stated = self.policy.rounding or self.policy.saturation or self._flushes
         if self.policy.saturation == "saturate" and is_integer(source) and is_integer(target):
             return _clamp(self.b, value, target)
-        if not says or not source.is_float or source is dt.f64 or target.name not in FORMATS or holds(target, source):
+        if (
+            not is_stated
+            or not source.is_float
+            or source is dt.f64
+            or target.name not in FORMATS
+            or holds(target, source)
+        ):
             return self.b.emit("cast", value, dtype=target)
         # A cast to an integer truncates where the policy does not say how it rounds.
         return self._round_to(value, target.name, self.policy.rounding or _own_rounding(target))
@@ -119,7 +125,7 @@ class OpUnderPolicy:
     # Ops.
 
     def _result(self, natural: DType) -> DType:
-        """The dtype of a result: what a scope computes in or stores, else the op's own."""
+        """The dtype of a result: what the policy computes in or stores, else the op's own."""
         policy = self.policy
         if policy.storage is None or not natural.is_float:
             return natural
@@ -132,10 +138,10 @@ class OpUnderPolicy:
         policy, b = self.policy, self.b
         types = [b.type_of(value) for value in operands]
         attributes = dict(self.attributes)
-        states = is_summing(attributes)
-        if states and attributes["accumulate"] is None and types[0].dtype.is_float:
+        has_accumulator = is_summing(attributes)
+        if has_accumulator and attributes["accumulate"] is None and types[0].dtype.is_float:
             attributes["accumulate"] = policy.accumulate
-        if is_composite(REGISTRY[self.op]) and policy.accumulate not in (None, dt.f32) and not states:
+        if is_composite(REGISTRY[self.op]) and policy.accumulate not in (None, dt.f32) and not has_accumulator:
             return self._accumulate_composite(operands, policy.accumulate)
         if not policy.changes_values:
             return b.emit(self.op, *operands, **attributes)
@@ -148,7 +154,7 @@ class OpUnderPolicy:
         return tuple(self.narrow(one, self._result(narrow)) if self._is_float(one) else one for one in several)
 
     def _accumulate_composite(self, operands: Sequence[Any], total: DType) -> Any:
-        """An op of several steps, each of its sums in the accumulator that is asked for."""
+        """A composite op, each of its sums in the accumulator that is asked for."""
         b, decompose = self.b, REGISTRY[self.op].decompose
         if decompose is None:
             raise self.fail(
@@ -194,7 +200,7 @@ class OpUnderPolicy:
             )
         if isinstance(storage, DType) and not storage.is_float:
             raise self.fail(
-                f"operands of `{self.op}` of {natural} cannot be kept as {storage}, which is no float",
+                f"operands of `{self.op}` of {natural} cannot be stored as {storage}, which is no float",
                 "store a float, or `quantize` its operands",
             )
 
@@ -242,7 +248,7 @@ class OpUnderPolicy:
         return b.emit("mul", made, b.emit("mul", one, other))
 
     def _split_blocks(self, value: Any, at: int) -> tuple[Any, Any]:
-        """An operand divided by the scale of its tensor, in blocks, as it is computed with; and that scale."""
+        """An operand divided by the scale of its tensor and rounded in blocks; and that scale."""
         b, policy = self.b, self.policy
         assert isinstance(policy.storage, BlockFormat)
         if not self._is_factor(value, at):
@@ -278,7 +284,7 @@ class OpUnderPolicy:
         return self.narrow(value, policy.compute)
 
     def _block_axis(self, type: TensorType, at: int) -> int:
-        """The axis that blocks of a storage format are cut along: one that the contraction sums over."""
+        """The axis that is split into blocks of a storage format: one that the contraction sums over."""
         storage, rule = self.policy.storage, self.rule
         assert isinstance(storage, BlockFormat)
         found = rule.block_axis(type, at, self.attributes, storage) if rule.block_axis is not None else None
@@ -287,7 +293,7 @@ class OpUnderPolicy:
         raise self.fail(
             *found
             or (
-                f"`{self.op}` has no axis to cut into blocks of {storage}",
+                f"`{self.op}` has no axis to split into blocks of {storage}",
                 "write it as `matmul`, or use a policy that stores a dtype here",
             )
         )
@@ -340,7 +346,7 @@ def _own_rounding(target: DType) -> str:
 
 
 STREAM = 0x726F << 32
-"""Streams of static keys for rounding: no site of a sampler has one of them, and few bits make it exact as a float."""
+"""Streams of static keys for rounding: no sampler has one of them, and few bits make it an exact float."""
 
 
 def static_bits(seed: int = 0) -> Bits:

@@ -1,6 +1,6 @@
 """Example arrays for ops: shapes that break kernels, values that break arithmetic, and the same in another dtype.
 
-Sample arrays of the op's sample dtype (f32, or i32 for an op that takes no f32) stand for any of its dtypes: `retyped`
+Sample arrays of the op's sample dtype (f32, or i32 for an op that takes no f32) represent all of its dtypes: `retyped`
 makes the others. Arrays of another dtype (a bool condition, an index) stay as they are.
 """
 
@@ -44,7 +44,7 @@ BINARY_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
     ((1,), (1,)),
     ((13, 37), (13, 37)),
 )
-"""Equal, stretched on either side or both, missing dims, empty."""
+"""Equal, broadcast on one operand or both, missing dims, empty."""
 
 EXTREMES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-3, 100.0, -100.0, np.inf, -np.inf, np.nan, 3e38, -3e38)
 
@@ -105,7 +105,7 @@ def over(shapes: Iterable[Shapes], make: Callable[..., Make], attributes: dict[s
 
 
 def sample_dtype(spec: OpSpec) -> str:
-    """The dtype of those arrays of an op's samples that stand for any of its dtypes."""
+    """The dtype of those arrays of an op's samples that represent all of its dtypes."""
     return next(name for name in ("f32", "i32", *spec.dtypes) if name in spec.dtypes)
 
 

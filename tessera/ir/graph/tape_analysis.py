@@ -11,13 +11,13 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.ops import REGISTRY, interval_of
 from tessera.types.effect import PURE, Effects
 
-# The effects of a tape, states by the name of the argument they belong to; needs no xDSL.
+# Effects: a state has the name of the argument that it belongs to.
 
 
 def tape_effects(tape: Tape) -> Effects:
     """What the records of a tape do, and those of its bodies: `state(cache)` where a state is an argument's.
 
-    Nothing is said of a state that the program makes itself, but that there is one.
+    A state that the program makes itself has no name.
     """
     return _effects(tape, dict(zip(tape.inputs, map(_owner, tape.names), strict=True)))
 
@@ -32,19 +32,19 @@ def _effects(tape: Tape, owners: Mapping[int, str]) -> Effects:
             effects = effects.without(["state"]).join([f"state({owner})" if owner else "state"])
         found = found.join(effects)
         for body in bodies_of(record):
-            found = found.join(_effects(body, _inside(record, body, known)))
-        _pass_on(record, known)
+            found = found.join(_effects(body, _body_owners(record, body, known)))
+        _carry_owners(record, known)
     return found
 
 
-def _inside(record: Record, body: Tape, known: Mapping[int, str]) -> dict[int, str]:
+def _body_owners(record: Record, body: Tape, known: Mapping[int, str]) -> dict[int, str]:
     """The owners of what a body takes: its inputs are the last operands of its op, in order."""
     skipped = len(record.operands) - len(body.inputs)
-    given = record.operands[skipped:] if skipped >= 0 else ()
-    return {inner: known[outer] for inner, outer in zip(body.inputs, given, strict=False) if known.get(outer)}
+    operands = record.operands[skipped:] if skipped >= 0 else ()
+    return {inner: known[outer] for inner, outer in zip(body.inputs, operands, strict=False) if known.get(outer)}
 
 
-def _pass_on(record: Record, known: dict[int, str]) -> None:
+def _carry_owners(record: Record, known: dict[int, str]) -> None:
     """What control flow carries of a state is still that state."""
     count = record.attributes.get("carried")
     if isinstance(count, int):
@@ -66,7 +66,7 @@ def _owner(path: str) -> str:
     return "" if set(owner) & set("(),{}") else owner
 
 
-# Bounds of values proved over a tape: what stays inside, what can leave, and what nobody can tell.
+# Ranges: each value is proved to stay in its bounds, refuted, or left unproved.
 
 Bounds = tuple[float, float]
 

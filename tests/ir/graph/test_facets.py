@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tessera.ir.base.interval import ANYTHING
-from tessera.ir.base.spec import KEEP, OpSpec
+from tessera.ir.base.spec import KEEP, OpSpec, PolicyRule
 from tessera.ir.graph.ops import REGISTRY, check_facets, interval_of, policy_of
 
 SOFTMAX = REGISTRY["softmax"]
@@ -31,6 +31,11 @@ def test_an_op_without_a_facet_is_refused_by_name(facets: dict[str, Any], words:
     with pytest.raises(TypeError) as caught:
         check_facets(changed(**facets))
     assert words in str(caught.value)
+
+
+def test_a_contraction_without_an_accumulator_rule_is_refused() -> None:
+    with pytest.raises(TypeError, match="lacks `accumulate` in its policy"):
+        check_facets(changed(policy=PolicyRule("contract")))
 
 
 def test_every_op_has_its_facets() -> None:

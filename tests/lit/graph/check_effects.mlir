@@ -20,7 +20,7 @@ tgraph.func @unknown(%x: !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32> a
 
 // -----
 // Runs of a deterministic function must be the same: a key without a seed is refused, one that is given is not.
-// CHECK: error[T0208]: runs of `fresh_key` may differ, and it stands in what is `tessera.deterministic`: its key has no seed
+// CHECK: error[T0208]: runs of `fresh_key` may differ, and its scope is `tessera.deterministic`: its key has no seed
 // CHECK-NEXT: check_effects.mlir:[[# @LINE + 2]]:3
 tgraph.func @unseeded(%x: !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32> attributes {tessera.deterministic = true} {
   %key = tgraph.fresh_key : () -> !tgraph.tensor<[2], u64>

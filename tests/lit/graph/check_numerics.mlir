@@ -1,7 +1,7 @@
 // RUN: not tessera-opt %s --split -p graph-check-numerics 2>&1 | filecheck %s
 
 // A sum that says nothing, in a function without a policy.
-// CHECK: error[T0301]: `tgraph.matmul` does not say what it sums in, and no policy does
+// CHECK: error[T0301]: `tgraph.matmul` does not state its accumulator, and no policy does
 // CHECK-NEXT: check_numerics.mlir:[[# @LINE + 5]]:3
 // CHECK: note: its result is [M, M] bf16
 // CHECK: help: write `{accumulate = f32}`, or give the function a `numerics.policy` with `accum(f32)`

@@ -56,6 +56,8 @@ def check_facets(spec: OpSpec) -> None:
             "`interval`: how far it takes its operands, a rule of `ir/base/interval.py`; `ANYTHING` says that nothing "
             "is known"
         )
+    elif policy_of(spec).role == "contract" and not (policy_of(spec).by_parts or policy_of(spec).accumulate):
+        missing = "`accumulate` in its policy: how it is built in an accumulator that its kernel does not have"
     if missing:
         raise TypeError(f"op `{spec.name}` lacks {missing}")
 

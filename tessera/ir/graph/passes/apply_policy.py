@@ -25,7 +25,7 @@ ASKED = "numerics.policy"
 
 @dataclass(frozen=True)
 class ApplyPolicy(Pass):
-    """Carry out the policies that functions and ops ask for in `numerics.policy`; they then say that they keep them.
+    """Apply the policies that functions and ops ask for in `numerics.policy`; they then carry them as applied.
 
     Before: `%0 = tgraph.add %x, %y : (bf16, bf16) -> bf16` in a function with `numerics.policy = "saturate"`.
     After: casts to f32, the sum in f32, `tgraph.round_to %1 {format = "bf16", saturation = "saturate"}`, in a function
@@ -68,7 +68,7 @@ def _apply_block(block: Block, outer: Policy, bits: Bits) -> None:
         if op.spec.is_terminator or op.regions:
             if is_new and (op.regions or op.name != "tgraph.return"):
                 raise GraphVerifyError(
-                    f"a policy changes the dtypes of what `{op.name}` is given, which it cannot pass on",
+                    f"a policy changes the dtypes of the operands of `{op.name}`, which it cannot pass on",
                     span=op.span,
                     fix="name the policy on the ops before it, or cast back",
                 )
@@ -77,7 +77,7 @@ def _apply_block(block: Block, outer: Policy, bits: Bits) -> None:
         if not policy and not is_new:
             op.operands = operands
             continue
-        made = _under(op, operands, policy, bits, policy if policy != outer else SILENT)
+        made = _build_under(op, operands, policy, bits, policy if policy != outer else SILENT)
         changed.update(zip(op.results, made, strict=True))
         for old, new in zip(op.results, made, strict=True):
             new.name_hint = new.name_hint or old.name_hint
@@ -89,7 +89,7 @@ def _apply_block(block: Block, outer: Policy, bits: Bits) -> None:
             op.erase()
 
 
-def _under(op: SpecOp, operands: Sequence[SSAValue], policy: Policy, bits: Bits, own: Policy) -> tuple[Any, ...]:
+def _build_under(op: SpecOp, operands: Sequence[SSAValue], policy: Policy, bits: Bits, own: Policy) -> tuple[Any, ...]:
     assert op.parent is not None
     promises = {POLICY: attribute_of("any", own.entries)} if own else carried(op)
     build = Build(op.parent, op, op.span, op.dialect_name(), promises)

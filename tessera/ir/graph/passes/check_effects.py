@@ -28,8 +28,8 @@ from tessera.types.effect import Effects
 class CheckEffects(Pass):
     """Check three promises.
 
-    A function has no effect that it does not declare, if it declares any; inside of what is deterministic there is no
-    op whose runs may differ; all ranks meet collectives in one order.
+    A function has no effect that it does not declare, if it declares any; inside a deterministic scope there is no op
+    whose runs may differ; all ranks reach collectives in one order.
 
     Before and after are the same text.
     """
@@ -54,8 +54,8 @@ def _check_declared(function: SpecOp, effects: Effects) -> None:
 
 
 def _check_determinism(function: SpecOp) -> None:
-    said = DETERMINISTIC in function.attributes
-    if not said and not any(DETERMINISTIC in op.attributes for op in ops_inside(function)):
+    is_declared = DETERMINISTIC in function.attributes
+    if not is_declared and not any(DETERMINISTIC in op.attributes for op in ops_inside(function)):
         return
     for op in ops_inside(function):
         if not isinstance(op, SpecOp) or op.spec.nondeterminism is None or not is_deterministic(op):
@@ -63,7 +63,7 @@ def _check_determinism(function: SpecOp) -> None:
         found = op.spec.nondeterminism(rule_attributes(op))
         if found is not None:
             raise DeterminismError(
-                f"runs of `{op.spec.short_name}` may differ, and it stands in what is `{DETERMINISTIC}`: {found.why}",
+                f"runs of `{op.spec.short_name}` may differ, and its scope is `{DETERMINISTIC}`: {found.why}",
                 span=op.span,
                 fix=found.fix,
             )

@@ -1,4 +1,4 @@
-"""Check the numerics of Graph IR and change nothing: every sum has an accumulator, and none loses what it is given."""
+"""Check the numerics of Graph IR and change nothing: every sum has an accumulator, and none narrows by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tessera.types.promotion import holds
 
 @dataclass(frozen=True)
 class CheckNumerics(Pass):
-    """Ops that sum state what they sum in, or stand in a function whose policy does; none narrows its result by itself.
+    """Ops that sum state their accumulator, or are in a function whose policy does; none narrows its result by itself.
 
     Before and after are the same text.
     """
@@ -41,7 +41,7 @@ def _check(op: SpecOp, inherited: DType | None) -> None:
     total: DType | None = op.value("accumulate") or inherited
     if total is None:
         raise GraphVerifyError(
-            f"`{op.name}` does not say what it sums in, and no policy does",
+            f"`{op.name}` does not state its accumulator, and no policy does",
             span=op.span,
             notes=(f"its result is {tensor_value(op.results[0])}",),
             fix="write `{accumulate = f32}`, or give the function a `numerics.policy` with `accum(f32)`",

@@ -24,26 +24,26 @@ from tessera.types.policy import SILENT, ComputeMode, Policy
 from tessera.types.promotion import holds
 
 _WIDE = frozenset({dt.i32, dt.i64, dt.u64})
-"""Integers that narrower ones are computed in before they are held at the ends of their range."""
+"""Integers that narrower ones are computed in before they are clamped to their range."""
 
 
 @dataclass(frozen=True)
 class CheckPolicy(Pass):
     """A function's ops do what its `tessera.numerics.policy`, or their own, says.
 
-    Sums are in the accumulator; operands of products are kept as they are stored; what is narrowed, and what leaves
-    the function, went through a rounding that says how; integers that saturate are computed in a wider dtype.
-    Before and after are the same text. Nothing is asked of what has to do with f64, which no policy touches.
+    Sums are in the accumulator; factors of contractions are in the storage dtype; narrowed values and results of the
+    function are rounded explicitly; integers that saturate are computed in a wider dtype. Before and after are the same
+    text. Ops on f64 are not checked, as no policy changes them.
     """
 
     def run(self, module: ModuleOp) -> None:
         for function in symbols_in(module):
-            if function.name == "tgraph.func" and _says(function):
+            if function.name == "tgraph.func" and _has_policy(function):
                 own = policies_of(function)
                 _check_block(function.regions[0].block, own[0] if own else SILENT)
 
 
-def _says(function: SpecOp) -> bool:
+def _has_policy(function: SpecOp) -> bool:
     return POLICY in function.attributes or any(POLICY in op.attributes for op in ops_inside(function))
 
 
@@ -71,7 +71,7 @@ def _check_op(op: SpecOp, policy: Policy) -> None:
         if total is not None and total is not policy.accumulate:
             raise _contradiction(op, policy, f"sums in {total}")
     if rule.role == "convert" and policy.rounds_otherwise and _narrows(*dtypes):
-        raise _contradiction(op, policy, f"makes {dtypes[1]} of {dtypes[0]} by the plain rounding")
+        raise _contradiction(op, policy, f"makes {dtypes[1]} of {dtypes[0]} by plain rounding")
     if rule.role == "contract":
         _check_factors(op, policy)
     if policy.saturation == "saturate" and rule.saturates and is_integer(dtypes[0]) and dtypes[0] not in _WIDE:
@@ -84,25 +84,25 @@ def _check_factors(op: SpecOp, policy: Policy) -> None:
             continue
         formats = set(_formats(value))
         for what, wanted in (("stored as", policy.storage), ("computed in", policy.compute)):
-            if wanted is None or _is_met(wanted, formats):
+            if wanted is None or _is_satisfied(wanted, formats):
                 continue
             raise _contradiction(
                 op, policy, f"takes operand {number} in {_dtype(value)}, which was never {what} {wanted}"
             )
 
 
-def _is_met(wanted: DType | BlockFormat | ComputeMode, formats: set[str]) -> bool:
+def _is_satisfied(wanted: DType | BlockFormat | ComputeMode, formats: set[str]) -> bool:
     """Whether one of the formats that a value went through loses all that the wanted one loses."""
     if wanted.name in formats:
         return True
     if isinstance(wanted, ComputeMode):
-        # Narrower than f32 already, and by more than the mode cuts off.
+        # Narrower than f32 already, and by more than the mode drops.
         return any(name in BLOCK_FORMATS or (name in dt.BY_NAME and dt.BY_NAME[name].bits <= 16) for name in formats)
     return isinstance(wanted, DType) and any(name in dt.BY_NAME and holds(wanted, dt.BY_NAME[name]) for name in formats)
 
 
 def _formats(value: SSAValue) -> Iterator[str]:
-    """What a value is, and what it was on the way here: through conversions and ops that only move values."""
+    """The formats of a value and of what it was converted from, seen through ops that only move elements."""
     while True:
         yield _dtype(value).name
         op = value.owner
@@ -116,7 +116,7 @@ def _formats(value: SSAValue) -> Iterator[str]:
 
 
 def _is_scaled(op: SpecOp) -> bool:
-    """Whether an op puts the one scale of a tensor on what was kept without it."""
+    """Whether an op multiplies by the one scale of a tensor."""
     return op.spec.short_name == "mul" and isinstance(op.operands[1].type, TensorAttr) and not op.operands[1].type.shape
 
 
@@ -133,7 +133,7 @@ def _check_returned(end: SpecOp, outer: Policy) -> None:
         kept = policy.compute if isinstance(policy.compute, DType) else policy.storage
         is_kept = policy.storage is not None and isinstance(kept, DType) and not holds(kept, dt.f32)
         if is_kept and dt.f64 not in map(_dtype, op.operands):
-            raise _contradiction(op, policy, f"leaves as result {number} in f32, and was never kept as {kept}")
+            raise _contradiction(op, policy, f"leaves as result {number} in f32, and was never stored as {kept}")
 
 
 def _narrows(source: DType, target: DType) -> bool:
@@ -147,7 +147,7 @@ def _dtype(value: SSAValue) -> DType:
 
 def _contradiction(op: SpecOp, policy: Policy, what: str) -> PolicyError:
     return PolicyError(
-        f"`{op.name}` {what}, and stands under `{policy}`",
+        f"`{op.name}` {what}, and its policy is `{policy}`",
         span=op.span,
         fix=f'have the conversions made: ask for them with `numerics.policy = "{policy}"` instead of `{POLICY}`',
     )

@@ -1,4 +1,4 @@
-"""Have every op that sums say what it sums in."""
+"""Have every op that sums state its accumulator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessera.ir.graph.policy_casts import default_accumulator, is_summing
 
 @dataclass(frozen=True)
 class StateAccumulators(Pass):
-    """Write down the accumulator that the recipe of an op has where it says nothing.
+    """Write the default accumulator on ops that state none.
 
     Before: `%0 = tgraph.matmul %a, %b : (bf16, bf16) -> bf16`. After: `%0 = tgraph.matmul %a, %b {accumulate = f32}`.
     """

@@ -1,4 +1,4 @@
-"""Folds: each does its job, keeps every bit, and leaves alone what it must."""
+"""Simplifications: each does its job, keeps every bit, and leaves alone what it must."""
 
 from __future__ import annotations
 
