@@ -265,13 +265,13 @@ class Emitter:
         self.wait()
 
     def on_index(self, op: IndexOp) -> None:
-        value = dim_value(self.f, op.expr, self.named(op, op.names, 0))
+        value = dim_value(self.f, op.expr, self.named(op.names, op.at))
         number = known(value)
         self.indices[op.result] = value if number is None else number
 
-    def named(self, op: SpecOp, names: Sequence[str], first: int) -> dict[str, Index]:
-        """Sizes, and the index operands of an op by their names."""
-        found = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
+    def named(self, names: Sequence[str], at: Sequence[SSAValue]) -> dict[str, Index]:
+        """Sizes, and the indices among the operands `at` of an op by their names."""
+        found = [value for value in at if isinstance(value.type, IndexAttr)]
         return {**self.env, **{name: self.indices[value] for name, value in zip(names, found, strict=True)}}
 
     def on_loop(self, op: LoopOp) -> None:

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
+from tessera.backends.nvptx.row_accesses import is_constant
 from tessera.backends.nvptx.row_plan import BY_MATRIX
 from tessera.backends.nvptx.row_prefetch import StaticPrefetch, to_staged
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, known
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.typed_ops import FetchOp, LoadOp, LoopOp, ScratchOp, StoreOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.emit import Emitter
 
 WIDEST = 16
 """Bytes that one thread moves at once."""
@@ -40,8 +44,8 @@ def split_terms(dim: Dim, moving: AbstractSet[str]) -> tuple[Dim, Dim]:
 class Access:
     """One load or store, with what is known of it before the element is."""
 
-    emitter: Any
-    op: SpecOp
+    emitter: Emitter
+    op: LoadOp | StoreOp
     layout: Layout
     dtype: DType
     env: dict[str, Index]
@@ -67,21 +71,21 @@ class Access:
 
     def group(self) -> int:
         """Neighbours that are moved at once: those of a thread that are contiguous, aligned, and share a mask."""
-        op, axes = self.op, self.op.value("axes")
-        if not axes or self.tiles or op.value("windows") or op.value("pattern") not in ("contiguous", "uniform"):
+        op, axes = self.op, self.op.axes
+        if not axes or self.tiles or op.windows or op.pattern not in ("contiguous", "uniform"):
             return 1
         last = axes[-1]
-        bounds = op.value("bounds")
-        if last in op.value("guarded") or any(last in bound.symbols for bound in bounds):
+        bounds = op.bounds
+        if last in op.guarded or any(last in bound.symbols for bound in bounds):
             return 1
-        if op.value("pattern") == "uniform":
+        if op.pattern == "uniform":
             return self.layout.vector
-        most = min(op.value("align"), WIDEST, self.swizzle or WIDEST)
+        most = min(op.align, WIDEST, self.swizzle or WIDEST)
         return max(1, min(self.layout.vector, most // self.dtype.bytes))
 
     def here(self, register: int) -> dict[str, Index]:
         """What each name stands for at the element of a register, values of index tiles too."""
-        found = self.emitter.coordinates(self.env, self.swapped or self.op.value("axes"), self.layout, register)
+        found = self.emitter.coordinates(self.env, self.swapped or self.op.axes, self.layout, register)
         for number, tile in enumerate(self.tiles):
             value = self.emitter.registers(tile)[register]
             found[f"t{number}"] = self.f.cast("sext" if tile.dtype.kind == "int" else "zext", value, "i64")
@@ -90,10 +94,10 @@ class Access:
     def with_shared_parts(self) -> Access:
         """The same with what does not depend on the element computed here, once."""
         f, op = self.f, self.op
-        moving = {*op.value("axes"), *(f"t{number}" for number in range(len(self.tiles)))}
-        fixed, rest = split_terms(op.value("offset"), moving)
+        moving = {*op.axes, *(f"t{number}" for number in range(len(self.tiles)))}
+        fixed, rest = split_terms(op.offset, moving)
         base = f.gep(self.base, dim_value(f, fixed, self.env), self.element)
-        ends = [None if bound.symbols & moving else dim_value(f, bound, self.env) for bound in op.value("bounds")]
+        ends = [None if bound.symbols & moving else dim_value(f, bound, self.env) for bound in op.bounds]
         return replace(self, base=base, offset=rest, ends=tuple(ends))
 
     def mask(self, here: Mapping[str, Index], register: int, owner: bool) -> Value | None:
@@ -101,10 +105,10 @@ class Access:
         f, op = self.f, self.op
         at = self.emitter.at(self.layout)
         parts: list[Value | None] = [at.is_owner(register) if owner else at.is_there(register)]
-        for number, (axis, bound) in enumerate(zip(op.value("guarded"), op.value("bounds"), strict=True)):
+        for number, (axis, bound) in enumerate(zip(op.guarded, op.bounds, strict=True)):
             end = self.ends[number] if self.ends else None
             parts.append(f.icmp("slt", here[axis], dim_value(f, bound, here) if end is None else end))
-        windows: tuple[Dim, ...] = op.value("windows")
+        windows: tuple[Dim, ...] = op.windows
         for expr, extent in zip(windows[::2], windows[1::2], strict=True):
             parts.append(f.icmp("ult", dim_value(f, expr, here), dim_value(f, extent, here)))
         found: Value | None = None
@@ -115,7 +119,7 @@ class Access:
         return found
 
     def address(self, here: Mapping[str, Index]) -> Value:
-        offset: Index = dim_value(self.f, self.op.value("offset") if self.offset is None else self.offset, here)
+        offset: Index = dim_value(self.f, self.op.offset if self.offset is None else self.offset, here)
         if self.swizzle:
             piece = self.swizzle // self.dtype.bytes
             moved = self.f.urem(self.f.udiv(offset, self.row), self.row // piece)
@@ -123,21 +127,21 @@ class Access:
         return self.f.gep(self.base, offset, self.element)
 
 
-def _access(emitter: Any, op: SpecOp, buffer: Any, block: Any, first: int) -> Access:
-    layout, dtype = emitter.layout(block)
-    tiles = [emitter.tiles[value] for value in op.operands[first:] if isinstance(value.type, VectorAttr)]
-    env = emitter.named(op, op.value("coords"), first)
-    base = emitter.buffers.get(buffer, Value("ptr", "null"))
-    made = buffer.owner
-    swizzle = made.value("swizzle") if isinstance(made, SpecOp) and made.name == "ttarget.scratch" else 0
-    row = buffer.type.shape[-1].value or 1 if swizzle else 1
+def _access(emitter: Emitter, op: LoadOp | StoreOp) -> Access:
+    layout, dtype = emitter.layout(op.block if isinstance(op, StoreOp) else op.result)
+    tiles = [emitter.tiles[value] for value in op.at if isinstance(value.type, VectorAttr)]
+    env = emitter.named(op.coords, op.at)
+    base = emitter.buffers.get(op.buffer, Value("ptr", "null"))
+    scratch, type = op.buffer.owner, op.buffer.type
+    assert isinstance(type, BufferAttr)
+    swizzle = scratch.swizzle if isinstance(scratch, ScratchOp) else 0
+    row = type.shape[-1].value or 1 if swizzle else 1
     return Access(emitter, op, layout, dtype, env, tiles, base, swizzle=swizzle, row=row)
 
 
-def emit_load(emitter: Any, op: SpecOp) -> None:
+def emit_load(emitter: Emitter, op: LoadOp) -> None:
     """A tile from memory, or from the registers that hold this scratch, or one that was loaded just so before."""
-    buffer = op.operands[0]
-    access = _access(emitter, op, buffer, op.result, 1)
+    buffer, access = op.buffer, _access(emitter, op)
     if buffer in emitter.held:
         emitter.tiles[op.result] = _load_held(access, emitter.held[buffer].tiles[_held_offset(access)])
         return
@@ -145,48 +149,42 @@ def emit_load(emitter: Any, op: SpecOp) -> None:
         emitter.tiles[op.result] = Tile(access.layout, access.dtype, [emitter.matrices.load_line(op, _start(access))])
         return
     key = None if buffer not in emitter.buffers or buffer in emitter.writes or access.tiles else _key(access)
-    is_constant = buffer in emitter.kernel.regions[0].block.args and buffer not in emitter.writes
-    if key is not None and is_constant and key in emitter.memo:
+    is_invariant = is_constant(emitter.kernel, buffer)
+    if key is not None and is_invariant and key in emitter.memo:
         emitter.tiles[op.result] = emitter.memo[key]
         return
     if buffer in emitter.staged:
         emitter.tiles[op.result] = emitter.memo[key] = _load(to_staged(access), False)
         return
     load = _load_transposed if _is_transposed(access) else _load
-    tile = emitter.tiles[op.result] = load(access, is_constant)
-    if key is not None and is_constant:
+    tile = emitter.tiles[op.result] = load(access, is_invariant)
+    if key is not None and is_invariant:
         emitter.memo[key] = tile
 
 
 def _start(access: Access) -> int:
     """The first element of an iteration over a row, in a loop that is unrolled whole."""
-    start = access.env[access.op.value("axes")[0]]
+    start = access.env[access.op.axes[0]]
     assert isinstance(start, int), "loops by matrices are unrolled whole"
     return start
 
 
-def _load(access: Access, is_constant: bool) -> Tile:
+def _load(access: Access, is_invariant: bool) -> Tile:
     """A tile from memory."""
     group = access.group()
-    is_symbolic = access.op.value("offset").symbols & set(access.emitter.kernel.value("symbols"))
+    is_symbolic = access.op.offset.symbols & set(access.emitter.kernel.value("symbols"))
     if is_symbolic and access.layout.registers >= MANY * group and not access.swizzle:
         access = access.with_shared_parts()
-    groups = [_load_group(access, at, group, is_constant) for at in range(0, access.layout.registers, group)]
+    groups = [_load_group(access, at, group, is_invariant) for at in range(0, access.layout.registers, group)]
     return Tile(access.layout, access.dtype, [part for parts in groups for part in parts])
 
 
 def _is_transposed(access: Access) -> bool:
     """Whether elements are contiguous in the first of two axes, and not in the last."""
-    op, axes = access.op, access.op.value("axes")
-    if (
-        access.swizzle
-        or len(axes) != 2
-        or access.tiles
-        or op.value("pattern") != "strided"
-        or access.layout.threads <= 1
-    ):
+    op, axes = access.op, access.op.axes
+    if access.swizzle or len(axes) != 2 or access.tiles or op.pattern != "strided" or access.layout.threads <= 1:
         return False
-    along = op.value("offset").coefficient(axes[0])
+    along = op.offset.coefficient(axes[0])
     is_whole = access.layout.size % access.layout.threads == 0
     return along is not None and along[0].value == 1 and is_whole and min(access.layout.shape) > 1
 
@@ -196,12 +194,12 @@ def transposed_layout(layout: Layout) -> Layout:
     return Layout(layout.shape[::-1], layout.threads)
 
 
-def _load_transposed(access: Access, is_constant: bool) -> Tile:
+def _load_transposed(access: Access, is_invariant: bool) -> Tile:
     """A tile read along its first axis, then exchanged through shared memory with those who have it along the last."""
     emitter, f, dtype = access.emitter, access.f, access.dtype
     rows, columns = access.layout.shape
     transposed = transposed_layout(access.layout)
-    first, last = access.op.value("axes")
+    first, last = access.op.axes
     element = values.memory_type(dtype)
     vector = access.layout.vector
     skew = skew_of(columns, rows, vector, bytes_of(element))
@@ -212,7 +210,7 @@ def _load_transposed(access: Access, is_constant: bool) -> Tile:
         return f.gep(start, f.add(f.add(f.mul(column, rows), free), row), element)
 
     read = replace(access, layout=transposed, swapped=(last, first))
-    loaded = [_load_group(read, register, 1, is_constant)[0] for register in range(transposed.registers)]
+    loaded = [_load_group(read, register, 1, is_invariant)[0] for register in range(transposed.registers)]
     emitter.wait()
     for register, value in enumerate(loaded):
         column, row = emitter.at(transposed).coordinates(register)
@@ -225,21 +223,18 @@ def _load_transposed(access: Access, is_constant: bool) -> Tile:
     return Tile(access.layout, dtype, found)
 
 
-def load_early(emitter: Any, loop: SpecOp, start: Index) -> None:
+def load_early(emitter: Emitter, loop: LoopOp, start: Index) -> None:
     """Loads of an iteration, before what is computed of those of other iterations: so all of them are in flight."""
     block = loop.regions[0].block
     emitter.indices[block.args[0]] = start
     for op in block.ops:
-        if not isinstance(op, SpecOp) or op.name != "ttarget.load" or op.operands[0] in emitter.writes:
+        if not isinstance(op, LoadOp) or not is_constant(emitter.kernel, op.buffer):
             continue
-        if op.operands[0].owner is not emitter.kernel.regions[0].block or any(
-            value is not block.args[0] and value.owner in (*block.ops, block) for value in op.operands[1:]
-        ):
-            continue
-        emit_load(emitter, op)
+        if not any(value is not block.args[0] and value.owner in (*block.ops, block) for value in op.at):
+            emit_load(emitter, op)
 
 
-def load_rows(emitter: Any, prefetch: StaticPrefetch, number: Index) -> None:
+def load_rows(emitter: Emitter, prefetch: StaticPrefetch, number: Index) -> None:
     """The rows of a program, which are in shared memory, for all loads of it that follow."""
     for row in prefetch.rows:
         for index in range(0, row.count, row.loop.step):
@@ -247,44 +242,44 @@ def load_rows(emitter: Any, prefetch: StaticPrefetch, number: Index) -> None:
             _load_staged(emitter, row.load, prefetch.address(row.buffer), number)
 
 
-def _load_staged(emitter: Any, op: SpecOp, base: Value, number: Index) -> None:
+def _load_staged(emitter: Emitter, op: LoadOp, base: Value, number: Index) -> None:
     """A tile of a row that is in shared memory, for the loads of it that follow in this program."""
-    access = _access(emitter, op, op.operands[0], op.result, 1)
+    access = _access(emitter, op)
     key = _key(access)
     # There the row begins at 0, whichever program's it is.
-    names = dict(zip(op.value("coords"), op.operands[1:], strict=False))
+    names = dict(zip(op.coords, op.at, strict=False))
     program = next(name for name, value in names.items() if emitter.indices[value] is number)
     staged = replace(access, base=base, env={**access.env, program: 0})
     emitter.memo[key] = _load(staged, False)
 
 
-def remember_loaded(emitter: Any, op: SpecOp, register: Value) -> None:
+def remember_loaded(emitter: Emitter, op: LoadOp, register: Value) -> None:
     """Let the loads that follow in this program give what this one does."""
-    access = _access(emitter, op, op.operands[0], op.result, 1)
+    access = _access(emitter, op)
     emitter.memo[_key(access)] = Tile(access.layout, access.dtype, [register])
 
 
 def _key(access: Access) -> Any:
     """What a load depends on: equal keys load equal tiles."""
     op = access.op
-    dims = (op.value("offset"), *op.value("bounds"), *op.value("windows"))
-    used = sorted({*(name for dim in dims for name in dim.symbols), *op.value("axes")})
+    dims = (op.offset, *op.bounds, *op.windows)
+    used = sorted({*(name for dim in dims for name in dim.symbols), *op.axes})
     indices = tuple((name, str(access.env[name])) for name in used if name in access.env)
-    return op.operands[0], access.layout, tuple(map(str, dims)), op.value("axes"), str(op.value("pad")), indices
+    return op.buffer, access.layout, tuple(map(str, dims)), op.axes, str(op.value("pad")), indices
 
 
 def _held_offset(access: Access) -> int | str:
     """Where a tile is in scratch that registers hold: the number of its first element, or a warp's name for it."""
     if access.emitter.divided is not None:
-        return str(access.env[access.op.value("axes")[0]])
-    offset = known(dim_value(access.f, access.op.value("offset"), access.env))
+        return str(access.env[access.op.axes[0]])
+    offset = known(dim_value(access.f, access.op.offset, access.env))
     assert offset is not None, "scratch in registers is found by numbers known while emitting"
     return offset
 
 
 def _load_held(access: Access, tile: Tile) -> Tile:
     """A tile of scratch that registers hold."""
-    if not access.op.value("guarded"):
+    if not access.op.guarded:
         return tile
     pad = values.constant(access.f, access.dtype, access.op.value("pad"))
     found: list[Value] = []
@@ -294,7 +289,7 @@ def _load_held(access: Access, tile: Tile) -> Tile:
     return Tile(tile.layout, tile.dtype, found)
 
 
-def _load_group(access: Access, register: int, group: int, is_constant: bool) -> list[Value]:
+def _load_group(access: Access, register: int, group: int, is_invariant: bool) -> list[Value]:
     """Neighbours, loaded in one piece."""
     f, dtype, element = access.f, access.dtype, access.element
     here = access.here(register)
@@ -303,11 +298,11 @@ def _load_group(access: Access, register: int, group: int, is_constant: bool) ->
     if mask is not None:
         # Nothing outside is read: the address of something else is, and what it holds is not used.
         address = f.select(mask, address, access.emitter.module.nothing())
-    count = 1 if access.op.value("pattern") == "uniform" else group
+    count = 1 if access.op.pattern == "uniform" else group
     type_ = values.packed_type(element, count)
-    tail = ", !invariant.load !1" if is_constant else ""
+    tail = ", !invariant.load !1" if is_invariant else ""
     align = min(count * bytes_of(element), WIDEST)
-    if is_constant and type_ == PAIR and _is_part_of_line(access):
+    if is_invariant and type_ == PAIR and _is_part_of_line(access):
         loaded = _load_with_line(f, address)
     else:
         loaded = f.raw(type_, f"load {type_}, ptr {address.text}, align {align}{tail}")
@@ -334,11 +329,9 @@ def _load_with_line(f: FunctionText, address: Value) -> Value:
     return whole
 
 
-def emit_store(emitter: Any, op: SpecOp) -> None:
+def emit_store(emitter: Emitter, op: StoreOp) -> None:
     """A tile to memory, each element by the thread that owns it."""
-    buffer = op.operands[1]
-    access = _access(emitter, op, buffer, op.operands[0], 2)
-    tile = emitter.tiles[op.operands[0]]
+    buffer, access, tile = op.buffer, _access(emitter, op), emitter.tiles[op.block]
     registers = emitter.registers(tile)
     if buffer in emitter.held:
         emitter.held[buffer].tiles[_held_offset(access)] = tile
@@ -346,7 +339,7 @@ def emit_store(emitter: Any, op: SpecOp) -> None:
     if emitter.matrices is not None and BY_MATRIX.of(op):
         emitter.matrices.store(op, tile, access, _start(access))
         return
-    group = 1 if op.value("mode") != "set" or op.value("pattern") == "uniform" else access.group()
+    group = 1 if op.mode != "set" or op.pattern == "uniform" else access.group()
 
     def write() -> None:
         for register in range(0, access.layout.registers, group):
@@ -392,12 +385,12 @@ def _sum(f: FunctionText, address: Value, value: Value, dtype: DType) -> Value:
     return values.cast(f, [math.emit(f, "add", wide, dtype.compute)], dtype.compute, dtype)[0]
 
 
-def emit_fetch(emitter: Any, op: SpecOp) -> None:
+def emit_fetch(emitter: Emitter, op: FetchOp) -> None:
     """An index from memory: a scalar load, made 64 bits wide; every thread does it."""
     f: FunctionText = emitter.f
-    buffer = op.operands[0].type
+    buffer = op.buffer.type
     assert isinstance(buffer, BufferAttr)
     element = values.memory_type(buffer.dtype)
-    offset = dim_value(f, op.value("offset"), emitter.named(op, op.value("coords"), 1))
-    loaded = f.load(f.gep(emitter.buffers[op.operands[0]], offset, element), element)
+    offset = dim_value(f, op.offset, emitter.named(op.coords, op.at))
+    loaded = f.load(f.gep(emitter.buffers[op.buffer], offset, element), element)
     emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")

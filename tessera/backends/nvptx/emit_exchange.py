@@ -8,19 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import values
-from tessera.backends.nvptx.layout import Layout, Spacing, Tile
+from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
 from tessera.backends.nvptx.row_matrix import thread_distance
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.lanes import partner
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.typed_ops import (
+    ArgReduceOp,
+    BroadcastOp,
+    DotOp,
+    ReduceOp,
+    ShuffleOp,
+    SortOp,
+    TransposeOp,
+    VoteOp,
+)
 from tessera.types.dtype import DType
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx.emit import Emitter
 
 DENSE = Spacing()
 Join = Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]]
@@ -28,9 +40,9 @@ Join = Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]]
 _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
-def share(emitter: Any, tile: Tile, start: Value, spacing: Spacing = DENSE) -> None:
+def share(emitter: Emitter, tile: Tile, start: Value, spacing: Spacing = DENSE) -> None:
     """Put a tile into shared memory in row-major order; all may read it after the next wait."""
-    f: FunctionText = emitter.f
+    f = emitter.f
     element, at = values.memory_type(tile.dtype), emitter.at(tile.layout)
     width = tile.layout.vector if bytes_of(element) * tile.layout.vector <= 16 else max(1, 16 // bytes_of(element))
     registers = [values.to_memory(f, value, tile.dtype) for value in emitter.registers(tile)]
@@ -48,10 +60,10 @@ def share(emitter: Any, tile: Tile, start: Value, spacing: Spacing = DENSE) -> N
             f.if_(mask, lambda whole=whole, address=address: f.store(whole, address, align=width * bytes_of(element)))
 
 
-def shared_tiles(emitter: Any, tiles: Sequence[Tile]) -> list[Value]:
+def shared_tiles(emitter: Emitter, tiles: Sequence[Tile]) -> list[Value]:
     """Tiles in shared memory, side by side, for all to read."""
     sizes = [-(-tile.layout.size * bytes_of(values.memory_type(tile.dtype)) // 16) * 16 for tile in tiles]
-    base: Value = emitter.exchange(sum(sizes))
+    base = emitter.exchange(sum(sizes))
     emitter.wait()
     starts: list[Value] = []
     at = 0
@@ -63,9 +75,9 @@ def shared_tiles(emitter: Any, tiles: Sequence[Tile]) -> list[Value]:
     return starts
 
 
-def read(emitter: Any, start: Value, offset: Index, dtype: DType) -> Value:
+def read(emitter: Emitter, start: Value, offset: Index, dtype: DType) -> Value:
     """One element of a tile in shared memory."""
-    f: FunctionText = emitter.f
+    f = emitter.f
     element = values.memory_type(dtype)
     return values.from_memory(f, f.load(f.gep(start, offset, element), element), dtype)
 
@@ -81,12 +93,12 @@ def _flat(f: FunctionText, coordinates: Sequence[Index], shape: Sequence[int]) -
 # Broadcasts and transposes.
 
 
-def emit_broadcast(emitter: Any, op: SpecOp) -> None:
+def emit_broadcast(emitter: Emitter, op: BroadcastOp) -> None:
     """A smaller tile along new axes."""
-    f: FunctionText = emitter.f
-    source: Tile = emitter.tiles[op.operands[0]]
+    f = emitter.f
+    source = emitter.tiles[op.operands[0]]
     layout, dtype = emitter.layout(op.result)
-    axes: tuple[int, ...] = op.value("axes")
+    axes = op.axes
     if source.layout.size == 1:
         emitter.tiles[op.result] = Tile(layout, dtype, [emitter.registers(source)[0]] * layout.registers)
         return
@@ -102,20 +114,20 @@ def emit_broadcast(emitter: Any, op: SpecOp) -> None:
     emitter.tiles[op.result] = Tile(layout, dtype, registers)
 
 
-def emit_transpose(emitter: Any, op: SpecOp) -> None:
+def emit_transpose(emitter: Emitter, op: TransposeOp) -> None:
     """Nothing yet: a dot reads the tile transposed; whoever else asks has its elements moved then."""
     layout, dtype = emitter.layout(op.result)
-    source: Tile = emitter.tiles[op.operands[0]]
+    source = emitter.tiles[op.operands[0]]
     emitter.tiles[op.result] = Tile(layout, dtype, [], transposed=source)
 
 
-def move_transposed(emitter: Any, source: Tile, layout: Layout) -> list[Value]:
+def move_transposed(emitter: Emitter, source: Tile, layout: Layout) -> list[Value]:
     """The registers of a tile with its axes swapped, through shared memory."""
-    f: FunctionText = emitter.f
+    f = emitter.f
     rows, columns = source.layout.shape
     size = bytes_of(values.memory_type(source.dtype))
     spacing = Spacing.for_transpose(source.layout, layout, size)
-    start: Value = emitter.exchange(-(-spacing.start(rows, columns) * size // 16) * 16)
+    start = emitter.exchange(-(-spacing.start(rows, columns) * size // 16) * 16)
     emitter.wait()
     share(emitter, source, start, spacing)
     emitter.wait()
@@ -134,20 +146,20 @@ def move_transposed(emitter: Any, source: Tile, layout: Layout) -> list[Value]:
 # the same for every layout, so that bits do not depend on how many threads there are.
 
 
-def emit_reduce(emitter: Any, op: SpecOp) -> None:
+def emit_reduce(emitter: Emitter, op: ReduceOp) -> None:
     """An axis reduced in a halving tree."""
-    f: FunctionText = emitter.f
-    source: Tile = emitter.tiles[op.operands[0]]
-    name = _JOIN[op.value("kind")]
+    f = emitter.f
+    source = emitter.tiles[op.operands[0]]
+    name = _JOIN[op.kind]
 
     def join(a: Sequence[Value], b: Sequence[Value]) -> Sequence[Value]:
         return [values.compute(f, name, [a[0], b[0]], source.dtype)]
 
     layout, dtype = emitter.layout(op.result)
-    if name in ("max", "min") and _is_whole_row(source, op.value("axis")):
+    if name in ("max", "min") and _is_whole_row(source, op.axis):
         registers: Sequence[Value] = [_minmax(emitter, source, name, join)] * layout.registers
     else:
-        (registers,) = _reduce(emitter, [source], op.value("axis"), layout, join)
+        (registers,) = _reduce(emitter, [source], op.axis, layout, join)
     emitter.tiles[op.result] = Tile(layout, dtype, registers)
 
 
@@ -159,7 +171,7 @@ def _is_whole_row(source: Tile, axis: int) -> bool:
     return is_even and has_warps and (layout.threads > WARP or layout.registers > 1)
 
 
-def _minmax(emitter: Any, source: Tile, name: str, join: Join) -> Value:
+def _minmax(emitter: Emitter, source: Tile, name: str, join: Join) -> Value:
     """The maximum or minimum of a row, in any order: of a thread, of its warp, of all; every thread has it then."""
     f, layout = emitter.f, source.layout
     value = values.minmax(f, name, source.dtype, emitter.registers(source), source.narrow)
@@ -176,11 +188,11 @@ def _minmax(emitter: Any, source: Tile, name: str, join: Join) -> Value:
     return found[0]
 
 
-def emit_argreduce(emitter: Any, op: SpecOp) -> None:
+def emit_argreduce(emitter: Emitter, op: ArgReduceOp) -> None:
     """The indices of maxima or minima: by value first, then the lower index; NaN before all."""
-    f: FunctionText = emitter.f
-    tiles: list[Tile] = [emitter.tiles[value] for value in op.operands]
-    kind, dtype = op.value("kind"), tiles[0].dtype
+    f = emitter.f
+    tiles = [emitter.tiles[value] for value in op.operands]
+    kind, dtype = op.kind, tiles[0].dtype
 
     def join(a: Sequence[Value], b: Sequence[Value]) -> Sequence[Value]:
         beats = math.emit(f, "gt" if kind == "argmax" else "lt", [b[0], a[0]], dtype)
@@ -193,11 +205,11 @@ def emit_argreduce(emitter: Any, op: SpecOp) -> None:
         return [f.select(takes, b[0], a[0]), f.select(takes, b[1], a[1])]
 
     layout, out = emitter.layout(op.result)
-    _, indices = _reduce(emitter, tiles, op.value("axis"), layout, join)
+    _, indices = _reduce(emitter, tiles, op.axis, layout, join)
     emitter.tiles[op.result] = Tile(layout, out, indices)
 
 
-def _reduce(emitter: Any, tiles: Sequence[Tile], axis: int, out: Layout, join: Join) -> list[list[Value]]:
+def _reduce(emitter: Emitter, tiles: Sequence[Tile], axis: int, out: Layout, join: Join) -> list[list[Value]]:
     """Halve the axis until one element is left, then give each thread what it holds of the result.
 
     An axis that is no power of two is cut to one first: what has no partner then goes on as it is.
@@ -215,7 +227,7 @@ def _reduce(emitter: Any, tiles: Sequence[Tile], axis: int, out: Layout, join: J
 
 
 def _reduce_across_warps(
-    emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], out: Layout, join: Join
+    emitter: Emitter, tiles: Sequence[Tile], current: list[list[Value]], out: Layout, join: Join
 ) -> list[list[Value]]:
     """A row of which each thread has one group of neighbours: through shared memory once, for all steps over warps.
 
@@ -248,7 +260,7 @@ def _reduce_across_warps(
 
 
 def _halve(
-    emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], axis: int, half: int, count: int, join: Join
+    emitter: Emitter, tiles: Sequence[Tile], current: list[list[Value]], axis: int, half: int, count: int, join: Join
 ) -> list[list[Value]]:
     """The first `count` elements of the axis with those `half` ahead; what is from `half` on is not used."""
     made, f, layout = [list(part) for part in current], emitter.f, tiles[0].layout
@@ -265,7 +277,7 @@ def _halve(
 
 
 def _partners(
-    emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], ahead: int, pitch: int
+    emitter: Emitter, tiles: Sequence[Tile], current: list[list[Value]], ahead: int, pitch: int
 ) -> list[tuple[int, list[Value]]]:
     """Registers, each with the elements that are `ahead` of its own: in this thread, in its warp, or beyond.
 
@@ -301,7 +313,7 @@ def _partners(
 
 
 def _distribute(
-    emitter: Any, tiles: Sequence[Tile], current: list[list[Value]], axis: int, out: Layout
+    emitter: Emitter, tiles: Sequence[Tile], current: list[list[Value]], axis: int, out: Layout
 ) -> list[list[Value]]:
     """Give each thread what it has of the result."""
     layout, f = tiles[0].layout, emitter.f
@@ -355,15 +367,15 @@ class _Operand:
             return flat
         return f.add(flat, f.mul(f.udiv(row, self.spacing.every), self.spacing.free))
 
-    def element(self, emitter: Any, start: Value, row: Index, column: Index) -> Value:
-        f: FunctionText = emitter.f
+    def element(self, emitter: Emitter, start: Value, row: Index, column: Index) -> Value:
+        f = emitter.f
         coordinates = [column, row] if self.is_transposed else [row, column]
         value = read(emitter, start, self.offset(f, *coordinates), self.stored.dtype)
         return values.cast(f, [value], self.stored.dtype, self.dtype)[0]
 
-    def row(self, emitter: Any, start: Value, row: Index, column: Index, count: int) -> list[Value]:
+    def row(self, emitter: Emitter, start: Value, row: Index, column: Index, count: int) -> list[Value]:
         """Neighbours of one row."""
-        f: FunctionText = emitter.f
+        f = emitter.f
         element = values.memory_type(self.stored.dtype)
         size = bytes_of(element)
         if self.is_transposed or count == 1 or self.stored.dtype.is_bool:
@@ -378,14 +390,14 @@ class _Operand:
         return found
 
 
-def emit_dot(emitter: Any, op: SpecOp) -> None:
+def emit_dot(emitter: Emitter, op: DotOp) -> None:
     """Both operands into shared memory, then each thread its elements: chains of multiply-adds over K, in order."""
-    f: FunctionText = emitter.f
-    acc: Tile = emitter.tiles[op.operands[2]]
+    f = emitter.f
+    acc = emitter.tiles[op.operands[2]]
     vector = acc.layout.vector
     lhs, rhs = (_Operand(emitter.tiles[value], at == 0, vector, acc.dtype) for at, value in enumerate(op.operands[:2]))
     layout, K = acc.layout, emitter.tiles[op.operands[0]].layout.shape[1]
-    base: Value = emitter.exchange(lhs.bytes + rhs.bytes)
+    base = emitter.exchange(lhs.bytes + rhs.bytes)
     emitter.wait()
     left, right = base, f.gep(base, lhs.bytes, "i8")
     share(emitter, lhs.stored, left, lhs.spacing)
@@ -413,7 +425,7 @@ def emit_dot(emitter: Any, op: SpecOp) -> None:
     emitter.tiles[op.result] = Tile(layout, acc.dtype, f.loop(0, K, 1, step, list(emitter.registers(acc))))
 
 
-def _clamp_row(f: FunctionText, layout: Layout, at: Any, coordinates: Sequence[Index], register: int) -> Index:
+def _clamp_row(f: FunctionText, layout: Layout, at: Threads, coordinates: Sequence[Index], register: int) -> Index:
     """The row of a register; one that holds nothing reads the last."""
     return coordinates[0] if at.is_there(register) is None else f.smin(coordinates[0], layout.shape[0] - 1)
 
@@ -427,17 +439,17 @@ def _multiply_add(f: FunctionText, a: Value, b: Value, total: Value, dtype: DTyp
 # Shuffles and votes of segments of lanes: by the warp's own instructions, or between registers of one thread.
 
 
-def emit_shuffle(emitter: Any, op: SpecOp) -> None:
+def emit_shuffle(emitter: Emitter, op: ShuffleOp) -> None:
     """Each element from another lane of its segment."""
-    tile: Tile = emitter.tiles[op.operands[0]]
+    tile = emitter.tiles[op.operands[0]]
     layout, dtype = emitter.layout(op.result)
     registers = emitter.registers(tile)
-    mode, by, width = op.value("mode"), op.value("by"), op.value("width")
+    mode, by, width = op.mode, op.by, op.width
     emitter.tiles[op.result] = Tile(layout, dtype, shuffle_registers(emitter, layout, registers, mode, by, width))
 
 
 def shuffle_registers(
-    emitter: Any, layout: Layout, registers: Sequence[Value], mode: str, by: int, width: int
+    emitter: Emitter, layout: Layout, registers: Sequence[Value], mode: str, by: int, width: int
 ) -> list[Value]:
     """The registers of a tile after a shuffle."""
     vector = layout.vector
@@ -498,11 +510,11 @@ class Lanes:
         return shuffle(self.f, value, "idx", before)
 
 
-def emit_vote(emitter: Any, op: SpecOp) -> None:
+def emit_vote(emitter: Emitter, op: VoteOp) -> None:
     """A ballot of each segment, and what its bits say."""
-    f: FunctionText = emitter.f
+    f = emitter.f
     layout, dtype = emitter.layout(op.result)
-    width, kind = op.value("width"), op.value("kind")
+    width, kind = op.width, op.kind
     bits = _ballots(emitter, layout, emitter.of(op.operands[0]), width)
     full = Value("i32", str((1 << width) - 1 if width < WARP else -1))
     made: list[Value] = []
@@ -516,9 +528,9 @@ def emit_vote(emitter: Any, op: SpecOp) -> None:
     emitter.tiles[op.result] = Tile(layout, dtype, made)
 
 
-def _ballots(emitter: Any, layout: Layout, registers: Sequence[Value], width: int) -> list[Value]:
+def _ballots(emitter: Emitter, layout: Layout, registers: Sequence[Value], width: int) -> list[Value]:
     """The ballot of the segment that each register's element is in."""
-    f: FunctionText = emitter.f
+    f = emitter.f
     if layout.threads > 1 and layout.vector == 1 and width > 1:
         lane = f.cast("trunc", f.urem(emitter.thread, WARP), "i32")
         start = f.op("and", lane, Value("i32", str(-width & (WARP - 1))))
@@ -534,9 +546,9 @@ def _ballots(emitter: Any, layout: Layout, registers: Sequence[Value], width: in
     return bits
 
 
-def _own_bit(emitter: Any, layout: Layout, value: Value, register: int, width: int) -> Value:
+def _own_bit(emitter: Emitter, layout: Layout, value: Value, register: int, width: int) -> Value:
     """A bool as the bit of its lane."""
-    f: FunctionText = emitter.f
+    f = emitter.f
     wide = f.cast("zext", value, "i32")
     if layout.threads == 1 or width <= layout.vector:
         return f.op("shl", wide, Value("i32", str(register % width)))
@@ -547,7 +559,7 @@ def _own_bit(emitter: Any, layout: Layout, value: Value, register: int, width: i
 # Sorts.
 
 
-def emit_sort(emitter: Any, op: SpecOp) -> None:
+def emit_sort(emitter: Emitter, op: SortOp) -> None:
     """A merge sort by all threads of a program: runs of 1, 2, 4, ... elements are merged in pairs.
 
     Each element finds where it goes by itself: past those of its own run before it, and past those of the other run
@@ -555,7 +567,7 @@ def emit_sort(emitter: Any, op: SpecOp) -> None:
     """
     type = op.operands[0].type
     assert isinstance(type, BufferAttr)
-    _Sort(emitter, type.dtype, bool(op.value("descending"))).write(
+    _Sort(emitter, type.dtype, bool(op.descending)).write(
         [emitter.buffers[value] for value in op.operands[:4]], emitter.f.index(emitter.indices[op.operands[4]])
     )
 
@@ -563,7 +575,7 @@ def emit_sort(emitter: Any, op: SpecOp) -> None:
 class _Sort:
     """One sort, written; `lines` are pointers to keys and indices, and to spare memory for both."""
 
-    def __init__(self, emitter: Any, dtype: DType, descending: bool) -> None:
+    def __init__(self, emitter: Emitter, dtype: DType, descending: bool) -> None:
         self.emitter, self.dtype, self.descending = emitter, dtype, descending
         self.f: FunctionText = emitter.f
         self.element = values.memory_type(dtype)

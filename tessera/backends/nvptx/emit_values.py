@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import row_minmax, values
 from tessera.backends.nvptx.approximate_functions import SHORT, TESTED, compute_short
-from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Value, dim_value
 from tessera.ir.target.llvm.math_exp import over
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, bits
+from tessera.ir.target.typed_ops import (
+    BitcastOp,
+    CastOp,
+    ClipOp,
+    ConstantOp,
+    CoordinateOp,
+    ElementwiseOp,
+    RoundOp,
+    SelectOp,
+)
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32, i64
 
@@ -26,11 +35,11 @@ _LEAST, _MOST = 0x21800000, 0x5D800000
 """The bits of 2**-60 and 2**60: between these nothing that a quotient is computed from leaves the normal numbers."""
 
 
-def emit_elementwise(emitter: Emitter, op: SpecOp) -> None:
+def emit_elementwise(emitter: Emitter, op: ElementwiseOp) -> None:
     """A function of each element."""
     operands = [emitter.of(value) for value in op.operands]
     dtype = emitter.tiles[op.operands[0]].dtype
-    fn = op.value("fn")
+    fn = op.fn
     if fn == "div" and dtype is f32 and _divides_many(operands[1]):
         emitter.made(op, divide_by_common(emitter.f, operands[0], operands[1][0]))
         return
@@ -74,7 +83,7 @@ def divide_by_common(f: FunctionText, dividends: Sequence[Value], divisor: Value
     )
 
 
-def emit_cast(emitter: Emitter, op: SpecOp) -> None:
+def emit_cast(emitter: Emitter, op: CastOp) -> None:
     """Elements in another dtype."""
     source = emitter.tiles[op.operands[0]]
     registers = emitter.registers(source)
@@ -87,26 +96,26 @@ def emit_cast(emitter: Emitter, op: SpecOp) -> None:
         or values.cast(emitter.f, registers, source.dtype, to),
     )
     made.wide = (source.dtype, registers) if to.bits == 16 and source.dtype is f32 else None
-    if not op.value("rounding") and source.dtype.is_float and source.dtype.bits < to.bits:
+    if not op.rounding and source.dtype.is_float and source.dtype.bits < to.bits:
         made.narrow = source.narrow or (source.dtype, registers)
     if source.transposed is not None and made.narrow is not None and source.transposed.narrow is None:
         made.transposed = source.transposed
 
 
-def _compute_pairs(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+def _compute_pairs(emitter: Emitter, op: CastOp) -> list[Value] | None:
     """A sum, difference or product of bf16 that is rounded to bf16 again: one instruction for two of them."""
     maker = op.operands[0].owner
-    if not emitter.machine.has("sm_90") or not isinstance(maker, SpecOp) or maker.name != "ttarget.elementwise":
+    if not emitter.machine.has("sm_90") or not isinstance(maker, ElementwiseOp):
         return None
     parts = [emitter.tiles[value].narrow for value in maker.operands]
-    is_known = maker.value("fn") in values.PAIRED and emitter.layout(op.result)[1] is bf16
+    is_known = maker.fn in values.PAIRED and emitter.layout(op.result)[1] is bf16
     if not is_known or None in parts or any(part[0] is not bf16 or len(part[1]) % 2 for part in parts if part):
         return None
     left, right = (part[1] for part in parts if part)
-    return values.compute_pairs(emitter.f, maker.value("fn"), left, right)
+    return values.compute_pairs(emitter.f, maker.fn, left, right)
 
 
-def _widen_anew(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+def _widen_anew(emitter: Emitter, op: CastOp) -> list[Value] | None:
     """Elements of a wide row, widened for this loop over it alone: kept for all loops they need twice the registers.
 
     `prmt` puts the 16 bits above two zero bytes. It takes those from different bytes of a zero in every loop, so that
@@ -124,21 +133,21 @@ def _widen_anew(emitter: Emitter, op: SpecOp) -> list[Value] | None:
     return [f.bitcast(f.raw("i32", text), "float") for text in texts]
 
 
-def _compute_short(emitter: Emitter, op: SpecOp) -> list[Value] | None:
+def _compute_short(emitter: Emitter, op: CastOp) -> list[Value] | None:
     """A function of a bf16 that is rounded to bf16 again, by a formula that has the same bits on Hopper."""
     maker = op.operands[0].owner
-    if emitter.machine.cpu not in TESTED or not isinstance(maker, SpecOp) or maker.name != "ttarget.elementwise":
+    if emitter.machine.cpu not in TESTED or not isinstance(maker, ElementwiseOp):
         return None
-    if maker.value("fn") not in SHORT or emitter.layout(op.result)[1] is not bf16:
+    if maker.fn not in SHORT or emitter.layout(op.result)[1] is not bf16:
         return None
     source = emitter.tiles[maker.operands[0]]
-    given, is_plain = source.narrow, op.value("rounding") in ("", "nearest_even") and source.dtype is f32
+    given, is_plain = source.narrow, op.rounding in ("", "nearest_even") and source.dtype is f32
     if given is None or given[0] is not bf16 or len(given[1]) % 2 or not is_plain:
         return None
-    return compute_short(emitter.f, maker.value("fn"), given[1])
+    return compute_short(emitter.f, maker.fn, given[1])
 
 
-def emit_round(emitter: Emitter, op: SpecOp) -> None:
+def emit_round(emitter: Emitter, op: RoundOp) -> None:
     """Elements rounded to fewer bits, as the op says."""
     source, *random = (emitter.of(value) for value in op.operands)
     drawn = random[0] if random else [None] * len(source)
@@ -146,20 +155,20 @@ def emit_round(emitter: Emitter, op: SpecOp) -> None:
     emitter.made(op, [convert.round_to(emitter.f, value, mode) for value, mode in zip(source, modes, strict=True)])
 
 
-def emit_bitcast(emitter: Emitter, op: SpecOp) -> None:
+def emit_bitcast(emitter: Emitter, op: BitcastOp) -> None:
     """The bits of elements, seen as another dtype."""
     _, to = emitter.layout(op.result)
     type_ = values.register_type(to)
     emitter.made(op, [emitter.f.bitcast(value, type_) for value in emitter.of(op.operands[0])])
 
 
-def emit_select(emitter: Emitter, op: SpecOp) -> None:
+def emit_select(emitter: Emitter, op: SelectOp) -> None:
     """One of two, by element."""
     parts = zip(*[emitter.of(value) for value in op.operands], strict=True)
     emitter.made(op, [emitter.f.select(condition, first, second) for condition, first, second in parts])
 
 
-def emit_constant(emitter: Emitter, op: SpecOp) -> None:
+def emit_constant(emitter: Emitter, op: ConstantOp) -> None:
     """One number everywhere."""
     layout, dtype = emitter.layout(op.result)
     value = op.value("value")
@@ -170,25 +179,25 @@ def emit_constant(emitter: Emitter, op: SpecOp) -> None:
     emitter.made(op, [scalar] * layout.registers)
 
 
-def emit_coordinate(emitter: Emitter, op: SpecOp) -> None:
+def emit_coordinate(emitter: Emitter, op: CoordinateOp) -> None:
     """An expression of the coordinates of each element."""
     layout, dtype = emitter.layout(op.result)
-    env = emitter.named(op, op.value("coords"), 0)
+    env = emitter.named(op.coords, op.at)
     found: list[Value] = []
     for register in range(layout.registers):
-        value = dim_value(emitter.f, op.value("expr"), emitter.coordinates(env, op.value("axes"), layout, register))
+        value = dim_value(emitter.f, op.expr, emitter.coordinates(env, op.axes, layout, register))
         found.append(convert.cast(emitter.f, value, i64, dtype) if dtype is not i64 else value)
     emitter.made(op, found)
 
 
-def emit_clip(emitter: Emitter, op: SpecOp) -> None:
+def emit_clip(emitter: Emitter, op: ClipOp) -> None:
     """Elements below a bound along an axis; the others become the identity."""
     f, source = emitter.f, emitter.tiles[op.operands[0]]
-    env = emitter.named(op, op.value("coords"), 1)
-    other = values.constant(f, source.dtype, op.value("identity"))
+    env = emitter.named(op.coords, op.at)
+    other = values.constant(f, source.dtype, op.identity)
     found: list[Value] = []
     for register, value in enumerate(emitter.registers(source)):
-        here = emitter.coordinates(env, op.value("axes"), source.layout, register)
-        inside = f.icmp("slt", here[op.value("axis")], dim_value(f, op.value("bound"), here))
+        here = emitter.coordinates(env, op.axes, source.layout, register)
+        inside = f.icmp("slt", here[op.axis], dim_value(f, op.bound, here))
         found.append(f.select(inside, value, other))
     emitter.made(op, found)

@@ -1,6 +1,8 @@
 """Which `exp` of a kernel have arguments of at most 0, differences to the maximum of a row: they cannot overflow.
 
-Nothing is known of what a row holds; what is compared is how both operands of the difference are computed.
+A softmax computes `exp(x - max)`. Nothing is known of what a row holds; what is compared is how both operands of the
+difference are computed. Where the maximum was taken of values that are computed by the same ops from the same
+arguments, in a loop with the same iterations, no argument of the exp is positive.
 """
 
 from __future__ import annotations
@@ -10,48 +12,61 @@ from collections.abc import Iterator, Mapping
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
+from tessera.ir.target.typed_ops import (
+    BroadcastOp,
+    ClipOp,
+    ConstantOp,
+    ElementwiseOp,
+    KernelOp,
+    LoadOp,
+    LoopOp,
+    ReduceOp,
+    SelectOp,
+    TailOp,
+)
 
-_SAME = frozenset(
+_PURE = frozenset(
     f"ttarget.{name}"
     for name in ("load", "cast", "elementwise", "select", "constant", "broadcast", "index", "coordinate")
 )
 """Ops that give the same for the same operands; loads of arguments that are not written do."""
+_DEPTH = 32
+"""Ops that two values are compared through at most."""
 
-
-_LOOPS = ("ttarget.loop", "ttarget.tail")
 Bound = tuple[SpecOp, SSAValue]
 """A loop, and a value of its iterations that is at most something."""
 
 
-def find_exp_bounds(kernel: SpecOp) -> dict[SpecOp, Bound]:
+def find_exp_bounds(kernel: KernelOp) -> dict[SpecOp, Bound]:
     """The `exp` ops of a kernel whose arguments are at most 0, or NaN, wherever the result is used.
 
     Each with the same values where the maximum was taken of them.
     """
-    written: set[SSAValue] = {kernel.regions[0].block.args[number] for number in kernel.value("writes")}
-    found = (op for op in kernel.walk() if isinstance(op, SpecOp) and _function(op) == "exp")
-    bounds = ((op, _bound(op, written)) for op in found)
+    written: set[SSAValue] = {kernel.body.block.args[number] for number in kernel.writes}
+    bounds = ((op, _bound(op, written)) for op in kernel.walk() if isinstance(op, ElementwiseOp) and op.fn == "exp")
     return {op: bound for op, bound in bounds if bound is not None}
 
 
-def _function(op: object) -> str:
-    return op.value("fn") if isinstance(op, SpecOp) and op.name == "ttarget.elementwise" else ""
+def _operands_of(value: SSAValue, fn: str) -> tuple[SSAValue, ...]:
+    """The operands of the function that gives a value; none where it is another."""
+    op = value.owner
+    return tuple(op.operands) if isinstance(op, ElementwiseOp) and op.fn == fn else ()
 
 
-def _bound(op: SpecOp, written: set[SSAValue]) -> Bound | None:
-    shifted, here = op.operands[0].owner, op.parent_op()
-    if _function(shifted) != "sub" or not isinstance(here, SpecOp):
+def _bound(op: ElementwiseOp, written: set[SSAValue]) -> Bound | None:
+    difference, here = _operands_of(op.operands[0], "sub"), op.parent_op()
+    if not difference:
         return None
-    assert isinstance(shifted, SpecOp)
-    value, maximum = shifted.operands
+    value, maximum = difference
     for there, other in _at_most(maximum):
         if other is value:
             return there, other
-        if there.name == here.name in _LOOPS and _has_same_iterations(there, here, written):
-            index, other_index = (loop.regions[0].block.args[0] for loop in (here, there))
-            indices: dict[SSAValue, SSAValue] = {index: other_index}
-            if _is_same(value, other, indices, written):
-                return there, other
+        if not isinstance(here, LoopOp | TailOp) or type(there) is not type(here):
+            continue
+        assert isinstance(there, LoopOp | TailOp)
+        indices: dict[SSAValue, SSAValue] = {here.body.block.args[0]: there.body.block.args[0]}
+        if _has_same_iterations(there, here, written) and _is_same(value, other, indices, written):
+            return there, other
     return None
 
 
@@ -61,77 +76,63 @@ def _at_most(maximum: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator
     `axes` are those that the value is broadcast along afterwards: the maximum of a row is no bound of a column.
     """
     owner = maximum.owner
-    if not isinstance(owner, SpecOp):
-        return
-    if owner.name == "ttarget.broadcast" and axes is None:
-        yield from _at_most(owner.operands[0], owner.value("axes"))
-    elif owner.name == "ttarget.reduce" and owner.value("kind") == "max":
+    if isinstance(owner, BroadcastOp) and axes is None:
+        yield from _at_most(owner.operands[0], owner.axes)
+    elif isinstance(owner, ReduceOp) and owner.kind == "max":
         rank = len(getattr(owner.operands[0].type, "shape", ()))
-        if axes in (None, tuple(axis for axis in range(rank) if axis != owner.value("axis"))):
+        if axes in (None, tuple(axis for axis in range(rank) if axis != owner.axis)):
             around = owner.parent_op()
             assert isinstance(around, SpecOp)
             yield around, owner.operands[0]
             yield from _at_most(owner.operands[0])
-    elif owner.name == "ttarget.select" and _is_lowest(owner.operands[0], owner.operands[2]):
+    elif isinstance(owner, SelectOp) and _is_lowest(owner.operands[0], owner.operands[2]):
         # Where all of a row is -inf, any number will do as its maximum.
         yield from _at_most(owner.operands[2], axes)
-    elif _function(owner) == "max":
-        for part in owner.operands:
-            yield from _at_most(part, axes)
-    elif owner.name in _LOOPS:
+    elif isinstance(owner, LoopOp | TailOp):
         assert isinstance(maximum, OpResult)
         yield from _at_most_of_iterations(owner, maximum.index, axes)
+    else:
+        for part in _operands_of(maximum, "max"):
+            yield from _at_most(part, axes)
 
 
-def _at_most_of_iterations(loop: SpecOp, number: int, axes: tuple[int, ...] | None) -> Iterator[Bound]:
+def _at_most_of_iterations(loop: LoopOp | TailOp, number: int, axes: tuple[int, ...] | None) -> Iterator[Bound]:
     """The same of what a loop gives: what it begins with, and what it takes the maximum with."""
-    yield from _at_most(loop.operands[2 + number], axes)
-    block = loop.regions[0].block
-    last = block.last_op
-    assert last is not None
-    joined, carried = last.operands[number].owner, block.args[1 + number]
-    if _function(joined) == "max":
-        assert isinstance(joined, SpecOp)
-        if carried in joined.operands:
-            yield from ((loop, _unclipped(part)) for part in joined.operands if part is not carried)
+    yield from _at_most(loop.carried[number], axes)
+    block = loop.body.block
+    assert block.last_op is not None
+    joined, carried = _operands_of(block.last_op.operands[number], "max"), block.args[1 + number]
+    if carried in joined:
+        yield from ((loop, _unclip(part)) for part in joined if part is not carried)
 
 
 def _is_lowest(test: SSAValue, value: SSAValue) -> bool:
     """Whether a test is whether a value is -inf."""
-    if _function(test.owner) != "eq":
-        return False
-    assert isinstance(test.owner, SpecOp)
-    other = [part.owner for part in test.owner.operands if part is not value]
-    if len(other) != 1 or not isinstance(other[0], SpecOp) or other[0].name != "ttarget.constant":
-        return False
-    return other[0].value("value") == float("-inf")
+    others = [part.owner for part in _operands_of(test, "eq") if part is not value]
+    return len(others) == 1 and isinstance(others[0], ConstantOp) and others[0].value("value") == float("-inf")
 
 
-def _unclipped(value: SSAValue) -> SSAValue:
+def _unclip(value: SSAValue) -> SSAValue:
     """What is clipped: elements beyond the bound are not used."""
-    owner = value.owner
-    return _unclipped(owner.operands[0]) if isinstance(owner, SpecOp) and owner.name == "ttarget.clip" else value
+    return _unclip(value.owner.operands[0]) if isinstance(value.owner, ClipOp) else value
 
 
-def _has_same_iterations(a: SpecOp, b: SpecOp, written: set[SSAValue]) -> bool:
-    ends = zip(a.operands[:2], b.operands[:2], strict=True)
-    return a.value("step") == b.value("step") and all(_is_same(left, right, {}, written) for left, right in ends)
+def _has_same_iterations(a: LoopOp | TailOp, b: LoopOp | TailOp, written: set[SSAValue]) -> bool:
+    return a.step == b.step and _is_same(a.low, b.low, {}, written) and _is_same(a.high, b.high, {}, written)
 
 
 def _is_same(
-    a: SSAValue, b: SSAValue, indices: Mapping[SSAValue, SSAValue], written: set[SSAValue], depth: int = 32
+    a: SSAValue, b: SSAValue, indices: Mapping[SSAValue, SSAValue], written: set[SSAValue], depth: int = _DEPTH
 ) -> bool:
     """Whether two values are computed alike, where `indices` are those of two loops that are taken to be equal."""
     if a is b or indices.get(a) is b:
         return a not in written
-    if not depth or isinstance(a, BlockArgument) or isinstance(b, BlockArgument) or a.type != b.type:
-        return False
     left, right = a.owner, b.owner
-    if not isinstance(left, SpecOp) or not isinstance(right, SpecOp):
+    if not depth or a.type != b.type or not isinstance(left, SpecOp) or not isinstance(right, SpecOp):
         return False
-    if left.name != right.name or left.name not in _SAME or len(left.operands) != len(right.operands):
+    if left.name != right.name or left.name not in _PURE or len(left.operands) != len(right.operands):
         return False
-    if left.name == "ttarget.load" and not isinstance(left.operands[0], BlockArgument):
+    if isinstance(left, LoadOp) and not isinstance(left.buffer, BlockArgument):
         return False
     pairs = zip(left.operands, right.operands, strict=True)
     return left.values() == right.values() and all(_is_same(x, y, indices, written, depth - 1) for x, y in pairs)

@@ -196,6 +196,6 @@ def unpack_pairs(f: FunctionText, words: Sequence[Value], types: Sequence[str]) 
 
 def to_staged(access: Access) -> Access:
     """An access to a row that is in shared memory, where it begins at 0, whichever program's it is."""
-    names = [name for name in access.op.value("coords") if name not in access.op.value("axes")]
-    base = access.emitter.staged[access.op.operands[0]]
+    names = [name for name in access.op.coords if name not in access.op.axes]
+    base = access.emitter.staged[access.op.buffer]
     return replace(access, base=base, env={**access.env, **dict.fromkeys(names, 0)})

@@ -90,6 +90,7 @@ def powers(function: Any, shape: tuple[int, int], dtype: Any = np.float32) -> tu
     total = falls = 0
     for target in lowered(function, np.zeros(shape, dtype)).targets:
         names = [op.value("fn") for op in target.walk() if isinstance(op, SpecOp) and op.name == "ttarget.elementwise"]
+        assert isinstance(target, KernelOp)
         total, falls = total + names.count("exp"), falls + len(find_exp_bounds(target))
     return total, falls
 
@@ -188,6 +189,7 @@ def test_the_largest_of_a_column_is_no_bound_of_a_row(axis: int, falls: int) -> 
     verify(module)
     (target,) = [op for op in module.walk() if op.name == "ttarget.kernel"]
     assert isinstance(target, SpecOp)
+    assert isinstance(target, KernelOp)
     assert len(find_exp_bounds(target)) == falls
 
 
