@@ -16,7 +16,7 @@ PATH = re.compile(r"(?:tessera|tests|scripts|docs|examples|benchmarks|changes)/[
 FILE = re.compile(r"(?:[\w-]+/)*[\w-]+\.(?:py|md|mlir|tsv|json)")
 PLACES = ("", "tessera", "tessera/ir", "tests", "docs", "benchmarks", "benchmarks/results")
 GENERATED = {"inspect.html", "results.json", "trace.json", "old.json", "new.json", "file.py", "model.py"}
-EXAMPLES = re.compile(r"NAME|sibling_maps")  # files that a reader would write
+EXAMPLES = re.compile(r"NAME|sibling_maps|drop_selects")  # files that a reader would write
 
 
 def test_every_page_is_in_the_documentation() -> None:

@@ -79,4 +79,5 @@ def test_passes_that_pages_name_exist() -> None:
     stages = {name.partition("-")[0] for name in names}
     pattern = re.compile(rf"(?:{'|'.join(sorted(stages))})-[a-z0-9]+(?:-[a-z0-9]+)*")
     named = {(str(page.path), span) for page in all_pages() for span in page.code_spans if pattern.fullmatch(span)}
-    assert sorted((page, span) for page, span in named if span not in names) == []
+    recipe = ("CONTRIBUTING.md", "tile-drop-selects")  # which tests/docs/test_pass_recipe.py adds
+    assert sorted(one for one in named if one[1] not in names and one != recipe) == []
