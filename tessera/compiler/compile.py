@@ -175,7 +175,7 @@ def lower(
             compilation.machine, chooser, library or standard_library(), fusion=options.fusion, debug=options.debug
         ),
         module,
-        schedule.DOOR,
+        schedule.EXIT,
     )
     # General passes first, as what a backend contributes may rely on them; all in one list, for one runner.
     tile_passes = [*tile.pipeline(debug=options.debug, fast_math=options.fast_math), *compilation.tile_passes()]

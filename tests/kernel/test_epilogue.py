@@ -75,8 +75,8 @@ def powers_of(x: Any, w: Any) -> Any:
     ("source", "fusion", "reason"),
     [
         (product_of, False, "switched off"),
-        (same, True, "no product of this program"),
-        (powers_of, True, "`exp` is no product"),
+        (same, True, "no contraction of this program"),
+        (powers_of, True, "`exp` is no contraction"),
     ],
 )
 def test_what_cannot_be_one_kernel_is_refused_with_the_reason(source: Any, fusion: bool, reason: str) -> None:

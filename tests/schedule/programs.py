@@ -60,7 +60,7 @@ def scheduled(
 ) -> ModuleOp:
     """A module after the first passes of the room, or all of them; each is verified."""
     passes = schedule.pipeline(MACHINE, chooser or StaticChooser(), StandardLibrary(), fusion=fusion)
-    Stages().run("schedule", passes[:steps], module, schedule.DOOR if steps is None else None)
+    Stages().run("schedule", passes[:steps], module, schedule.EXIT if steps is None else None)
     return module
 
 

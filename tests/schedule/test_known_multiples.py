@@ -16,7 +16,7 @@ from tessera.backends.reference.interpret import run_tape
 from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.base.text import print_module
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.canonical import canonical, multiples
+from tessera.ir.schedule.canonical import canonicalize, multiples
 from tessera.ir.schedule.plan import fusions_in
 from tessera.ir.tile.passes.drop_bounds import DropBounds
 from tessera.types.dim import Dim, minimum
@@ -78,7 +78,7 @@ def test_sizes_are_written_as_multiples_and_guards_that_shows_are_gone() -> None
     other = Guard(A, B, "equal")
     tape = Tape(inputs=[0], names=["x"], records=[], outputs=[0], types=[typed("A B")])
     tape.guards = [Guard(A % 8, ZERO, "multiple"), other]
-    made, sizes = canonical(tape)
+    made, sizes = canonicalize(tape)
     assert str(made.types[0]) == "[8*s0, s1] f32"
     assert sizes == {"s0": A // 8, "s1": B}
     assert [guard.what for guard in made.guards] == ["equal"]

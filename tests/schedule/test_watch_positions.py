@@ -54,7 +54,7 @@ def planned(tape: Tape, *, debug: bool) -> ModuleOp:
     stages = Stages(lambda: from_tape(tape))
     stages.run("graph", graph.pipeline(checks=debug), module, graph.EXIT)
     passes = schedule.pipeline(MACHINE, StaticChooser(), StandardLibrary(), debug=debug)
-    stages.run("schedule", passes, module, schedule.DOOR)
+    stages.run("schedule", passes, module, schedule.EXIT)
     return module
 
 

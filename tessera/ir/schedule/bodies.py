@@ -1,4 +1,4 @@
-"""The body of each group as a tape of its own: what it reads from memory, what it computes, what it leaves there."""
+"""The body of each group as a tape of its own: what it loads, what it computes, what it stores."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Body:
 
     @property
     def axes(self) -> tuple[int, ...]:
-        """The folded axes of a row group."""
+        """The reduced axes of a row group."""
         return self.group.space.axes if self.group.space is not None else ()
 
 
 def bodies_of(grouping: Grouping) -> list[Body]:
-    """The bodies of all groups, in the order of the groups; a group whose results no one wants is left out."""
+    """The bodies of all groups, in the order of the groups; a group whose results nothing reads is left out."""
     program = grouping.program
     needed = {program.alias_of(output) for output in program.tape.outputs}
     for group in grouping.groups:
         inputs = list(_Closure(grouping, group).from_values(_results(grouping, group)).inputs)
         if not group.kind.is_kernel:
-            # What gives nothing has no result to go back from.
+            # An op without results has none to start from.
             inputs += [operand for number in group.records for operand in program.tape.records[number].operands]
         needed.update(program.alias_of(value) for value in inputs)
     found: list[Body] = []
@@ -44,7 +44,7 @@ def bodies_of(grouping: Grouping) -> list[Body]:
 
 
 def _results(grouping: Grouping, group: Group) -> list[int]:
-    """What a group computes and could leave in memory."""
+    """What a group computes and could store."""
     if group.copies is not None:
         return [group.copies]
     records = grouping.program.tape.records
@@ -52,7 +52,7 @@ def _results(grouping: Grouping, group: Group) -> list[int]:
 
 
 class _Closure:
-    """The records behind some values of a group, up to what lies in memory when the group runs."""
+    """The records behind some values of a group, up to what is in memory when the group runs."""
 
     def __init__(self, grouping: Grouping, group: Group) -> None:
         self.grouping, self.group, self.program = grouping, group, grouping.program
@@ -63,7 +63,7 @@ class _Closure:
 
     def from_values(self, values: Iterable[int]) -> _Closure:
         wanted, known = tuple(values), -1
-        # a value that one record reads as a whole tensor is not computed for another that was met before
+        # A value that one record reads as a whole tensor is not computed for another that was visited before.
         while known != len(self._whole):
             known = len(self._whole)
             self.inputs, self.numbers, self._seen = {}, set(), set()
@@ -75,7 +75,7 @@ class _Closure:
         if value in self._seen:
             return
         self._seen.add(value)
-        if not top and (value in self._whole or self._lies_in_memory(value)):
+        if not top and (value in self._whole or self._is_in_memory(value)):
             self.inputs[value] = None
             return
         number = self.program.makers[value]
@@ -90,7 +90,7 @@ class _Closure:
             else:
                 self._visit(operand)
 
-    def _lies_in_memory(self, value: int) -> bool:
+    def _is_in_memory(self, value: int) -> bool:
         root = self.program.alias_of(value)
         if root in self.program.free:
             return False
@@ -98,20 +98,20 @@ class _Closure:
         return self.grouping.owner.get(number) is not self.group
 
     def _in_order(self) -> list[int]:
-        """The records, each free one just before the first that reads it: wherever the program happens to have it."""
+        """The records, each free one just before the first that reads it, wherever it is in the program."""
         found: dict[int, None] = {}
 
-        def place(number: int) -> None:
+        def visit(number: int) -> None:
             for operand in self.program.tape.records[number].operands:
                 maker = self.program.makers.get(operand, -1)
                 if maker in self.numbers and maker not in found:
-                    place(maker)
+                    visit(maker)
             found[number] = None
 
         solid = [number for number in sorted(self.numbers) if number in self.grouping.owner]
         for number in (*solid, *sorted(self.numbers)):
             if number not in found:
-                place(number)
+                visit(number)
         return list(found)
 
     def body(self, outputs: list[int]) -> Body:

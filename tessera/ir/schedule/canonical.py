@@ -1,4 +1,4 @@
-"""The canonical form of a group's body: sizes renamed in the order they are met, so that equal groups are equal."""
+"""The canonical form of a group's body: sizes renamed by their first use, so that equal groups are equal."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from tessera.types.dim import Dim, Monomial
 from tessera.types.tensor_type import TensorType
 
 _LONGEST = 40
+"""Characters of a kernel's name before its digest."""
 
 
-def canonical(body: Tape) -> tuple[Tape, dict[str, Dim]]:
-    """The body with sizes `s0`, `s1`, ..., and what each of them is in the given one.
+def canonicalize(body: Tape) -> tuple[Tape, dict[str, Dim]]:
+    """The body with sizes `s0`, `s1`, ..., and what each of them is in the original.
 
-    A size that a guard says is a multiple of a number is written as that number times a size: all that is made from
-    the body then sees that nothing is left over, and guards that hold by that are gone.
+    A size that a guard proves to be a multiple of a number is written as that number times a size: whatever is made
+    from the body then knows that there is no remainder, and guards that hold by that are dropped.
     """
     names: dict[str, str] = {}
     for type in body.types:
-        _meet(type.shape, names)
+        _name_sizes(type.shape, names)
     for record in body.records:
         for _, value in sorted(record.attributes.items()):
-            _meet(value, names)
+            _name_sizes(value, names)
     factors = multiples(body.guards)
     tape = with_sizes(body, {old: Dim.symbol(new) * factors.get(old, 1) for old, new in names.items()})
     tape.guards = [guard for guard in tape.guards if guard.left != guard.right]
@@ -80,31 +81,32 @@ def with_sizes(tape: Tape, env: Mapping[str, Dim]) -> Tape:
 
 
 _COORDINATE = re.compile(r"(?:[dbmnkt]\d+|_.*)$")
-"""What index maps call their coordinates."""
+"""Names of coordinates in index maps."""
 
 
 def with_safe_sizes(tape: Tape) -> Tape:
-    """The tape with sizes renamed that would be taken for coordinates of index maps: `d0` becomes `d0.size`."""
+    """The tape with sizes renamed that look like coordinates of index maps: `d0` becomes `d0.size`."""
     names: dict[str, str] = {}
     for type in tape.types:
-        _meet(type.shape, names)
+        _name_sizes(type.shape, names)
     taken = {name: Dim.symbol(f"{name.lstrip('_')}.size") for name in names if _COORDINATE.match(name)}
     return with_sizes(tape, taken) if taken else tape
 
 
-def _meet(value: Any, names: dict[str, str]) -> None:
+def _name_sizes(value: Any, names: dict[str, str]) -> None:
+    """Give each size in a value that has none yet the next name."""
     if isinstance(value, Dim):
         for monomial, _ in value.terms:
             for atom in monomial:
                 if atom.kind == "symbol":
                     names.setdefault(atom.name, f"s{len(names)}")
                 else:
-                    _meet(atom.args, names)
+                    _name_sizes(atom.args, names)
     elif isinstance(value, TensorType):
-        _meet(value.shape, names)
+        _name_sizes(value.shape, names)
     elif isinstance(value, tuple | list):
         for part in cast("Iterable[Any]", value):
-            _meet(part, names)
+            _name_sizes(part, names)
 
 
 def _renamed(record: Record, env: Mapping[str, Dim]) -> Record:
@@ -123,15 +125,15 @@ def _substituted(value: Any, env: Mapping[str, Dim]) -> Any:
 
 
 def files_of(body: Tape) -> tuple[str, ...]:
-    """The files that ops of a body were written in, of those that say so."""
-    said = [record.attributes.get("checked") for record in body.records]
-    return tuple(one["place"][0] for one in said if one is not None and one.get("place") is not None)
+    """The files of the user that ops of a body carry the location of."""
+    checks = [record.attributes.get("checked") for record in body.records]
+    return tuple(one["place"][0] for one in checks if one is not None and one.get("place") is not None)
 
 
 def name_of(body: Tape, kind: str, axes: tuple[int, ...]) -> str:
     """The name of the kernel of a canonical body: its ops, and a digest that differs wherever the body does.
 
-    Only the files of lines that a debug build knows of are left out, so that a program has one name wherever it lies.
+    Only the files of locations in debug builds are left out, so that a program has one name wherever it is stored.
     """
     text = tape_text(body)
     for file in files_of(body):

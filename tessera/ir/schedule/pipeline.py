@@ -1,4 +1,4 @@
-"""The passes of the schedule room, in order, each with the reason for its place, and its last door."""
+"""The passes of the schedule stage, in order, each with the reason for its place, and its exit verifier."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from tessera.ir.schedule.passes.place_buffers import PlaceBuffers
 from tessera.ir.schedule.passes.plan_memory import PlanMemory
 from tessera.ir.schedule.passes.update_in_place import UpdateInPlace
 from tessera.ir.schedule.passes.watch_positions import WatchPositions
+from tessera.ir.schedule.typed_ops import AllocOp, FuseOp, TileOp
 from tessera.types.machine import Machine
 
 
-def _refusal(op: SpecOp) -> str | None:
-    if op.name == "tsched.fuse":
+def _problem(op: SpecOp) -> str | None:
+    if isinstance(op, FuseOp):
         return "it is not yet a call of kernels"
-    if op.name == "tsched.tile" and op.value("chosen") is not None and not op.value("source"):
-        return "nobody is named as the source of the choice"
-    if op.name == "tsched.alloc" and op.value("output") < 0 and op.value("offset") is None:
-        return "its buffer has no place in the workspace"
+    if isinstance(op, TileOp) and op.chosen is not None and not op.source:
+        return "the choice does not say who made it"
+    if isinstance(op, AllocOp) and op.output < 0 and op.offset is None:
+        return "its buffer has no offset in the workspace"
     return None
 
 
-DOOR = Legality("schedule", frozenset(["tsched", "ttile"]), _refusal)
+EXIT = Legality("schedule", frozenset(["tsched", "ttile"]), _problem)
 """No op of Graph IR leaves: what it meant is in the kernels and in the host program, and every choice has a source."""
 
 
@@ -44,23 +45,23 @@ def pipeline(
     return (
         # First: all that follows is done for each group.
         FormGroups(fusion, chooser, machine),
-        # While groups are told apart by who reads them, and before equal ones are one: a copy and none are not equal.
+        # While each group has its own readers, and before equal ones share a body: with and without a copy they differ.
         UpdateInPlace(),
-        # Before anything is chosen or emitted: a model of twelve equal layers has the kernels of one.
+        # Before anything is chosen or emitted: a model of twelve equal layers then has the kernels of one.
         Deduplicate(),
         # After it, so that groups of one body get one answer.
         ChooseTiles(machine, chooser),
         # With the sizes chosen, loops and accesses can be written; Graph IR ends here.
         EmitTiles(machine, chooser, library),
-        # While values say who needs whom, and before they have memory, which would hold ops to an order.
+        # While SSA values are the only dependencies, and before buffers, whose reuse would add more.
         OverlapCollectives(chooser),
         # Once kernels are known by name and arguments, calls can be.
         PlaceBuffers(),
-        # With the calls there, and before their buffers have places: what looks at positions has buffers too.
+        # With the calls there, and before offsets are planned: index checks have buffers too.
         *([WatchPositions()] if debug else []),
-        # The order of all calls is fixed now, and with it how long buffers live.
+        # The order of all calls is fixed now, and with it the lifetimes of buffers.
         PlanMemory(),
-        # Last: what the program promised of itself must hold of what it has become.
+        # Last: what the program declares must hold of its host program and kernels.
         CheckEffects(),
         CheckPolicy(),
     )

@@ -7,31 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.choice import Choice, Chooser
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TensorAttr
+from tessera.ir.schedule import typed_ops
 from tessera.types.tensor_type import TensorType
 
 
-def programs_in(module: ModuleOp) -> Iterator[SpecOp]:
-    """The plans of a module."""
-    for op in module.ops:
-        if op.name == "tsched.module":
-            assert isinstance(op, SpecOp)
-            yield op
+def programs_in(module: ModuleOp) -> Iterator[typed_ops.ModuleOp]:
+    """The programs of a module."""
+    return (op for op in module.ops if isinstance(op, typed_ops.ModuleOp))
 
 
-def fusions_in(module: ModuleOp) -> list[SpecOp]:
-    """All groups, in the order they stand."""
-    return [
-        op
-        for program in programs_in(module)
-        for op in program.walk()
-        if isinstance(op, SpecOp) and op.name == "tsched.fuse"
-    ]
+def fusions_in(module: ModuleOp) -> list[typed_ops.FuseOp]:
+    """All groups of all programs, in program order."""
+    return [op for program in programs_in(module) for op in program.walk() if isinstance(op, typed_ops.FuseOp)]
 
 
 def tensor_of(value: SSAValue) -> TensorType:
@@ -40,38 +33,39 @@ def tensor_of(value: SSAValue) -> TensorType:
     return value.type.data
 
 
-def choices_for(fuse: SpecOp) -> dict[str, Choice]:
+def choices_for(fuse: typed_ops.FuseOp) -> dict[str, Choice]:
     """What was chosen for a group, by knob."""
     found: dict[str, Choice] = {}
     for use in (use for result in fuse.results for use in result.uses):
         op = use.operation
-        if isinstance(op, SpecOp) and op.name == "tsched.tile" and op.value("chosen") is not None:
-            found[op.value("knob")] = Choice(op.value("chosen"), op.value("source"))
+        if isinstance(op, typed_ops.TileOp) and op.chosen is not None:
+            found[op.knob] = Choice(op.chosen, op.source)
     return found
 
 
-def write_choice(fuse: SpecOp, knob: str, candidates: Sequence[Any], choice: Choice) -> None:
-    """Put a choice after its group and the choices that stand there already."""
+def write_choice(fuse: typed_ops.FuseOp, knob: str, candidates: Sequence[Any], choice: Choice) -> None:
+    """Put a choice after its group and the choices that are there already."""
     values = {"candidates": tuple(candidates), "chosen": choice.value, "source": choice.source, "knob": knob}
     op = make("tsched.tile", [fuse.results[0]], values, types=(), span=fuse.span)
-    block, last = fuse.parent, fuse
+    block: Block | None = fuse.parent
+    last: SpecOp = fuse
     assert block is not None
-    while isinstance(last.next_op, SpecOp) and last.next_op.name == "tsched.tile":
+    while isinstance(last.next_op, typed_ops.TileOp):
         last = last.next_op
     block.insert_op_after(op, last)
 
 
 @dataclass
-class Recorded:
+class RecordedChooser:
     """Answers with what was chosen before; what was not is asked of `chooser`, and is then in `new`, by knob."""
 
     chooser: Chooser
-    given: Mapping[str, Choice]
+    choices: Mapping[str, Choice]
     new: dict[str, tuple[Sequence[Any], Choice]] = field(default_factory=dict[str, tuple[Sequence[Any], Choice]])
 
     def choose(self, key: str, candidates: Sequence[Any], context: Mapping[str, Any]) -> Choice:
         knob = key.partition("@")[0]
-        found = self.given.get(knob)
+        found = self.choices.get(knob)
         if found is None or found.value not in tuple(candidates):
             found = self.chooser.choose(key, candidates, context)
             self.new[knob] = (candidates, found)

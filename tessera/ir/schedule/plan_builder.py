@@ -1,4 +1,4 @@
-"""A tape as a plan: one `tsched.fuse` for each group, and the functions of Graph IR that are the groups' bodies."""
+"""Building a plan from a tape: one `tsched.fuse` for each group, and functions of Graph IR as the groups' bodies."""
 
 from __future__ import annotations
 
@@ -20,72 +20,24 @@ from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import size_names
 from tessera.ir.schedule.grouping import Ask, FusionRule, Group, Grouping, group_tape
 from tessera.ir.schedule.kinds.flow import plan_flow
-from tessera.ir.schedule.movements import space_of_alias
 from tessera.ir.schedule.program import Program, data_of
 from tessera.ir.tile.facets import Library, Pointwise
 from tessera.types.policy import Policy
 
-# Promises of fusion: ops that were said to be one kernel are in one group, or the program is refused.
-
-PLAIN_OPS = "apply the steps as plain ops, which may become kernels of their own"
-OWN_KERNEL = "write the steps into a kernel of your own, on its block before it is stored; or apply them as plain ops"
-
-
-def check_promises(grouping: Grouping) -> None:
-    """Raises FusionError (T0403) for the first op that must share a kernel with what it reads and does not."""
-    program = grouping.program
-    for number, record in enumerate(program.tape.records):
-        lower = spec_of(record).lower
-        if not isinstance(lower, Pointwise) or not lower.is_promise:
-            continue
-        source = program.alias_of(record.operands[1])
-        maker = program.makers.get(source, -1)
-        own, other = grouping.owner.get(number), grouping.owner.get(maker)
-        if own is None or own is not other or not own.kind.takes_epilogue:
-            raise _broken(record, program.tape.records[maker] if maker >= 0 else None, own, other)
-
-
-def _broken(record: Record, product: Record | None, own: Group | None, other: Group | None) -> FusionError:
-    is_own = product is not None and other is not None and other.kind.is_only_promised and not _takes(product)
-    if product is None or other is None:
-        reason = "what it is applied to is no product of this program"
-    else:
-        name = product.op.split(".", 1)[1]
-        if is_own:
-            reason = f"`{name}` is a kernel of its own, which takes no epilogue"
-        elif not other.kind.takes_epilogue:
-            reason = f"`{name}` is no product"
-        elif own is not None and not own.kind.takes_epilogue:
-            reason = f"fusion with `{name}` is switched off, or one of the steps does not keep its place in the result"
-        else:
-            reason = f"the steps belong to another product than `{name}`"
-    notes = (f"the product is at {product.span}",) if product is not None and product.span is not None else ()
-    return FusionError(
-        f"this epilogue cannot be one kernel with its product: {reason}",
-        span=record.span,
-        notes=(*notes, "rule: `epilogue.chain` is one kernel with the product it follows, or an error"),
-        fix=OWN_KERNEL if is_own else PLAIN_OPS,
-    )
-
-
-def _takes(product: Record) -> bool:
-    lower = spec_of(product).lower
-    return isinstance(lower, Library) and lower.takes_epilogue
-
 
 class PlanBuilder:
-    """Writes plans, and collects the bodies of all their groups; bodies of control flow are plans inside plans."""
+    """Builds plans, and collects the bodies of all their groups; bodies of control flow are plans inside plans."""
 
     def __init__(self, ask: Ask, rules: Sequence[type[FusionRule]], whole_tiles: bool = False) -> None:
         self.ask, self.rules, self.whole_tiles = ask, rules, whole_tiles
         self.guards: Sequence[GuardedPair] = ()
         self.rounded: Policy | None = None
-        """What products work under that have no policy of their own, on machines whose copies round; else None."""
+        """The policy of contractions that have none of their own, on machines whose copies round; else None."""
         self._functions: list[SpecOp] = []
         self._count = self._collectives = 0
 
     def fill(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> list[SSAValue]:
-        """Write the plan of a tape at the end of a block; its results."""
+        """Build the plan of a tape at the end of a block; its results."""
         program = Program(tape, self.whole_tiles, self.rounded)
         writer = _Writer(self, block, program, dict(zip(tape.inputs, inputs, strict=True)))
         grouping = group_tape(program, self.ask, self.rules)
@@ -95,7 +47,7 @@ class PlanBuilder:
         return [writer.value(output) for output in tape.outputs]
 
     def body_function(self, body: Body) -> str:
-        """Put a group's body among the functions, with the guards that speak of its sizes; its name."""
+        """Put a group's body among the functions, with the guards on its sizes; its name."""
         name = f"group{self._count}"
         self._count += 1
         sizes = frozenset(size_names(body.tape))
@@ -107,7 +59,7 @@ class PlanBuilder:
         return name
 
     def next_collective(self) -> int:
-        """The number of one more collective; they are written in the order in which ranks meet them."""
+        """The number of one more collective; ranks match them in this order."""
         self._collectives += 1
         return self._collectives - 1
 
@@ -118,7 +70,7 @@ class PlanBuilder:
 
 
 class _Writer:
-    """The plan of one tape being written."""
+    """The plan of one tape being built."""
 
     def __init__(self, builder: PlanBuilder, block: Block, program: Program, values: Mapping[int, SSAValue]) -> None:
         self.builder, self.block, self.program = builder, block, program
@@ -157,7 +109,7 @@ class _Writer:
         self.values.update(zip(record.results, results, strict=True))
 
     def value(self, value: int) -> SSAValue:
-        """The value of a number of the tape: made already, a constant, or another's memory in another shape."""
+        """The SSA value of a value of the tape: defined already, a constant, or an alias of another."""
         found = self.values.get(value)
         if found is not None:
             return found
@@ -170,8 +122,52 @@ class _Writer:
         else:
             root = self.program.alias_of(value)
             assert root != value, f"{record.op} is read before it is computed"
-            space = {"space": space_of_alias(self.program, value)}
+            space = {"space": self.program.alias_space(value)}
             op = make(DIALECT["alias"], [self.value(root)], space, types=[type], span=record.span)
         self.block.add_op(op)
         self.values[value] = op.result
         return op.result
+
+
+PLAIN_OPS = "apply the steps as plain ops, which may become kernels of their own"
+OWN_KERNEL = "write the steps into a kernel of your own, on its block before it is stored; or apply them as plain ops"
+
+
+def check_promises(grouping: Grouping) -> None:
+    """Raises FusionError (T0403) for the first op that must share a kernel with what it reads and does not."""
+    program = grouping.program
+    for number, record in enumerate(program.tape.records):
+        lower = spec_of(record).lower
+        if not isinstance(lower, Pointwise) or not lower.is_promise:
+            continue
+        source = program.alias_of(record.operands[1])
+        maker = program.makers.get(source, -1)
+        own, other = grouping.owner.get(number), grouping.owner.get(maker)
+        if own is None or own is not other or not own.kind.takes_epilogue:
+            raise _error(record, program.tape.records[maker] if maker >= 0 else None, own, other)
+
+
+def _error(record: Record, source: Record | None, own: Group | None, other: Group | None) -> FusionError:
+    """`source` is what the epilogue is applied to; `own` and `other` are the groups of the two."""
+    fix, notes = PLAIN_OPS, ["rule: `epilogue.chain` is one kernel with the contraction it follows, or an error"]
+    if source is None or other is None:
+        reason = "what it is applied to is no contraction of this program"
+    else:
+        name = source.op.split(".", 1)[1]
+        if other.kind.is_only_promised and not _takes_epilogue(source):
+            reason, fix = f"`{name}` is a kernel of its own, which takes no epilogue", OWN_KERNEL
+        elif not other.kind.takes_epilogue:
+            reason = f"`{name}` is no contraction"
+        elif own is not None and not own.kind.takes_epilogue:
+            reason = f"fusion with `{name}` is switched off, or one of the steps reads other elements than its own"
+        else:
+            reason = f"the steps belong to another contraction than `{name}`"
+    if source is not None and source.span is not None:
+        notes.insert(0, f"the contraction is at {source.span}")
+    message = f"this epilogue cannot be one kernel with its contraction: {reason}"
+    return FusionError(message, span=record.span, notes=tuple(notes), fix=fix)
+
+
+def _takes_epilogue(record: Record) -> bool:
+    lower = spec_of(record).lower
+    return isinstance(lower, Library) and lower.takes_epilogue

@@ -1,4 +1,10 @@
-"""A tape as scheduling sees it: which values cost nothing, where each op reads, and which values must lie in memory."""
+"""A tape as grouping reads it: which values are free, at which indices each op reads, and which must be in memory.
+
+The idea: views, constants and widening casts cost nothing where they are read, so no group computes them. `trace`
+follows a read through them to the values behind, composing index maps on the way; the result is a list of `Read`s, each
+a value and the index at which it is read, over the coordinates of the reader. All that fusion asks is asked of those
+maps.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +33,15 @@ from tessera.types.shape import ZERO
 from tessera.types.tensor_type import TensorType
 
 CHEAP = 4
-"""Flops for one element up to which a value may be computed again where it is read."""
+"""Flops for one element up to which a value may be rematerialized where it is read."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """A value of another op or an input, read at a place given by the coordinates of the reader."""
+    """A value of another op or an input, and the index at which it is read, over the coordinates of the reader.
+
+    One that is read `in_memory` is read as a whole tensor, and cannot be computed by its reader.
+    """
 
     value: int
     at: IndexMap
@@ -40,24 +49,24 @@ class Read:
 
 
 MANY_ROWS = 64
-"""Rows from which on a product is bound by what it computes, and not by what it reads."""
+"""Rows from which on a contraction is compute-bound, and not bound by the bandwidth of reading its operands."""
 
 
 class Program:
-    """The records of one tape, told apart by their facets.
+    """The records of one tape, classified by their facets.
 
-    A *free* value costs nothing where it is read: a view, a number made from nothing, a conversion to a wider dtype.
-    Free records belong to no group; they are repeated in the bodies of all groups that read through them. All others
-    are *solid*: each is computed in one group. Where products copy `whole_tiles`, they read narrow sides through views
-    only if those leave them along single dims of memory; others are put there first. Products that are `rounded` have
-    sides which the copies of a machine round.
+    A *free* value costs nothing where it is read: a view, a number made from sizes, a conversion to a wider dtype. Free
+    records belong to no group; they are repeated in the bodies of all groups that read through them. All others are
+    *solid*: each is computed in one group. Where contractions copy `whole_tiles`, they read narrow operands through
+    views only if those leave them along single dims of memory; others are materialized first. With `rounded`, the
+    policy of contractions that have none, the copies of a machine round their operands.
     """
 
     def __init__(self, tape: Tape, whole_tiles: bool = False, rounded: Policy | None = None) -> None:
         self.tape, self.whole_tiles, self.rounded = tape, whole_tiles, rounded
         self.makers: dict[int, int] = {}
         self.free: set[int] = set()
-        self._weight: dict[int, int] = {}
+        self._flops: dict[int, int] = {}
         self._reads: dict[int, list[Read]] = {}
         self._aliases: dict[int, int] = {}
         self._maps: dict[int, Sequence[IndexMap]] = {}
@@ -77,7 +86,7 @@ class Program:
         return self.tape.types[value]
 
     def is_solid(self, value: int) -> bool:
-        """Whether a value is computed by a group (and not an input, data, or free)."""
+        """Whether a group computes a value (which is neither an input, nor data, nor free)."""
         record = self.maker(value)
         return record is not None and value not in self.free and data_of(record) is None
 
@@ -89,7 +98,7 @@ class Program:
 
     @cached_property
     def readers(self) -> dict[int, list[tuple[int, Read]]]:
-        """Who reads each value, and where: solid records alone."""
+        """The solid records that read each value, and how."""
         found: dict[int, list[tuple[int, Read]]] = {}
         for number in self.solid:
             for read in self.reads(number):
@@ -112,17 +121,17 @@ class Program:
             return False
         if is_widening(self.tape, record):
             return True
-        # Numbers made from sizes and coordinates alone, such as masks; what they weigh grows along a chain.
-        if not all(operand in self._weight for operand in record.operands):
+        # Numbers made from sizes and coordinates alone, such as masks; their cost grows along a chain.
+        if not all(operand in self._flops for operand in record.operands):
             return False
-        weight = lower.flops + sum(self._weight[operand] for operand in record.operands)
-        if weight > 2 * CHEAP:
+        flops = lower.flops + sum(self._flops[operand] for operand in record.operands)
+        if flops > 2 * CHEAP:
             return False
-        self._weight.update(dict.fromkeys(record.results, weight))
+        self._flops.update(dict.fromkeys(record.results, flops))
         return True
 
     def reads(self, number: int) -> list[Read]:
-        """What a solid record reads, through free values, at which coordinates of its result.
+        """What a solid record reads, through free values, over the coordinates of its result.
 
         For a reduction the coordinates are those of its operand. Ops that work on whole tensors read them in memory.
         """
@@ -176,7 +185,7 @@ class Program:
         return all(not read.in_memory and self.settled(read) == here for read in reads)
 
     def view_map(self, value: int) -> IndexMap:
-        """Where a view's result is in its operand."""
+        """The index in a view's operand of each element of its result."""
         number = self.makers[value]
         record = self.tape.records[number]
         if number not in self._maps:
@@ -200,11 +209,11 @@ class Program:
         if isinstance(lower, Contraction):
             types = [self.type(operand) for operand in record.operands]
             maps = lower.maps(types, record.attributes)
-            placed = {operand for operand, _, _ in maps.windows}
-            if self.whole_tiles and not placed:
-                placed = {place for place in (0, 1) if self._is_scattered(maps, place, record.operands[place])}
-                placed |= {place for place in (0, 1) if self._is_eight_bits(record, place)}
-            return [v for place, v in enumerate(record.operands) if place in placed or self._is_computed(v)]
+            needed = {operand for operand, _, _ in maps.windows}
+            if self.whole_tiles and not needed:
+                needed = {number for number in (0, 1) if self._is_scattered(maps, number, record.operands[number])}
+                needed |= {number for number in (0, 1) if self._is_eight_bits(record, number)}
+            return [v for number, v in enumerate(record.operands) if number in needed or self._is_computed(v)]
         if isinstance(lower, Library) and lower.reads_views:
             return [operand for operand in record.operands if not self._has_whole_rows(operand)]
         if lower is None or isinstance(lower, Library):
@@ -212,7 +221,7 @@ class Program:
         return ()
 
     def _has_whole_rows(self, value: int) -> bool:
-        """Whether a value is a view of memory in which each row lies in one piece, and every step has one stride."""
+        """Whether a value is a strided view of memory whose last dim is contiguous."""
         root, rank = value, self.type(value).rank
         at = coordinates(rank)
         while root in self.free:
@@ -227,21 +236,21 @@ class Program:
         last = strides[-1] if strides else None
         return all(stride is not None for stride in strides) and last is not None and last[0].value == 1
 
-    def _is_scattered(self, maps: ContractionMaps, side: int, value: int) -> bool:
-        """Whether a narrow side of a product is seen through views that leave it along no single dims of memory."""
+    def _is_scattered(self, maps: ContractionMaps, number: int, value: int) -> bool:
+        """Whether a narrow operand is read through views that leave its tiles along no single dims of memory."""
         if self.type(value).dtype.bytes > 2 or value not in self.free or self._is_computed(value):
             return False
-        reads = self.trace(value, operand_at(maps, side))
-        axes = axes_of(maps, side)
-        # Right sides may be cut short as they are copied.
-        return not all(is_walkable(read.at, self.type(read.value).shape, axes, side == 1) for read in reads)
+        reads = self.trace(value, operand_at(maps, number))
+        axes = axes_of(maps, number)
+        # Copies of the rhs may stop before a dim ends.
+        return not all(is_walkable(read.at, self.type(read.value).shape, axes, number == 1) for read in reads)
 
-    def _is_eight_bits(self, record: Record, place: int) -> bool:
-        """Whether a side of a product of many rows is one of 8-bit floats made wider: units take it from memory.
+    def _is_eight_bits(self, record: Record, number: int) -> bool:
+        """Whether an operand of a contraction of many rows is widened 8-bit floats: tensor cores take it from memory.
 
-        Of few rows a product is bound by its right side, which is best read as it is stored.
+        With few rows a contraction is bound by reading its rhs, which is best read as it is stored.
         """
-        value, rows = record.operands[place], self.type(record.results[0]).shape[-2:-1]
+        value, rows = record.operands[number], self.type(record.results[0]).shape[-2:-1]
         is_tall = bool(rows) and (rows[0].value is None or rows[0].value >= MANY_ROWS)
         maker = self.maker(value)
         while maker is not None and value in self.free and isinstance(spec_of(maker).lower, View):
@@ -253,7 +262,7 @@ class Program:
         return source.is_float and source.bytes == 1 and target.is_float and target.bytes == 2
 
     def _is_computed(self, value: int) -> bool:
-        """Whether a free value is numbers that lie nowhere, seen through views and conversions."""
+        """Whether a free value is computed numbers, which no memory holds, behind views and conversions."""
         record = self.maker(value)
         if record is None or value not in self.free:
             return False
@@ -262,33 +271,44 @@ class Program:
         return True
 
     def alias_of(self, value: int) -> int:
-        """The value whose memory holds `value` too: through views that leave every element where it is."""
+        """The value whose memory holds `value` too: through views that move no element."""
         found = self._aliases.get(value)
         if found is None:
             found = self._aliases[value] = self._alias_of(value)
         return found
 
+    def alias_space(self, value: int) -> str:
+        """The memory that a value is prefetched to, somewhere between it and the value whose memory holds it."""
+        root = self.alias_of(value)
+        while value != root:
+            record = self.maker(value)
+            assert record is not None
+            if space := prefetch_space(record):
+                return space
+            (value,) = record.operands
+        return ""
+
     def _alias_of(self, value: int) -> int:
         if value not in self.free:
             return value
         record = self.tape.records[self.makers[value]]
-        if not isinstance(spec_of(record).lower, View) or not self._keeps_places(record, value):
+        if not isinstance(spec_of(record).lower, View) or not self._keeps_layout(record, value):
             return value
         return self.alias_of(record.operands[0])
 
-    def _keeps_places(self, record: Record, value: int) -> bool:
+    def _keeps_layout(self, record: Record, value: int) -> bool:
         source, out = self.type(record.operands[0]), self.type(value)
         if source.size != out.size:
             return False
         here = coordinates(out.rank)
-        # Along a dim of one element there is one place, whether a map speaks of it or not.
+        # Along a dim of one element the index is 0, whether a map names it or not.
         single = {f"d{axis}": ZERO for axis, dim in enumerate(out.shape) if dim.value == 1}
         there, own = linear(self.view_map(value), source.shape), linear(here, out.shape)
         return there.substitute(single) == own.substitute(single)
 
 
 def data_of(record: Record) -> Any:
-    """The array that an op of no operands stands for, when it is more than one number; None for any other op."""
+    """The array of a constant of more than one element; None for any other op."""
     if record.operands or not isinstance(spec_of(record).lower, Pointwise):
         return None
     arrays = [record.attributes[a.name] for a in spec_of(record).attributes if a.kind == "array"]
@@ -296,7 +316,7 @@ def data_of(record: Record) -> Any:
 
 
 def is_widening(tape: Tape, record: Record) -> bool:
-    """Whether an op changes nothing but the dtype, to one that has every value of the old."""
+    """Whether an op changes nothing but the dtype, to one that holds every value of the old."""
     if len(record.operands) != 1 or len(record.results) != 1:
         return False
     source, out = tape.types[record.operands[0]], tape.types[record.results[0]]
@@ -310,5 +330,11 @@ def is_conversion(record: Record) -> bool:
 
 
 def settled(at: IndexMap, shape: Sequence[Dim]) -> IndexMap:
-    """A place in a tensor with 0 along dims of one element, so that equal places are equal maps."""
+    """An index map with 0 along dims of one element, so that maps of equal indices are equal."""
     return tuple(ZERO if dim.value == 1 else expr for expr, dim in zip(at, shape, strict=True))
+
+
+def prefetch_space(record: Record) -> str:
+    """The memory that an op prefetches a tensor to; empty for any other op."""
+    lower = spec_of(record).lower
+    return lower.space(record.attributes) if isinstance(lower, View) and lower.space is not None else ""

@@ -1,4 +1,8 @@
-"""Evaluating a group's values on tiles: views become index maps, pointwise ops call their blocks."""
+"""Evaluating a group's values on tiles: views become index maps, pointwise ops call their blocks.
+
+Demand-driven: a kernel asks for a value at an index map and gets a tile; what that needs is loaded or computed on the
+way. So any fusable set of ops becomes one kernel, and a value is computed exactly where, and as often as, it is read.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, linear
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.tile.facets import Gather, Pointwise, View
-from tessera.ir.tile.language import Place, PointBuilder, TileBuilder, tile_type
+from tessera.ir.tile.language import Place, PointBuilder, TileBuilder
 from tessera.types.dim import Dim
 
 
@@ -31,11 +35,11 @@ def producers(body: Tape) -> dict[int, Record]:
 
 
 class Evaluator:
-    """Writes tiles of the values of a body where they are needed.
+    """Emits tiles of the values of a body where they are needed.
 
-    A value is asked for `at` coordinates (one expression per dim) and at a place (which coordinates run along the
-    tile). `ready` holds values that exist as tiles already, with the axes they have; `buffers` those in memory.
-    Everything else is computed from its operands. What was asked for twice in one loop body is computed once.
+    A value is asked for at an index map (one expression per dim) and a place (which coordinates run along the tile).
+    `ready` holds values that exist as tiles already, with the axes they have; `buffers` those in memory. Everything
+    else is computed from its operands. What was asked for twice in one loop body is computed once.
     """
 
     def __init__(self, body: Tape, tile: TileBuilder, buffers: Mapping[int, SSAValue], flat: bool) -> None:
@@ -47,7 +51,7 @@ class Evaluator:
 
     @contextmanager
     def scope(self) -> Any:
-        """A loop body: what is computed inside is forgotten at its end."""
+        """A loop body: tiles emitted inside are not visible after it."""
         self._memory.append({})
         try:
             yield
@@ -70,7 +74,7 @@ class Evaluator:
 
     def _make(self, value: int, at: IndexMap, place: Place) -> SSAValue:
         if value in self.ready:
-            return self._spread(*self.ready[value], place)
+            return self._broadcast(*self.ready[value], place)
         if value in self.buffers:
             return self.load(value, at, place)
         record = self.makers[value]
@@ -86,13 +90,13 @@ class Evaluator:
         finally:
             self.tile.span = outer
 
-    def _spread(self, tile: SSAValue, axes: tuple[str, ...], place: Place) -> SSAValue:
+    def _broadcast(self, tile: SSAValue, axes: tuple[str, ...], place: Place) -> SSAValue:
         if axes == place.axes:
             return tile
         return self.tile.broadcast(tile, place.sizes, [place.axes.index(axis) for axis in axes])
 
     def span_of(self, value: int) -> Span | None:
-        """Where a value of the body was written by the user."""
+        """The location of a value in the user's program."""
         return self.makers[value].span if value in self.makers else None
 
     def load(self, value: int, at: IndexMap, place: Place, **options: Any) -> SSAValue:
@@ -114,13 +118,13 @@ class Evaluator:
             for operand, map in zip(record.operands[1:], maps[1:], strict=True)
         ]
         data = record.operands[0]
-        assert data in self.buffers, "what is gathered from lies in memory"
+        assert data in self.buffers, "what is gathered from is in memory"
         checked = record.attributes.get("checked")
         if checked is None:
             return self.load(data, compose(maps[0], at), place, indices=indices)
-        # Nothing is clamped: a window keeps what is not looked at first from going astray.
+        # Nothing is clamped: a window masks an out-of-bounds index, which is reported before the kernel runs.
         pairs = zip(maps[0], self.body.types[data].shape, strict=True)
-        windows = [part for read, extent in pairs if _is_found(read) for part in (read, extent)]
+        windows = [part for read, extent in pairs if _is_indexed(read) for part in (read, extent)]
         return self.load(data, compose(maps[0], at), place, indices=indices, windows=windows, checked=checked)
 
     def _pointwise(self, lower: Pointwise, record: Record, value: int, at: IndexMap, place: Place) -> SSAValue:
@@ -138,14 +142,14 @@ class Evaluator:
         return self._memory[-1][(value, at, place.axes, place.sizes)]
 
 
-def _is_found(read: Dim) -> bool:
-    """Whether a dim is found by an index operand, as `t0` says."""
+def _is_indexed(read: Dim) -> bool:
+    """Whether an index is the value of an index operand, as `t0` is."""
     name = read.symbol_name or ""
     return name[:1] == "t" and name[1:].isdigit()
 
 
 class Leaves:
-    """A walk over what `Evaluator` would load, without writing anything: addresses, and coordinates used as numbers."""
+    """What `Evaluator` would load, without emitting anything: addresses, and coordinates used as numbers."""
 
     def __init__(self, body: Tape, in_memory: Sequence[int]) -> None:
         self.body, self.in_memory = body, set(in_memory)
@@ -184,7 +188,7 @@ class Leaves:
 
 
 class _Probe:
-    """Stands in for `PointBuilder` to learn which coordinates a block reads."""
+    """A `PointBuilder` that emits nothing, to learn which coordinates a block reads."""
 
     def __init__(self, leaves: Leaves, at: IndexMap) -> None:
         self._leaves, self._at = leaves, at
@@ -197,8 +201,3 @@ class _Probe:
             return None
 
         return ignore
-
-
-def axes_of(value: SSAValue) -> int:
-    """How many axes a tile has."""
-    return tile_type(value).rank

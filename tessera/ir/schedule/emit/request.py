@@ -20,7 +20,7 @@ from tessera.types.tensor_type import TensorType
 
 
 class KernelLibrary(Protocol):
-    """Kernels by name, handed to the compiler by who has them."""
+    """Kernels by name, which `api` gives the compiler."""
 
     def emit(self, name: str, request: Request) -> Sequence[SpecOp]:
         """The tile kernels of entry `name` for the one library op of `request.body`, in the order they run.
@@ -39,7 +39,7 @@ class Request:
     machine: Machine
     chooser: Chooser
     policy: Policy = SILENT
-    """What records work under that have no policy of their own."""
+    """The policy of records that have none of their own."""
     axes: tuple[int, ...] = ()
     """The reduced axes of a row group."""
     library: KernelLibrary | None = None
@@ -91,7 +91,7 @@ def _symbols(value: object) -> set[str]:
 
 @frozen
 class Walk:
-    """Dims walked in groups: coordinate `names[g]` runs over the product of the extents of group `g`."""
+    """The parallel dims in groups that are walked as one: coordinate `names[g]` runs over all dims of group `g`."""
 
     names: tuple[str, ...]
     groups: tuple[tuple[int, ...], ...]

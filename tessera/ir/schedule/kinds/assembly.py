@@ -1,4 +1,8 @@
-"""Kernels of assembled results: one walk over each box, all into one buffer."""
+"""Assembly groups, of concatenations and paddings: a result put together from boxes, all stored into one buffer.
+
+A CPU gets one kernel for each box, a loop over its elements. On a GPU boxes of equal extent share a kernel: what they
+have in common is loaded once, and there is one launch instead of several.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,7 @@ from tessera.types.tensor_type import TensorType
 
 
 def emit_assembly(request: Request) -> list[SpecOp]:
-    """One kernel for every box of a concatenation or a padding, in the order in which they are written."""
+    """One kernel for every box, or on a GPU for boxes of one extent, in the order in which they are written."""
     (record,) = [record for record in request.body.records if isinstance(spec_of(record).lower, Assembly)]
     lower: Assembly = spec_of(record).lower
     types = request.body.types
@@ -38,20 +42,20 @@ def emit_assembly(request: Request) -> list[SpecOp]:
     return kernels
 
 
-def _are_apart(pieces: Sequence[Piece]) -> bool:
-    """Whether no two boxes of one extent meet."""
+def _are_disjoint(pieces: Sequence[Piece]) -> bool:
+    """Whether no two boxes of one extent overlap."""
 
-    def is_behind(a: Piece, b: Piece) -> bool:
+    def is_after(a: Piece, b: Piece) -> bool:
         gaps = [to - at - size for at, to, size in zip(a.start, b.start, a.extent, strict=True)]
         return any(gap.value is not None and gap.value >= 0 for gap in gaps)
 
-    return all(is_behind(a, b) or is_behind(b, a) for a, b in combinations(pieces, 2))
+    return all(is_after(a, b) or is_after(b, a) for a, b in combinations(pieces, 2))
 
 
 def _emit_together(request: Request, record: Record, numbered: Sequence[tuple[int, Piece]]) -> SpecOp | None:
-    """Boxes of one extent in one walk for a GPU, which then reads what they have in common once; None for long rows."""
+    """Boxes of one extent in one walk for a GPU; None where they overlap or rows are long."""
     pieces, name = [piece for _, piece in numbered], f"{request.name}_{numbered[0][0]}"
-    if not _are_apart(pieces):
+    if not _are_disjoint(pieces):
         return None
     body, out, extent = request.body, request.body.types[request.body.outputs[0]], pieces[0].extent
     names = [f"_d{axis}" for axis in range(out.rank)]
@@ -86,13 +90,13 @@ def _emit_together(request: Request, record: Record, numbered: Sequence[tuple[in
 
 
 def _map_of(body: Tape, record: Record, piece: Piece, rank: int) -> IndexMap:
-    """Where the operand of a piece is, for coordinates in its box."""
+    """The index in the operand of a piece, for coordinates in its box."""
     is_scalar = piece.operand is not None and not body.types[record.operands[piece.operand]].rank
     return piece.map if piece.map or is_scalar else tuple(Dim.symbol(f"d{axis}") for axis in range(rank))
 
 
 def _target(piece: Piece, at: Sequence[Dim], out: TensorType) -> Dim:
-    """The element of the result that an element of a box is."""
+    """The offset in the result of an element of a box."""
     return linear([start + here for start, here in zip(piece.start, at, strict=True)], out.shape)
 
 

@@ -1,4 +1,9 @@
-"""Kernels of contractions: a grid of output blocks, a loop over k with one dot, then the epilogue on its result."""
+"""Contraction groups: a grid of output blocks, a loop over K with one dot, then the epilogue on the accumulator.
+
+Matmul, `dot_general` and convolution are one kernel: their index maps split `m`, `n` and `k` into the dims of the
+operands (a convolution's `k` is channel, row and column of the filter), and tiles are loaded through those maps.
+Padding is a window of the map, outside of which a load gives zero.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +42,10 @@ def blocks_of(machine: Machine) -> Sequence[tuple[int, int, int]]:
 
 
 def accumulator(body: Tape, record: Record) -> DType:
-    """What a product is summed in: what it asks for; else f32, or f64 beside f64; of integers the result's dtype.
+    """The accumulator's dtype: what the op asks for; else f32, or f64 beside f64; of integers the result's dtype.
 
-    The low bits of an integer sum do not depend on the high ones: cut to the result's dtype, it is the sum that wraps.
+    The low bits of an integer sum do not depend on the high ones: truncated to the result's dtype, it is the sum that
+    wraps.
     """
     asked: DType | None = record.attributes.get("accumulate")
     dtypes = [body.types[value].dtype for value in (*record.operands, record.results[0])]
@@ -49,9 +55,9 @@ def accumulator(body: Tape, record: Record) -> DType:
 
 
 def layout_of(body: Tape, record: Record, maps: ContractionMaps, policy: Policy) -> dict[str, Any]:
-    """What a choice of blocks asks of the sides of a product: what they are, and whether they lie across k.
+    """What a choice of blocks depends on: the dtype of the operands, and whether they are contiguous in K.
 
-    `mode` is `tf32` where they were rounded to that; `is_windowed` says that one side is read through windows.
+    `mode` is `tf32` where they were rounded to that; `is_windowed` says that one operand is read through windows.
     """
     asked = record.policy or policy
     return {
@@ -64,7 +70,7 @@ def layout_of(body: Tape, record: Record, maps: ContractionMaps, policy: Policy)
 
 
 def _is_strided_in_k(body: Tape, value: int, map: IndexMap) -> bool:
-    """Whether a side of a product lies along its rows or columns in memory, and not along what is summed."""
+    """Whether an operand is contiguous in M or N, and so strided in K."""
     makers = {result: maker for maker in body.records for result in maker.results}
     at = tuple(map)
     while value in makers:
@@ -81,7 +87,7 @@ def _is_strided_in_k(body: Tape, value: int, map: IndexMap) -> bool:
 
 
 class ContractionKernel:
-    """The writing of one such kernel; the contraction is the only one in the body."""
+    """The emission of one such kernel; the contraction is the only one in the body."""
 
     def __init__(self, request: Request, record: Record) -> None:
         self.request, self.record, self.body = request, record, request.body
@@ -116,20 +122,20 @@ class ContractionKernel:
             },
         ).value
         dtype: DType = layout["dtype"]
-        # A row of a step is 128 bytes at least, and of deep or narrow ones as many as it has of two-byte floats.
+        # A row of a step fills a line of shared memory; deep or narrow ones have as many bytes as with two-byte floats.
         lines = request.machine.lines if dtype.bytes == 1 or layout["mode"] == "tf32" else ()
-        depth = (2 * BK if BK >= DEEP_K or BN < NARROW else lines[0]) // dtype.bytes if lines else BK
+        step_k = (2 * BK if BK >= DEEP_K or BN < NARROW else lines[0]) // dtype.bytes if lines else BK
         grid = [*maps.batch, self.m.ceildiv(BM), self.n.ceildiv(BN)]
         self.tile: TileBuilder = request.builder(grid, "contraction", False)
         tile = self.tile
         count = len(maps.batch)
         coords = {f"_b{i}": tile.program_id(i) for i in range(count)}
         for offset, (name, size) in enumerate((("_m", BM), ("_n", BN))):
-            place = tile.program_id(count + offset)
-            coords[name] = tile.index(Dim.symbol(name) * size, {name: place})
+            program = tile.program_id(count + offset)
+            coords[name] = tile.index(Dim.symbol(name) * size, {name: program})
         inputs, outputs = buffers_of(self.body, tile)
         evaluator = Evaluator(self.body, tile, inputs, False)
-        acc = self._accumulate(evaluator, coords, (BM, BN, depth))
+        acc = self._accumulate(evaluator, coords, (BM, BN, step_k))
         place = Place(coords, ("_m", "_n"), (BM, BN), {"_m": self.m, "_n": self.n})
         (result,) = self.record.results
         evaluator.ready[result] = (tile.cast(acc, self.body.types[result].dtype), place.axes)
@@ -190,7 +196,7 @@ def emit_contraction(request: Request) -> SpecOp:
     (record,) = [record for record in request.body.records if isinstance(spec_of(record).lower, Contraction)]
     made = ContractionKernel(request, record).emit()
     if request.machine.instructions:
-        # The copy engine goes along single dims, and rows of several are still one after the other.
+        # TMA goes along single dims, and rows of several are still one after the other.
         join_dims(made)
     return made
 

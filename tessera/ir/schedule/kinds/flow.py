@@ -1,6 +1,6 @@
-"""Control flow and effects in a plan: bodies become plans inside plans.
+"""Control flow, collectives and callbacks in a plan: ops that no kernel computes; bodies become plans inside plans.
 
-Ops are told apart by what they declare: the names of their bodies, and their effects.
+Ops are recognized by what they declare: the names of their bodies, and their effects.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.kinds import GroupKind
 from tessera.ir.schedule.ops.collective import CALLS
+from tessera.ir.schedule.plan import tensor_of
 from tessera.types.tensor_type import TensorType
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 def plan_flow(
     builder: PlanBuilder, block: Block, record: Record, operands: Sequence[SSAValue], types: Sequence[TensorType]
 ) -> Sequence[SSAValue]:
-    """The results of an op that no kernel computes, written at the end of a block."""
+    """The results of an op that no kernel computes, built at the end of a block."""
     bodies = tuple(a.name for a in spec_of(record).attributes if a.kind == "tape")
     flow = _Flow(builder, block, record, operands, types)
     if bodies == ("then", "otherwise"):
@@ -39,16 +40,16 @@ def plan_flow(
     if bodies == ("body",):
         return flow.count() if "scanned" not in record.attributes else flow.scan()
     if "collective" in spec_of(record).effects:
-        return flow.exchange()
+        return flow.collective()
     if not record.operands and "axis" in record.attributes:
-        return flow.place()
+        return flow.axis_index()
     if "io" in spec_of(record).effects:
         return flow.call_back()
-    raise ScheduleError(f"`{record.op}` has no way into a host program", span=record.span)
+    raise ScheduleError(f"`{record.op}` has no lowering to a host program", span=record.span)
 
 
 class _Flow:
-    """One such op being written."""
+    """One such op being built."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class _Flow:
         count, scanned = int(self.attributes["carried"]), int(self.attributes["scanned"])
         given: list[SSAValue] = self.operands[: count + scanned]
         captured: list[SSAValue] = self.operands[count + scanned :]
-        length: Any = self.attributes["length"] or (tensor_type(given[count]).shape[0],)
+        length: Any = self.attributes["length"] or (tensor_of(given[count]).shape[0],)
         values = {
             "carried": count,
             "scanned": scanned,
@@ -95,8 +96,8 @@ class _Flow:
         block = self._with_arguments(self.attributes["body"], count + scanned, captured)
         return self._emit("for", given, values, [block], self.types)
 
-    def exchange(self) -> Sequence[SSAValue]:
-        """A collective among one rank gives what it takes; among more it is started, and waited for at once."""
+    def collective(self) -> Sequence[SSAValue]:
+        """A collective over one rank is the identity; over more it is started, and waited for right away."""
         ranks, call = self.attributes["size"][0].value, spec_of(self.record).short_name
         if ranks == 1:
             return [self._emit("alias", self.operands, {}, (), [type])[0] for type in self.types]
@@ -111,13 +112,13 @@ class _Flow:
         started = self._emit("collective_start", self.operands, {**number, **values}, (), self.types)
         return self._emit("collective_wait", [*self.operands, *started], number, (), self.types)
 
-    def place(self) -> Sequence[SSAValue]:
-        """The number of this rank along an axis of the mesh, which only a run knows."""
+    def axis_index(self) -> Sequence[SSAValue]:
+        """The index of this rank along an axis of the mesh, which is known at run time."""
         ranks = self.attributes["size"][0].value
         if ranks is None:
             raise ScheduleError(
                 f"`{self.record.op}` over `{self.attributes['axis']}` has {self.attributes['size'][0]} ranks, a number "
-                "that is not known while compiling",
+                "that is not known at compile time",
                 span=self.record.span,
                 fix="give the axis of the mesh a size",
             )
@@ -125,7 +126,7 @@ class _Flow:
         return self._emit("callback", (), values, (), self.types)
 
     def call_back(self) -> Sequence[SSAValue]:
-        """A call of Python, where the program comes to it."""
+        """A call of Python at this point of the program."""
         given = self.attributes
         values = {
             "call": spec_of(self.record).short_name,
@@ -139,7 +140,7 @@ class _Flow:
         return self._filled(block, tape, inputs)
 
     def _with_arguments(self, tape: Tape, count: int, captured: Sequence[SSAValue]) -> Block:
-        """The plan of a body whose first inputs change from round to round, and whose others are outside values."""
+        """The plan of a body whose first inputs are its arguments, and whose others are captured values."""
         block = Block(arg_types=[TensorAttr.of(tape.types[value]) for value in tape.inputs[:count]])
         return self._filled(block, tape, [*block.args, *captured])
 
@@ -165,12 +166,6 @@ class _Flow:
         )
         self.block.add_op(op)
         return op.results
-
-
-def tensor_type(value: SSAValue) -> TensorType:
-    """The type of a value of a plan."""
-    assert isinstance(value.type, TensorAttr)
-    return value.type.data
 
 
 class FlowKind(GroupKind):

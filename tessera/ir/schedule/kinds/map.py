@@ -1,4 +1,9 @@
-"""Kernels of pointwise groups: one walk over the result, every value computed where it is stored."""
+"""Map groups, of pointwise ops and gathers: one walk over the result, every value computed where it is stored.
+
+The dims of the result are joined into as few as all accesses allow, so that a contiguous op is one long vector loop
+whatever its rank. Where one access is contiguous in another dim than the rest (a transpose), tiles are two-dimensional,
+so that both are read and written in whole cache lines or transactions.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +23,19 @@ from tessera.types.dim import Dim, minimum
 from tessera.types.machine import Machine
 
 BLOCK = 4096
-"""Elements of the innermost dim that one program walks: enough to make its start negligible."""
+"""Elements of the innermost dim that one program walks: enough to amortize its start."""
 
-TURNED = (32, 64)
-"""Elements of a tile along both dims, where a GPU reads along one and writes along the other."""
-
+TRANSPOSED = (32, 64)
+"""Rows and columns of a tile, where a GPU reads contiguously along one and writes along the other."""
 
 ROWS = 2048
 """Elements of a tile of several rows, where the innermost dim is shorter than that."""
 
 
 def small_rows(extents: Sequence[Dim], machine: Machine) -> tuple[int, int] | None:
-    """Rows and columns of a tile for a GPU, where so few elements lie along the innermost dim that threads would idle.
+    """Rows and columns of a tile for a GPU, where the innermost dim is so short that threads would idle.
 
-    None where they do not, or nothing is known.
+    None where it is not, or is symbolic.
     """
     inner = extents[-1].value if extents else None
     if not machine.is_gpu or len(extents) < 2 or inner is None or not 1 < inner <= ROWS // 2:
@@ -41,14 +45,14 @@ def small_rows(extents: Sequence[Dim], machine: Machine) -> tuple[int, int] | No
 
 
 def map_tiles(machine: Machine) -> tuple[int, ...]:
-    """Candidates for the elements of a tile: vectors of a processor, 8 for each thread of a GPU."""
+    """Candidates for the elements of a tile: some vectors of a CPU; on a GPU, 8 for each thread come first."""
     return tuple(times * machine.lanes for times in ((64, 32, 128, 16) if machine.is_gpu else (2, 1, 4, 8)))
 
 
 def emit_map(request: Request) -> SpecOp:
     """`out[d] = f(inputs...)` for outputs of one shape.
 
-    The dims are walked in as few groups as the accesses allow; the innermost is cut into blocks, those into tiles.
+    The innermost joined dim is split into blocks, and those into tiles.
     """
     body = request.body
     shape = body.types[body.outputs[0]].shape
@@ -63,22 +67,22 @@ def emit_map(request: Request) -> SpecOp:
     flat = len(groups) < len(shape)
     if not groups:
         return _emit_point(request)
-    across = _turned_axis(addresses, names, walk)
+    across = _strided_axis(addresses, names, walk)
     if across is not None and request.machine.is_gpu:
-        return _emit_squares(request, walk, {walk.names[across]: TURNED[0], walk.names[-1]: TURNED[1]}, flat)
-    if across is not None and _fits_squares(request, walk.extents[across]):
-        # What lies together along the other dim is read so, and turned over in squares.
+        return _emit_tiles_2d(request, walk, {walk.names[across]: TRANSPOSED[0], walk.names[-1]: TRANSPOSED[1]}, flat)
+    if across is not None and _fits_registers(request, walk.extents[across]):
+        # Squares of lanes are loaded along the dim that is contiguous, and transposed in registers.
         sizes = dict.fromkeys((walk.names[across], walk.names[-1]), request.machine.lanes)
         return _emit_blocks(request, walk, sizes, flat)
     sizes = small_rows(walk.extents, request.machine)
     if sizes is not None:
-        return _emit_squares(request, walk, dict(zip(walk.names[-2:], sizes, strict=True)), flat)
+        return _emit_tiles_2d(request, walk, dict(zip(walk.names[-2:], sizes, strict=True)), flat)
     width = request.choose("map.tile", map_tiles(request.machine), extent=walk.extents[-1])
     return _emit_blocks(request, walk, {walk.names[-1]: width}, flat)
 
 
-def _turned_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> int | None:
-    """The dim of the walk, not the last, along which some access lies together that does not along the last."""
+def _strided_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> int | None:
+    """The dim of the walk, not the last, in which some access is contiguous that is strided in the last."""
     where = dict(zip(names, walk.at(), strict=True))
     for address in addresses:
         linear_in = [address.substitute(where).coefficient(name) for name in walk.names]
@@ -88,14 +92,14 @@ def _turned_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> 
     return None
 
 
-def _emit_squares(request: Request, walk: Walk, sizes: Mapping[str, int], flat: bool) -> SpecOp:
-    """A walk in tiles along two dims, so that neither what lies along one nor what lies along the other is in bits."""
+def _emit_tiles_2d(request: Request, walk: Walk, sizes: Mapping[str, int], flat: bool) -> SpecOp:
+    """A walk in tiles along two dims, so that accesses along either are in long pieces."""
     grid = [extent.ceildiv(sizes.get(name, 1)) for name, extent in zip(walk.names, walk.extents, strict=True)]
     tile = request.builder(grid, "map", flat)
-    places = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
+    programs = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
     coords = {
-        name: tile.index(Dim.symbol(name) * sizes[name], {name: place}) if name in sizes else place
-        for name, place in places.items()
+        name: tile.index(Dim.symbol(name) * sizes[name], {name: program}) if name in sizes else program
+        for name, program in programs.items()
     }
     extents = dict(zip(walk.names, walk.extents, strict=True))
     inputs, outputs = buffers_of(request.body, tile)
@@ -105,14 +109,14 @@ def _emit_squares(request: Request, walk: Walk, sizes: Mapping[str, int], flat: 
     return tile.finish()
 
 
-def _fits_squares(request: Request, across: Dim) -> bool:
-    """Whether squares of lanes fit the registers of a processor, and are not known to be mostly empty."""
+def _fits_registers(request: Request, across: Dim) -> bool:
+    """Whether squares of lanes fit the registers of a CPU, and are not known to be mostly empty."""
     is_empty = across.value is not None and 2 * across.value < request.machine.lanes
     return not is_empty and all(type.dtype.bytes <= 4 for type in request.body.types)
 
 
 def _emit_blocks(request: Request, walk: Walk, sizes: Mapping[str, int], flat: bool) -> SpecOp:
-    """A walk in tiles of `sizes`: the last dim, which is among them, in blocks that programs walk along."""
+    """A walk in tiles of `sizes`: the last dim, which is among them, in blocks that each program loops over."""
     last, extents = walk.names[-1], dict(zip(walk.names, walk.extents, strict=True))
     steps = {**sizes, last: BLOCK}
     grid = [extent.ceildiv(steps.get(name, 1)) for name, extent in extents.items()]

@@ -1,7 +1,13 @@
-"""Kernels of groups with reductions: one program a row (or a block of columns), one pass over it per level of folding.
+"""Row groups, of reductions over one space: one program a row (or a block of columns), one pass over it per level.
 
-A pass folds all reductions whose operands can be computed by then, in 32 lanes; between passes the values of the row
-that follow from them are computed once. A value that is dear to compute and wanted in a later pass is kept in scratch.
+Softmax needs the maximum of a row before the sum of its exponentials, and that before its results: three passes. The
+level of a value is the first pass that can compute it. A pass computes all reductions of its level, in 32 lanes, and
+stores the results of its level; between passes, row values that follow from the reductions are computed once. Cheap
+values are rematerialized in each pass that reads them; an expensive one that a later pass reads is kept in scratch.
+
+Reducing rows (axis 0 of a matrix) would read one element of each cache line. There a program has a vector of columns as
+its lanes; and on a CPU, where there is one pass, a whole strip of columns, whose accumulators wait in scratch while the
+rows go by (`ColumnKernel`). The lanes of a reduction are the same 32 in all of them, and so are the bits.
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from tessera.ir.base.index_maps import IndexMap, collapse, delinear, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, producers, spec_of
-from tessera.ir.schedule.emit.reductions import Fold
+from tessera.ir.schedule.emit.reductions import Reducer
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of
 from tessera.ir.schedule.kinds import GroupKind
 from tessera.ir.schedule.program import Program
@@ -30,10 +36,10 @@ if TYPE_CHECKING:
     from tessera.ir.schedule.grouping import Group, Groups
 
 LANES = 32
-"""Lanes of a fold: see docs/guide/numerics.md. Part of what a program means, never tuned."""
+"""Lanes of a reduction: see docs/guide/numerics.md. Part of what a program means, never tuned."""
 
 WIDE = 128
-"""Lanes of a pass that only looks for extremes, whose result no order changes: more of them wait less."""
+"""Lanes of a pass of min and max alone, whose result no order changes: more independent chains hide latency."""
 
 _UNORDERED = ("max", "min", "any", "all")
 
@@ -44,7 +50,7 @@ class Plan:
 
     stage: dict[int, int] = field(default_factory=dict[int, int])
     ready: dict[int, int] = field(default_factory=dict[int, int])
-    folds: list[Record] = field(default_factory=list[Record])
+    reductions: list[Record] = field(default_factory=list[Record])
     kept: list[int] = field(default_factory=list[int])
 
     def level(self, value: int) -> int:
@@ -58,12 +64,12 @@ class Plan:
 def plan_passes(body: Tape, space: RowSpace) -> Plan:
     """Levels of all values, and those to keep between passes."""
     plan = Plan()
-    dear: set[int] = set()
+    expensive: set[int] = set()
     for record in body.records:
         lower = spec_of(record).lower
         level = max((plan.level(operand) for operand in record.operands), default=0)
         if isinstance(lower, Reduction):
-            plan.folds.append(record)
+            plan.reductions.append(record)
             plan.stage[record.results[0]] = level
             plan.ready[record.results[0]] = level + 1
             continue
@@ -73,17 +79,17 @@ def plan_passes(body: Tape, space: RowSpace) -> Plan:
             else:
                 plan.stage[result] = level
                 if isinstance(lower, Pointwise) and (lower.expensive or lower.flops > 4):
-                    dear.add(result)
+                    expensive.add(result)
     for record in body.records:
         for operand in record.operands:
             later = plan.stage.get(record.results[0], 0) > plan.stage.get(operand, 0)
-            if operand in dear and later and operand not in plan.kept and not space.is_row(record.results[0]):
+            if operand in expensive and later and operand not in plan.kept and not space.is_row(record.results[0]):
                 plan.kept.append(operand)
     return plan
 
 
 class RowKernel:
-    """The writing of one such kernel."""
+    """The emission of one row kernel."""
 
     def __init__(self, request: Request, space: RowSpace) -> None:
         self.request, self.space, self.body = request, space, request.body
@@ -97,7 +103,7 @@ class RowKernel:
         self.width = request.machine.lanes if self.by_columns else 1
 
     def _walk_of(self) -> tuple[Walk, bool]:
-        """The parallel dims, in as few groups as the accesses allow."""
+        """The parallel dims, joined as far as the accesses allow."""
         space = self.space
         names = [f"_d{axis}" for axis in range(len(space.shape))]
         full = tuple(Dim.symbol(name) for name in names)
@@ -105,8 +111,8 @@ class RowKernel:
         for record in self.body.records:
             if isinstance(spec_of(record).lower, Reduction):
                 leaves.stops.add(record.results[0])
-        for fold in self.plan.folds:
-            leaves.visit(fold.operands[0], full)
+        for reduction in self.plan.reductions:
+            leaves.visit(reduction.operands[0], full)
         for output in self.body.outputs:
             at = space.at(output, full)
             leaves.visit(output, at)
@@ -171,41 +177,47 @@ class RowKernel:
                 self.tile.store(self.evaluator.value(value, at, place), buffer, where, place)
 
     def _pass(self, level: int) -> None:
-        folds = [record for record in self.plan.folds if self.plan.stage[record.results[0]] == level]
+        reductions = [record for record in self.plan.reductions if self.plan.stage[record.results[0]] == level]
         stored = [v for v in self.body.outputs if self.plan.stage.get(v) == level and v not in self.plan.ready]
         kept = [value for value in self.plan.kept if self.plan.stage[value] == level]
-        if not folds and not stored and not kept:
+        if not reductions and not stored and not kept:
             return
-        unordered = all(spec_of(record).lower.kind in _UNORDERED for record in folds)
+        unordered = all(spec_of(record).lower.kind in _UNORDERED for record in reductions)
         is_wide = unordered and not stored and not kept and not self.by_columns and not self.request.machine.is_gpu
         lanes = WIDE if is_wide else LANES
-        writers = [
-            Fold(self.tile, record, self.body, spec_of(record).lower, (lanes, *self.row_place.sizes))
-            for record in folds
+        reducers = [
+            Reducer(self.tile, record, self.body, spec_of(record).lower, (lanes, *self.row_place.sizes))
+            for record in reductions
         ]
-        starts = [tile for writer in writers for tile in writer.start()]
+        starts = [tile for reducer in reducers for tile in reducer.start()]
 
         def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             with self.evaluator.scope():
-                return self._step(level, writers, stored, kept, carried, self._lanes_at(index, lanes))
+                return self._step(level, reducers, stored, kept, carried, self._lanes_at(index, lanes))
 
         ends = self.tile.loop(self.zero, self.end, lanes, step, starts)
-        self._join(writers, ends)
+        self._join(reducers, ends)
 
     def _lanes_at(self, row: SSAValue, lanes: int) -> Place:
-        """Where so many elements along the fold lie, from `row` on."""
+        """The place of so many elements along the reduced dim, from `row` on."""
         place = self.row_place
         bounds = {"_r": self.extent, **place.bounds}
         return Place({**place.coords, "_r": row}, ("_r", *place.axes), (lanes, *place.sizes), bounds)
 
-    def _join(self, writers: list[Fold], ends: list[SSAValue]) -> None:
-        """The lanes of all folds meet."""
-        for writer in writers:
-            parts, ends = ends[: writer.width], ends[writer.width :]
-            self.evaluator.ready[writer.record.results[0]] = (writer.finish(parts), self.row_place.axes)
+    def _join(self, reducers: list[Reducer], ends: list[SSAValue]) -> None:
+        """Reduce the lanes of all reductions."""
+        for reducer in reducers:
+            parts, ends = ends[: reducer.width], ends[reducer.width :]
+            self.evaluator.ready[reducer.record.results[0]] = (reducer.finish(parts), self.row_place.axes)
 
     def _step(
-        self, level: int, writers: list[Fold], stored: list[int], kept: list[int], carried: list[SSAValue], place: Place
+        self,
+        level: int,
+        reducers: list[Reducer],
+        stored: list[int],
+        kept: list[int],
+        carried: list[SSAValue],
+        place: Place,
     ) -> list[SSAValue]:
         full = self.at_full()
         r_map, own = self._scratch_place(place)
@@ -217,10 +229,10 @@ class RowKernel:
             }
         )
         results: list[SSAValue] = []
-        for writer in writers:
-            parts, carried = carried[: writer.width], carried[writer.width :]
-            operand = self.evaluator.computed(writer.record.operands[0], full, place)
-            results += writer.step(parts, operand, place)
+        for reducer in reducers:
+            parts, carried = carried[: reducer.width], carried[reducer.width :]
+            operand = self.evaluator.computed(reducer.record.operands[0], full, place)
+            results += reducer.step(parts, operand, place)
         for value in kept:
             self.tile.store(self.evaluator.value(value, full, place), self.scratch[value], r_map, own)
         for value in dict.fromkeys(stored):
@@ -231,7 +243,7 @@ class RowKernel:
         return results
 
     def _scratch_place(self, place: Place) -> tuple[IndexMap, Place]:
-        """Where the lanes of a step lie in scratch: all columns of the program, or the one there is."""
+        """The index of the lanes of a step in scratch: all columns of the program, or the one there is."""
         if not self.by_columns:
             return (Dim.symbol("_r"), ZERO), place
         coords = {"_r": place.coords["_r"], "_c": self.zero}
@@ -240,26 +252,26 @@ class RowKernel:
 
 
 _STRIPS = (8, 4, 16, 2, 1)
-"""Registers of columns that a strip has, the best first."""
+"""Vectors of columns that a strip has, the best first."""
 
 
 class ColumnKernel(RowKernel):
-    """The writing of one such kernel."""
+    """The emission of one kernel in strips of columns."""
 
     tile: TileBuilder
     programs: dict[str, SSAValue]
     own_place: Place
-    """Where the lanes of the columns at hand lie among the sums."""
+    """The place of the lanes of the current columns in the accumulators."""
 
     @property
     def fits(self) -> bool:
-        """Whether there is one pass and nothing but folds in it, over columns that may be more than a register's."""
+        """Whether there is one pass of reductions alone, over columns that may be more than a vector's."""
         plan = self.plan
         is_plain = plan.passes == 1 and not plan.kept and all(level == 1 for level in plan.ready.values())
         columns = self.walk.extents[-1].value if self.walk.extents else 0
         is_wide = columns is None or columns > self.width
-        is_folded = bool(plan.folds) and all(output in plan.ready for output in self.body.outputs)
-        return self.by_columns and not self.request.machine.is_gpu and is_plain and is_wide and is_folded
+        is_reduced = bool(plan.reductions) and all(output in plan.ready for output in self.body.outputs)
+        return self.by_columns and not self.request.machine.is_gpu and is_plain and is_wide and is_reduced
 
     def emit(self) -> SpecOp:
         candidates = [times * self.width for times in _STRIPS]
@@ -274,18 +286,20 @@ class ColumnKernel(RowKernel):
         self.evaluator = Evaluator(self.body, tile, inputs, self.flat)
         self.zero, self.end = tile.index(0), tile.index(self.extent)
         shape = (LANES, self.width)
-        self.writers = [Fold(tile, fold, self.body, spec_of(fold).lower, shape) for fold in self.plan.folds]
-        # A register more than there are columns: whatever the step, no place of a strip is beyond its end.
-        self.sums = [
-            tile.scratch([LANES, strip + self.width], dtype) for writer in self.writers for dtype in writer.dtypes
+        self.reducers = [
+            Reducer(tile, record, self.body, spec_of(record).lower, shape) for record in self.plan.reductions
         ]
-        self._along(lambda: self._keep([start for writer in self.writers for start in writer.start()]))
+        # A vector more than there are columns, so that the last step of a strip stays inside.
+        self.accumulators = [
+            tile.scratch([LANES, strip + self.width], dtype) for reducer in self.reducers for dtype in reducer.dtypes
+        ]
+        self._over_columns(lambda: self._store_lanes([start for reducer in self.reducers for start in reducer.start()]))
         tile.loop(self.zero, self.end, LANES, self._rows)
-        self._along(self._finish)
+        self._over_columns(self._finish)
         return tile.finish()
 
-    def _along(self, body: Callable[[], None]) -> None:
-        """`body` for every register of columns of the strip, which `row_place` and `own_place` then say."""
+    def _over_columns(self, body: Callable[[], None]) -> None:
+        """Loop over the vectors of columns of the strip; in `body`, `row_place` and `own_place` are those of one."""
         tile, name = self.tile, self.walk.names[-1]
 
         def step(column: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -299,27 +313,27 @@ class ColumnKernel(RowKernel):
 
         tile.loop(self.first, self.past, self.width, step)
 
-    def _keep(self, carried: list[SSAValue]) -> None:
+    def _store_lanes(self, carried: list[SSAValue]) -> None:
         at = (Dim.symbol("_k"), Dim.symbol("_c"))
-        for value, buffer in zip(carried, self.sums, strict=True):
+        for value, buffer in zip(carried, self.accumulators, strict=True):
             self.tile.store(value, buffer, at, self.own_place)
 
-    def _kept(self) -> list[SSAValue]:
+    def _load_lanes(self) -> list[SSAValue]:
         at = (Dim.symbol("_k"), Dim.symbol("_c"))
-        return [self.tile.load(buffer, at, self.own_place) for buffer in self.sums]
+        return [self.tile.load(buffer, at, self.own_place) for buffer in self.accumulators]
 
     def _rows(self, row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        """What one round of rows adds to the lanes of all columns."""
+        """Accumulate one step of rows into the lanes of all columns."""
 
         def body() -> None:
-            self._keep(self._step(0, self.writers, [], [], self._kept(), self._lanes_at(row, LANES)))
+            self._store_lanes(self._step(0, self.reducers, [], [], self._load_lanes(), self._lanes_at(row, LANES)))
 
-        self._along(body)
+        self._over_columns(body)
         return carried
 
     def _finish(self) -> None:
-        """The lanes meet, and what follows from them is stored."""
-        self._join(self.writers, self._kept())
+        """Reduce the lanes, and store what follows from them."""
+        self._join(self.reducers, self._load_lanes())
         self._row_values(1)
         for value in self.plan.ready:
             self.evaluator.ready.pop(value, None)

@@ -12,7 +12,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.region_tape import block_of, tape_of
 from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.canonical import canonical, files_of, name_of
+from tessera.ir.schedule.canonical import canonicalize, files_of, name_of
 from tessera.ir.schedule.plan import fusions_in
 
 
@@ -29,13 +29,13 @@ class Deduplicate(Pass):
         functions = symbol_table(module)
         kept: dict[str, tuple[str, ...]] = {}
         for fuse in fusions_in(module):
-            function = functions[fuse.value("body")]
-            tape, sizes = canonical(_body_tape(function))
-            name, files = name_of(tape, fuse.value("kind"), fuse.value("axes")), files_of(tape)
+            function = functions[fuse.body]
+            tape, sizes = canonicalize(_body_tape(function))
+            name, files = name_of(tape, fuse.kind, tuple(fuse.axes)), files_of(tape)
             while kept.get(name, files) != files:
                 name += "_"
-            fuse.set_value("body", name)
-            fuse.set_value("sizes", tuple(sizes.items()))
+            fuse.body = name
+            fuse.sizes = tuple(sizes.items())
             if name not in kept:
                 kept[name] = files
                 module.body.block.insert_op_before(_function(tape, name), function)

@@ -1,4 +1,4 @@
-"""Make the tile kernels of every body."""
+"""Emit the tile kernels of every body."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.choice import Chooser, StaticChooser
 from tessera.ir.base.effects import declare_effects
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import declare_policies, policy_over
 from tessera.ir.base.region_tape import tape_of
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.emit.evaluate import spec_of
-from tessera.ir.schedule.emit.plain_roundings import drop_plain_roundings
+from tessera.ir.schedule.emit.finish_kernel import drop_plain_roundings, prefetched_arguments, set_prefetch
 from tessera.ir.schedule.emit.request import KernelLibrary, Request
 from tessera.ir.schedule.kinds import all_kinds
-from tessera.ir.schedule.movements import moved_arguments, tell_loads
 from tessera.ir.schedule.ops.plan import stages_of
-from tessera.ir.schedule.plan import Recorded, choices_for, fusions_in, write_choice
+from tessera.ir.schedule.plan import RecordedChooser, choices_for, fusions_in, write_choice
+from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.types.effect import PURE
 from tessera.types.machine import Machine
 from tessera.types.policy import SILENT, Policy
@@ -28,10 +27,10 @@ from tessera.types.policy import SILENT, Policy
 
 @dataclass(frozen=True)
 class EmitTiles(Pass):
-    """Write `ttile` kernels for each body once, and take the body away: no op of Graph IR is left.
+    """Emit the `ttile` kernels of each body once, and remove the body: no op of Graph IR is left.
 
     Before: `tsched.fuse @softmax_1f(%x)` and `tgraph.func @softmax_1f`. After: `ttile.kernel @softmax_1f`, named by
-    the group's `kernels`. What a kernel asked for on its own account is written down as a `tsched.tile` too.
+    the group's `kernels`. What an emitter chose beside the knobs of the group becomes a `tsched.tile` too.
     """
 
     machine: Machine = field(default_factory=lambda: Machine("generic"))
@@ -41,25 +40,23 @@ class EmitTiles(Pass):
     def run(self, module: ModuleOp) -> None:
         functions = symbol_table(module)
         made: dict[str, tuple[str, ...]] = {}
-        asked: dict[str, Recorded] = {}
-        moved: dict[str, dict[int, str]] = {}
+        asked: dict[str, RecordedChooser] = {}
+        prefetched: dict[str, dict[int, str]] = {}
         for fuse in fusions_in(module):
-            body = tape_of(functions[fuse.value("body")].regions[0].block)
-            moved.setdefault(fuse.value("body"), {}).update(moved_arguments(fuse, body))
+            body = tape_of(functions[fuse.body].regions[0].block)
+            prefetched.setdefault(fuse.body, {}).update(prefetched_arguments(fuse, body))
         for fuse in fusions_in(module):
-            name = fuse.value("body")
+            name = fuse.body
             if name not in made:
                 function = functions[name]
-                chooser = asked[name] = Recorded(self.chooser, choices_for(fuse))
+                chooser = asked[name] = RecordedChooser(self.chooser, choices_for(fuse))
                 body = tape_of(function.regions[0].block)
-                axes = tuple(fuse.value("axes"))
-                request = Request(name, body, self.machine, chooser, policy_over(fuse), axes, self.library)
-                kernels = all_kinds()[fuse.value("kind")].emit(request)
+                request = Request(name, body, self.machine, chooser, policy_over(fuse), tuple(fuse.axes), self.library)
+                kernels = all_kinds()[fuse.kind].emit(request)
                 effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
                 policies = _policies(fuse, body)
                 for kernel in kernels:
-                    _copy_ahead(kernel, stages_of(fuse.value("pipeline")) or _chosen_stages(fuse))
-                    tell_loads(kernel, moved[name])
+                    set_prefetch(kernel, stages_of(fuse.pipeline) or _chosen_stages(fuse), prefetched[name])
                     declare_effects(kernel, effects)
                     drop_plain_roundings(kernel, policies)
                     declare_policies(kernel, policies, always=bool(policy_over(fuse)))
@@ -67,30 +64,20 @@ class EmitTiles(Pass):
                 made[name] = tuple(kernel.value("symbol") for kernel in kernels)
                 function.detach()
                 function.erase()
-            fuse.set_value("kernels", made[name])
+            fuse.kernels = made[name]
             for knob, (candidates, choice) in asked[name].new.items():
                 write_choice(fuse, knob, candidates, choice)
 
 
-def _chosen_stages(fuse: SpecOp) -> int:
+def _chosen_stages(fuse: FuseOp) -> int:
     choice = choices_for(fuse).get("pipeline.stages")
     return 0 if choice is None else int(choice.value)
 
 
-def _copy_ahead(kernel: SpecOp, stages: int) -> None:
-    """Let loops that load copy so many steps ahead that each tile has `stages` buffers; 0 leaves it to the machine."""
-    if not stages:
-        return
-    for op in kernel.walk():
-        if isinstance(op, SpecOp) and op.name == "ttile.for" and any(part.name == "ttile.load" for part in op.walk()):
-            op.set_value("prefetch", stages - 1)
-            op.set_value("buffers", stages)
+def _policies(fuse: FuseOp, body: Tape) -> set[Policy]:
+    """The policies of the ops of a body: their own, and that of the program where they have none.
 
-
-def _policies(fuse: SpecOp, body: Tape) -> set[Policy]:
-    """What the ops of a body work under: their own policies, and that of the program where they have none.
-
-    A kernel that its user wrote does as it says itself, whatever it is called under.
+    A kernel that its user wrote has the policy that it says itself, whatever it is called under.
     """
     if any("kernel" in record.attributes for record in body.records):
         return {SILENT}

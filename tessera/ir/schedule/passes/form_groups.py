@@ -31,7 +31,7 @@ class FormGroups(Pass):
 
     Before: `tgraph.func @main` with `matmul`, `add`, `gelu`. After: `tsched.fuse @group0(%x, %w, %b)` in a
     `tsched.module @main`, and `tgraph.func @group0` with the three ops. With `fusion = false` every op is a group.
-    The machine says whether products copy whole tiles, which are not put together from several dims of memory.
+    On machines with matrix instructions contractions copy whole tiles, each along single dims of memory.
     """
 
     fusion: bool = True
@@ -74,5 +74,5 @@ class FormGroups(Pass):
         function.detach()
         function.erase()
 
-    def _ask(self, knob: str, place: int) -> bool:
-        return self.chooser.choose(f"{knob}@{place}", (True, False), {}).value
+    def _ask(self, knob: str, record: int) -> bool:
+        return self.chooser.choose(f"{knob}@{record}", (True, False), {}).value

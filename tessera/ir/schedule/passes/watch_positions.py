@@ -1,4 +1,4 @@
-"""Look at positions that kernels read from memory before the kernels run, in debug builds."""
+"""Check indices that kernels read from memory before the kernels run, in debug builds."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tessera.types.tensor_type import TensorType
 
 @dataclass(frozen=True)
 class WatchPositions(Pass):
-    """Before each call of a kernel that goes where numbers in memory say, call what looks at those numbers.
+    """Before each call of a kernel with data-dependent indices, call a kernel that checks those indices.
 
     Before: `tsched.call @rows(%x, %i, %y)`, whose load is `checked`. After: a buffer of records, `tsched.call
     @rows_begin` and `tsched.call @rows_watch(%i, %records)`, a callback that ends the run where a record says that a
-    number is no place, and the call. Nothing is written by a kernel that would have gone astray.
+    index is out of bounds, and the call. A kernel with an out-of-bounds index never runs.
     """
 
     def run(self, module: ModuleOp) -> None:
