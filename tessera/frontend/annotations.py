@@ -1,4 +1,4 @@
-"""The annotations of a function: resolved once at decoration, and matched to the leaves of each argument."""
+"""Annotations of a function: resolved once at decoration, and matched to the leaves of each argument."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PLAIN = frozenset(("Any", "None", "bool", "float", "int", "str"))
 
 @frozen
 class Parameter:
-    """One parameter of a function: what it is declared to be, and whether its value is part of the cache key."""
+    """One parameter of a function: its annotation, and whether its value is static (part of the cache key)."""
 
     name: str
     annotation: Any = None
@@ -35,7 +35,7 @@ class Parameter:
         return self.annotation is not None
 
     def annotations(self, tree: Tree) -> list[TensorAnnotation | None]:
-        """What each leaf of an argument is declared to be."""
+        """The annotation of each leaf of an argument."""
         return leaf_annotations(self.annotation, tree)
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Parameter:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The parameters of a function to be traced; raises `ArgumentError` (T0202) where they cannot be seen."""
+    """The signature of a function to be traced; raises `ArgumentError` (T0202) where Python has none."""
     if type(function).__module__ == "numpy":
         name = getattr(function, "__name__", "")
         raise ArgumentError(
@@ -54,12 +54,12 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         return inspect.signature(function)
     except ValueError as error:
         raise ArgumentError(
-            f"`jit` takes a function whose parameters can be seen: {error}", fix="wrap it in a function of your own"
+            f"`jit` takes a function with an inspectable signature: {error}", fix="wrap it in a function of your own"
         ) from None
 
 
 def order_of(signature: inspect.Signature) -> tuple[tuple[tuple[str, Any], ...], int]:
-    """Names and defaults of the parameters, and how many may be positional; none at all with `*args` or `**kwargs`."""
+    """Names and defaults of the parameters, and how many may be positional; none with `*args` or `**kwargs`."""
     parameters = signature.parameters.values()
     if any(parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) for parameter in parameters):
         return (), -1
@@ -68,7 +68,7 @@ def order_of(signature: inspect.Signature) -> tuple[tuple[tuple[str, Any], ...],
 
 
 def required_of(signature: inspect.Signature) -> tuple[str, ...]:
-    """The parameters that every call gives; of a function that has nothing else, those it may get any number of."""
+    """The required parameters; of a function that has none, its `*args` and `**kwargs`."""
     parameters = signature.parameters.values()
     open_ended = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     named = [one.name for one in parameters if one.default is _EMPTY and one.kind not in open_ended]
@@ -83,7 +83,7 @@ def parameters_of(
     unknown = sorted(names - signature.parameters.keys())
     if unknown:
         raise AnnotationError(
-            f"`static_argnames` names `{unknown[0]}`, which is no parameter of `{function.__name__}`",
+            f"`static_argnames` names `{unknown[0]}`, which is not a parameter of `{function.__name__}`",
             fix=f"the parameters are {', '.join(signature.parameters)}",
         )
     found: list[Parameter] = []
@@ -96,7 +96,7 @@ def parameters_of(
 
 
 def resolve(function: Callable[..., Any], name: str, annotation: Any) -> Any:
-    """The annotation as a value if it speaks of tensors, else None; texts are evaluated where the function stands."""
+    """The annotation as a value if it mentions tensors, else None; strings are evaluated in the function's scope."""
     if annotation is _EMPTY:
         return None
     if isinstance(annotation, str):
@@ -110,26 +110,26 @@ def _evaluate(function: Callable[..., Any], name: str, text: str) -> Any:
     target = inspect.unwrap(function)
     scope = dict(getattr(target, "__globals__", {}))
     scope |= _closure_of(target) if inspect.isfunction(target) else {}
-    speaks_of_tensors = any(f"{head}[" in text for head in HEADS)
+    is_about_tensors = any(f"{head}[" in text for head in HEADS)
     try:
         return eval(text, scope)
     except TesseraError as error:
         raise error.at(_annotation_span(target, name) or error.span) from None
     except (AttributeError, NameError, TypeError, SyntaxError) as error:
-        if not speaks_of_tensors:
-            return None  # what only type checkers read may name what is not there
+        if not is_about_tensors:
+            return None  # annotations for type checkers may use undefined names
         missing = error.name if isinstance(error, AttributeError | NameError) else None
         raise AnnotationError(
             f"the annotation of `{name}` uses `{missing}`, which is not defined"
             if missing
-            else f"the annotation of `{name}` is no annotation: {error}",
+            else f"the annotation of `{name}` is invalid: {error}",
             span=_annotation_span(target, name),
-            fix='write names that are there, as in `Tensor["B", "D", f32]`: dims, and the dtype last',
+            fix='write defined names, as in `Tensor["B", "D", f32]`: dims, and the dtype last',
         ) from None
 
 
 def _closure_of(function: types.FunctionType) -> dict[str, Any]:
-    """What the names of a closure hold; one that refers to itself is decorated before its own name holds anything."""
+    """The values of captured variables; the name of a function itself is still unbound when it is decorated."""
     found: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -140,7 +140,7 @@ def _closure_of(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _annotation_span(function: Callable[..., Any], name: str) -> Span | None:
-    """Where the annotation of a parameter stands in the source."""
+    """The span of a parameter's annotation."""
     try:
         lines, start = inspect.getsourcelines(function)
         file = inspect.getsourcefile(function) or "<unknown>"
@@ -156,7 +156,7 @@ def _annotation_span(function: Callable[..., Any], name: str) -> Span | None:
 
 
 def mentions_tensors(annotation: Any) -> bool:
-    """Whether an annotation says anything about tensors, directly or inside a container."""
+    """Whether an annotation mentions tensors, directly or inside a container."""
     if isinstance(annotation, TensorAnnotation):
         return True
     if any(mentions_tensors(item) for item in typing.get_args(annotation)):
@@ -179,7 +179,7 @@ def _is_record(annotation: Any) -> bool:
 
 
 def leaf_annotations(annotation: Any, tree: Tree) -> list[TensorAnnotation | None]:
-    """What each leaf of a value of form `tree` is declared to be, where the annotation says so."""
+    """The annotation of each leaf of a value of form `tree`, None where there is none."""
     if tree.is_leaf:
         return [_for_leaf(annotation)]
     inner = _child_annotations(annotation, tree)
@@ -189,7 +189,7 @@ def leaf_annotations(annotation: Any, tree: Tree) -> list[TensorAnnotation | Non
 
 
 def declared_form(annotation: Any) -> tuple[Tree, list[TensorAnnotation]] | None:
-    """The one form of all values of an annotation, and what each leaf is; None where values may have several."""
+    """The form and leaf annotations that an annotation determines; None where values may have several forms."""
     if isinstance(annotation, TensorAnnotation):
         if annotation.dtype is None:
             return None
@@ -264,7 +264,7 @@ def _child_annotations(annotation: Any, tree: Tree) -> Sequence[Any]:
 
 
 def annotation_text(annotation: Any) -> str:
-    """An annotation as it would be typed."""
+    """An annotation as Python source."""
     if isinstance(annotation, type) and not typing.get_args(annotation):
         return annotation.__name__
     return str(annotation).replace("typing.", "")

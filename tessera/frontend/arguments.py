@@ -1,4 +1,4 @@
-"""Arguments of ops that are no tensors: numbers, flags, texts and tuples of them, each checked for what it is."""
+"""Arguments of functions on tensors: missing and unexpected ones, and checks of numbers, bools, strings and tuples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size
 from tessera.ir.base.spec import Attribute, OpSpec
 
-# Calls of functions on tensors with arguments that they do not have: told by the names that there are.
+# Calls with missing or unexpected arguments.
 
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "dim": ("axis", "axes", "dims"),
@@ -31,13 +31,13 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "unbiased": ("correction",),
     "ddof": ("correction",),
 }
-"""What other libraries call parameters that functions here have by another name."""
+"""Parameter names of other libraries, and what the same parameter may be called here."""
 
 
 def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Callable[..., Any]:
-    """The function, whose calls with other arguments than it has are errors with a code, a place and a way out.
+    """The function, with calls that miss an argument or have an unexpected one raised as ArgumentError (T0202).
 
-    It is that of a `module`, where pickled ones are looked for.
+    `module` is where pickle looks for it.
     """
 
     @functools.wraps(function)
@@ -46,7 +46,7 @@ def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Calla
             return function(*args, **given)
         except TypeError as error:
             trace = error.__traceback__
-            # One that was raised inside of the function is not about its call.
+            # An error raised inside the function is not about its call.
             if trace is None or trace.tb_next is not None:
                 raise
             raise _wrong_call(function, args, given, str(error)) from None
@@ -56,42 +56,42 @@ def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Calla
 
 
 def _wrong_call(
-    function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], said: str
+    function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], reason: str
 ) -> ArgumentError:
     import inspect  # noqa: PLC0415 - for errors alone
 
     name, signature = function.__name__, inspect.signature(function)
-    plain = [one.replace(annotation=one.empty) for place, one in signature.parameters.items() if place != "self"]
+    plain = [one.replace(annotation=one.empty) for key, one in signature.parameters.items() if key != "self"]
     taken = f"it is `{name}{inspect.Signature(plain)}`"
     parameters = [one.name for one in plain]
     unknown = [one for one in given if one not in signature.parameters]
     if unknown:
         wrong = unknown[0]
-        message = f"`{name}` has no parameter `{wrong}`"
+        message = f"unexpected argument `{wrong}` of `{name}`"
         return ArgumentError(message, notes=(taken,), fix=_suggest_parameter(wrong, given[wrong], parameters))
     try:
         signature.bind(*args, **given)
     except TypeError as error:
-        said = str(error).replace("'", "`")
-    return ArgumentError(f"`{name}` is called with other arguments than it has: {said}", notes=(taken,))
+        reason = str(error).replace("'", "`")
+    return ArgumentError(f"wrong arguments of `{name}`: {reason}", notes=(taken,))
 
 
 def _suggest_parameter(wrong: str, value: Any, parameters: list[str]) -> str:
-    """What to write instead of a parameter that there is not."""
+    """What to write instead of a parameter that does not exist."""
     if wrong == "out":
-        return "tensors do not change, and results are new ones: write `y = ...` without `out`"
+        return "tensors are immutable, and results are new tensors: write `y = ...` without `out`"
     from difflib import get_close_matches  # noqa: PLC0415 - for errors alone
 
     known = [one for one in _OTHER_NAMES.get(wrong, ()) if one in parameters]
     near = [*known, *get_close_matches(wrong, parameters, 1)]
     if not near:
-        return "leave it away"
+        return "remove it"
     shown = f"{value!r}" if isinstance(value, bool | int | float | str) else "..."
     return f"write `{near[0]}={shown}`"
 
 
 def check_int(op: str, name: str, value: Any) -> int:
-    """A whole number: an int or what is one, as an integer of NumPy; not a bool, a size of a free dim or a tensor."""
+    """An integer: an int, or an integer scalar of NumPy; not a bool, a symbolic size or a tensor."""
     if isinstance(value, bool | Tracer | Size | type) or is_tensor(value):
         _refuse(op, name, "an int", value)
     try:
@@ -101,7 +101,7 @@ def check_int(op: str, name: str, value: Any) -> int:
 
 
 def check_number(op: str, name: str, value: Any) -> float:
-    """A number: an int or a float, or a scalar of NumPy that is one; an int stays one where no float holds it."""
+    """A number: an int, a float, or a scalar of NumPy; an int stays one where no float represents it exactly."""
     is_number = isinstance(value, int | float) or (is_array(value) and value.ndim == 0)
     if isinstance(value, bool) or not is_number:
         _refuse(op, name, "a number", value)
@@ -113,25 +113,25 @@ def check_number(op: str, name: str, value: Any) -> float:
 
 
 def check_bool(op: str, name: str, value: Any) -> bool:
-    """True or False; 0 and 1 are numbers."""
-    is_flag = isinstance(value, bool) or (is_array(value) and value.ndim == 0 and value.dtype.kind == "b")
-    return bool(value) if is_flag else _refuse(op, name, "True or False", value)
+    """A bool; 0 and 1 are numbers."""
+    is_bool = isinstance(value, bool) or (is_array(value) and value.ndim == 0 and value.dtype.kind == "b")
+    return bool(value) if is_bool else _refuse(op, name, "True or False", value)
 
 
 def check_string(op: str, name: str, value: Any) -> str:
-    """A text."""
-    return value if isinstance(value, str) else _refuse(op, name, "a text", value)
+    """A string."""
+    return value if isinstance(value, str) else _refuse(op, name, "a string", value)
 
 
 def check_callables(op: str, **functions: Any) -> None:
-    """Arguments that must be functions, by their names."""
+    """Raise unless these arguments are callable, by their names."""
     for name, function in functions.items():
         if not callable(function):
             _refuse(op, name, "a function", function)
 
 
 def check_sequence(op: str, name: str, value: Any, count: int | None = None) -> tuple[Any, ...]:
-    """A tuple or list, of that many items where it is said."""
+    """A tuple or list, of `count` items if given."""
     if not is_sequence(value):
         _refuse(op, name, "a tuple or list", value)
     if count is not None and len(value) != count:
@@ -143,11 +143,11 @@ _WRITTEN = {
     "an int": "2",
     "a number": "0.5",
     "True or False": "True",
-    "a text": '"..."',
+    "a string": '"..."',
     "a function": "lambda x: x",
     "a tuple or list": "(1, 2)",
 }
-"""What an argument of a kind looks like in a call."""
+"""An example of an argument of each kind."""
 
 
 def _refuse(op: str, name: str, wanted: str, value: Any) -> NoReturn:
@@ -159,7 +159,7 @@ def _refuse(op: str, name: str, wanted: str, value: Any) -> NoReturn:
 
 
 def describe_value(value: Any) -> str:
-    """A wrong value as an error shows it: short, and with its type where that says more."""
+    """A wrong value as an error shows it: short, and with its type where that helps."""
     if isinstance(value, Tracer) or is_array(value) or is_tensor(value):
         sizes: Any = getattr(value, "shape", ())
         return f"a tensor of shape {list(sizes)}"
@@ -179,17 +179,18 @@ _KINDS: dict[str, Callable[[str, str, Any], Any]] = {
 
 
 def check_strings(op: str, name: str, given: Iterable[str] | str) -> tuple[str, ...]:
-    """One name, or several in anything that holds them."""
+    """One name, or an iterable of them."""
     if isinstance(given, str):
         return (given,)
     try:
         return tuple([check_string(op, name, one) for one in given])
     except TypeError:
-        raise ArgumentError(f"`{op}` takes `{name}` as texts, got {given!r}", fix=f'write `{name}=("name",)`') from None
+        message = f"`{op}` takes `{name}` as strings, got {given!r}"
+        raise ArgumentError(message, fix=f'write `{name}=("name",)`') from None
 
 
 def check_attributes(spec: OpSpec, attributes: Mapping[str, Any], span: Span | None) -> dict[str, Any]:
-    """The attributes of an op, each of the kind it is declared to be; raises `ArgumentError` (T0202)."""
+    """The attributes of an op, each checked against its declared kind; raises `ArgumentError` (T0202)."""
     full = spec.with_defaults(attributes)
     op = spec.name.split(".", 1)[1]
     try:
@@ -204,7 +205,7 @@ def check_attributes(spec: OpSpec, attributes: Mapping[str, Any], span: Span | N
 
 def _check_attribute(op: str, item: Attribute, value: Any) -> Any:
     if value is None:
-        # None is a value of every kind in the IR; to a user it is one only where it is the default.
+        # In the IR every attribute may be None; a user may pass None only where it is the default.
         return _refuse(op, item.name, "a value", value) if item.default is not None and item.kind in _KINDS else None
     check = _KINDS.get(item.kind)
     if check is not None:

@@ -28,8 +28,8 @@ _COORDINATE = re.compile(r"[a-z]\d+_*")
 class Leaf:
     """One leaf of a call's arguments: a tensor with its dtype and declared dims, or a static Python value.
 
-    A dim is an int when it is static, a `Dim` when an annotation names it, None when it is free without a name. Static
-    values are told apart by `key`, which is finer than their own equality.
+    A dim is an int when it is static, a `Dim` when an annotation names it, None when it is dynamic and unnamed. Static
+    values are compared by `key`, which is finer than their own equality.
     """
 
     dtype: DType | None
@@ -42,14 +42,14 @@ class Leaf:
 
 @frozen
 class Signature:
-    """What a specialization is made for; two calls with equal signatures share one."""
+    """The key of a specialization: calls with equal signatures share compiled code."""
 
     tree: Tree
     leaves: tuple[Leaf, ...]
     policy: Policy = SILENT
 
     def paths(self) -> list[str]:
-        """The path of each leaf, as a person would write it: `x`, `params['w']`."""
+        """The path of each leaf as Python source: `x`, `params['w']`."""
         return [path.removeprefix(".") for path in leaf_paths(self.tree)]
 
 
@@ -72,7 +72,7 @@ class Binder:
         self.signature, self.dynamic = signature, dynamic
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """The signature of a call, and its tensors; raises where arguments do not fit the annotations."""
+        """The signature of a call, and its tensors; raises where arguments contradict the annotations."""
         bound = bind_arguments(self.signature, args, kwargs)
         names = tuple(bound.arguments)
         leaves: list[Leaf] = []
@@ -117,7 +117,7 @@ class Binder:
         return tree
 
     def declared(self) -> Signature | None:
-        """The signature of all calls, where annotations and defaults say it by themselves; else None."""
+        """The signature of all calls, where annotations and defaults determine it; else None."""
         leaves: list[Leaf] = []
         children: list[Tree] = []
         for name, item in self.signature.parameters.items():
@@ -138,15 +138,15 @@ class Binder:
 def bind_arguments(
     signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> inspect.BoundArguments:
-    """Arguments by the names of parameters, defaults too; raises RuntimeArgumentError (T0701) where they do not fit."""
+    """Arguments by parameter name, with defaults; raises RuntimeArgumentError (T0701) where they do not match."""
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
         named = ", ".join(f"`{name}`" for name in signature.parameters) or "none"
-        # Python tells of a missing parameter first, and a name typed wrongly is most often why it is missing.
+        # Python reports a missing argument first, and a misspelt name is the most common cause of one.
         takes_any = any(item.kind is item.VAR_KEYWORD for item in signature.parameters.values())
         unknown = () if takes_any else [name for name in kwargs if name not in signature.parameters]
-        notes = tuple(f"`{name}` is given, and is not a parameter" for name in unknown)
+        notes = tuple(f"unexpected argument `{name}`" for name in unknown)
         raise RuntimeArgumentError(
             str(error).replace("'", "`"), notes=notes, fix=f"its parameters are {named}"
         ) from None
@@ -155,11 +155,11 @@ def bind_arguments(
 
 
 def not_a_tensor_error(path: str, leaf: Any, annotation: TensorAnnotation) -> RuntimeArgumentError:
-    """What is said of an argument that is declared a tensor, and is none."""
+    """The error for an argument that is declared a tensor, and is not one."""
     return RuntimeArgumentError(
         f"`{path}` must be a tensor, got {type(leaf).__name__}",
         notes=(f"it is declared {annotation}",),
-        fix="`ts.array(...)` makes a tensor of numbers in lists",
+        fix="`ts.array(...)` converts nested lists of numbers to a tensor",
     )
 
 
@@ -170,14 +170,14 @@ def _declared_leaf(annotation: TensorAnnotation) -> Leaf:
 
 def _missing_scales_error(path: str, annotation: TensorAnnotation) -> DTypeError:
     return DTypeError(
-        f"`{path}` has no scales, and is declared to have them",
+        f"`{path}` has no scales, but is declared with scales",
         notes=(f"it is declared {annotation}",),
-        fix="make it with `tessera.quantize(x, dtype, axis=...)`, which gives values and scales",
+        fix="quantize it with `tessera.quantize(x, dtype, axis=...)`, which returns values and scales",
     )
 
 
 class _Arguments(tuple[Any, ...]):
-    """Marks the root of a call's tree: a tuple of arguments with names."""
+    """The root of a call's pytree: a tuple of named arguments."""
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()
@@ -197,7 +197,7 @@ def arguments_of(tree: Tree, leaves: Sequence[Any], rebuild: Callable[[Tree, Seq
 
 
 def _scalar_tensor(leaf: Any, annotation: TensorAnnotation | None) -> Any:
-    """A Python number given for a declared scalar becomes one; everything else is as it was."""
+    """A Python number for a declared scalar becomes a tensor; anything else is returned as it is."""
     if annotation is None or annotation.dims or not _is_number(leaf):
         return leaf
     from tessera.frontend.concrete import scalar_tensor  # noqa: PLC0415 - rare, and needs the runtime
@@ -210,13 +210,13 @@ def _is_number(value: Any) -> bool:
 
 
 def check_form(parameter: Parameter, tree: Tree) -> None:
-    """Refuse a tree where a tensor is declared; types of states say themselves what their tensors are."""
+    """Raise for a container where a tensor is declared; types such as `KVCache` declare their own tensors."""
     declared, kind = parameter.annotation, tree.type
     if isinstance(declared, TensorAnnotation) and kind is not None and not hasattr(kind, "field_annotations"):
         raise RuntimeArgumentError(
             f"`{parameter.name}` must be a tensor, got {kind.__name__}",
             notes=(f"it is declared {declared}",),
-            fix="`ts.array(...)` makes a tensor of numbers in lists",
+            fix="`ts.array(...)` converts nested lists of numbers to a tensor",
         )
 
 
@@ -226,16 +226,16 @@ def _static_leaf(value: Any, path: str) -> Leaf:
         key = static_key(value)
     except TypeError:
         raise PytreeError(
-            f"`{path}` is of type `{type(value).__name__}`, which is no tensor, no tree of tensors and not hashable",
+            f"`{path}` is of type `{type(value).__name__}`, which is no pytree of tensors and not hashable",
             fix="pass a tuple in place of the list"
             if isinstance(value, list)
-            else "pass tensors, containers of tensors, or values that can key a cache",
+            else "pass tensors, containers of tensors, or hashable values",
         ) from None
     return Leaf(None, (), value, key)
 
 
 def _fits(leaf: Any, dtype: DType, annotation: TensorAnnotation) -> bool:
-    """Whether a tensor has the dtype, the rank and the numbers that are declared."""
+    """Whether a tensor has the declared dtype, rank and static sizes."""
     if (annotation.dtype is not None and annotation.dtype is not dtype) or len(leaf.shape) != annotation.rank:
         return False
     for dim, size in zip(annotation.dims, leaf.shape, strict=True):
@@ -247,7 +247,7 @@ def _fits(leaf: Any, dtype: DType, annotation: TensorAnnotation) -> bool:
 def _misfit_error(
     leaf: Any, dtype: DType, annotation: TensorAnnotation, path: str, place: tuple[str, int]
 ) -> RuntimeArgumentError:
-    """The error for a tensor that does not fit; `place` is the argument that it is, where it is one by itself."""
+    """The error for a tensor that contradicts its annotation; `place` is its parameter, if it is a whole argument."""
     declared, calls = (f"it is declared {annotation}",), fixes_of("arguments")
     argument, shape = calls.argument_at(*place), tuple(leaf.shape)
     if annotation.dtype is not None and annotation.dtype is not dtype:
@@ -270,7 +270,7 @@ def _misfit_error(
 
 
 def _check_names(signature: Signature, tensors: Sequence[Any]) -> None:
-    """Dims of one name have one value; those that are arithmetic of names have theirs."""
+    """Raise where dims of one name differ, or a dim declared as an expression has another value."""
     values: dict[str, tuple[int, int, int]] = {}
     arithmetic: list[tuple[int, int, Dim, int]] = []
     number = 0
@@ -311,7 +311,7 @@ def _disagreement_error(
         f"`{left}` is {first[0]} and `{right}` is {second[0]}, but both are `{name}`",
         notes=(f"rule: dims of one name are equal (`{name}`)",),
         fix=fit_argument_fix(signature, tensors, f"{paths[small]}.shape[{axis}]", size)
-        or f'declare them with two names, or as `"_"` where sizes need not agree, if they are not the same `{name}`',
+        or f'declare them with two names, or as `"_"` where sizes may differ, if they are not the same `{name}`',
     )
 
 
@@ -337,7 +337,7 @@ def _wrong_arithmetic_error(
 
 
 def fit_argument_fix(signature: Signature, tensors: Sequence[Any], path: str, size: int) -> FixLike:
-    """The edit of a call that pads or cuts `name.shape[axis]` to a size; None for a path inside a container."""
+    """The edit of a call that pads or slices `name.shape[axis]` to a size; None for a path inside a container."""
     name, _, axis = path.removesuffix("]").partition(".shape[")
     names, paths = as_tuple(signature.tree.data), _tensor_paths(signature)
     if name not in names or name not in paths or size < 0:
@@ -347,9 +347,9 @@ def fit_argument_fix(signature: Signature, tensors: Sequence[Any], path: str, si
 
 
 def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]:
-    """The types of the tensor leaves, and the names of dims that annotations declare free.
+    """The types of the tensor leaves, and the symbolic dims that annotations name.
 
-    A dim without a name, or one whose names no input has by themselves, gets a symbol of its own, which no other has.
+    A dynamic dim without a name, or one whose names no input binds, gets a fresh symbol.
     """
     bare = {
         dim.symbol_name
@@ -378,13 +378,13 @@ def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]
 
 
 def static_arguments(signature: Signature) -> dict[str, Any]:
-    """The static values of a call that are more than a value: objects, which hold things that may change."""
+    """The static arguments of a call that are mutable objects, whose contents may change."""
     leaves = zip(signature.paths(), signature.leaves, strict=True)
     return {path: leaf.static for path, leaf in leaves if leaf.dtype is None and not is_value(leaf.static)}
 
 
 def named_sizes(signature: Signature, tensors: Sequence[Any]) -> dict[str, tuple[int, str]]:
-    """What each name stands for in a call, and the path it comes from."""
+    """The size of each dim name in a call, and the path that binds it."""
     types, _ = input_types(signature)
     sizes: dict[str, tuple[int, str]] = {}
     for path, type, tensor in zip(_tensor_paths(signature), types, tensors, strict=False):
@@ -395,15 +395,15 @@ def named_sizes(signature: Signature, tensors: Sequence[Any]) -> dict[str, tuple
 
 
 def dim_name(name: str) -> str:
-    """A dim's name that cannot be taken for a coordinate: index maps call theirs `d0`, `m1` and the like.
+    """A dim's name that cannot be confused with a coordinate of an index map (`d0`, `m1`): such names get a `_`.
 
-    Names that already look so mended get one mark more, so that two names never become one.
+    Names that already end in `_` get one more, so that two names never become one.
     """
     return f"{name}_" if _COORDINATE.fullmatch(name) else name
 
 
 def _unused_name(name: str, taken: set[str]) -> str:
-    """A name that is not taken yet, and is from now on: `a.b` and `a_b` are one word but two dims."""
+    """A name that is not in `taken` yet, added to it: `a.b` and `a_b` give one identifier but are two dims."""
     while name in taken:
         name += "_"
     taken.add(name)
@@ -411,6 +411,6 @@ def _unused_name(name: str, taken: set[str]) -> str:
 
 
 def _identifier(path: str) -> str:
-    """A path as one word: `params['w'][0]` is `params_w_0`."""
+    """A path as an identifier: `params['w'][0]` is `params_w_0`."""
     words = "".join(mark if mark.isalnum() else " " for mark in path).split()
     return "_".join(words) or "x"

@@ -1,4 +1,4 @@
-"""Tensors that hold data, as tracing sees them: Tessera's own and NumPy's arrays, by their type."""
+"""Concrete tensors, which hold data: Tessera's own and NumPy's arrays, recognized without loading their modules."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _BY_ARRAY_NAME = {
 }
 
 
-# An array's dtype works its name out anew each time it is asked.
+# `numpy.dtype.name` is computed at each access.
 _SEEN: dict[Any, DType] = {}
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether a value is a tensor of ours, of a GPU too; where none was made yet, no module is loaded to find out."""
+    """Whether a value is a tensor of Tessera, on the host or a GPU; loads no module to find out."""
     module = sys.modules.get("tessera.runtime.tensor")
     if module is None:
         return False
@@ -48,13 +48,13 @@ def is_tensor(value: Any) -> bool:
 
 
 def device_class() -> type[Any] | None:
-    """The class of tensors of a GPU; None where none was made yet, and nothing is loaded to find out."""
+    """The class of GPU tensors; None where none exists yet. Loads no module to find out."""
     module = sys.modules.get("tessera.runtime.devices.cuda.tensor")
     return None if module is None else module.CudaTensor
 
 
 class Tracer:
-    """What every stand-in for a tensor is, so that it can be told from a tensor with data."""
+    """The base class of tracers, by which they are told from concrete tensors."""
 
     __slots__ = ()
     dtype: DType
@@ -67,20 +67,20 @@ def is_array(value: Any) -> bool:
 
 
 def is_concrete(value: Any) -> bool:
-    """Whether a value is a tensor with data."""
+    """Whether a value is a concrete tensor."""
     return is_tensor(value) or (is_array(value) and not isinstance(value, bool | int | float))
 
 
 def concrete_dtype(value: Any) -> DType | None:
-    """The dtype of a tensor with data, or None for any other value."""
+    """The dtype of a concrete tensor, or None for any other value."""
     if is_tensor(value):
         return value.dtype
     if not is_array(value):
         return None
-    # Arrays of the plain kind, which is nearly all of them, are told by one comparison.
+    # Nearly all arrays are plain, which one comparison of names shows.
     if value.__class__.__name__ != "ndarray" and _is_masked(value):
         raise ArgumentError(
-            "a masked array is no tensor: its mask would be lost",
+            "a masked array is not a tensor: its mask would be lost",
             fix="pass `x.filled(value)`, or `x.data` and `x.mask` as two tensors",
         )
     return array_dtype(value.dtype)
@@ -92,7 +92,7 @@ def _is_masked(value: Any) -> bool:
 
 
 def array_dtype(given: Any) -> DType:
-    """The dtype of an array's dtype; raises `DTypeError` (T0102) for one that Tessera does not have."""
+    """The dtype of a NumPy dtype; raises `DTypeError` (T0102) for one that Tessera lacks."""
     found = _SEEN.get(given)
     if found is None:
         name = _BY_ARRAY_NAME.get(given.name)
@@ -100,35 +100,34 @@ def array_dtype(given: Any) -> DType:
             raise DTypeError(f"arrays of `{given}` are not supported", fix=f"the dtypes are {', '.join(BY_NAME)}")
         if given.byteorder == ">":
             fix = f'convert it first: `x.astype("{given.name}")`'
-            raise DTypeError(f"arrays of `{given}` are not supported: their bytes are in the other order", fix=fix)
+            raise DTypeError(f"arrays of `{given}` are not supported: they are big-endian", fix=fix)
         found = _SEEN[given] = BY_NAME[name]
     return found
 
 
 def concrete_type(value: Any) -> TensorType | None:
-    """The type of a tensor with data, all dims static; None for any other value."""
+    """The type of a concrete tensor, all dims static; None for any other value."""
     dtype = concrete_dtype(value)
     return None if dtype is None else TensorType.of(value.shape, dtype)
 
 
 def scalar_tensor(value: bool | float, dtype: DType | None = None) -> Tensor:
-    """A Python number as a tensor of no dims; without a dtype, f32, i64 or bool."""
+    """A Python number as a scalar tensor; by default of f32, i64 or bool."""
     from tessera.runtime.tensor import Tensor  # noqa: PLC0415 - see `is_own`
 
     return Tensor.of(value, dtype or scalar_dtype(value))
 
 
 def scalar_dtype(value: bool | float) -> DType:
-    """What a Python number is where no tensor decides."""
+    """The dtype of a Python number where no tensor determines it."""
     name = "bool" if isinstance(value, bool) else "i64" if isinstance(value, int) else "f32"
     return BY_NAME[name]
 
 
 def common_device(what: str, tensors: Sequence[Any], names: Sequence[str] = ()) -> Device | None:
-    """The GPU that tensors lie on; None where all are in host memory.
+    """The GPU that holds the tensors; None where all are in host memory.
 
-    A single number in host memory goes along, and so does a random key; more is not copied in silence. Raises
-    DeviceError (T0720).
+    Scalars and random keys in host memory are copied implicitly, larger tensors are not. Raises DeviceError (T0720).
     """
     kind = device_class()
     if kind is None:
@@ -149,7 +148,7 @@ def _is_copied_silently(tensor: Any) -> bool:
 
 
 def copy_to_host(tensors: Sequence[Any]) -> Sequence[Any]:
-    """Tensors in host memory: those of a GPU are copied, for what is said to run here."""
+    """Tensors in host memory: those of a GPU are copied, for a program that runs on the host."""
     kind = device_class()
     if kind is None or not any(isinstance(tensor, kind) for tensor in tensors):
         return tensors
@@ -157,7 +156,7 @@ def copy_to_host(tensors: Sequence[Any]) -> Sequence[Any]:
 
 
 def place_like(x: Any, made: Any) -> Any:
-    """What was written out in a program, as a tensor where another lies: it is in no memory yet."""
+    """A literal of the program as a tensor on the device of `x`: it has no memory of its own yet."""
     kind = device_class()
     return made if kind is None or not isinstance(x, kind) else kind.of(made)
 
@@ -165,13 +164,15 @@ def place_like(x: Any, made: Any) -> Any:
 def _two_memories(
     what: str, there: tuple[int, Any], here: tuple[int, Any], device: Device, names: Sequence[str]
 ) -> DeviceError:
-    def told(number: int, tensor: Any) -> str:
+    def describe(number: int, tensor: Any) -> str:
         name = f"`{names[number]}`" if number < len(names) else f"argument {number}"
         return f"{name}, {list(tensor.shape)} {tensor.dtype},"
 
     return DeviceError(
-        f"`{what}` is given tensors of two memories: {told(*there)} is on {device!r}, and {told(*here)} on the cpu",
-        notes=("rule: only numbers and random keys are copied to a device or from it unasked, as that takes long",),
-        fix="bring them together: `tessera.cuda.array(x)` copies to the GPU, and `x.cpu()` from it; "
+        f"`{what}` got tensors in two memories: {describe(*there)} is on {device!r}, and {describe(*here)} on the cpu",
+        notes=(
+            "rule: only scalars and random keys are copied between host and device implicitly, since copies are slow",
+        ),
+        fix="copy one of them: `tessera.cuda.array(x)` copies to the GPU, `x.cpu()` to the host; "
         f"within `with tessera.device(tessera.{device!r}):` everything is copied there",
     )

@@ -1,4 +1,4 @@
-"""Constraints of a function: read at decoration, put into a trace, and explained where a call breaks one."""
+"""Constraints of a function: parsed at decoration, imposed on its trace, and explained where a call violates one."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
 
 ATTRIBUTE = "__tessera_constraints__"
-"""Where `@constrain` leaves what it was given, for `jit` to find."""
+"""The attribute in which `@constrain` leaves its constraints for `jit`."""
 
 
 def parse_constraints(texts: Iterable[str] | str, span: Span | None = None) -> tuple[Constraint, ...]:
-    """The constraints of texts in the call at `span`; raises `ConstraintError` (T0105) at one that is none."""
+    """The constraints that strings in the call at `span` state; raises `ConstraintError` (T0105) at an invalid one."""
     if not isinstance(texts, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConstraintError(f"{texts!r} is not a constraint", fix='write it as text: `"D % 8 == 0"`')
+        raise ConstraintError(f"{texts!r} is not a constraint", fix='write it as a string: `"D % 8 == 0"`')
     listed = (texts,) if isinstance(texts, str) else tuple(texts)
     found: list[Constraint] = []
     for text in listed:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConstraintError(f"{text!r} is not a constraint", fix='write it as text: `"D % 8 == 0"`')
-        place = _literal(span, text)
-        found.append(replace(Constraint.parse(text, place), span=place))
+            raise ConstraintError(f"{text!r} is not a constraint", fix='write it as a string: `"D % 8 == 0"`')
+        where = _literal(span, text)
+        found.append(replace(Constraint.parse(text, where), span=where))
     return tuple(found)
 
 
 def _literal(span: Span | None, text: str) -> Span | None:
-    """The string itself, inside the call that it stands in."""
+    """The span of the string literal inside the call."""
     for line in range(span.line, max(span.line, span.end_line) + 1) if span is not None else ():
         assert span is not None
         here = Span(span.file, line)
@@ -57,9 +57,9 @@ def _literal(span: Span | None, text: str) -> Span | None:
 def collect_constraints(
     function: Callable[..., Any], parameters: Sequence[Parameter], given: Sequence[Constraint], *, is_open: bool
 ) -> tuple[Constraint, ...]:
-    """All constraints of a function; raises where they contradict each other or name what is no size of it.
+    """All constraints of a function; raises where they contradict each other or name an unknown size.
 
-    `is_open` where dims without a name in the annotations are free: then names are looked at when it is traced.
+    `is_open` where dims without annotation are dynamic: then names are checked when the function is traced.
     """
     found = (*getattr(function, ATTRIBUTE, ()), *given)
     if not is_open:
@@ -82,15 +82,14 @@ def _names(annotation: Any) -> set[str]:
 def contradiction_error(
     constraint: Constraint, because: Sequence[Constraint], span: Span | None = HERE
 ) -> ConstraintError:
-    """The error for a constraint that others exclude, with the place of each."""
+    """The error for a constraint that others contradict, with the location of each."""
     others = [item for item in because if item is not constraint]
     where = constraint.span if span is HERE else span
     message = (
         f"`{constraint.text}` contradicts {quote_all(others)}" if others else f"`{constraint.text}` can never hold"
     )
     if not constraint.symbols:
-        sides = f"the left side is {constraint.left}, the right side {constraint.right}"
-        message = f"`{constraint.text}` does not hold here: {sides}"
+        message = f"`{constraint.text}` does not hold here: lhs is {constraint.left}, rhs is {constraint.right}"
         others = [] if where == constraint.span else [constraint]
     return ConstraintError(message, span=where, notes=locations(others))
 
@@ -102,15 +101,15 @@ def quote_all(constraints: Sequence[Constraint]) -> str:
 
 
 def locations(constraints: Iterable[Constraint]) -> tuple[str, ...]:
-    """Where constraints stand, for the notes of an error."""
-    return tuple(f"`{item.text}` stands at {item.span}" for item in constraints if item.span is not None)
+    """Where constraints are declared, for the notes of an error."""
+    return tuple(f"`{item.text}` is declared at {item.span}" for item in constraints if item.span is not None)
 
 
 # Into a trace.
 
 
 def impose(trace: Trace, constraints: Sequence[Constraint], signature: Signature) -> None:
-    """Make the declared constraints of a function facts of its trace: proved, or guarded from now on."""
+    """Impose the declared constraints of a function on its trace: each is proved, or becomes a guard."""
     numbers = static_numbers(signature)
     names = {name: Dim.symbol(dim_name(name)) for item in constraints for name in item.symbols}
     env = {name: Dim.constant(numbers[name]) if name in numbers else dim for name, dim in names.items()}
@@ -122,9 +121,9 @@ def impose(trace: Trace, constraints: Sequence[Constraint], signature: Signature
 
 
 def assume_constraint(trace: Trace, constraint: Constraint, span: Span | None, notes: Sequence[str] = ()) -> None:
-    """Take a constraint for true from here on: free where it is proved, an error where it is refuted, else a guard.
+    """Assume a constraint from here on: nothing to check where it is proved, an error where refuted, else a guard.
 
-    `span` and `notes` are for the error: who asked for it, and what its names stand for.
+    `span` and `notes` are for the error: where it was required, and what its names stand for.
     """
     facts = trace.facts
     constraint = _resolve_names(facts, constraint, span)
@@ -139,7 +138,7 @@ def assume_constraint(trace: Trace, constraint: Constraint, span: Span | None, n
 
 
 def _resolve_names(facts: Facts, constraint: Constraint, span: Span | None) -> Constraint:
-    """The constraint with names put in that stand for numbers and for other sizes."""
+    """The constraint with names substituted that stand for numbers and other sizes."""
     constraint = constraint.substitute({name: dim for name, dim in facts.names.items() if name in constraint.symbols})
     unknown = sorted(constraint.symbols - facts.order.keys())
     if unknown:
@@ -151,7 +150,7 @@ def _unknown_name(constraint: Constraint, name: str, known: Iterable[str], span:
     listed_sizes = list(known)
     sizes = ", ".join(f"`{other}`" for other in listed_sizes)
     return ConstraintError(
-        f"`{constraint.text}` names `{name}`, which is no size here",
+        f"`{constraint.text}` uses `{name}`, which is not a size here",
         span=span,
         notes=(f"the sizes are {sizes}" if sizes else "no size has a name",),
         fix=lambda span: _nearest_name(span, constraint.text, name, listed_sizes),
@@ -159,7 +158,7 @@ def _unknown_name(constraint: Constraint, name: str, known: Iterable[str], span:
 
 
 def _nearest_name(span: Span | None, text: str, name: str, known: Sequence[str]) -> Fix | str:
-    """The size whose name is nearly the one that is none."""
+    """The fix for a misspelt size: the closest name."""
     from difflib import get_close_matches  # noqa: PLC0415 - for errors alone
 
     from tessera.diagnostics.edit import edit_text  # noqa: PLC0415
@@ -221,7 +220,7 @@ def _paths(trace: Trace, constraint: Constraint) -> tuple[str, ...]:
 def impose_on_call(
     trace: Any, constraints: Sequence[Constraint], parameters: Sequence[Parameter], arguments: Mapping[str, Any]
 ) -> None:
-    """Constraints of a function that is called inside a trace, on the sizes that it is given there."""
+    """Impose the constraints of a function called inside a trace on the sizes of its arguments there."""
     from tessera.frontend.pytree import flatten  # noqa: PLC0415
     from tessera.frontend.size import Size, dim_of  # noqa: PLC0415 - only functions with constraints come here
 
@@ -262,7 +261,7 @@ def _fix_of_call(
     env: Mapping[str, Dim],
     edits: Mapping[str, Callable[[int], FixLike]],
 ) -> FixLike:
-    """The argument padded or cut to a size that keeps the rules, where one size that is a number decides."""
+    """The argument padded or sliced to a size that satisfies the constraints, where they depend on one static size."""
     name, *others = sorted(constraint.symbols) or [""]
     size = env[name].value if name in env else None
     if others or size is None or name not in edits:
@@ -275,13 +274,13 @@ def _fix_of_call(
 
 
 def static_numbers(signature: Signature) -> dict[str, int]:
-    """The arguments that are plain Python integers, which constraints may name."""
+    """The arguments that are Python integers, which constraints may name."""
     pairs = zip(signature.paths(), signature.leaves, strict=True)
     return {path: leaf.static for path, leaf in pairs if leaf.dtype is None and type(leaf.static) is int}
 
 
 def check_call(constraints: Sequence[Constraint], signature: Signature, tensors: Sequence[Any]) -> None:
-    """Hold the sizes of a call against the declared constraints, before anything is traced for them."""
+    """Check the sizes of a call against the declared constraints, before anything is traced for them."""
     sizes = named_sizes(signature, tensors)
     numbers = static_numbers(signature)
     names = {name: Dim.symbol(dim_name(name)) for item in constraints for name in item.symbols}
@@ -297,20 +296,20 @@ def check_call(constraints: Sequence[Constraint], signature: Signature, tensors:
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """A call, and all rules that its sizes must keep: what it takes to say how one of them could be kept."""
+    """A call and all constraints on its sizes, from which a fix is found."""
 
     signature: Signature
     tensors: Sequence[Any]
     rules: Sequence[Constraint]
 
     def fix(self, constraint: Constraint, size: int, path: str) -> FixLike:
-        """The argument padded to the next size that keeps every rule of its own, or cut to the last."""
+        """The argument padded to the next size that satisfies its constraints, or sliced to the last."""
         (name,) = constraint.symbols
         wanted = _next_size([rule for rule in self.rules if rule.symbols == constraint.symbols], name, size)
         if wanted is None:
             return None
         edit = fit_argument_fix(self.signature, self.tensors, path, wanted)
-        advice = f"{'pad' if wanted > size else 'cut'} `{path}` from {size} to {wanted}"
+        advice = f"{'pad' if wanted > size else 'slice'} `{path}` from {size} to {wanted}"
         return lambda span: (edit(span) if callable(edit) else None) or advice
 
 
@@ -320,7 +319,7 @@ def violation_error(
     numbers: Mapping[str, int],
     call: BoundCall | None = None,
 ) -> GuardError | None:
-    """The error for sizes that break a constraint: path, value, rule and where it stands; None where they do not."""
+    """The error for sizes that violate a constraint, with path, value and declaration; None where they satisfy it."""
     values = {name: size for name, (size, _) in sizes.items()}
     if not constraint.symbols <= values.keys() or constraint.holds(values):
         return None
@@ -336,18 +335,18 @@ def violation_error(
         message = f"`{path}` is {size}, but `{constraint.text}` must hold"
         return GuardError(message, notes=notes, fix=call.fix(constraint, size, path) if call is not None else None)
     left, right = constraint.left.evaluate(values), constraint.right.evaluate(values)
-    sides = f"the left side is {left}, the right side {right}"
+    values_text = f"lhs is {left} and rhs is {right}"
     if constraint.high is not None:
-        sides = f"it is {left}, and the range is {right}..={constraint.high.evaluate(values)}"
-    return GuardError(f"`{constraint.text}` must hold, but {sides}", notes=notes)
+        values_text = f"it is {left}, and the range is {right}..={constraint.high.evaluate(values)}"
+    return GuardError(f"`{constraint.text}` must hold, but {values_text}", notes=notes)
 
 
 _FURTHEST = 4096
-"""How far a size that keeps the rules is looked for by trying; rules about remainders repeat long before."""
+"""How many sizes are tried to satisfy all constraints; constraints on remainders repeat long before."""
 
 
 def _next_size(rules: Sequence[Constraint], name: str, size: int) -> int | None:
-    """The next larger size that keeps all rules, else the next smaller one; an empty axis has nothing to pad."""
+    """The next larger size that satisfies all constraints, else the next smaller; an empty axis cannot be padded."""
     if not size:
         return None
     value = ConstraintSolver(rules).value(name)

@@ -1,4 +1,4 @@
-"""Scopes that say what code may do while it is traced: effects suspended, runs that must be alike, seeds, order."""
+"""Scopes that limit the effects of traced code: suspension, determinism, seeds, order."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from tessera.types.effect import Effects
 
 
 def active_trace() -> Any:
-    """The trace that is being made, or None: a scope of a policy outside of one runs ops at once too."""
+    """The active trace, or None: a policy scope outside of any trace runs ops eagerly."""
     found = dispatch.active()
     return None if getattr(found, "is_scope", False) else found
 
 
 class Scope:
-    """A scope and the trace it was entered in, which is None outside of any."""
+    """A scope, and the trace in which it was entered, if any."""
 
     def __init__(self) -> None:
         self.trace: Any = active_trace()
         self.span = user_span()
 
     def leave(self) -> None:
-        """What is left to do when the scope ends well."""
+        """What to do when the scope ends without an error."""
 
 
 class Suspension(Scope):
-    """Effects that code inside may not have; what only has effects is left out, or put off to the end."""
+    """Effects that are suspended: an op without results is left out, or deferred to the end of the scope."""
 
     def __init__(self, effects: Effects, *, defer: bool) -> None:
         super().__init__()
         self.effects, self.defer = effects, defer
-        self.put_off: list[Callable[[], None]] = []
+        self.deferred: list[Callable[[], None]] = []
 
     def leave(self) -> None:
-        for record in self.put_off:
+        for record in self.deferred:
             record()
 
 
 class Deterministic(Scope):
-    """All runs of a function must be the same; `seed` is what draws without a key may start from."""
+    """All runs of a function must agree; `seed` is for draws without a key."""
 
     def __init__(self, name: str, seed: int | None, declared: Span | None) -> None:
         super().__init__()
@@ -58,20 +58,20 @@ class Deterministic(Scope):
 
 
 class Seeded(Scope):
-    """Keys without a seed are made from one, another for each place that asks."""
+    """Keys without a seed are derived from this seed, a new one at each use."""
 
     def __init__(self, seed: int, name: str) -> None:
         super().__init__()
         self.seed, self._stream, self._count = seed, crc32(name.encode()), 0
 
     def next_words(self) -> list[int]:
-        """The two words of the next key: the seed, and the function with the number of the place."""
+        """The two words of the next key: the seed, and the function's stream with a count of uses."""
         self._count += 1
         return [self.seed & (1 << 64) - 1, self._stream << 32 | self._count]
 
 
 class Ordered(Scope):
-    """Ops that may work in any order keep the one that is written down."""
+    """Ops that may reorder their work keep the written order."""
 
 
 _SCOPES: ContextVar[tuple[Scope, ...]] = ContextVar("effect_scopes", default=())
@@ -79,7 +79,7 @@ _SCOPES: ContextVar[tuple[Scope, ...]] = ContextVar("effect_scopes", default=())
 
 @contextmanager
 def enter_scope(scope: Scope) -> Generator[None]:
-    """Within it, a scope holds."""
+    """Within it, a scope is active."""
     token = _SCOPES.set((*_SCOPES.get(), scope))
     try:
         yield
@@ -89,9 +89,9 @@ def enter_scope(scope: Scope) -> Generator[None]:
 
 
 def scopes_here() -> list[Scope]:
-    """The scopes that hold where the code stands, innermost first: those entered in the trace that is being made.
+    """The active scopes, innermost first: those entered in the active trace.
 
-    A program is made once and called from many places, so scopes around a call say nothing of what is in it.
+    A program is traced once and called from many scopes, so a scope around a call does not apply inside it.
     """
     traces: list[Any] = [active_trace()]
     while getattr(traces[-1], "parent", None) is not None:
@@ -105,11 +105,11 @@ def find(kind: type[Any]) -> Any:
 
 
 _PROMISED: WeakKeyDictionary[Any, dict[tuple[str, int | None], Any]] = WeakKeyDictionary()
-"""Jitted functions as deterministic ones call them, by name and seed of those."""
+"""Jitted functions specialized for deterministic callers, by name and seed of the caller."""
 
 
 def keep_promise(jitted: Any) -> Any:
-    """A jitted function that keeps the promise of the deterministic one that calls it; itself, where there is none."""
+    """The jitted function under the promise of its deterministic caller; itself, where there is none."""
     around = find(Deterministic)
     if around is None:
         return jitted
@@ -128,7 +128,7 @@ def keep_promise(jitted: Any) -> Any:
 
 
 def settle_order(spec: OpSpec, attributes: dict[str, Any]) -> None:
-    """Within `ordered`, have an op that may work in any order keep the one there is."""
+    """Within `ordered`, make an op that may reorder its work keep the written order."""
     if attributes.get("ordered") is False and find(Ordered) is not None:
         attributes["ordered"] = True
 
@@ -150,7 +150,7 @@ def check_repeatable(spec: OpSpec, attributes: dict[str, Any], span: Span | None
 
 
 def _fix(span: Span | None, found: Nondeterminism) -> Fix | str:
-    """The cure as an edit of the call, where its source is one line that has what is to be changed."""
+    """The fix as an edit of the call, where it is on one source line that matches the pattern."""
     if span is None or span.end_line > span.line or not found.pattern:
         return found.fix
     source = span.source_line[span.column - 1 : span.end_column - 1]
@@ -159,9 +159,9 @@ def _fix(span: Span | None, found: Nondeterminism) -> Fix | str:
 
 
 def is_suspended(spec: OpSpec, own: frozenset[str], span: Span | None, gives: bool, record: Callable[[], None]) -> bool:
-    """Whether an op is left out of the tape here: now, or until `record` is called at the end of the scope.
+    """Whether an op is suspended here: dropped, or deferred until `record` is called at the end of the scope.
 
-    Raises EffectError (T0108) for one that gives something: without it the rest would have nothing to work on.
+    Raises EffectError (T0108) for an op with results, which later ops may use.
     """
     for scope in scopes_here():
         if not isinstance(scope, Suspension):
@@ -174,9 +174,9 @@ def is_suspended(spec: OpSpec, own: frozenset[str], span: Span | None, gives: bo
                 f"`{spec.short_name}` has effect `{effects}`, which is suspended here",
                 span=span,
                 notes=(f"suspended at {scope.span}",) if scope.span else (),
-                fix="move it out of `effects.suspend`: what it gives is needed, so it cannot be left out",
+                fix="move it out of `effects.suspend`: it has results, so it cannot be left out",
             )
         if scope.defer:
-            scope.put_off.append(record)
+            scope.deferred.append(record)
         return True
     return False

@@ -1,4 +1,4 @@
-"""`ops.epilogue`: what follows a product, as steps of a chain that is one kernel with it, or an error."""
+"""`ops.epilogue`: the ops after a matmul, as steps of a chain that is fused into its kernel, or an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ACTIVATIONS = ("relu", "gelu", "silu", "sigmoid", "tanh")
 
 @frozen
 class Step:
-    """One step: a name, and what it does to the value so far."""
+    """One step: a name, and the function it applies to the value so far."""
 
     name: str
     apply: Callable[[Any], Any]
@@ -37,7 +37,7 @@ def act(name: str = "relu", **options: Any) -> Step:
 
 
 def dropout(rate: float, key: Any) -> Step:
-    """Drop a share of the elements by a random key, and scale the others up."""
+    """Zero a fraction of the elements by a random key, and scale the others up."""
     from tessera.frontend.functions.operands import promoted  # noqa: PLC0415 - beside its use
     from tessera.types.promotion import FLOATING  # noqa: PLC0415
 
@@ -47,37 +47,37 @@ def dropout(rate: float, key: Any) -> Step:
 
 
 def residual(r: Any) -> Step:
-    """Add a tensor of the product's shape."""
+    """Add a tensor of the matmul's shape."""
     return Step("residual", lambda x: composite.residual(r, x))
 
 
 @frozen
 class EpilogueChain:
-    """Steps in order, to be applied to a product inside `jit`."""
+    """Steps in order, to be applied to a matmul inside `jit`."""
 
     steps: tuple[Step, ...]
 
-    def __call__(self, product: Any) -> Any:
-        """The product put through all steps, in the product's own kernel.
+    def __call__(self, matmul: Any) -> Any:
+        """All steps applied to `matmul`, fused into its kernel.
 
-        Raises: FusionError (T0403) where that cannot be: outside `jit`, or when compiled, with the reason.
+        Raises: FusionError (T0403) outside of `jit`, and at compile time where they cannot be fused, with the reason.
         """
         if dispatch.active() is None:
             raise FusionError(
-                "an epilogue is one kernel with its product, and outside `jit` the product was computed already",
+                "an epilogue is fused into the kernel of its matmul, and outside of `jit` the matmul has already run",
                 fix="call it in a function with `@jit`",
             )
-        value = product
+        value = matmul
         for step in self.steps:
             value = step.apply(value)
-        return apply("fused", (value, product), {})
+        return apply("fused", (value, matmul), {})
 
     def __repr__(self) -> str:
         return f"epilogue.chain([{', '.join(step.name for step in self.steps)}])"
 
 
 def chain(steps: Sequence[Step]) -> EpilogueChain:
-    """Steps that are computed in the kernel of the product they are applied to.
+    """Steps that are fused into the kernel of the matmul they are applied to.
 
     >>> @ts.jit
     ... def linear(x, w, b):
@@ -89,7 +89,7 @@ def chain(steps: Sequence[Step]) -> EpilogueChain:
     for step in check_sequence("chain", "steps", steps):
         if not isinstance(step, Step):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise FusionError(
-                f"{type(step).__name__} is no step of an epilogue",
+                f"{type(step).__name__} is not a step of an epilogue",
                 fix="the steps are epilogue.bias(b), act(name), dropout(rate, key) and residual(r)",
             )
     return EpilogueChain(tuple(steps))

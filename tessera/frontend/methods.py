@@ -1,4 +1,4 @@
-"""`TensorMethods`: the operators and methods that tensors with data and stand-ins share."""
+"""`TensorMethods`: the operators and methods that concrete tensors and tracers share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def function_named(name: str) -> Any:
 
 
 class TensorMethods:
-    """Operators as Python has them and methods as NumPy has them; each calls the function of its name."""
+    """Python's operators and NumPy's methods; each calls the function of the same name."""
 
     __slots__ = ()
     __hash__ = object.__hash__
@@ -79,7 +79,7 @@ class TensorMethods:
 
     def __matmul__(self, other: Any) -> Any:
         if getattr(other, "has_matmul", False):
-            return NotImplemented  # what has products of its own is asked by Python next
+            return NotImplemented  # Python asks `other.__rmatmul__` next
         return _functions().matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
@@ -176,7 +176,7 @@ class TensorMethods:
         return _functions().swapaxes(self, first, second)
 
     def flatten(self) -> Any:
-        """All elements in one row."""
+        """All elements in one dimension."""
         return _functions().reshape(self, (-1,))
 
     def squeeze(self, axis: Any = None) -> Any:
@@ -188,7 +188,7 @@ class TensorMethods:
         return _functions().expand_dims(self, axis)
 
     def broadcast_to(self, shape: Any) -> Any:
-        """The tensor stretched to a shape."""
+        """The tensor broadcast to a shape."""
         return _functions().broadcast_to(self, shape)
 
     def sum(self, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -232,7 +232,7 @@ class TensorMethods:
         return _functions().argmin(self, axis, keepdims=keepdims)
 
     def cumsum(self, axis: int = -1) -> Any:
-        """Running sum along an axis."""
+        """Cumulative sum along an axis."""
         return _functions().cumsum(self, axis)
 
 

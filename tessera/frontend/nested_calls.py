@@ -1,4 +1,4 @@
-"""A jitted function called inside of another trace: what it declares of arguments and result holds there too."""
+"""A jitted function called inside another trace: its annotations and constraints are checked there too."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @frozen
 class DeclaredFunction:
-    """A function, and all that it declares."""
+    """A function with its annotations, constraints and policy."""
 
     function: Callable[..., Any]
     signature: inspect.Signature
@@ -42,12 +42,12 @@ class DeclaredFunction:
 
     @property
     def says_anything(self) -> bool:
-        """Whether there is more to it than the function itself."""
+        """Whether it has annotations or constraints."""
         annotated = any(parameter.is_annotated for parameter in self.parameters)
         return annotated or self.returns is not None or bool(self.constraints)
 
     def call(self, trace: Trace, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The function as more of a trace, on arguments that are found to be what it declares."""
+        """Trace the function into the caller's trace, with its arguments checked."""
         bound = bind_arguments(self.signature, args, kwargs)
         if not self.says_anything:
             with self._policy(trace):
@@ -88,7 +88,7 @@ class DeclaredFunction:
 
 @contextmanager
 def _named(trace: Trace, names: Mapping[str, Dim]) -> Generator[None]:
-    """Within it, requirements may name sizes as the function does that is called."""
+    """Within it, `require` may use the dim names of the called function."""
     facts, before = trace.facts, trace.facts.names
     facts.names = {**before, **names}
     try:
@@ -98,7 +98,7 @@ def _named(trace: Trace, names: Mapping[str, Dim]) -> Generator[None]:
 
 
 def _type_of(trace: Trace, leaf: Any) -> TensorType | None:
-    """The type of a tensor, as far as the trace knows its sizes; None for what is no tensor."""
+    """The type of a tensor, with the trace's equalities substituted; None for anything else."""
     found = leaf.type if isinstance(leaf, TracedTensor) else concrete_type(leaf)
     return None if found is None else found.with_shape(tuple(map(trace.resolve, found.shape)))
 
@@ -110,19 +110,19 @@ def _maker(trace: Trace, leaf: Any) -> Span | None:
 
 
 class _Sizes:
-    """The sizes that the names of a function stand for at one call of it."""
+    """The sizes that the dim names of a function stand for at one call of it."""
 
     def __init__(self, trace: Trace, span: Span | None) -> None:
         self.trace, self.span = trace, span
         self.named: dict[str, Dim] = {}
         self.sources: dict[str, str] = {}
-        # Sizes that are arithmetic of names wait until all names have been met.
+        # Sizes that are expressions of names are checked once all names are bound.
         self.later: list[tuple[Dim, Dim, str]] = []
-        # Whether the function has policies of its own, and what the caller's tensors had in their place.
+        # Whether the function declares policies, and those of the caller's tensors that they replace.
         self.has_policies, self.before = False, dict[DType, Policy]()
 
     def check_argument(self, parameter: Parameter, value: Any) -> Any:
-        """An argument, found to be as it is declared; its tensors have the policies of their types."""
+        """An argument, checked against its annotation; its tensors get the policies of their types."""
         leaves, tree = flatten(value)
         check_form(parameter, tree)
         annotations, paths = parameter.annotations(tree), leaf_paths(tree, parameter.name)
@@ -136,7 +136,7 @@ class _Sizes:
         type = _type_of(self.trace, leaf)
         if type is None:
             if not annotation.dims and isinstance(leaf, bool | int | float | Size):
-                return leaf  # a number is a scalar where one is declared
+                return leaf  # a Python number is accepted for a declared scalar
             raise not_a_tensor_error(path, leaf, annotation)
         notes = (f"it is declared {annotation}", f"`{path}` is {type}")
         if annotation.dtype is not None and annotation.dtype is not type.dtype:
@@ -176,13 +176,13 @@ class _Sizes:
             self.later.append((declared, dim, path))
 
     def without_policies(self, result: Any) -> Any:
-        """A result as its caller has it: the policies of a function's types end where it returns."""
+        """A result for the caller: policies of the function's types end where it returns."""
         if not self.has_policies:
             return result
         leaves, tree = flatten(result, keep_order=True)
-        return unflatten(tree, [self._outside(leaf) for leaf in leaves])
+        return unflatten(tree, [self._restore_policy(leaf) for leaf in leaves])
 
-    def _outside(self, leaf: Any) -> Any:
+    def _restore_policy(self, leaf: Any) -> Any:
         if not isinstance(leaf, TracedTensor) or not leaf.policy:
             return leaf
         return TracedTensor(leaf.trace, leaf.value, leaf.type, self.before.get(leaf.dtype, SILENT))
@@ -191,7 +191,7 @@ class _Sizes:
         return f"`{self.sources[name]}` and `{path}` are both `{name}`"
 
     def settle(self) -> None:
-        """Hold sizes that are arithmetic of names to it."""
+        """Check sizes that are expressions of names."""
         for declared, dim, path in self.later:
             if declared.symbols <= self.named.keys():
                 wanted = declared.substitute(self.named)
@@ -208,7 +208,7 @@ class _Sizes:
                 f"`{path}` must be {right}, got {left}",
                 span=self.span,
                 notes=(f"rule: {what}", *notes),
-                fix='give it that size, or declare it with a name of its own, or as `"_"`, if sizes need not agree',
+                fix='pass that size, or declare the dim with its own name, or as `"_"`, if the sizes may differ',
             )
         if answer is None or not answer.is_proved:
             facts.assume(left, right, what, self.span)

@@ -1,4 +1,4 @@
-"""Policies at work while ops are called: on the tape of a trace, or outside of one on tensors at once."""
+"""Numerics policies while ops are called: recorded on the tape of a trace, or applied eagerly outside of one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1 << 8)
 def needs_work(policy: Policy) -> bool:
-    """Whether a policy asks for more than an accumulator that every product and sum has."""
+    """Whether a policy changes more than the accumulators of contractions and sums."""
     total = policy.accumulate
     return policy.changes_values or (total is not None and total.is_float and total.bits != 32)
 
 
 class TraceBuilder:
-    """Builds on the tape of a trace, without regard to its policy."""
+    """Records on the tape of a trace, ignoring its policy."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -43,14 +43,14 @@ class TraceBuilder:
         return self.trace.tape.types[self.trace.value_of(value)]
 
     def check(self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> None:
-        """Run the rule of an op that is not put on the tape: what is wrong is said of it, not of what it becomes."""
+        """Run the shape rule of an op that is not recorded itself, so that errors name it and not its expansion."""
         spec, values = REGISTRY[name], tuple(map(self.trace.value_of, operands))
         types = [self.trace.tape.types[value] for value in values]
         spec.infer(Inference(self.trace, spec, values, user_span(), attributes), types, attributes)
 
 
 class EagerBuilder:
-    """Builds by running each op at once, on `device` if there is one."""
+    """Runs each op eagerly, on `device` if there is one."""
 
     def __init__(self, device: Any = None) -> None:
         self.device = device
@@ -64,7 +64,7 @@ class EagerBuilder:
         return found
 
     def check(self, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> None:
-        """Run the rule of an op that is not called itself."""
+        """Run the shape rule of an op that is not called itself."""
         from tessera.frontend.trace import Trace  # noqa: PLC0415 - which needs this file for its policies
 
         trace = Trace()
@@ -74,7 +74,7 @@ class EagerBuilder:
 
 
 def record_under(trace: Trace, policy: Policy, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-    """Put an op on the tape with the conversions that a policy asks for around it."""
+    """Record an op with the conversions that a policy asks for around it."""
     name = REGISTRY[op].short_name
     full = REGISTRY[op].with_defaults(attributes)
     return OpUnderPolicy(TraceBuilder(trace), name, full, policy, trace.bits or static_bits(), user_span()).apply(
@@ -83,7 +83,7 @@ def record_under(trace: Trace, policy: Policy, op: str, operands: Sequence[Any],
 
 
 def mark_results(trace: Trace, result: Any, operands: Sequence[Any], own: Policy) -> Any:
-    """The result of an op with the policy of the first operand whose type has one, where it is of that type."""
+    """The results of an op, with the policy of the first operand that has one, where they are of its dtype."""
     if not own:
         return result
     dtype = next(one.dtype for one in operands if isinstance(one, TracedTensor) and one.policy)
@@ -97,9 +97,9 @@ def mark_results(trace: Trace, result: Any, operands: Sequence[Any], own: Policy
 
 
 class PolicyScope:
-    """Where ops outside of any trace run under a policy; a jitted function called in it is one made for the policy.
+    """Eager ops run under a policy in it; a jitted function called in it is specialized for the policy.
 
-    `device` is the one that they run on, where one is named.
+    `device` is where they run, if given.
     """
 
     is_scope = True
@@ -108,8 +108,8 @@ class PolicyScope:
         self.policy, self.bits, self.device = policy, bits, device
 
     @contextmanager
-    def without_device(self) -> Generator[None]:
-        """Within it, only the policy holds, if there is one."""
+    def without_place(self) -> Generator[None]:
+        """Within it, only the policy applies, not the device."""
         with dispatch.suspended():
             if not self.policy:
                 yield
@@ -118,7 +118,7 @@ class PolicyScope:
                 yield
 
     def record(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-        """Run an op with the conversions around it."""
+        """Run an op with the conversions of the policy around it."""
         with dispatch.suspended():
             if not needs_work(self.policy) and self.policy.accumulate is None:
                 return dispatch.apply_at(self.device, op, operands, attributes)
@@ -129,11 +129,11 @@ class PolicyScope:
 
 
 @contextmanager
-def policy(given: Policy | None = None, /, *, key: Any = None, **said: Any) -> Generator[Policy]:
-    """Within it, ops work under a policy: `policy(Training())`, or by its fields, `policy(rounding="toward_zero")`.
+def policy(given: Policy | None = None, /, *, key: Any = None, **fields_given: Any) -> Generator[Policy]:
+    """Within it, ops run under a policy: `policy(Training())`, or by its fields, `policy(rounding="toward_zero")`.
 
-    Of nested scopes the inner one has its way, field by field; what a tensor's own type says comes before both. `key`,
-    u64[2], is what stochastic rounding draws from; without one the numbers are the same at every call.
+    Inner scopes override outer ones, field by field; the policy of a tensor's type overrides both. `key`, u64[2], is
+    the random key of stochastic rounding; without one the random numbers are the same at every call.
 
     >>> with ts.policy(ts.Training()):
     ...     print((ts.array([1.0, 2.0]) * 1.001).dtype)
@@ -141,11 +141,11 @@ def policy(given: Policy | None = None, /, *, key: Any = None, **said: Any) -> G
     """
     if given is not None and not isinstance(given, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PolicyError(f"`policy` takes a Policy, got {given!r}", fix="write `policy(Training())`")
-    unknown = sorted(said.keys() - {field.name for field in fields(Policy)})
+    unknown = sorted(fields_given.keys() - {field.name for field in fields(Policy)})
     if unknown:
         names = ", ".join(field.name for field in fields(Policy))
         raise PolicyError(f"`policy` has no field `{unknown[0]}`", fix=f"its fields are {names}")
-    own = Policy(**said) if given is None else given.joined(Policy(**said)) if said else given
+    own = Policy(**fields_given) if given is None else given.joined(Policy(**fields_given)) if fields_given else given
     active: Any = dispatch.active()
     if active is None or isinstance(active, PolicyScope):
         whole = SILENT.overridden(own) if active is None else active.policy.overridden(own)
@@ -159,7 +159,7 @@ def policy(given: Policy | None = None, /, *, key: Any = None, **said: Any) -> G
 
 @contextmanager
 def enter_policy(trace: Trace, own: Policy, key: Any = None) -> Generator[None]:
-    """Within it, what is traced is under one more policy."""
+    """Within it, ops of the trace run under one more policy."""
     before = trace.policy, trace.bits
     trace.policy = trace.policy.overridden(own)
     trace.bits = keyed_bits(key) if key is not None else trace.bits or static_bits()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tessera.frontend.bind import Leaf
 
 
-# One or several: arguments that may be given either way.
+# Arguments that may be one value or a sequence of them.
 
 
 def is_sequence(value: Any) -> bool:
@@ -30,9 +30,9 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if is_sequence(value) else (value,)
 
 
-# `static_key`: what tells one Python value from another where a program depends on it, finer than `==`.
+# Keys of static values: what distinguishes Python values on which a program depends.
 
-# Values of these types are the same wherever they are equal; the type itself is part of the key.
+# Equal values of these types are interchangeable; the type itself is part of the key.
 _EXACT = frozenset({int, bool, str, bytes, type(None), type(...), type(NotImplemented), range, Dim, DType})
 _SINGLE = frozenset({int, bool, str, bytes, type(None), type(...)})
 
@@ -47,7 +47,7 @@ def static_key(value: Any) -> Hashable:
     if kind in _EXACT:
         return (kind, value)
     if kind in (float, complex):
-        # The text has the sign of zero, and one spelling for every NaN.
+        # `repr` keeps the sign of zero, and is the same for every NaN.
         return (kind, repr(value))
     if isinstance(value, Enum):
         return (kind, value.name)
@@ -70,19 +70,19 @@ def _rare_key(kind: type[Any], value: Any) -> Hashable:
         return (kind, str(value.dtype), tuple(value.shape), value.tobytes())
     hash(value)
     if _is_frozen_record(kind):
-        # Field by field, whatever equality the class has: a finer key costs a trace, a coarser one is a wrong result.
+        # Field by field, whatever `__eq__` the class has: a finer key costs a trace, a coarser one gives wrong results.
         names = [item.name for item in dataclasses.fields(value) if item.compare]
         return (kind, tuple([static_key(getattr(value, name)) for name in names]))
     return (kind, value)
 
 
 def is_single(kind: type[Any]) -> bool:
-    """Whether values of a type are one Python object each, for which `==` between values of that type is enough."""
+    """Whether values of a type are scalars, for which `==` between values of that type is enough."""
     return kind in _SINGLE
 
 
 def is_value(value: Any) -> bool:
-    """Whether a value is all there is to know: one equal to it, wherever it lies, is as good."""
+    """Whether a value is immutable: an equal one can replace it."""
     kind: type[Any] = value.__class__
     if kind in _EXACT or kind in (float, complex, slice) or isinstance(value, Enum):
         return True
@@ -106,10 +106,10 @@ Children: TypeAlias = "tuple[Sequence[Any], Hashable]"
 
 @frozen
 class Node:
-    """How one container type comes apart and back together.
+    """How one container type is flattened and rebuilt.
 
-    `split` gives the children and what else must be remembered (keys, field names), `join` undoes it, and `steps`
-    gives the text that leads from the container to each child: `['w']`, `[0]`, `.weight`.
+    `split` returns the children and auxiliary data (keys, field names), `join` is its inverse, and `steps` returns the
+    path from the container to each child: `['w']`, `[0]`, `.weight`.
     """
 
     split: Callable[[Any], Children]
@@ -119,7 +119,7 @@ class Node:
 
 @frozen
 class Tree:
-    """The form of a value without its leaves; `type` is None for a leaf. Two values of one form compare equal."""
+    """The structure of a value without its leaves; `type` is None for a leaf. Equal structures compare equal."""
 
     type: type[Any] | None = None
     data: Hashable = None
@@ -147,7 +147,7 @@ LEAF = Tree()
 def flatten(value: Any, *, keep_order: bool = False) -> tuple[list[Any], Tree]:
     """The leaves of a value, in a fixed order, and its form.
 
-    Keys of dicts are in order, so that dicts of the same keys have one form; `keep_order` keeps them as they were put.
+    Keys of dicts are sorted, so that dicts of the same keys have one form; `keep_order` keeps insertion order.
 
     >>> flatten({"b": (1, 2), "a": 3})[0]
     [3, 1, 2]
@@ -220,7 +220,7 @@ def register(
     *,
     fields: Sequence[str] = (),
 ) -> None:
-    """Make `kind` a container: `split(value)` gives (children, data) and `join(data, children)` the value again.
+    """Make `kind` a container: `split(value)` returns (children, data), and `join(data, children)` the value.
 
     `fields` names the children in paths, where they are attributes.
     """
@@ -263,7 +263,7 @@ def _split_dict(value: dict[Any, Any]) -> Children:
     try:
         keys = tuple(sorted(value))
     except TypeError:
-        # Keys of several types have no order; the one they were put in is the best there is.
+        # Keys of mixed types cannot be sorted: insertion order it is.
         keys = tuple(value)
     return [value[key] for key in keys], keys
 
@@ -278,7 +278,7 @@ def _split_dataclass(value: Any) -> Children:
 
 
 def _join_dataclass(kind: type[Any], data: Hashable, children: Sequence[Any]) -> Any:
-    # Not through `__init__`: it may check or change what it is given, and fields may be `init=False`.
+    # Not through `__init__`: it may check or change its arguments, and fields may be `init=False`.
     made = object.__new__(kind)
     for name, child in zip(_strings(data), children, strict=True):
         object.__setattr__(made, name, child)
@@ -301,7 +301,7 @@ _LEAF_TYPES: set[type[Any]] = set()
 
 
 def _discover_node(kind: type[Any]) -> Node | None:
-    """The node of a type met for the first time: a named tuple or a dataclass that is not one of our own values."""
+    """The node of a type seen for the first time: a named tuple, or a dataclass that is not one of Tessera's."""
     if kind in _LEAF_TYPES:
         return None
     if tuple in kind.__mro__ and hasattr(kind, "_fields"):
@@ -313,19 +313,19 @@ def _discover_node(kind: type[Any]) -> Node | None:
 
 
 def container_named(name: str) -> type[Any] | None:
-    """The container of Tessera's own that has a name, where it is loaded."""
+    """Tessera's container type of this name, if it is loaded."""
     own = (kind for kind in _NODES if kind.__module__.startswith("tessera."))
     return next((kind for kind in own if kind.__name__ == name), None)
 
 
 def node_of(kind: type[Any]) -> Node:
-    """How a container type comes apart and together."""
+    """The node of a container type."""
     node = _NODES.get(kind) or _discover_node(kind)
-    assert node is not None, f"`{kind.__name__}` is in a tree but is no container"
+    assert node is not None, f"`{kind.__name__}` is in a pytree but is not a container"
     return node
 
 
-# Trees of a known form, taken apart and put together by functions made for that form: no form is built to compare.
+# Fast paths: functions generated for one form flatten and rebuild values without building a `Tree` to compare.
 
 Flattener: TypeAlias = "Callable[[Any, list[Any]], bool]"
 Unflattener: TypeAlias = "Callable[[Iterator[Any]], Any]"
@@ -334,7 +334,7 @@ _NUMBERS = (bool, int, float)
 
 
 def make_flattener(tree: Tree, leaves: Iterator[Leaf]) -> Flattener:
-    """A function that puts the tensors of a value into a list, or says that the value is of another form.
+    """A function that appends the tensors of a value to a list, or returns False if the value has another form.
 
     `leaves` are those of the form, in order: a static one must be equal, a declared scalar may be a Python number.
     """
@@ -362,7 +362,7 @@ def _flatten_leaf(leaf: Leaf) -> Flattener:
 
     def take_tensor(value: Any, out: list[Any]) -> bool:
         out.append(value)
-        return value.__class__ not in _NUMBERS  # a number that no annotation calls a tensor is part of the program
+        return value.__class__ not in _NUMBERS  # without annotation a Python number is static
 
     if dtype is None:
         return _match_static(leaf.static, leaf.key)
@@ -381,7 +381,7 @@ def _match_static(static: Any, key: Hashable) -> Flattener:
         return value is static or (value.__class__ is kind and static_key(value) == key)
 
     def take_object(value: Any, _: list[Any]) -> bool:
-        # Objects that call themselves equal may hold different things; what was traced is what this one holds.
+        # Objects that compare equal may have different contents; the trace depends on those of this one.
         return value is static
 
     if is_single(kind):
@@ -427,7 +427,7 @@ def _flatten_node(kind: Any, data: Any, children: Sequence[Flattener]) -> Flatte
 
 
 def make_unflattener(tree: Tree) -> Unflattener:
-    """A function that makes a value of this form from its leaves."""
+    """A function that builds a value of this form from its leaves."""
     if tree.type is None:
         return next
     kind, data = tree.type, tree.data

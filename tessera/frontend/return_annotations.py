@@ -23,14 +23,10 @@ if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
 
 
-# What a function says it returns, checked against what its trace returns.
-
-
 def check_returned(annotation: Any, traced: TracedFunction) -> None:
-    """Raise where a tensor is not of the dtype, rank or known sizes that the return annotation declares.
+    """Raise where a result does not have the dtype, rank or static sizes of the return annotation.
 
-    Nothing is converted: a narrower dtype than was computed must be asked for. Sizes with names are held to them while
-    the function is traced, by `returned_sizes`.
+    Nothing is converted implicitly. Symbolic sizes are checked while the function is traced, by `ReturnedSizes`.
     """
     tape, declared = traced.tape, leaf_annotations(annotation, traced.tree)
     for path, slot, wanted in zip(leaf_paths(traced.tree, "result"), traced.slots, declared, strict=True):
@@ -44,9 +40,9 @@ def check_returned(annotation: Any, traced: TracedFunction) -> None:
 def check_type(
     path: str, type: TensorType, wanted: TensorAnnotation, span: Span | None, *, is_made: bool = False
 ) -> None:
-    """Raise unless a result has the dtype, the rank and the known sizes that it is declared with.
+    """Raise unless a result has the declared dtype, rank and static sizes.
 
-    `is_made` where the span is that of the expression which makes it.
+    `is_made` where `span` is the expression that computes it.
     """
     notes = (f"the function is declared to return `{wanted}`", f"`{path}` is {type}")
     if wanted.dtype is not None and wanted.dtype is not type.dtype:
@@ -64,19 +60,19 @@ def check_type(
             raise ShapeError(f"`{path}.shape[{axis}] = {dim}`, and is declared {declared}", span=span, notes=notes)
 
 
-# Sizes in a return annotation: proved of what is returned, refuted by sizes that a call may have, or guarded.
+# Symbolic sizes in a return annotation: proved for all calls, refuted by a counterexample, or guarded at run time.
 
 _TRIES = 64
-"""How many calls are made up, to find one whose sizes break what is declared."""
+"""Candidate calls that are tried, to find one whose sizes contradict the annotation."""
 _UNBOUNDED = 1 << 20
-"""Where made-up sizes end that no rule ends."""
+"""The upper end of candidate sizes that no constraint bounds."""
 
 
 class ReturnedSizes:
-    """What a function declares of the sizes it returns, held against the sizes that its trace returns.
+    """The sizes that a return annotation declares, checked against those of the trace.
 
-    `names` are sizes that parameters have given names to, `sources` where from; another name stands for the first size
-    that is declared by it.
+    `names` are sizes that parameters bind, `sources` where; a name that no parameter binds stands for the first size
+    declared by it.
     """
 
     def __init__(self, trace: Trace, function: Any, names: Mapping[str, Dim], sources: Mapping[str, str]) -> None:
@@ -84,9 +80,9 @@ class ReturnedSizes:
         self.named, self.sources = dict(names), dict(sources)
 
     def check(self, path: str, type: TensorType, wanted: TensorAnnotation, span: Span | None) -> None:
-        """Raise ShapeError (T0101) where a size is not what it is declared; what only some calls keep is guarded."""
+        """Raise ShapeError (T0101) where a size contradicts its declaration; what some calls may satisfy is guarded."""
         if wanted.rank != type.rank:
-            return  # which is told with the dtypes
+            return  # `check_type` reports that
         for axis, (dim, declared) in enumerate(zip(type.shape, wanted.dims, strict=True)):
             name = declared.symbol_name
             if name is not None and name not in self.named and name != ANONYMOUS:
@@ -101,7 +97,7 @@ class ReturnedSizes:
         declared = wanted.dims[axis]
         left, right = facts.resolve(type.shape[axis]), facts.resolve(declared.substitute(self.named))
         if left == right or (declared.is_static and left.is_static):
-            return  # of two numbers in the annotation and the type, those who look at dtypes tell
+            return  # `check_type` reports two static sizes that differ
         answer = facts.decide(left, right)
         if answer is not None and answer.is_proved:
             return
@@ -118,7 +114,7 @@ class ReturnedSizes:
                 f"the function is declared to return `{wanted}`",
                 f"`{path}` is {type}",
                 *named,
-                f"{f'with {given} ' if given else ''}it is {left.evaluate(sizes)}, and not {right.evaluate(sizes)}",
+                f"{f'with {given} ' if given else ''}it is {left.evaluate(sizes)}, not {right.evaluate(sizes)}",
             ),
             fix=lambda _: fixes_of("values").returned_fix(self.function, list(map(self._named, type.shape)), wanted),
         )
@@ -133,7 +129,7 @@ class ReturnedSizes:
 
 
 def check_sizes(trace: Trace, function: Any, signature: Signature, returns: Any, result: Any) -> None:
-    """Hold what a whole traced function returns to its return annotation."""
+    """Check the sizes of a traced function's result against its return annotation."""
     from tessera.frontend.constraints import static_numbers  # noqa: PLC0415 - few functions declare any
 
     found, tree = flatten(result, keep_order=True)
@@ -152,13 +148,13 @@ def check_sizes(trace: Trace, function: Any, signature: Signature, returns: Any,
 
 
 def maker_span(trace: Trace, value: Any) -> Span | None:
-    """Where a traced tensor was made; None for one that was not made in this trace."""
+    """Where a traced tensor was computed; None for one that was not computed in this trace."""
     number = getattr(value, "value", None)
     return next((record.span for record in trace.tape.records if number in record.results), None)
 
 
 def _sources(trace: Trace, names: Mapping[str, Dim]) -> dict[str, str]:
-    """The size of an input that each name stands for."""
+    """The size of an input that binds each name."""
     found: dict[Dim, str] = {}
     for path, value in zip(trace.tape.names, trace.tape.inputs, strict=True):
         for axis, dim in enumerate(trace.tape.types[value].shape):
@@ -167,9 +163,9 @@ def _sources(trace: Trace, names: Mapping[str, Dim]) -> dict[str, str]:
 
 
 def _witness(facts: Facts, left: Dim, right: Dim) -> dict[str, int] | None:
-    """Sizes that keep every rule and every assumption so far, and make two dims differ; None where none is found.
+    """Sizes that satisfy all constraints and assumptions, but make two dims differ; None where none are found.
 
-    Sizes without a name are for the call to decide, and so is a dim of them.
+    Dims without a declared name are left to guards.
     """
     if not left.symbols | right.symbols <= facts.declared:
         return None
@@ -183,7 +179,7 @@ def _witness(facts: Facts, left: Dim, right: Dim) -> dict[str, int] | None:
 
 
 def _calls(facts: Facts) -> Iterator[dict[str, int]]:
-    """Sizes of calls that rules about single sizes allow: small ones first, none equal to another if that can be."""
+    """Candidate sizes that constraints on single dims allow: small ones first, pairwise different if possible."""
     free = [name for name in facts.order if name not in facts.values]
     ways: list[Sequence[int]] = []
     for name in free:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tessera.types.constraint import Answer, Constraint, ConstraintSolver
 
 
-# Dims under lower bounds of their symbols: which `min` and `max` they decide, and which dim they make 1.
+# Dims under lower bounds of their symbols: which `min` and `max` the bounds decide, and which dims they make 1.
 
 
 def resolve_min_max(dim: Dim, at_least: Mapping[str, int]) -> Dim:
-    """The dim without those `min` and `max` that are decided where symbols are at least so large.
+    """The dim without the `min` and `max` that lower bounds of its symbols decide.
 
     >>> n = Dim.symbol("N")
     >>> str(resolved(minimum(n, 4) + maximum(n - 1, 0), {"N": 4}))
@@ -49,7 +49,7 @@ def _resolve_atom(atom: Atom, at_least: Mapping[str, int]) -> Dim:
         return Dim.symbol(atom.name)
     left, right = (resolve_min_max(part, at_least) for part in atom.args)
     if atom.kind in ("min", "max"):
-        # Symbols are 0 and up, so those of the shifted difference stand for what is above the bounds.
+        # Symbols are at least 0, so substituting `symbol + bound` covers exactly the values above the bounds.
         gap = (left - right).substitute({name: Dim.symbol(name) + least for name, least in at_least.items()})
         if is_at_least(gap, 0):
             return right if atom.kind == "min" else left
@@ -63,7 +63,7 @@ _LARGE = (1_000_003, 2_000_029)
 
 
 def least_value_for_one(dim: Dim) -> tuple[str, int] | None:
-    """The symbol and the least value of it from which on a dim is 1; None where there is none.
+    """The symbol of a dim and the least value of it from which on the dim is 1; None where there is none.
 
     >>> one_from(minimum(Dim.symbol("N"), 1))
     ('N', 1)
@@ -80,7 +80,7 @@ def least_value_for_one(dim: Dim) -> tuple[str, int] | None:
 
 
 def _numbers(dim: Dim) -> set[int]:
-    """Every number that stands in a dim, without its sign."""
+    """The absolute values of all numbers in a dim."""
     found = {abs(count) for _, count in dim.terms}
     for monomial, _ in dim.terms:
         for atom in monomial:
@@ -88,26 +88,29 @@ def _numbers(dim: Dim) -> set[int]:
     return found
 
 
-# What a trace has assumed about free dims: equalities put into its types, and guards for the rest.
+# Facts about symbolic dims. A shape rule that needs `a == b` for two symbolic dims cannot ask for their values: the
+# trace serves all of them. So the equality is proved (from the form of the dims, or by declared constraints), refuted
+# (an error at the user's line), or assumed: one symbol is replaced by the other side wherever it occurs, and whatever
+# cannot be expressed as such a substitution becomes a guard, which compiled code checks at run time.
 
 
 class Asker(Protocol):
-    """Who needed an equality: an op at a line of the user's."""
+    """What needed an equality: an op at a line of the user's code."""
 
     def named(self, message: str) -> str:
-        """A message with operands called what the user calls them."""
+        """A message with operands named as in the user's source."""
         ...
 
     def shape_fix(self) -> Fix | None:
-        """The edit of the op's operands after which nothing would have had to be assumed."""
+        """The edit of the op's operands after which nothing needs to be assumed."""
         ...
 
 
 @frozen
 class Assumption:
-    """`left == right` was needed, for this reason, at this place; `constraint` is the rule it is from, if any.
+    """`left == right` was needed at `span`, for reason `what`; `constraint` is the declared one behind it, if any.
 
-    `what` is what code carries, and is the same for the same op; `asker` can say it in the user's words.
+    `what` is stored with compiled code, so it does not depend on names in the source; `asker` can rephrase it.
     """
 
     left: Dim
@@ -119,19 +122,19 @@ class Assumption:
 
     @property
     def rule(self) -> str:
-        """The reason in the user's words."""
+        """The reason, with operands named as in the user's source."""
         return self.what if self.asker is None else self.asker.named(self.what)
 
 
 @dataclass
 class Facts:
-    """Equalities among dims; `declared` are the names that the user's annotations leave free.
+    """Equalities among dims; `declared` are the symbolic dims that annotations name.
 
-    A declared dim may meet another dim, or the size of a tensor that is given at the call and not declared; it may not
-    be fixed to a number that the program's text decides. `at_least` are bounds that slices of free dims asked for.
+    A declared dim may be equal to another dim, or to the size of an argument without annotation; the program may not
+    specialize it to a number. `at_least` are lower bounds that slices of symbolic dims need.
 
-    Where there are constraints, `solver` knows them and all that was assumed; `derived` are the equalities that they
-    prove of shapes, and `proved` is a text of each and of constraints that others prove, with the constraints it is by.
+    With constraints, `solver` holds them and all assumptions; `derived` are the equalities of shapes that they prove,
+    and `proved` is a string for each of these and for each redundant constraint, with the constraints that prove it.
     """
 
     declared: frozenset[str] = frozenset()
@@ -146,13 +149,13 @@ class Facts:
     derived: list[Assumption] = field(default_factory=list[Assumption])
 
     def anchor(self, type: TensorType) -> None:
-        """Note the symbols of an input, in the order they are met."""
+        """Number the symbols of an input in order of appearance."""
         for dim in type.shape:
             for symbol in sorted(dim.symbols):
                 self.order.setdefault(symbol, len(self.order))
 
     def resolve(self, dim: Dim) -> Dim:
-        """The dim with all equalities put in."""
+        """The dim with all equalities substituted."""
         dim = self._substituted(dim)
         return resolve_min_max(dim, self.at_least) if self.at_least else dim
 
@@ -162,7 +165,7 @@ class Facts:
         return dim
 
     def assume_one(self, dim: Dim, what: str, span: Span | None) -> bool:
-        """Take a dim for 1 that is 1 for all but small sizes, as that of `x[:1]` is; False for any other."""
+        """Assume that a dim is 1 which is 1 for all but small sizes, as that of `x[:1]`; False for any other dim."""
         dim = self.resolve(dim)
         found = least_value_for_one(dim)
         if dim.value == 1 or found is None:
@@ -173,7 +176,7 @@ class Facts:
         return True
 
     def solver_in_use(self) -> ConstraintSolver:
-        """The solver, made when there is a first constraint."""
+        """The solver, made at the first constraint."""
         if self.solver is None:
             from tessera.types.constraint import Constraint, ConstraintSolver  # noqa: PLC0415 - few functions have any
 
@@ -182,7 +185,7 @@ class Facts:
         return self.solver
 
     def decide(self, left: Dim, right: Dim) -> Answer | None:
-        """What the constraints say of `left == right`; None where there are none."""
+        """Whether constraints prove or refute `left == right`; None without constraints."""
         if self.solver is None:
             return None
         from tessera.types.constraint import Constraint  # noqa: PLC0415 - see above
@@ -190,7 +193,7 @@ class Facts:
         return self.solver.decide(Constraint.equality(left, right))
 
     def derive(self, item: Assumption, because: tuple[Constraint, ...]) -> Dim:
-        """Note an equality that the constraints prove, for those that look at the shapes later; the dim both are."""
+        """Note an equality that constraints prove, for later passes over the shapes; returns the dim that both are."""
         self.derived.append(item)
         self.proved.append((f"{item.left} == {item.right}", because))
         left, right = item.left, item.right
@@ -206,9 +209,9 @@ class Facts:
         given: Collection[int] = (),
         asker: Asker | None = None,
     ) -> Dim:
-        """Take `left == right` for true from here on, and give the dim both are.
+        """Assume `left == right` from here on; returns the dim that both are.
 
-        `given` are numbers that a declared dim may be: sizes of tensors that come with the call, undeclared.
+        `given` are numbers that a declared dim may equal: static sizes of arguments without annotation.
         """
         item = Assumption(left, right, what, span, constraint, asker)
         self.assumptions.append(item)
@@ -221,7 +224,7 @@ class Facts:
         is_fixed = value.is_static and symbol in self.declared and value.value not in given
         if is_fixed and constraint is None:
             raise SpecializationError(
-                f"`{symbol}` is declared free, but here it must be {value}",
+                f"`{symbol}` is declared symbolic, but this op specializes it to {value}",
                 span=span,
                 notes=(f"rule: {item.rule}",),
                 fix=lambda span: fixes_of("values").annotation_fix(span, symbol, value),
@@ -242,7 +245,7 @@ class Facts:
             self.solver.add(told)
 
     def _solve(self, left: Dim, right: Dim) -> tuple[str, Dim] | None:
-        """The equality as `symbol = value`, replacing the symbol that was met last; None when it is not so simple."""
+        """The equality as `symbol = value`, for the symbol that appeared last; None where it has no such form."""
         gap = left - right
         solutions: list[tuple[str, Dim]] = []
         for symbol in gap.symbols:
@@ -255,12 +258,12 @@ class Facts:
         return max(solutions, key=lambda pair: self.order.get(pair[0], 0), default=None)
 
     def settle(self, tape: Tape) -> None:
-        """Put every equality into the types and attributes of a finished tape; what is left becomes its guards."""
+        """Substitute all equalities into the types and attributes of a finished tape; the others become its guards."""
         if self.values or self.at_least:
             _substitute(tape, self)
         seen: set[tuple[Dim, Dim]] = set()
         for item in (*self.assumptions, *self.derived):
-            # Not by bounds: a guard that is one would be decided by itself.
+            # Without lower bounds: a guard that states such a bound would prove itself.
             left, right = self._substituted(item.left), self._substituted(item.right)
             if left != right and (left, right) not in seen:
                 seen.add((left, right))
@@ -296,14 +299,12 @@ def _same(left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     return all(left[name] is right[name] for name in left)
 
 
-# What a shape rule asks while a function is traced: equalities proved, assumed or refuted at the user's line.
-
 MOST_BYTES = 2**63 - 1
-"""The most bytes of one tensor: offsets are signed numbers of 64 bits."""
+"""The most bytes of one tensor: offsets are signed 64-bit integers."""
 
 
 def check_bytes(spec: OpSpec, results: Sequence[TensorType], span: Span | None) -> None:
-    """Refuse a result that no machine can address, here where the line is known."""
+    """Raise for a result that no machine can address, while the user's line is known."""
     for type in results:
         size = type.size.value
         if size is not None and size * type.dtype.bits > MOST_BYTES * 8:
@@ -363,19 +364,19 @@ class Inference:
 
             error = self.fail(f"{what}: {left} and {right} differ because of {quote_all(answer.because)}")
             raise error.with_notes(*locations(answer.because)) if isinstance(error, TesseraError) else error
-        self.types = self._types()  # as they are before it is assumed: later both dims are one
+        self.types = self._types()  # as they are before the assumption: afterwards both dims are the same
         try:
             return facts.assume(left, right, what, self.span, given=self._given_sizes(), asker=self)
         except SpecializationError as error:
             raise error.with_fix(self.shape_fix()) from None
 
     def stretches(self, dim: Dim, other: Dim, what: str) -> bool:
-        """Whether a dim is taken for the 1 that broadcasts: that of `x[:1]` is, next to one that may be more."""
+        """Whether a dim is assumed to be a broadcast 1: that of `x[:1]` is, beside one that may be larger."""
         facts = self.trace.facts
         return least_value_for_one(facts.resolve(other)) is None and facts.assume_one(dim, what, self.span)
 
     def _given_sizes(self) -> frozenset[int]:
-        """The static sizes of operands that come from tensors whose sizes are given at the call, not declared."""
+        """The static sizes of operands that come from arguments without annotation."""
         given = self.trace.given
         types = [self.trace.tape.types[value] for value in self.operands if value in given]
         return frozenset(dim.value for type in types for dim in type.shape if dim.value is not None)
@@ -391,7 +392,7 @@ class Inference:
         return DTypeError(message, span=self.span, notes=self._notes(), fix=fix or help or None)
 
     def named(self, message: str) -> str:
-        """The message with operands called what the user calls them."""
+        """The message with operands named as in the user's source."""
         if ".shape[" not in message:
             return message
         from tessera.frontend.fixes.operands import in_users_words  # noqa: PLC0415 - for errors and guards alone
@@ -401,7 +402,7 @@ class Inference:
         return in_users_words(self.spec, message, known, self.span)
 
     def shape_fix(self) -> Fix | None:
-        """The edit after which the shape rule holds with nothing assumed, if there is one."""
+        """The edit after which the shape rule holds without assumptions, if there is one."""
         from tessera.frontend.fixes.operands import shape_fix  # noqa: PLC0415 - for errors alone
 
         return shape_fix(self.spec, self._types(), self.attributes, self.span)
@@ -413,7 +414,7 @@ class Inference:
         return [type.with_shape(self.trace.resolve(dim) for dim in type.shape) for type in types]
 
     def _notes(self) -> tuple[str, ...]:
-        """Where each operand came from, once each, by the name that the source has for it where ops run at once."""
+        """Where each operand was defined, once each; for eager ops by the name in the source."""
         return tuple(dict.fromkeys(self._note(at, value) for at, value in enumerate(self.operands)))
 
     def _note(self, at: int, value: int) -> str:

@@ -1,4 +1,4 @@
-"""`Size`: a dimension as Python code sees it while tracing: arithmetic works, its value cannot be asked for."""
+"""`Size`: a symbolic dim as Python code sees it while tracing: it has arithmetic, but no value."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Proof: TypeAlias = "Callable[[Dim], bool]"
 
 
 class Size:
-    """A free dimension of a traced tensor.
+    """A symbolic dim of a traced tensor.
 
-    Sizes add, multiply and divide into sizes. A comparison that holds (or fails) for every value gives a bool; one
-    that does not may be required (`tessera.require(S % 8 == 0)`); any other question about the value would fix it, and
-    raises `SpecializationError` (T0205).
+    Sizes add, multiply and divide into sizes. A comparison that holds (or fails) for every value gives a bool; any
+    other comparison is a `Condition`, which may be required (`tessera.require(S % 8 == 0)`). Whatever else needs the
+    value would specialize the dim, and raises `SpecializationError` (T0205).
     """
 
     __slots__ = ("dim",)
@@ -69,17 +69,17 @@ class Size:
             return size_of(prod([self.dim] * power, start=Dim.constant(1)))
         if not isinstance(power, int | float | Size):
             return NotImplemented
-        return _refuse(self, "raised to a power as a number", _SCALAR_HELP)
+        return _refuse(self, "raised to a power", _SCALAR_HELP)
 
     def __rpow__(self, base: Any) -> Any:
         if not isinstance(base, int | float):
             return NotImplemented
-        return _refuse(self, "a power of a number", _SCALAR_HELP)
+        return _refuse(self, "an exponent", _SCALAR_HELP)
 
     def __rtruediv__(self, other: Any) -> Any:
         if not isinstance(other, int | float):
             return NotImplemented
-        return _refuse(self, "divided by as a number", _SCALAR_HELP)
+        return _refuse(self, "a divisor", _SCALAR_HELP)
 
     def __neg__(self) -> Any:
         return size_of(-self.dim)
@@ -87,7 +87,7 @@ class Size:
     def __truediv__(self, other: Any) -> Any:
         if not isinstance(other, int | float | Size | Dim):
             return NotImplemented
-        return _refuse(self, "divided as a number", "write `//` for a size, or divide a tensor by it")
+        return _refuse(self, "divided with `/`", "write `//` for a size, or divide a tensor by it")
 
     def __eq__(self, other: object) -> bool:
         return _compare(self, other, "==", _is_zero, _is_never_zero)
@@ -111,46 +111,48 @@ class Size:
         return bool(self != 0)
 
     def __index__(self) -> int:
-        return _refuse(self, "turned into a number", _LOOP_HELP)
+        return _refuse(self, "converted to a number", _LOOP_HELP)
 
     def __int__(self) -> int:
-        return _refuse(self, "turned into a number", _LOOP_HELP)
+        return _refuse(self, "converted to a number", _LOOP_HELP)
 
     def __float__(self) -> float:
-        help = "use it in tensor arithmetic instead, where it stays free"
-        return _refuse(self, "turned into a number", lambda span: fixes_of("values").itself_fix(span, help, ("float",)))
+        help = "use it in tensor arithmetic instead, where it stays symbolic"
+        return _refuse(
+            self, "converted to a number", lambda span: fixes_of("values").itself_fix(span, help, ("float",))
+        )
 
 
 _HIGHEST_POWER = 8
-"""The highest power of a size that is a size: more would be a polynomial that nobody meant."""
-_SCALAR_HELP = "make a scalar of it first, as in `tessera.ops.cast(x.shape[1], tessera.f32) ** -0.5`"
+"""The highest power of a size that is a size again: a higher one is more likely a mistake."""
+_SCALAR_HELP = "convert it to a scalar tensor first, as in `tessera.ops.cast(x.shape[1], tessera.f32) ** -0.5`"
 _LOOP_HELP = "loop with `tessera.fori_loop` or `tessera.scan`, or write a number in the annotation to make it static"
 
 
 def _refuse(size: Size, what: str, help: FixLike) -> NoReturn:
     raise SpecializationError(
-        f"`{size}` is a free dimension and cannot be {what} here",
-        notes=("one trace serves all its values, so its value is not known while tracing",),
+        f"`{size}` is a symbolic dim and cannot be {what} here",
+        notes=("one trace serves all values of it, so the value is unknown while tracing",),
         fix=help,
     )
 
 
 def length_of(size: Any) -> int:
-    """A size for `len`, which gives numbers alone."""
+    """A size for `len`, which must return an int."""
     if isinstance(size, int):
         return size
-    _refuse(size, "turned into a number", lambda span: fixes_of("values").length_fix(span))
+    _refuse(size, "converted to a number", lambda span: fixes_of("values").length_fix(span))
 
 
 def loop_range(size: Any) -> range:
-    """The rounds of a Python loop over an axis of this size: each is traced by itself."""
+    """The iterations of a Python loop over an axis of this size: each is traced by itself (unrolled)."""
     if isinstance(size, int):
         return range(size)
-    _refuse(size, "walked by a Python loop", _LOOP_HELP)
+    _refuse(size, "the length of a Python loop", _LOOP_HELP)
 
 
 def size_of(dim: Dim) -> Any:
-    """What Python code gets for a dim: a plain int when it is one, else a `Size`."""
+    """What Python code sees of a dim: an int where it is static, else a `Size`."""
     return Size(dim) if dim.value is None else dim.value
 
 
@@ -187,16 +189,16 @@ def _remainder_of(own: Dim, given: Dim) -> Dim:
 
 def _combine(own: Size, other: Any, combine: Callable[[Dim, Dim], Dim]) -> Any:
     if isinstance(other, float):
-        _refuse(own, "used with a float as a number", _SCALAR_HELP)
+        _refuse(own, "combined with a float", _SCALAR_HELP)
     if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
         return NotImplemented
     return size_of(combine(own.dim, dim_of(other)))
 
 
 class Condition:
-    """A comparison of sizes that not all values answer alike: to be required, and branched on where constraints decide.
+    """A comparison of sizes that holds for some values only: it may be required, or decided by constraints.
 
-    `answer` is what the constraints of the trace say; None where they leave it open.
+    `answer` is what the constraints of the trace prove; None where they do not decide it.
     """
 
     __slots__ = ("answer", "left", "relation", "right", "span")
@@ -211,15 +213,15 @@ class Condition:
         if self.answer is not None:
             return self.answer
         raise SpecializationError(
-            f"the branch `{self}` depends on a free dimension",
+            f"the branch `{self}` depends on a symbolic dim",
             span=self.span,
-            notes=(f"`{self.left}` is free, and the answer is not the same for all its values",),
+            notes=(f"`{self.left}` is symbolic, and the condition holds for some of its values only",),
             fix=lambda span: fixes_of("values").branch_fix(span),
         )
 
 
 def _compare(own: Size, other: Any, relation: str, holds: Proof, fails: Proof) -> Any:
-    """The answer to a comparison that has one for every value of the free dims; a `Condition` where it has none."""
+    """A bool where the comparison has the same answer for all values of symbolic dims, else a `Condition`."""
     if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
         return NotImplemented
     right = dim_of(other)
@@ -249,7 +251,7 @@ def _is_zero(gap: Dim) -> bool:
 
 
 def _at_least(gap: Dim, bound: int) -> bool:
-    """Whether the gap is at least `bound` for all sizes: they are never negative, so positive terms only add."""
+    """Whether the gap is at least `bound` for all sizes: sizes are never negative, so positive terms only add."""
     return all(count >= 0 for monomial, count in gap.terms if monomial) and _constant(gap) >= bound
 
 

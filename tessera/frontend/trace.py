@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Lifted:
-    """A tensor from outside the function that became one more input: its value number and the tensor itself."""
+    """A captured tensor that became one more input: its value number and the tensor itself."""
 
     value: int
     tensor: Any
 
 
 class Trace:
-    """A tape being written: inputs, ops in the order they were called, and what was assumed on the way.
+    """A tape being recorded: inputs, ops in the order they were called, and what was assumed about symbolic dims.
 
-    A trace inside another (the body of a loop) shares its parent's facts and lifts its parent's stand-ins.
+    A trace inside another (the body of a loop) shares its parent's facts and lifts its parent's tracers.
     """
 
     def __init__(self, parent: Trace | None = None, facts: Facts | None = None) -> None:
@@ -51,18 +51,18 @@ class Trace:
         self.lifted: dict[int, Lifted] = {}
         self.effects: set[str] = set()
         self.policy: Policy = parent.policy if parent is not None else SILENT
-        """The policy of the scopes that are open; `bits` is what they round at random by."""
+        """The policy of the open scopes; `bits` is the source of their stochastic rounding."""
         self.declared: Policy = parent.declared if parent is not None else SILENT
-        """The policy of the whole function; `own` is that of the op being recorded, where it is another."""
+        """The policy of the whole function; `own` is that of the op being recorded, where it differs."""
         self.own: Policy = SILENT
         self.bits: Any = parent.bits if parent is not None else None
-        # Values whose sizes are those of tensors given at the call, not written in the program.
+        # Values whose static sizes come from the arguments of the call, not from annotations.
         self.given: set[int] = set()
 
     def add_input(self, name: str, type: TensorType, policy: Policy = SILENT, *, given: bool = False) -> TracedTensor:
-        """A stand-in for one argument; `given` where its static sizes are the call's, not declared."""
+        """A tracer for one argument; `given` where its static sizes are those of the call, not declared."""
         value = self.tape.new_value(type)
-        # A body cannot tell its operands apart: what its parent was given it may meet.
+        # A body does not know which of its operands come from arguments, so all of them count as given.
         if given or (self.parent is not None and self.parent.given):
             self.given.add(value)
         self.tape.inputs.append(value)
@@ -70,11 +70,11 @@ class Trace:
         return TracedTensor(self, value, type, policy)
 
     def resolve(self, dim: Dim) -> Dim:
-        """A dim with what the trace has assumed so far put in."""
+        """A dim with all assumptions so far substituted."""
         return self.facts.resolve(dim)
 
     def record(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
-        """Put an op on the tape, with what policies ask for around it."""
+        """Record an op, with the conversions that policies ask for around it."""
         own = _policy_of(operands)
         if not own and not self.policy:
             return self.record_op(op, operands, attributes, SILENT)
@@ -90,23 +90,25 @@ class Trace:
             self.own = SILENT
 
     def record_op(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any], policy: Policy) -> Any:
-        """Put an op on the tape; its shape rule runs now, so a mistake is found at the line that made it."""
+        """Record an op; its shape rule runs now, so that an error shows the line that caused it."""
         spec = REGISTRY[op]
         values = tuple(self.value_of(operand) for operand in operands)
         types = [self.tape.types[value] for value in values]
         span = user_span()
         full = check_attributes(spec, attributes, span)
         if policy.accumulate is not None and full.get("accumulate", policy) is None:
-            # Integers are summed in 64 bits whatever their products are, and f64 is left alone.
-            is_held = (types[0].dtype.is_float or "dtype" in full) and all(type.dtype is not f64 for type in types)
-            full["accumulate"] = policy.accumulate if is_held else None
+            # Integers accumulate in 64 bits whatever the policy says, and f64 accumulates in itself.
+            takes_accumulator = (types[0].dtype.is_float or "dtype" in full) and all(
+                type.dtype is not f64 for type in types
+            )
+            full["accumulate"] = policy.accumulate if takes_accumulator else None
         if spec.nondeterminism is not None:
             effect_scopes().settle_order(spec, full)
             effect_scopes().check_repeatable(spec, full, span)
         results = spec.infer(Inference(self, spec, values, span, full), types, full)
         effects = spec.effects if spec.more_effects is None else spec.effects_for(full)
         if effects and effect_scopes().is_suspended(
-            spec, effects, span, bool(results), lambda: self._put(spec, values, full, span)
+            spec, effects, span, bool(results), lambda: self._record_later(spec, values, full, span)
         ):
             return ()
         old = {dim for type in types for dim in type.shape}
@@ -120,8 +122,10 @@ class Trace:
         outputs = tuple(TracedTensor(self, number, type) for number, type in zip(numbers, results, strict=True))
         return outputs[0] if _has_one_result(spec) else outputs
 
-    def _put(self, spec: OpSpec, values: tuple[int, ...], attributes: Mapping[str, Any], span: Span | None) -> None:
-        """Put an op that gives nothing on the tape later than it was called."""
+    def _record_later(
+        self, spec: OpSpec, values: tuple[int, ...], attributes: Mapping[str, Any], span: Span | None
+    ) -> None:
+        """Record an op without results later than it was called."""
         self.tape.records.append(Record(spec.name, values, attributes, (), span))
         trace: Trace | None = self
         while trace is not None:
@@ -129,7 +133,7 @@ class Trace:
             trace = trace.parent
 
     def add_function(self, function: Any) -> int:
-        """The slot of a Python function that the program calls: traces inside one another share them."""
+        """The slot of a Python function that the program calls; nested traces share the slots of the outermost."""
         trace = self
         while trace.parent is not None:
             trace = trace.parent
@@ -137,7 +141,7 @@ class Trace:
         return len(trace.tape.functions) - 1
 
     def value_of(self, operand: Any) -> int:
-        """The value number of an operand: a stand-in of this trace, or one lifted into it."""
+        """The value number of an operand: a tracer of this trace, or an input lifted into it."""
         if isinstance(operand, TracedTensor):
             if operand.trace is self:
                 return operand.value
@@ -152,7 +156,7 @@ class Trace:
         if isinstance(operand, TracedTensor):
             outer, type, name = operand, operand.type, f"outer_{operand.value}"
             if self.parent is not None and operand.trace is not self.parent:
-                # Two levels out: the level between must carry it too.
+                # Captured from two levels up: the trace in between must carry it too.
                 outer = TracedTensor(self.parent, self.parent.value_of(operand), type)
         elif self.parent is not None:
             value = self.parent.value_of(operand)
@@ -161,33 +165,33 @@ class Trace:
         else:
             found = concrete_type(operand)
             if found is None:
-                raise TracingError(f"{operand!r} of type `{_type_name(operand)}` is no tensor")
+                raise TracingError(f"{operand!r} of type `{_type_name(operand)}` is not a tensor")
             outer, type, name = operand, found, f"captured_{len(self.lifted)}"
             self.facts.anchor(type)
-        stand_in = self.add_input(name, type, given=not isinstance(operand, TracedTensor))
-        # Holding the operand keeps its id from being given to another object.
-        self.lifted[id(operand)] = Lifted(stand_in.value, outer)
+        tracer = self.add_input(name, type, given=not isinstance(operand, TracedTensor))
+        # Holding the operand keeps its id from being reused by another object.
+        self.lifted[id(operand)] = Lifted(tracer.value, outer)
         if outer is not operand:
             self._keep.append(operand)
-        return stand_in.value
+        return tracer.value
 
     @property
     def _keep(self) -> list[Any]:
         return self.facts.kept_alive
 
     def origin(self, value: int) -> str:
-        """Where a value came from, for the notes of an error."""
+        """Where a value was defined, for the notes of an error."""
         type = self.tape.types[value]
         if value in self.tape.inputs:
             return f"`{self.tape.names[self.tape.inputs.index(value)]}` is {type}"
         for record in reversed(self.tape.records):
             if value in record.results:
-                place = f" at {record.span}" if record.span else ""
-                return f"{type} comes from `{record.op.split('.', 1)[1]}`{place}"
+                where = f" at {record.span}" if record.span else ""
+                return f"{type} comes from `{record.op.split('.', 1)[1]}`{where}"
         return str(type)
 
     def finish(self, outputs: Sequence[Any]) -> Tape:
-        """The tape with these results, and with everything that was assumed put into its types."""
+        """The tape with these results, with all assumptions substituted into its types."""
         self.tape.outputs = [self.value_of(output) for output in outputs]
         if self.parent is None:
             self.facts.settle(self.tape)
@@ -197,7 +201,7 @@ class Trace:
 
 
 def _effects_of(trace: Trace) -> tuple[str, ...]:
-    """What a trace did; a state by the name of its argument."""
+    """The effects of a trace; a state by the name of its argument."""
     if "state" not in trace.effects:
         return tuple(sorted(trace.effects))
     from tessera.ir.graph.tape_analysis import tape_effects  # noqa: PLC0415 - few functions have a state
@@ -206,7 +210,7 @@ def _effects_of(trace: Trace) -> tuple[str, ...]:
 
 
 def effect_scopes() -> Any:
-    """The module of scopes; few functions have effects that they could hold for."""
+    """The module of effect scopes, loaded at the first use: few functions have effects."""
     from tessera.frontend import effect_scopes as found  # noqa: PLC0415
 
     return found
@@ -221,7 +225,7 @@ def _policy_of(operands: Sequence[Any]) -> Policy:
 
 
 def _op_policy(whole: Policy, attributes: Mapping[str, Any], declared: Policy) -> Policy:
-    """What an op says of its policy where its function does not say the same."""
+    """The policy recorded on an op, where it differs from that of its function."""
     total = attributes.get("accumulate")
     if total is not None and whole.accumulate is not None and total is not whole.accumulate:
         whole = replace(whole, accumulate=None)
@@ -237,24 +241,24 @@ def _type_name(value: Any) -> str:
 
 
 def leaked_tracer_error(tensor: TracedTensor) -> EscapedTracerError:
-    """The error for a stand-in used after its function returned."""
+    """The error for a tracer used after its function returned."""
     made = next((r.span for r in tensor.trace.tape.records if tensor.value in r.results), None)
     return EscapedTracerError(
-        f"this {tensor.type} stands for a tensor of a traced function that has ended",
+        f"leaked tracer: this {tensor.type} was used after its traced function returned",
         notes=(f"it was made at {made}",) if made else (),
-        fix="return the tensor from the function instead of storing it outside",
+        fix="return the tensor from the function instead of storing it in a captured variable",
     )
 
 
-# Tracing a function for one signature: stand-ins in, a tape and the form of the result out.
+# Tracing a function for one signature: tracers in, a tape and the pytree of the result out.
 
 PROMISES = "__tessera_promises__"
-"""Where a decorator leaves what it promises of a function: `tessera.*` attributes by name."""
+"""The attribute in which decorators leave promises about a function: `tessera.*` attributes by name."""
 
 
 @frozen
 class Slot:
-    """A leaf of a function's result: a number of the tape's outputs, or a constant that tracing gave."""
+    """A leaf of a function's result: an output of the tape by number, or a constant known while tracing."""
 
     output: int | None
     constant: Hashable = None
@@ -262,11 +266,11 @@ class Slot:
 
 @frozen
 class TracedFunction:
-    """What came out of running a function on stand-ins.
+    """The result of tracing a function.
 
-    The first inputs of the tape are the tensor leaves of the call, the others are `lifted`: tensors that the function
-    took from outside. `tree` and `slots` say how the tape's outputs become the function's result. `proved` is what
-    needs no check, as texts, each with the constraints that prove it.
+    The first inputs of the tape are the tensor leaves of the call, the others are `lifted`: captured tensors. `tree`
+    and `slots` say how the tape's outputs become the function's result. `proved` lists facts that need no guard, as
+    strings, each with the constraints that prove it.
     """
 
     tape: Tape
@@ -279,7 +283,7 @@ class TracedFunction:
     proved: tuple[Any, ...] = ()
 
     def result(self, outputs: Sequence[Any]) -> Any:
-        """The function's result from what the compiled program gave."""
+        """The function's result from the outputs of the compiled program."""
         leaves = [slot.constant if slot.output is None else outputs[slot.output] for slot in self.slots]
         return self.make(iter(leaves))
 
@@ -292,10 +296,10 @@ def trace_function(
     trace: Trace | None = None,
     returns: Any = None,
 ) -> TracedFunction:
-    """Run `function` on stand-ins for the arguments that `signature` describes, their sizes as `constraints` say.
+    """Run `function` on tracers for the arguments that `signature` describes, under `constraints` on their sizes.
 
-    Sizes of what it returns are held to `returns`, its return annotation.
-    `trace` is a new one to fill, for those who look at it even where the function is wrong.
+    Sizes of results are checked against `returns`, the return annotation. `trace` may be a new trace to fill, for
+    callers that inspect it even if tracing fails.
     """
     types, declared = input_types(signature)
     trace = trace or Trace()
@@ -321,7 +325,7 @@ def trace_function(
             from tessera.frontend.return_annotations import check_sizes  # noqa: PLC0415 - few functions declare any
 
             check_sizes(trace, function, signature, returns, value)
-        # Promises of the function as a whole; those of what it calls were kept while it was traced.
+        # Promises of the function as a whole; those of functions it calls were applied while they were traced.
         trace.tape.promises.update(getattr(function, PROMISES, {}))
         if signature.policy:
             trace.tape.promises[POLICY] = signature.policy.entries
@@ -331,18 +335,18 @@ def trace_function(
 
 
 def _check_used(trace: Trace, function: Callable[..., Any]) -> None:
-    """Raise where a function that returns nothing does nothing else either, and has computed for nothing."""
+    """Raise for a function that returns nothing and has no effects: all it computes would be dead code."""
     records = trace.tape.records
     if records and not trace.effects:
         raise TracingError(
-            f"`{getattr(function, '__name__', 'the function')}` returns nothing: what it computes is lost",
+            f"`{getattr(function, '__name__', 'the function')}` returns nothing: its results are unused",
             span=records[-1].span,
-            fix="end it with `return` and what it computes",
+            fix="`return` the tensors it computes",
         )
 
 
 def finish_trace(trace: Trace, value: Any) -> TracedFunction:
-    """The traced function that returned `value`."""
+    """The traced function whose result is `value`."""
     leaves, tree = flatten(value, keep_order=True)
     slots: list[Slot] = []
     outputs: list[Any] = []

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class TracedTensor(Tracer, TensorMethods):
-    """Stands for a tensor while a function is traced: every op on it goes onto the tape.
+    """The tracer of a tensor: while a function is traced, every op on it is recorded on the tape.
 
-    It has a shape, a dtype and all ops; what it has not is a value, so `if x:`, `float(x)` and `np.asarray(x)` raise
-    `TracingError` (T0201), each saying what to write instead.
+    It has a shape, a dtype and all ops, but no value, so `if x:`, `float(x)` and `np.asarray(x)` raise `TracingError`
+    (T0201), each with what to write instead.
     """
 
     __slots__ = ("policy", "trace", "type", "value")
@@ -34,7 +34,7 @@ class TracedTensor(Tracer, TensorMethods):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        """The dims: ints where static, sizes (`B`, `S + 1`) where free."""
+        """The dims: ints where static, sizes (`B`, `S + 1`) where symbolic."""
         return tuple(size_of(self.trace.resolve(dim)) for dim in self.type.shape)
 
     @property
@@ -47,10 +47,10 @@ class TracedTensor(Tracer, TensorMethods):
 
     @property
     def size(self) -> Any:
-        """How many elements: an int, or a size."""
+        """The number of elements: an int, or a symbolic size."""
         return size_of(self.trace.resolve(self.type.size))
 
-    if not TYPE_CHECKING:  # a checker would take it to mean that every name is there
+    if not TYPE_CHECKING:  # a type checker would take it to mean that every attribute exists
 
         def __getattr__(self, name: str) -> NoReturn:
             is_function = not name.startswith("_") and function_named(name) is not None
@@ -83,7 +83,7 @@ class TracedTensor(Tracer, TensorMethods):
 
     def __iter__(self) -> Iterator[TracedTensor]:
         if not self.type.shape:
-            raise TracingError("a scalar has no rows to go through")
+            raise TracingError("a scalar cannot be iterated over")
         return (self[at] for at in loop_range(self.shape[0]))
 
     def __contains__(self, item: object) -> NoReturn:
@@ -93,7 +93,7 @@ class TracedTensor(Tracer, TensorMethods):
         _refuse_numpy(self, "")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """`array + x` is `x.__radd__(array)`; what NumPy computes elementwise otherwise needs values."""
+        """`array + x` is `x.__radd__(array)`; any other ufunc needs values."""
         name: str = ufunc.__name__
         is_reflected = len(inputs) == 2 and not isinstance(inputs[0], Tracer)
         if name not in _OPERATORS or method != "__call__" or options or not is_reflected:
@@ -101,37 +101,37 @@ class TracedTensor(Tracer, TensorMethods):
         return function_named(_OPERATORS[name])(*inputs)
 
     def __array_function__(self, function: Any, _: Any, inputs: Any, options: Any) -> Any:
-        """What NumPy can do by asking for shapes and methods it may; what hands a method more is refused."""
+        """NumPy functions that only need shapes and methods of ours run; those that pass a method more are refused."""
         try:
             return function._implementation(*inputs, **options)
         except (TypeError, ArgumentError):
             _refuse_numpy(self, function.__name__)
 
     def __dlpack__(self, **_: Any) -> NoReturn:
-        _refuse(self, "another library", "call the other library outside the traced function")
+        _refuse(self, "another library", "call the other library outside of the traced function")
 
     def __setitem__(self, index: object, value: object) -> NoReturn:
         _refuse(
             self,
             "assignment to `x[...]`",
-            "make a new tensor with `tessera.ops.where` or `tessera.ops.scatter`",
-            why="tensors do not change in a traced function",
+            "compute a new tensor with `tessera.ops.where` or `tessera.ops.scatter`",
+            why="tensors are immutable in a traced function",
         )
 
     def item(self) -> NoReturn:
-        """Not while tracing: a stand-in has no value."""
+        """Refused: a tracer has no value."""
         _refuse(self, "`.item()`", "use the tensor itself", "item")
 
     def tolist(self) -> NoReturn:
-        """Not while tracing: a stand-in has no value."""
-        _refuse(self, "`.tolist()`", "return the tensor and convert it outside", "tolist")
+        """Refused: a tracer has no value."""
+        _refuse(self, "`.tolist()`", "return the tensor and convert it after the call", "tolist")
 
     def numpy(self) -> NoReturn:
-        """Not while tracing: a stand-in has no value."""
-        _refuse(self, "`.numpy()`", "return the tensor and convert it outside", "numpy")
+        """Refused: a tracer has no value."""
+        _refuse(self, "`.numpy()`", "return the tensor and convert it after the call", "numpy")
 
 
-# Operators by the names that NumPy gives them.
+# Functions of ours by the NumPy ufunc that an operator calls.
 _OPERATORS = {
     "add": "add",
     "subtract": "sub",
@@ -156,7 +156,7 @@ _OPERATORS = {
 
 
 def _refuse_numpy(tensor: TracedTensor, name: str) -> NoReturn:
-    """`name` is our function that does the same, if we have one."""
+    """`name` is the function of ours that does the same, if there is one."""
     own = f"tessera.ops.{name}" if name and function_named(name) is not None else "tessera.ops"
     _refuse(tensor, "NumPy", f"use `{own}` instead of `numpy` inside a traced function", "numpy")
 
@@ -165,7 +165,7 @@ _WHY = "the function is traced once for all values, so the value is not known he
 
 
 def _refuse(tensor: TracedTensor, what: str, help: str, asked: str = "", why: str = _WHY) -> NoReturn:
-    """`asked` is the function or the method that wants the value, where leaving it out can be the cure."""
+    """`asked` is the function or method that needs the value, where removing the call can be the fix."""
 
     def find(span: Span | None) -> Any:
         if what == "NumPy":

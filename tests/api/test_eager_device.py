@@ -116,7 +116,7 @@ def test_tensors_of_two_memories_are_refused_with_both_named() -> None:
             assert "`x.cpu()`" in str(caught.value)
             assert caught.value.span is not None
             assert caught.value.span.file == __file__
-    with pytest.raises(DeviceError, match=r"`where` is given tensors of two memories: `x`.* is on gpu\[0\], and"):
+    with pytest.raises(DeviceError, match=r"`where` got tensors in two memories: `x`.* is on gpu\[0\], and"):
         ts.ops.where(ts.array(X) > 0, put(X), put(Y))
 
 
@@ -233,7 +233,7 @@ def test_tensors_of_the_host_that_a_function_takes_from_outside_are_refused(copi
 
     for _ in range(2):
         with pytest.raises(
-            DeviceError, match=r"`scaled` is .*: `x`, .* is on gpu\[0\], and `.*weights.*`, \[2, 3\] f32"
+            DeviceError, match=r"`scaled` got .*: `x`, .* is on gpu\[0\], and `.*weights.*`, \[2, 3\] f32"
         ):
             scaled(put(X))
     assert copies == []
@@ -270,5 +270,5 @@ def test_a_function_of_two_memories_is_refused() -> None:
     def added(x: Any, y: Any) -> Any:
         return x + y
 
-    with pytest.raises(DeviceError, match="`added` is given tensors of two memories: argument 1"):
+    with pytest.raises(DeviceError, match="`added` got tensors in two memories: argument 1"):
         added(X, put(Y))

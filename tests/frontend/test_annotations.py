@@ -123,8 +123,8 @@ def test_a_bad_annotation_of_a_function_is_shown_where_it_stands() -> None:
     [
         ('ts.Tensor["N", ts.f33]', "`f33`"),
         ('Tensr.Tensor["N", ts.f32]', "uses `Tensr`, which is not defined"),
-        ('ts.Tensor["N", ts.f32] + 3', "is no annotation: unsupported operand"),
-        ('ts.Tensor["N", ts.f32', "is no annotation"),
+        ('ts.Tensor["N", ts.f32] + 3', "is invalid: unsupported operand"),
+        ('ts.Tensor["N", ts.f32', "is invalid"),
     ],
 )
 def test_an_annotation_that_python_cannot_read_is_an_error_of_ours(text: str, message: str) -> None:

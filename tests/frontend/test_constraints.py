@@ -140,7 +140,7 @@ def test_equal_names_become_one() -> None:
 
     assert guards(f, zeros(3), zeros(3)) == []
     assert f(zeros(3), zeros(3)).shape == (3,)
-    with pytest.raises(GuardError, match="`S == T` must hold, but the left side is 3, the right side 4"):
+    with pytest.raises(GuardError, match="`S == T` must hold, but lhs is 3 and rhs is 4"):
         f(zeros(3), zeros(4))
 
 

@@ -122,7 +122,7 @@ def test_a_declared_dim_is_not_fixed_by_another_annotation() -> None:
         return x @ x
 
     for size in (4, 3, 1, 0):
-        with pytest.raises(SpecializationError, match="`B` is declared free, but here it must be 4"):
+        with pytest.raises(SpecializationError, match="`B` is declared symbolic, but this op specializes it to 4"):
             f(zeros(size, 4))
 
 
@@ -136,7 +136,9 @@ def test_a_declared_dim_is_not_fixed_by_a_number_in_the_program(fixed: int) -> N
         return ts.ops.reshape(x, (fixed,)) + weight.shape[0] * ts.ops.sum(weight)
 
     for size in (fixed, 3):
-        with pytest.raises(SpecializationError, match=f"`B` is declared free, but here it must be {fixed}"):
+        with pytest.raises(
+            SpecializationError, match=f"`B` is declared symbolic, but this op specializes it to {fixed}"
+        ):
             f(zeros(size))
 
 
@@ -167,7 +169,7 @@ def test_the_length_of_a_scan_is_held_against_what_it_runs_over() -> None:
     def fixed(x: ts.Tensor["N", ts.f32]) -> Any:
         return ts.scan(step, ts.ops.zeros(()), x, length=4)
 
-    with pytest.raises(SpecializationError, match="`N` is declared free, but here it must be 4"):
+    with pytest.raises(SpecializationError, match="`N` is declared symbolic, but this op specializes it to 4"):
         fixed(zeros(4))
 
     @ts.jit(backend="reference")

@@ -88,7 +88,7 @@ def test_arguments_that_are_missing_or_no_tensors_are_refused_as_in_a_call_from_
 def test_a_name_that_is_no_parameter_is_told_where_another_is_missing() -> None:
     with pytest.raises(RuntimeArgumentError, match="missing a required argument: `y`") as caught:
         pair(ones(3), why=ones(3))
-    assert caught.value.notes == ("`why` is given, and is not a parameter",)
+    assert caught.value.notes == ("unexpected argument `why`",)
     with pytest.raises(RuntimeArgumentError, match="missing a required argument: `y`") as caught:
         pair(ones(3))
     assert caught.value.notes == ()
@@ -120,7 +120,7 @@ def test_a_declared_size_does_not_fix_a_free_one() -> None:
     def outer(x: ts.Tensor["B", "D", ts.f32]) -> Any:
         return eight(x)
 
-    with pytest.raises(SpecializationError, match="`D` is declared free, but here it must be 8"):
+    with pytest.raises(SpecializationError, match="`D` is declared symbolic, but this op specializes it to 8"):
         ts.jit(outer)(ones(3, 8))
 
 

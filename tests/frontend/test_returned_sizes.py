@@ -65,7 +65,7 @@ def test_sizes_that_rules_exclude_refute_nothing() -> None:
     assert even(zeros(2, 4)).shape == (2, 4)
     with pytest.raises(GuardError, match="S % 2 == 0"):
         even(zeros(2, 5))
-    assert "with S = 3 it is 2, and not 3" in refused(jit(halves), zeros(2, 4))
+    assert "with S = 3 it is 2, not 3" in refused(jit(halves), zeros(2, 4))
 
 
 def test_a_number_where_a_free_dim_is_and_a_free_dim_where_a_number_is() -> None:
@@ -122,7 +122,7 @@ def test_a_function_that_is_called_by_another_keeps_its_word_too() -> None:
 
     text = refused(outer, zeros(2, 2))
     assert "`result.shape[0] = M`, and is declared `S`" in text
-    assert 'declare what is returned, `Tensor["B", "S", f32]`' in text
+    assert 'declare the returned `Tensor["B", "S", f32]`' in text
     assert square(zeros(2, 2)).shape == (2, 2)
 
 
@@ -136,4 +136,4 @@ def test_tensors_from_outside_and_names_that_look_like_coordinates() -> None:
         return x * 2.0
 
     assert "`result.shape[0] = 4`, and is declared `N`" in refused(outside, zeros(4))
-    assert 'declare what is returned, `Tensor["d0", "m1", f32]`' in refused(turned, zeros(2, 2))
+    assert 'declare the returned `Tensor["d0", "m1", f32]`' in refused(turned, zeros(2, 2))

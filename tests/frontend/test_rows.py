@@ -50,9 +50,9 @@ def test_free_rows_are_refused() -> None:
     def f(x: ts.Tensor["N", 2, ts.f32]) -> Any:
         return sum(x)
 
-    with pytest.raises(SpecializationError, match="`N` is a free dimension and cannot be walked by a Python loop"):
+    with pytest.raises(SpecializationError, match="`N` is a symbolic dim and cannot be the length of a Python loop"):
         f(X)
-    with pytest.raises(TracingError, match="a scalar has no rows"):
+    with pytest.raises(TracingError, match="a scalar cannot be iterated over"):
         ts.jit(lambda x: list(x.sum()))(X)
 
 

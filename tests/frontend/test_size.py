@@ -86,7 +86,7 @@ def test_an_answer_is_right_for_every_value(factor: int, offset: int, bound: int
     ],
 )
 def test_a_size_is_no_number_for_floats_and_says_what_to_write(with_float: Callable[[], Any]) -> None:
-    with pytest.raises(SpecializationError, match="`S` is a free dimension and cannot be") as caught:
+    with pytest.raises(SpecializationError, match="`S` is a symbolic dim and cannot be") as caught:
         with_float()
     assert caught.value.fix is not None
 

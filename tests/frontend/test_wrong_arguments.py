@@ -192,7 +192,7 @@ def _same(x: Any) -> Any:
 
 def test_arrays_of_swapped_bytes_say_how_to_turn_them() -> None:
     x = np.arange(3, dtype=np.float32)
-    with pytest.raises(DTypeError, match=r"`>f4` are not supported: their bytes are in the other order") as caught:
+    with pytest.raises(DTypeError, match=r"`>f4` are not supported: they are big-endian") as caught:
         ts.jit(_same)(x.astype(">f4"))
     assert caught.value.fix is not None
     assert caught.value.fix.message == 'convert it first: `x.astype("float32")`'

@@ -44,7 +44,7 @@ def test_l5_a_missing_scale_is_an_error_of_type() -> None:
     def f(w: ts.Quantized["K", "N", ts.i8 @ ts.scaled(1)]) -> Any:
         return w.dequantize()
 
-    with pytest.raises(DTypeError, match="`w` has no scales, and is declared to have them") as caught:
+    with pytest.raises(DTypeError, match="`w` has no scales, but is declared with scales") as caught:
         f(np.ones((3, 4), np.int8))
     assert 'Quantized["K", "N", i8 @ scaled(1)]' in caught.value.notes[0]
     with pytest.raises(RuntimeArgumentError, match=r"`w\.scale\.shape\[0\]` must be 1, got 3"):

@@ -1,4 +1,4 @@
-"""Fixes that cure: for an error, the edit of the user's source that makes the program right; loaded by errors alone."""
+"""Fix-its: for an error, the edit of the user's source that fixes the program; loaded only when an error is raised."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def fixes_of(kind: str) -> Any:
-    """The module of one kind of fixes: `operands`, `arguments`, `calls` or `values`."""
+    """The module of one kind of fixes: `operands`, `arguments` or `values`."""
     return import_module(f"tessera.frontend.fixes.{kind}")

@@ -1,4 +1,4 @@
-"""Fixes of what stands beside the operands of an op: axes, counts, shapes, positions of an index."""
+"""Fixes of arguments: axes, counts, shapes and indices of an op, and arguments of calls."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tessera.diagnostics.span import Span
 from tessera.frontend.fixes.operands import dtype_name
 from tessera.types.dtype import BY_NAME, DType, i64
 
-# Fixes of calls: arguments cast, reshaped, padded or cut to what a function declares.
+# Arguments of calls: cast, reshaped, padded or sliced to what a function declares.
 
 FindArgument = Callable[["Span | None"], "tuple[Expression, Part] | None"]
 """Finds an argument in the call at a span."""
 
 
 def argument_at(name: str, position: int) -> FindArgument:
-    """The place of an argument: by its name, else by its position."""
+    """Find an argument in a call: by its name, else by its position."""
 
     def find(span: Span | None) -> tuple[Expression, Part] | None:
         expression = expression_at(span)
@@ -28,11 +28,11 @@ def argument_at(name: str, position: int) -> FindArgument:
     return find
 
 
-def cast_argument(place: FindArgument, dtype: DType) -> Callable[[Span | None], Fix | str]:
-    """Cast it where it is passed."""
+def cast_argument(find_argument: FindArgument, dtype: DType) -> Callable[[Span | None], Fix | str]:
+    """Cast an argument where it is passed."""
 
     def find(span: Span | None) -> Fix | str:
-        found, advice = place(span), f"cast it, as in `tessera.ops.cast(x, {dtype})`"
+        found, advice = find_argument(span), f"cast it, as in `tessera.ops.cast(x, {dtype})`"
         cast = found[0].name_of("ops.cast") if found is not None else None
         if found is None or cast is None:
             return advice
@@ -42,13 +42,15 @@ def cast_argument(place: FindArgument, dtype: DType) -> Callable[[Span | None], 
     return find
 
 
-def reshape_argument(place: FindArgument, shape: Sequence[int], rank: int) -> Callable[[Span | None], Fix | None]:
-    """Drop axes of 1, or add some in front, until the rank is the declared one."""
+def reshape_argument(
+    find_argument: FindArgument, shape: Sequence[int], rank: int
+) -> Callable[[Span | None], Fix | None]:
+    """Drop axes of size 1, or add some in front, to get the declared rank."""
     dropped = [size for size in shape if size != 1]
     wanted = [1] * (rank - len(dropped)) + dropped
 
     def find(span: Span | None) -> Fix | None:
-        found = place(span) if len(wanted) == rank else None
+        found = find_argument(span) if len(wanted) == rank else None
         if found is None:
             return None
         return found[1].edit(f"{found[1].operand}.reshape({', '.join(map(str, wanted))})", f"reshape it to {wanted}")
@@ -57,27 +59,27 @@ def reshape_argument(place: FindArgument, shape: Sequence[int], rank: int) -> Ca
 
 
 def fit_argument(
-    place: FindArgument, shape: Sequence[int], axis: int, size: int
+    find_argument: FindArgument, shape: Sequence[int], axis: int, size: int
 ) -> Callable[[Span | None], Fix | None]:
-    """Pad an axis to a size, or cut it."""
+    """Pad or slice an axis to a size."""
 
     def find(span: Span | None) -> Fix | None:
-        found = place(span)
+        found = find_argument(span)
         pad = found[0].name_of("ops.pad") if found is not None else None
         if found is None or pad is None:
             return None
         if size < shape[axis]:
             text = f"{found[1].operand}[{':, ' * axis}:{size}]"
-            return found[1].edit(text, f"cut axis {axis} from {shape[axis]} to {size}")
+            return found[1].edit(text, f"slice axis {axis} from {shape[axis]} to {size}")
         widths = [(0, size - shape[axis] if at == axis else 0) for at in range(len(shape))]
-        said = f"pad axis {axis} from {shape[axis]} to {size}, if zeros may stand for what is missing"
-        return found[1].edit(f"{pad}({found[1].text}, {widths})", said)
+        message = f"pad axis {axis} from {shape[axis]} to {size}, if zeros are valid there"
+        return found[1].edit(f"{pad}({found[1].text}, {widths})", message)
 
     return find
 
 
 def axis_fix(span: Span | None, axis: int, rank: int) -> Fix | str:
-    """The nearest axis that there is."""
+    """The nearest valid axis."""
     advice = f"axes are {-rank}..{rank - 1}" if rank else "a scalar has no axes"
     expression = expression_at(span)
     if expression is None or not rank:
@@ -99,7 +101,7 @@ def axes_fix(span: Span | None, axes: Sequence[int]) -> Fix | str:
 
 
 def parts_fix(span: Span | None, size: int | None, parts: int) -> Fix | None:
-    """Parts as equal as they can be, in place of a number of parts that does not divide the size."""
+    """Parts of nearly equal sizes, in place of a number of parts that does not divide the size."""
     if size is None or not 0 < parts <= size:
         return None
     small, more = divmod(size, parts)
@@ -107,20 +109,20 @@ def parts_fix(span: Span | None, size: int | None, parts: int) -> Fix | None:
 
 
 def sizes_fix(span: Span | None, size: int | None, sizes: Sequence[int | None]) -> Fix | None:
-    """The last part as large as the rest is."""
+    """The last part as large as the remainder."""
     given = [item for item in sizes if item is not None]
-    rest = 0 if size is None else size - sum(given[:-1])
-    if rest < 1 or len(given) != len(sizes):
+    remainder = 0 if size is None else size - sum(given[:-1])
+    if remainder < 1 or len(given) != len(sizes):
         return None
-    return _argument(span, "parts", [*given[:-1], rest], f"the last part is what is left of {size}")
+    return _argument(span, "parts", [*given[:-1], remainder], f"the last part is what is left of {size}")
 
 
 def widths_fix(span: Span | None, widths: Sequence[tuple[object, object]], rank: int) -> Fix | None:
-    """Nothing around the axes that no width was given for."""
+    """No padding of axes without a width."""
     pairs = [*((a, b) for a, b in widths), *[(0, 0)] * (rank - len(widths))]
     if len(pairs) != rank or not all(isinstance(width, int) for pair in pairs for width in pair):
         return None
-    return _argument(span, "widths", pairs, "an axis that stays as it is has (0, 0)")
+    return _argument(span, "widths", pairs, "(0, 0) leaves an axis unpadded")
 
 
 def _argument(span: Span | None, name: str, value: object, message: str) -> Fix | None:
@@ -130,7 +132,7 @@ def _argument(span: Span | None, name: str, value: object, message: str) -> Fix 
 
 
 def reshape_fix(span: Span | None, size: int | None, dims: Sequence[int | None]) -> Fix | None:
-    """-1 in place of the last dim that the other dims leave room for."""
+    """-1 in place of the last dim that the other dims determine."""
     expression = expression_at(span)
     if expression is None or size is None or expression.called != "reshape":
         return None
@@ -138,23 +140,23 @@ def reshape_fix(span: Span | None, size: int | None, dims: Sequence[int | None])
         others = 1
         for dim in (*dims[:at], *dims[at + 1 :]):
             others *= dim if dim is not None and dim > 0 else 0
-        places = expression.literals(dims[at])
-        if others and size % others == 0 and places:
-            return places[-1].edit("-1", f"reshape with -1 for what is left: {size // others}")
+        literals = expression.literals(dims[at])
+        if others and size % others == 0 and literals:
+            return literals[-1].edit("-1", f"reshape with -1 for the remaining {size // others}")
     return None
 
 
 def position_fix(span: Span | None, position: int, size: int) -> Fix | str:
-    """The last position there is, or the first."""
+    """The nearest valid index: the last one, or the first."""
     if not size:
         return "the axis is empty"
-    advice, expression = f"positions are {-size}..{size - 1}", expression_at(span)
+    advice, expression = f"indices are {-size}..{size - 1}", expression_at(span)
     places = [item for item in expression.items() if item.value == position] if expression is not None else []
     return (len(places) == 1 and places[0].edit(str(size - 1 if position > 0 else -size), advice)) or advice
 
 
 def index_fix(span: Span | None, rank: int) -> Fix | None:
-    """An index without the positions that there is no axis for, or with one `...`."""
+    """An index without those beyond the rank, or with one `...`."""
     expression = expression_at(span)
     node = expression.whole.node if expression is not None else None
     if expression is None or not isinstance(node, ast.Subscript):
@@ -164,9 +166,9 @@ def index_fix(span: Span | None, rank: int) -> Fix | None:
     if dots > 1:
         seen = texts.index("...")
         kept = [":" if text == "..." and at > seen else text for at, text in enumerate(texts)]
-        message = "`...` stands once, `:` for one axis"
+        message = "use `...` once, and `:` for one axis"
     else:
-        kept, message = texts[:rank], f"name at most {rank} positions"
+        kept, message = texts[:rank], f"give at most {rank} indices"
     if sum(text not in ("None", "...") for text in kept) > rank or not kept:
         return None
     return expression.whole.edit(f"{expression.inner(node.value).text}[{', '.join(kept)}]", message)
@@ -179,24 +181,24 @@ def step_fix(span: Span | None) -> Fix | None:
         if isinstance(item.node, ast.Slice) and item.node.step is not None and expression is not None:
             step = expression.inner(item.node.step)
             if step.value == 0:
-                return step.edit("1", "1 takes every element, -1 turns them round")
+                return step.edit("1", "1 takes every element, -1 reverses them")
     return None
 
 
 def mask_fix(span: Span | None) -> Fix | str:
-    """A choice in place of an index by a mask."""
+    """`where` in place of an index by a mask."""
     advice, expression = "write `tessera.ops.where(mask, x, other)`", expression_at(span)
     node = expression.whole.node if expression is not None else None
     where = expression.name_of("ops.where") if expression is not None else None
     items = expression.items() if expression is not None else ()
     if expression is None or where is None or not isinstance(node, ast.Subscript) or len(items) != 1:
         return advice
-    message = "a choice keeps the shape: 0 where the mask is not set"
+    message = "`where` keeps the shape: 0 where the mask is false"
     return expression.whole.edit(f"{where}({items[0].text}, {expression.inner(node.value).text}, 0)", message) or advice
 
 
 def positions_fix(span: Span | None) -> Fix | None:
-    """A tensor of positions cast to integers."""
+    """A tensor of indices cast to integers."""
     expression = expression_at(span)
     items = expression.items() if expression is not None else ()
     if expression is None or len(items) != 1:
@@ -214,14 +216,14 @@ _OTHER_NAMES = {
     "int": "i64",
     "bool_": "bool",
 }
-"""What other libraries call the dtypes."""
+"""Names of dtypes in other libraries."""
 
 
 def dtype_name_fix(span: Span | None, given: object) -> Fix | str:
-    """The name of a dtype in place of what another library calls it."""
+    """The name of a dtype in place of that of another library."""
     advice = f"the dtypes are {', '.join(BY_NAME)}, as in `tessera.f32`"
     if isinstance(given, int):
-        return f"sizes go together into one shape, as in `(2, 3)`; {advice}"
+        return f"pass sizes as one shape, as in `(2, 3)`; {advice}"
     name = _OTHER_NAMES.get(given.__name__ if isinstance(given, type) else str(given))
     if name is None:
         return advice

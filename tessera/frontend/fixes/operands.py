@@ -1,4 +1,4 @@
-"""Fixes of operands: turned, given an axis, padded or cast until the rule of their op holds."""
+"""Fixes of operands: transposed, expanded, padded or cast until the shape rule of their op holds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _DTypeMisfitError(_MisfitError):
 
 
 class _Strict:
-    """Asks a shape rule about types as they are: nothing is assumed."""
+    """Runs a shape rule without assumptions."""
 
     def equal(self, left: Dim, right: Dim, what: str) -> Dim:
         if left != right:
@@ -50,7 +50,7 @@ class _Strict:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """Types and attributes that an edit would give the op, and the edit."""
+    """Types and attributes of the op after an edit, and the edit."""
 
     types: Sequence[TensorType]
     attributes: Mapping[str, Any]
@@ -60,7 +60,7 @@ class _Candidate:
 def shape_fix(
     spec: OpSpec, types: Sequence[TensorType], attributes: Mapping[str, Any], span: Span | None
 ) -> Fix | None:
-    """The edit of one operand, or of the axis, after which the rule of an op holds; None where there is none."""
+    """The edit of one operand, or of the axis, after which the shape rule holds; None where there is none."""
     expression, parts = _find_source(spec, types, span)
     if expression is None:
         return None
@@ -92,22 +92,22 @@ _PATH = re.compile(r"`(?P<name>\w+)(\[(?P<at>\d+)\])?\.shape\[")
 
 
 def in_users_words(spec: OpSpec, message: str, inputs: Sequence[str], span: Span | None) -> str:
-    """A message whose paths (`x.shape[1]`) start with operands as the source has them, or as inputs are named."""
+    """A message whose paths (`x.shape[1]`) start with the operands' source text, or the names of inputs."""
     expression = expression_at(span)
     parts = () if expression is None or not _is_call_of(spec, expression) else expression.operands(len(inputs))
     given = [part.operand if "\n" not in part.text else "" for part in parts] or [""] * len(inputs)
     declared = [name.removesuffix("*").removesuffix("?") for name in spec.operands]
 
-    def called(match: re.Match[str]) -> str:
+    def rename(match: re.Match[str]) -> str:
         at = declared.index(match["name"]) + int(match["at"] or 0) if match["name"] in declared else len(inputs)
         name = (given[at] or inputs[at]) if at < len(inputs) else ""
         return f"`{name}.shape[" if name else match.group()
 
-    return _PATH.sub(called, message)
+    return _PATH.sub(rename, message)
 
 
 def mixed_fix(span: Span | None, op: str, dtypes: Sequence[DType | None], narrow: DType, wide: DType) -> Fix | None:
-    """The edit that casts the first operand of one dtype to the other, to the one that the op takes."""
+    """The edit that casts the first operand of dtype `narrow` to the dtype that the op takes."""
     expression = expression_at(span)
     parts = expression.operands(len(dtypes)) if expression is not None else ()
     if not parts or expression is None or narrow not in dtypes:
@@ -120,13 +120,13 @@ def mixed_fix(span: Span | None, op: str, dtypes: Sequence[DType | None], narrow
 
 def _takes(op: str, dtype: DType, count: int) -> bool:
     if op not in REGISTRY or any(attribute.is_required for attribute in REGISTRY[op].attributes):
-        return True  # a rule that needs more than dtypes cannot be asked, and few of those are picky
+        return True  # a rule that needs attributes cannot be run here
     spec = REGISTRY[op]
     return _holds(spec, _Candidate([TensorType((), dtype)] * count, spec.with_defaults({}), lambda: None))
 
 
 def number_fix(span: Span | None, dtypes: Sequence[DType | None], value: float) -> Fix | None:
-    """The edit that casts the tensor which a number meets to a dtype that holds both."""
+    """The edit that casts the tensor beside a Python number to a dtype that represents both."""
     expression = expression_at(span)
     parts = expression.operands(len(dtypes)) if expression is not None else ()
     at = next((index for index, dtype in enumerate(dtypes) if dtype is not None), None)
@@ -143,7 +143,7 @@ def number_fix(span: Span | None, dtypes: Sequence[DType | None], value: float) 
 def _find_source(
     spec: OpSpec, types: Sequence[TensorType], span: Span | None
 ) -> tuple[Expression | None, Sequence[Part]]:
-    """The source of an op and of its operands; None where it is not certain that this op is what stands there."""
+    """The source of an op and of its operands; None where the expression may be another op."""
     expression = expression_at(span)
     if expression is None or not 0 < len(types) <= _MOST_OPERANDS:
         return None, ()
@@ -154,7 +154,7 @@ def _find_source(
 
 
 def _is_call_of(spec: OpSpec, expression: Expression) -> bool:
-    """Whether an expression is an operator, or calls the function of an op and not one that only uses it."""
+    """Whether an expression is an operator, or a call of the op's own function and not of one built on it."""
     called = expression.called
     return not called or spec.short_name.startswith(_ALIASES.get(called, called))
 
@@ -170,7 +170,7 @@ def _first_that_holds(
 
 
 def _holds(spec: OpSpec, candidate: _Candidate, *, dtypes_alone: bool = False) -> bool:
-    """Whether the rule of an op holds; with `dtypes_alone` shapes may still be wrong, which is another mistake."""
+    """Whether the rule of an op holds; with `dtypes_alone` shapes may still be wrong, which is another error."""
     try:
         spec.infer(_Strict(), list(candidate.types), candidate.attributes)
     except _DTypeMisfitError:
@@ -224,32 +224,32 @@ def _other_letters(
 def _transposed(
     types: Sequence[TensorType], attributes: Mapping[str, Any], parts: Sequence[Part]
 ) -> Iterator[_Candidate]:
-    """The last two axes of one operand exchanged, so that it fits the others."""
+    """One operand with its last two axes transposed."""
     for at in reversed(range(len(types))) if len(types) > 1 else ():
         shape, part = types[at].shape, parts[at]
         if len(shape) < 2:
             continue
-        turned = types[at].with_shape((*shape[:-2], shape[-1], shape[-2]))
+        swapped = types[at].with_shape((*shape[:-2], shape[-1], shape[-2]))
         suffix = "T" if len(shape) == 2 else "mT"
         message = f"transpose `{part.text}`, which is {shape_text(types[at])}"
         yield _Candidate(
-            _with_type(types, at, turned), attributes, partial(part.edit, f"{part.operand}.{suffix}", message)
+            _with_type(types, at, swapped), attributes, partial(part.edit, f"{part.operand}.{suffix}", message)
         )
 
 
 def _with_new_axes(
     types: Sequence[TensorType], attributes: Mapping[str, Any], parts: Sequence[Part]
 ) -> Iterator[_Candidate]:
-    """One operand with axes of 1 put in, so that it has as many as the others."""
+    """One operand with axes of size 1 inserted, so that all have the same rank."""
     rank = max(type.rank for type in types)
     for at in reversed(range(len(types))):
         missing = rank - types[at].rank
         if not 0 < missing < 3 or not types[at].rank:
             continue
-        for places in combinations(range(rank), missing):
+        for added in combinations(range(rank), missing):
             dims = iter(types[at].shape)
-            shape = tuple(Dim.constant(1) if axis in places else next(dims) for axis in range(rank))
-            index = ", ".join("None" if axis in places else ":" for axis in range(max(places) + 1))
+            shape = tuple(Dim.constant(1) if axis in added else next(dims) for axis in range(rank))
+            index = ", ".join("None" if axis in added else ":" for axis in range(max(added) + 1))
             made = types[at].with_shape(shape)
             edit = partial(parts[at].edit, f"{parts[at].operand}[{index}]", _to(parts[at], "reshape", types[at], made))
             yield _Candidate(_with_type(types, at, made), attributes, edit)
@@ -262,7 +262,7 @@ def _padded(
     expression: Expression,
     parts: Sequence[Part],
 ) -> Iterator[_Candidate]:
-    """One operand of several that are joined, padded to the sizes of the others."""
+    """One operand of a concat or stack, padded to the sizes of the others."""
     pad = expression.name_of("ops.pad")
     if spec.short_name not in ("concat", "stack") or pad is None or len({type.rank for type in types}) > 1:
         return
@@ -293,7 +293,7 @@ def _cast(
     targets: Mapping[DType, None],
     choices: Sequence[tuple[int, ...]],
 ) -> Iterator[_Candidate]:
-    """Some operands in another dtype; numbers follow the tensors they stand beside."""
+    """Some operands in another dtype; Python numbers follow the tensors beside them."""
     numbers = {at for at, part in enumerate(parts) if isinstance(part.value, bool | int | float)}
     for target in targets:
         for chosen in choices:
@@ -305,7 +305,7 @@ def _cast(
 
 
 def _cast_edit(expression: Expression, parts: Sequence[Part], picked: Sequence[int], target: DType) -> Fix | None:
-    """One operand changed in its place, or the whole expression with several changed."""
+    """The edit of one operand, or of the whole expression for several."""
     if len(picked) == 1:
         part = parts[picked[0]]
         return part.edit(_cast_text(expression, part, target), _cast_message(part, target))
@@ -332,7 +332,7 @@ def _cast_text(expression: Expression, part: Part, target: DType) -> str:
 
 
 def dtype_name(expression: Expression, dtype: DType) -> str:
-    """How the file writes a dtype; as a text, which will do too, where it imports nothing of Tessera."""
+    """A dtype as the file writes it; as a string where it imports nothing of Tessera."""
     return expression.name_of(str(dtype)) or f'"{dtype}"'
 
 

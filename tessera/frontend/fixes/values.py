@@ -1,4 +1,4 @@
-"""Fixes of code that asks a traced tensor, or a free dim, for its value."""
+"""Fixes of code that needs the value of a traced tensor or of a symbolic dim."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def itself_fix(span: Span | None, advice: str, names: tuple[str, ...]) -> Fix | 
 
 def length_fix(span: Span | None) -> Fix | str:
     """The first dim, in place of `len(x)`."""
-    advice, expression = "write `x.shape[0]` instead of `len(x)`: it may stay free", expression_at(span)
+    advice, expression = "write `x.shape[0]` instead of `len(x)`: it may stay symbolic", expression_at(span)
     node = expression.whole.node if expression is not None else None
     if expression is None or not isinstance(node, ast.Call) or expression.called != "len" or len(node.args) != 1:
         return advice
     size = f"{expression.inner(node.args[0]).operand}.shape[0]"
-    return expression.whole.edit(size, f"write `{size}`, which may stay free") or advice
+    return expression.whole.edit(size, f"write `{size}`, which may stay symbolic") or advice
 
 
 def branch_fix(span: Span | None) -> Fix | str:
-    """A rule to keep in place of a question to branch on, where an `assert` or a `require` asks it."""
+    """A `require` in place of a branch on a symbolic dim, where an `assert` or a `require` has it."""
     line = span.source_line if span is not None else ""
     asserted = _ASSERT.match(line)
     if span is not None and asserted is not None and span.column == asserted.end() + 1:
         expression = expression_at(span)
         require = (expression.name_of("require") if expression is not None else None) or "tessera.require"
-        place, text = Span(span.file, span.line, asserted.end(1) + 1, span.line, len(line) + 1), line[span.column - 1 :]
+        where, text = Span(span.file, span.line, asserted.end(1) + 1, span.line, len(line) + 1), line[span.column - 1 :]
         if expression is not None and span.end_column == len(line) + 1:
-            return Fix(place, f"{require}({text})", "demand it: every call is then checked")
-        return f"demand it instead, as in `{require}({expression.whole.text if expression else '...'})`"
+            return Fix(where, f"{require}({text})", "require it: every call is then checked")
+        return f"require it instead, as in `{require}({expression.whole.text if expression else '...'})`"
     if span is not None and "require(" in line[: span.column - 1]:
-        return "give each rule to a `require` of its own: `and`, `or` and `not` ask for an answer now"
+        return "write one `require` for each condition: `and`, `or` and `not` need a bool now"
     return "write a number in the annotation to make the dimension static, or choose with `tessera.ops.where`"
 
 
@@ -75,7 +75,7 @@ def numpy_fix(span: Span | None, advice: str) -> Fix | str:
 
 
 def _takes(function: Callable[..., object], call: ast.Call) -> bool:
-    """Whether a function has the parameters that a call gives; not where they are only known as it runs."""
+    """Whether a call fits the signature of a function; False where its arguments are only known at run time."""
     names = [keyword.arg for keyword in call.keywords]
     if None in names or any(isinstance(argument, ast.Starred) for argument in call.args):
         return False
@@ -87,24 +87,24 @@ def _takes(function: Callable[..., object], call: ast.Call) -> bool:
 
 
 def tensor_fix(span: Span | None, value: object) -> Fix | str:
-    """A tensor made of a list of numbers."""
-    advice, expression = "make a tensor of it with `tessera.array`", expression_at(span)
+    """A list of numbers converted to a tensor."""
+    advice, expression = "convert it with `tessera.array`", expression_at(span)
     array = expression.name_of("array") if expression is not None else None
-    places = expression.literals(value) if expression is not None else ()
-    if array is None or len(places) != 1 or not isinstance(value, list | tuple):
+    literals = expression.literals(value) if expression is not None else ()
+    if array is None or len(literals) != 1 or not isinstance(value, list | tuple):
         return advice
-    return places[0].edit(f"{array}({places[0].text})", advice) or advice
+    return literals[0].edit(f"{array}({literals[0].text})", advice) or advice
 
 
 def annotation_fix(span: Span | None, symbol: str, value: object) -> Fix | str:
     """A number in place of a dim's name, in the signature of the function that a span is in."""
     advice = f"write {value} instead of `{symbol}` in the annotation"
-    places = _named_in_signature(span, symbol) if span is not None else []
-    if not places or any(place.whole.span.line != places[0].whole.span.line for place in places):
+    literals = _named_in_signature(span, symbol) if span is not None else []
+    if not literals or any(place.whole.span.line != literals[0].whole.span.line for place in literals):
         return advice
-    first, last = places[0].whole.span, places[-1].whole.span
+    first, last = literals[0].whole.span, literals[-1].whole.span
     line = first.source_line
-    text = line[first.column - 1 : last.end_column - 1].replace(places[0].whole.text, str(value))
+    text = line[first.column - 1 : last.end_column - 1].replace(literals[0].whole.text, str(value))
     return Fix(Span(first.file, first.line, first.column, last.line, last.end_column), text, advice)
 
 
@@ -133,7 +133,7 @@ def _named_in_signature(span: Span, symbol: str) -> list[Expression]:
 
 
 def cast_fix(span: Span | None, path: str, dtype: DType) -> Fix | str:
-    """The expression that makes a result, cast to what the result is declared."""
+    """The expression of a result, cast to the declared dtype."""
     advice, expression = f"cast it, as in `{path}.cast({dtype})`", expression_at(span)
     if expression is None:
         return advice
@@ -145,7 +145,7 @@ def cast_fix(span: Span | None, path: str, dtype: DType) -> Fix | str:
 def returned_fix(function: object, shape: Sequence[Dim], wanted: TensorAnnotation) -> Fix | str:
     """The dims that a function returns, as its annotations name them, in place of those in its return annotation."""
     declared = TensorAnnotation(tuple(shape), wanted.dtype, wanted.policy)
-    advice = f"declare what is returned, `{declared}`, or return what is declared"
+    advice = f"declare the returned `{declared}`, or return the declared sizes"
     code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
     node = _return_annotation(code) if code is not None else None
     items = node.slice.elts if node is not None and isinstance(node.slice, ast.Tuple) else [node.slice] if node else []
