@@ -27,7 +27,7 @@ text { fill: #222222; } .small { fill: #666666; } .family { font-weight: 600; fo
 
 
 def place(ratio: float) -> float:
-    """Where a ratio lies on the logarithmic axis, kept inside the plot."""
+    """Where a ratio is on the logarithmic axis, kept inside the plot."""
     inside = min(max(ratio, LOW), HIGH)
     return LABEL + PLOT * math.log(inside / LOW) / math.log(HIGH / LOW)
 

@@ -17,7 +17,7 @@ from benchmarks.tables import seconds_text
 
 
 def spread(samples: list[float]) -> float:
-    """Half the distance between the quartiles, as a share of the median: how far one run may be off."""
+    """Half the distance between the quartiles, as a fraction of the median: how far one run may be off."""
     if len(samples) < 4:
         return 0.1
     low, middle, high = statistics.quantiles(samples, n=4)

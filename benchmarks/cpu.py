@@ -113,7 +113,7 @@ def main(
     name: Annotated[str, typer.Option(help="Name of the files in benchmarks/results.")] = "",
     child: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Time Tessera and its peers on the same inputs, in turns, in one process for each number of threads.
+    """Time Tessera and its peers on the same inputs, interleaved, in one process for each number of threads.
 
     Every contender's answer is checked against float64 first. Times are medians; a ratio is the median over
     rounds of a peer's time over ours, for the peer that does best in the row. Allocating the result is part of

@@ -1,4 +1,4 @@
-"""Where a result was made: processor, versions, commit, and how busy other processes keep the machine."""
+"""Where a result was made: CPU, versions, commit, and how busy other processes keep the machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def describe() -> dict[str, Any]:
 
 
 def hardware() -> dict[str, Any]:
-    """The processor as it names itself, its cores, caches and memory."""
+    """The CPU as it names itself, its cores, caches and memory."""
     facts = _colon_pairs(Path("/proc/cpuinfo"))
     memory = _colon_pairs(Path("/proc/meminfo")).get("MemTotal", "0 kB").split()[0]
     flags = facts.get("flags", "").split()

@@ -2,10 +2,10 @@
 
     PYTHONPATH=. python3 -m benchmarks.gpu_attention [--quick] [--only FORM,...] [--out FILE]
 
-Each function is first held against float64 on fresh random numbers, and run again for the same bits. Then bursts of
-contenders take turns, with a pause before each so that all meet the same clocks, and medians are compared. Both write
-the log-sum-exp of each row, but where a kernel in the kernel language has none; decoding is held against a copy on the
-device, by the bytes that both move.
+Each function is first compared with float64 on fresh random numbers, and run again for the same bits. Then bursts of
+contenders are interleaved, with a pause before each so that all see the same clocks, and medians are compared. Both
+write the log-sum-exp of each row, but where a kernel in the kernel language has none; decoding is compared with a
+copy on the device, by the bytes that both move.
 """
 
 from __future__ import annotations

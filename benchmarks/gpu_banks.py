@@ -32,7 +32,7 @@ CASES = [
     *((64, "f16", 1, swizzle) for swizzle in (0, 4, 16)),
     (32, "f64", 1, 0),
 ]
-"""Sides of a square, dtype, neighbours of a thread, and bytes of the pieces that are swizzled."""
+"""Sizes of a square, dtype, neighbours of a thread, and bytes of the pieces that are swizzled."""
 PROGRAMS = 64
 
 TEXT = """
@@ -67,7 +67,7 @@ def kernel(number: int) -> SpecOp:
 
 
 def foreseen() -> list[dict[str, Any]]:
-    """Turns of one store and of one load of a warp, by case."""
+    """Cycles of one store and of one load of a warp, by case."""
     found: list[dict[str, Any]] = []
     for number, case in enumerate(CASES):
         store, load = shared_accesses(kernel(number))
@@ -76,7 +76,7 @@ def foreseen() -> list[dict[str, Any]]:
 
 
 def run() -> None:
-    """Launch every case once, and see that it turns squares over."""
+    """Launch every case once, and see that it transposes squares."""
     import numpy as np  # noqa: PLC0415 - not wanted where nothing runs
 
     from tessera.runtime.devices.cuda.assembler import machine_code  # noqa: PLC0415

@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu blocks [--only NAMES] [--out FILE]
 
-Each size is first held against float64 on fresh random numbers. Then bursts of both take turns, with a pause before
-each so that they meet the same clocks, and medians are compared.
+Each size is first compared with float64 on fresh random numbers. Then bursts of both are interleaved, with a pause
+before each so that they see the same clocks, and medians are compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SIZES = {"many": (8, 1024, 2048, 16), "long": (1, 4096, 2048, 16), "ragged": (3,
 
 
 def by_torch(torch: Any, p: Mapping[str, Any], heads: int) -> Callable[[Any], Any]:
-    """The block as a user of torch writes it; of f64 it is what both are held against."""
+    """The block as a user of torch writes it; of f64 it is what both are compared with."""
     functional = torch.nn.functional
 
     def run(x: Any) -> Any:

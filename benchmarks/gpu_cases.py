@@ -1,4 +1,4 @@
-"""Kernels to look at on a GPU, small and of every kind: products, attention and rows, whole sizes and ragged ones."""
+"""Kernels to look at on a GPU, small and of every kind: matmuls, attention and rows, whole sizes and ragged ones."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ WARPS = {"matrix.units": "mma.sync"}
 NARROW = {"contraction.block": (64, 32, 128)}
 ONE_STAGE = {"pipeline.stages": 1}
 BESIDE = {"matrix.epilogue": "beside", "contraction.block": (128, 80, 64)}
-"""More programs than multiprocessors, of a few steps."""
+"""More programs than SMs, of a few steps."""
 PRODUCTS: dict[str, Case] = {
     "nt": Case(nt, _sides(512, 512, 256)),
     "nn": Case(nn, _sides(512, 512, 256, "nn")),

@@ -3,9 +3,9 @@
     python -m benchmarks.gpu choices [--only PARTS] [--out FILE]
 
 `schedules` holds a kernel without a schedule against the fastest of a space; `stages` a kernel that waits for memory
-with one stage of copies against several; `automatic` a plain product with the stages that it gets against one;
-`epilogue` a product with what follows it in one kernel against a kernel for each op. Contenders of a row run in one
-process, in turns, by events of the device, after each was held against float64.
+with one stage of copies against several; `automatic` a plain matmul with the stages that it gets against one;
+`epilogue` a matmul with what follows it in one kernel against a kernel for each op. Contenders of a row run in one
+process, interleaved, by events of the device, after each was compared with float64.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHAPES: tuple[Size, ...] = (
     *((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 1024), (4097, 4104, 4104), (3840, 3840, 3840)),
     *((16, 8192, 8192), (128, 8192, 8192), (512, 4096, 4096), (1024, 8192, 4096), (768, 3072, 16384)),
 )
-"""Products for which a schedule is found: large, ragged, of few rows, and of long sums."""
+"""Matmuls for which a schedule is found: large, ragged, of few rows, and of long sums."""
 BLOCKS = (
     *((64, 64, 64), (64, 128, 64), (64, 256, 64), (128, 64, 64), (128, 128, 64), (128, 192, 64), (128, 256, 64)),
     *((128, 144, 64), (192, 192, 64), (256, 128, 64), (64, 64, 128), (128, 128, 128)),
@@ -42,7 +42,7 @@ kernel_alone = kernel.auto(matmul.definition.function)
 
 
 def layer(x: Any, w: Any, b: Any) -> Any:
-    """A product, a bias and relu."""
+    """A matmul, a bias and relu."""
     return ts.ops.relu(ts.ops.matmul(x, ts.ops.transpose(w)) + b)
 
 
@@ -79,7 +79,7 @@ def schedule_row(size: Size, found: str, times: Mapping[str, float], screened: M
 
 
 def gain_row(form: str, size: Size, slow: str, times: Mapping[str, float], **facts: Any) -> dict[str, Any]:
-    """How many times as fast each way is as the slow one."""
+    """How many times as fast each variant is as the slow one."""
     gains = {name: round(times[slow] / value, 4) for name, value in times.items() if name != slow}
     return {"form": form, "size": list(size), "microseconds": micro(times), "gains": gains, **facts}
 
@@ -91,7 +91,7 @@ class Bench:
         self.torch = torch
 
     def sides(self, size: Size, form: str) -> tuple[list[Any], Any]:
-        """Random sides of a product on the device, and what they give in float64."""
+        """Random operands of a matmul on the device, and what they give in float64."""
         m, n, k = size
         x = self.torch.randn(m, k, device="cuda").bfloat16()
         w = self.torch.randn(*((n, k) if form == "nt" else (k, n)), device="cuda").bfloat16()
@@ -105,7 +105,7 @@ class Bench:
         return found
 
     def ready(self, made: Mapping[str, Any], given: Sequence[Any], wanted: Any) -> bool:
-        """Compile and check all ways, some at a time; whether all have the same bits."""
+        """Compile and check all variants, some at a time; whether all have the same bits."""
 
         def first(name: str) -> Any:
             return self.check(name, made[name](*given), wanted)
@@ -115,7 +115,7 @@ class Bench:
         return all(bool((one == results[0]).all()) for one in results)
 
     def measured(self, made: Mapping[str, Any], given: Sequence[Any], size: Size, rounds: int) -> dict[str, float]:
-        """Median seconds of each way."""
+        """Median seconds of each variant."""
         runs = {name: (lambda function=function: function(*given)) for name, function in made.items()}
         return timed(self.torch, runs, 2.0 * size[0] * size[1] * size[2], rounds)
 
@@ -124,7 +124,7 @@ class Bench:
         return [self.schedule(size) for size in SHAPES]
 
     def schedule(self, size: Size) -> dict[str, Any]:
-        """One product: the space is gone through once, and the fastest few of it are then compared."""
+        """One matmul: the space is gone through once, and the fastest few of it are then compared."""
         given, wanted = self.sides(size, "nn")
         found = text_of(kernel_alone.discover(*given))
         legal = kernel_alone.legal(SPACE, *given)
@@ -147,7 +147,7 @@ class Bench:
         return [shown(f"stages: {row['gains']}", row)]
 
     def automatic(self) -> list[dict[str, Any]]:
-        """A plain product, with the stages that it gets, and with one."""
+        """A plain matmul, with the stages that it gets, and with one."""
         rows: list[dict[str, Any]] = []
         for size in AUTOMATIC:
             given, wanted = self.sides(size, "nt")
@@ -159,7 +159,7 @@ class Bench:
         return rows
 
     def epilogue(self) -> list[dict[str, Any]]:
-        """A product with a bias and relu: one kernel, and three."""
+        """A matmul with a bias and relu: one kernel, and three."""
         rows: list[dict[str, Any]] = []
         for size in LAYERS:
             (x, w), product = self.sides(size, "nt")
@@ -190,7 +190,7 @@ PARTS: dict[str, Callable[[Bench], list[dict[str, Any]]]] = {
 
 
 def summary_of(parts: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, float]:
-    """The least of each part: shares of the best, and gains."""
+    """The least of each part: fractions of the best, and gains."""
     found: dict[str, float] = {}
     for name, rows in parts.items():
         values = [row["share"] if name == "schedules" else max(row["gains"].values()) for row in rows]

@@ -1,9 +1,9 @@
-"""Products on an NVIDIA GPU, through `ts.jit`, beside cuBLAS in one process.
+"""Matmuls on an NVIDIA GPU, through `ts.jit`, beside cuBLAS in one process.
 
     PYTHONPATH=. python3 -m benchmarks.gpu_gemm [--quick] [--jobs N] [--out FILE]
 
-Each function is first held against float64 on fresh random numbers, and run again for the same bits. Then bursts of
-contenders take turns, with a pause before each so that all meet the same clocks, and medians are compared.
+Each function is first compared with float64 on fresh random numbers, and run again for the same bits. Then bursts of
+contenders are interleaved, with a pause before each so that all see the same clocks, and medians are compared.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def causal(q: Any, k: Any, v: Any) -> Any:
 
 @kernel.schedule(Schedule(block=(128, 256, 64), warps=8))
 def matmul(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16]) -> KTile["M", "N", bf16]:
-    """A product in the kernel language."""
+    """A matmul in the kernel language."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):
@@ -78,12 +78,12 @@ def matmul(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16]) -> KTile["M", "N"
 
 
 def by_hand(x: Any, w: Any) -> Any:
-    """A product that a user wrote as a kernel."""
+    """A matmul that a user wrote as a kernel."""
     return matmul(x, w)
 
 
 def e4m3(x: Any, w: Any, s: Any, t: Any) -> Any:
-    """8-bit floats, summed in f32, with a scale for each side."""
+    """8-bit floats, summed in f32, with a scale for each operand."""
     return ts.ops.cast(ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.f32) * (s * t), ts.bf16)
 
 
@@ -98,7 +98,7 @@ def i8(x: Any, w: Any) -> Any:
 
 
 def f32_by_tf32(x: Any, w: Any) -> Any:
-    """Products of f32 that is rounded to tf32 first, which takes kernels of its own."""
+    """Matmuls of f32 that is rounded to tf32 first, which takes kernels of its own."""
     return ts.ops.matmul(x, ts.ops.transpose(w))
 
 
@@ -110,7 +110,7 @@ FUNCTIONS["tf32"] = ts.jit(f32_by_tf32, backend="cuda", policy=ts.compute(ts.tf3
 
 
 def timed(torch: Any, runs: dict[str, Run], flops: float, rounds: int = _ROUNDS) -> dict[str, float]:
-    """Median seconds of one run for each contender; bursts take turns."""
+    """Median seconds of one run for each contender; bursts are interleaved."""
     found: dict[str, list[float]] = {name: [] for name in runs}
     count = max(3, min(20, int(6e-3 / (flops / 7e14) + 1)))
     for _ in range(rounds):
@@ -118,7 +118,7 @@ def timed(torch: Any, runs: dict[str, Run], flops: float, rounds: int = _ROUNDS)
             time.sleep(_PAUSE)
             for _ in range(2):
                 run()
-            # The queue is held until all is in it: what is compared is the device's time.
+            # The stream is held until all is in it: what is compared is the device's time.
             torch.cuda.synchronize()
             torch.cuda._sleep(_HELD)
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -145,7 +145,7 @@ def shared(torch: Any, value: Any) -> Any:
 
 
 def sides(torch: Any, form: str, size: Sequence[int]) -> tuple[Any, Any, list[Any]]:
-    """Random operands of a product, and what else its function takes."""
+    """Random operands of a matmul, and what else its function takes."""
     m, n, k = size
     shapes = (m, k), ((k, n) if form in ("nn", "by_hand") else (n, k))
     if form == "i8":
@@ -162,7 +162,7 @@ _DTYPES: dict[str, Any] = {"e4m3": ml_dtypes.float8_e4m3fn, "f16": np.float16, "
 
 
 def compiled(form: str, size: Sequence[int]) -> str:
-    """Compile a product into the cache of programs, and say where it came from; nothing runs, nor takes memory."""
+    """Compile a matmul into the cache of programs, and say where it came from; nothing runs, nor takes memory."""
     m, n, k = size
     shapes = [(m, k), (k, n) if form in ("nn", "by_hand") else (n, k), *[(n,)] * (form == "gelu")]
     element = np.zeros((), _DTYPES.get(form, ml_dtypes.bfloat16))
@@ -174,13 +174,13 @@ def compiled(form: str, size: Sequence[int]) -> str:
 
 
 def compile_ahead(plan: Sequence[tuple[str, Sequence[int]]], jobs: int) -> None:
-    """Compile all products of a plan, so many at a time: a GPU that waits for a compiler is time that somebody paid."""
+    """Compile all matmuls of a plan, so many at a time: a GPU that waits for a compiler is time that somebody paid."""
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         list(pool.map(compiled, *zip(*plan, strict=True)))
 
 
 def peer_of(torch: Any, form: str, x: Any, right: Any, more: Sequence[Any]) -> Run:
-    """The same product by cuBLAS."""
+    """The same matmul by cuBLAS."""
     if form == "gelu":
         return lambda: torch._addmm_activation(more[0], x, right, use_gelu=True)
     if form == "e4m3":
@@ -193,7 +193,7 @@ def peer_of(torch: Any, form: str, x: Any, right: Any, more: Sequence[Any]) -> R
 
 
 def product_row(torch: Any, form: str, size: Sequence[int]) -> dict[str, Any]:
-    """One product beside cuBLAS."""
+    """One matmul beside cuBLAS."""
     (m, n, k), jitted = size, FUNCTIONS[form]
     x, w, more = sides(torch, form, size)
     right = w if form in ("nn", "by_hand") else w.T
@@ -231,7 +231,7 @@ def show(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def product_plan() -> list[tuple[str, tuple[int, int, int]]]:
-    """All rows of products."""
+    """All rows of matmuls."""
     plan = [("nt", size) for size in (*SQUARE, *RAGGED, *SKINNY, *UNNAMED)]
     plan += [("nn", size) for size in (*SQUARE, *SKINNY)]
     plan += [(form, size) for form in ("gelu", "by_hand", "e4m3") for size in SQUARE[1:3]]

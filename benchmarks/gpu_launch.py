@@ -4,8 +4,8 @@
 
 Counted are the calls of the driver that a call makes, at first and once it has come again often enough, and the
 functions of Python that it enters; they are the same on every machine. The clock is read around bursts of calls that
-take turns, with the device idle before each. Beside them stand bursts of native code that call the driver alone, for a
-kernel that does nothing: what no call can go below.
+are interleaved, with the device idle before each. Beside them stand bursts of native code that call the driver
+alone, for a kernel that does nothing: what no call can go below.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _KEPT: list[Any] = []
 
 @contextmanager
 def counting() -> Generator[Counter[str]]:
-    """Within it, programs that are loaded call the driver by way of counters, by name."""
+    """Within it, programs that are loaded call the driver through counters, by name."""
     found: Counter[str] = Counter()
     own = Driver.address
 
@@ -187,7 +187,7 @@ def launch_times(torch: Any, rounds: int) -> dict[str, dict[str, float]]:
         "jit": times(lambda: function(x, x, x)),
         "program": times(lambda: program.call(x, x, x)),
         "torch": times(lambda: torch.addcmul(y, y, y)),
-        # Results that are kept have new addresses each time, so that nothing is played.
+        # Results that are kept have new addresses each time, so that nothing is replayed.
         "jit, other memory": times(lambda: held.append(function(x, x, x))),
         **driver_runs(),
     }

@@ -1,4 +1,4 @@
-"""What the copy engine is told and how long it is waited for: tensor maps, stages filled by them, waits that stalled.
+"""What TMA does and how long it is waited for: descriptors, pipeline stages filled, waits that stalled.
 
     python -m benchmarks.gpu maps [--only NAMES] [--calls N] [--out FILE]
 
@@ -31,7 +31,7 @@ def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
 
 
 def row_of(name: str, seen: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """What a case says: stages filled in a second, and how many waits of each side stalled."""
+    """What a case says: stages filled in a second, and how many waits of producer and consumers stalled."""
     sides: dict[str, dict[str, int]] = {}
     for side, words in (("producers", _FILLING), ("consumers", _READING)):
         ours = [one for one in seen["waits"] if one["wait"].startswith(words)]

@@ -1,9 +1,9 @@
-"""Whether pairs of CTAs are chosen where they win: products with pairs, without, and as the compiler chooses.
+"""Whether 2-CTA clusters are chosen where they are faster: matmuls with clusters, without, and as the compiler chooses.
 
     python -m benchmarks.gpu pairs [--only SIZES] [--out FILE]
 
-All three run in one process, in turns, by events of the device. A choice is right where it is no slower than the better
-of both by more than what two measurements of one kernel differ in, which is measured too.
+All three run in one process, interleaved, by events of the device. A choice is right where it is no slower than the
+better of both by more than what two measurements of one kernel differ in, which is measured too.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ WAYS = {"pairs": {"matrix.pair": "always"}, "single": {"matrix.pair": "never"}, 
 
 
 def shapes_of(form: str, size: Sequence[int]) -> list[tuple[int, int]]:
-    """The shapes of both sides."""
+    """The shapes of both operands."""
     m, n, k = size
     return [(m, k), (n, k) if form == "nt" else (k, n)]
 
 
 def is_paired(form: str, size: Sequence[int], overrides: Mapping[str, Any]) -> bool:
-    """Whether the kernel of a product is one of pairs; nothing runs for that."""
+    """Whether the kernel of a matmul has clusters; nothing runs for that."""
     # The shapes and dtype are all that counts, and an array that repeats one element takes no memory.
     element = np.zeros((), ml_dtypes.bfloat16)
     arrays = [np.broadcast_to(element, shape) for shape in shapes_of(form, size)]
@@ -53,7 +53,7 @@ def is_paired(form: str, size: Sequence[int], overrides: Mapping[str, Any]) -> b
 
 
 def judged(times: Mapping[str, float], model_pairs: bool, can_pair: bool) -> dict[str, Any]:
-    """What follows from seconds of each way: whether the choice is the better one, or as good as one can tell."""
+    """What follows from seconds of each variant: whether the choice is the better one, or as good as one can tell."""
     noise = abs(times["model"] - times["model again"]) / min(times["model"], times["model again"])
     best = min(times["pairs"], times["single"])
     own = times["pairs" if model_pairs else "single"]
@@ -69,7 +69,7 @@ def judged(times: Mapping[str, float], model_pairs: bool, can_pair: bool) -> dic
 
 
 def row_of(torch: Any, name: str) -> dict[str, Any]:
-    """One product in all ways."""
+    """One matmul in all variants."""
     form, size = SIZES[name]
     x, w = (torch.randn(*shape, device="cuda").bfloat16() for shape in shapes_of(form, size))
     given = [ts.cuda.array(one) for one in (x, w)]

@@ -1,10 +1,10 @@
-"""How near products come to the peak of the matrix units: a few launches after a pause, and at which clock they ran.
+"""How near matmuls come to the peak of the tensor cores: a few launches after a pause, and at which clock they ran.
 
     python -m benchmarks.gpu peaks [--only FORMS] [--out FILE]
 
 The peak that a data sheet names is that of one clock. A board at the limit of its power runs slower than it, and one
-that was idle faster, for a while: so launches are few and come after a pause, the clock of every multiprocessor is read
-off before and after them, beside the time, and both shares are written down.
+that was idle faster, for a while: so launches are few and come after a pause, the clock of every SM is read
+off before and after them, beside the time, and both fractions are recorded.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tessera.runtime.devices.cuda.driver import Module, driver
 
 SIZE = (8192, 8192, 8192)
 PEAKS = {"nt": 989e12, "e4m3": 1979e12}
-"""What the data sheet of an H200 says of dense products, in operations a second."""
+"""What the data sheet of an H200 says of dense matmuls, in operations a second."""
 CYCLE = {"nt": 4096, "e4m3": 8192}
-"""Operations of a multiprocessor in a cycle."""
+"""Operations of an SM in a cycle."""
 LAUNCHES: dict[str, Sequence[int]] = {"nt": (1, 4), "e4m3": (1, 2, 4, 16)}
 GOAL = 0.8
 _PAUSE, _ROUNDS, _HELD = 0.2, 11, 3_000_000
@@ -49,21 +49,21 @@ STAMP = b"""
     ret;
 }
 """
-"""Each multiprocessor writes its cycles and the time in nanoseconds to a place of its own."""
+"""Each SM writes its cycles and the time in nanoseconds to a location of its own."""
 
 
 class Clock:
-    """The clock of multiprocessors between two points of the queue."""
+    """The clock of SMs between two points of the stream."""
 
     def __init__(self, torch: Any) -> None:
         self.torch, self.module = torch, Module(STAMP)
         self.blocks = driver().attribute("blocks")
-        # Numbers of multiprocessors may have gaps.
+        # Numbers of SMs may have gaps.
         self.stamps = [torch.zeros(2 * self.blocks, 2, dtype=torch.int64, device="cuda") for _ in range(2)]
         self.function = ctypes.c_void_p(self.module.function("stamp"))
 
     def stamp(self, which: int) -> None:
-        """Put the reading of all clocks into the queue."""
+        """Put the reading of all clocks into the stream."""
         given = (ctypes.c_void_p * 1)()
         address = ctypes.c_uint64(self.stamps[which].data_ptr())
         given[0] = ctypes.cast(ctypes.pointer(address), ctypes.c_void_p)
@@ -76,13 +76,13 @@ class Clock:
 
 
 def hertz_of(before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> float:
-    """The median clock of those multiprocessors that wrote (cycles, nanoseconds) twice."""
+    """The median clock of those SMs that wrote (cycles, nanoseconds) twice."""
     both = [(one, two) for one, two in zip(before, after, strict=True) if one[1] and two[1]]
     return statistics.median(1e9 * (two[0] - one[0]) / (two[1] - one[1]) for one, two in both)
 
 
 def share_of(form: str, seconds: float, hertz: float, blocks: int) -> dict[str, float]:
-    """The rate of a product that took so long, as a share of the peak by the data sheet, and at its own clock."""
+    """The rate of a matmul that took so long, as a fraction of the peak by the data sheet, and at its own clock."""
     rate = 2.0 * SIZE[0] * SIZE[1] * SIZE[2] / seconds
     peak = float(blocks * CYCLE[form]) * hertz
     return {
@@ -97,7 +97,7 @@ def share_of(form: str, seconds: float, hertz: float, blocks: int) -> dict[str, 
 def burst(torch: Any, clock: Clock, run: Run, count: int) -> tuple[float, float]:
     """Seconds of one of so many launches after a pause, and the clock that they ran at."""
     time.sleep(_PAUSE)
-    # The queue is held until all is in it: what is measured is the device's time.
+    # The stream is held until all is in it: what is measured is the device's time.
     torch.cuda._sleep(_HELD)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     clock.stamp(0)
@@ -111,7 +111,7 @@ def burst(torch: Any, clock: Clock, run: Run, count: int) -> tuple[float, float]
 
 
 def rows_of(torch: Any, form: str, clock: Clock) -> list[dict[str, Any]]:
-    """A product by us and by cuBLAS: bursts of each length take turns."""
+    """A matmul by us and by cuBLAS: bursts of each length are interleaved."""
     x, w, more = sides(torch, form, SIZE)
     given = [shared(torch, value) for value in (x, w, *more)]
     runs: Mapping[str, Run] = {

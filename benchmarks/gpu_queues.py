@@ -1,10 +1,11 @@
-"""What it gains on a GPU to run launches that do not need each other side by side, in queues of their own.
+"""What it gains on a GPU to run launches that do not need each other side by side, in CUDA streams of their own.
 
     python -m benchmarks.gpu queues [--bursts N] [--only NAMES] [--out FILE]
 
-Each program is compiled for one queue and for several, which has to give the same bits. Then recordings of them are
-replayed in bursts that take turns, timed by events of the device, and calls of their functions too: those that come
-again with the same memory, which are played as recordings, and those whose results are kept, which are not.
+Each program is compiled for one CUDA stream and for several, which has to give the same bits. Then CUDA graphs of
+them are replayed in bursts that are interleaved, timed by events of the device, and calls of their functions too:
+those that come again with the same memory, which are replayed as CUDA graphs, and those whose results are kept,
+which are not.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ RUNS = 20
 
 
 def experts(x: Any, weights: Any) -> Any:
-    """Products that have nothing in common but their left side."""
+    """Matmuls that have nothing in common but their A operand."""
     return tuple(ts.ops.relu(ts.ops.matmul(x, one)) for one in weights)
 
 
 def block(x: Any, weights: Any) -> Any:
-    """Attention of one head and a layer behind it: three products at a time, then one after the other."""
+    """Attention of one head and a layer behind it: three matmuls at a time, then one after the other."""
     query, key, value, out, up, down = weights
     q, k, v = (ts.ops.matmul(x, one) for one in (query, key, value))
     h = x + ts.ops.matmul(ts.ops.matmul(ts.ops.softmax(ts.ops.matmul(q, ts.ops.transpose(k))), v), out)
@@ -68,7 +69,7 @@ def bits(made: Any) -> bytes:
 
 
 def timed(runs: Mapping[str, Callable[[], Any]], bursts: int) -> dict[str, float]:
-    """Median microseconds of one run of each; bursts take turns, each after a pause."""
+    """Median microseconds of one run of each; bursts are interleaved, each after a pause."""
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(bursts):
         for name, run in runs.items():
@@ -105,12 +106,12 @@ def measured(name: str, bursts: int) -> dict[str, Any]:
 
 
 def _keep(function: Callable[..., Any], arguments: Sequence[Any], kept: deque[Any]) -> None:
-    """A call whose results live on for some turns, so that their memory is not that of the last ones."""
+    """A call whose results live on for some iterations, so that their memory is not that of the last ones."""
     kept.append(function(*arguments))
 
 
 def row_of(name: str, times: Mapping[str, float], *, same_bits: bool) -> dict[str, Any]:
-    """What is kept of a case: times of replays and calls by queues, and the best of both against one queue."""
+    """What is kept of a case: times of replays and calls by streams, and the best of both against one stream."""
     by_kind = {kind: {str(n): times[f"{kind} {n}"] for n in QUEUES} for kind in KINDS}
     gains = {kind: round(by["1"] / min(by.values()), 3) for kind, by in by_kind.items()}
     return {"case": name, "same_bits": same_bits, "microseconds": by_kind, "gain": gains}

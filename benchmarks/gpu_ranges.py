@@ -89,7 +89,7 @@ def by_tool(kind: str, tool: str, names: Sequence[str]) -> dict[str, dict[str, b
 
 
 def first_tool() -> str | None:
-    """The first way there is."""
+    """The first that is available."""
     if library() is not None:
         return "cupti"
     return next((tool for tool in TOOLS if shutil.which(tool)), None)

@@ -1,4 +1,4 @@
-"""What records of a GPU share: date, commit, hardware, versions, a file of their own, and what is said without one."""
+"""What records of a GPU share: date, commit, hardware, versions, a file of their own, and what is printed without."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def version_of(tool: str) -> str:
 
 
 def facts(tools: Sequence[str] = ()) -> dict[str, Any]:
-    """Where a record was made: commit, processor, GPU, and versions of everything that took part."""
+    """Where a record was made: commit, CPU, GPU, and versions of everything that took part."""
     found = describe()
     if is_available():
         cuda = driver()

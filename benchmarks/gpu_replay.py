@@ -2,9 +2,9 @@
 
     python -m benchmarks.gpu replay [--layers N] [--rounds N] [--out FILE]
 
-A step takes one position through some layers of a transformer, with attention to all keys so far. The recording is
+A step takes one position through some layers of a transformer, with attention to all keys so far. The CUDA graph is
 replayed on new elements and has to give the bits of the call. Then the host's clock is read around single calls and
-replays, which take turns, with the device idle before each.
+replays, which are interleaved, with the device idle before each.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def spread(samples: Sequence[float]) -> dict[str, float]:
 
 
 def timed(runs: dict[str, Callable[[], Any]], rounds: int, wait: Callable[[], None]) -> dict[str, dict[str, float]]:
-    """The host's time in single runs of each, which take turns; the device has nothing to do when one begins."""
+    """The host's time in single runs of each, which are interleaved; the device has nothing to do when one begins."""
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():

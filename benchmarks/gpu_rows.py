@@ -1,7 +1,7 @@
-"""Kernels that memory bounds, on a GPU: the product's own path against a copy of the same bytes and against torch.
+"""Kernels that memory bounds, on a GPU: the compiler's own path against a copy of the same bytes and against torch.
 
 Run it where there is an NVIDIA GPU and torch: `python -m benchmarks.gpu rows --out benchmarks/results/gpu-rows.json`.
-Everything is in one process, in turns, by events of the device; medians. Values are checked against f64 first.
+Everything is in one process, interleaved, by events of the device; medians. Values are checked against f64 first.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _rotary(a: Any, c: Any, s: Any) -> Any:
 
 
 def softmax(x: Any) -> Any:
-    """Powers of a row, divided by their sum."""
+    """Exponentials of a row, divided by their sum."""
     return ts.ops.softmax(x, axis=-1)
 
 
@@ -173,7 +173,7 @@ def measured(torch: Any, run: Callable[[], Any], calls: int) -> Callable[[], flo
 
 
 def row_of(torch: Any, work: Work, rounds: int, calls: int) -> dict[str, Any]:
-    """Check one work, then time it, torch and a copy in turns."""
+    """Check one work, then time it, torch and a copy interleaved."""
     arrays = [torch.randn(*shape, device="cuda") for shape in work.shapes]
     arrays = [array if at in work.wide else array.to(torch.bfloat16) for at, array in enumerate(arrays)]
     function = ts.jit(work.function, backend="cuda", overrides=dict(work.overrides))

@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu sanitize [--only NAMES] [--tools memcheck,racecheck,synccheck] [--jobs 4] [--out FILE]
 
-Each kernel runs in a process of its own, once for each tool, and its result is held against the reference there. All
+Each kernel runs in a process of its own, once for each tool, and its result is compared with the reference there. All
 kernels are compiled once before, so that the sanitizer sees launches alone. Leaves with 1 where anything was found.
 """
 
@@ -33,7 +33,7 @@ _KEPT = 12
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a tool said of a kernel: clean, faults, wrong (its result is), late, or broken: it did not get so far."""
+    """What a tool reports for a kernel: clean, faults, wrong (its result is), late, or broken: it did not run."""
 
     case: str
     tool: str
@@ -79,7 +79,7 @@ def run_under(sanitizer: str, tool: str, case: str, limit: float) -> Outcome:
 
 
 def under_all(sanitizer: str, names: Sequence[str], tools: Sequence[str], limit: float, jobs: int) -> list[Outcome]:
-    """Each kernel under each tool, some at a time; each is said as soon as it has ended."""
+    """Each kernel under each tool, some at a time; each is reported as soon as it has ended."""
 
     def run_one(name: str, tool: str) -> Outcome:
         one = run_under(sanitizer, tool, name, limit)

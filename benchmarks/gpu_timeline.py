@@ -22,7 +22,7 @@ _DRIVER, _KERNEL, _MARKER = 4, 10, 12
 """Kinds of records: calls of the driver, kernels that may run beside each other, beginnings and ends of ranges."""
 _KINDS = _DRIVER, _KERNEL, _MARKER
 _START, _END = 2, 4
-"""Flags of a record of a range."""
+"""Flag bits of a record of a range."""
 _BUFFER = 4 << 20
 _ALL = 1
 """Flush what is not complete either."""
@@ -85,7 +85,7 @@ class KernelRecord(ctypes.Structure):
 class Span:
     """Something with a name that took from `start` to `end`, in nanoseconds of one clock.
 
-    A kernel has its queue in `stream`; `correlation` is that of the call that launched it, and of that call.
+    A kernel has its CUDA stream in `stream`; `correlation` is that of the call that launched it, and of that call.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Products and attention on matrix units of single warps, the kernels of sm_80, beside cuBLAS and FlashAttention 2.
+"""Matmuls and attention on `mma.sync`, the kernels of sm_80, beside cuBLAS and FlashAttention 2.
 
     PYTHONPATH=. python3 -m benchmarks.gpu_warps [--out FILE]
 
-On a Hopper GPU this is not the way products are done: cuBLAS has products of warpgroups there, and single warps reach
+On a Hopper GPU this is not how matmuls are done: cuBLAS has matmuls of warpgroups there, and single warps reach
 some six tenths of them at best. It says how far the kernels for older machines are from what their units can do.
 """
 

@@ -1,8 +1,8 @@
-"""Rows of many widths on a GPU, known and free, against a copy of the same bytes: softmax and both norms.
+"""Rows of many widths on a GPU, static and dynamic, against a copy of the same bytes: softmax and both norms.
 
-Run it where there is an NVIDIA GPU and torch: `python -m benchmarks.gpu widths`. As `rows`: in one process, in turns,
-by events of the device, medians; values are held against f64 first, and outputs of free and known sizes against each
-other, bit for bit.
+Run it where there is an NVIDIA GPU and torch: `python -m benchmarks.gpu widths`. As `rows`: in one process, in
+turns, by events of the device, medians; values are compared with f64 first, and outputs of dynamic and static sizes
+against each other, bit for bit.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORKS: tuple[Callable[..., Any], ...] = (softmax, rmsnorm, layernorm)
 
 
 def free(function: Any, dtype: Any = ts.bf16) -> Any:
-    """The function with every size free: of rows `x` and `y`, and of lines as long as those."""
+    """The function with every dim dynamic: of rows `x` and `y`, and of lines as long as those."""
     made = FunctionType(function.__code__, function.__globals__)
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
     made.__annotations__ = {
@@ -44,7 +44,7 @@ def _expected(torch: Any, name: str, given: list[Any]) -> Any:
 
 
 def row_of(torch: Any, columns: int, jitted: dict[str, Any], rounds: int, calls: int) -> dict[str, Any]:
-    """One width: what each function takes, known and free, and a copy."""
+    """One width: what each function takes, static and dynamic, and a copy."""
     rows = ELEMENTS // columns
     whole = torch.randn(rows, columns, device="cuda").to(torch.bfloat16)
     lines = [torch.randn(columns, device="cuda").to(torch.bfloat16) for _ in range(2)]

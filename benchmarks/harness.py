@@ -1,4 +1,4 @@
-"""The harness: contenders checked for correctness, then timed in turns, in random order, in one process."""
+"""The harness: contenders checked for correctness, then timed interleaved, in random order, in one process."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _drop_hopeless(entries: list[Entry], row: Row, hopeless: dict[str, str]) -> 
 
 
 def _take_turns(entries: Sequence[Entry], plan: Plan, row: Row) -> None:
-    """Rounds in which every contender has one turn, in random order; disturbed rounds are repeated, up to as many."""
+    """Rounds in which every contender is measured once, in random order; disturbed ones are repeated, up to as many."""
     order = random.Random(plan.seed)
     kept: list[dict[str, float]] = []
     disturbed: list[tuple[float, dict[str, float]]] = []
@@ -212,7 +212,7 @@ def measure_all(
     say: Callable[[str], None],
     done: Callable[[Row], None],
 ) -> list[Row]:
-    """Every workload in turn; `done` hears of each row as it is finished."""
+    """Every workload; `done` hears of each row as it is finished."""
     hopeless: dict[str, dict[str, str]] = {}
     rows: list[Row] = []
     for work in works:

@@ -97,7 +97,7 @@ def rules() -> list[Finding]:
 def entry_time(function: Any, arrays: tuple[Any, ...]) -> float:
     """The compiled entry through ctypes, less what ctypes takes for a function that does nothing."""
     (made,) = function.specializations
-    program = made.loaded._record.program  # the only look inside; there is no public way past the checks
+    program = made.loaded._record.program  # the only look inside; there is no public call without the checks
     signature = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 4)
     entry, empty = signature(program.entry), signature(ctypes.cast(ctypes.CDLL(None).abs, ctypes.c_void_p).value or 0)
     out = np.empty_like(arrays[0])
@@ -183,7 +183,7 @@ print(json.dumps([time.perf_counter() - start]))
 def in_fresh_process(program: str, cache: Path, bytecode: Path) -> list[float]:
     """The numbers that a program prints, run by a new interpreter with a cache folder of its own."""
     path = os.pathsep.join(filter(None, (str(environment.ROOT), os.environ.get("PYTHONPATH"))))
-    # Installed packages lie beside their byte code; a checkout may not, and would be compiled by each process again.
+    # Installed packages are beside their byte code; a checkout may not, and would be compiled by each process again.
     variables = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     variables |= {"TESSERA_CACHE_DIR": str(cache), "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(bytecode)}
     done = subprocess.run(

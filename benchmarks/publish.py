@@ -72,7 +72,7 @@ def latencies(values: dict[str, Any]) -> list[str]:
 
 
 def page_with(page: str, lines: Sequence[str]) -> str:
-    """The page with its results replaced; raises ValueError if the page has no place for them."""
+    """The page with its results replaced; raises ValueError if the page has no markers for them."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

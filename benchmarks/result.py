@@ -51,13 +51,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A row judged: the peer that does best against us, and its time over ours with free sizes and with fixed ones."""
+    """A row judged: the peer that does best against us, and its time over ours with dynamic and with static dims."""
 
     peer: str
     ratio: float
     ratio_static: float | None = None
     share: float | None = None
-    """How much of the speed with fixed sizes is kept with free ones."""
+    """How much of the speed with static dims is kept with dynamic ones."""
 
 
 def verdict(row: Row) -> Verdict | None:
@@ -95,7 +95,7 @@ class FamilySummary:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the mean, every row, and the share of free sizes are what they are meant to be."""
+        """Whether the mean, every row, and the share of dynamic dims are what they are meant to be."""
         return self.ratio >= self.target and self.worst_ratio >= FLOOR and (self.share or 1.0) >= FREE_SHARE
 
     def as_json(self) -> dict[str, Any]:

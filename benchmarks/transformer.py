@@ -13,7 +13,7 @@ Layer: TypeAlias = "dict[str, Any]"
 
 
 def flops(sizes: Mapping[str, int]) -> float:
-    """Of the four products of each layer and of causal attention."""
+    """Of the four matmuls of each layer and of causal attention."""
     L, B, S, D = (sizes[name] for name in "LBSD")
     return float(L * (2 * B * S * 12 * D * D + 2 * B * S * S * D))
 
@@ -57,7 +57,7 @@ def forward(x: Array, layers: Sequence[Layer], heads: int) -> Array:
 
 
 def block(x: Array, p: Layer, heads: int) -> Array:
-    """One layer: causal attention, then two products with gelu between, each on a norm and added back."""
+    """One layer: causal attention, then two matmuls with gelu between, each on a norm and added back."""
     B, S, D = x.shape
     qkv = layernorm(x, p["norm1"], p["shift1"]) @ p["qkv"] + p["qkv_bias"]
     q, k, v = qkv.reshape(B, S, 3, heads, D // heads).transpose(2, 0, 3, 1, 4)

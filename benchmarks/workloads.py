@@ -55,7 +55,7 @@ class Workload:
     def tolerance(self, reference: Array) -> float:
         """Largest error that rounding explains: a random walk of f32 sums over a typical value, and one last rounding.
 
-        Eight standard deviations: the largest of sixteen million errors lies near five and a half.
+        Eight standard deviations: the largest of sixteen million errors is near five and a half.
         """
         typical = math.sqrt(float(np.mean(np.square(reference))))
         walk = 8 * EPSILON["f32"] * (math.sqrt(_depth(self)) + 8) * typical
@@ -71,7 +71,7 @@ def _in_float64(value: Any) -> Any:
 
 
 def _depth(work: Workload) -> int:
-    """How many roundings follow each other on the way to one element."""
+    """How many roundings follow each other that lead to one element."""
     sizes = work.sizes
     if work.kind in ("matmul", "matmul_bias_gelu"):
         return sizes["K"]
@@ -166,7 +166,7 @@ def _rmsnorm(work: Workload, arrays: Arrays) -> Array:
 def _attention(work: Workload, arrays: Arrays) -> Array:
     q, k, v = arrays["q"], arrays["k"], arrays["v"]
     out = np.empty_like(q)
-    for index in np.ndindex(q.shape[:2]):  # a head at a time: all scores at once would fill the memory
+    for index in np.ndindex(q.shape[:2]):  # a head at a time: all scores together would fill the memory
         out[index] = transformer.attend(q[index], k[index], v[index], causal=work.kind == "attention_causal")
     return out
 
@@ -250,4 +250,4 @@ TARGETS: Mapping[str, float] = {
 """The geometric mean of best peer's time over ours that each family is meant to reach."""
 
 TARGET_OVERALL, FLOOR, FREE_SHARE = 1.25, 0.93, 0.9
-"""Over all rows; the least of any row; the least share of static speed that free dims may keep."""
+"""Over all rows; the least of any row; the least share of static speed that dynamic dims may keep."""

@@ -1,6 +1,6 @@
 """Prints what it takes to compile each kernel of each op for a GPU: python scripts/compile_times.py [OP ...].
 
-Seconds are those of a processor, so they do not depend on what else it does; the slowest kernels come first.
+Seconds are CPU time, so they do not depend on what else it does; the slowest kernels come first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prints lines per room of the package, and the change since a commit: python scripts/size.py [COMMIT]."""
+"""Prints lines per package of the package, and the change since a commit: python scripts/size.py [COMMIT]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def room_of(path: str) -> str:
 
 
 def count_lines() -> Counter[str]:
-    """Lines of Python per room, as they are on disk."""
+    """Lines of Python per package, as they are on disk."""
     lines: Counter[str] = Counter()
     for file in sorted((ROOT / "tessera").rglob("*.py")):
         lines[room_of(file.relative_to(ROOT).as_posix())] += len(file.read_text(encoding="utf-8").splitlines())
@@ -25,7 +25,7 @@ def count_lines() -> Counter[str]:
 
 
 def count_change(commit: str) -> Counter[str]:
-    """Lines added less lines removed per room since `commit`."""
+    """Lines added less lines removed per package since `commit`."""
     command = ["git", "diff", "--numstat", "--no-renames", commit, "--", "tessera/*.py"]
     change: Counter[str] = Counter()
     for line in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
@@ -35,7 +35,7 @@ def count_change(commit: str) -> Counter[str]:
 
 
 def main() -> None:
-    """Print the table, largest room first."""
+    """Print the table, largest package first."""
     commit = sys.argv[1] if len(sys.argv) > 1 else "HEAD"
     lines, change = count_lines(), count_change(commit)
     for room, count in lines.most_common():

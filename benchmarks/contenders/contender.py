@@ -1,4 +1,4 @@
-"""`Contender`: one way to run a workload, and how it is found out whether the library for it is here."""
+"""`Contender`: one implementation that runs a workload, and how it is found out whether the library for it is here."""
 
 from __future__ import annotations
 

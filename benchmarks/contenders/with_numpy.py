@@ -23,7 +23,7 @@ def _matmul(a: Array, b: Array) -> Array:
 
 
 def _matmul_bf16(a: Array, b: Array) -> Array:
-    # The product of ml_dtypes arrays is a loop over scalars; through f32 is what one would write.
+    # A matmul of ml_dtypes arrays is a loop over scalars; through f32 is what one would write.
     return (a.astype(np.float32) @ b.astype(np.float32)).astype(ml_dtypes.bfloat16)
 
 

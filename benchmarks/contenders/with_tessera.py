@@ -1,4 +1,4 @@
-"""The workloads in Tessera, twice: with every size free, and compiled for the very sizes."""
+"""The workloads in Tessera, twice: with every dim dynamic, and compiled for the very sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ops = ts.ops
 
 
 def matmul(a: Any, b: Any) -> Any:
-    """One product."""
+    """One matmul."""
     return a @ b
 
 
@@ -56,7 +56,7 @@ def attention(q: Any, k: Any, v: Any) -> Any:
 
 
 def attention_causal(q: Any, k: Any, v: Any) -> Any:
-    """Attention to the keys up to the query's own place."""
+    """Attention to the keys up to the query's own position."""
     return ops.attention(q, k, v, causal=True)
 
 
@@ -100,7 +100,7 @@ def free(work: Workload) -> Any:
 
 
 def static(work: Workload) -> Any:
-    """The function compiled for the very sizes it meets."""
+    """The function compiled for the very sizes it is called with."""
     if work.kind != "transformer":
         return ts.jit(_FUNCTIONS[work.kind])
     function = FunctionType(forward.__code__, forward.__globals__, "static_forward", forward.__defaults__)

@@ -54,7 +54,7 @@ def _forward(torch: Any, heads: int) -> Callable[..., Any]:
 
 
 def _tensor(torch: Any, array: np.ndarray[Any, Any]) -> Any:
-    """Shares the array's memory, so that nobody's inputs lie in better pages than the others'."""
+    """Shares the array's memory, so that nobody's inputs are in better pages than the others'."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
     return torch.from_numpy(array)
