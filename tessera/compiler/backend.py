@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tessera.ir.base.op import SpecOp
     from tessera.ir.base.passes import Pass
     from tessera.ir.base.tape import Tape
-    from tessera.ir.target.program import Begin, Code, LoweredProgram
+    from tessera.ir.target.program import Begin, Code
     from tessera.types.backend import Manifest
     from tessera.types.machine import Machine
 
@@ -38,13 +38,9 @@ class Compilation(Protocol):
         ...
 
     def target_passes(self) -> Sequence[Pass]:
-        """Passes over Target IR, between lowering and the exit verifier."""
-        ...
+        """The lowering of tile kernels to Target IR, which verifies each, and passes over that.
 
-    def lower(self, program: SpecOp, kernels: Sequence[SpecOp]) -> LoweredProgram:
-        """Tile kernels as Target IR, each verified; a kernel may become several, of which a launch chooses.
-
-        Raises TargetVerifyError (T0601) for a kernel that asks for more than the machine has.
+        A lowering raises TargetVerifyError (T0601) for a kernel that asks for more than the machine has.
         """
         ...
 
@@ -52,12 +48,12 @@ class Compilation(Protocol):
         """A closer look at a lowered kernel, beside its verifiers; raises OpError."""
         ...
 
-    def emit(self, program: SpecOp, kernels: Sequence[SpecOp], lowered: LoweredProgram, begin: Begin | None) -> Code:
+    def emit(self, program: SpecOp, kernels: Sequence[SpecOp], targets: Sequence[SpecOp], begin: Begin | None) -> Code:
         """Target IR and the host program as text: LLVM's, or another language that `Code.language` names."""
         ...
 
-    def check_kernel(self, kernel: SpecOp) -> None:
-        """Try to make code of one tile kernel; raises TargetVerifyError (T0601) with the numbers that disagree."""
+    def check_code(self, targets: Sequence[SpecOp]) -> None:
+        """Try to make code of lowered kernels; raises TargetVerifyError (T0601) with the numbers that disagree."""
         ...
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 
-from tessera.compiler.backend import Compilation, backend_of
+from tessera.compiler.backend import backend_of
 from tessera.compiler.options import Options
 from tessera.compiler.report import movements_of, report_of
 from tessera.diagnostics.codes import CodegenError, TargetVerifyError
@@ -31,7 +32,7 @@ from tessera.ir.schedule.host_program.aliasing import donated_in, kept_in
 from tessera.ir.schedule.host_program.launch_order import order_of
 from tessera.ir.schedule.kinds import all_models
 from tessera.ir.schedule.plan import programs_in
-from tessera.ir.target.door import check_kernels
+from tessera.ir.target import door as target
 from tessera.ir.target.llvm.host_program import callbacks_in
 from tessera.ir.target.machine_code import begin
 from tessera.ir.target.program import Begin, Code, callback_of, interface_of
@@ -88,12 +89,18 @@ def _literal(text: str) -> str:
 class Lowering:
     """One program at the end of its walk: host program and kernels, and everything on the way that can be shown."""
 
-    module: ModuleOp
+    parts: tuple[Operation, ...]
+    """The host program and its tile kernels, as they left the tile stage."""
     program: SpecOp
     kernels: tuple[SpecOp, ...]
     code: Code
     stages: Stages
     chooser: StaticChooser
+
+    @property
+    def module(self) -> ModuleOp:
+        """The host program and its tile kernels as a module of their own."""
+        return ModuleOp([op.clone() for op in self.parts])
 
     @property
     def targets(self) -> tuple[SpecOp, ...]:
@@ -135,7 +142,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
             **lowering.code.metadata(lowering.program),
             "report": report_of(
                 lowering.program,
-                lowering.kernels,
+                [kernel for kernel in lowering.kernels if not kernel.value("variant_of")],
                 lowering.chooser,
                 lowering.code.approximations(),
                 lowering.code.facts(),
@@ -181,30 +188,21 @@ def lower(
     tile_passes = [*tile.pipeline(debug=options.debug, fast_math=options.fast_math), *compilation.tile_passes()]
     stages.run("tile", tile_passes, module, tile.DOOR)
     (program,) = programs_in(module)
-    kernels = tuple(op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel")
+    parts = tuple(module.ops)
+    kernels = tuple(op for op in parts if isinstance(op, SpecOp) and op.name == "ttile.kernel")
     try:
-        code = _to_target(compilation, program, kernels, stages, begin)
+        # In place too, so that a failure is found again from the tape; the tile kernels stay alive in `parts`.
+        stages.run("target", compilation.target_passes(), module, target.DOOR, are_verified=True)
+        with stages.measure("target", "check"):
+            target.check_module(module, compilation.machine, check=compilation.check_target)
+        with stages.measure("target", "emit"):
+            code = compilation.emit(program, kernels, target.targets_in(module), begin)
     except TargetVerifyError:
         from tessera.compiler.kernel_trial import check_schedules  # noqa: PLC0415 - loads the kernel front end
 
         check_schedules(tape, compilation.machine)
         raise
-    return Lowering(module, program, kernels, code, stages, chooser)
-
-
-def _to_target(
-    compilation: Compilation, program: SpecOp, kernels: Sequence[SpecOp], stages: Stages, begin: Begin | None
-) -> Code:
-    """The target stage: kernels lowered, checked, and written as text with the host program."""
-    with stages.measure("target", "lower"):
-        lowered = compilation.lower(program, kernels)
-    with stages.measure("target", "door"):
-        # The lowering has verified each kernel, and nothing changed since.
-        module = check_kernels(lowered.targets, compilation.machine, are_verified=True, check=compilation.check_target)
-    if passes := compilation.target_passes():
-        stages.run("target", passes, module)
-    with stages.measure("target", "emit"):
-        return compilation.emit(program, kernels, lowered, begin)
+    return Lowering(parts, program, kernels, code, stages, chooser)
 
 
 def standard_library() -> KernelLibrary:

@@ -23,6 +23,7 @@ from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.kernels import KERNELS
 from tessera.ir.base.tape import Tape
+from tessera.ir.target.door import targets_in
 from tessera.ir.tile.dialect import DIALECT
 from tessera.ir.tile.interpret import Observer, TileRun, run_kernel
 from tessera.ir.tile.pipeline import pipeline
@@ -177,12 +178,13 @@ Key = TypeVar("Key")
 def refusal(program: KernelProgram, machine: Machine) -> str:
     """What keeps a machine from having code of a kernel, with its numbers; empty where nothing does."""
     compilation = backend_for_machine(machine).compilation_for(machine)
-    kernel = write_kernel(program)
-    module = ModuleOp([kernel])
+    module = ModuleOp([write_kernel(program)])
     for one in (*pipeline(), *compilation.tile_passes()):
         one.run(module)
     try:
-        compilation.check_kernel(kernel)
+        for one in compilation.target_passes():
+            one.run(module)
+        compilation.check_code(targets_in(module))
     except TargetVerifyError as error:
         return error.message
     return ""

@@ -17,7 +17,6 @@ import tessera as ts
 from tessera.api.lowering import lowered
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.lower import lower_kernel
 from tessera.compiler.options import Options
 from tessera.ir.base.passes import find_pass, pass_modules
 from tessera.ir.base.text import parse_module, print_module
@@ -35,6 +34,7 @@ PLAN = "tests/schedule/test_meaning.py::test_a_plan_gives_what_the_graph_gives"
 NVPTX = "tests/backends/nvptx"
 HERE = "tests/contracts/test_properties.py"
 CHECKED = f"{HERE}::test_checks_let_through_what_the_line_makes_and_change_nothing"
+ROWS_ON_TARGET = f"{NVPTX}/test_row_passes.py::test_what_is_decided_on_target_ir_changes_attributes_alone_and_fits"
 PROPERTIES = {
     "graph-apply-policy": "tests/policy/test_execution.py::test_the_pass_and_the_trace_mean_the_same",
     "graph-canonicalize": f"{GRAPH}::test_canonicalize_keeps_every_bit_and_leaves_no_pair_of_transposes",
@@ -50,10 +50,18 @@ PROPERTIES = {
     "graph-merge-collectives": "tests/effects/test_order.py::test_merging_keeps_meaning_and_order",
     "graph-split-collectives": "tests/schedule/test_overlap.py::test_splitting_keeps_what_every_rank_gets",
     "graph-state-accumulators": f"{HERE}::test_every_sum_states_its_accumulator_and_one_that_does_keeps_it",
+    "nvptx-choose-vectors": ROWS_ON_TARGET,
+    "nvptx-defer-sums": ROWS_ON_TARGET,
+    "nvptx-schedule-rows": ROWS_ON_TARGET,
+    "nvptx-insert-barriers": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_by_all_passes_together",
+    "nvptx-place-scratch": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_by_all_passes_together",
+    "nvptx-plan-rows": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_by_all_passes_together",
+    "nvptx-plan-threads": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_by_all_passes_together",
+    "nvptx-rematerialize-rows": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_where_rows_are_computed_twice",
+    "nvptx-unroll-loops": f"{NVPTX}/test_row_passes.py::test_what_registers_hold_is_unrolled_and_nothing_else_is_there",
     "nvptx-lower-kernels": f"{HERE}::test_kernels_of_random_bodies_have_code_for_a_gpu",
-    "nvptx-lower-to-ampere": f"{NVPTX}/test_ampere.py::test_a_sequence_that_lacks_one_step_is_refused",
-    "nvptx-lower-to-blackwell": f"{NVPTX}/test_blackwell.py::test_a_sequence_that_lacks_one_step_is_refused",
-    "nvptx-lower-to-hopper": f"{NVPTX}/test_passes.py::test_a_product_of_any_size_keeps_its_meaning",
+    "nvptx-add-fallbacks": f"{NVPTX}/test_prune_fallbacks.py::test_a_product_of_nothing_is_what_follows_it",
+    "nvptx-prune-fallbacks": f"{NVPTX}/test_prune_fallbacks.py::test_a_product_of_nothing_is_what_follows_it",
     "schedule-check-effects": CHECKED,
     "schedule-check-policy": CHECKED,
     "schedule-choose-tiles": "tests/determinism/test_bits.py::test_any_schedule_gives_the_same_bits",
@@ -73,6 +81,7 @@ PROPERTIES = {
         "tests/schedule/test_watch_positions.py::test_watching_changes_nothing_but_what_is_outside"
     ),
     "target-check-effects": CHECKED,
+    "target-check-kernels": CHECKED,
     "target-check-features": f"{NVPTX}/test_ampere.py::test_a_kernel_goes_to_machines_that_have_what_it_needs",
     "target-check-policy": CHECKED,
     "nvptx-hoist-descriptors": "tests/backends/nvptx/test_layout_passes.py::test_maps_are_made_once_wherever_they_were",
@@ -111,7 +120,7 @@ CHECKS = {
     "graph": ("graph-check-effects", "graph-check-numerics", "graph-check-policy"),
     "schedule": ("schedule-check-effects", "schedule-check-policy"),
     "tile": ("tile-check-effects", "tile-check-policy"),
-    "target": ("target-check-effects", "target-check-policy"),
+    "target": ("target-check-effects", "target-check-kernels", "target-check-policy"),
 }
 SEEDS = (*range(0, len(POLICIES), 3), 263)
 """Of random programs under policies; the last has the largest of values that a policy rounded."""
@@ -164,7 +173,7 @@ def test_kernels_of_random_bodies_have_code_for_a_gpu(sample: Sample) -> None:
     """They pass the door, come back from their text, store to all that the tile kernel stores to, and have code."""
     machine = GPUS["sm_90a"]
     for kernel in kernels_of(sample.body, machine):
-        target = lower_kernel(kernel, machine)
+        target = NvptxBackend(machine).lower(kernel)
         check_kernels([target], machine)
         module = ModuleOp([target.clone()])
         stamp(module)

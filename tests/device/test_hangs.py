@@ -20,21 +20,22 @@ pytestmark = [
 PROGRAM = """
 import ml_dtypes, numpy as np
 import tessera as ts
-from tessera.backends.nvptx import backend
+from tessera.backends.nvptx.passes import lower_kernels
 from tessera.compiler import compile as pipeline
+from tessera.ir.target.passes import check_kernels
 
-lower = backend.lower_matrix_kernel
+lower = lower_kernels.LOWERINGS["wgmma"]
 
-def without(*given, **rest):
-    made = lower(*given, **rest)
+def without(kernel):
+    made = lower(kernel)
     for op in [op for op in made.walk() if {left_out}]:
         op.detach()
         op.erase()
     return made
 
-backend.lower_matrix_kernel = without
-backend._check = lambda target: None
-pipeline.check_kernels = lambda targets, machine, **_: None
+lower_kernels.LOWERINGS["wgmma"] = without
+check_kernels.check_kernel = lambda kernel: None
+pipeline.target.check_module = lambda module, machine, **_: None
 
 def nt(x, w):
     return ts.ops.matmul(x, ts.ops.transpose(w))

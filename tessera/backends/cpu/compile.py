@@ -8,15 +8,15 @@ from typing import Any
 
 from tessera.backends.cpu.emit import emit_kernel, emit_parts
 from tessera.backends.cpu.host import host_text
-from tessera.backends.cpu.passes.lower_kernels import lower_kernel
-from tessera.diagnostics.codes import OverrideError, TargetVerifyError
+from tessera.backends.cpu.passes.lower_kernels import LowerKernels, lower_kernel
+from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.choice import Chooser, Model
-from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.verify import verify
 from tessera.ir.target.architectures import host_machine, level_of, machine_of, target_text
 from tessera.ir.target.machine_code import CodeTarget, begin, compile_texts
-from tessera.ir.target.program import LLVM, Begin, CompileOptions, LoweredProgram
+from tessera.ir.target.passes.check_kernels import CheckKernels, check_kernel
+from tessera.ir.target.program import LLVM, Begin, CompileOptions
 from tessera.types.machine import Machine
 
 
@@ -48,10 +48,7 @@ class CpuBackend:
         Raises TargetVerifyError (T0601) for a kernel that asks for more than the machine has.
         """
         target = lower_kernel(kernel, self.machine)
-        try:
-            verify(target)
-        except OpError as error:
-            raise TargetVerifyError(error.message, span=error.span, fix=error.advice) from error
+        check_kernel(target)
         return target
 
     def text(self, kernel: SpecOp) -> str:
@@ -124,22 +121,22 @@ class CpuCompilation:
         return ()
 
     def target_passes(self) -> Sequence[Pass]:
-        return ()
-
-    def lower(self, program: SpecOp, kernels: Sequence[SpecOp]) -> LoweredProgram:
-        return LoweredProgram(tuple(self.backend.lower(kernel) for kernel in kernels))
+        return (LowerKernels(self.machine.features), CheckKernels())
 
     def check_target(self, kernel: SpecOp) -> None:
         """Nothing beside the verifiers."""
 
-    def emit(self, program: SpecOp, kernels: Sequence[SpecOp], lowered: LoweredProgram, begin: Begin | None) -> CpuCode:
+    def emit(
+        self, program: SpecOp, kernels: Sequence[SpecOp], targets: Sequence[SpecOp], begin: Begin | None
+    ) -> CpuCode:
         backend = self.backend
-        texts, shared = backend.parts(lowered.targets, begin)
+        texts, shared = backend.parts(targets, begin)
         host = host_text(program, target_text(backend.machine))
-        return CpuCode(backend, lowered.targets, (*texts, *shared.values()), host)
+        return CpuCode(backend, tuple(targets), (*texts, *shared.values()), host)
 
-    def check_kernel(self, kernel: SpecOp) -> None:
-        self.backend.text(self.backend.lower(kernel))
+    def check_code(self, targets: Sequence[SpecOp]) -> None:
+        for target in targets:
+            self.backend.text(target)
 
 
 class _Cpu:

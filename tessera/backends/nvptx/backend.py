@@ -5,36 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from xdsl.dialects.builtin import ModuleOp
+
 from tessera.backends.nvptx.ampere.emit import emit_warp_kernel
-from tessera.backends.nvptx.approximate_functions import EXACT_MATH, approximations
+from tessera.backends.nvptx.approximate_functions import approximations
 from tessera.backends.nvptx.blackwell.emit import emit_tensor_kernel
 from tessera.backends.nvptx.emit import emit_kernel
 from tessera.backends.nvptx.gpus import DEFAULT, GPUS
 from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
-from tessera.backends.nvptx.matrix_units import Lowered, lower_to_units
-from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
+from tessera.backends.nvptx.mma.fit import tile_kernels, units_in
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
-from tessera.backends.nvptx.row_pipeline import lower_planned, plan_kernel
+from tessera.backends.nvptx.pipeline import MmaChoices, lower_planned, plan_kernel, target_passes, tile_passes
 from tessera.backends.nvptx.text import KernelCode
 from tessera.backends.nvptx.values import EXACT
-from tessera.diagnostics.codes import TargetVerifyError
-from tessera.ir.base.effects import keep_promises
-from tessera.ir.base.op import OpError, SpecOp
-from tessera.ir.base.types import attribute_of
-from tessera.ir.base.verify import verify
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
 from tessera.ir.target.machine_code import CodeTarget
+from tessera.ir.target.passes.check_kernels import check_kernel
 from tessera.ir.target.typed_ops import KernelOp as TargetKernelOp
 from tessera.ir.tile.choices import EPILOGUES
 from tessera.ir.tile.typed_ops import KernelOp
+from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, Machine
 
 
-def _check(target: SpecOp) -> None:
-    try:
-        verify(target)
-    except OpError as error:
-        raise TargetVerifyError(error.message, span=error.span, fix=error.advice) from error
+@frozen
+class Lowered:
+    """A kernel on tensor cores, or None where none take it; `reasons` are those of each that does not."""
+
+    kernel: SpecOp | None
+    reasons: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,21 @@ class NvptxBackend:
             triple="nvptx64-nvidia-cuda", cpu=self.machine.cpu, features=self.machine.isa, opt=3, emit="assembly"
         )
 
+    @property
+    def choices(self) -> MmaChoices:
+        """What passes over kernels on tensor cores are told."""
+        return MmaChoices(self.units, self.pairs, self.lag, self.epilogue, self.exact_matrices)
+
+    def tile_passes(self) -> list[Pass]:
+        """Passes over Tile IR that follow the general ones."""
+        return tile_passes(self.machine, self.choices)
+
+    def target_passes(self) -> list[Pass]:
+        """The lowering, and passes over Target IR."""
+        return target_passes(self.machine, self.choices)
+
     def lower(self, kernel: SpecOp, aligned: bool = True) -> SpecOp:
-        """A `ttile.kernel` as a `ttarget` kernel; `aligned` says that its arguments begin at multiples of 16 bytes.
+        """A `ttile.kernel` on plain threads; `aligned` says that its arguments begin at multiples of 16 bytes.
 
         Raises TargetVerifyError (T0601) for a kernel that asks for more than the machine has.
         """
@@ -76,25 +90,26 @@ class NvptxBackend:
         assert isinstance(kernel, KernelOp)
         found = [lower_planned(planned, self.machine) for planned in plan_kernel(kernel, self.machine, aligned)]
         for target in found:
-            _check(target)
+            check_kernel(target)
         return found
 
     def matrix(self, kernel: SpecOp) -> SpecOp | None:
-        """A `ttile.kernel` as one that runs on matrix units; None where it does not fit them."""
+        """A `ttile.kernel` as one that runs on tensor cores; None where it does not fit them."""
         return self.fitted(kernel).kernel
 
     def fitted(self, kernel: SpecOp) -> Lowered:
-        """A `ttile.kernel` for the matrix units that take it, and what others said that do not."""
-        found = lower_to_units(kernel, self.machine, self.units, self._warpgroups)
-        if found.kernel is not None:
-            keep_promises(kernel, found.kernel)
-            if self.exact_matrices:
-                found.kernel.attributes[EXACT_MATH] = attribute_of("bool", True)
-            _check(found.kernel)
-        return found
-
-    def _warpgroups(self, kernel: SpecOp, machine: Machine) -> SpecOp:
-        return lower_matrix_kernel(kernel, machine, pairs=self.pairs, lag=self.lag, epilogue=self.epilogue)
+        """A copy of a `ttile.kernel` on the tensor cores that take it, and why others do not."""
+        module = ModuleOp([kernel.clone()])
+        for one in self.tile_passes():
+            one.run(module)
+        made = next(kernel for kernel in tile_kernels(module) if not kernel.value("variant_of"))
+        if units_in(made) is None:
+            return Lowered(None, made.value("reasons"))
+        for one in self.target_passes():
+            one.run(module)
+        (target,) = (op for op in module.ops if isinstance(op, SpecOp))
+        target.detach()
+        return Lowered(target, made.value("reasons"))
 
     def approximations(self, kernel: SpecOp) -> tuple[str, ...]:
         """What a `ttarget` kernel computes by functions of the machine's own, each with its bound."""

@@ -7,20 +7,23 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from xdsl.dialects.builtin import ModuleOp
+
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.block_model import MODELS
-from tessera.backends.nvptx.gpus import DEFAULT, GPUS
-from tessera.backends.nvptx.host import STATE, HostCode, host_code, unaligned_kernels
+from tessera.backends.nvptx.gpus import DEFAULT, GPUS, gpu_name
+from tessera.backends.nvptx.host import STATE, HostCode, host_code
 from tessera.backends.nvptx.host_call import PLAN
 from tessera.backends.nvptx.host_descriptors import area_bytes
 from tessera.backends.nvptx.host_streams import plan_streams, preferred_streams
 from tessera.backends.nvptx.lint import KernelLint, lint_kernels
-from tessera.backends.nvptx.matrix_units import Lowered, fitted, units_lines
-from tessera.backends.nvptx.mma.empty_operands import without_products
-from tessera.backends.nvptx.mma.fit import dots_in
+from tessera.backends.nvptx.mma.fit import dots_in, units_in
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.mma.target_kernels import check_laid_out
+from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
+from tessera.backends.nvptx.passes.fit_steps import FitSteps
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
+from tessera.backends.nvptx.passes.select_mma import SelectMma
 from tessera.backends.nvptx.resources import resources_in
 from tessera.backends.nvptx.tensor_cores import TENSOR_CORES
 from tessera.backends.nvptx.text import KernelCode, plain_symbol
@@ -40,7 +43,6 @@ from tessera.ir.target.program import (
     LLVM,
     Begin,
     CompileOptions,
-    LoweredProgram,
     interface_of,
 )
 from tessera.ir.tile.choices import EPILOGUES
@@ -139,40 +141,32 @@ class NvptxCompilation:
         return self.backend.machine
 
     def tile_passes(self) -> Sequence[Pass]:
-        return ()
+        return self.backend.tile_passes()
 
     def target_passes(self) -> Sequence[Pass]:
-        return ()
-
-    def lower(self, program: SpecOp, kernels: Sequence[SpecOp]) -> LoweredProgram:
-        """Kernels for matrix units where they fit them, and those that run anywhere."""
-        unaligned = unaligned_kernels(program)
-        units: list[str] = []
-        targets = tuple(
-            target
-            for kernel in kernels
-            for target in _targets(self.backend, program, kernel, kernel.value("symbol") not in unaligned, units)
-        )
-        return LoweredProgram(targets, tuple(units))
+        return self.backend.target_passes()
 
     def check_target(self, kernel: SpecOp) -> None:
         check_laid_out(kernel)
 
     def emit(
-        self, program: SpecOp, kernels: Sequence[SpecOp], lowered: LoweredProgram, begin: Begin | None
+        self, program: SpecOp, kernels: Sequence[SpecOp], targets: Sequence[SpecOp], begin: Begin | None
     ) -> NvptxCode:
         """Kernels as LLVM text, and the host program that launches them."""
         backend = self.backend
-        codes = backend.codes(lowered.targets, begin)
-        plan = _queues(program, kernels, codes, self.chooser, backend.machine)
+        called = [kernel for kernel in kernels if not kernel.value("variant_of")]
+        codes = backend.codes(targets, begin)
+        plan = _queues(program, called, codes, self.chooser, backend.machine)
         known = {code.name: code for code in codes}
         host = host_code(program, interface_of(program).symbols, known, BASELINE_TEXT, plan)
-        accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in kernels)
-        return NvptxCode(backend, lowered.targets, tuple(codes), host, accesses, lowered.notes)
+        accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in called)
+        units = tuple(_unit_line(kernel) for kernel in called if dots_in(kernel))
+        return NvptxCode(backend, tuple(targets), tuple(codes), host, accesses, units)
 
-    def check_kernel(self, kernel: SpecOp) -> None:
-        if self.backend.matrix(kernel) is None:
-            self.backend.code(self.backend.lower(kernel))
+    def check_code(self, targets: Sequence[SpecOp]) -> None:
+        for target in targets:
+            if target.name == "ttarget.kernel":
+                self.backend.code(target)
 
 
 class _Nvptx:
@@ -203,7 +197,10 @@ class _Nvptx:
         types = [dot.results[0].type for dot in dots_in(kernel)]
         if not any(isinstance(type, TileAttr) and type.dtype.is_float for type in types):
             return ""
-        units = fitted(kernel, machine)[1].units
+        module = ModuleOp([kernel])
+        for one in (BroadcastScalars(), FitSteps(), SelectMma(gpu_name(machine))):
+            one.run(module)
+        units = units_in(kernel)
         return PLAIN if units is None else units.name
 
     def resources(self, metadata: dict[str, Any], objects: Sequence[bytes]) -> list[str]:
@@ -249,25 +246,11 @@ def _queues(
     return None if count == 1 else plan_streams(order(), count)
 
 
-def _targets(backend: NvptxBackend, program: SpecOp, kernel: SpecOp, aligned: bool, units: list[str]) -> list[SpecOp]:
-    """A kernel for matrix units where it fits them, and the one that runs anywhere, where that may be wanted.
-
-    `units` gets a line on a kernel with products: where it runs, and why not elsewhere.
-    """
-    found = backend.fitted(kernel) if aligned else Lowered(None, ("its arguments begin anywhere",))
-    units += units_lines(kernel, found)
-    matrix = found.kernel
-    if matrix is None:
-        return backend.lower_variants(kernel, aligned)
-    if matrix.name == "ttarget.warp_kernel":
-        # It takes sides of any size, empty ones too.
-        return [matrix]
-    calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
-    sizes = [op.value("sizes") for op in calls if op.value("kernel") == kernel.value("symbol")]
-    if all(size.value is not None and size.value > 0 for given in sizes for size in given):
-        return [matrix]
-    # What goes around matrix units is a call with an empty tensor, where most kernels have nothing to multiply.
-    return [matrix, backend.lower(without_products(kernel, matrix) or kernel, aligned)]
+def _unit_line(kernel: SpecOp) -> str:
+    """What `explain` says of a kernel with dots: the tensor cores it runs on, and why not on others."""
+    units, reasons = units_in(kernel), kernel.value("reasons")
+    text = f"{kernel.value('symbol')}: {PLAIN if units is None else units.name}"
+    return f"{text} ({'; '.join(reasons)})" if reasons else text
 
 
 def _padded(data: bytes) -> bytes:

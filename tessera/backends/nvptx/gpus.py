@@ -89,3 +89,13 @@ GPUS: dict[str, Machine] = {
     )
 }
 """GPUs by architecture; only sm_90a was ever executed."""
+
+
+def gpu_of(machine: Machine | str) -> Machine:
+    """A GPU by its architecture, as texts of pipelines name it, or as it is."""
+    return GPUS[machine] if isinstance(machine, str) else machine
+
+
+def gpu_name(machine: Machine) -> Machine | str:
+    """What a pass is told of a GPU: the architecture, by which a text can name it, unless it is a GPU of its own."""
+    return machine.cpu if GPUS.get(machine.cpu) == machine else machine

@@ -181,6 +181,11 @@ def shared_symbol(name: str) -> str:
     return f"{name}__shared"
 
 
+def fallback_symbol(name: str) -> str:
+    """What the tile kernel is called that takes the launches which tensor cores leave to plain threads."""
+    return f"{name}__plain"
+
+
 def plain_symbol(name: str) -> str:
     """The kernel that one on tensor cores, or for rows that warps share, stands beside; itself for any other."""
     return name.removesuffix(matrix_symbol("")).removesuffix(shared_symbol(""))

@@ -7,35 +7,47 @@ from collections.abc import Callable, Sequence
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.error import InternalError
+from tessera.ir.base.legality import Legality
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.reproducer import write_reproducer
 from tessera.ir.base.text import print_module
-from tessera.ir.base.verify import check_symbols, verify
+from tessera.ir.base.verify import check_symbols, symbols_in, verify
 from tessera.ir.base.version import stamp
 from tessera.ir.target.passes.check_features import CheckFeatures
 from tessera.types.machine import Machine
 
+DOOR = Legality("target", frozenset(["tsched", "ttarget"]))
+
+
+def targets_in(module: ModuleOp) -> tuple[SpecOp, ...]:
+    """The kernels of a module as Target IR."""
+    return tuple(op for op in symbols_in(module) if op.name.startswith("ttarget."))
+
 
 def check_kernels(
-    kernels: Sequence[SpecOp],
-    machine: Machine,
-    *,
-    are_verified: bool = False,
-    check: Callable[[SpecOp], None] | None = None,
+    kernels: Sequence[SpecOp], machine: Machine, *, check: Callable[[SpecOp], None] | None = None
 ) -> ModuleOp:
-    """The module of lowered kernels, verified here, or each of them already by who lowered it; `check` adds a rule.
+    """A module of lowered kernels, verified and checked."""
+    module = ModuleOp(list(kernels))
+    stamp(module)
+    check_module(module, machine, check=check, are_verified=False)
+    return module
+
+
+def check_module(
+    module: ModuleOp, machine: Machine, *, check: Callable[[SpecOp], None] | None = None, are_verified: bool = True
+) -> None:
+    """Check lowered kernels, verified here, or each of them already by a pass; `check` adds a rule.
 
     Raises FeatureError (T0602) where a kernel needs what the machine does not have, and InternalError with the module
     in a file where one breaks a rule: kernels come from a lowering, so that is a mistake of ours.
     """
-    module = ModuleOp(list(kernels))
-    stamp(module)
     try:
         if are_verified:
             check_symbols(module)
         else:
             verify(module)
-        for kernel in kernels:
+        for kernel in targets_in(module):
             if check is not None:
                 check(kernel)
     except OpError as error:
@@ -43,4 +55,3 @@ def check_kernels(
         command = f"tessera-opt {path} --verify"
         raise InternalError(str(error), where="target-door", reproducer=str(path), command=command) from error
     CheckFeatures(machine.features).run(module)
-    return module

@@ -37,14 +37,6 @@ class CompileOptions(Protocol):
     def features(self) -> tuple[str, ...] | None: ...
 
 
-@frozen
-class LoweredProgram:
-    """The kernels of a program as Target IR, and what `explain` says of how they were lowered."""
-
-    targets: tuple[SpecOp, ...]
-    notes: tuple[str, ...] = ()
-
-
 class Code(Protocol):
     """A program at its end: kernels of Target IR, all text, and the machine code on demand."""
 

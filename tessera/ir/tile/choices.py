@@ -102,6 +102,8 @@ ORDER = (
     Attribute("across", "int", 0, "single warps of a group that stand side by side; 0 where nobody has chosen"),
     Attribute("epilogue", "str", "", "beside the products of the next program of a CTA, or after its own"),
     Attribute("lag", "int", 0, "stages that each group of warps begins behind the one before"),
+    Attribute("reasons", "strs", (), "why better tensor cores do not take its dots, as `explain` shows it"),
+    Attribute("variant_of", "str", "", "the kernel some of whose launches it takes; none: calls name it"),
 )
 """Attributes that passes give a kernel."""
 OVERLAP = (

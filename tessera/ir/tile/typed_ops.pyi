@@ -109,6 +109,8 @@ class KernelOp(SpecOp):
     across: int
     epilogue: str
     lag: int
+    reasons: tuple[str, ...]
+    variant_of: str
 
 class LoadOp(SpecOp):
     buffer: SSAValue

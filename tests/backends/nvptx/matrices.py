@@ -13,11 +13,11 @@ from xdsl.dialects.builtin import ModuleOp
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
-from tessera.compiler.compile import lower
+from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.text import print_module
+from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.version import stamp
 
@@ -58,7 +58,13 @@ def kernels_of(
     """The tile kernels of a function of arrays of these shapes."""
     arrays = [np.zeros(shape, dtype) for shape in shapes]
     options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides.get("overrides", {}))
-    return list(lower(ts.jit(function).trace(*arrays).tape, options).kernels)
+    return general_kernels(lower(ts.jit(function).trace(*arrays).tape, options, keep_snapshots=True))
+
+
+def general_kernels(lowering: Lowering) -> list[SpecOp]:
+    """The tile kernels of a program before the passes of a backend, of which snapshots were kept."""
+    text = next(one.text for one in lowering.stages.snapshots if one.name == "tile-drop-bounds")
+    return [op for op in parse_module(text).ops if isinstance(op, SpecOp) and op.name == "ttile.kernel"]
 
 
 def matrix_of(function: Callable[..., Any], shapes: Sequence[Sequence[int]], **given: Any) -> SpecOp:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
-from tessera.backends.nvptx.ampere.lower import lower_warp_kernel
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import conflicts, pairs_turns, rows_turns, shared_accesses
 from tessera.backends.nvptx.block_model import MMA_SYNC_BLOCKS, contraction_block
 from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.mma.fit import check_fit
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC, MMA_SYNC_FEATURES, UnfitError
 from tessera.compiler.compile import compile_tape, lower
@@ -362,14 +362,14 @@ def test_a_machine_without_them_has_no_such_kernels() -> None:
     (kernel,) = kernels_of(nt, PROGRAMS["nt"][1])
     bare = replace(GPUS["sm_80"], features=("sm_80",))
     with pytest.raises(UnfitError, match=r"lacks cp\.async or ldmatrix or mma\.sync"):
-        lower_warp_kernel(kernel, bare)
+        check_fit(kernel, MMA_SYNC, bare)
     assert NvptxBackend(bare).matrix(kernel) is None
 
 
 def test_a_kernel_that_does_not_fit_two_stages_is_left_to_others() -> None:
     (kernel,) = kernels_of(nt, PROGRAMS["nt"][1], overrides={"contraction.block": (128, 128, 64)})
     with pytest.raises(UnfitError, match="two stages of 32768 bytes do not fit beside 8192 of 65536"):
-        lower_warp_kernel(kernel, replace(GPUS["sm_80"], shared=65536))
+        check_fit(kernel, MMA_SYNC, replace(GPUS["sm_80"], shared=65536))
 
 
 @given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 9000), st.sampled_from(OTHERS))

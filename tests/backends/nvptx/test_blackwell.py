@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera.backends.nvptx.blackwell.emit import instruction
-from tessera.backends.nvptx.blackwell.lower import lower_tensor_kernel
 from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.tensor_cores import MIN_TMEM_COLUMNS, TMEM_COLUMNS, UnfitError, tmem_columns
+from tessera.backends.nvptx.mma.fit import check_fit
+from tessera.backends.nvptx.tensor_cores import MIN_TMEM_COLUMNS, TCGEN05, TMEM_COLUMNS, UnfitError, tmem_columns
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError
@@ -178,9 +178,9 @@ def test_tensor_memory_is_not_read_after_it_was_given_back() -> None:
 def test_other_shapes_are_left_to_others() -> None:
     (small,) = kernels_of(nt, [(256, 192), (512, 192)], overrides={"contraction.block": (64, 64, 64)})
     with pytest.raises(UnfitError, match="one dot of 128 rows by columns in 16s up to 256, got 64 by 64"):
-        lower_tensor_kernel(small, GPUS["sm_100a"])
+        check_fit(small, TCGEN05, GPUS["sm_100a"])
     with pytest.raises(UnfitError, match="cuda-sm_90a lacks tcgen05 or tma"):
-        lower_tensor_kernel(small, GPUS["sm_90a"])
+        check_fit(small, TCGEN05, GPUS["sm_90a"])
 
 
 def test_a_sum_that_begins_with_something_is_left_to_others() -> None:
@@ -191,7 +191,7 @@ def test_a_sum_that_begins_with_something_is_left_to_others() -> None:
     assert constants
     constants[0].set_value("value", 1.0)  # type: ignore[attr-defined]
     with pytest.raises(UnfitError, match="add up one product from nothing"):
-        lower_tensor_kernel(started, GPUS["sm_100a"])  # type: ignore[arg-type]
+        check_fit(started, TCGEN05, GPUS["sm_100a"])  # type: ignore[arg-type]
 
 
 def summed(x: Any, w: Any) -> Any:

@@ -196,7 +196,7 @@ def test_only_warpgroups_read_narrow_lines() -> None:
     kernel = tile_kernel("nt", (64, 64, 32), (40, 72, 104), ml_dtypes.bfloat16)
     found = NvptxBackend(GPUS["sm_80"]).fitted(kernel)
     assert found.kernel is None
-    assert "k is 32, and a tile along it is made of whole spans" in found.said[0]
+    assert "k is 32, and a tile along it is made of whole spans" in found.reasons[0]
     whole = NvptxBackend(GPUS["sm_80"]).matrix(tile_kernel("nt", (64, 64, 64), (40, 72, 104), ml_dtypes.bfloat16))
     assert whole is not None
     tile = next(op for op in whole.walk() if isinstance(op, SpecOp) and op.name == "ttarget.shared_tile")

@@ -16,7 +16,7 @@ from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.block_model import WGMMA_BLOCKS, contraction_block
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
-from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
+from tessera.backends.nvptx.mma.fit import check_fit
 from tessera.backends.nvptx.mma.lower_skewed import end_of_whole
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import WGMMA, UnfitError
@@ -126,7 +126,7 @@ def test_other_machines_have_no_such_kernels() -> None:
         assert found is not None
         assert found.name == "ttarget.warp_kernel"
         with pytest.raises(UnfitError, match=f"cuda-{name} lacks wgmma"):
-            lower_matrix_kernel(kernel, GPUS[name])
+            check_fit(kernel, WGMMA, GPUS[name])
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])

@@ -26,7 +26,7 @@ from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.assembler import assemble, assembler
 from tessera.runtime.devices.cuda.metrics import TensorMaps
 from tessera.runtime.loader import link
-from tests.backends.nvptx.matrices import BACKEND, text_of
+from tests.backends.nvptx.matrices import BACKEND, general_kernels, text_of
 from tests.backends.nvptx.test_matrix_host import numbers
 from tests.graph.eager import reference
 
@@ -100,7 +100,8 @@ def test_a_cache_of_free_capacity_is_taken_in_parts() -> None:
 
     given = filled(DECODE, 2050)
     tape = decode.trace(given[0], ts.KVCache(*given[1:])).tape
-    parts, _ = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).kernels
+    options = Options.of(backend="cuda", features=("sm_90a",))
+    parts, _ = general_kernels(lower(tape, options, keep_snapshots=True))
     made = BACKEND.matrix(parts)
     assert made is not None
     out, lse = np.full((1, 8, 3, 64), np.nan, np.float32), np.full((1, 8, 3), np.nan, np.float32)

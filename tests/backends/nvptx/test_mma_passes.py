@@ -399,7 +399,7 @@ def test_sides_of_a_buffer_that_the_kernel_writes_are_not_copied_ahead(machine: 
     assert NvptxBackend(GPUS[machine]).fitted(kernel_of(text)).kernel is not None
     found = NvptxBackend(GPUS[machine]).fitted(kernel_of(text.replace("writes = [2]", "writes = [1, 2]")))
     assert found.kernel is None
-    assert "the kernel writes the buffer that it reads" in " ".join(found.said)
+    assert "the kernel writes the buffer that it reads" in " ".join(found.reasons)
 
 
 def test_cpus_refuse_what_is_said_of_matrix_units() -> None:

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
+from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.block_model import WGMMA_BLOCKS
-from tessera.backends.nvptx.passes.lower_to_hopper import LowerToHopper
 from tessera.backends.nvptx.simulate import DeadlockError, simulate
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import run_kernel
@@ -22,11 +21,10 @@ from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, l
 
 
 def hopper(kernel: SpecOp, **choices: Any) -> SpecOp:
-    """The kernel after the pass."""
-    module = ModuleOp([kernel.clone()])
-    LowerToHopper(**choices).run(module)
-    module.verify()
-    (made,) = [op for op in module.ops if isinstance(op, SpecOp)]
+    """The kernel after all passes."""
+    made = NvptxBackend(**choices).matrix(kernel)
+    assert made is not None
+    made.verify()
     assert made.name == "ttarget.matrix_kernel"
     return made
 

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.row_pipeline import lower_planned, plan_kernel, target_passes, tile_passes
+from tessera.backends.nvptx.pipeline import lower_planned, plan_kernel, thread_target_passes, thread_tile_passes
 from tessera.backends.nvptx.row_plan import (
     BLOCKS,
     PREFETCH,
@@ -162,7 +162,7 @@ def test_what_is_decided_on_target_ir_changes_attributes_alone_and_fits(case: An
             # A second run decides the same.
             text = print_module(target)
             module = ModuleOp([target])
-            for one in target_passes(HOPPER):
+            for one in thread_target_passes(HOPPER):
                 one.run(module)
             assert print_module(target) == text
 
@@ -171,7 +171,7 @@ def test_what_is_decided_on_target_ir_changes_attributes_alone_and_fits(case: An
 def test_a_planned_kernel_is_text_that_reads_back(function: Any) -> None:
     for kernel in kernels_of(function, 4, 640, BF16):
         module = ModuleOp([kernel.clone()])
-        for one in tile_passes(HOPPER):
+        for one in thread_tile_passes(HOPPER):
             one.run(module)
             text = print_module(parse_module(print_module(module)))
             assert print_module(parse_module(text)) == text

@@ -1,5 +1,9 @@
-// RUN: tessera-opt %s -p nvptx-lower-to-ampere | filecheck %s
-// RUN: tessera-opt %s -p 'nvptx-lower-to-ampere{machine = "sm_90a"}' | filecheck %s --check-prefix HOPPER
+// RUN: tessera-opt %s -p 'nvptx-broadcast-scalars,nvptx-fit-steps,nvptx-select-mma{machine = "sm_80"},nvptx-use-exp2,nvptx-choose-spaces,nvptx-swizzle-tiles,nvptx-place-barriers' | \
+// RUN:   tessera-opt -p 'nvptx-pipeline-copies{machine = "sm_80"},nvptx-schedule-programs{machine = "sm_80"},nvptx-specialize-warps,nvptx-overlap-mma{machine = "sm_80"}' | \
+// RUN:   tessera-opt -p 'nvptx-lower-kernels{machine = "sm_80"},nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s
+// RUN: tessera-opt %s -p 'nvptx-broadcast-scalars,nvptx-fit-steps,nvptx-select-mma{units = "mma.sync"},nvptx-use-exp2,nvptx-choose-spaces,nvptx-swizzle-tiles,nvptx-place-barriers' | \
+// RUN:   tessera-opt -p 'nvptx-pipeline-copies,nvptx-schedule-programs,nvptx-specialize-warps,nvptx-overlap-mma' | \
+// RUN:   tessera-opt -p 'nvptx-lower-kernels,nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s --check-prefix HOPPER
 
 // A product with free sizes: two stages that leave room for a second CTA, warps two by two, copies a step ahead.
 // CHECK:       ttarget.warp_kernel @product__matrix({{.*}}features = ["cp.async", "ldmatrix", "mma.sync"], consumers = 1, across = 2, shared = 73728}
@@ -25,8 +29,8 @@
 // CHECK:           ttarget.fragment_load %{{.*}} -> !ttarget.column_vector<[128], f32>
 // CHECK:           ttarget.elementwise %{{.*}} {fn = "add"}
 // CHECK:           ttarget.store_rows %{{.*}}, %[[OUT]]
-// What has no products is left as it is.
-// CHECK:       ttile.kernel @map
+// What has no dots runs on plain threads.
+// CHECK:       ttarget.kernel @map
 
 // More shared memory has room for one stage more, and copies are two steps ahead.
 // HOPPER:      ttarget.warp_kernel @product__matrix({{.*}}shared = 106496}

@@ -1,4 +1,6 @@
-// RUN: tessera-opt %s -p nvptx-lower-to-blackwell | filecheck %s
+// RUN: tessera-opt %s -p 'nvptx-broadcast-scalars,nvptx-fit-steps,nvptx-select-mma{machine = "sm_100a", units = "tcgen05"},nvptx-use-exp2,nvptx-choose-spaces,nvptx-swizzle-tiles,nvptx-place-barriers' | \
+// RUN:   tessera-opt -p 'nvptx-pipeline-copies{machine = "sm_100a"},nvptx-schedule-programs{machine = "sm_100a"},nvptx-specialize-warps,nvptx-overlap-mma{machine = "sm_100a"}' | \
+// RUN:   tessera-opt -p 'nvptx-lower-kernels{machine = "sm_100a"},nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s
 
 // A product with free sizes: a producer as on Hopper, and sums in 128 columns of tensor memory.
 // CHECK:       ttarget.tensor_kernel @product__matrix({{.*}}features = ["tcgen05", "tma"], consumers = 1, shared = {{[0-9]+}}}
@@ -21,8 +23,8 @@
 // CHECK:             ttarget.elementwise %{{.*}} {fn = "add"}
 // CHECK:             ttarget.store_rows
 // CHECK:           ttarget.tensor_dealloc %[[MEMORY]]
-// What has no products is left as it is.
-// CHECK:       ttile.kernel @map
+// What has no dots runs on plain threads.
+// CHECK:       ttarget.kernel @map
 builtin.module {
   ttile.kernel @product(%x: !ttile.buffer<[M, K], bf16>, %w: !ttile.buffer<[K, N], bf16>, %b: !ttile.buffer<[N], f32>, %y: !ttile.buffer<[M, N], bf16>) attributes {symbols = ["K", "M", "N"], grid = [((M + 127) floordiv 128), ((N + 127) floordiv 128)], writes = [3], kind = "contraction"} {
     %p = ttile.program_id {axis = 0} : () -> !ttile.index

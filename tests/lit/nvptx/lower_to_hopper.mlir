@@ -1,7 +1,6 @@
-// RUN: tessera-opt %s --split -p nvptx-lower-to-hopper | filecheck %s
-// RUN: tessera-opt %s --split -p nvptx-select-mma,nvptx-choose-spaces,nvptx-swizzle-tiles | \
-// RUN:   tessera-opt --split -p nvptx-place-barriers,nvptx-pipeline-copies,nvptx-schedule-programs,nvptx-specialize-warps,nvptx-overlap-mma | \
-// RUN:   tessera-opt --split -p nvptx-lower-to-hopper | filecheck %s
+// RUN: tessera-opt %s --split -p 'nvptx-broadcast-scalars,nvptx-fit-steps,nvptx-select-mma,nvptx-use-exp2,nvptx-choose-spaces,nvptx-swizzle-tiles,nvptx-place-barriers' | \
+// RUN:   tessera-opt --split -p 'nvptx-pipeline-copies,nvptx-schedule-programs,nvptx-specialize-warps,nvptx-overlap-mma' | \
+// RUN:   tessera-opt --split -p 'nvptx-lower-kernels,nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s
 
 // Sides along k in memory: a ring of copies ahead, a producer that fills it and consumers that empty it, one product in
 // flight, and both roles in the same persistent walk through the grid; results leave through shared memory.
@@ -247,9 +246,9 @@ ttile.kernel @e4m3(%0: !ttile.buffer<[256, 256], f8e4m3>, %1: !ttile.buffer<[512
   ttile.return
 }
 // -----
-// What multiplies nothing is left alone.
-// CHECK-LABEL: ttile.kernel @doubled(
-// CHECK-NOT:     ttarget
+// What multiplies nothing runs on plain threads.
+// CHECK-LABEL: ttarget.kernel @doubled(
+// CHECK-NOT:     ttarget.roles
 ttile.kernel @doubled(%x: !ttile.buffer<[128], f32>, %y: !ttile.buffer<[128], f32>) attributes {symbols = [], grid = [4], writes = [1]} {
   %p = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %p {names = ["p"], expr = 32*p} : (!ttile.index) -> !ttile.index

@@ -27,6 +27,8 @@ ttile.kernel @online() attributes {symbols = [], grid = [], writes = []} {
   %d = ttile.elementwise %s, %w {fn = "sub"} : (!ttile.tile<[8, 16], f32>, !ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], f32>
   %p = ttile.elementwise %d {fn = "exp"} : (!ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], f32>
   %n = ttile.cast %p {rounding = "nearest_even"} : (!ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], bf16>
+  %q = ttile.constant {value = 1.0} : () -> !ttile.tile<[16, 16], bf16>
+  %o = ttile.dot %n, %q, %x {unit = "wgmma"} : (!ttile.tile<[8, 16], bf16>, !ttile.tile<[16, 16], bf16>, !ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], f32>
   ttile.return
 }
 
@@ -40,6 +42,21 @@ ttile.kernel @seen() attributes {symbols = [], grid = [], writes = []} {
   %d = ttile.elementwise %x, %w {fn = "sub"} : (!ttile.tile<[8, 16], f32>, !ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], f32>
   %p = ttile.elementwise %d {fn = "exp"} : (!ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], f32>
   %y = ttile.elementwise %p, %x {fn = "mul"} : (!ttile.tile<[8, 16], f32>, !ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], f32>
+  %n = ttile.cast %p {rounding = "nearest_even"} : (!ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], bf16>
+  %q = ttile.constant {value = 1.0} : () -> !ttile.tile<[16, 16], bf16>
+  %o = ttile.dot %n, %q, %x {unit = "wgmma"} : (!ttile.tile<[8, 16], bf16>, !ttile.tile<[16, 16], bf16>, !ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], f32>
+  ttile.return
+}
+
+// Kernels that no tensor cores take keep their exponentials.
+// CHECK-LABEL: ttile.kernel @threads(
+// CHECK-NOT:     exp2
+ttile.kernel @threads() attributes {symbols = [], grid = [], writes = []} {
+  %x = ttile.constant {value = 3.0} : () -> !ttile.tile<[8, 16], f32>
+  %t = ttile.reduce %x {kind = "max", axis = 1} : (!ttile.tile<[8, 16], f32>) -> !ttile.tile<[8], f32>
+  %w = ttile.broadcast %t {axes = [0]} : (!ttile.tile<[8], f32>) -> !ttile.tile<[8, 16], f32>
+  %d = ttile.elementwise %x, %w {fn = "sub"} : (!ttile.tile<[8, 16], f32>, !ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], f32>
+  %p = ttile.elementwise %d {fn = "exp"} : (!ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], f32>
   %n = ttile.cast %p {rounding = "nearest_even"} : (!ttile.tile<[8, 16], f32>) -> !ttile.tile<[8, 16], bf16>
   ttile.return
 }

@@ -7,11 +7,10 @@ from typing import Any
 
 from xdsl.ir import Block, OpResult, SSAValue
 
-from tessera.backends.nvptx.matrix_choices import prepared
 from tessera.backends.nvptx.mma.consumer import Consumer
 from tessera.backends.nvptx.mma.lower import MatrixLowering
 from tessera.backends.nvptx.mma.rings import RingPlan, target_rings
-from tessera.backends.nvptx.tensor_cores import MMA_SYNC, MMA_SYNC_FEATURES
+from tessera.backends.nvptx.tensor_cores import MMA_SYNC_FEATURES
 from tessera.backends.nvptx.types import CURSOR, FragmentAttr
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX
@@ -19,12 +18,11 @@ from tessera.ir.tile.choices import SHARED
 from tessera.ir.tile.index_exprs import size_expr
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
-from tessera.types.machine import Machine
 
 
-def lower_warp_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
-    """The `ttarget.warp_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    return WarpLowering(prepared(kernel, machine, MMA_SYNC)).run()
+def lower_warp_kernel(kernel: SpecOp) -> SpecOp:
+    """The `ttarget.warp_kernel` of a `ttile.kernel` for which everything was chosen."""
+    return WarpLowering(kernel).run()
 
 
 class WarpLowering(MatrixLowering):

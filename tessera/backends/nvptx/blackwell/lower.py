@@ -8,20 +8,18 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.ampere.lower import RowsOut, WarpLowering
-from tessera.backends.nvptx.matrix_choices import prepared
 from tessera.backends.nvptx.mma.loops import sum_of
 from tessera.backends.nvptx.mma.plan import Product
 from tessera.backends.nvptx.mma.rings import RingPlan, target_rings
-from tessera.backends.nvptx.tensor_cores import TCGEN05, TCGEN05_FEATURES, tmem_columns
+from tessera.backends.nvptx.tensor_cores import TCGEN05_FEATURES, tmem_columns
 from tessera.backends.nvptx.types import CURSOR, FragmentAttr, TensorMemoryAttr
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
-from tessera.types.machine import Machine
 
 
-def lower_tensor_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
-    """The `ttarget.tensor_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    return TensorLowering(prepared(kernel, machine, TCGEN05)).run()
+def lower_tensor_kernel(kernel: SpecOp) -> SpecOp:
+    """The `ttarget.tensor_kernel` of a `ttile.kernel` for which everything was chosen."""
+    return TensorLowering(kernel).run()
 
 
 class TensorLowering(WarpLowering):

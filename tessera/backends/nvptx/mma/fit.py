@@ -33,6 +33,7 @@ from tessera.backends.nvptx.tensor_cores import (
 )
 from tessera.diagnostics.codes import TileVerifyError
 from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
@@ -41,10 +42,10 @@ from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
 @frozen
 class Choice:
-    """The units that take a kernel, None where none do; `said` is what each said that does not."""
+    """The units that take a kernel, None where none do; `reasons` are those of each that does not."""
 
     units: TensorCores | None
-    said: tuple[str, ...]
+    reasons: tuple[str, ...]
 
 
 def choose_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
@@ -52,15 +53,15 @@ def choose_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Ch
     tried = candidates_on(machine)
     if asked != AUTOMATIC:
         tried = () if asked == PLAIN else (TENSOR_CORES[asked],)
-    said: list[str] = []
+    reasons: list[str] = []
     for units in tried:
         try:
             check_fit(kernel, units, machine)
         except UnfitError as error:
-            said.append(f"{units.name}: {error}")
+            reasons.append(f"{units.name}: {error}")
         else:
-            return Choice(units, tuple(said))
-    return Choice(None, tuple(said))
+            return Choice(units, tuple(reasons))
+    return Choice(None, tuple(reasons))
 
 
 def check_fit(kernel: SpecOp, units: TensorCores, machine: Machine) -> None:
@@ -187,18 +188,34 @@ def dots_in(kernel: SpecOp) -> list[SpecOp]:
     return [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.dot"]
 
 
+def tile_kernels(module: ModuleOp) -> list[SpecOp]:
+    """The tile kernels of a module."""
+    return [op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel"]
+
+
 def kernels_on_units(module: ModuleOp) -> Iterator[tuple[SpecOp, TensorCores]]:
-    """The kernels of a module that run on matrix units, and on which."""
-    for op in module.ops:
-        if isinstance(op, SpecOp) and op.name == "ttile.kernel":
-            names = {dot.value("unit") for dot in dots_in(op)}
-            if len(names) == 1 and (name := names.pop()) in TENSOR_CORES:
-                yield op, TENSOR_CORES[name]
+    """The kernels of a module that run on tensor cores, and on which."""
+    for kernel in tile_kernels(module):
+        if (units := units_in(kernel)) is not None:
+            yield kernel, units
 
 
-def units_in(kernel: SpecOp) -> TensorCores:
-    """The units of a kernel for which some were chosen."""
-    return TENSOR_CORES[dots_in(kernel)[0].value("unit")]
+def thread_kernels(module: ModuleOp) -> list[KernelOp]:
+    """The tile kernels of a module that run on plain threads."""
+    return [op for op in module.ops if isinstance(op, KernelOp) and units_in(op) is None]
+
+
+def units_in(kernel: SpecOp) -> TensorCores | None:
+    """The tensor cores chosen for the dots of a kernel; None for multiply-adds, or where nobody has chosen."""
+    names = {dot.value("unit") for dot in dots_in(kernel)}
+    return TENSOR_CORES.get(names.pop()) if len(names) == 1 else None
+
+
+def mark_plain(kernel: SpecOp) -> None:
+    """Let the dots of a kernel be computed by multiply-adds."""
+    for dot in dots_in(kernel):
+        dot.set_value("unit", PLAIN)
+        dot.set_value("instruction", ())
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.dialect import DIALECT
 from tessera.backends.nvptx.gpus import SPAN
-from tessera.backends.nvptx.matrix_choices import Choices, prepared
 from tessera.backends.nvptx.mma.boxes import staged_rows, stored_dtypes, stores_in
 from tessera.backends.nvptx.mma.consumer import Consumer
 from tessera.backends.nvptx.mma.epilogue import rest_of
@@ -18,9 +17,7 @@ from tessera.backends.nvptx.mma.plan import Side, planned
 from tessera.backends.nvptx.mma.producer import Producer
 from tessera.backends.nvptx.mma.rings import RingPlan, swizzle_of, target_rings, tile_of
 from tessera.backends.nvptx.mma.target_kernels import UNPLACED
-from tessera.backends.nvptx.passes.hoist_descriptors import hoist_descriptors
-from tessera.backends.nvptx.passes.place_shared import place_shared
-from tessera.backends.nvptx.tensor_cores import WGMMA, WGMMA_FEATURES
+from tessera.backends.nvptx.tensor_cores import WGMMA_FEATURES
 from tessera.backends.nvptx.text import matrix_symbol
 from tessera.backends.nvptx.types import RING, SharedAttr
 from tessera.ir.base.dialect_of import make
@@ -30,15 +27,12 @@ from tessera.ir.tile.choices import BESIDE, DYNAMIC, SHARED
 from tessera.ir.tile.lower_to_target import Writer
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
 
 
-def lower_matrix_kernel(
-    kernel: SpecOp, machine: Machine, *, pairs: str = "never", lag: int = 0, epilogue: str = "beside"
-) -> SpecOp:
-    """The `ttarget.matrix_kernel` of a `ttile.kernel`; raises `UnfitError` where it has to run in another way."""
-    return MatrixLowering(prepared(kernel, machine, WGMMA, Choices(pairs, lag, epilogue))).run()
+def lower_matrix_kernel(kernel: SpecOp) -> SpecOp:
+    """The `ttarget.matrix_kernel` of a `ttile.kernel` for which everything was chosen."""
+    return MatrixLowering(kernel).run()
 
 
 class MatrixLowering(Writer):
@@ -65,7 +59,7 @@ class MatrixLowering(Writer):
         )
 
     def _finish(self, kind: str, features: Sequence[str], **more: Any) -> SpecOp:
-        """The kernel of what was emitted, its descriptors made before everything and its memory given out."""
+        """The kernel of what was emitted."""
         self.emit("return")
         values = {name: self.kernel.value(name) for name in ("symbols", "writes", "grid")}
         values.update(
@@ -76,8 +70,6 @@ class MatrixLowering(Writer):
         )
         made = make(DIALECT[kind], values=values, types=(), regions=[self.entry])
         assert isinstance(made, SpecOp)
-        hoist_descriptors(made)
-        place_shared(made)
         return made
 
     def is_inside(self, index: SSAValue, bound: Dim, size: int) -> bool:
@@ -103,7 +95,9 @@ class MatrixLowering(Writer):
 
     def _make_staging(self) -> None:
         """Shared memory for rows on their way out."""
-        rows, stages = staged_rows(units_in(self.kernel), self.plan.consumers)
+        units = units_in(self.kernel)
+        assert units is not None
+        rows, stages = staged_rows(units, self.plan.consumers)
         for dtype in stored_dtypes(self.stores):
             type = TensorType.of([rows, SPAN // dtype.bytes], dtype)
             made = self.emit("shared_tile", (), {"stages": stages}, [SharedAttr.of(type)])

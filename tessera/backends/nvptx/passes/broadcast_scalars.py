@@ -15,6 +15,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import INDEX, TileAttr
 from tessera.ir.tile.dialect import DIALECT
 from tessera.types.dim import Dim
+from tessera.types.machine import PLAIN
 
 _ELEMENTS = ("ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select", "ttile.constant")
 """What is done to each element by itself, and so to one as to many."""
@@ -39,7 +40,7 @@ class BroadcastScalars(Pass):
 def broadcast_ones(kernel: SpecOp) -> list[SpecOp]:
     """The ops of a kernel with products that spread a single number which can be had for each element."""
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
-    if all(op.name != "ttile.dot" for op in ops):
+    if all(op.name != "ttile.dot" or op.value("unit") == PLAIN for op in ops):
         return []
     written: set[SSAValue] = {kernel.regions[0].block.args[place] for place in kernel.value("writes")}
     return [op for op in ops if op.name == "ttile.broadcast" and _is_spreadable(op.operands[0], written)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
+from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.row_plan import THREADS
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
@@ -27,12 +28,11 @@ class InsertBarriers(Pass):
     """
 
     def run(self, module: ModuleOp) -> None:
-        for op in module.ops:
-            if isinstance(op, KernelOp):
-                if THREADS.of(op) > 1:
-                    insert_barriers(op)
-                else:
-                    _drop_barriers(op)
+        for kernel in thread_kernels(module):
+            if THREADS.of(kernel) > 1:
+                insert_barriers(kernel)
+            else:
+                _drop_barriers(kernel)
 
 
 def insert_barriers(kernel: KernelOp) -> None:

@@ -1,27 +1,66 @@
-"""Lower every tile kernel of a module to Target IR for a GPU that has no matrix units, or whose are not wanted."""
+"""Lower every tile kernel of a module to Target IR for a GPU, on tensor cores chosen for it or on plain threads."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import DEFAULT, GPUS
+from tessera.backends.nvptx.ampere.lower import lower_warp_kernel
+from tessera.backends.nvptx.approximate_functions import EXACT_MATH
+from tessera.backends.nvptx.blackwell.lower import lower_tensor_kernel
+from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
+from tessera.backends.nvptx.lower import lower_kernel
+from tessera.backends.nvptx.mma.fit import units_in
+from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
+from tessera.backends.nvptx.tensor_cores import MMA_SYNC, TCGEN05, WGMMA
+from tessera.backends.nvptx.text import fallback_symbol
+from tessera.ir.base.effects import keep_promises
+from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.rewrite import replace_ops
+from tessera.ir.base.types import attribute_of
+from tessera.ir.tile.typed_ops import KernelOp
+from tessera.types.machine import Machine
+
+LOWERINGS: dict[str, Callable[[SpecOp], SpecOp]] = {
+    WGMMA.name: lower_matrix_kernel,
+    MMA_SYNC.name: lower_warp_kernel,
+    TCGEN05.name: lower_tensor_kernel,
+}
+"""By the tensor cores that were chosen for a kernel."""
 
 
 @dataclass(frozen=True)
 class LowerKernels(Pass):
-    """Put a `ttarget.kernel` of threads and warps in the place of each `ttile.kernel`, for the GPU `machine`.
+    """Put a kernel of Target IR in the place of each `ttile.kernel`, for the GPU `machine`.
 
-    Before: `ttile.kernel @k` with tiles that nobody holds. After: `ttarget.kernel @k` with `threads` for a program,
-    `vector` neighbours to a thread, accesses at linear offsets, and shared memory where threads meet.
+    Before: `ttile.kernel @k` with tiles that no thread holds. After, where its dots have no tensor cores:
+    `ttarget.kernel @k` with `threads` for a program, `vector` neighbours to a thread, accesses at linear offsets, and
+    shared memory where threads exchange tiles. Where they have some, for which everything was chosen: on `wgmma` a
+    `ttarget.matrix_kernel`, a ring of stages that a producer fills and consumers multiply out of; on `mma.sync` a
+    `ttarget.warp_kernel`, whose threads copy some stages ahead; on `tcgen05` a `ttarget.tensor_kernel`, whose
+    accumulators are in tensor memory. With `exact_math` tensor-core kernels too use no approximation of the GPU.
     """
 
-    machine: str = DEFAULT
+    machine: Machine | str = DEFAULT
+    exact_math: bool = False
 
     def run(self, module: ModuleOp) -> None:
-        backend = NvptxBackend(GPUS[self.machine])
-        replace_ops(module, "ttile.kernel", backend.lower)
+        machine = gpu_of(self.machine)
+        for op in list(module.ops):
+            if isinstance(op, KernelOp):
+                module.body.block.insert_op_before(self._lower(op, machine), op)
+                op.detach()  # and not erased: what shows a program still reads it
+
+    def _lower(self, kernel: KernelOp, machine: Machine) -> SpecOp:
+        units = units_in(kernel)
+        if units is None:
+            target = lower_kernel(kernel, machine)
+            target.set_value("symbol", kernel.symbol.removesuffix(fallback_symbol("")))
+            return target
+        target = LOWERINGS[units.name](kernel)
+        keep_promises(kernel, target)
+        if self.exact_math:
+            target.attributes[EXACT_MATH] = attribute_of("bool", True)
+        return target

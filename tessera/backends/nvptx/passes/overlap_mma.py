@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
 from tessera.backends.nvptx.mma.boxes import stores_in
 from tessera.backends.nvptx.mma.epilogue import has_next, has_steps, rest_of
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing
@@ -36,14 +36,14 @@ class OverlapMma(Pass):
     `form` keeps it and its turns, and so does a kernel with an `epilogue`, or they are refused (T0501).
     """
 
-    machine: str = "sm_90a"
+    machine: Machine | str = DEFAULT
     lag: int = LAGS[0]
     epilogue: str = EPILOGUES[0]
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
             with refusing(kernel, "form", "turns", "epilogue", "lag"):
-                overlap_mma(kernel, units, GPUS[self.machine], self.lag, self.epilogue)
+                overlap_mma(kernel, units, gpu_of(self.machine), self.lag, self.epilogue)
 
 
 def overlap_mma(

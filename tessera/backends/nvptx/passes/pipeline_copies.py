@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing, stages_of
 from tessera.backends.nvptx.mma.plan import planned
 from tessera.backends.nvptx.mma.rings import rings_of
@@ -26,12 +26,12 @@ class PipelineCopies(Pass):
     the most that there are; `stages` that are written are kept, or refused with the bytes that are missing (T0501).
     """
 
-    machine: str = "sm_90a"
+    machine: Machine | str = DEFAULT
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
             with refusing(kernel, "stages"):
-                pipeline_copies(kernel, units, GPUS[self.machine])
+                pipeline_copies(kernel, units, gpu_of(self.machine))
 
 
 def pipeline_copies(kernel: SpecOp, units: TensorCores, machine: Machine) -> None:

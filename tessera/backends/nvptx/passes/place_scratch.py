@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.row_plan import REGISTERS, ROWS, SPACE, THREADS
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr
@@ -27,9 +28,8 @@ class PlaceScratch(Pass):
     """
 
     def run(self, module: ModuleOp) -> None:
-        for op in module.ops:
-            if isinstance(op, KernelOp):
-                place_scratch(op)
+        for kernel in thread_kernels(module):
+            place_scratch(kernel)
 
 
 def place_scratch(kernel: KernelOp) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.rematerialize import find_recipes
 from tessera.backends.nvptx.row_analysis import (
     choose_warps,
@@ -58,13 +59,13 @@ class PlanRows(Pass):
     machine: str = "sm_90a"
 
     def run(self, module: ModuleOp) -> None:
-        for op in list(module.ops):
-            if not isinstance(op, KernelOp) or not reduces_rows(op):
+        for kernel in thread_kernels(module):
+            if not reduces_rows(kernel):
                 continue
-            if all(trip_count(loop) is not None for loop in loops_in(op)):
-                plan_static_rows(op, GPUS[self.machine])
-            elif THREADS.of(op) == WARP and has_divisible_symbolic_rows(op):
-                module.body.block.insert_op_before(clone_for_wide_rows(op), op)
+            if all(trip_count(loop) is not None for loop in loops_in(kernel)):
+                plan_static_rows(kernel, GPUS[self.machine])
+            elif THREADS.of(kernel) == WARP and has_divisible_symbolic_rows(kernel) and not kernel.variant_of:
+                module.body.block.insert_op_before(clone_for_wide_rows(kernel), kernel)
 
 
 def plan_static_rows(kernel: KernelOp, machine: Machine) -> None:
@@ -95,7 +96,7 @@ def _keeps_bf16(kernel: KernelOp, machine: Machine, counts: Sequence[int], each:
 def clone_for_wide_rows(kernel: KernelOp) -> KernelOp:
     """The kernel for rows of a symbolic width that several warps share, to stand beside the one for any width."""
     made = kernel.clone()
-    made.symbol = shared_symbol(kernel.symbol)
+    made.symbol, made.variant_of = shared_symbol(kernel.symbol), kernel.symbol
     WARPS_PER_ROW.write(made, ROW_WARPS[-1])
     ROWS.write(made, REGISTERS)
     return made

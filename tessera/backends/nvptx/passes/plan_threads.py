@@ -7,8 +7,10 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backends.nvptx.mma.fit import thread_kernels
+from tessera.backends.nvptx.passes.add_fallbacks import unaligned_in
 from tessera.backends.nvptx.row_analysis import reduces_rows, reduces_whole_tiles, tile_sizes
-from tessera.backends.nvptx.row_plan import MOST_NEIGHBOURS, THREADS
+from tessera.backends.nvptx.row_plan import ALIGN, MOST_NEIGHBOURS, THREADS
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.typed_ops import KernelOp, LoadOp
@@ -28,16 +30,19 @@ class PlanThreads(Pass):
 
     Before: `ttile.kernel @k` with tiles of 2048 elements. After: the same with `nvptx.threads = 256`, so that a thread
     has 8 elements of a tile. What its author asked for (`schedule = {warps = 4}`) is kept, up to 256; what he asked of
-    vectors (`schedule = {vector = 2}`, or a hint of a load) is written as `nvptx.most_neighbours`.
+    vectors (`schedule = {vector = 2}`, or a hint of a load) is written as `nvptx.most_neighbours`. Kernels that the
+    host program calls with rows that begin at any address get `nvptx.align = 0`; those on tensor cores are left alone.
     """
 
     def run(self, module: ModuleOp) -> None:
-        for op in module.ops:
-            if isinstance(op, KernelOp):
-                THREADS.write(op, choose_threads(op))
-                asked = _asked_neighbours(op)
-                if asked:
-                    MOST_NEIGHBOURS.write(op, min(asked))
+        unaligned = unaligned_in(module)
+        for kernel in thread_kernels(module):
+            THREADS.write(kernel, choose_threads(kernel))
+            if kernel.symbol in unaligned:
+                ALIGN.write(kernel, 0)
+            asked = _asked_neighbours(kernel)
+            if asked:
+                MOST_NEIGHBOURS.write(kernel, min(asked))
 
 
 def choose_threads(kernel: KernelOp) -> int:

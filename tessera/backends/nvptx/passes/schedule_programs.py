@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing
 from tessera.backends.nvptx.mma.plan import planned
 from tessera.backends.nvptx.mma.programs import PAIRS, are_pairs_faster, group_of, is_uneven, pair_problem
@@ -31,13 +31,13 @@ class SchedulePrograms(Pass):
     all four as they are, or is refused (T0501).
     """
 
-    machine: str = "sm_90a"
+    machine: Machine | str = DEFAULT
     pairs: str = PAIRS[0]
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
             with refusing(kernel, "walk", "group", "pair"):
-                schedule_programs(kernel, units, GPUS[self.machine], self.pairs)
+                schedule_programs(kernel, units, gpu_of(self.machine), self.pairs)
 
 
 def schedule_programs(kernel: SpecOp, units: TensorCores, machine: Machine, pairs: str = PAIRS[0]) -> None:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.mma.fit import Choice, check_fit, choose_units, dots_in, refusing
+from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
+from tessera.backends.nvptx.mma.fit import Choice, check_fit, choose_units, dots_in, mark_plain, refusing, tile_kernels
 from tessera.backends.nvptx.mma.plan import Plan, plan_of
+from tessera.backends.nvptx.passes.add_fallbacks import unaligned_in
+from tessera.backends.nvptx.passes.fit_steps import fit_steps, unfit_loops
 from tessera.backends.nvptx.tensor_cores import TENSOR_CORES, TensorCores, UnfitError
 from tessera.diagnostics.codes import FeatureError, TileVerifyError
 from tessera.ir.base.op import SpecOp
@@ -28,14 +30,35 @@ class SelectMma(Pass):
     kernel says itself is kept, or refused: units that the machine lacks (T0602), or that do not take it (T0501).
     """
 
-    machine: str = "sm_90a"
+    machine: Machine | str = DEFAULT
     units: str = AUTOMATIC
 
     def run(self, module: ModuleOp) -> None:
-        for op in module.ops:
-            if isinstance(op, SpecOp) and op.name == "ttile.kernel" and dots_in(op):
-                choice = chosen_units(op, GPUS[self.machine], self.units)
-                select_mma(op, choice.units)
+        machine, unaligned = gpu_of(self.machine), unaligned_in(module)
+        for kernel in tile_kernels(module):
+            is_decided = kernel.value("reasons") or kernel.value("variant_of")
+            if is_decided or kernel.value("symbol") in unaligned:
+                continue
+            if dots_in(kernel) or said_for_units(kernel):
+                choice = choose_with_steps(kernel, machine, self.units)
+                select_mma(kernel, choice.units)
+                kernel.set_value("reasons", choice.reasons if dots_in(kernel) else ())
+
+
+def choose_with_steps(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
+    """The tensor cores for a kernel; where none take its loops, in steps of less K if some take those.
+
+    No K of a block is to be what decides which tensor cores accumulate, and so over bits.
+    """
+    choice = chosen_units(kernel, machine, asked)
+    if choice.units is None and unfit_loops(kernel, shallow=True):
+        trial = kernel.clone()
+        fit_steps(trial, shallow=True)
+        again = chosen_units(trial, machine, asked)
+        if again.units is not None:
+            fit_steps(kernel, shallow=True)
+            return again
+    return choice
 
 
 def chosen_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
@@ -65,15 +88,14 @@ def chosen_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Ch
     choice = choose_units(kernel, machine, name)
     if choice.units is None and (names := said_for_units(kernel)):
         with refusing(kernel, *names):
-            raise UnfitError("; ".join(choice.said) or f"its products are {PLAIN} on {machine.name}")
+            raise UnfitError("; ".join(choice.reasons) or f"its products are {PLAIN} on {machine.name}")
     return choice
 
 
 def select_mma(kernel: SpecOp, units: TensorCores | None) -> Plan | None:
     """Write what units a kernel runs on, and how; None for those that run products by multiply-adds."""
     if units is None:
-        for op in dots_in(kernel):
-            op.set_value("unit", PLAIN)
+        mark_plain(kernel)
         return None
     plan = plan_of(kernel, units)
     for op, product in plan.products.items():

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.row_analysis import (
     count_instructions,
     loops_in,
@@ -42,10 +43,9 @@ class UnrollLoops(Pass):
     """
 
     def run(self, module: ModuleOp) -> None:
-        for op in module.ops:
-            if isinstance(op, KernelOp):
-                for loop in loops_in(op):
-                    UNROLL.write(loop, choose_unroll(op, loop))
+        for kernel in thread_kernels(module):
+            for loop in loops_in(kernel):
+                UNROLL.write(loop, choose_unroll(kernel, loop))
 
 
 def choose_unroll(kernel: KernelOp, loop: ForOp) -> int:

@@ -10,6 +10,8 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 
+from tessera.backends.nvptx.mma.fit import kernels_on_units
+from tessera.backends.nvptx.tensor_cores import WGMMA
 from tessera.diagnostics.span import Span
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
@@ -33,8 +35,8 @@ class UseExp2(Pass):
     """
 
     def run(self, module: ModuleOp) -> None:
-        for kernel in module.ops:
-            if isinstance(kernel, SpecOp) and kernel.name == "ttile.kernel":
+        for kernel, units in kernels_on_units(module):
+            if units is WGMMA:
                 use_exp2(kernel)
 
 

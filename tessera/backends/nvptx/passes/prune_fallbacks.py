@@ -1,0 +1,133 @@
+"""Drop the clones of kernels that no launch needs, and the dots of those that only launches with empty tensors need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import BlockArgument, Operation
+
+from tessera.backends.nvptx.mma.fit import dots_in, tile_kernels, units_in
+from tessera.backends.nvptx.tensor_cores import MMA_SYNC
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.schedule.plan import programs_in
+from tessera.ir.tile.choices import SHARED
+from tessera.ir.tile.index_exprs import index_expr
+from tessera.types.dim import Dim
+
+
+@dataclass(frozen=True)
+class PruneFallbacks(Pass):
+    """Decide what becomes of each `@k__plain` that stands beside a kernel `@k` with dots.
+
+    TMA has no descriptor for a tensor without elements, so such a launch goes to the fallback. Where each dim that may
+    be 0 leaves either no programs or no steps of the loops with dots, the fallback needs no dots at all, and is as
+    small as the epilogue that follows them.
+
+    Before: `@k` on `wgmma` and `@k__plain`. After: `@k` alone where every call has static sizes of at least 1 (or where
+    copies are by threads, on `mma.sync`, which takes empty tensors too); else both, the loops with dots of `@k__plain`
+    taken out where they never run. Where no tensor cores took `@k`, its clone takes its place, as it was.
+    """
+
+    def run(self, module: ModuleOp) -> None:
+        kernels = {kernel.value("symbol"): kernel for kernel in tile_kernels(module)}
+        for clone in [kernel for kernel in kernels.values() if kernel.value("variant_of") and dots_in(kernel)]:
+            _decide(module, kernels[clone.value("variant_of")], clone)
+
+
+def _decide(module: ModuleOp, kernel: SpecOp, clone: SpecOp) -> None:
+    units = units_in(kernel)
+    if units is None:
+        clone.set_value("symbol", kernel.value("symbol"))
+        clone.set_value("variant_of", "")
+        clone.set_value("reasons", kernel.value("reasons"))
+        _drop(kernel)
+    elif units is MMA_SYNC or _is_never_empty(module, kernel.value("symbol")):
+        _drop(clone)
+    else:
+        drop_dots(clone, _described_arguments(kernel, stores=units.sends))
+
+
+def _drop(op: Operation) -> None:
+    op.detach()
+    op.erase()
+
+
+def _is_never_empty(module: ModuleOp, symbol: str) -> bool:
+    """Whether all calls of a kernel have static sizes of at least 1."""
+    calls = [op for program in programs_in(module) for op in program.walk() if op.name == "tsched.call"]
+    sizes = [op.value("sizes") for op in calls if isinstance(op, SpecOp) and op.value("kernel") == symbol]
+    return all(size.value is not None and size.value > 0 for given in sizes for size in given)
+
+
+def _described_arguments(kernel: SpecOp, *, stores: bool) -> set[int]:
+    """The arguments of a kernel with spaces that TMA copies, by their numbers."""
+    found: set[int] = set()
+    for op in kernel.walk():
+        names = ("ttile.load", "ttile.store") if stores else ("ttile.load",)
+        if isinstance(op, SpecOp) and op.name in names and op.value("space") == SHARED:
+            buffer = op.operands[0 if op.name == "ttile.load" else 1]
+            assert isinstance(buffer, BlockArgument)
+            found.add(buffer.index)
+    return found
+
+
+def drop_dots(kernel: SpecOp, described: Collection[int]) -> bool:
+    """Take the loops with dots out of a kernel; False where one of them may run although a tensor is empty."""
+    loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for" and dots_in(op)]
+    if not all(any(_is_inside(dot, loop) for loop in loops) for dot in dots_in(kernel)):
+        return False
+    outer = [loop for loop in loops if not any(_is_inside(loop, other) for other in loops if other is not loop)]
+    if not all(_is_idle(kernel, outer, dim) for dim in _tiled_dims(kernel, described)):
+        return False
+    for loop in outer:
+        for result, start in zip(loop.results, loop.operands[2:], strict=True):
+            result.replace_all_uses_with(start)
+        _drop(loop)
+    return True
+
+
+def _tiled_dims(kernel: SpecOp, described: Collection[int]) -> list[Dim]:
+    """The dims of tensors with TMA descriptors that tiles extend in; of others a program reads no element."""
+    found: dict[Dim, None] = {}
+    for op in kernel.walk():
+        if not isinstance(op, SpecOp) or op.name not in ("ttile.load", "ttile.store"):
+            continue
+        buffer = op.operands[0 if op.name == "ttile.load" else 1]
+        if not isinstance(buffer, BlockArgument) or buffer.index not in described:
+            continue
+        assert isinstance(buffer.type, BufferAttr)
+        axes = set(op.value("axes"))
+        found |= {dim: None for dim, at in zip(buffer.type.shape, op.value("map"), strict=True) if at.symbols & axes}
+    return list(found)
+
+
+def _is_idle(kernel: SpecOp, loops: Sequence[SpecOp], dim: Dim) -> bool:
+    """Whether nothing is multiplied where a dim is 0: there is no program, or no step."""
+    if dim.value is not None:
+        return dim.value > 0
+    if dim.symbol_name is None:
+        return False
+    none = {dim.symbol_name: Dim.constant(0)}
+    if any(extent.substitute(none).value == 0 for extent in kernel.value("grid")):
+        return True
+    ends = [index_expr(loop.operands[1]) for loop in loops]
+    return all(end is not None and _is_at_most_zero(end.substitute(none)) for end in ends)
+
+
+def _is_at_most_zero(dim: Dim) -> bool:
+    """Whether an expression is 0 or less, whatever its names stand for: numbers, and min/max of such."""
+    if dim.value is not None:
+        return dim.value <= 0
+    if len(dim.terms) != 1 or len(dim.terms[0][0]) != 1 or dim.terms[0][1] < 0:
+        return False
+    (atom,) = dim.terms[0][0]
+    decide = {"min": any, "max": all}.get(atom.kind)
+    return decide is not None and decide(_is_at_most_zero(arg) for arg in atom.args)
+
+
+def _is_inside(op: object, loop: SpecOp) -> bool:
+    return any(one is op for one in loop.walk())

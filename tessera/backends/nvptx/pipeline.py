@@ -1,0 +1,152 @@
+"""The passes that NVIDIA GPUs add to the tile and target stages, in order, on one page."""
+
+from __future__ import annotations
+
+from xdsl.dialects.builtin import ModuleOp
+
+from tessera.backends.nvptx.gpus import gpu_name
+from tessera.backends.nvptx.lower import lower_kernel
+from tessera.backends.nvptx.mma.programs import PAIRS
+from tessera.backends.nvptx.passes.add_fallbacks import AddFallbacks
+from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
+from tessera.backends.nvptx.passes.choose_spaces import ChooseSpaces
+from tessera.backends.nvptx.passes.choose_vectors import ChooseVectors
+from tessera.backends.nvptx.passes.defer_sums import DeferSums
+from tessera.backends.nvptx.passes.fit_steps import FitSteps
+from tessera.backends.nvptx.passes.hoist_descriptors import HoistDescriptors
+from tessera.backends.nvptx.passes.insert_barriers import InsertBarriers
+from tessera.backends.nvptx.passes.lower_kernels import LowerKernels
+from tessera.backends.nvptx.passes.overlap_mma import LAGS, OverlapMma
+from tessera.backends.nvptx.passes.pipeline_copies import PipelineCopies
+from tessera.backends.nvptx.passes.place_barriers import PlaceBarriers
+from tessera.backends.nvptx.passes.place_scratch import PlaceScratch
+from tessera.backends.nvptx.passes.place_shared import PlaceShared
+from tessera.backends.nvptx.passes.plan_rows import PlanRows
+from tessera.backends.nvptx.passes.plan_threads import PlanThreads
+from tessera.backends.nvptx.passes.prune_fallbacks import PruneFallbacks
+from tessera.backends.nvptx.passes.rematerialize_rows import RematerializeRows
+from tessera.backends.nvptx.passes.schedule_programs import SchedulePrograms
+from tessera.backends.nvptx.passes.schedule_rows import ScheduleRows
+from tessera.backends.nvptx.passes.select_mma import SelectMma
+from tessera.backends.nvptx.passes.specialize_warps import SpecializeWarps
+from tessera.backends.nvptx.passes.swizzle_tiles import SwizzleTiles
+from tessera.backends.nvptx.passes.unroll_loops import UnrollLoops
+from tessera.backends.nvptx.passes.use_exp2 import UseExp2
+from tessera.backends.nvptx.row_plan import ALIGN
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.target.passes.check_kernels import CheckKernels
+from tessera.ir.tile.choices import EPILOGUES
+from tessera.ir.tile.typed_ops import KernelOp
+from tessera.types.frozen import frozen
+from tessera.types.machine import AUTOMATIC, Machine
+
+
+@frozen
+class MmaChoices:
+    """What a chooser says of kernels on tensor cores.
+
+    `units` are the tensor cores that dots run on, `pairs` whether two CTAs copy for each other where they share an
+    operand, `lag` by how many quarters of a ring the last consumer is behind the first, `epilogue` when a program
+    does what follows its dots. With `exact_math` no function of the machine's own is used.
+    """
+
+    units: str = AUTOMATIC
+    pairs: str = PAIRS[0]
+    lag: int = LAGS[0]
+    epilogue: str = EPILOGUES[0]
+    exact_math: bool = False
+
+
+def tile_passes(machine: Machine, choices: MmaChoices) -> list[Pass]:
+    """Passes over tile kernels with dots; all others are left alone."""
+    name = gpu_name(machine)
+    return [
+        # First: passes that follow rewrite a kernel for tensor cores, and some launches need it as it was.
+        AddFallbacks(),
+        # Both before tensor cores are selected: they make tiles and steps that those take.
+        BroadcastScalars(),
+        FitSteps(),
+        # All that follows depends on how many warps share a tile, which the instruction says.
+        SelectMma(name, choices.units),
+        # Before spaces: it adds and drops ops of elements, and nothing that is copied.
+        UseExp2(),
+        # Before stages are counted, which are of what is in shared memory.
+        ChooseSpaces(),
+        # As soon as it is known what TMA copies, so that nothing more is done to kernels that are dropped.
+        PruneFallbacks(),
+        # Boxes are a line wide, and stages hold boxes.
+        SwizzleTiles(),
+        # Rings before their stages.
+        PlaceBarriers(),
+        PipelineCopies(name),
+        SchedulePrograms(name, choices.pairs),
+        SpecializeWarps(),
+        # Last of these: lags depend on stages, and what overlaps with the next program on their order.
+        OverlapMma(name, choices.lag, choices.epilogue),
+        # Kernels that tensor cores take have their threads; all others are planned now.
+        *thread_tile_passes(machine),
+    ]
+
+
+def thread_tile_passes(machine: Machine) -> list[Pass]:
+    """What is decided on Tile IR for kernels of plain threads."""
+    return [
+        # First: all others ask how many threads a program has.
+        PlanThreads(),
+        # Before scratch and loops, which go by where rows are.
+        PlanRows(machine.cpu),
+        # Before scratch is placed: what is computed again has none.
+        RematerializeRows(),
+        PlaceScratch(),
+        UnrollLoops(),
+        # Last: a loop with barriers of its author is not unrolled, one with these may be.
+        InsertBarriers(),
+    ]
+
+
+def target_passes(machine: Machine, choices: MmaChoices) -> list[Pass]:
+    """Tile kernels to Target IR, one by one, and what is placed once a kernel is there."""
+    return [
+        LowerKernels(gpu_name(machine), choices.exact_math),
+        *thread_target_passes(machine),
+        # Before parts of shared memory are placed: a descriptor is made once, whatever reads it.
+        HoistDescriptors(),
+        PlaceShared(),
+        # Last: sizes of shared memory and of registers are known.
+        CheckKernels(),
+    ]
+
+
+def thread_target_passes(machine: Machine) -> list[Pass]:
+    """What is decided on Target IR for kernels of plain threads, where offsets and guards of accesses are known."""
+    return [
+        # First: what is prefetched by 16 bytes goes by how accesses are aligned.
+        ChooseVectors(),
+        ScheduleRows(machine.cpu),
+        DeferSums(),
+    ]
+
+
+def plan_kernel(kernel: KernelOp, machine: Machine, aligned: bool = True) -> list[KernelOp]:
+    """A copy of a tile kernel with all decisions written on it; before it the one for wide rows, where there is one.
+
+    `aligned` says that its arguments begin at multiples of 16 bytes.
+    """
+    copy = kernel.clone()
+    if not aligned:
+        ALIGN.write(copy, 0)
+    module = ModuleOp([copy])
+    for one in thread_tile_passes(machine):
+        one.run(module)
+    return [op for op in module.ops if isinstance(op, KernelOp)]
+
+
+def lower_planned(kernel: KernelOp, machine: Machine) -> SpecOp:
+    """A planned tile kernel as a `ttarget.kernel` with all decisions written on it."""
+    target = lower_kernel(kernel, machine)
+    module = ModuleOp([target])
+    for one in thread_target_passes(machine):
+        one.run(module)
+    target.detach()
+    return target
