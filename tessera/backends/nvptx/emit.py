@@ -17,7 +17,7 @@ from tessera.backends.nvptx.exp_bounds import Bound, find_exp_bounds
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
 from tessera.backends.nvptx.row_accesses import matrix_rows, prefetched_static_rows, programs_in, shared_widths
 from tessera.backends.nvptx.row_matrix import RowMatrices, lane_of
-from tessera.backends.nvptx.row_plan import BLOCKS, FETCHES_LINES, LAUNCHED, PROGRAMS, WIDENS_IN_EACH_LOOP
+from tessera.backends.nvptx.row_plan import BLOCKS, FETCHES_LINES, LAUNCHED, PROGRAMS, SLOTS, WIDENS_IN_EACH_LOOP
 from tessera.backends.nvptx.row_prefetch import StaticPrefetch
 from tessera.backends.nvptx.row_warps import DividedRows
 from tessera.backends.nvptx.text import WARP, DeviceModule, KernelCode, barrier, special, warp_barrier
@@ -30,8 +30,6 @@ from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
 
-RESIDENT = 16
-"""Blocks for each multiprocessor that go through the grid in turn, where programs have scratch in global memory."""
 _EXCHANGE = "%EXCHANGE%"
 """Stands for the bytes of a program's exchange until all of it is written."""
 
@@ -137,7 +135,6 @@ class Emitter:
                 span=self.kernel.span,
                 fix="choose smaller tiles",
             )
-        has_scratch = self.scratch_bytes != Dim.constant(0)
         return KernelCode(
             self.name,
             self.module.text().replace(_EXCHANGE, str(exchange)),
@@ -147,7 +144,7 @@ class Emitter:
             self.programs,
             shared,
             self.scratch_bytes,
-            self.machine.blocks * RESIDENT * self.programs if has_scratch else 0,
+            SLOTS.of(self.kernel),
             resident=LAUNCHED.of(self.kernel) * self.machine.blocks,
             widths=shared_widths(self.kernel) if self.warps_per_row else None,
         )

@@ -21,6 +21,7 @@ from tessera.backends.nvptx.text import DescriptorCode, KernelCode, matrix_symbo
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.host_program.launch_streams import StreamPlan
+from tessera.ir.schedule.typed_ops import CallOp, ForOp
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, callbacks_in
 from tessera.ir.target.llvm.instructions import TargetText, Value
@@ -100,13 +101,13 @@ def unaligned_kernels(program: SpecOp) -> frozenset[str]:
     """Kernels that are given rows of a tensor that begin anywhere: iterations of a host loop go from row to row."""
     found: set[str] = set()
     for loop in program.walk():
-        if not isinstance(loop, SpecOp) or loop.name != "tsched.for":
+        if not isinstance(loop, ForOp):
             continue
         types = [buffer_type(value) for value in loop.operands if isinstance(value.type, BufferAttr)]
         rows = [Dim.of(type.dtype.bytes) * product(type.shape[1:]) for type in types if type.rank]
         if all(is_multiple(row, 16) for row in rows):
             continue
-        found.update(op.value("kernel") for op in loop.walk() if isinstance(op, SpecOp) and op.name == "tsched.call")
+        found.update(op.kernel for op in loop.walk() if isinstance(op, CallOp))
     return frozenset(found)
 
 
@@ -124,13 +125,12 @@ class _Entry(HostProgram):
         super().__init__(f, program, symbols)
         self.kernels, self.state = kernels, f.arguments[4]
         self.words = {name: self.word(at) for at, name in enumerate(STATE)}
-        calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
-        called = [op.value("kernel") for op in calls]
-        both = (name for one in called for name in (one, matrix_symbol(one), shared_symbol(one)))
-        self.names = [name for name in dict.fromkeys(both) if name in kernels]
+        calls = [op for op in program.walk() if isinstance(op, CallOp)]
+        variants = (name for op in calls for name in (op.kernel, matrix_symbol(op.kernel), shared_symbol(op.kernel)))
+        self.names = [name for name in dict.fromkeys(variants) if name in kernels]
         self.constants: list[bytes] = []
         self.scratches: list[tuple[str, int, int, str]] = []
-        longest = 2 + max((len(op.operands) + len(op.value("sizes")) for op in calls), default=0)
+        longest = 2 + max((len(op.operands) + len(op.sizes) for op in calls), default=0)
         most = max((len(code.maps) for code in kernels.values()), default=0)
         # A kernel with fewer descriptors gets its parameters from further on.
         self.maps, self.most = f.alloca("i8", _DESCRIPTOR * max(1, most)), most
@@ -192,12 +192,13 @@ class _Entry(HostProgram):
 
     def call(self, op: SpecOp) -> None:
         """One launch: on tensor cores where there is such a kernel, and no operand of its dots is empty."""
-        plain, matrix = (self.kernels.get(name) for name in (op.value("kernel"), matrix_symbol(op.value("kernel"))))
+        assert isinstance(op, CallOp)
+        plain, matrix = (self.kernels.get(name) for name in (op.kernel, matrix_symbol(op.kernel)))
         if matrix is None:
             assert plain is not None
-            self._launch_rows(op, plain, self.kernels.get(shared_symbol(op.value("kernel"))))
+            self._launch_rows(op, plain, self.kernels.get(shared_symbol(op.kernel)))
             return
-        sizes = dict(zip(matrix.symbols, op.value("sizes"), strict=True))
+        sizes = dict(zip(matrix.symbols, op.sizes, strict=True))
         fits, number = Value("i1", "true"), self.names.index(matrix.name)
         for dim in dict.fromkeys(dim.substitute(sizes) for map_ in matrix.maps for dim in map_.dims):
             if dim.value is None or dim.value < 1:
@@ -208,20 +209,20 @@ class _Entry(HostProgram):
         other = None if plain is None else lambda: self._launch(op, plain)
         self.f.if_(fits, lambda: self._launch(op, matrix), other)
 
-    def _launch_rows(self, op: SpecOp, plain: KernelCode, shared: KernelCode | None) -> None:
+    def _launch_rows(self, op: CallOp, plain: KernelCode, shared: KernelCode | None) -> None:
         """One launch: of the kernel whose warps share rows, where they are neither too narrow nor too wide for it."""
         if shared is None or shared.widths is None:
             self._launch(op, plain)
             return
         f, (dim, least, most) = self.f, shared.widths
-        width = self.dim(dim.substitute(dict(zip(shared.symbols, op.value("sizes"), strict=True))))
+        width = self.dim(dim.substitute(dict(zip(shared.symbols, op.sizes, strict=True))))
         fits = f.op("and", f.icmp("sge", width, least), f.icmp("sle", width, most))
         f.if_(fits, lambda: self._launch(op, shared), lambda: self._launch(op, plain))
 
-    def _launch(self, op: SpecOp, code: KernelCode) -> None:
+    def _launch(self, op: CallOp, code: KernelCode) -> None:
         """One launch, unless the grid is empty."""
         f, number = self.f, self.names.index(code.name)
-        sizes = dict(zip(code.symbols, op.value("sizes"), strict=True))
+        sizes = dict(zip(code.symbols, op.sizes, strict=True))
         total = self.dim(code.grid.substitute(sizes))
         blocks = f.ceil_div(total, code.programs)
         scratch = f.gep(self.workspace, self.own, "i8")
@@ -231,7 +232,7 @@ class _Entry(HostProgram):
             blocks = f.smin(blocks, code.slots // code.programs)
             texts = str(code.grid.substitute(sizes)), str(code.scratch.substitute(sizes))
             self.scratches.append((texts[0], code.programs, code.slots, texts[1]))
-        slots = [self.pointers[value] for value in op.operands] + [self.dim(size) for size in op.value("sizes")]
+        slots = [self.pointers[value] for value in op.operands] + [self.dim(size) for size in op.sizes]
 
         def run() -> None:
             f.if_(f.icmp("sgt", blocks, MOST_BLOCKS), lambda: f.ret(f.const_i(TOO_MANY | (number + 1) << 32)))

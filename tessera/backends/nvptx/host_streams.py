@@ -14,6 +14,7 @@ from tessera.backends.nvptx.text import KernelCode, matrix_symbol
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.host_program.launch_order import LaunchOrder, launches_in
 from tessera.ir.schedule.host_program.launch_streams import Step, StreamPlan, assign_streams
+from tessera.ir.schedule.typed_ops import CallOp
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.types.machine import Machine
@@ -116,9 +117,10 @@ def preferred_streams(
 
 def _is_small(op: SpecOp, codes: Mapping[str, KernelCode], machine: Machine) -> bool:
     """Whether a launch is known to have blocks for half of the multiprocessors at most."""
-    name: str = op.value("kernel") if op.name == "tsched.call" else ""
-    code = codes.get(matrix_symbol(name)) or codes.get(name)
+    if not isinstance(op, CallOp):
+        return False
+    code = codes.get(matrix_symbol(op.kernel)) or codes.get(op.kernel)
     if code is None:
         return False
-    total = code.grid.substitute(dict(zip(code.symbols, op.value("sizes"), strict=True))).value
+    total = code.grid.substitute(dict(zip(code.symbols, op.sizes, strict=True))).value
     return total is not None and -(-total // code.programs) <= machine.blocks // 2

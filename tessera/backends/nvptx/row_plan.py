@@ -70,6 +70,8 @@ BLOCKS = Decision("nvptx.blocks", 0)
 """Blocks that a multiprocessor holds at least, which bounds the registers of a thread; 0 for any number."""
 LAUNCHED = Decision("nvptx.launched", 0)
 """Blocks that are launched for each multiprocessor, which take programs in turn; 0 for one to each program."""
+SLOTS = Decision("nvptx.slots", 0)
+"""Programs that run at a time where each has scratch in global memory; 0 for any number."""
 USES_MATRICES = Decision("nvptx.uses_matrices", False)
 """Whether lanes are numbered as `ldmatrix` deals out elements."""
 SECTIONS = Decision("nvptx.sections", 0)

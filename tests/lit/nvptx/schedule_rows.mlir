@@ -90,3 +90,20 @@ ttarget.kernel @rolled(%0: !ttile.buffer<[64, 1024], f32>, %1: !ttile.buffer<[64
   })
   ttarget.return
 }
+// -----
+// Scratch in global memory is for as many programs as run at a time: 16 blocks on each of 132 multiprocessors.
+// CHECK-LABEL: ttarget.kernel @scratch(
+// CHECK-SAME:    nvptx.programs = 4, nvptx.slots = 8448}
+ttarget.kernel @scratch(%0: !ttile.buffer<[64, 32], f32>) attributes {symbols = [], writes = [0], lanes = 32, features = ["sm_80"], scratch = 128, threads = 32, align = 16} {
+  ttarget.programs {grid = [64]} ({
+  ^bb0(%1: !ttile.index):
+    %2 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+    %3 = ttarget.scratch {offset = 0} : () -> !ttile.buffer<[32], f32>
+    %4 = ttarget.constant {value = 1.0} : () -> !ttarget.vector<[32], f32>
+    ttarget.store %4, %3, %2 {coords = ["i"], axes = ["i"], offset = i, pattern = "contiguous", align = 4} : (!ttarget.vector<[32], f32>, !ttile.buffer<[32], f32>, !ttile.index) -> ()
+    %5 = ttarget.load %3, %2 {coords = ["i"], axes = ["i"], offset = -i + 31, pattern = "strided", align = 4} : (!ttile.buffer<[32], f32>, !ttile.index) -> !ttarget.vector<[32], f32>
+    ttarget.store %5, %0, %1, %2 {coords = ["p", "i"], axes = ["i"], offset = 32*p + i, pattern = "contiguous", align = 4} : (!ttarget.vector<[32], f32>, !ttile.buffer<[64, 32], f32>, !ttile.index, !ttile.index) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}

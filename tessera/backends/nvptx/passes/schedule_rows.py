@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.passes.plan_rows import IN_REGISTERS
@@ -42,17 +42,21 @@ from tessera.backends.nvptx.row_plan import (
     PREFETCH,
     PROGRAMS,
     SECTIONS,
+    SLOTS,
     USES_MATRICES,
     WIDENS_IN_EACH_LOOP,
 )
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.limits import ROW_WARPS
 from tessera.ir.target.typed_ops import ElementwiseOp, KernelOp, LoadOp, LoopOp, ScratchOp, StoreOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.machine import Machine
 
+RESIDENT = 16
+"""Blocks for each multiprocessor that take programs in turn, where those have scratch in global memory."""
 BLOCK = 128
 """Threads of a block that runs several small programs side by side."""
 HELD_STATIC = 3
@@ -98,6 +102,16 @@ class ScheduleRows(Pass):
                     schedule_divided_rows(op, GPUS[self.machine])
                 else:
                     schedule_programs(op, GPUS[self.machine])
+                if any(map(_is_global_scratch, op.walk())):
+                    SLOTS.write(op, GPUS[self.machine].blocks * RESIDENT * PROGRAMS.of(op))
+
+
+def _is_global_scratch(op: Operation) -> bool:
+    """Whether an op gives memory of which every program that runs has its own."""
+    if not isinstance(op, ScratchOp) or op.space != "private":
+        return False
+    assert isinstance(op.result.type, BufferAttr)
+    return op.result.type.data.bytes.value != 0
 
 
 # Programs that are not divided: several to a block, rows of static width.
