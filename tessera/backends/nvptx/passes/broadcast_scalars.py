@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -21,7 +20,6 @@ _ELEMENTS = ("ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select",
 """What is done to each element by itself, and so to one as to many."""
 
 
-@dataclass(frozen=True)
 class BroadcastScalars(Pass):
     """Put the element that a `ttile.broadcast` spreads in the place of each of its elements.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.boxes import Box, layout_of, shared_stores
@@ -15,7 +13,6 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.tile.choices import REGISTERS, SHARED
 
 
-@dataclass(frozen=True)
 class ChooseSpaces(Pass):
     """Give each load and store its `space`; those in shared memory their `layout`.
 

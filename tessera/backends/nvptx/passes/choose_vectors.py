@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, prod
 
 from xdsl.dialects.builtin import ModuleOp
@@ -19,7 +18,6 @@ MOST = 8
 """Neighbours that one thread has at most: 16 bytes of two-byte elements, the widest access of the machine."""
 
 
-@dataclass(frozen=True)
 class ChooseVectors(Pass):
     """Write `align` on every access and `vector` on every `ttarget.kernel` of threads.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
@@ -26,7 +25,6 @@ from tessera.ir.target.types import VectorAttr
 from tessera.types.dtype import f32
 
 
-@dataclass(frozen=True)
 class DeferSums(Pass):
     """Write `nvptx.deferred` on loops of kernels whose rows several warps share.
 

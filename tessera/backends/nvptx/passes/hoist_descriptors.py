@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -13,7 +12,6 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 
 
-@dataclass(frozen=True)
 class HoistDescriptors(Pass):
     """Move each `ttarget.tensor_map` out of loops and roles, one for all that see a buffer in the same boxes.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
@@ -16,7 +14,6 @@ from tessera.ir.tile.dialect import DIALECT
 from tessera.ir.tile.typed_ops import BarrierOp, FetchOp, KernelOp, LoadOp, ScratchOp, SortOp, StoreOp
 
 
-@dataclass(frozen=True)
 class InsertBarriers(Pass):
     """Put a `ttile.barrier` before each access of private memory that threads exchange elements through.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -16,7 +15,6 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 
 
-@dataclass(frozen=True)
 class PlaceBarriers(Pass):
     """Give each load to shared memory its `ring`, and products and loops the rings that they `awaits` and `leaves`.
 

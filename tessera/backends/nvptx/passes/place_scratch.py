@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.fit import thread_kernels
@@ -18,7 +16,6 @@ _BLOCK = 128
 """Threads of a block that runs several small programs side by side: they divide its shared memory."""
 
 
-@dataclass(frozen=True)
 class PlaceScratch(Pass):
     """Write `nvptx.space` on every `ttile.scratch`.
 

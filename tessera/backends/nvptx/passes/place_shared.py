@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -18,7 +17,6 @@ _LAST = ("ttarget.shared_tile", "ttarget.tiles", "ttarget.ring", "ttarget.tensor
 """What has the widest alignment comes first, so that nothing is lost between parts; then who is told what to do."""
 
 
-@dataclass(frozen=True)
 class PlaceShared(Pass):
     """Give each `shared_tile`, `ring` and `tensor_alloc` its `offset`, `tiles` a `mailbox`, and a kernel its `shared`.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -24,7 +23,6 @@ Where it would have more than twice as many, a program has twice as many threads
 """
 
 
-@dataclass(frozen=True)
 class PlanThreads(Pass):
     """Write `nvptx.threads` on every `ttile.kernel`: 1 for single elements, 32 for a row, else by the largest tile.
 

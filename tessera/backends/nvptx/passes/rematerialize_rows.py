@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
@@ -13,7 +11,6 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.tile.typed_ops import KernelOp, LoadOp
 
 
-@dataclass(frozen=True)
 class RematerializeRows(Pass):
     """Replace loads of scratch by the ops that computed it, in kernels with `nvptx.rows = "rematerialized"`.
 

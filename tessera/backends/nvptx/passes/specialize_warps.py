@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
@@ -68,7 +67,6 @@ _TURNING = (24, 240)
 """The same where two products turn in one loop: sums of both are live."""
 
 
-@dataclass(frozen=True)
 class SpecializeWarps(Pass):
     """Give each kernel its `roles`: with a producer `registers` of both, and without one how warps stand `across`.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.gpus import SPAN
@@ -17,7 +15,6 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.tile.choices import SHARED
 
 
-@dataclass(frozen=True)
 class SwizzleTiles(Pass):
     """Give each load and store through shared memory its `swizzle`, and the `box` that is copied: a line wide.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.fit import thread_kernels
@@ -32,7 +30,6 @@ IN_FLIGHT, SIMPLE = 512, 12
 """Bytes that a thread of a loop over columns has in flight before it uses the first, if the loop has few ops."""
 
 
-@dataclass(frozen=True)
 class UnrollLoops(Pass):
     """Write `nvptx.unroll` on every `ttile.for`; 0 stands for all iterations.
 

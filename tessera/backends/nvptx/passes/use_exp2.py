@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -24,7 +23,6 @@ from tessera.types.frozen import frozen
 _LOG2E = math.log2(math.e)
 
 
-@dataclass(frozen=True)
 class UseExp2(Pass):
     """`exp(s * c - t)`, rounded to 2 bytes for a product, as one multiply-add and a power of two.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -23,7 +22,6 @@ ASKED = "numerics.policy"
 """The attribute by which a text asks for a policy; an op's own comes before its function's."""
 
 
-@dataclass(frozen=True)
 class ApplyPolicy(Pass):
     """Apply the policies that functions and ops ask for in `numerics.policy`; they then carry them as applied.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -15,7 +14,6 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
 
 
-@dataclass(frozen=True)
 class Canonicalize(Pass):
     """Apply every op's `simplify`.
 

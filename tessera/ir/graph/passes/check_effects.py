@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.codes import DeterminismError
@@ -24,7 +22,6 @@ from tessera.ir.graph.passes.infer_effects import infer_effects
 from tessera.types.effect import Effects
 
 
-@dataclass(frozen=True)
 class CheckEffects(Pass):
     """Check three promises.
 

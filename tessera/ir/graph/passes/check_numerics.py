@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.codes import GraphVerifyError
@@ -18,7 +16,6 @@ from tessera.types.dtype import DType
 from tessera.types.promotion import holds
 
 
-@dataclass(frozen=True)
 class CheckNumerics(Pass):
     """Ops that sum state their accumulator, or are in a function whose policy does; none narrows its result by itself.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
@@ -27,7 +26,6 @@ _WIDE = frozenset({dt.i32, dt.i64, dt.u64})
 """Integers that narrower ones are computed in before they are clamped to their range."""
 
 
-@dataclass(frozen=True)
 class CheckPolicy(Pass):
     """A function's ops do what its `tessera.numerics.policy`, or their own, says.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -15,7 +14,6 @@ from tessera.ir.graph.tape_analysis import find_unproved
 BOUNDED, INPUTS = "numerics.bounded", "numerics.inputs"
 
 
-@dataclass(frozen=True)
 class CheckRanges(Pass):
     """Refuse a function with `numerics.bounded = [-100, 100]` in which a value can leave that (T0305).
 

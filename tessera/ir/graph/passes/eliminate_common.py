@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -14,7 +13,6 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import is_removable
 
 
-@dataclass(frozen=True)
 class EliminateCommon(Pass):
     """Common subexpressions and dead code.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.effects import declare_effects, declared_effects, effects_of
@@ -15,7 +13,6 @@ from tessera.ir.graph.tape_analysis import tape_effects
 from tessera.types.effect import PURE, Effects
 
 
-@dataclass(frozen=True)
 class InferEffects(Pass):
     """Join the effects of all ops of a function, those in bodies of control flow included.
 

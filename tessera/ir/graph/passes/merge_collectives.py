@@ -28,7 +28,6 @@ MOST_BYTES = 1 << 18
 """Bytes of a collective that is merged: a larger one takes long enough to overlap with computation by itself."""
 
 
-@dataclass(frozen=True)
 class MergeCollectives(Pass):
     """Join `all_reduce`s of one axis, reduction and dtype into one of all their elements.
 

@@ -24,7 +24,6 @@ MOST_GATHERED = 1 << 18
 """Bytes of a sum that every rank gathers from all; of more, each rank reduces a part of it."""
 
 
-@dataclass(frozen=True)
 class SplitCollectives(Pass):
     """Leave only collectives that concatenate the bytes of ranks: everything else becomes views and reductions.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.build import tensor_value
@@ -12,7 +10,6 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.graph.policy_casts import default_accumulator, is_summing
 
 
-@dataclass(frozen=True)
 class StateAccumulators(Pass):
     """Write the default accumulator on ops that state none.
 

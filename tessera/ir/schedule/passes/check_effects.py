@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -19,7 +18,6 @@ _OWN = frozenset({"memory"})
 """Host programs and kernels work in memory by their nature; that is not worth saying."""
 
 
-@dataclass(frozen=True)
 class CheckEffects(Pass):
     """A program has no effect that it does not declare: its callbacks, and what its kernels declare.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.codes import PolicyError
@@ -14,7 +12,6 @@ from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.plan import programs_in
 
 
-@dataclass(frozen=True)
 class CheckPolicy(Pass):
     """A program with a `tessera.numerics.policy` calls no kernel that carries none.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.dialect_of import make
@@ -16,7 +14,6 @@ from tessera.ir.schedule.canonical import canonicalize, files_of, name_of
 from tessera.ir.schedule.plan import fusions_in
 
 
-@dataclass(frozen=True)
 class Deduplicate(Pass):
     """Rename the sizes of each body to `s0`, `s1`, ... and keep one of those that are then equal.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import BlockArgument, Region, SSAValue
@@ -17,7 +16,6 @@ from tessera.ir.schedule.host_program.builder import HostBuilder
 from tessera.ir.schedule.plan import programs_in, tensor_of
 
 
-@dataclass(frozen=True)
 class PlaceBuffers(Pass):
     """Give every value a buffer: a result of the program its own, all others an `alloc` that is freed at the last use.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 
@@ -15,7 +13,6 @@ from tessera.ir.schedule.plan import programs_in
 from tessera.ir.schedule.typed_ops import AllocOp, FreeOp
 
 
-@dataclass(frozen=True)
 class PlanMemory(Pass):
     """Give every `alloc` of the workspace its offset, and the program the bytes that it needs.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, BlockArgument, Operation
@@ -18,7 +17,6 @@ from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.ir.tile.facets import Library, Pointwise
 
 
-@dataclass(frozen=True)
 class UpdateInPlace(Pass):
     """Write over the operand of an update, if the program may and nothing reads it later; mark group and op.
 

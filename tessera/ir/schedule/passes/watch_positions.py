@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -22,7 +21,6 @@ from tessera.types.dim import Dim
 from tessera.types.tensor_type import TensorType
 
 
-@dataclass(frozen=True)
 class WatchPositions(Pass):
     """Before each call of a kernel with data-dependent indices, call a kernel that checks those indices.
 

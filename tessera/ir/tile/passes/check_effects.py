@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.effects import check_kernel_effects
@@ -11,7 +9,6 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbols_in
 
 
-@dataclass(frozen=True)
 class CheckEffects(Pass):
     """`tessera.effects` of a `ttile.kernel` is a set of effects, and none but `random` and `memory`.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.passes import Pass
@@ -11,7 +9,6 @@ from tessera.ir.base.policies import check_kernel_policy
 from tessera.ir.base.verify import symbols_in
 
 
-@dataclass(frozen=True)
 class CheckPolicy(Pass):
     """`tessera.numerics.policy` of a `ttile.kernel` is a policy, and the kernel rounds and sums as it says.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -18,7 +17,6 @@ _NONE = Dim.constant(-1)
 _FIRST = {"ttile.load": 1, "ttile.store": 2}
 
 
-@dataclass(frozen=True)
 class DropBounds(Pass):
     """Leave out the ragged edge where sizes show that there is none.
 

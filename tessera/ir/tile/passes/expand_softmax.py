@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -22,7 +21,6 @@ from tessera.types.promotion import rounding_of
 NAMES = ("ttile.softmax", "ttile.attend")
 
 
-@dataclass(frozen=True)
 class ExpandSoftmax(Pass):
     """Put the steps of a recipe in the place of the op that stands for them.
 

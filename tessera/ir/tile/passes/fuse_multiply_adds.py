@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import OpResult, SSAValue
 
@@ -17,7 +15,6 @@ FUSED = "numerics.fused"
 """The attribute of a kernel that says how many sums were fused with a product."""
 
 
-@dataclass(frozen=True)
 class FuseMultiplyAdds(Pass):
     """`a * b + c` of floats as one fused multiply-add, where the product goes nowhere else.
 
