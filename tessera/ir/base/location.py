@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects.builtin import FileLineColLoc, FusedLoc, NameLoc
 from xdsl.ir import BuiltinAttribute, Data, Operation
-from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from tessera.diagnostics.span import Span
+
+if TYPE_CHECKING:
+    from xdsl.parser import AttrParser
 
 
 class SpanLoc(Data[Span], BuiltinAttribute):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, Region, SSAValue
-from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
@@ -18,6 +17,9 @@ from tessera.ir.base.location import span_of
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.types import ShapedAttr, TensorAttr, ValueAttr, attribute_of, read_with, type_text_of
 from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from xdsl.parser import Parser, UnresolvedOperand
 
 CURRENT = 3
 """The version of the text of all our dialects; `version.py` says what changed before it."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import linecache
 import re
 from bisect import bisect_right
+from functools import cache
 from io import StringIO
+from typing import Any
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ModuleOp
 from xdsl.ir import Operation
-from xdsl.parser import Parser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError
 
@@ -21,35 +22,42 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.version import new_name, stamp, upgrade, version_of_text
 
 
-class TextParser(Parser):
-    """A parser that gives each op its location in the text, where the text does not give one itself."""
+@cache
+def _parser_class() -> Any:
+    """The class of parsers, made when a text is first parsed: compilations parse none, and load no parser."""
+    from xdsl.parser import Parser  # noqa: PLC0415 - see above
 
-    def __init__(self, text: str, name: str, version: int) -> None:
-        super().__init__(DialectContext(), text, name)
-        self.version = version
-        self._text, self._name = text, name
-        self._starts = [0, *(at + 1 for at, letter in enumerate(text) if letter == "\n")]
+    class TextParser(Parser):
+        """A parser that gives each op its location in the text, where the text does not give one itself."""
 
-    def parse_operation(self) -> Operation:
-        start = self.pos
-        op = super().parse_operation()
-        if isinstance(op, SpecOp):
-            upgrade(op, self.version)
-        if op.location == UNKNOWN_LOC:
-            op.location = location_of(self.span_at(start))
-        return op
+        def __init__(self, text: str, name: str, version: int) -> None:
+            super().__init__(DialectContext(), text, name)
+            self.version = version
+            self._text, self._name = text, name
+            self._starts = [0, *(at + 1 for at, letter in enumerate(text) if letter == "\n")]
 
-    def _get_op_by_name(self, name: str) -> type[Operation]:
-        return super()._get_op_by_name(new_name(name, self.version))
+        def parse_operation(self) -> Operation:
+            start = self.pos
+            op = super().parse_operation()
+            if isinstance(op, SpecOp):
+                upgrade(op, self.version)
+            if op.location == UNKNOWN_LOC:
+                op.location = location_of(self.span_at(start))
+            return op
 
-    def span_at(self, start: int, end: int | None = None) -> Span:
-        """The span from one offset to another, or to the end of its line."""
-        row = bisect_right(self._starts, start) - 1
-        line_end = self._text.find("\n", start)
-        line_end = len(self._text) if line_end < 0 else line_end
-        end = line_end if end is None else min(end, line_end)
-        column = start - self._starts[row] + 1
-        return Span(self._name, row + 1, column, row + 1, max(column + 1, end - self._starts[row] + 1))
+        def _get_op_by_name(self, name: str) -> type[Operation]:
+            return super()._get_op_by_name(new_name(name, self.version))
+
+        def span_at(self, start: int, end: int | None = None) -> Span:
+            """The span from one offset to another, or to the end of its line."""
+            row = bisect_right(self._starts, start) - 1
+            line_end = self._text.find("\n", start)
+            line_end = len(self._text) if line_end < 0 else line_end
+            end = line_end if end is None else min(end, line_end)
+            column = start - self._starts[row] + 1
+            return Span(self._name, row + 1, column, row + 1, max(column + 1, end - self._starts[row] + 1))
+
+    return TextParser
 
 
 def parse_module(text: str, name: str = "<text>") -> ModuleOp:
@@ -61,7 +69,7 @@ def parse_module(text: str, name: str = "<text>") -> ModuleOp:
     if name.startswith("<"):
         # No file has these lines, so errors find them here.
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    parser = TextParser(text, name, version_of_text(text, name))
+    parser = _parser_class()(text, name, version_of_text(text, name))
     try:
         module = parser.parse_module()
     except ParseError as error:
@@ -79,7 +87,7 @@ def _syntax_message(error: ParseError, text: str) -> str:
     return "expected an op, a block (`^name:`) or the `}` that ends the region"
 
 
-def _error_span(error: ParseError, text: str, parser: TextParser) -> Span:
+def _error_span(error: ParseError, text: str, parser: Any) -> Span:
     """Where a text is wrong; that a value is defined nowhere is noticed at the end, and is shown where it is used."""
     unknown = re.match(r"values used but not defined: \[(%[\w.$-]+)", error.msg)
     used = re.search(rf"{re.escape(unknown.group(1))}(?![\w.$-])", text) if unknown else None

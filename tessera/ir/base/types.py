@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from xdsl.ir import Data, TypeAttribute
-from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 
 from tessera.ir.base.literal import LiteralError, Reader, normalize, text_of, type_text
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from xdsl.parser import AttrParser
 
 _T = TypeVar("_T")
 

@@ -7,10 +7,9 @@ operands are those of the values they name.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Region, SSAValue
-from xdsl.parser import Parser, UnresolvedOperand
 from xdsl.printer import Printer
 
 from tessera.ir.base.dialect_of import install
@@ -30,6 +29,9 @@ from tessera.ir.base.op import (
 from tessera.ir.base.types import MarkAttr, ValueAttr, attribute_of, read_with
 from tessera.ir.schedule.ops import REGISTRY
 from tessera.types.frozen import frozen
+
+if TYPE_CHECKING:
+    from xdsl.parser import Parser, UnresolvedOperand
 
 
 class UntypedAttr(MarkAttr):
