@@ -11,7 +11,14 @@ from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.span import user_span
 from tessera.frontend import effect_scopes as scopes
 from tessera.frontend.arguments import check_int
-from tessera.frontend.functions.operands import as_tensor, check_tensors, dims_of, is_tensor, parse_dtype, promoted
+from tessera.frontend.functions.operands import (
+    as_tensor,
+    check_tensors,
+    dims_of,
+    is_tensor,
+    parse_dtype,
+    promote_operands,
+)
 from tessera.frontend.size import Size
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
@@ -142,4 +149,4 @@ def bernoulli(key: Any, p: float, shape: Any) -> Any:
 def dropout(x: Any, key: Any, rate: float) -> Any:
     """`x` with a share `rate` of its elements zero and the others scaled up to keep the mean."""
     check_tensors(x, key)
-    return apply("dropout", (*promoted("dropout", (x,), FLOATING), key), {"rate": rate})
+    return apply("dropout", (*promote_operands("dropout", (x,), FLOATING), key), {"rate": rate})

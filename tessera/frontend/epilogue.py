@@ -38,11 +38,12 @@ def act(name: str = "relu", **options: Any) -> Step:
 
 def dropout(rate: float, key: Any) -> Step:
     """Zero a fraction of the elements by a random key, and scale the others up."""
-    from tessera.frontend.functions.operands import promoted  # noqa: PLC0415 - beside its use
+    from tessera.frontend.functions.operands import promote_operands  # noqa: PLC0415 - beside its use
     from tessera.types.promotion import FLOATING  # noqa: PLC0415
 
     return Step(
-        "dropout", lambda x: apply("dropout", (*promoted("dropout", (x,), FLOATING), key), {"rate": float(rate)})
+        "dropout",
+        lambda x: apply("dropout", (*promote_operands("dropout", (x,), FLOATING), key), {"rate": float(rate)}),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.graph.ops import creation
 from tessera.ir.graph.ops.creation import CONSTANT_LIMIT
-from tessera.ir.graph.samples import retyped
+from tessera.ir.graph.samples import retype
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType, bf16, bool_, f32, i8, i32, i64, u8
 from tests.graph.eager import RuleDTypeError, RuleError, infer, reference, registry, tensor
@@ -33,7 +33,7 @@ def test_blocks_compute_what_references_mean(spec: Any) -> None:
 @pytest.mark.parametrize("name", ["tril", "triu"])
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "i8", "bool"])
 def test_triangles_of_every_dtype(name: str, dtype: str) -> None:
-    x = retyped(np.random.default_rng(0).standard_normal((2, 4, 5)).astype(np.float32), BY_NAME[dtype])
+    x = retype(np.random.default_rng(0).standard_normal((2, 4, 5)).astype(np.float32), BY_NAME[dtype])
     for offset in (-2, 0, 3):
         expected = getattr(np, name)(x.astype(np.float32), offset)
         np.testing.assert_array_equal(reference(name, x, offset=offset).astype(np.float32), expected)

@@ -10,7 +10,7 @@ import pytest
 
 from tessera.ir.base.arrays import Array, dtype_of
 from tessera.ir.base.spec import OpSpec, Sample
-from tessera.ir.graph.samples import retyped, sample_dtype
+from tessera.ir.graph.samples import retype, sample_dtype
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.tensor_type import TensorType
 from tests.graph.eager import Rules, decomposed, reference, registry
@@ -28,7 +28,7 @@ def typed(spec: OpSpec, sample: Sample, dtype: DType) -> list[Array]:
     """A sample's arrays, those of the op's first dtype in another."""
     first = BY_NAME[sample_dtype(spec)]
     arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(7))]
-    return [retyped(array, dtype) if dtype_of(array) is first else array for array in arrays]
+    return [retype(array, dtype) if dtype_of(array) is first else array for array in arrays]
 
 
 def tolerance(dtype: DType, inputs: list[Array]) -> float:

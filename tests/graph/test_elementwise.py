@@ -10,7 +10,7 @@ import pytest
 
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.graph.ops import elementwise, select
-from tessera.ir.graph.samples import retyped, sample_dtype
+from tessera.ir.graph.samples import retype, sample_dtype
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, bf16, bool_, f8e4m3, f16, f32, f64, i4, i8, i32, i64, u8, u32
 from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference, tensor
@@ -22,7 +22,7 @@ SPECS = (*elementwise.SPECS, *select.SPECS)
 def arrays_of(spec: Any, sample: Any, dtype: str) -> list[Array]:
     made = sample.make(np.random.default_rng(0))
     varied = numpy_dtype(BY_NAME[sample_dtype(spec)])
-    return [retyped(array, BY_NAME[dtype]) if array.dtype == varied else array for array in made]
+    return [retype(array, BY_NAME[dtype]) if array.dtype == varied else array for array in made]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.short_name)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.index_maps import reshape_map
 from tessera.ir.graph.ops import movement, slicing
-from tessera.ir.graph.samples import retyped
+from tessera.ir.graph.samples import retype
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, bool_, f32, i4, i8
@@ -58,8 +58,8 @@ def test_maps_read_what_references_give(spec: Any) -> None:
 def test_every_dtype_moves() -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     for dtype in (bf16, bool_, i4, i8):
-        moved = reference("transpose", retyped(x, dtype), axes=(1, 0))
-        np.testing.assert_array_equal(moved, retyped(x, dtype).T)
+        moved = reference("transpose", retype(x, dtype), axes=(1, 0))
+        np.testing.assert_array_equal(moved, retype(x, dtype).T)
 
 
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.graph.ops import cumulative, reduce, statistics
-from tessera.ir.graph.samples import retyped
+from tessera.ir.graph.samples import retype
 from tessera.ir.graph.shared_reference import LANES, reduce_lanes
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import Dim
@@ -100,7 +100,7 @@ def _norm(x: Array, axes: tuple[int, ...], keepdims: bool, order: float) -> Arra
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16"])
 def test_decompositions_compute_what_references_mean(spec: Any, dtype: str) -> None:
     for sample in spec.samples:
-        x = retyped(sample.make(np.random.default_rng(0))[0], BY_NAME[dtype])
+        x = retype(sample.make(np.random.default_rng(0))[0], BY_NAME[dtype])
         found = decomposed(spec.short_name, x, **sample.attributes)
         expected = reference(spec.short_name, x, **sample.attributes)
         # logarithms and exponentials of the two differ in the last place; everything else is the same operations
@@ -228,7 +228,7 @@ def test_dtypes_that_are_refused(op: str, dtype: Any) -> None:
 def test_running_folds_go_one_after_the_other(spec: Any) -> None:
     for sample in spec.samples:
         for dtype in (f32, f16, i8):
-            x = retyped(sample.make(np.random.default_rng(0))[0], dtype)
+            x = retype(sample.make(np.random.default_rng(0))[0], dtype)
             found = reference(spec.short_name, x, **sample.attributes)
             expected = _running(spec.short_name, x, dict(sample.attributes))
             np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64), err_msg=sample.name)

@@ -15,7 +15,7 @@ from tessera.frontend.pytree import as_tuple
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.samples import EXTREMES, retyped, sample_dtype
+from tessera.ir.graph.samples import EXTREMES, retype, sample_dtype
 from tessera.runtime.tensor import Tensor
 from tessera.types import dtype as dt
 from tessera.types.annotation import TensorAnnotation
@@ -53,7 +53,7 @@ def everything(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -
     flat = made.reshape(-1)
     at = rng.permutation(flat.size)[: flat.size // 2]
     if dtype.is_float:
-        flat[at] = retyped(rng.choice(np.array(EXTREMES, np.float32), at.size), dtype)
+        flat[at] = retype(rng.choice(np.array(EXTREMES, np.float32), at.size), dtype)
     else:
         low, high = integer_range(dtype)
         flat[at] = rng.integers(low, high, at.size, endpoint=True, dtype=numpy_dtype(dtype))
@@ -108,7 +108,7 @@ def from_samples(spec: OpSpec, dtype: DType) -> list[Form]:
     """A form for each sample of an op, at its own sizes: what an op is tried in that has no family here."""
 
     def exactly(array: Array) -> Values:
-        return lambda rng, shape, dtype: retyped(array, dtype)
+        return lambda rng, shape, dtype: retype(array, dtype)
 
     varied, forms = numpy_dtype(BY_NAME[sample_dtype(spec)]), list[Form]()
     for sample in spec.samples:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.samples import EXTREMES, retyped, sample_dtype
+from tessera.ir.graph.samples import EXTREMES, retype, sample_dtype
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.promotion import integer_range
@@ -139,7 +139,7 @@ def _edges(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Ar
     ends = [*EXTREMES, *powers, *(-power for power in powers), 7.5, -8.6, 127.5, -128.9, 255.9, -0.9]
     flat = made.reshape(-1)
     at = rng.permutation(flat.size)[: flat.size // 3]
-    flat[at] = retyped(rng.choice(np.array(ends, np.float32), at.size), dtype)
+    flat[at] = retype(rng.choice(np.array(ends, np.float32), at.size), dtype)
     return flat.reshape(shape)
 
 

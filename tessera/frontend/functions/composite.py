@@ -7,14 +7,14 @@ from typing import Any
 from tessera.diagnostics.codes import TracingError
 from tessera.frontend.arguments import check_bool, check_number
 from tessera.frontend.functions import elementwise
-from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, promoted, rank_of
+from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, promote_operands, rank_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.promotion import FLOATING
 
 
 def _along(op: str, x: Any, axis: int) -> Any:
     dtype_of(x)
-    return apply(op, promoted(op, (x,), FLOATING), {"axis": axis_of(op, axis, rank_of(x))})
+    return apply(op, promote_operands(op, (x,), FLOATING), {"axis": axis_of(op, axis, rank_of(x))})
 
 
 def softmax(x: Any, axis: int = -1) -> Any:
@@ -46,7 +46,7 @@ def layernorm_safe(x: Any, weight: Any = None, bias: Any = None, *, axis: int = 
     >>> ts.ops.layernorm(ts.array([1.0, 3.0]), eps=1e-9)
     Tensor([2] f32, [-1, 1])
     """
-    return _normalized("layernorm_safe", x, weight, bias, axis, eps)
+    return _normalize("layernorm_safe", x, weight, bias, axis, eps)
 
 
 layernorm = layernorm_safe
@@ -54,17 +54,17 @@ layernorm = layernorm_safe
 
 def rmsnorm_safe(x: Any, weight: Any = None, *, axis: int = -1, eps: float = 1e-5) -> Any:
     """`x` over its root mean square over `axis` and all axes after it, times `weight`."""
-    return _normalized("rmsnorm_safe", x, weight, None, axis, eps)
+    return _normalize("rmsnorm_safe", x, weight, None, axis, eps)
 
 
 rmsnorm = rmsnorm_safe
 
 
-def _normalized(op: str, x: Any, weight: Any, bias: Any, axis: int, eps: float) -> Any:
+def _normalize(op: str, x: Any, weight: Any, bias: Any, axis: int, eps: float) -> Any:
     dtype_of(x)
-    (x,) = promoted(op, (x,), FLOATING)
+    (x,) = promote_operands(op, (x,), FLOATING)
     if weight is None and bias is not None:
-        return elementwise.add(_normalized(op, x, None, None, axis, eps), bias)
+        return elementwise.add(_normalize(op, x, None, None, axis, eps), bias)
     parameters = [parameter for parameter in (weight, bias) if parameter is not None]
     return apply(op, (x, *parameters), {"axis": axis_of(op, axis, rank_of(x)), "eps": eps})
 
@@ -75,7 +75,9 @@ def cross_entropy(logits: Any, labels: Any, *, reduction: str = "mean") -> Any:
     `reduction` is "none", "mean" over the labels that count, or "sum"; a negative label does not count.
     """
     dtype_of(labels)
-    return apply("cross_entropy", (*promoted("cross_entropy", (logits,), FLOATING), labels), {"reduction": reduction})
+    return apply(
+        "cross_entropy", (*promote_operands("cross_entropy", (logits,), FLOATING), labels), {"reduction": reduction}
+    )
 
 
 def attention(
@@ -104,7 +106,7 @@ def attention(
         if is_pair:
             raise TracingError("`attention` over a cache gives no log-sum-exp", fix="pass `return_lse=False`")
         return _attend_cache(q, k, causal, factor)
-    operands = promoted("attention", (q, k, v), FLOATING)
+    operands = promote_operands("attention", (q, k, v), FLOATING)
     masks = () if mask is None else (_additive(mask),)
     name = "attention_with_lse" if is_pair else "attention"
     return apply(name, (*operands, *masks), {"causal": causal, "scale": factor})
@@ -113,7 +115,7 @@ def attention(
 def _attend_cache(q: Any, cache: Any, causal: bool, scale: float | None) -> Any:
     if not all(hasattr(cache, name) for name in ("K", "V", "length")):
         raise TracingError("`attention` takes `k` and `v`, or one cache", fix="write `attention(q, k, v)`")
-    operands = promoted("attention", (q, cache.K, cache.V), FLOATING)
+    operands = promote_operands("attention", (q, cache.K, cache.V), FLOATING)
     return apply("cached_attention", (*operands, cache.length), {"causal": causal, "scale": scale})
 
 
@@ -147,7 +149,7 @@ def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
 
 def residual(x: Any, y: Any, *, dropout: float = 0.0, key: Any = None) -> Any:
     """`x + y`, with a fraction of `y` dropped if asked for, which needs a key."""
-    operands = promoted("residual", (x, y))
+    operands = promote_operands("residual", (x, y))
     rate = check_number("residual", "dropout", dropout)
     if rate and key is None:
         raise TracingError("`residual` with dropout needs a key", fix="pass `key=tessera.random.key(seed)`")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, parse_dtype, promoted
+from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, parse_dtype, promote_operands
 from tessera.frontend.functions.scalar import *  # noqa: F403 - its stub lists them
 from tessera.frontend.functions.scalar import maximum, minimum, mul
 from tessera.ir.base.dispatch import apply
@@ -18,7 +18,7 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     >>> ts.ops.gelu(ts.array([0.0, 1.0]))
     Tensor([2] f32, [0, 0.841345])
     """
-    return apply("gelu", promoted("gelu", (x,), FLOATING), {"approximate": approximate})
+    return apply("gelu", promote_operands("gelu", (x,), FLOATING), {"approximate": approximate})
 
 
 def square(x: Any) -> Any:
@@ -32,7 +32,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
     >>> ts.ops.where(ts.array([True, False]), 1.0, ts.array([5.0, 6.0]))
     Tensor([2] f32, [1, 6])
     """
-    return apply("where", (as_tensor(condition, bool_), *promoted("where", (x, y))))
+    return apply("where", (as_tensor(condition, bool_), *promote_operands("where", (x, y))))
 
 
 def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
@@ -44,7 +44,7 @@ def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
     if low is None or high is None:
         x = x if low is None else maximum(x, low)
         return x if high is None else minimum(x, high)
-    return apply("clamp", promoted("clamp", (x, low, high)))
+    return apply("clamp", promote_operands("clamp", (x, low, high)))
 
 
 def astype(x: Any, dtype: Any) -> Any:

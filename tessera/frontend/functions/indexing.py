@@ -12,7 +12,15 @@ from tessera.frontend.arguments import check_bool
 from tessera.frontend.concrete import place_like
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.functions import movement
-from tessera.frontend.functions.operands import axis_of, dtype_of, is_tensor, parse_dtype, promoted, rank_of, shape_dims
+from tessera.frontend.functions.operands import (
+    axis_of,
+    dtype_of,
+    is_tensor,
+    parse_dtype,
+    promote_operands,
+    rank_of,
+    shape_dims,
+)
 from tessera.frontend.size import Size, dim_of
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
@@ -34,8 +42,8 @@ def getitem(x: Any, index: Any) -> Any:
                         [4, 3]])
     """
     dtype_of(x)
-    items = _expanded(index if _is_tuple(index) else (index,), rank_of(x))
-    picked, positions = _sliced(x, items)
+    items = _expand_ellipsis(index if _is_tuple(index) else (index,), rank_of(x))
+    picked, positions = _slice_axes(x, items)
     return _pick(picked, positions, _picked_axis(items)) if positions else picked
 
 
@@ -43,7 +51,7 @@ def _is_tuple(index: Any) -> bool:
     return isinstance(index, tuple)
 
 
-def _expanded(items: tuple[Any, ...], rank: int) -> list[Any]:
+def _expand_ellipsis(items: tuple[Any, ...], rank: int) -> list[Any]:
     """The index with one item for each axis, and None for each new one."""
     used = sum(1 for item in items if item is not None and item is not Ellipsis)
     dots = [at for at, item in enumerate(items) if item is Ellipsis]
@@ -61,7 +69,7 @@ def _index_fix(rank: int) -> FixLike:
     return lambda span: fixes_of("arguments").index_fix(span, rank)
 
 
-def _sliced(x: Any, items: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
+def _slice_axes(x: Any, items: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
     """What ints, slices and new axes make of `x`, and the tensors of positions by the axis they then pick from."""
     dims = shape_dims(x)
     start, stop, step = [Dim.constant(0)] * len(dims), list(dims), [1] * len(dims)
@@ -102,7 +110,7 @@ def _is_slice(item: Any) -> bool:
 
 
 def _slice_of(item: Any, size: Dim) -> tuple[Dim, Dim, int]:
-    bounds = [None if bound is None else _bound(bound) for bound in (item.start, item.stop)]
+    bounds = [None if bound is None else _clamp_bound(bound) for bound in (item.start, item.stop)]
     by = item.step
     if by is not None and (isinstance(by, Size | bool) or not hasattr(by, "__index__") or is_tensor(by)):
         raise ShapeError(f"a slice step must be a number, got {by!r}")
@@ -115,7 +123,7 @@ def _slice_of(item: Any, size: Dim) -> tuple[Dim, Dim, int]:
     return start, stop, step
 
 
-def _bound(bound: Any) -> Dim:
+def _clamp_bound(bound: Any) -> Dim:
     if is_tensor(bound) and not hasattr(bound, "__index__"):
         raise TracingError("a slice bound must be a number, not a tensor", fix="pick with `tessera.ops.take`")
     return dim_of(bound.__index__() if is_tensor(bound) else bound)
@@ -204,24 +212,24 @@ def one_hot(indices: Any, depth: Any, dtype: Any = f32) -> Any:
 
 def scatter(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
     """`x` with `updates` in place of what is at `indices` along `axis`; of equal indices the last one is kept."""
-    return _scattered("scatter", x, indices, updates, axis)
+    return _scatter("scatter", x, indices, updates, axis)
 
 
 def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: bool = True) -> Any:
     """`x` with `updates` added at `indices` along `axis`, in order; `ordered=False` allows any order, and any bits."""
     if check_bool("scatter_add", "ordered", ordered):
-        return _scattered("scatter_add", x, indices, updates, axis)
+        return _scatter("scatter_add", x, indices, updates, axis)
     attributes = {"ordered": False}
     from tessera.frontend import effect_scopes  # noqa: PLC0415 - few calls say so
 
     if effect_scopes.active_trace() is None:  # a trace asks by itself
         effect_scopes.settle_order(REGISTRY["scatter_add"], attributes)
         effect_scopes.check_repeatable(REGISTRY["scatter_add"], attributes, user_span())
-    return _scattered("scatter_add", x, indices, updates, axis, **attributes)
+    return _scatter("scatter_add", x, indices, updates, axis, **attributes)
 
 
-def _scattered(op: str, x: Any, indices: Any, updates: Any, axis: int, **more: Any) -> Any:
-    x, updates = promoted(op, (x, updates))
+def _scatter(op: str, x: Any, indices: Any, updates: Any, axis: int, **more: Any) -> Any:
+    x, updates = promote_operands(op, (x, updates))
     return apply(op, (x, _positions(indices, x), updates), {"axis": axis_of(op, axis, rank_of(x)), **more})
 
 

@@ -8,7 +8,15 @@ from typing import Any
 from tessera.diagnostics.codes import AxisError, ShapeError
 from tessera.frontend.arguments import check_int, check_number
 from tessera.frontend.fixes import fixes_of
-from tessera.frontend.functions.operands import axes_of, axis_of, dims_of, dtype_of, promoted, rank_of, shape_dims
+from tessera.frontend.functions.operands import (
+    axes_of,
+    axis_of,
+    dims_of,
+    dtype_of,
+    promote_operands,
+    rank_of,
+    shape_dims,
+)
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import dim_of
 from tessera.ir.base.dispatch import apply
@@ -166,7 +174,7 @@ def concat(tensors: Sequence[Any], axis: int = 0) -> Any:
     >>> ts.ops.concat([ts.array([1.0]), ts.array([2.0, 3.0])])
     Tensor([3] f32, [1, 2, 3])
     """
-    listed = promoted("concat", _listed("concat", tensors))
+    listed = promote_operands("concat", _as_list("concat", tensors))
     return apply("concat", listed, {"axis": axis_of("concat", axis, rank_of(listed[0]))})
 
 
@@ -175,11 +183,11 @@ concatenate = concat
 
 def stack(tensors: Sequence[Any], axis: int = 0) -> Any:
     """Tensors of one shape laid along a new axis."""
-    listed = promoted("stack", _listed("stack", tensors))
+    listed = promote_operands("stack", _as_list("stack", tensors))
     return apply("stack", listed, {"axis": axis_of("stack", axis, rank_of(listed[0]) + 1)})
 
 
-def _listed(op: str, tensors: Any) -> list[Any]:
+def _as_list(op: str, tensors: Any) -> list[Any]:
     if not is_sequence(tensors) or not tensors:
         got = repr(tensors) if is_sequence(tensors) else f"one value of type {type(tensors).__name__}"
         raise ShapeError(f"`{op}` takes a list of at least one tensor, got {got}", fix=f"write `{op}([a, b])`")

@@ -89,7 +89,7 @@ def parse_dtype(value: Any) -> DType:
     raise DTypeError(f"`{shown}` is not a dtype", fix=lambda span: fixes_of("arguments").dtype_name_fix(span, value))
 
 
-def promoted(op: str, values: Sequence[Any], group: OpClass = ARITHMETIC) -> list[Any]:
+def promote_operands(op: str, values: Sequence[Any], group: OpClass = ARITHMETIC) -> list[Any]:
     """The values as operands of one dtype: tensors widen without loss, numbers and sizes follow the tensors."""
     if group.name == "logical":
         return [_truth(value) for value in values]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.frontend.functions.operands import axes_of, axis_of, dtype_of, promoted, rank_of
+from tessera.frontend.functions.operands import axes_of, axis_of, dtype_of, promote_operands, rank_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.promotion import FLOATING
 
@@ -17,7 +17,7 @@ def _fold(op: str, x: Any, axis: Any, keepdims: bool) -> Any:
 def _float_fold(op: str, x: Any, axis: Any, keepdims: bool, **more: Any) -> Any:
     dtype_of(x)
     axes = axes_of(op, axis, rank_of(x))
-    return apply(op, promoted(op, (x,), FLOATING), {"axes": axes, "keepdims": keepdims, **more})
+    return apply(op, promote_operands(op, (x,), FLOATING), {"axes": axes, "keepdims": keepdims, **more})
 
 
 def sum(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:

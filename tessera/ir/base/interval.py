@@ -229,7 +229,7 @@ def always_within(low: float, high: float, *, is_exact: bool = False) -> Interva
     return IntervalRule(rule, is_exact)
 
 
-def gated(least: float) -> IntervalRule:
+def gate(least: float) -> IntervalRule:
     """`x` times a factor that rises from 0 to 1: a little below zero, and never above `x`."""
     return IntervalRule(
         lambda query: Interval(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tessera.ir.base import interval as bounds
 from tessera.ir.base import simplify
-from tessera.ir.base.interval import ANYTHING, BOOLEAN, INF, always_within, gated, monotone, rising_from
+from tessera.ir.base.interval import ANYTHING, BOOLEAN, INF, always_within, gate, monotone, rising_from
 from tessera.ir.base.scalar_declaration import SCALAR_FUNCTIONS, GraphOp, ScalarFunction, declare
 from tessera.ir.base.spec import ANY, BITS, BOOL, INTEGERS, NUMBERS, PolicyRule
 from tessera.types.promotion import ARITHMETIC, BITWISE, COMPARISON, LOGICAL, PREDICATE
@@ -365,7 +365,7 @@ declare(
         "silu",
         emit="math_exp:silu",
         ulp=(3.0, 3.0),
-        interval=gated(-0.2785),
+        interval=gate(-0.2785),
         flops=15,
         is_expensive=True,
         samples="tame",

@@ -26,7 +26,7 @@ _erf: Any = np.vectorize(math.erf, otypes=[np.float64])
 _erfc: Any = np.vectorize(math.erfc, otypes=[np.float64])
 
 
-def stored(values: Any, dtype: DType) -> Array:
+def round_to_storage(values: Any, dtype: DType) -> Array:
     """Values rounded to the dtype arithmetic is done in, and then to the dtype they are stored in."""
     return rounded(rounded(values, dtype.compute), dtype)
 
@@ -40,7 +40,7 @@ def graph_reference(choose: Callable[..., Meaning], *, to_bool: bool = False) ->
         values = [array.astype(np.float64) for array in arrays] if dtype.is_float else arrays
         with np.errstate(all="ignore"):
             result = meaning(*values)
-        return np.asarray(result, np.bool_) if to_bool else stored(result, dtype)
+        return np.asarray(result, np.bool_) if to_bool else round_to_storage(result, dtype)
 
     return reference
 
@@ -55,10 +55,12 @@ def apply(name: str, tiles: Sequence[Array], dtype: DType) -> Array:
     """A scalar function on tiles of `dtype`.
 
     f32 is computed in f64 and rounded once: for sums, products, quotients and roots that is the rounding IEEE asks for,
-    and a fused multiply-add sees to it; for others it is the nearest f32.
+    and a fused_multiply_add multiply-add sees to it; for others it is the nearest f32.
     """
     meaning = (
-        (fused if dtype.bits == 64 else _fused_f32) if name == "fma" and dtype.is_float else meaning_of(name, dtype)
+        (fused_multiply_add if dtype.bits == 64 else _fused_f32)
+        if name == "fma" and dtype.is_float
+        else meaning_of(name, dtype)
     )
     values = [tile.astype(np.float64) for tile in tiles] if dtype.is_float else tiles
     with np.errstate(all="ignore"):
@@ -153,7 +155,7 @@ def _halves(x: Array) -> tuple[Array, Array]:
     return high, x - high
 
 
-def fused(x: Array, y: Array, z: Array) -> Array:
+def fused_multiply_add(x: Array, y: Array, z: Array) -> Array:
     """`x * y + z` of doubles rounded as if once: the error of product and sum is found exactly, and added last."""
     product = x * y
     (xh, xl), (yh, yl) = _halves(x), _halves(y)
@@ -219,5 +221,9 @@ def dot(lhs: Array, rhs: Array, acc: Array) -> Array:
         for k in range(lhs.shape[1]):
             x, y = left[:, k : k + 1], right[k : k + 1, :]
             # A product of two f32 is exact in f64.
-            total = fused(x, y, total) if acc.dtype == np.float64 else added_once(x * y, total).astype(acc.dtype)
+            total = (
+                fused_multiply_add(x, y, total)
+                if acc.dtype == np.float64
+                else added_once(x * y, total).astype(acc.dtype)
+            )
     return total

@@ -49,10 +49,10 @@ BINARY_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 EXTREMES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-3, 100.0, -100.0, np.inf, -np.inf, np.nan, 3e38, -3e38)
 
 
-def named(shapes: Iterable[tuple[int, ...]]) -> str:
+def shape_name(shapes: Iterable[tuple[int, ...]]) -> str:
     """A sample's name from its shapes.
 
-    >>> named([(3, 1), ()])
+    >>> shape_name([(3, 1), ()])
     '3x1 and scalar'
     """
     return " and ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
@@ -101,7 +101,7 @@ def integer_extremes(arity: int) -> Make:
 
 def over(shapes: Iterable[Shapes], make: Callable[..., Make], attributes: dict[str, Any] | None = None) -> list[Sample]:
     """One sample for each tuple of operand shapes."""
-    return [Sample(named(group), make(*group), attributes or {}) for group in shapes]
+    return [Sample(shape_name(group), make(*group), attributes or {}) for group in shapes]
 
 
 def sample_dtype(spec: OpSpec) -> str:
@@ -109,7 +109,7 @@ def sample_dtype(spec: OpSpec) -> str:
     return next(name for name in ("f32", "i32", *spec.dtypes) if name in spec.dtypes)
 
 
-def retyped(array: Array, dtype: DType) -> Array:
+def retype(array: Array, dtype: DType) -> Array:
     """A sample's array in another dtype: floats round, integers are clipped into range, NaN becomes 0."""
     target = numpy_dtype(dtype)
     if array.dtype == target:

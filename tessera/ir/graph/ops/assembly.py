@@ -13,7 +13,7 @@ from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, poin
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
 from tessera.ir.graph.ops.movement import STORED, dims, moving_cost, moving_sample
 from tessera.ir.graph.ops.reduce import check_axes
-from tessera.ir.graph.samples import named, normal
+from tessera.ir.graph.samples import normal, shape_name
 from tessera.ir.tile.facets import Assembly, Piece
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -47,7 +47,7 @@ def _check_alike(ctx: InferContext, op: str, types: Sequence[TensorType]) -> Ten
     return first
 
 
-def _met(ctx: InferContext, op: str, types: Sequence[TensorType], but: int | None) -> list[Dim]:
+def _common_dims(ctx: InferContext, op: str, types: Sequence[TensorType], but: int | None) -> list[Dim]:
     """The dims all operands share, except on axis `but`."""
     shape = list(types[0].shape)
     for number, x in enumerate(types[1:], 1):
@@ -61,7 +61,7 @@ def _met(ctx: InferContext, op: str, types: Sequence[TensorType], but: int | Non
 def _infer_concat(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     first, axis = _check_alike(ctx, "concat", types), int(attributes["axis"])
     check_axes(ctx, "concat", first, (axis,))
-    shape = _met(ctx, "concat", types, axis)
+    shape = _common_dims(ctx, "concat", types, axis)
     shape[axis] = sum((x.shape[axis] for x in types), ZERO)
     return [first.with_shape(shape)]
 
@@ -98,7 +98,7 @@ def _infer_stack(ctx: InferContext, types: Sequence[TensorType], attributes: Att
     first, axis = _check_alike(ctx, "stack", types), attributes["axis"]
     if not 0 <= axis <= first.rank:
         raise ctx.fail(f"`stack` cannot put an axis at {axis} of a result of rank {first.rank + 1}")
-    shape = _met(ctx, "stack", types, None)
+    shape = _common_dims(ctx, "stack", types, None)
     return [first.with_shape((*shape[:axis], len(types), *shape[axis:]))]
 
 
@@ -162,7 +162,7 @@ def _simplify_pad(simplifier: Simplifier, operands: Sequence[Any], attributes: A
 
 
 def _several(axis: int, *shapes: tuple[int, ...]) -> Sample:
-    return Sample(f"{named(shapes)} on {axis}", normal(*shapes), {"axis": axis})
+    return Sample(f"{shape_name(shapes)} on {axis}", normal(*shapes), {"axis": axis})
 
 
 CONCAT = OpSpec(

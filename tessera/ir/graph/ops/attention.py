@@ -289,7 +289,7 @@ def rotary_reference(x: Array, cos: Array, sin: Array, *, interleaved: bool = Fa
     return rounded(out, dtype_of(x))
 
 
-def attended(batch: int, heads: int, shared: int, queries: int, keys: int, size: int, mask: str = "") -> Make:
+def attention_arrays(batch: int, heads: int, shared: int, queries: int, keys: int, size: int, mask: str = "") -> Make:
     """Queries, keys and values of a sample, and a mask if asked for."""
 
     def make(rng: np.random.Generator) -> Sequence[Array]:
@@ -305,13 +305,13 @@ def attended(batch: int, heads: int, shared: int, queries: int, keys: int, size:
     return make
 
 
-def cached(make: Make, filled: int) -> Make:
+def with_length(make: Make, filled: int) -> Make:
     """A sample with how many of its keys there are."""
     return lambda rng: [*make(rng), np.array(filled, np.int64)]
 
 
-def _cached(filled: int) -> Make:
-    return cached(attended(2, 4, 2, 3, 9, 8), filled)
+def _cached_sample(filled: int) -> Make:
+    return with_length(attention_arrays(2, 4, 2, 3, 9, 8), filled)
 
 
 def _angles(rows: tuple[int, ...], length: int, size: int) -> Make:
@@ -323,10 +323,10 @@ def _angles(rows: tuple[int, ...], length: int, size: int) -> Make:
 
 
 _ATTENDED = (
-    Sample("plain", attended(2, 3, 3, 5, 5, 8)),
-    Sample("grouped, longer keys", attended(2, 4, 2, 3, 9, 8), {"causal": True}),
-    Sample("more queries than keys", attended(1, 2, 1, 6, 4, 4), {"causal": True}),
-    Sample("mask", attended(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
+    Sample("plain", attention_arrays(2, 3, 3, 5, 5, 8)),
+    Sample("grouped, longer keys", attention_arrays(2, 4, 2, 3, 9, 8), {"causal": True}),
+    Sample("more queries than keys", attention_arrays(1, 2, 1, 6, 4, 4), {"causal": True}),
+    Sample("mask", attention_arrays(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
 )
 """What attention is shown by, with the log-sum-exps of its rows and without."""
 
@@ -418,8 +418,8 @@ SPECS: tuple[OpSpec, ...] = (
         reference=attention_reference,
         samples=(
             *_ATTENDED,
-            Sample("causal", attended(1, 2, 2, 7, 7, 16), {"causal": True}),
-            Sample("hidden row", attended(1, 2, 2, 4, 4, 8, "row"), {"causal": True}),
+            Sample("causal", attention_arrays(1, 2, 2, 7, 7, 16), {"causal": True}),
+            Sample("hidden row", attention_arrays(1, 2, 2, 4, 4, 8, "row"), {"causal": True}),
         ),
         dtypes=FLOATS,
         cost=attention_cost,
@@ -451,9 +451,9 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer_cached,
         reference=cached_attention_reference,
         samples=(
-            Sample("half full", _cached(5)),
-            Sample("full", _cached(9)),
-            Sample("not causal", _cached(4), {"causal": False}),
+            Sample("half full", _cached_sample(5)),
+            Sample("full", _cached_sample(9)),
+            Sample("not causal", _cached_sample(4), {"causal": False}),
         ),
         dtypes=FLOATS,
         cost=attention_cost,

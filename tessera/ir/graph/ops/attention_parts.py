@@ -12,12 +12,12 @@ from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, InferConte
 from tessera.ir.graph.building import check_float, common_dtype, visits
 from tessera.ir.graph.ops.attention import (
     SCALE,
-    attended,
+    attention_arrays,
     attention_cost,
     attention_with_lse_reference,
-    cached,
     check_heads,
     check_length,
+    with_length,
 )
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
@@ -80,7 +80,7 @@ def attention_join_reference(parts: Array, lse: Array, *, dtype: DType) -> Array
         return rounded((parts.astype(np.float64) * weights[..., np.newaxis]).sum(2, keepdims=True), dtype)
 
 
-def _joined(parts: int, size: int) -> Make:
+def _join_sample(parts: int, size: int) -> Make:
     return lambda rng: list(normal((2, 3, parts, size), (2, 3, parts))(rng))
 
 
@@ -94,9 +94,9 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer,
         reference=attention_parts_reference,
         samples=(
-            Sample("even", attended(2, 4, 2, 1, 8, 8), {"keys": 4}),
-            Sample("ragged", attended(1, 3, 1, 1, 11, 4), {"keys": 4, "scale": 0.5}),
-            Sample("of a cache", cached(attended(1, 4, 2, 1, 12, 4), 5), {"keys": 4}),
+            Sample("even", attention_arrays(2, 4, 2, 1, 8, 8), {"keys": 4}),
+            Sample("ragged", attention_arrays(1, 3, 1, 1, 11, 4), {"keys": 4, "scale": 0.5}),
+            Sample("of a cache", with_length(attention_arrays(1, 4, 2, 1, 12, 4), 5), {"keys": 4}),
         ),
         dtypes=FLOATS,
         cost=attention_cost,
@@ -112,8 +112,8 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer_join,
         reference=attention_join_reference,
         samples=(
-            Sample("few", _joined(3, 8), {"dtype": f32}),
-            Sample("many", _joined(40, 5), {"dtype": f32}),
+            Sample("few", _join_sample(3, 8), {"dtype": f32}),
+            Sample("many", _join_sample(40, 5), {"dtype": f32}),
         ),
         dtypes=("f32", "f64"),
         cost=visits(2),

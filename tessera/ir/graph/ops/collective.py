@@ -64,7 +64,7 @@ def _check_reduction(ctx: InferContext, op: str, x: TensorType, attributes: Attr
         raise ctx.fail_dtype(f"`{op}` reduces numbers, got bool", help="cast it, as in `x.cast(i32)`")
 
 
-def _cut(ctx: InferContext, op: str, x: TensorType, axis: int, size: Dim, mesh: str) -> Dim:
+def _part_of_rank(ctx: InferContext, op: str, x: TensorType, axis: int, size: Dim, mesh: str) -> Dim:
     """The part of one rank of an axis that is split among the ranks."""
     part = x.shape[axis] // size
     same_dim(
@@ -76,7 +76,7 @@ def _cut(ctx: InferContext, op: str, x: TensorType, axis: int, size: Dim, mesh: 
     return part
 
 
-def _resized(x: TensorType, axis: int, dim: Dim) -> TensorType:
+def _resize(x: TensorType, axis: int, dim: Dim) -> TensorType:
     return x.with_shape(dim if own == axis else other for own, other in enumerate(x.shape))
 
 
@@ -90,7 +90,7 @@ def _infer_all_gather(ctx: InferContext, types: Sequence[TensorType], attributes
     (x,) = types
     size = mesh_size(ctx, "all_gather", attributes)
     axis = normalize_axis(ctx, "all_gather", attributes["dim"], x.rank)
-    return [_resized(x, axis, x.shape[axis] * size)]
+    return [_resize(x, axis, x.shape[axis] * size)]
 
 
 def _infer_reduce_scatter(
@@ -100,7 +100,7 @@ def _infer_reduce_scatter(
     size = mesh_size(ctx, "reduce_scatter", attributes)
     _check_reduction(ctx, "reduce_scatter", x, attributes)
     axis = normalize_axis(ctx, "reduce_scatter", attributes["dim"], x.rank)
-    return [_resized(x, axis, _cut(ctx, "reduce_scatter", x, axis, size, attributes["axis"]))]
+    return [_resize(x, axis, _part_of_rank(ctx, "reduce_scatter", x, axis, size, attributes["axis"]))]
 
 
 def _infer_all_to_all(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -108,8 +108,8 @@ def _infer_all_to_all(ctx: InferContext, types: Sequence[TensorType], attributes
     size = mesh_size(ctx, "all_to_all", attributes)
     split = normalize_axis(ctx, "all_to_all", attributes["split"], x.rank)
     joined = normalize_axis(ctx, "all_to_all", attributes["concat"], x.rank)
-    cut = _resized(x, split, _cut(ctx, "all_to_all", x, split, size, attributes["axis"]))
-    return [_resized(cut, joined, cut.shape[joined] * size)]
+    cut = _resize(x, split, _part_of_rank(ctx, "all_to_all", x, split, size, attributes["axis"]))
+    return [_resize(cut, joined, cut.shape[joined] * size)]
 
 
 def _world(ranks: Sequence[Array], size: Sequence[Dim | int]) -> None:
@@ -117,7 +117,7 @@ def _world(ranks: Sequence[Array], size: Sequence[Dim | int]) -> None:
         raise ValueError(f"the mesh axis has {static(size[0])} ranks, got the arrays of {len(ranks)}")
 
 
-def _folded(ranks: Sequence[Array], op: str) -> Array:
+def _reduce_ranks(ranks: Sequence[Array], op: str) -> Array:
     total = widened(ranks[0])
     with np.errstate(over="ignore", invalid="ignore"):
         for other in ranks[1:]:
@@ -128,7 +128,7 @@ def _folded(ranks: Sequence[Array], op: str) -> Array:
 def all_reduce_reference(*ranks: Array, axis: str, size: Sequence[Dim], op: str = "sum") -> tuple[Array, ...]:
     """The reduction over all ranks, rank 0 first, on every rank; narrow floats are reduced in f32 and rounded once."""
     _world(ranks, size)
-    return (_folded(ranks, op),) * len(ranks)
+    return (_reduce_ranks(ranks, op),) * len(ranks)
 
 
 def all_gather_reference(
@@ -144,7 +144,7 @@ def reduce_scatter_reference(
 ) -> tuple[Array, ...]:
     """The reduction over all ranks, rank r keeping its r-th part."""
     _world(ranks, size)
-    return tuple(np.ascontiguousarray(part) for part in np.split(_folded(ranks, op), len(ranks), dim))
+    return tuple(np.ascontiguousarray(part) for part in np.split(_reduce_ranks(ranks, op), len(ranks), dim))
 
 
 def all_to_all_reference(

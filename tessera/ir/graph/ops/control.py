@@ -51,7 +51,7 @@ def _scalar(ctx: InferContext, op: str, name: str, value: TensorType, kind: str)
         raise ctx.fail(f"`{op}` needs one {kind} as {name}, got {value}")
 
 
-def _carried(ctx: InferContext, op: str, types: Sequence[TensorType], count: int) -> Sequence[TensorType]:
+def _check_carried(ctx: InferContext, op: str, types: Sequence[TensorType], count: int) -> Sequence[TensorType]:
     if not 0 <= count <= len(types):
         raise ctx.fail(f"`{op}` carries {count} of {len(types)} operands")
     return types[:count]
@@ -74,7 +74,7 @@ def cond_reference(predicate: Array, *operands: Array, then: Body, otherwise: Bo
 
 
 def _infer_while(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-    carried = _carried(ctx, "while", types, attributes["carried"])
+    carried = _check_carried(ctx, "while", types, attributes["carried"])
     condition, body = attributes["condition"], attributes["body"]
     for name, tape in (("the condition", condition), ("the body", body)):
         _same_types(ctx, "while", f"what {name} takes", _types(tape, tape.inputs), types)
@@ -99,7 +99,7 @@ def _infer_fori(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
     _scalar(ctx, "fori", "its lower bound", lower, "integer")
     _scalar(ctx, "fori", "its upper bound", upper, "integer")
     _same_types(ctx, "fori", "its bounds", [upper], [lower])
-    carried = _carried(ctx, "fori", operands, attributes["carried"])
+    carried = _check_carried(ctx, "fori", operands, attributes["carried"])
     body = attributes["body"]
     _same_types(ctx, "fori", "what the body takes", _types(body, body.inputs), [lower, *operands])
     _same_types(ctx, "fori", "what the body gives", _types(body, body.outputs), carried)
@@ -116,7 +116,7 @@ def fori_reference(lower: Array, upper: Array, *operands: Array, body: Body, car
 
 def _infer_scan(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     count, scanned, body = int(attributes["carried"]), int(attributes["scanned"]), attributes["body"]
-    carried = _carried(ctx, "scan", types, count)
+    carried = _check_carried(ctx, "scan", types, count)
     if not 0 <= scanned <= len(types) - count:
         raise ctx.fail(f"`scan` runs over {scanned} of {len(types) - count} operands")
     length: Dim | None = Dim.of(attributes["length"][0]) if attributes["length"] else None

@@ -19,13 +19,13 @@ from tessera.ir.base.interval import (
     always_within,
     point,
 )
-from tessera.ir.base.scalar_reference import stored
+from tessera.ir.base.scalar_reference import round_to_storage
 from tessera.ir.base.simplify import uniform_element
 from tessera.ir.base.spec import ANY, FLOATS, NUMBERS, Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
 from tessera.ir.graph.ops.assembly import check_value
 from tessera.ir.graph.ops.elementwise import check_dtype, pointwise_cost
 from tessera.ir.graph.ops.movement import dims, moving_sample
-from tessera.ir.graph.samples import named
+from tessera.ir.graph.samples import shape_name
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
@@ -45,11 +45,11 @@ def _nothing(rng: np.random.Generator) -> Sequence[Any]:
     return []
 
 
-def _made(label: str, **attributes: Any) -> Sample:
+def _sample(label: str, **attributes: Any) -> Sample:
     return Sample(label, _nothing, attributes)
 
 
-def _shaped(ctx: InferContext, op: str, attributes: Attributes) -> TensorType:
+def _infer_shaped(ctx: InferContext, op: str, attributes: Attributes) -> TensorType:
     out = TensorType.of(attributes["shape"], attributes["dtype"])
     for axis, dim in enumerate(out.shape):
         if dim.value is not None and dim.value < 0:
@@ -58,7 +58,7 @@ def _shaped(ctx: InferContext, op: str, attributes: Attributes) -> TensorType:
 
 
 def _infer_iota(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-    out = _shaped(ctx, "iota", attributes)
+    out = _infer_shaped(ctx, "iota", attributes)
     if not 0 <= attributes["axis"] < out.rank:
         raise ctx.fail(f"`iota` has no axis {attributes['axis']} in {text(out.shape)}")
     check_dtype(ctx, "iota", "out", out, NUMBERS)
@@ -68,7 +68,7 @@ def _infer_iota(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
 def _iota_reference(*, shape: Sequence[Dim], axis: int, dtype: DType) -> Array:
     sizes = static_shape(shape)
     along = np.arange(sizes[axis], dtype=np.int64).reshape([-1 if own == axis else 1 for own in range(len(sizes))])
-    return stored(np.broadcast_to(along, sizes), dtype)
+    return round_to_storage(np.broadcast_to(along, sizes), dtype)
 
 
 def _iota_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
@@ -76,14 +76,14 @@ def _iota_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out:
 
 
 def _infer_full(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-    out = _shaped(ctx, "full", attributes)
+    out = _infer_shaped(ctx, "full", attributes)
     check_value(ctx, "full", attributes["value"], out.dtype)
     return [out]
 
 
 def _full_reference(*, value: float, shape: Sequence[Dim], dtype: DType) -> Array:
     number = np.float64(value) if dtype.is_float else np.asarray(int(value))
-    return np.broadcast_to(stored(number, dtype), static_shape(shape)).copy()
+    return np.broadcast_to(round_to_storage(number, dtype), static_shape(shape)).copy()
 
 
 def _full_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
@@ -91,7 +91,7 @@ def _full_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out:
 
 
 def _infer_eye(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-    out = _shaped(ctx, "eye", attributes)
+    out = _infer_shaped(ctx, "eye", attributes)
     if out.rank != 2:
         raise ctx.fail(f"`eye` is a matrix, got the shape {text(out.shape)}")
     return [out]
@@ -99,7 +99,7 @@ def _infer_eye(ctx: InferContext, types: Sequence[TensorType], attributes: Attri
 
 def _eye_reference(*, shape: Sequence[Dim], dtype: DType, offset: int = 0) -> Array:
     rows, columns = static_shape(shape)
-    return stored(np.eye(rows, columns, offset), dtype)
+    return round_to_storage(np.eye(rows, columns, offset), dtype)
 
 
 def _eye_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
@@ -175,7 +175,7 @@ def _linspace_reference(*, start: float, stop: float, num: int, dtype: DType, en
     values = np.arange(num, dtype=np.float64) * step + start
     if endpoint and num > 1:
         values[-1] = stop
-    return stored(values, dtype)
+    return round_to_storage(values, dtype)
 
 
 def _linspace_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
@@ -283,7 +283,8 @@ def _maker(name: str, summary: str, attributes: tuple[Attribute, ...], **facets:
 
 def _each(names: Sequence[str], sizes: tuple[int, ...], **attributes: Any) -> list[Sample]:
     return [
-        _made(f"{named([sizes])} of {name}", shape=dims(*sizes), dtype=BY_NAME[name], **attributes) for name in names
+        _sample(f"{shape_name([sizes])} of {name}", shape=dims(*sizes), dtype=BY_NAME[name], **attributes)
+        for name in names
     ]
 
 
@@ -342,10 +343,10 @@ LINSPACE = _maker(
     infer=_infer_linspace,
     reference=_linspace_reference,
     samples=(
-        *(_made(f"of {name}", start=-1.0, stop=2.0, num=7, dtype=BY_NAME[name]) for name in FLOATS),
-        _made("one", start=3.0, stop=5.0, num=1, dtype=dt.f32),
-        _made("none", start=3.0, stop=5.0, num=0, dtype=dt.f32),
-        _made("half open", start=0.0, stop=1.0, num=67, dtype=dt.f32, endpoint=False),
+        *(_sample(f"of {name}", start=-1.0, stop=2.0, num=7, dtype=BY_NAME[name]) for name in FLOATS),
+        _sample("one", start=3.0, stop=5.0, num=1, dtype=dt.f32),
+        _sample("none", start=3.0, stop=5.0, num=0, dtype=dt.f32),
+        _sample("half open", start=0.0, stop=1.0, num=67, dtype=dt.f32, endpoint=False),
     ),
     dtypes=FLOATS,
     lower=Pointwise(_linspace_block, 3),
@@ -359,11 +360,11 @@ CONSTANT = _maker(
     infer=_infer_constant,
     reference=_constant_reference,
     samples=(
-        _made("vector", value=np.array([1.5, -2.0, 0.0, 7.0], np.float32)),
-        _made("matrix", value=np.arange(6, dtype=np.int64).reshape(2, 3)),
-        _made("scalar", value=np.array(3.5)),
-        _made("bools", value=np.array([True, False, True])),
-        _made("empty", value=np.zeros((0, 3), np.float32)),
+        _sample("vector", value=np.array([1.5, -2.0, 0.0, 7.0], np.float32)),
+        _sample("matrix", value=np.arange(6, dtype=np.int64).reshape(2, 3)),
+        _sample("scalar", value=np.array(3.5)),
+        _sample("bools", value=np.array([True, False, True])),
+        _sample("empty", value=np.zeros((0, 3), np.float32)),
     ),
     dtypes=ANY,
     simplify=_simplify_constant,
@@ -377,7 +378,7 @@ DIM_SIZE = _maker(
     (Attribute("dims", "dims", doc="the sizes"),),
     infer=_infer_dim_size,
     reference=_dim_size_reference,
-    samples=(_made("one", dims=dims(7)), _made("two", dims=dims(3, 5)), _made("none", dims=())),
+    samples=(_sample("one", dims=dims(7)), _sample("two", dims=dims(3, 5)), _sample("none", dims=())),
     dtypes=("i64",),
     simplify=_simplify_dim_size,
     lower=Pointwise(_dim_size_block, 0),

@@ -24,7 +24,7 @@ from tessera.ir.base.spec import (
 from tessera.ir.graph.building import traffic
 from tessera.ir.graph.ops.elementwise import check_dtype
 from tessera.ir.graph.ops.reduce import ACCUMULATE, check_accumulator, check_axes
-from tessera.ir.graph.samples import named, normal
+from tessera.ir.graph.samples import normal, shape_name
 from tessera.ir.graph.shared_reference import scan_reference
 from tessera.ir.tile.facets import Library
 from tessera.types.dtype import DType
@@ -90,7 +90,11 @@ def _samples(**kind: str) -> tuple[Sample, ...]:
         ((5, 131), 1),
     )
     return tuple(
-        Sample(f"{named([shape])} along {axis}", normal(shape, scale=1.0), {"axis": axis, "reverse": axis == 1, **kind})
+        Sample(
+            f"{shape_name([shape])} along {axis}",
+            normal(shape, scale=1.0),
+            {"axis": axis, "reverse": axis == 1, **kind},
+        )
         for shape, axis in shapes
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.interval import gated
+from tessera.ir.base.interval import gate
 from tessera.ir.base.scalar_declaration import GraphOp, ScalarFunction
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.base.scalar_reference import Meaning, graph_reference, meaning_of
@@ -178,7 +178,7 @@ GELU = OpSpec(
     cost=pointwise_cost(14),
     lower=Pointwise(_gelu_block, 14, expensive=True),
     policy=ROUND,
-    interval=gated(-0.17),
+    interval=gate(-0.17),
 )
 
 SPECS: tuple[OpSpec, ...] = (

@@ -89,7 +89,7 @@ def check_not_empty(ctx: InferContext, op: str, extent: Dim, indices: TensorType
         check_at_least(ctx, extent, 1, f"`{op}` reads from an axis of no elements")
 
 
-def _gathered(
+def _infer_gathered(
     ctx: InferContext, op: str, x: TensorType, indices: Sequence[TensorType], axes: Sequence[int], place: int
 ) -> TensorType:
     """The dims that are kept, with the dims of the indices put in at `place`."""
@@ -110,7 +110,7 @@ def _gathered(
 def _infer_index(op: str) -> Any:
     def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         x, *indices = types
-        return [_gathered(ctx, op, x, indices, axes_attribute(attributes, "axes"), attributes["place"])]
+        return [_infer_gathered(ctx, op, x, indices, axes_attribute(attributes, "axes"), attributes["place"])]
 
     return infer
 
@@ -170,7 +170,7 @@ def index_reference(x: Array, *indices: Array, axes: Sequence[int], place: int, 
 def _infer_take(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
     x, indices = types
     axis = normalize_axis(ctx, "take", attributes["axis"], x.rank)
-    return [_gathered(ctx, "take", x, [indices], (axis,), axis)]
+    return [_infer_gathered(ctx, "take", x, [indices], (axis,), axis)]
 
 
 def _decompose_take(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -187,7 +187,7 @@ def _infer_embedding(ctx: InferContext, types: Sequence[TensorType], attributes:
     table, indices = types
     if table.rank != 2:
         raise ctx.fail(f"`embedding` needs a table [rows, size], got {text(table.shape)}")
-    return [_gathered(ctx, "embedding", table, [indices], (0,), 0)]
+    return [_infer_gathered(ctx, "embedding", table, [indices], (0,), 0)]
 
 
 def _decompose_embedding(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -302,7 +302,7 @@ def one_hot_reference(indices: Array, *, depth: Sequence[Dim], dtype: DType = dt
     return np.asarray(indices[..., np.newaxis] == np.arange(static(depth[0]))).astype(numpy_dtype(dtype))
 
 
-def indexed(shape: Sequence[int], *indices: Sequence[int], low: int = -3, high: int = 5) -> Make:
+def index_arrays(shape: Sequence[int], *indices: Sequence[int], low: int = -3, high: int = 5) -> Make:
     """A sample's array and i64 indices, some of them out of bounds."""
 
     def make(rng: np.random.Generator) -> Sequence[Array]:
@@ -344,10 +344,10 @@ CHECKED = Attribute(
 )
 
 _PLACED_SAMPLES = (
-    Sample("one", indexed((5, 4), (3,), low=0), {"axes": (0,), "place": 0}),
-    Sample("two, broadcast", indexed((5, 6, 5), (3, 1), (4,), low=0), {"axes": (0, 2), "place": 0}),
-    Sample("in the middle", indexed((2, 5, 3), (4,), low=0), {"axes": (1,), "place": 1}),
-    Sample("no indices", indexed((5, 3), (0,), low=0), {"axes": (0,), "place": 0}),
+    Sample("one", index_arrays((5, 4), (3,), low=0), {"axes": (0,), "place": 0}),
+    Sample("two, broadcast", index_arrays((5, 6, 5), (3, 1), (4,), low=0), {"axes": (0, 2), "place": 0}),
+    Sample("in the middle", index_arrays((2, 5, 3), (4,), low=0), {"axes": (1,), "place": 1}),
+    Sample("no indices", index_arrays((5, 3), (0,), low=0), {"axes": (0,), "place": 0}),
 )
 
 SPECS: tuple[OpSpec, ...] = (
@@ -370,7 +370,7 @@ SPECS: tuple[OpSpec, ...] = (
         index_reference,
         (
             *_PLACED_SAMPLES,
-            Sample("outside", indexed((5, 4), (30,), low=-9, high=9), {"axes": (0,), "place": 0}),
+            Sample("outside", index_arrays((5, 4), (30,), low=-9, high=9), {"axes": (0,), "place": 0}),
         ),
         decompose=_decompose_index,
         takes_positions=True,
@@ -383,9 +383,9 @@ SPECS: tuple[OpSpec, ...] = (
         _infer_take,
         take_reference,
         (
-            Sample("rows", indexed((5, 7), (4,))),
-            Sample("columns", indexed((3, 5), (2, 3), low=-9, high=9), {"axis": -1}),
-            Sample("scalar index", indexed((5, 3), ())),
+            Sample("rows", index_arrays((5, 7), (4,))),
+            Sample("columns", index_arrays((3, 5), (2, 3), low=-9, high=9), {"axis": -1}),
+            Sample("scalar index", index_arrays((5, 3), ())),
         ),
         decompose=_decompose_take,
     ),
@@ -396,7 +396,7 @@ SPECS: tuple[OpSpec, ...] = (
         (),
         _infer_embedding,
         embedding_reference,
-        (Sample("tokens", indexed((7, 16), (2, 5), low=0, high=7)),),
+        (Sample("tokens", index_arrays((7, 16), (2, 5), low=0, high=7)),),
         decompose=_decompose_embedding,
     ),
     _reader(
@@ -407,8 +407,8 @@ SPECS: tuple[OpSpec, ...] = (
         _infer_gather,
         gather_reference,
         (
-            Sample("elements", indexed((5, 6), (4, 2))),
-            Sample("slices", indexed((5, 6, 3), (2, 3, 1), low=-9, high=9)),
+            Sample("elements", index_arrays((5, 6), (4, 2))),
+            Sample("slices", index_arrays((5, 6, 3), (2, 3, 1), low=-9, high=9)),
         ),
         decompose=_decompose_gather,
     ),
@@ -420,8 +420,8 @@ SPECS: tuple[OpSpec, ...] = (
         _infer_along("take_along_legal"),
         take_along_reference,
         (
-            Sample("rows", indexed((4, 5), (4, 3), low=0)),
-            Sample("stretched", indexed((5, 1, 4), (2, 3, 1), low=0), {"axis": 0}),
+            Sample("rows", index_arrays((4, 5), (4, 3), low=0)),
+            Sample("stretched", index_arrays((5, 1, 4), (2, 3, 1), low=0), {"axis": 0}),
         ),
         lower=Gather(_along_maps),
     ),
@@ -433,8 +433,8 @@ SPECS: tuple[OpSpec, ...] = (
         _infer_along("take_along_axis"),
         take_along_reference,
         (
-            Sample("rows", indexed((4, 5), (4, 3), low=-9, high=9)),
-            Sample("first axis", indexed((5, 3), (2, 3)), {"axis": 0}),
+            Sample("rows", index_arrays((4, 5), (4, 3), low=-9, high=9)),
+            Sample("first axis", index_arrays((5, 3), (2, 3)), {"axis": 0}),
         ),
         decompose=_decompose_along,
         takes_positions=True,

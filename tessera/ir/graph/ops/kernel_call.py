@@ -49,7 +49,7 @@ def _effects(attributes: Attributes) -> frozenset[str]:
     return frozenset({"random"}) if getattr(getattr(kernel, "definition", None), "is_random", False) else frozenset()
 
 
-def _unordered(attributes: Attributes) -> Nondeterminism | None:
+def _find_atomics(attributes: Attributes) -> Nondeterminism | None:
     definition: Any = getattr(KERNELS.get(attributes["kernel"]), "definition", None)
     if not getattr(definition, "is_unordered", False):
         return None
@@ -71,7 +71,7 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         infer=_infer,
         reference=kernel_reference,
-        nondeterminism=_unordered,
+        nondeterminism=_find_atomics,
         more_effects=_effects,
         cost=_cost,
         lower=Library("user_kernel"),

@@ -24,7 +24,7 @@ from tessera.ir.base.spec import (
 )
 from tessera.ir.graph.building import traffic
 from tessera.ir.graph.ops.reduce import check_axes
-from tessera.ir.graph.samples import named, normal
+from tessera.ir.graph.samples import normal, shape_name
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim, product
 from tessera.types.shape import Shape, equal_dims, is_refuted, path, text
@@ -42,7 +42,7 @@ def dims(*sizes: int) -> Shape:
 def moving_sample(shape: tuple[int, ...], label: str = "", /, **attributes: Any) -> Sample:
     """A sample of one operand, named by its shape and by what happens to it."""
     shown = label or " ".join(f"{name}={value}" for name, value in attributes.items())
-    return Sample(f"{named([shape])} {shown}", normal(shape), attributes)
+    return Sample(f"{shape_name([shape])} {shown}", normal(shape), attributes)
 
 
 def moving_cost() -> CostRule:
@@ -220,8 +220,8 @@ def _simplify_squeeze(simplifier: Simplifier, operands: Sequence[Any], attribute
     return inner.operands[0] if inner is not None and undone else None
 
 
-def _reshaped(x: tuple[int, ...], *out: int) -> Sample:
-    return moving_sample(x, f"to {named([out])}", shape=dims(*out))
+def _reshape_sample(x: tuple[int, ...], *out: int) -> Sample:
+    return moving_sample(x, f"to {shape_name([out])}", shape=dims(*out))
 
 
 RESHAPE = view(
@@ -232,15 +232,15 @@ RESHAPE = view(
     reference=_reshape_reference,
     maps=lambda x, outs, attributes: [reshape_map(x.shape, outs[0].shape)],
     samples=(
-        _reshaped((6,), 2, 3),
-        _reshaped((2, 3), 6),
-        _reshaped((2, 3, 5), 2, 15),
-        _reshaped((2, 15), 2, 3, 5),
-        _reshaped((4, 6), 6, 4),
-        _reshaped((1, 7, 1), 7),
-        _reshaped((), 1, 1),
-        _reshaped((0, 3), 5, 0),
-        _reshaped((7, 11, 13), 13, 77),
+        _reshape_sample((6,), 2, 3),
+        _reshape_sample((2, 3), 6),
+        _reshape_sample((2, 3, 5), 2, 15),
+        _reshape_sample((2, 15), 2, 3, 5),
+        _reshape_sample((4, 6), 6, 4),
+        _reshape_sample((1, 7, 1), 7),
+        _reshape_sample((), 1, 1),
+        _reshape_sample((0, 3), 5, 0),
+        _reshape_sample((7, 11, 13), 13, 77),
     ),
     simplify=_simplify_reshape,
 )
@@ -272,12 +272,12 @@ BROADCAST_TO = view(
     reference=_broadcast_reference,
     maps=lambda x, outs, attributes: [broadcast_map(x.shape, outs[0].shape)],
     samples=(
-        _reshaped((), 3, 5),
-        _reshaped((5,), 3, 5),
-        _reshaped((3, 1), 3, 5),
-        _reshaped((1, 3, 1), 2, 3, 5),
-        _reshaped((1,), 0),
-        _reshaped((7, 13), 7, 13),
+        _reshape_sample((), 3, 5),
+        _reshape_sample((5,), 3, 5),
+        _reshape_sample((3, 1), 3, 5),
+        _reshape_sample((1, 3, 1), 2, 3, 5),
+        _reshape_sample((1,), 0),
+        _reshape_sample((7, 13), 7, 13),
     ),
     simplify=_simplify_broadcast,
 )

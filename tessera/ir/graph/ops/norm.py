@@ -88,7 +88,7 @@ def _decompose(*, centre: bool) -> Any:
     return decompose
 
 
-def _normalised(x: Array, parameters: Sequence[Array], axis: int, eps: float, *, centre: bool) -> Array:
+def _normalize(x: Array, parameters: Sequence[Array], axis: int, eps: float, *, centre: bool) -> Array:
     axes = tuple(range(axis % x.ndim, x.ndim))
     wide = x.astype(np.float64)
     if not all(x.shape[a] for a in axes):
@@ -104,12 +104,12 @@ def _normalised(x: Array, parameters: Sequence[Array], axis: int, eps: float, *,
 
 def layernorm_reference(x: Array, *parameters: Array, axis: int = -1, eps: float = 1e-5) -> Array:
     """(x - mean) over the root of the variance plus eps, times weight, plus bias."""
-    return _normalised(x, parameters, axis, eps, centre=True)
+    return _normalize(x, parameters, axis, eps, centre=True)
 
 
 def rmsnorm_reference(x: Array, *parameters: Array, axis: int = -1, eps: float = 1e-5) -> Array:
     """x over the root of its mean square plus eps, times weight."""
-    return _normalised(x, parameters, axis, eps, centre=False)
+    return _normalize(x, parameters, axis, eps, centre=False)
 
 
 def _rows(*scales: float, constants: Sequence[float] = ()) -> Any:

@@ -32,7 +32,7 @@ from tessera.types.tensor_type import TensorType
 SIZE = Attribute("window", "ints", doc="size of the window, one number for each pooled (trailing) axis")
 
 
-def _stepped(attributes: Attributes) -> dict[str, Any]:
+def _with_strides(attributes: Attributes) -> dict[str, Any]:
     """The attributes with the default stride, which is the window itself."""
     return {**attributes, "stride": attributes["stride"] or attributes["window"]}
 
@@ -44,7 +44,7 @@ def _infer(op: str) -> Any:
         window = axes_attribute(attributes, "window")
         if not 1 <= len(window) <= x.rank or any(taps < 1 for taps in window):
             raise ctx.fail(f"`{op}` of {text(x.shape)} needs a window of 1..{x.rank} positive numbers, got {window}")
-        full = _stepped(attributes)
+        full = _with_strides(attributes)
         check_window(ctx, op, full, len(window))
         check_accumulator(ctx, op, x, attributes.get("accumulate"))
         kept = x.rank - len(window)
@@ -59,7 +59,7 @@ def _windows(b: Builder, x: Any, attributes: Attributes, fill: float) -> list[An
     window = axes_attribute(attributes, "window")
     shape, count = b.type_of(x).shape, len(window)
     kept = len(shape) - count
-    full = _stepped(attributes)
+    full = _with_strides(attributes)
     low, high = window_padding(shape[kept:], tuple(map(Dim.of, window)), full)
     zeros = (Dim.constant(0),) * kept
     if any(dim.value != 0 for dim in (*low, *high)):
@@ -81,7 +81,7 @@ def _windows(b: Builder, x: Any, attributes: Attributes, fill: float) -> list[An
 
 def _pooled_shape(shape: tuple[Dim, ...], attributes: Attributes) -> tuple[Dim, ...]:
     """The shape of the result, as `infer` writes it."""
-    window, full = axes_attribute(attributes, "window"), _stepped(attributes)
+    window, full = axes_attribute(attributes, "window"), _with_strides(attributes)
     kept, count = len(shape) - len(window), len(window)
     low, high = window_padding(shape[kept:], tuple(map(Dim.of, window)), full)
     strides, dilations = per_axis(full, "stride", count), per_axis(full, "dilation", count)
@@ -104,12 +104,14 @@ def _window_sum(b: Builder, x: Any, attributes: Attributes) -> Any:
     compute = b.type_of(x).dtype.compute
     asked: DType = attributes["accumulate"] or compute
 
-    def held(value: Any) -> Any:
+    def round_total(value: Any) -> Any:
         is_narrow = asked.compute is not asked
         return cast(b, b.emit("round_to", value, format=asked.name), asked.compute) if is_narrow else value
 
     first, *others = _windows(b, cast(b, x, asked.compute), attributes, 0.0)
-    return cast(b, reduce(lambda total, one: held(b.emit("add", total, one)), others, held(first)), compute)
+    return cast(
+        b, reduce(lambda total, one: round_total(b.emit("add", total, one)), others, round_total(first)), compute
+    )
 
 
 def _decompose_avg(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -127,9 +129,9 @@ def _decompose_avg(b: Builder, operands: Sequence[Any], attributes: Attributes) 
     return restate(b, cast(b, out, kind.dtype), _pooled_shape(kind.shape, attributes))
 
 
-def _stacked(x: Array, attributes: dict[str, Any], fill: float) -> Array:
+def _stack_windows(x: Array, attributes: dict[str, Any], fill: float) -> Array:
     window = tuple(attributes["window"])
-    full, count = _stepped(attributes), len(window)
+    full, count = _with_strides(attributes), len(window)
     kept = x.ndim - count
     sizes = tuple(Dim.constant(size) for size in x.shape[kept:])
     low, high = window_padding(sizes, tuple(map(Dim.of, window)), full)
@@ -149,7 +151,7 @@ def _stacked(x: Array, attributes: dict[str, Any], fill: float) -> Array:
 
 def max_pool_reference(x: Array, **attributes: Any) -> Array:
     """The largest of each window; padding is -inf, NaN propagates."""
-    return rounded(_stacked(x.astype(np.float64), attributes, -np.inf).max(0), dtype_of(x))
+    return rounded(_stack_windows(x.astype(np.float64), attributes, -np.inf).max(0), dtype_of(x))
 
 
 def avg_pool_reference(x: Array, *, accumulate: DType | None = None, **attributes: Any) -> Array:
@@ -157,12 +159,12 @@ def avg_pool_reference(x: Array, *, accumulate: DType | None = None, **attribute
     compute = dtype_of(x).compute
     asked = accumulate or compute
     with np.errstate(all="ignore"):
-        terms = _stacked(x.astype(numpy_dtype(asked.compute)), attributes, 0.0)
+        terms = _stack_windows(x.astype(numpy_dtype(asked.compute)), attributes, 0.0)
         total = scan_reference("sum", terms, 0, asked)[-1].astype(numpy_dtype(compute))
         window: tuple[int, ...] = tuple(attributes["window"])
         count: Any = total.dtype.type(np.prod(window))
         if not attributes["count_padding"]:
-            count = _stacked(np.ones(x.shape[x.ndim - len(window) :], total.dtype), attributes, 0.0).sum(0)
+            count = _stack_windows(np.ones(x.shape[x.ndim - len(window) :], total.dtype), attributes, 0.0).sum(0)
         return rounded(total / count, dtype_of(x))
 
 

@@ -86,20 +86,20 @@ def _stochastic_block(builder: Any, tiles: Sequence[Any], attributes: Attributes
     return builder.cast(builder.round(tiles[0], tiles[1], **conversion), out.dtype.compute)
 
 
-def _stored(values: Array, format: str, source: DType) -> Array:
+def _store(values: Array, format: str, source: DType) -> Array:
     return rounded(values, FORMATS[format].dtype or source)
 
 
 def round_reference(x: Array, *, format: str, **conversion: Any) -> Array:
     """`x` as numbers of the format, in the dtype that stores it, else in its own."""
-    return _stored(round_to(widened(x), format=format, **conversion), format, dtype_of(x))
+    return _store(round_to(widened(x), format=format, **conversion), format, dtype_of(x))
 
 
 def stochastic_reference(x: Array, bits: Array, *, format: str, **conversion: Any) -> Array:
     """As `round_reference`, up or down by the bits of each element."""
     x, bits = np.broadcast_arrays(x, bits)
     values = round_to(widened(x), format=format, rounding="stochastic", bits=bits, **conversion)
-    return _stored(values, format, dtype_of(x))
+    return _store(values, format, dtype_of(x))
 
 
 PASSED = frozenset({"transpose", "reshape", "broadcast_to", "flip", "expand_dims", "squeeze"})
@@ -306,12 +306,12 @@ def _with_bits(make: Make) -> Make:
     return made
 
 
-def _scaled(shape: tuple[int, ...], scales: tuple[int, ...]) -> Make:
+def _scaled_sample(shape: tuple[int, ...], scales: tuple[int, ...]) -> Make:
     return lambda rng: [*normal(shape)(rng), rng.uniform(0.01, 0.2, scales).astype(np.float32)]
 
 
-def _quantized(shape: tuple[int, ...], scales: tuple[int, ...]) -> Make:
-    return lambda rng: [rng.integers(-128, 128, shape, dtype=np.int8), *_scaled((), scales)(rng)[1:]]
+def _quantized_sample(shape: tuple[int, ...], scales: tuple[int, ...]) -> Make:
+    return lambda rng: [rng.integers(-128, 128, shape, dtype=np.int8), *_scaled_sample((), scales)(rng)[1:]]
 
 
 _CONVERSIONS: tuple[dict[str, str], ...] = (
@@ -381,10 +381,12 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer_quantize,
         reference=quantize_reference,
         samples=(
-            Sample("channels", _scaled((6, 5), (1, 5)), {"dtype": dt.i8}),
-            Sample("rows", _scaled((6, 5), (6, 1)), {"dtype": dt.f8e4m3, "saturation": "saturate"}),
-            Sample("tiles", _scaled((6, 8), (3, 2)), {"dtype": dt.i4, "block": (2, 4), "saturation": "saturate"}),
-            Sample("cut", _scaled((31,), (1,)), {"dtype": dt.i8, "rounding": "toward_zero"}),
+            Sample("channels", _scaled_sample((6, 5), (1, 5)), {"dtype": dt.i8}),
+            Sample("rows", _scaled_sample((6, 5), (6, 1)), {"dtype": dt.f8e4m3, "saturation": "saturate"}),
+            Sample(
+                "tiles", _scaled_sample((6, 8), (3, 2)), {"dtype": dt.i4, "block": (2, 4), "saturation": "saturate"}
+            ),
+            Sample("cut", _scaled_sample((31,), (1,)), {"dtype": dt.i8, "rounding": "toward_zero"}),
         ),
         dtypes=ROUNDED[:3],
         cost=pointwise_cost(10),
@@ -400,8 +402,8 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer_dequantize,
         reference=dequantize_reference,
         samples=(
-            Sample("channels", _quantized((6, 5), (1, 5))),
-            Sample("tiles", _quantized((6, 8), (3, 2)), {"dtype": dt.bf16, "block": (2, 4)}),
+            Sample("channels", _quantized_sample((6, 5), (1, 5))),
+            Sample("tiles", _quantized_sample((6, 8), (3, 2)), {"dtype": dt.bf16, "block": (2, 4)}),
         ),
         dtypes=("i8", "u8", "i4", "f8e4m3", "f8e5m2"),
         cost=pointwise_cost(2),

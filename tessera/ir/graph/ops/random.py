@@ -127,7 +127,7 @@ def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, ou
     def product(word: Any, multiplier: int) -> Any:
         return builder.elementwise("mul", builder.cast(word, dt.u64), builder.constant(multiplier, dt.u64))
 
-    def mixed(word: Any, other: Any, key: Any) -> Any:
+    def mix(word: Any, other: Any, key: Any) -> Any:
         return builder.elementwise("xor", builder.elementwise("xor", word, other), key)
 
     counter, key, stream = tiles
@@ -135,7 +135,7 @@ def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, ou
     k0, k1 = low(key), high(key)
     for _ in range(PHILOX_ROUNDS):
         first, second = product(c0, PHILOX_MULTIPLIERS[0]), product(c2, PHILOX_MULTIPLIERS[1])
-        c0, c1, c2, c3 = mixed(high(second), c1, k0), low(second), mixed(high(first), c3, k1), low(first)
+        c0, c1, c2, c3 = mix(high(second), c1, k0), low(second), mix(high(first), c3, k1), low(first)
         k0 = builder.elementwise("add", k0, builder.constant(PHILOX_KEY_STEPS[0], dt.u32))
         k1 = builder.elementwise("add", k1, builder.constant(PHILOX_KEY_STEPS[1], dt.u32))
     upper = builder.elementwise("shl", builder.cast(c1, dt.u64), half)

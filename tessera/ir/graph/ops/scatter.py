@@ -142,7 +142,7 @@ def scatter_rows_reference(
     return out
 
 
-def _scattered(
+def _scatter_values(
     x: Array, indices: Array, updates: Array, axis: int, mode: str, accumulate: DType | None = None
 ) -> Array:
     axis %= x.ndim
@@ -161,7 +161,7 @@ def _scattered(
 
 def scatter_reference(x: Array, indices: Array, updates: Array, *, axis: int = 0) -> Array:
     """Of equal indices the last one is kept."""
-    return _scattered(x, indices, updates, axis, "set")
+    return _scatter_values(x, indices, updates, axis, "set")
 
 
 def scatter_add_reference(
@@ -174,10 +174,10 @@ def scatter_add_reference(
     accumulate: DType | None = None,
 ) -> Array:
     """Updates of equal indices add up in order, in f32, rounded once; in that order also where any would do."""
-    return _scattered(x, indices, updates, axis, "add", accumulate)
+    return _scatter_values(x, indices, updates, axis, "add", accumulate)
 
 
-def _unordered(attributes: Attributes) -> Nondeterminism | None:
+def _find_unordered(attributes: Attributes) -> Nondeterminism | None:
     if attributes["ordered"]:
         return None
     return Nondeterminism(
@@ -191,7 +191,7 @@ def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attribu
     return Cost(operands[2].size, traffic(operands, results))
 
 
-def _written(shape: Sequence[int], indices: Sequence[int], axis: int, low: int = -3, high: int = 4) -> Make:
+def _write_sample(shape: Sequence[int], indices: Sequence[int], axis: int, low: int = -3, high: int = 4) -> Make:
     def make(rng: np.random.Generator) -> Sequence[Array]:
         updates = (*shape[:axis], *indices, *shape[axis + 1 :])
         return [
@@ -204,11 +204,11 @@ def _written(shape: Sequence[int], indices: Sequence[int], axis: int, low: int =
 
 
 SAMPLES = (
-    Sample("rows", _written((5, 4), (7,), 0)),
-    Sample("columns", _written((3, 6), (2, 4), 1), {"axis": -1}),
-    Sample("one", _written((5, 3), (), 0)),
-    Sample("none", _written((5, 3), (0,), 0)),
-    Sample("outside", _written((4, 2), (9,), 0, -9, 9)),
+    Sample("rows", _write_sample((5, 4), (7,), 0)),
+    Sample("columns", _write_sample((3, 6), (2, 4), 1), {"axis": -1}),
+    Sample("one", _write_sample((5, 3), (), 0)),
+    Sample("none", _write_sample((5, 3), (0,), 0)),
+    Sample("outside", _write_sample((4, 2), (9,), 0, -9, 9)),
 )
 
 
@@ -228,7 +228,7 @@ def _writer(name: str, summary: str, mode: str, reference: Any, dtypes: tuple[st
         attributes=(AXIS, ORDERED, ACCUMULATE) if mode == "add" else (AXIS,),
         infer=_infer_scatter(name),
         reference=reference,
-        nondeterminism=_unordered if mode == "add" else None,
+        nondeterminism=_find_unordered if mode == "add" else None,
         samples=SAMPLES,
         dtypes=dtypes,
         cost=_cost,
@@ -262,8 +262,8 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer_rows,
         reference=scatter_rows_reference,
         samples=(
-            Sample("set", _written((2, 5, 3), (4,), 1, low=0), {"mode": "set"}),
-            Sample("add", _written((1, 5, 7), (40,), 1, low=0), {"mode": "add"}),
+            Sample("set", _write_sample((2, 5, 3), (4,), 1, low=0), {"mode": "set"}),
+            Sample("add", _write_sample((1, 5, 7), (40,), 1, low=0), {"mode": "add"}),
         ),
         dtypes=("f32", "f64", *INTEGERS),
         cost=_cost,

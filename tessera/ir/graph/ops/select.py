@@ -12,7 +12,7 @@ from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, Interval
 from tessera.ir.base.simplify import simplify_bitcast, simplify_cast, simplify_where
 from tessera.ir.base.spec import ANY, CONVERT, KEEP, NUMBERS, ROUND, Attribute, Attributes, InferContext, OpSpec, Sample
 from tessera.ir.graph.ops.elementwise import check_dtype, check_same, pointwise_cost
-from tessera.ir.graph.samples import EXTREMES, UNARY_SHAPES, Make, bools, normal, over, retyped
+from tessera.ir.graph.samples import EXTREMES, UNARY_SHAPES, Make, bools, normal, over, retype
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
@@ -141,7 +141,7 @@ _BITS = (
 
 def _bits(source: DType, target: DType) -> Sample:
     def make(rng: np.random.Generator) -> Sequence[Any]:
-        return [retyped(array, source) for array in normal((13, 37))(rng)]
+        return [retype(array, source) for array in normal((13, 37))(rng)]
 
     return Sample(f"{source} as {target}", make, {"dtype": target, "source": source})
 

@@ -208,7 +208,7 @@ def _rows(*rows: Sequence[float]) -> Make:
     return lambda rng: [np.array(rows, np.float32)]
 
 
-def _labelled(rows: tuple[int, ...], classes: int, low: int = 0) -> Any:
+def _labelled_sample(rows: tuple[int, ...], classes: int, low: int = 0) -> Any:
     def make(rng: np.random.Generator) -> Sequence[Array]:
         logits = rng.standard_normal((*rows, classes)).astype(np.float32) * 3
         return [logits, rng.integers(low, classes, rows, dtype=np.int64)]
@@ -298,10 +298,10 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer_cross_entropy,
         reference=cross_entropy_reference,
         samples=(
-            Sample("mean", _labelled((7,), 11)),
-            Sample("each", _labelled((2, 5), 33), {"reduction": "none"}),
-            Sample("some ignored", _labelled((9,), 4, low=-3), {"reduction": "sum"}),
-            Sample("all but ignored", _labelled((9,), 4, low=-3), {"reduction": "mean"}),
+            Sample("mean", _labelled_sample((7,), 11)),
+            Sample("each", _labelled_sample((2, 5), 33), {"reduction": "none"}),
+            Sample("some ignored", _labelled_sample((9,), 4, low=-3), {"reduction": "sum"}),
+            Sample("all but ignored", _labelled_sample((9,), 4, low=-3), {"reduction": "mean"}),
         ),
         dtypes=("f32", "f64", "bf16", "f16"),
         cost=visits(6),

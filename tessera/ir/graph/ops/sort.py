@@ -63,7 +63,7 @@ def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
     return [kept, kept.with_dtype(index_dtype())]
 
 
-def _sorted(b: Builder, x: Any, axis: int, *, descending: bool, keep: int = -1) -> tuple[Any, Any]:
+def _sort_axis(b: Builder, x: Any, axis: int, *, descending: bool, keep: int = -1) -> tuple[Any, Any]:
     """Values and positions along one axis, which is moved last."""
     shape = b.type_of(x).shape
     axis %= len(shape)
@@ -82,16 +82,16 @@ def _sorted(b: Builder, x: Any, axis: int, *, descending: bool, keep: int = -1) 
 
 
 def _decompose_sort(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    return _sorted(b, operands[0], attributes["axis"], descending=attributes["descending"])[0]
+    return _sort_axis(b, operands[0], attributes["axis"], descending=attributes["descending"])[0]
 
 
 def _decompose_argsort(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    return _sorted(b, operands[0], attributes["axis"], descending=attributes["descending"])[1]
+    return _sort_axis(b, operands[0], attributes["axis"], descending=attributes["descending"])[1]
 
 
 def _decompose_topk(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     largest = bool(attributes["largest"])
-    return _sorted(b, operands[0], attributes["axis"], descending=largest, keep=int(attributes["k"]))
+    return _sort_axis(b, operands[0], attributes["axis"], descending=largest, keep=int(attributes["k"]))
 
 
 def order_of(row: Array, *, descending: bool) -> Array:

@@ -88,7 +88,7 @@ def _rows(b: Builder, flags: Any, capacity: Dim) -> Any:
     return b.emit("reshape", flags, shape=(capacity, Dim.constant(1)))
 
 
-def _moved(b: Builder, store: Any, source: Any, extent: Dim) -> Any:
+def _gather_rows(b: Builder, store: Any, source: Any, extent: Dim) -> Any:
     """Position j of the result is position source[j] of `store`, clamped to it."""
     last = size_value(b, extent - 1)
     legal = b.emit("clamp", source, constant(b, 0, dt.i64), last)
@@ -115,7 +115,7 @@ def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes
     stores: list[Any] = []
     for old in (keys, values):
         zero = cast(b, constant(b, 0.0, dt.f32), b.type_of(old).dtype)
-        stores.append(b.emit("where", filled, _moved(b, old, source, capacity), zero))
+        stores.append(b.emit("where", filled, _gather_rows(b, old, source, capacity), zero))
     return (*stores, kept)
 
 
@@ -180,7 +180,7 @@ def _cache(filled: int, added: int | None = None) -> Make:
     return make
 
 
-def _written(start: int, added: int) -> Make:
+def _write_sample(start: int, added: int) -> Make:
     def make(rng: np.random.Generator) -> Sequence[Array]:
         old, new = (rng.standard_normal((2, 3, count, 4)).astype(np.float32) for count in (7, added))
         return [old, np.array(start, np.int64), new]
@@ -223,9 +223,9 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer_write,
         reference=kv_write_reference,
         samples=(
-            Sample("in the middle", _written(2, 3)),
-            Sample("at the start", _written(0, 7)),
-            Sample("past the end", _written(6, 3)),
+            Sample("in the middle", _write_sample(2, 3)),
+            Sample("at the start", _write_sample(0, 7)),
+            Sample("past the end", _write_sample(6, 3)),
         ),
         dtypes=FLOATS,
         cost=visits(0),

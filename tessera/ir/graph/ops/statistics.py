@@ -139,7 +139,7 @@ def _norm(builder: Builder, x: Any, attributes: Attributes) -> Any:
     return builder.emit("sum" if attributes["order"] == 1 else "max", builder.emit("abs", x), **over)
 
 
-def _decomposed(body: Callable[[Builder, Any, Attributes], Any]) -> Any:
+def _decompose(body: Callable[[Builder, Any, Attributes], Any]) -> Any:
     def decompose(builder: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
         return _narrow(builder, body(builder, _wide(builder, operands[0]), attributes), operands[0])
 
@@ -233,13 +233,13 @@ def _make(
         samples=(*samples(normal, empty=empty), *more),
         dtypes=FLOATS,
         cost=_cost(flops),
-        decompose=_decomposed(body),
+        decompose=_decompose(body),
         policy=ROUND,
         interval=interval,
     )
 
 
-def _shifted(rng: np.random.Generator) -> Sequence[Any]:
+def _shifted_rows(rng: np.random.Generator) -> Sequence[Any]:
     return [np.asarray(rng.standard_normal((3, 67)) + 100.0, np.float32)]
 
 
@@ -276,7 +276,7 @@ SPECS: tuple[OpSpec, ...] = (
         attributes=(CORRECTION,),
         more=(
             Sample("unbiased", normal((5, 7)), {"axes": (1,), "correction": 1}),
-            Sample("far from zero", _shifted, _ROWS),
+            Sample("far from zero", _shifted_rows, _ROWS),
         ),
     ),
     _make(

@@ -36,11 +36,11 @@ def _simplify(op: SpecOp, rewriter: Rewriter) -> bool:
     if found is None:
         build.undo()
         return False
-    put_instead(op, found, build, rewriter)
+    replace_results(op, found, build, rewriter)
     return True
 
 
-def put_instead(op: SpecOp, found: Any, build: Build, rewriter: Rewriter) -> None:
+def replace_results(op: SpecOp, found: Any, build: Build, rewriter: Rewriter) -> None:
     """Use what a facet gave (a value, or a tuple of them) for the results of an op; the types must not change."""
     values = cast("tuple[SSAValue, ...]", found if isinstance(found, tuple) else (found,))
     for index, (old, new) in enumerate(zip(op.results, values, strict=True)):

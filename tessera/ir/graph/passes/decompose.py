@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
-from tessera.ir.graph.passes.canonicalize import put_instead
+from tessera.ir.graph.passes.canonicalize import replace_results
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Decompose(Pass):
     checks: bool = False
 
     def run(self, module: ModuleOp) -> None:
-        rewrite(module, _checked if self.checks else _patterns)
+        rewrite(module, _checked_patterns if self.checks else _patterns)
 
 
 def _patterns(op: SpecOp) -> Sequence[Pattern]:
     return (_decompose,) if op.spec.lower is None and op.spec.decompose is not None else ()
 
 
-def _checked(op: SpecOp) -> Sequence[Pattern]:
+def _checked_patterns(op: SpecOp) -> Sequence[Pattern]:
     return (_decompose_checked,) if op.spec.takes_positions else _patterns(op)
 
 
@@ -50,5 +50,5 @@ def _decompose(op: SpecOp, rewriter: Rewriter, **more: Any) -> bool:
     found = op.spec.decompose(build, tuple(op.operands), {**rule_attributes(op), **more})
     if found is None:
         return False
-    put_instead(op, found, build, rewriter)
+    replace_results(op, found, build, rewriter)
     return True

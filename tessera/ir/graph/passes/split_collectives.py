@@ -14,7 +14,7 @@ from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
 from tessera.ir.graph.building import cast, restate, slice_axis, widen
-from tessera.ir.graph.passes.canonicalize import put_instead
+from tessera.ir.graph.passes.canonicalize import replace_results
 from tessera.types.dim import Dim
 
 _REDUCTIONS = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
@@ -63,7 +63,7 @@ def _split(op: SpecOp, rewriter: Rewriter) -> bool:
     mesh = {name: attributes[name] for name in ("axis", "size")}
     exchange = _Exchange(build, {**mesh, "purpose": attributes.get("purpose") or _purpose(op, attributes)}, ranks)
     found = _LOWERINGS[op.name](exchange, op.operands[0], attributes)
-    put_instead(op, restate(build, found, build.type_of(op.results[0]).shape), build, rewriter)
+    replace_results(op, restate(build, found, build.type_of(op.results[0]).shape), build, rewriter)
     return True
 
 

@@ -226,7 +226,7 @@ GATE_OPEN = 32.0
 """From here on `x / (1 + e**-power)` is `x`: the power is at least as large, and 1 plus `e**-32` is 1 in f32."""
 
 
-def _gated(f: FunctionText, x: Value, power: Value, tail: Value | None = None, is_own: bool = False) -> Value:
+def _gate(f: FunctionText, x: Value, power: Value, tail: Value | None = None, is_own: bool = False) -> Value:
     """`x / (1 + e**-power)` with `power` the size of an odd function of `x`, by the formula that does not overflow.
 
     `is_own` says that the power is the size of `x` itself.
@@ -258,7 +258,7 @@ def sigmoid(f: FunctionText, x: Value) -> Value:
 
 def silu(f: FunctionText, x: Value) -> Value:
     """`x * sigmoid(x)`; its limit -0 at minus infinity."""
-    return _gated(f, x, absolute(f, x), is_own=True)
+    return _gate(f, x, absolute(f, x), is_own=True)
 
 
 def gelu_tanh(f: FunctionText, x: Value) -> Value:
@@ -276,7 +276,7 @@ def gelu_tanh(f: FunctionText, x: Value) -> Value:
     slope_low = add(f, slope_low, add(f, curve_low, fma(f, cubic, square_low, fma(f, cubic_low, square, linear_low))))
     power, power_low = product(f, magnitude, slope)
     power_low = fma(f, magnitude, slope_low, power_low)
-    return _gated(f, x, power, power_low)
+    return _gate(f, x, power, power_low)
 
 
 # The error function and the exact gelu: polynomials up to 1, and beyond it the tail of the normal distribution, which

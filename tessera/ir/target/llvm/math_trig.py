@@ -139,7 +139,7 @@ def _write_exact(g: FunctionText) -> None:
     # The first bit wanted is number e - 1, counted from 1 behind the point; the table begins 64 bits earlier.
     first = g.add(g.sub(exponent, 1075), 62)
     word, shift = g.udiv(first, 64), g.urem(first, 64)
-    table = g.module.constant("i64", [_signed(w) for w in _TWO_OVER_PI])
+    table = g.module.constant("i64", [_as_signed(w) for w in _TWO_OVER_PI])
     words = [g.load(g.gep(table, g.add(word, i), "i64"), "i64") for i in range(4)]
     high, middle, low = (g.intrinsic("fshl", words[i], words[i + 1], shift) for i in range(3))
     wide = g.cast("zext", mantissa, "i128")
@@ -165,7 +165,7 @@ def _write_exact(g: FunctionText) -> None:
     g.ret(g.select(negative, g.fneg(angle), angle))
 
 
-def _signed(word: int) -> int:
+def _as_signed(word: int) -> int:
     return word - (1 << 64) if word >> 63 else word
 
 
