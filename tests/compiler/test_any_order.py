@@ -1,4 +1,4 @@
-"""Compiled kernels called in every order that keeps the arcs of their program: a thousand orders, the same bits."""
+"""Compiled kernels called in every order that keeps the edges of their program: a thousand orders, the same bits."""
 
 # Functions of traced values are written as lambdas, whose parameters cannot be annotated.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
@@ -178,7 +178,7 @@ def test_an_arc_left_out_is_refused_and_shows() -> None:
     program = compiled_in_any_order(jitted.trace(*given).tape, Options())
     nodes = program.order.nodes
     calls = [node.number for node in nodes if node.what == "call"]
-    first, second = next(arc for arc in sorted(program.order.reduce().arcs) if arc[0] in calls and arc[1] in calls)
+    first, second = next(edge for edge in sorted(program.order.reduce().edges) if edge[0] in calls and edge[1] in calls)
     program.forget((first, second))
     with pytest.raises(ScheduleError, match=f"`{nodes[first]}` and `{nodes[second]}` both touch workspace"):
         program.order.check()

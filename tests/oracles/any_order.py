@@ -50,11 +50,11 @@ class AnyOrder:
             found = self._blocks[block] = (order_in(block, self._memory), ops_of(block))
         return found
 
-    def forget(self, arc: tuple[int, int]) -> None:
-        """Leave an arc of the whole program out from now on."""
+    def forget(self, edge: tuple[int, int]) -> None:
+        """Leave an edge of the whole program out from now on."""
         block = self.program.regions[0].block
         order, ops = self.block(block)
-        self._blocks[block] = (order.without(arc), ops)
+        self._blocks[block] = (order.without(edge), ops)
 
     def run(self, *arrays: Array, seed: int) -> tuple[Array, ...]:
         """The results, with each block in an order of its own, and each round of a loop."""

@@ -1,4 +1,4 @@
-"""The order of launches: any run that keeps it gives the same bits, and an arc less is found, by name and by bytes."""
+"""The order of launches: any run that keeps it gives the same bits, and an edge less is found, by name and by bytes."""
 
 # Functions of traced values are written as lambdas, whose parameters cannot be annotated.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
@@ -99,13 +99,13 @@ def order_for(function: Callable[..., Any]) -> LaunchOrder:
 def test_an_arc_less_is_found_whichever_it_is(function: Callable[..., Any]) -> None:
     order = order_for(function).reduce()
     order.check()
-    assert order.arcs
-    for first, second in sorted(order.arcs)[::3]:
+    assert order.edges
+    for first, second in sorted(order.edges)[::3]:
         with pytest.raises(ScheduleError, match="nothing orders them") as caught:
             order.without((first, second)).check()
         names = [str(order.nodes[number]) for number in (first, second)]
         assert all(f"`{name}`" in caught.value.message for name in names)
-        assert f"an arc ({first}, {second})" in str(caught.value)
+        assert f"an edge ({first}, {second})" in str(caught.value)
 
 
 def test_an_arc_less_gives_other_bits_sooner_or_later() -> None:
@@ -119,9 +119,9 @@ def test_an_arc_less_gives_other_bits_sooner_or_later() -> None:
     for first in calls:
         for second in [number for number in calls if before[number] >> first & 1][:1]:
             changed = AnyOrder(module)
-            for arc in program.order.arcs:
-                if arc[1] == second:
-                    changed.forget(arc)
+            for edge in program.order.edges:
+                if edge[1] == second:
+                    changed.forget(edge)
             with np.errstate(all="ignore"):
                 wrong += any(_differs(changed, arrays, expected, seed) for seed in range(20))
     assert wrong > 0
@@ -152,7 +152,7 @@ def test_effects_keep_their_order_and_draws_do_not() -> None:
     done = [("io", "callback"), ("random", "call"), ("io", "callback"), ("state", "call"), ("random", "call")]
     nodes = [Node(at, what, what, effects=Effects([effect])) for at, (effect, what) in enumerate(done)]
     order = order_among(nodes).reduce()
-    assert order.arcs == {(0, 2), (2, 3)}
+    assert order.edges == {(0, 2), (2, 3)}
     with pytest.raises(ScheduleError, match="keep their order"):
         order.without((0, 2)).check()
 
@@ -174,15 +174,15 @@ def orders(draw: st.DrawFn) -> LaunchOrder:
 @given(orders(), st.integers(0, 1 << 20))
 def test_arcs_are_those_of_meetings_and_drawn_orders_keep_them(order: LaunchOrder, seed: int) -> None:
     order.check()
-    for first, second in order.arcs:
+    for first, second in order.edges:
         assert first < second
         assert order.nodes[first].conflict_with(order.nodes[second]) is not None
     reduced = order.reduce()
     assert reduced.before() == order.before()
     place = {number: at for at, number in enumerate(order.draw(Random(seed)))}
-    assert all(place[first] < place[second] for first, second in order.arcs)
-    for arc in reduced.arcs:
-        assert reduced.without(arc).before() != order.before()
+    assert all(place[first] < place[second] for first, second in order.edges)
+    for edge in reduced.edges:
+        assert reduced.without(edge).before() != order.before()
 
 
 @given(orders())
@@ -196,7 +196,7 @@ def test_width_and_the_longest_way_are_those_of_a_search(order: LaunchOrder) -> 
     ]
     assert order.width == max(chosen.bit_count() for chosen in free)
     path = order.critical_path()
-    assert all((path[at], path[at + 1]) in launches.arcs for at in range(len(path) - 1))
+    assert all((path[at], path[at + 1]) in launches.edges for at in range(len(path) - 1))
     depth: list[int] = []
     for number in range(count):
         depth.append(1 + max((depth[n] for n in range(number) if before[number] >> n & 1), default=0))

@@ -1,4 +1,4 @@
-"""The iteration space of a group with reductions: its full shape, the reduced axes, and where each value lies in it.
+"""The iteration space of a group with reductions: its full shape, the reduced axes, and where each value is in it.
 
 Values of such a group are of two sorts. A *full* value has an element for each point of the space; a *row* value has
 one for each combination of the axes that are kept, either with the reduced dims as 1 (`keepdims`) or without them.

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from xdsl.ir import Block, Operation
+from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import Rewriter
 
 from tessera.ir.base.index_maps import IndexMap, delinear, linear, simplify
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.tile.facets import ContractionMaps
+from tessera.ir.tile.typed_ops import FetchOp, LoadOp, StoreOp
 from tessera.types.dim import Dim, product
 
-_ACCESSES = {"ttile.load": 0, "ttile.store": 1, "ttile.fetch": 0}
-"""Ops with a map, and which operand is the buffer."""
 _SPLIT = ("mod", "floordiv")
 
 
@@ -37,22 +36,21 @@ def join_dims(kernel: SpecOp) -> None:
 def _join(block: Block, number: int) -> None:
     argument = block.args[number]
     users = {use.operation for use in argument.uses}
-    accesses = [op for op in users if isinstance(op, SpecOp) and _is_access(op, argument)]
+    accesses = [op for op in users if isinstance(op, LoadOp | StoreOp | FetchOp) and _is_access(op, argument)]
     assert isinstance(argument.type, BufferAttr)
     shape = argument.type.shape
-    runs = joined_runs(shape, [op.value("map") for op in accesses])
+    runs = joined_runs(shape, [op.map for op in accesses])
     if len(accesses) < len(users) or len(runs) == len(shape):
         return
     joined = argument.type.data.with_shape([product(shape[first:end]) for first, end in runs])
     for op in accesses:
-        at: Sequence[Dim] = op.value("map")
-        op.set_value("map", tuple(linear(at[first:end], shape[first:end]) for first, end in runs))
+        op.map = tuple(linear(op.map[first:end], shape[first:end]) for first, end in runs)
     Rewriter.replace_value_with_new_type(argument, BufferAttr.of(joined))
 
 
-def _is_access(op: Operation, argument: object) -> bool:
-    number = _ACCESSES.get(op.name)
-    return number is not None and op.operands[number] is argument and list(op.operands).count(op.operands[number]) == 1
+def _is_access(op: LoadOp | StoreOp | FetchOp, argument: SSAValue) -> bool:
+    """Whether an argument is the buffer of an access, and no other operand of it."""
+    return op.buffer is argument and list(op.operands).count(argument) == 1
 
 
 def joined_runs(shape: Sequence[Dim], maps: Sequence[Sequence[Dim]]) -> list[tuple[int, int]]:

@@ -89,14 +89,14 @@ class _Finder:
         self.kept = program.kept
         self.before: dict[int, int] = {}
         for number in program.solid:
-            makers = [program.makers.get(read.value, -1) for read in program.reads(number)]
-            found = 0
-            for maker in makers:
+            self.before[number] = 0
+            for read in program.reads(number):
+                maker = program.makers.get(read.value, -1)
                 if maker >= 0:
-                    found |= self.before.get(maker, 0) | 1 << maker
-            self.before[number] = found
+                    self.before[number] |= self.before.get(maker, 0) | 1 << maker
 
     def epilogue(self, start: int) -> frozenset[int]:
+        """What follows a contraction element by element, less what its readers had better compute themselves."""
         shape = self.program.type(self.records[start].results[0]).shape
         inside = self._reach(start, shape)
         moved: set[int] = set()
@@ -109,7 +109,7 @@ class _Finder:
         return frozenset(inside - moved - {start})
 
     def promised(self, start: int, end: int) -> frozenset[int]:
-        """The pointwise ops in place between an op and a promise, itself among them; none where it is out of reach."""
+        """The pointwise ops from an op to a promise on it, which is among them; none where it cannot be reached."""
         inside = self._reach(start, self.program.type(self.records[start].results[0]).shape)
         found: set[int] = set()
         pending = {end} & inside
@@ -120,7 +120,7 @@ class _Finder:
         return frozenset(found)
 
     def _reach(self, start: int, shape: tuple[Dim, ...]) -> set[int]:
-        """The contraction and every pointwise op that follows from it in place, and waits for nothing else of it."""
+        """The op and every pointwise op that follows from it element by element, and depends on it in no other way."""
         inside, bits = {start}, 1 << start
         pending = self._users(start)
         while pending:
@@ -152,12 +152,12 @@ class _Finder:
         return True
 
     def _escapes(self, number: int, inside: set[int]) -> bool:
-        """Whether a value must lie in memory whatever the epilogue is."""
+        """Whether a result must be in memory whatever the epilogue is."""
         results = self.records[number].results
         return any(value in self.kept for value in results) or not self._users(number) <= inside
 
     def _absorbable(self, inside: set[int]) -> set[int]:
-        """Ops whose results are wanted only by ops that can compute them as they read."""
+        """Ops whose results are read only by ops that can compute them as they read."""
         found: set[int] = set()
         for number in sorted(inside, reverse=True):
             users = self._users(number)

@@ -78,7 +78,7 @@ class InlineProducer(FusionRule):
         super().apply(site, group)
 
     def _only_reader(self, group: Group) -> Group | None:
-        """The group that alone reads a group's values; None where there are more, or they must lie in memory."""
+        """The group that alone reads a group's values; None where there are more, or they must be in memory."""
         found: dict[int, Group] = {}
         for number in group.records:
             for result in self.records[number].results:

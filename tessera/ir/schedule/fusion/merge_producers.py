@@ -1,7 +1,7 @@
 """A group that has taken in a record takes in the map and row groups that the record reads element by element.
 
-What those give is then computed in registers, and written only if someone else wants it. All reads of the group count,
-not just those of the new record: one gather of a producer needs it in memory, and keeps it out.
+Their results are then computed in registers, and written only if something else reads them. All reads of the group
+count, not just those of the new record: one gather of a producer needs it in memory, and keeps it out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`LaunchOrder`: the dependency DAG of a host program, and nothing else, as a value that can be checked.
 
 Nodes are the ops of a program or of a body in it, in program order; an op of control flow is one node, with a DAG for
-each of its bodies. An arc leads from a node to one that reads what it wrote, or writes what it read or wrote: in memory
-as it was planned, so that bytes which are reused order their old users before the new ones. Effects that may not be
-swapped have arcs too. Any topological order gives the same bits, which tests check by running random ones.
+each of its bodies. An edge leads from a node to one that reads what it wrote, or writes what it read or wrote: in
+memory as it was planned, so that bytes which are reused order their old users before the new ones. Effects that may not
+be swapped have edges too. Any topological order gives the same bits, which tests check by running random ones.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class Node:
 
 @frozen
 class LaunchOrder:
-    """The nodes of a block in program order, and its arcs: pairs (earlier, later) of node numbers."""
+    """The nodes of a block in program order, and its edges: pairs (earlier, later) of node numbers."""
 
     nodes: tuple[Node, ...]
-    arcs: frozenset[tuple[int, int]]
+    edges: frozenset[tuple[int, int]]
 
     def before(self) -> list[int]:
-        """For each node all that come before it, as bits; raises ScheduleError (T0401) where arcs form a cycle."""
+        """For each node all that come before it, as bits; raises ScheduleError (T0401) where edges form a cycle."""
         found: list[int] = [0] * len(self.nodes)
         for number in self._sorted():
             for earlier in self._predecessors(number):
@@ -79,23 +79,23 @@ class LaunchOrder:
 
     def _tables(self) -> tuple[list[list[int]], list[list[int]]]:
         """The predecessors and the successors of each node."""
-        key = (len(self.nodes), self.arcs)
+        key = (len(self.nodes), self.edges)
         found = _TABLES.get(key)
         if found is None:
-            behind: list[list[int]] = [[] for _ in self.nodes]
-            ahead: list[list[int]] = [[] for _ in self.nodes]
-            for first, second in sorted(self.arcs):
-                behind[first].append(second)
-                ahead[second].append(first)
+            successors: list[list[int]] = [[] for _ in self.nodes]
+            predecessors: list[list[int]] = [[] for _ in self.nodes]
+            for first, second in sorted(self.edges):
+                successors[first].append(second)
+                predecessors[second].append(first)
             if len(_TABLES) > _KEPT:
                 _TABLES.clear()
-            found = _TABLES[key] = (ahead, behind)
+            found = _TABLES[key] = (predecessors, successors)
         return found
 
     def _sorted(self, choose: Callable[[list[int]], int] = lambda ready: ready.index(min(ready))) -> list[int]:
         """A topological order; `choose` picks from the nodes that are ready, by default the first in program order."""
-        ahead, behind = self._tables()
-        missing = [len(one) for one in ahead]
+        predecessors, successors = self._tables()
+        missing = [len(one) for one in predecessors]
         ready = [number for number, count in enumerate(missing) if not count]
         found: list[int] = []
         while ready:
@@ -103,7 +103,7 @@ class LaunchOrder:
             ready[at], ready[-1] = ready[-1], ready[at]
             number = ready.pop()
             found.append(number)
-            for later in behind[number]:
+            for later in successors[number]:
                 missing[later] -= 1
                 if not missing[later]:
                     ready.append(later)
@@ -111,7 +111,7 @@ class LaunchOrder:
             stuck = [str(node) for node in self.nodes if missing[node.number]]
             raise ScheduleError(
                 f"launches wait for each other in a cycle: {', '.join(stuck)}",
-                fix="an arc leads from a node to a later one",
+                fix="an edge leads from a node to a later one",
             )
         return found
 
@@ -119,12 +119,12 @@ class LaunchOrder:
         """Some topological order: at each step any node that is ready."""
         return self._sorted(lambda ready: random.randrange(len(ready)))
 
-    def without(self, arc: tuple[int, int]) -> LaunchOrder:
-        """The same without an arc."""
-        return LaunchOrder(self.nodes, self.arcs - {arc})
+    def without(self, edge: tuple[int, int]) -> LaunchOrder:
+        """The same without an edge."""
+        return LaunchOrder(self.nodes, self.edges - {edge})
 
     def reduce(self) -> LaunchOrder:
-        """The transitive reduction: the same order with the fewest arcs."""
+        """The transitive reduction: the same order with the fewest edges."""
         before = self.before()
         kept: set[tuple[int, int]] = set()
         rank = {number: at for at, number in enumerate(self._sorted())}
@@ -137,27 +137,27 @@ class LaunchOrder:
         return LaunchOrder(self.nodes, frozenset(kept))
 
     def launches(self) -> LaunchOrder:
-        """The order of launches alone, with numbers of its own and no arc that others imply."""
+        """The order of launches alone, with numbers of its own and no edge that others imply."""
         before = self.before()
         numbers = {number: at for at, number in enumerate(n.number for n in self.nodes if n.is_launch)}
         rank = {number: at for at, number in enumerate(self._sorted())}
         every = sum(1 << number for number in numbers)
-        arcs: set[tuple[int, int]] = set()
+        edges: set[tuple[int, int]] = set()
         for late in numbers:
             earlier = before[late] & every
             while earlier:
                 # The last of them in a topological order comes before no other of them.
                 last = max(_bits(earlier), key=rank.__getitem__)
-                arcs.add((numbers[last], numbers[late]))
+                edges.add((numbers[last], numbers[late]))
                 earlier &= ~(before[last] | 1 << last)
         nodes = tuple(_numbered(self.nodes[number], at) for number, at in numbers.items())
-        return LaunchOrder(nodes, frozenset(arcs))
+        return LaunchOrder(nodes, frozenset(edges))
 
     def check(self) -> None:
         """Raises ScheduleError (T0401) unless all that conflict in memory or effects are in program order."""
         before = self.before()
         for late in self.nodes:
-            # Of several that are not ordered the nearest is the one whose arc is missing.
+            # Of several that are not ordered the nearest is the one whose edge is missing.
             for early in reversed(self.nodes[: late.number]):
                 if not before[late.number] >> early.number & 1:
                     _check_pair(early, late, is_reversed=bool(before[early.number] >> late.number & 1))
@@ -168,7 +168,7 @@ class LaunchOrder:
     def is_sequential(self) -> bool:
         """Whether each launch waits for the one before it."""
         order = self.launches()
-        return all((at, at + 1) in order.arcs for at in range(len(order.nodes) - 1))
+        return all((at, at + 1) in order.edges for at in range(len(order.nodes) - 1))
 
     @property
     def width(self) -> int:
@@ -241,7 +241,7 @@ class LaunchOrder:
 
 _TABLES: dict[tuple[int, frozenset[tuple[int, int]]], tuple[list[list[int]], list[list[int]]]] = {}
 _KEPT = 256
-"""Tables of arcs kept: tests draw thousands of orders from one."""
+"""Tables of edges kept: tests draw thousands of orders from one."""
 
 
 def _bits(number: int) -> Iterator[int]:
@@ -282,7 +282,7 @@ def _check_pair(early: Node, late: Node, is_reversed: bool) -> None:
         f"`{early}` and `{late}` {what}, {wrong}",
         span=late.span or HERE,
         notes=("an op that reads or overwrites what another touches comes after it in every order",),
-        fix=f"let `{late}` wait for `{early}`: an arc ({early.number}, {late.number})",
+        fix=f"let `{late}` wait for `{early}`: an edge ({early.number}, {late.number})",
     )
 
 
@@ -293,11 +293,11 @@ def order_of(program: SpecOp, kernels: Mapping[str, SpecOp], scratch: Collection
 
 def order_among(nodes: Iterable[Node]) -> LaunchOrder:
     """The order of nodes that are given in program order."""
-    arcs = _Arcs()
+    edges = _Edges()
     found = tuple(nodes)
     for node in found:
-        arcs.add(node)
-    return LaunchOrder(found, frozenset(arcs.found))
+        edges.add(node)
+    return LaunchOrder(found, frozenset(edges.found))
 
 
 def order_in(block: Block, memory: Memory) -> LaunchOrder:
@@ -343,8 +343,8 @@ def _makers(op: SpecOp) -> Iterator[Operation]:
                 yield value.owner
 
 
-class _Arcs:
-    """Arcs in one walk through a block: for each byte range its last writer, and the readers since."""
+class _Edges:
+    """Edges in one walk through a block: for each byte range its last writer, and the readers since."""
 
     def __init__(self) -> None:
         self.found: set[tuple[int, int]] = set()

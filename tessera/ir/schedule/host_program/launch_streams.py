@@ -1,4 +1,4 @@
-"""Launches distributed over concurrent CUDA streams, with as few events between them as keep every arc of their order.
+"""Launches distributed over concurrent CUDA streams, with as few events between them as keep every edge of their order.
 
 A launch follows one that it waits for if that is the last of its stream (in-order execution then costs nothing); else
 it takes an idle stream or opens one. Each stream carries the set of launches known to be complete when its next one
@@ -166,7 +166,7 @@ def _streams_of(launches: LaunchOrder, count: int) -> list[int]:
     done: list[int] = []
     found: list[int] = []
     for node in launches.nodes:
-        behind = [first for first, second in launches.arcs if second == node.number]
+        behind = [first for first, second in launches.edges if second == node.number]
         ready = max((done[number] for number in behind), default=0)
         stream = _choose_stream(node, behind, last, ends, ready)
         last[stream] = node.number

@@ -1,1 +1,1 @@
-"""The passes of the schedule room."""
+"""The passes of the schedule stage."""

@@ -1,4 +1,4 @@
-"""Check that what a program says of its numerics is said of its kernels too, and change nothing."""
+"""Check that the kernels of a program carry a numerics policy if it does, and change nothing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import POLICY, policies_of, policy_text
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.plan import programs_in
+from tessera.ir.schedule.typed_ops import CallOp
 
 
 class CheckPolicy(Pass):
@@ -24,8 +25,8 @@ class CheckPolicy(Pass):
             if not policies_of(program):
                 continue
             for op in program.walk():
-                if isinstance(op, SpecOp) and op.name == "tsched.call":
-                    _check(program, op, kernels.get(op.value("kernel")))
+                if isinstance(op, CallOp):
+                    _check(program, op, kernels.get(op.kernel))
 
 
 def _check(program: SpecOp, call: SpecOp, kernel: SpecOp | None) -> None:

@@ -1,4 +1,4 @@
-"""Choose the tile sizes of every group, and write down what was chosen and by whom."""
+"""Choose the tile sizes of every group, and record each choice with its source."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.cost_model import nanoseconds
 from tessera.ir.schedule.kinds import GroupKind, kernel_kinds
 from tessera.ir.schedule.plan import fusions_in, write_choice
+from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.types.machine import Machine
 
 
@@ -37,24 +38,23 @@ class ChooseTiles(Pass):
         bodies = symbol_table(module)
         for fuse in fusions_in(module):
             self._estimate(fuse)
-            kind = kernel_kinds().get(fuse.value("kind"), GroupKind())
+            kind = kernel_kinds().get(fuse.kind, GroupKind())
             for knob, candidates in kind.knobs(self.machine):
-                key = f"{knob}@{fuse.value('body')}"
+                key = f"{knob}@{fuse.body}"
                 if key not in answers:
                     answers[key] = self.chooser.choose(key, candidates, self._context(kind, fuse, bodies))
                 write_choice(fuse, knob, candidates, answers[key])
 
-    def _estimate(self, fuse: SpecOp) -> None:
-        flops, moved = fuse.value("flops"), fuse.value("bytes")
-        if flops is not None and moved is not None:
-            fuse.set_value("time", nanoseconds(Cost(flops, moved), self.machine))
+    def _estimate(self, fuse: FuseOp) -> None:
+        if fuse.flops is not None and fuse.bytes is not None:
+            fuse.time = nanoseconds(Cost(fuse.flops, fuse.bytes), self.machine)
 
-    def _context(self, kind: GroupKind, fuse: SpecOp, bodies: Mapping[str, SpecOp]) -> dict[str, Any]:
-        body = bodies.get(fuse.value("body"))
+    def _context(self, kind: GroupKind, fuse: FuseOp, bodies: Mapping[str, SpecOp]) -> dict[str, Any]:
+        body = bodies.get(fuse.body)
         return {
             **(kind.context(tape_of(body.regions[0].block), policy_over(fuse)) if body is not None else {}),
             "machine": self.machine,
-            "flops": fuse.value("flops"),
-            "bytes": fuse.value("bytes"),
+            "flops": fuse.flops,
+            "bytes": fuse.bytes,
             "types": tuple(getattr(value.type, "data", None) for value in (*fuse.operands, *fuse.results)),
         }

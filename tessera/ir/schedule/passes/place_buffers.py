@@ -11,6 +11,7 @@ from tessera.ir.base.infer import needed_checks
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule import typed_ops
 from tessera.ir.schedule.host_program.aliasing import donated_in, insert_frees, root_of
 from tessera.ir.schedule.host_program.builder import HostBuilder
 from tessera.ir.schedule.plan import programs_in, tensor_of
@@ -29,11 +30,11 @@ class PlaceBuffers(Pass):
             _place(program, kernels)
 
 
-def _place(program: SpecOp, kernels: Mapping[str, SpecOp]) -> None:
+def _place(program: typed_ops.ModuleOp, kernels: Mapping[str, SpecOp]) -> None:
     old = program.regions[0].block
     builder = HostBuilder(kernels)
-    guards = tuple(needed_checks(program.value("guards")))
-    program.set_value("guards", guards)
+    guards = tuple(needed_checks(program.guards))
+    program.guards = guards
     for left, right, what in guards:
         builder.emit("guard", (), {"left": left, "right": right, "what": what})
     for argument in old.args:

@@ -26,7 +26,7 @@ class PlanMemory(Pass):
             layout = lay_out(lifetimes)
             for op, offset in zip(allocs, layout.offsets, strict=True):
                 op.offset = offset
-            program.set_value("workspace", layout.total)
+            program.workspace = layout.total
 
 
 def lifetimes_in(program: SpecOp) -> tuple[list[AllocOp], list[Lifetime]]:

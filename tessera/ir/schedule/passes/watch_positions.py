@@ -15,6 +15,7 @@ from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.plan import programs_in
+from tessera.ir.schedule.typed_ops import CallOp
 from tessera.ir.tile.language import buffer_type
 from tessera.ir.tile.watch import Site, Watch, watch
 from tessera.types.dim import Dim
@@ -33,19 +34,19 @@ class WatchPositions(Pass):
         kernels = symbol_table(module)
         watched: dict[str, Watch | None] = {}
         for program in programs_in(module):
-            for call in [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]:
-                name = call.value("kernel")
+            for call in [op for op in program.walk() if isinstance(op, CallOp)]:
+                name = call.kernel
                 if name not in watched:
                     watched[name] = found = watch(kernels[name])
                     for kernel in (found.begin, found.look) if found is not None else ():
                         module.body.block.insert_op_before(kernel, kernels[name])
                 found = watched[name]
                 if found is not None:
-                    _look_first(call, kernels[name], found)
+                    _insert_check(call, kernels[name], found)
                     _declare(program)
 
 
-def _look_first(call: SpecOp, kernel: SpecOp, found: Watch) -> None:
+def _insert_check(call: CallOp, kernel: SpecOp, found: Watch) -> None:
     block = call.parent
     assert block is not None
 
@@ -54,27 +55,27 @@ def _look_first(call: SpecOp, kernel: SpecOp, found: Watch) -> None:
         block.insert_op_before(op, call)
         return op
 
-    sizes = call.value("sizes")
-    given: dict[str, Dim] = dict(zip(kernel.value("symbols"), sizes, strict=True))
+    sizes = call.sizes
+    known: dict[str, Dim] = dict(zip(kernel.value("symbols"), sizes, strict=True))
     own = buffer_type(found.look.regions[0].block.args[-1])
-    type = TensorType(tuple(dim.substitute(given) for dim in own.shape), own.dtype)
+    type = TensorType(tuple(dim.substitute(known) for dim in own.shape), own.dtype)
     records = put("alloc", (), {"output": -1}, [BufferAttr.of(type)]).result
     put("call", [records], {"kernel": found.begin.value("symbol"), "sizes": sizes})
     operands = [*(call.operands[number] for number in found.arguments), records]
     put("call", operands, {"kernel": found.look.value("symbol"), "sizes": sizes})
     sources = sorted({site.source for site in found.sites if site.source is not None})
-    told = [_told(site, kernel.value("symbol"), sources) for site in found.sites]
-    values = {"call": "check_positions", "text": json.dumps(told), "outputs": 0}
+    sites = [_fields_of(site, kernel.value("symbol"), sources) for site in found.sites]
+    values = {"call": "check_positions", "text": json.dumps(sites), "outputs": 0}
     put("callback", [records, *(call.operands[number] for number in sources)], values)
     put("free", [records])
 
 
-def _told(site: Site, kernel: str, sources: list[int]) -> dict[str, Any]:
-    """What an error says of a position, as JSON holds it."""
+def _fields_of(site: Site, kernel: str, sources: list[int]) -> dict[str, Any]:
+    """What an error reports of an index, as JSON holds it."""
     span = site.span
-    place = None if span is None else (span.file, span.line, span.column, span.end_line, span.end_column)
+    location = None if span is None else (span.file, span.line, span.column, span.end_line, span.end_column)
     source = None if site.source is None else sources.index(site.source)
-    return {"kernel": kernel, "place": place, **site.said, "source": source}
+    return {"kernel": kernel, "place": location, **site.said, "source": source}
 
 
 def _declare(program: SpecOp) -> None:
