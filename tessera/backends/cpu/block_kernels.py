@@ -13,6 +13,7 @@ from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.ops.access import is_shared
+from tessera.ir.tile.typed_ops import BroadcastOp, ConstantOp, DotOp, ForOp, LoadOp, StoreOp
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -58,9 +59,9 @@ def _keeps_rows(op: SpecOp) -> bool:
 
 def _stores_rows(kernel: SpecOp, rows: int) -> bool:
     """Whether every store writes something for each row, and blocks are loaded at the same rows."""
-    stores = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.store"]
+    stores = [op for op in kernel.walk() if isinstance(op, StoreOp)]
     edges = {(op.value("axes")[:1], op.value("bounds")[:1]) for op in stores}
-    loads = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.load"]
+    loads = [op for op in kernel.walk() if isinstance(op, LoadOp)]
     edges |= {(op.value("axes")[:1], op.value("bounds")[:1]) for op in loads if _rank(op.results[0]) == 2}
     return len(edges) == 1 and all(_rank(op.operands[0]) >= 1 and _rows(op.operands[0]) == rows for op in stores)
 
@@ -105,7 +106,7 @@ def find_rows(kernel: SpecOp) -> Rows:
     """The rows of a kernel's blocks; raises TargetVerifyError where its stores keep to different ones."""
     found: Rows | None = None
     for op in kernel.walk():
-        if not isinstance(op, SpecOp) or op.name != "ttile.store":
+        if not isinstance(op, StoreOp):
             continue
         rows = _rows_of_store(op)
         if rows is None or (found is not None and not found.is_same(rows)):
@@ -119,15 +120,15 @@ def find_rows(kernel: SpecOp) -> Rows:
     return found or Rows(Dim.constant(1))
 
 
-def _rows_of_store(store: SpecOp) -> Rows | None:
+def _rows_of_store(store: StoreOp) -> Rows | None:
     tile = store.operands[0].type
     assert isinstance(tile, TileAttr)
     if not tile.shape:
         return None
-    axis, bound = store.value("axes")[0], store.value("bounds")[0]
+    axis, bound = store.axes[0], store.bounds[0]
     if bound.value == -1:
         return Rows(tile.shape[0])
-    coords = dict(zip(store.value("coords"), store.operands[2:], strict=False))
+    coords = dict(zip(store.coords, store.operands[2:], strict=False))
     return Rows(tile.shape[0], axis, coords[axis], bound)
 
 
@@ -157,11 +158,7 @@ def row_vectors_of(kernel: SpecOp) -> set[SSAValue]:
     Any other tile of one axis is a column. Raises TargetVerifyError for one that is used as both.
     """
     found: set[SSAValue] = set()
-    waiting = [
-        op.operands[0]
-        for op in kernel.walk()
-        if isinstance(op, SpecOp) and op.name == "ttile.broadcast" and op.value("axes") == (1,)
-    ]
+    waiting = [op.operands[0] for op in kernel.walk() if isinstance(op, BroadcastOp) and op.axes == (1,)]
     while waiting:
         value = waiting.pop()
         if value in found or not isinstance(value.type, TileAttr) or len(value.type.shape) != 1:
@@ -177,7 +174,7 @@ def row_vectors_of(kernel: SpecOp) -> set[SSAValue]:
     for value in found:
         for use in value.uses:
             user = use.operation
-            is_broadcast = user.name == "ttile.broadcast" and isinstance(user, SpecOp) and user.value("axes") == (1,)
+            is_broadcast = isinstance(user, BroadcastOp) and user.axes == (1,)
             if not is_broadcast and not any(result in found for result in user.results):
                 assert isinstance(user, SpecOp)
                 raise TargetVerifyError("a tile is used along rows and down columns of a block", span=user.span)
@@ -214,7 +211,7 @@ def check_dots(kernel: SpecOp) -> None:
             )
 
 
-def find_load(value: SSAValue, dot: SpecOp) -> tuple[SpecOp, bool]:
+def find_load(value: SSAValue, dot: SpecOp) -> tuple[LoadOp, bool]:
     """The load that the operand of a dot comes from, and whether it is read transposed.
 
     The dot reads that memory itself, so raises TargetVerifyError where another op makes the operand, or a cast between
@@ -230,7 +227,7 @@ def find_load(value: SSAValue, dot: SpecOp) -> tuple[SpecOp, bool]:
         value = source
     fix = "store the tile to scratch first, and load it from there"
     load = value.op if isinstance(value, OpResult) else None
-    if not isinstance(load, SpecOp) or load.name != "ttile.load":
+    if not isinstance(load, LoadOp):
         raise TargetVerifyError("the B operand of a dot is read from memory on CPUs", span=dot.span, fix=fix)
     memory = casts[-1][0] if casts else None
     for _, target in casts:
@@ -252,9 +249,9 @@ _CUTS = ("ttile.dot", "ttile.for", "ttile.barrier")
 def check_owners(kernel: SpecOp) -> None:
     """Raises TargetVerifyError where a block that is changed in place is wanted later as it was before."""
     for op in kernel.walk():
-        if isinstance(op, SpecOp) and op.name == "ttile.dot" and not is_fresh(op.operands[2]):
+        if isinstance(op, DotOp) and not is_fresh(op.operands[2]):
             _check_owned(op, op.operands[2])
-        elif isinstance(op, SpecOp) and op.name == "ttile.for":
+        elif isinstance(op, ForOp):
             for start in op.operands[2:]:
                 if isinstance(start.type, TileAttr):
                     _check_owned(op, start)
@@ -264,7 +261,7 @@ def check_owners(kernel: SpecOp) -> None:
 def is_fresh(accumulator: SSAValue) -> bool:
     """Whether a dot starts from zero, and so from no block at all."""
     maker = accumulator.op if isinstance(accumulator, OpResult) else None
-    return isinstance(maker, SpecOp) and maker.name == "ttile.constant" and not maker.value("value")
+    return isinstance(maker, ConstantOp) and not maker.value("value")
 
 
 def _check_owned(op: SpecOp, value: SSAValue) -> None:

@@ -16,7 +16,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.target.architectures import host_machine, level_of, machine_of, target_text
 from tessera.ir.target.machine_code import CodeTarget, begin, compile_texts
 from tessera.ir.target.passes.check_kernels import CheckKernels, check_kernel
-from tessera.ir.target.program import LLVM, Begin, CompileOptions
+from tessera.ir.target.program import LLVM, Begin, CompileOptions, LlvmEmitter
 from tessera.types.machine import Machine
 
 
@@ -50,6 +50,11 @@ class CpuBackend:
         target = lower_kernel(kernel, self.machine)
         check_kernel(target)
         return target
+
+    @property
+    def emitter(self) -> LlvmEmitter:
+        """How kernels leave: as LLVM text, and objects of it."""
+        return LlvmEmitter(self.text, self.code_target)
 
     def text(self, kernel: SpecOp) -> str:
         """A `ttarget.kernel` as LLVM text."""
@@ -87,7 +92,7 @@ class CpuCode:
     def objects(self) -> Sequence[bytes]:
         """One object for each text, the host program's first."""
         begin(self.host, self.backend.host_target)  # beside the kernels
-        kernels = compile_texts(self.texts, self.backend.code_target)
+        kernels = self.backend.emitter.objects(self.texts)
         return [*compile_texts([self.host], self.backend.host_target), *kernels]
 
     def metadata(self, program: SpecOp) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, SSAValue
 
@@ -20,8 +20,12 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
+from tessera.ir.target.typed_ops import GemmOp, ProgramsOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
+
+if TYPE_CHECKING:
+    from tessera.ir.target.typed_ops import IndexOp, LoadOp, LoopOp, ScratchOp, StoreOp, TailOp
 
 SMALL = 1 << 15
 """Elements below which one thread does all: waking another takes longer."""
@@ -62,8 +66,7 @@ def _emit_tasks(module: ModuleText, kernel: SpecOp, name: str) -> None:
     f = module.function(f"{name}_tasks", [("ptr", "ctx"), ("i64", "threads")], ret="i64")
     sizes = _sizes(f, kernel)
     first = kernel.regions[0].block.first_op
-    assert isinstance(first, SpecOp)
-    if first.name == "ttarget.gemm":
+    if isinstance(first, GemmOp):
         f.ret(contraction_tasks(f, first, sizes, slot_of(kernel)))
         return
     total = dim_value(f, product(_grid_of(kernel)), sizes)
@@ -78,16 +81,15 @@ def _emit_tasks(module: ModuleText, kernel: SpecOp, name: str) -> None:
 
 def _grid_of(kernel: SpecOp) -> Sequence[Dim]:
     for op in kernel.regions[0].block.ops:
-        if isinstance(op, SpecOp) and op.name == "ttarget.programs":
-            return op.value("grid")
+        if isinstance(op, ProgramsOp):
+            return op.grid
     return ()
 
 
 def _emit_scratch(module: ModuleText, kernel: SpecOp, name: str) -> None:
     f = module.function(f"{name}_scratch", [("ptr", "ctx")], ret="i64")
     sizes, first = _sizes(f, kernel), kernel.regions[0].block.first_op
-    assert isinstance(first, SpecOp)
-    extra = contraction_scratch(module.target, first) if first.name == "ttarget.gemm" else 0
+    extra = contraction_scratch(module.target, first) if isinstance(first, GemmOp) else 0
     own, overflow = f.overflow_of(lambda: dim_value(f, kernel.value("scratch") + extra, sizes))
     # What the pool takes for more than there is.
     f.ret(own if overflow.text == "false" else f.select(overflow, f.const_i(-1), own))
@@ -134,19 +136,15 @@ class Emitter:
             then()
 
     def emit(self, op: SpecOp) -> None:
-        kind = op.spec.short_name
-        if kind == "gemm":
-            emit_contraction(self, op)
-            return
-        handler = _HANDLERS.get(kind)
+        handler = _HANDLERS.get(op.spec.short_name)
         assert handler is not None, f"{op.name} has no text"
         handler(self, op)
 
     # Control.
 
-    def on_programs(self, op: SpecOp) -> None:
+    def on_programs(self, op: ProgramsOp) -> None:
         f = self.f
-        grid = [dim_value(f, dim, self.env) for dim in op.value("grid")]
+        grid = [dim_value(f, dim, self.env) for dim in op.grid]
         total: Index = 1
         for extent in grid:
             total = f.mul(total, extent)
@@ -167,36 +165,36 @@ class Emitter:
 
         f.loop(low, high, 1, program)
 
-    def on_index(self, op: SpecOp) -> None:
-        self.indices[op.result] = dim_value(self.f, op.value("expr"), self.env_of(op, op.value("names"), 0))
+    def on_index(self, op: IndexOp) -> None:
+        self.indices[op.result] = dim_value(self.f, op.expr, self.env_of(op, op.names, 0))
 
     def env_of(self, op: SpecOp, names: Sequence[str], first: int) -> dict[str, Index]:
         """Sizes, and the index operands of an op by their names."""
         values = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
         return {**self.env, **{name: self.indices[value] for name, value in zip(names, values, strict=True)}}
 
-    def bounds(self, op: SpecOp) -> tuple[Value, Value, Value]:
+    def bounds(self, op: LoopOp | TailOp) -> tuple[Value, Value, Value]:
         """Low, high, and where the last whole step ends."""
         f = self.f
         low, high = (f.index(self.indices[value]) for value in op.operands[:2])
         span = f.smax(f.sub(high, low), 0)
-        return low, high, f.add(low, f.round_down(span, op.value("step")))
+        return low, high, f.add(low, f.round_down(span, op.step))
 
-    def on_loop(self, op: SpecOp) -> None:
+    def on_loop(self, op: LoopOp) -> None:
         split = find_split(op)
         if split is not None:
             emit_split(self, op, split)
             return
         low, high, whole = self.bounds(op)
-        whole = high if op.value("is_partial") else whole
+        whole = high if op.is_partial else whole
         starts = self.prepare_body(op)
 
         def body(index: Value, carried: list[Value]) -> list[Value]:
             return self._emit_iteration(op, index, carried)
 
-        self._results(op, self.f.loop(low, whole, op.value("step"), body, starts))
+        self._results(op, self.f.loop(low, whole, op.step, body, starts))
 
-    def on_tail(self, op: SpecOp) -> None:
+    def on_tail(self, op: TailOp) -> None:
         _, high, whole = self.bounds(op)
         starts = self.prepare_body(op)
         has = self.f.icmp("slt", whole, high)
@@ -252,17 +250,17 @@ class Emitter:
 
     # Memory.
 
-    def on_scratch(self, op: SpecOp) -> None:
-        offset = dim_value(self.f, op.value("offset"), self.env)
+    def on_scratch(self, op: ScratchOp) -> None:
+        offset = dim_value(self.f, op.offset, self.env)
         self.buffers[op.result] = self.f.gep(self.f.arguments[3], offset, "i8")
 
-    def access(self, op: SpecOp, buffer: SSAValue, block: SSAValue, first: int) -> Access:
+    def access(self, op: LoadOp | StoreOp, buffer: SSAValue, block: SSAValue, first: int) -> Access:
         layout, dtype = self.layout(block)
         tiles = [self.blocks[value] for value in op.operands[first:] if isinstance(value.type, VectorAttr)]
-        env = self.env_of(op, op.value("coords"), first)
+        env = self.env_of(op, op.coords, first)
         return Access(self.f, op, self.buffers[buffer], dtype, layout, env, tiles, self.is_inside)
 
-    def on_load(self, op: SpecOp) -> None:
+    def on_load(self, op: LoadOp) -> None:
         access = self.access(op, op.operands[0], op.result, 1)
         if access.is_transposable:
             self.blocks[op.result] = Vectors.of(access.layout, access.dtype, access.load_transposed())
@@ -287,7 +285,7 @@ class Emitter:
         """What was asked of buffers and not yet read is not needed any more."""
         self._pending = {}
 
-    def on_store(self, op: SpecOp) -> None:
+    def on_store(self, op: StoreOp) -> None:
         access = self.access(op, op.operands[1], op.operands[0], 2)
         self.settle(access.base)
         for number in range(access.layout.count):
@@ -312,7 +310,8 @@ def _used_from_outside(op: SpecOp) -> list[SSAValue]:
     return [value for value in used if value not in inside]
 
 
-_HANDLERS: dict[str, Callable[[Emitter, SpecOp], None]] = {
+_HANDLERS: dict[str, Callable[[Emitter, Any], None]] = {
+    "gemm": emit_contraction,
     "programs": Emitter.on_programs,
     "index": Emitter.on_index,
     "loop": Emitter.on_loop,

@@ -15,10 +15,10 @@ from tessera.backends.cpu.registers import (
     register_type,
     transpose,
 )
-from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.convert import atomic_instruction, narrowed, storage_type
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, mangled, vector
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.typed_ops import LoadOp, StoreOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -96,7 +96,7 @@ class Access:
     """One load or store of a block, with everything about it that is known before the vector is."""
 
     f: FunctionText
-    op: SpecOp
+    op: LoadOp | StoreOp
     base: Value
     dtype: DType
     layout: Layout
@@ -108,21 +108,21 @@ class Access:
     @property
     def axes(self) -> tuple[str, ...]:
         """The coordinates along the block, outermost first; lanes go along the last."""
-        axes: tuple[str, ...] = self.op.value("axes")
+        axes = self.op.axes
         return (*axes[:-2], axes[-1], axes[-2]) if self.is_transposed else axes
 
     @property
     def pattern(self) -> str:
         """How lanes access memory."""
-        return "contiguous" if self.is_transposed else self.op.value("pattern")
+        return "contiguous" if self.is_transposed else self.op.pattern
 
     @property
     def is_transposable(self) -> bool:
         """Whether lanes are strided but would be contiguous along the axis before the last, in squares of lanes."""
         layout, axes = self.layout, self.axes
-        if self.pattern != "strided" or len(axes) < 2 or self.indices or self.dtype.is_bool or self.op.value("windows"):
+        if self.pattern != "strided" or len(axes) < 2 or self.indices or self.dtype.is_bool or self.op.windows:
             return False
-        across = self.op.value("offset").coefficient(axes[-2])
+        across = self.op.offset.coefficient(axes[-2])
         together = across is not None and across[0].value == 1 and axes[-2] not in across[1].symbols
         return together and can_transpose(layout.lanes, self.dtype.bytes) and layout.sizes[-2:] == (layout.lanes,) * 2
 
@@ -134,7 +134,7 @@ class Access:
     @property
     def _guards(self) -> list[tuple[str, Dim]]:
         """The axes that may stick out, with their extents."""
-        return [] if self.is_inside else list(zip(self.op.value("guarded"), self.op.value("bounds"), strict=True))
+        return [] if self.is_inside else list(zip(self.op.guarded, self.op.bounds, strict=True))
 
     def _at(self, number: int) -> tuple[dict[str, Index], LaneCoordinate | None, dict[str, Value]]:
         """Coordinates for one vector: scalars, the one along lanes, and the index vectors."""
@@ -182,7 +182,7 @@ class Access:
         self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value]
     ) -> Value | None:
         f, lanes = self.f, self.layout.lanes
-        windows: tuple[Dim, ...] = self.op.value("windows")
+        windows = self.op.windows
         mask: Value | None = None
         for expr, extent in zip(windows[::2], windows[1::2], strict=True):
             value = lane_values(f, expr, env, along, tiles)
@@ -192,6 +192,18 @@ class Access:
             ok = f.icmp("ult", value, f.splat(limit, lanes))
             mask = ok if mask is None else f.op("and", mask, ok)
         return mask
+
+    @property
+    def _pad_value(self) -> Any:
+        """What an element out of bounds is loaded as."""
+        assert isinstance(self.op, LoadOp)
+        return self.op.pad
+
+    @property
+    def _mode(self) -> str:
+        """How a store meets what is in memory: set, add, or an atomic operation."""
+        assert isinstance(self.op, StoreOp)
+        return self.op.mode
 
     # Loads.
 
@@ -205,12 +217,12 @@ class Access:
         if lanes == 1:
             return self._in_register(self._load_scalar(env, tiles, stored, mask))
         type_ = vector(stored, lanes)
-        pad = self._pad(lanes) if mask is not None and op.value("pad") else None
+        pad = self._pad(lanes) if mask is not None and self._pad_value else None
         if pattern == "contiguous":
-            address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
+            address = f.gep(self.base, self._scalar(op.offset, env, along), stored)
             value = f.load(address, type_) if mask is None else f.masked_load(address, type_, mask, pad)
         elif (step := self._step) is not None:
-            address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
+            address = f.gep(self.base, self._scalar(op.offset, env, along), stored)
             value = load_strided(f, address, stored, lanes, step, mask, pad)
         else:
             value = self._gather(env, along, tiles, stored, mask, pad)
@@ -227,13 +239,13 @@ class Access:
         """Elements from lane to lane, where they are few enough to be picked from vectors."""
         if self.pattern != "strided":
             return None
-        parts = self.op.value("offset").coefficient(self.axes[-1])
+        parts = self.op.offset.coefficient(self.axes[-1])
         step = None if parts is None else parts[0].value
         return step if can_pick(step, self.layout.lanes) else None
 
     def _pad(self, lanes: int) -> Value:
         """What an element out of bounds reads as, in memory's type."""
-        value = constant_in_register(self.f, self.dtype, self.op.value("pad"), lanes)
+        value = constant_in_register(self.f, self.dtype, self._pad_value, lanes)
         return self._to_store(value)
 
     def _in_register(self, value: Value) -> Value:
@@ -250,14 +262,14 @@ class Access:
         value = f.splat(self._in_register(self._load_scalar(env, {}, stored, is_there)), lanes)
         if mask is None:
             return value
-        return f.select(mask, value, constant_in_register(f, self.dtype, self.op.value("pad"), lanes))
+        return f.select(mask, value, constant_in_register(f, self.dtype, self._pad_value, lanes))
 
     def _address_mask(self, env: Mapping[str, Index], mask: Value) -> Value | None:
         """Whether the one element is there: by what reaches its address, or where lanes differ, by any lane inside."""
-        f, last = self.f, self.op.value("axes")[-1]
-        windows: tuple[Dim, ...] = self.op.value("windows")
+        f, last = self.f, self.op.axes[-1]
+        windows = self.op.windows
         pairs = list(zip(windows[::2], windows[1::2], strict=True))
-        guards = [(axis, bound) for axis, bound in self._guards if axis in self.op.value("offset").symbols]
+        guards = [(axis, bound) for axis, bound in self._guards if axis in self.op.offset.symbols]
         if any(last in bound.symbols for _, bound in guards) or any(last in expr.symbols for expr, _ in pairs):
             return f.icmp("ne", f.bitcast(mask, f"i{self.layout.lanes}"), Value(f"i{self.layout.lanes}", "0"))
         found: Value | None = None
@@ -274,7 +286,7 @@ class Access:
     ) -> Value:
         f = self.f
         single = {name: f.extract(value, 0) for name, value in tiles.items()}
-        offset = lane_values(f, self.op.value("offset"), {**env, **single}, None, {})
+        offset = lane_values(f, self.op.offset, {**env, **single}, None, {})
         address = f.gep(self.base, offset, stored)
         if mask is None:
             return f.load(address, stored)
@@ -286,7 +298,7 @@ class Access:
         self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value], stored: str
     ) -> Value:
         f, lanes = self.f, self.layout.lanes
-        offsets = lane_values(f, self.op.value("offset"), env, along, tiles)
+        offsets = lane_values(f, self.op.offset, env, along, tiles)
         if offsets.lanes != lanes:
             offsets = f.splat(offsets, lanes)
         type_ = vector("ptr", lanes)
@@ -307,7 +319,7 @@ class Access:
         other = pad or Value(type_, "zeroinitializer")
         if f.target.has_narrow_masks and lanes == f.target.lanes and bytes_of(stored) < 4:
             return gather_narrow(f, pointers, stored, every, other)
-        return f.gather(pointers, type_, every, other, self.op.value("align"))
+        return f.gather(pointers, type_, every, other, self.op.align)
 
     # Stores.
 
@@ -320,17 +332,17 @@ class Access:
         if lanes == 1:
             self._store_scalar(value, env, tiles, stored, mask)
             return
-        if op.value("pattern") == "uniform":
+        if op.pattern == "uniform":
             # All lanes have one address, and the verifier has seen to it that only the first can be inside.
             first = None if mask is None else f.extract(mask, 0)
             self._store_scalar(f.extract(value, 0), env, {}, stored, first)
             return
-        if op.value("mode").startswith("atomic"):
+        if self._mode.startswith("atomic"):
             self._add_by_lane(value, env, tiles, stored, mask)
             return
-        if op.value("pattern") == "contiguous":
-            address = f.gep(self.base, self._scalar(op.value("offset"), env, along), stored)
-            if op.value("mode") == "add":
+        if op.pattern == "contiguous":
+            address = f.gep(self.base, self._scalar(op.offset, env, along), stored)
+            if self._mode == "add":
                 old = f.load(address, value.type) if mask is None else f.masked_load(address, value.type, mask)
                 value = self._add(old, value)
             if mask is None:
@@ -338,7 +350,7 @@ class Access:
             else:
                 f.masked_store(value, address, mask)
             return
-        if op.value("mode") == "add":
+        if self._mode == "add":
             self._add_by_lane(value, env, tiles, stored, mask)
         else:
             self._scatter(value, env, along, tiles, stored, mask)
@@ -358,14 +370,14 @@ class Access:
         self, value: Value, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
     ) -> None:
         f = self.f
-        offset = lane_values(f, self.op.value("offset"), {**env, **tiles}, None, {})
+        offset = lane_values(f, self.op.offset, {**env, **tiles}, None, {})
         address = f.gep(self.base, offset, stored)
 
         def write() -> None:
-            if self.op.value("mode").startswith("atomic"):
-                f.atomic(atomic_instruction(self.op.value("mode"), self.dtype), address, value)
+            if self._mode.startswith("atomic"):
+                f.atomic(atomic_instruction(self._mode, self.dtype), address, value)
                 return
-            total = self._add(f.load(address, value.type), value) if self.op.value("mode") == "add" else value
+            total = self._add(f.load(address, value.type), value) if self._mode == "add" else value
             f.store(total, address)
 
         if mask is None:
@@ -377,7 +389,7 @@ class Access:
         self, value: Value, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
     ) -> None:
         """One lane after the other: two of them may add to one element."""
-        f, axis = self.f, self.op.value("axes")[-1]
+        f, axis = self.f, self.op.axes[-1]
         for lane in range(self.layout.lanes):
             here = {**env, axis: f.add(env[axis], lane)}
             single = {name: f.extract(tile, lane) for name, tile in tiles.items()}
@@ -398,7 +410,7 @@ class Access:
         every = mask or f.lane_mask(lanes, lanes)
         name = f"llvm.masked.scatter.{mangled(value.type)}.v{lanes}p0"
         f.declare(name, "void", [value.type, pointers.type, every.type])
-        align = self.op.value("align")
+        align = self.op.align
         f.line(f"call void @{name}({value}, {pointers.type} align {align} {pointers.text}, {every})")
 
 

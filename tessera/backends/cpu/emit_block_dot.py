@@ -17,25 +17,26 @@ from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
+    from tessera.ir.target.typed_ops import BlockDotOp
 
 
 _PANEL_BYTES = 1 << 14
 """Bytes of a panel of B that stays in the first cache while every row of A is multiplied by it."""
 
 
-def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
+def emit_block_dot(emitter: Emitter, op: BlockDotOp) -> None:
     """Pack both operands, then compute every register block of the result."""
     f = emitter.f
     lhs_at, rhs_at, out_at, room_at = op.operands[:4]
     out_type = out_at.type
     assert isinstance(out_type, BufferAttr)
-    env = emitter.env_of(op, op.value("names"), 4)
+    env = emitter.env_of(op, op.names, 4)
     shape = MicroShape.of(f.target, out_type.dtype)
     m, n, k = (f.smax(dim_value(f, op.value(name), env), 0) for name in ("m", "n", "k"))
     lhs = _operand(emitter, op, "lhs", ("_row", "_inner_k"), lhs_at.type, emitter.buffers[lhs_at], env)
     rhs = _operand(emitter, op, "rhs", ("_inner_k", "_col"), rhs_at.type, emitter.buffers[rhs_at], env)
     left = emitter.buffers[room_at]
-    right = f.gep(left, panel_elements(shape, op.value("max_rows"), op.value("max_k")), shape.element)
+    right = f.gep(left, panel_elements(shape, op.max_rows, op.max_k), shape.element)
     packed = _BlockDot(
         f,
         shape,
@@ -43,9 +44,9 @@ def emit_block_dot(emitter: Emitter, op: SpecOp) -> None:
         _Operand(left, lhs, lhs.is_rows_of(shape.dtype)),
         _Operand(right, rhs, is_in_place=False),
         emitter.buffers[out_at],
-        op.value("out_stride"),
+        op.out_stride,
     )
-    max_k, is_fresh = op.value("max_k"), op.value("is_fresh")
+    max_k, is_fresh = op.max_k, op.is_fresh
     can_read_in_place = rhs.dtype is shape.dtype and known(rhs.column_stride) == 1
     whole = f.icmp("eq", f.urem(n, shape.columns), 0)
     in_place = replace(packed, rhs=replace(packed.rhs, is_in_place=True)) if can_read_in_place else packed

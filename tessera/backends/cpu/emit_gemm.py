@@ -32,6 +32,7 @@ from tessera.types.dtype import DType
 
 if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
+    from tessera.ir.target.typed_ops import GemmOp
 
 
 # How the tasks of a matmul block its rows and columns, as arithmetic in the program that launches them.
@@ -143,7 +144,7 @@ SMALL = 1 << 17
 _OPERANDS = {"lhs": ("_m", "_k"), "rhs": ("_k", "_n")}
 
 
-def accumulator_of(op: SpecOp) -> DType:
+def accumulator_of(op: GemmOp) -> DType:
     """The dtype that a contraction accumulates in."""
     type = op.regions[0].block.args[-1].type
     assert isinstance(type, VectorAttr)
@@ -155,15 +156,15 @@ def slot_of(kernel: SpecOp) -> int:
     return len(kernel.regions[0].block.args) + len(kernel.value("symbols"))
 
 
-def contraction_scratch(target: TargetText, op: SpecOp) -> int:
+def contraction_scratch(target: TargetText, op: GemmOp) -> int:
     """Bytes a thread needs for panels and waiting accumulators."""
     return scratch_bytes(GemmPlan.of(target, accumulator_of(op)))
 
 
-def contraction_tasks(f: FunctionText, op: SpecOp, sizes: Mapping[str, Index], slot: int) -> Value:
+def contraction_tasks(f: FunctionText, op: GemmOp, sizes: Mapping[str, Index], slot: int) -> Value:
     """Tasks of a batch of matmuls; how each is cut goes into the slot of the context that kernels own."""
     threads = f.arguments[1]
-    batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.value("batch")), *_extents(op)))
+    batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.batch), *_extents(op)))
     shape = GemmPlan.of(f.target, accumulator_of(op)).shape
     grid = choose_grid(f, shape, m, n, k, batch, threads)
     packed = f.op("or", f.op("shl", grid.rows, f.const_i(32)), grid.columns)
@@ -176,14 +177,14 @@ def contraction_tasks(f: FunctionText, op: SpecOp, sizes: Mapping[str, Index], s
     return f.select(f.icmp("eq", f.mul(f.mul(batch, m), n), 0), f.const_i(0), tasks)
 
 
-def _extents(op: SpecOp) -> tuple[Dim, Dim, Dim]:
-    return op.value("m"), op.value("n"), op.value("k")
+def _extents(op: GemmOp) -> tuple[Dim, Dim, Dim]:
+    return op.m, op.n, op.k
 
 
-def emit_contraction(emitter: Emitter, op: SpecOp) -> None:
+def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
     """This task's part of a batch of matmuls."""
     f = emitter.f
-    extents = [dim_value(f, dim, emitter.env) for dim in op.value("batch")]
+    extents = [dim_value(f, dim, emitter.env) for dim in op.batch]
     m, n, k = (dim_value(f, dim, emitter.env) for dim in _extents(op))
     batch: Index = 1
     for extent in extents:
@@ -215,8 +216,8 @@ def emit_contraction(emitter: Emitter, op: SpecOp) -> None:
             epilogue=_Epilogue(emitter, op),
             result=_result(emitter, op, frame),
             frame=frame,
-            rows=op.value("m").value,
-            columns=op.value("n").value,
+            rows=op.m.value,
+            columns=op.n.value,
         )
 
     def by_panels() -> None:
@@ -228,20 +229,20 @@ def emit_contraction(emitter: Emitter, op: SpecOp) -> None:
     f.if_(f.icmp("sle", k, MAX_K), lambda: emit_few_rows(f, plan, first, last, problem_at), by_panels)
 
 
-def _reads_in_place(emitter: Emitter, op: SpecOp, plan: GemmPlan) -> bool:
+def _reads_in_place(emitter: Emitter, op: GemmOp, plan: GemmPlan) -> bool:
     """Whether A has few rows, and B windows whose tables serve the whole batch."""
-    frame = (emitter.f.arguments[0], *[emitter.f.const_i(0)] * len(op.value("batch")))
+    frame = (emitter.f.arguments[0], *[emitter.f.const_i(0)] * len(op.batch))
     lhs, rhs = (_operand(emitter, op, name, axes, frame) for name, axes in _OPERANDS.items())
-    batch = {f"_b{axis}" for axis in range(len(op.value("batch")))}
+    batch = {f"_b{axis}" for axis in range(len(op.batch))}
     is_shared = isinstance(rhs.windows, DimWindows) and not rhs.windows.depends_on(batch)
-    return is_shared and can_emit_few_rows(plan, op.value("m").value, op.value("k").value, lhs, rhs)
+    return is_shared and can_emit_few_rows(plan, op.m.value, op.k.value, lhs, rhs)
 
 
-def _batch_env(emitter: Emitter, op: SpecOp, frame: Sequence[Value]) -> dict[str, Index]:
+def _batch_env(emitter: Emitter, op: GemmOp, frame: Sequence[Value]) -> dict[str, Index]:
     return {f"_b{i}": value for i, value in enumerate(frame[1:])}
 
 
-def _operand(emitter: Emitter, op: SpecOp, name: str, axes: tuple[str, str], frame: tuple[Value, ...]) -> Operand:
+def _operand(emitter: Emitter, op: GemmOp, name: str, axes: tuple[str, str], frame: tuple[Value, ...]) -> Operand:
     """One operand as the packers take it: two strides where the offset is linear, else an element at a time."""
     f, offset, dtype = emitter.f, op.value(f"{name}_offset"), op.value(f"{name}_dtype")
     base = emitter.buffers[op.operands[0 if name == "lhs" else 1]]
@@ -259,7 +260,7 @@ def _operand(emitter: Emitter, op: SpecOp, name: str, axes: tuple[str, str], fra
     return Operand(dtype, start, dim_value(f, rows[0], env), dim_value(f, columns[0], env))
 
 
-def _result(emitter: Emitter, op: SpecOp, frame: tuple[Value, ...]) -> Result | None:
+def _result(emitter: Emitter, op: GemmOp, frame: tuple[Value, ...]) -> Result | None:
     """The one buffer that the epilogue writes, where accumulators can wait in it."""
     block = op.regions[0].block
     stores = [part for part in block.ops if isinstance(part, SpecOp) and part.name == "ttarget.store"]
@@ -290,7 +291,7 @@ def _result(emitter: Emitter, op: SpecOp, frame: tuple[Value, ...]) -> Result | 
 class _Element:
     """One element of an operand with a map that is not linear, or with windows."""
 
-    def __init__(self, emitter: Emitter, op: SpecOp, name: str, axes: tuple[str, str]) -> None:
+    def __init__(self, emitter: Emitter, op: GemmOp, name: str, axes: tuple[str, str]) -> None:
         self.kernel, self.op, self.name, self.axes = emitter.kernel, op, name, axes
 
     def inside(self, f: FunctionText, frame: Sequence[Value]) -> tuple[Value, dict[str, Index]]:
@@ -337,7 +338,7 @@ def _enter(f: FunctionText, kernel: SpecOp, frame: Sequence[Value]) -> Emitter:
 class _Epilogue:
     """The ops after the contraction, on one row of accumulators."""
 
-    def __init__(self, emitter: Emitter, op: SpecOp) -> None:
+    def __init__(self, emitter: Emitter, op: GemmOp) -> None:
         self.kernel, self.op = emitter.kernel, op
 
     def __call__(

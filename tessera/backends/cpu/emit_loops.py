@@ -10,12 +10,14 @@ from xdsl.ir import SSAValue
 from tessera.backends.cpu.registers import Vectors
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Value, dim_value
+from tessera.ir.target.typed_ops import ClipOp, LoadOp, StoreOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
+    from tessera.ir.target.typed_ops import LoopOp
 
 
 # Loops over rows in two: first the reductions of several rows, then what each row does with its result. A reduction
@@ -38,18 +40,18 @@ class Split:
     saved: tuple[SSAValue, ...]
 
 
-def find_split(op: SpecOp) -> Split | None:
+def find_split(op: LoopOp) -> Split | None:
     """How the body of a loop is cut, or None where there is nothing to gain, or rows may see each other."""
     block = op.regions[0].block
     ops = [part for part in block.ops if isinstance(part, SpecOp)]
-    if op.value("step") != 1 or len(block.args) != 1 or any(part.regions for part in ops):
+    if op.step != 1 or len(block.args) != 1 or any(part.regions for part in ops):
         return None
     reduced = _depending_on_reductions(ops)
     wanted = [part.operands[0] for part in ops if part.spec.short_name == "broadcast" and part.operands[0] in reduced]
     first = _slice(ops, wanted)
     if not wanted or not all(part.spec.short_name in _PURE for part in first):
         return None
-    if not all(_keeps_to_its_row(part, ops, block.args[0]) for part in first if part.spec.short_name == "load"):
+    if not all(_keeps_to_its_row(part, ops, block.args[0]) for part in first if isinstance(part, LoadOp)):
         return None
     second = [part for part in ops if part not in first or not any(value in reduced for value in part.results)]
     used = {value for part in second for value in part.operands}
@@ -84,10 +86,10 @@ def _slice(ops: Sequence[SpecOp], wanted: Sequence[SSAValue]) -> list[SpecOp]:
     return [op for op in ops if any(value in needed for value in op.results)]
 
 
-def _keeps_to_its_row(load: SpecOp, ops: Sequence[SpecOp], row: SSAValue) -> bool:
+def _keeps_to_its_row(load: LoadOp, ops: Sequence[SpecOp], row: SSAValue) -> bool:
     """Whether no other row writes what this one reads, so that it may be read before they do."""
     for op in ops:
-        if op.spec.short_name != "store":
+        if not isinstance(op, StoreOp):
             if not _is_read_only(op) and load.operands[0] in op.operands:
                 return False
         elif op.operands[1] is load.operands[0] and not _is_same_part(load, op, row):
@@ -99,10 +101,10 @@ def _is_read_only(op: SpecOp) -> bool:
     return op.spec.short_name in _PURE or op.spec.short_name == "yield"
 
 
-def _is_same_part(load: SpecOp, store: SpecOp, row: SSAValue) -> bool:
+def _is_same_part(load: LoadOp, store: StoreOp, row: SSAValue) -> bool:
     """Whether both access the same part of a row, and no two rows share it."""
-    names, offset = load.value("coords"), load.value("offset")
-    if (names, offset) != (store.value("coords"), store.value("offset")):
+    names, offset = load.coords, load.offset
+    if (names, offset) != (store.coords, store.offset):
         return False
     pairs = list(zip(load.operands[1:], store.operands[2:], strict=False))
     if len(pairs) != len(names) or not all(_is_same_index(*pair) for pair in pairs):
@@ -133,7 +135,7 @@ def _is_same_index(a: SSAValue, b: SSAValue) -> bool:
     return len(exprs) == 2 and exprs[0] == exprs[1]
 
 
-def emit_split(emitter: Emitter, op: SpecOp, split: Split) -> None:
+def emit_split(emitter: Emitter, op: LoopOp, split: Split) -> None:
     """Write the two loops, a few rows at a time."""
     f = emitter.f
     low, high, _ = emitter.bounds(op)
@@ -181,9 +183,9 @@ _ALIKE = ("coords", "axes", "axis", "bound")
 
 @frozen
 class Version:
-    """What is known where one of two versions is written: whether the line of this clip is all there."""
+    """What is known where one of two versions is written: whether the whole row of this clip is there."""
 
-    clip: SpecOp
+    clip: ClipOp
     is_inside: bool
 
     def is_whole(self, clip: SpecOp) -> bool:
@@ -193,17 +195,18 @@ class Version:
 
 
 def is_worth_versions(emitter: Emitter, op: SpecOp) -> bool:
-    """Whether an op is the clip of a line long enough to ask once whether all of it is there."""
-    if op.spec.short_name != "clip" or emitter.version is not None:
+    """Whether an op is the clip of a row long enough to ask once whether all of it is there."""
+    if not isinstance(op, ClipOp) or emitter.version is not None:
         return False
     layout, _ = emitter.layout(op.result)
-    axes, bound = op.value("axes"), op.value("bound")
-    return len(axes) == 1 and op.value("axis") == axes[0] not in bound.symbols and layout.count >= _WORTH
+    axes, bound = op.axes, op.bound
+    return len(axes) == 1 and op.axis == axes[0] not in bound.symbols and layout.count >= _WORTH
 
 
 def emit_versions(emitter: Emitter, ops: Sequence[SpecOp], then: Callable[[], None] | None = None) -> None:
     """Write `ops`, which begin with a clip, and what `then` writes: for whole rows, and for others."""
     clip, ended = ops[0], ops[-1]
+    assert isinstance(clip, ClipOp)
     given = ended.operands if ended.spec.short_name == "yield" else ()
     _write_what_is_used(emitter, ops)
 
@@ -223,11 +226,11 @@ def emit_versions(emitter: Emitter, ops: Sequence[SpecOp], then: Callable[[], No
         at += layout.count
 
 
-def _is_inside(emitter: Emitter, clip: SpecOp) -> Value:
-    f, axis = emitter.f, clip.value("axis")
-    env = emitter.env_of(clip, clip.value("coords"), 1)
+def _is_inside(emitter: Emitter, clip: ClipOp) -> Value:
+    f, axis = emitter.f, clip.axis
+    env = emitter.env_of(clip, clip.coords, 1)
     layout, _ = emitter.layout(clip.result)
-    left = f.sub(dim_value(f, clip.value("bound"), env), env[axis])
+    left = f.sub(dim_value(f, clip.bound, env), env[axis])
     return f.icmp("sge", left, layout.sizes[-1])
 
 

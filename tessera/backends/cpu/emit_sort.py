@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.convert import storage_type
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
 
+if TYPE_CHECKING:
+    from tessera.ir.target.typed_ops import FetchOp, SortOp
+
 RUN = 8
 """Elements sorted by insertion before anything is merged."""
 
 
-def emit_fetch(emitter: Any, op: SpecOp) -> None:
+def emit_fetch(emitter: Any, op: FetchOp) -> None:
     """A scalar load, made 64 bits wide."""
     f: FunctionText = emitter.f
     buffer = op.operands[0].type
     assert isinstance(buffer, BufferAttr)
     element = storage_type(buffer.dtype)
-    offset = dim_value(f, op.value("offset"), emitter.env_of(op, op.value("coords"), 1))
+    offset = dim_value(f, op.offset, emitter.env_of(op, op.coords, 1))
     loaded = f.load(f.gep(emitter.buffers[op.operands[0]], offset, element), element)
     emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")
 
 
-def emit_sort(emitter: Any, op: SpecOp) -> None:
+def emit_sort(emitter: Any, op: SortOp) -> None:
     """A call of the sort of this dtype, written once in a module."""
     f: FunctionText = emitter.f
     buffers = [emitter.buffers[value] for value in op.operands[:4]]
@@ -35,7 +37,7 @@ def emit_sort(emitter: Any, op: SpecOp) -> None:
     type = op.operands[0].type
     assert isinstance(type, BufferAttr)
     arguments = [("ptr", name) for name in ("keys", "indices", "spare_keys", "spare_indices")]
-    sort = _Sort(type.dtype, bool(op.value("descending")))
+    sort = _Sort(type.dtype, bool(op.descending))
     key = ("sort", type.dtype.name, sort.descending)
     name = f.module.outline(key, f"sort_{type.dtype.name}", [*arguments, ("i64", "count")], sort.write)
     f.call(name, [*buffers, f.index(emitter.indices[op.operands[4]])])

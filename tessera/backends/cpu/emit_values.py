@@ -17,6 +17,17 @@ from tessera.types.dtype import DType, i64
 
 if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
+    from tessera.ir.target.typed_ops import (
+        ArgReduceOp,
+        BroadcastOp,
+        ClipOp,
+        ConstantOp,
+        CoordinateOp,
+        ElementwiseOp,
+        ReduceOp,
+        ShuffleOp,
+        VoteOp,
+    )
 
 
 # Reductions across rows and lanes, in the halving tree that numerics fix: element i joins i + half, half of the next
@@ -173,21 +184,21 @@ def _put_elements(emitter: Any, op: SpecOp, rows: list[list[Value]]) -> None:
     emitter.blocks[op.result] = Vectors.of(layout, dtype, found)
 
 
-def emit_shuffle(emitter: Any, op: SpecOp) -> None:
+def emit_shuffle(emitter: Any, op: ShuffleOp) -> None:
     """Each element from another lane of its segment."""
-    mode, by, width = op.value("mode"), op.value("by"), op.value("width")
+    mode, by, width = op.mode, op.by, op.width
     rows = [[row[partner(mode, by, width, lane)] for lane in range(len(row))] for row in _elements(emitter, op)]
     _put_elements(emitter, op, rows)
 
 
-def emit_vote(emitter: Any, op: SpecOp) -> None:
+def emit_vote(emitter: Any, op: VoteOp) -> None:
     """The vote of each segment, in all of its lanes."""
-    width = op.value("width")
+    width = op.width
     found: list[list[Value]] = []
     for row in _elements(emitter, op):
         votes: list[Value] = []
         for start in range(0, len(row), width):
-            votes += [_vote_of(emitter.f, row[start : start + width], op.value("kind"))] * width
+            votes += [_vote_of(emitter.f, row[start : start + width], op.kind)] * width
         found.append(votes)
     _put_elements(emitter, op, found)
 
@@ -212,10 +223,10 @@ def _define(emitter: Emitter, op: SpecOp, make: Callable[[int], Value]) -> None:
     emitter.blocks[op.result] = Vectors(layout, dtype, make)
 
 
-def emit_elementwise(emitter: Emitter, op: SpecOp) -> None:
+def emit_elementwise(emitter: Emitter, op: ElementwiseOp) -> None:
     """A function of each element."""
     operands = [emitter.blocks[value] for value in op.operands]
-    name, dtype = op.value("fn"), operands[0].dtype
+    name, dtype = op.fn, operands[0].dtype
     _define(emitter, op, lambda number: math.emit(emitter.f, name, [block[number] for block in operands], dtype))
 
 
@@ -251,7 +262,7 @@ def emit_select(emitter: Emitter, op: SpecOp) -> None:
     _define(emitter, op, lambda n: emitter.f.select(condition[n], first[n], second[n]))
 
 
-def emit_constant(emitter: Emitter, op: SpecOp) -> None:
+def emit_constant(emitter: Emitter, op: ConstantOp) -> None:
     """One number everywhere."""
     layout, dtype = emitter.layout(op.result)
     value = op.value("value")
@@ -275,37 +286,37 @@ def _at(emitter: Emitter, axes: Sequence[str], env: Mapping[str, Index], layout:
     return found, LaneCoordinate(axes[-1], start, layout.lanes)
 
 
-def emit_coordinate(emitter: Emitter, op: SpecOp) -> None:
+def emit_coordinate(emitter: Emitter, op: CoordinateOp) -> None:
     """An expression of the coordinates of each element."""
     layout, _ = emitter.layout(op.result)
-    env = emitter.env_of(op, op.value("coords"), 0)
+    env = emitter.env_of(op, op.coords, 0)
 
     def make(number: int) -> Value:
-        here, along = _at(emitter, op.value("axes"), env, layout, number)
-        value = lane_values(emitter.f, op.value("expr"), here, along, {})
+        here, along = _at(emitter, op.axes, env, layout, number)
+        value = lane_values(emitter.f, op.expr, here, along, {})
         return value if value.lanes == layout.lanes else emitter.f.splat(value, layout.lanes)
 
     _define(emitter, op, make)
 
 
-def emit_clip(emitter: Emitter, op: SpecOp) -> None:
+def emit_clip(emitter: Emitter, op: ClipOp) -> None:
     """Elements below a bound along an axis; the others become the identity."""
     source = emitter.blocks[op.operands[0]]
     if emitter.version is not None and emitter.version.is_whole(op):
         emitter.blocks[op.result] = source
         return
-    env = emitter.env_of(op, op.value("coords"), 1)
-    layout, axis = source.layout, op.value("axis")
+    env = emitter.env_of(op, op.coords, 1)
+    layout, axis = source.layout, op.axis
 
     def make(number: int) -> Value:
         f = emitter.f
-        here, along = _at(emitter, op.value("axes"), env, layout, number)
-        other = constant_in_register(f, source.dtype, op.value("identity"), layout.lanes)
-        if along is not None and along.name in op.value("bound").symbols and layout.lanes > 1:
-            bounds = lane_values(f, op.value("bound"), here, along, {})
+        here, along = _at(emitter, op.axes, env, layout, number)
+        other = constant_in_register(f, source.dtype, op.identity, layout.lanes)
+        if along is not None and along.name in op.bound.symbols and layout.lanes > 1:
+            bounds = lane_values(f, op.bound, here, along, {})
             inside = f.icmp("slt", f.splat(f.index(here[axis]), layout.lanes), bounds)
             return f.select(inside, source[number], other)
-        left = f.sub(dim_value(f, op.value("bound"), here), here[axis])
+        left = f.sub(dim_value(f, op.bound, here), here[axis])
         if along is not None and along.name == axis and layout.lanes > 1:
             return f.select(f.lane_mask(left, layout.lanes), source[number], other)
         return f.select(f.icmp("sgt", left, 0), source[number], other)
@@ -313,11 +324,11 @@ def emit_clip(emitter: Emitter, op: SpecOp) -> None:
     _define(emitter, op, make)
 
 
-def emit_broadcast(emitter: Emitter, op: SpecOp) -> None:
+def emit_broadcast(emitter: Emitter, op: BroadcastOp) -> None:
     """Rows or columns repeated along the other axes."""
     source = emitter.blocks[op.operands[0]]
     layout, _ = emitter.layout(op.result)
-    axes: tuple[int, ...] = op.value("axes")
+    axes: tuple[int, ...] = op.axes
     rank = len(layout.sizes)
 
     def make(number: int) -> Value:
@@ -331,19 +342,19 @@ def emit_broadcast(emitter: Emitter, op: SpecOp) -> None:
     _define(emitter, op, make)
 
 
-def emit_reduce(emitter: Emitter, op: SpecOp) -> None:
+def emit_reduce(emitter: Emitter, op: ReduceOp) -> None:
     """An axis reduced to one element."""
     source = emitter.blocks[op.operands[0]]
     layout, dtype = emitter.layout(op.result)
-    values = reduce_axis(emitter.f, source, op.value("kind"), op.value("axis"), layout)
+    values = reduce_axis(emitter.f, source, op.kind, op.axis, layout)
     emitter.blocks[op.result] = Vectors.of(layout, dtype, values)
 
 
-def emit_arg_reduce(emitter: Emitter, op: SpecOp) -> None:
+def emit_arg_reduce(emitter: Emitter, op: ArgReduceOp) -> None:
     """Where along an axis its largest or smallest element is."""
     values, indices = (emitter.blocks[value] for value in op.operands)
     layout, dtype = emitter.layout(op.result)
-    found = arg_reduce_axis(emitter.f, values, indices, op.value("kind"), op.value("axis"), layout)
+    found = arg_reduce_axis(emitter.f, values, indices, op.kind, op.axis, layout)
     emitter.blocks[op.result] = Vectors.of(layout, dtype, found)
 
 

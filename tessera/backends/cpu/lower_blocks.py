@@ -30,6 +30,7 @@ from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.target.limits import is_multiple, largest
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.lower_to_target import access_pattern
+from tessera.ir.tile.typed_ops import LoadOp, StoreOp
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import u8
 from tessera.types.tensor_type import TensorType
@@ -249,19 +250,20 @@ class BlockLowering(Lowering):
             operands = [*self.of(op.operands[:1]), *at]
             self.values[op.result] = self.emit("clip", operands, values, self.vectors(op.results)).result
         else:
+            assert isinstance(op, LoadOp | StoreOp)
             self._row_memory(op, values, at, where, first)
 
     def _row_memory(
-        self, op: SpecOp, values: dict[str, Any], at: list[SSAValue], where: dict[str, SSAValue], first: int
+        self, op: LoadOp | StoreOp, values: dict[str, Any], at: list[SSAValue], where: dict[str, SSAValue], first: int
     ) -> None:
         buffer = op.operands[first - 1].type
         tile = op.results[0].type if first == 1 else op.operands[0].type
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
-        axes: tuple[str, ...] = op.value("axes")
-        if first == 1:
+        axes: tuple[str, ...] = op.axes
+        if isinstance(op, LoadOp):
             self._check_rows(op, where[axes[0]], tile.shape[0])
-        offset = linear(op.value("map"), buffer.shape)
+        offset = linear(op.map, buffer.shape)
         guarded = self.guards(op, where, tile.shape, 1)
         values.update(
             offset=offset,
@@ -269,20 +271,20 @@ class BlockLowering(Lowering):
             align=buffer.dtype.bytes,
             guarded=tuple(axis for axis, _ in guarded),
             bounds=tuple(bound for _, bound in guarded),
-            windows=op.value("windows"),
+            windows=op.windows,
         )
         tiles = self.of(op.operands[first + len(where) :])
-        if first == 1:
-            values["pad"] = op.value("pad")
+        if isinstance(op, LoadOp):
+            values["pad"] = op.pad
             operands = [*self.of(op.operands[:1]), *at, *tiles]
             self.values[op.result] = self.emit("load", operands, values, self.vectors(op.results)).result
         else:
-            values["mode"] = op.value("mode")
+            values["mode"] = op.mode
             self.emit("store", [*self.of(op.operands[:2]), *at, *tiles], values)
 
-    def _check_rows(self, load: SpecOp, start: SSAValue, height: Dim) -> None:
+    def _check_rows(self, load: LoadOp, start: SSAValue, height: Dim) -> None:
         """Raises where a load may end before the rows that are computed do: rows are read without a guard."""
-        axis, bound = load.value("axes")[0], load.value("bounds")[0]
+        axis, bound = load.axes[0], load.bounds[0]
         is_row = bound == self.rows.bound and is_same_index(start, self.rows.start)
         if bound.value != -1 and not is_row and not self.is_safe(start, bound, height.value or 1):
             raise TargetVerifyError(
@@ -365,25 +367,25 @@ class BlockLowering(Lowering):
         wide = -(-columns // (4 * lanes)) * 4 * lanes
         return (rows * max_k + wide * max_k + 16 * lanes) * 8 + 128
 
-    def _rhs_in_memory(self, load: SpecOp, is_transposed: bool) -> tuple[Dim, Dim, dict[str, SSAValue], Dim]:
+    def _rhs_in_memory(self, load: LoadOp, is_transposed: bool) -> tuple[Dim, Dim, dict[str, SSAValue], Dim]:
         """B in memory: how much of K and of its columns is there, index values, offset over `_inner_k` and `_col`."""
         buffer, tile = load.operands[0].type, load.results[0].type
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
-        axes: tuple[str, ...] = load.value("axes")
-        if load.value("windows") or load.value("pad") or len(load.operands) != 1 + len(load.value("coords")):
+        axes: tuple[str, ...] = load.axes
+        if load.windows or load.pad or len(load.operands) != 1 + len(load.coords):
             raise TargetVerifyError(
                 "the B operand of a dot is read in place on CPUs: without windows, pads and index tiles",
                 span=load.span,
                 fix="store the tile to scratch first, and load it from there",
             )
-        coords = dict(zip(load.value("coords"), load.operands[1:], strict=True))
+        coords = dict(zip(load.coords, load.operands[1:], strict=True))
         inner = ("_col", "_inner_k") if is_transposed else ("_inner_k", "_col")
         extents = {
             name: size if bound.value == -1 else minimum(size, bound - Dim.symbol(axis))
-            for name, axis, bound, size in zip(inner, axes, load.value("bounds"), tile.shape, strict=True)
+            for name, axis, bound, size in zip(inner, axes, load.bounds, tile.shape, strict=True)
         }
-        offset = linear(load.value("map"), buffer.shape)
+        offset = linear(load.map, buffer.shape)
         offset = offset.substitute(
             {axis: Dim.symbol(axis) + Dim.symbol(name) for axis, name in zip(axes, inner, strict=True)}
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, SSAValue
 
@@ -13,9 +13,13 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.lower_to_target import KernelLowering, access_pattern
+from tessera.ir.tile.typed_ops import LoadOp
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.ir.tile.typed_ops import FetchOp, StoreOp
 
 # Index tiles that hold one number for the whole tile are read once, as a scalar: what they index is then contiguous.
 
@@ -27,7 +31,7 @@ def scalar_index_tiles(kernel: SpecOp) -> set[SSAValue]:
     """Index tiles that are one number from end to end, and that all who use them take for nothing else."""
     if kernel.value("kind") not in _KINDS:
         return set()
-    loads = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.load"]
+    loads = [op for op in kernel.walk() if isinstance(op, LoadOp)]
     found = {op.result: _users(op) for op in loads if _is_one_number(op)}
     while True:
         # One reader's tiles are all numbers or all tiles: who loses one loses the others.
@@ -41,11 +45,11 @@ def _users(op: SpecOp) -> list[SpecOp]:
     return [use.operation for use in op.result.uses if isinstance(use.operation, SpecOp)]
 
 
-def _is_one_number(op: SpecOp) -> bool:
+def _is_one_number(op: LoadOp) -> bool:
     """Whether an integer is read at an index that no axis of the tile reaches."""
-    axes, coords = set(op.value("axes")), op.value("coords")
-    is_plain = len(op.operands) == 1 + len(coords) and not op.value("windows")
-    reached = set[str]().union(*(expr.symbols for expr in op.value("map")))
+    axes, coords = set(op.axes), op.coords
+    is_plain = len(op.operands) == 1 + len(coords) and not op.windows
+    reached = set[str]().union(*(expr.symbols for expr in op.map))
     type = op.result.type
     is_integer = isinstance(type, TileAttr) and type.dtype.is_integer and type.dtype.bits >= 8
     return bool(axes) and is_plain and is_integer and not reached & axes
@@ -53,15 +57,15 @@ def _is_one_number(op: SpecOp) -> bool:
 
 def _finds_rows(reader: SpecOp, tile: SSAValue, numbers: Container[SSAValue]) -> bool:
     """Whether a load takes a tile as an index only, and reads nothing where that one would not have been read."""
-    if reader.name != "ttile.load" or not isinstance(tile.owner, SpecOp):
+    if not isinstance(reader, LoadOp) or not isinstance(tile.owner, LoadOp):
         return False
-    tiles = reader.operands[1 + len(reader.value("coords")) :]
+    tiles = reader.operands[1 + len(reader.coords) :]
     return all(other in numbers for other in tiles) and _edges(tile.owner) <= _edges(reader)
 
 
-def _edges(op: SpecOp) -> set[tuple[SSAValue, object]]:
-    where = dict(zip(op.value("coords"), op.operands[1:], strict=False))
-    edges = zip(op.value("axes"), op.value("bounds"), strict=True)
+def _edges(op: LoadOp) -> set[tuple[SSAValue, object]]:
+    where = dict(zip(op.coords, op.operands[1:], strict=False))
+    edges = zip(op.axes, op.bounds, strict=True)
     return {(where[axis], bound) for axis, bound in edges if bound.value != -1}
 
 
@@ -100,23 +104,21 @@ class Lowering(KernelLowering):
 
     # Accesses.
 
-    def lower_fetch(self, op: SpecOp) -> None:
+    def lower_fetch(self, op: FetchOp | LoadOp) -> None:
         buffer = op.operands[0].type
         assert isinstance(buffer, BufferAttr)
-        offset = linear(op.value("map"), buffer.shape)
-        where = {
-            name: at for name, at in zip(op.value("coords"), op.operands[1:], strict=True) if name in offset.symbols
-        }
+        offset = linear(op.map, buffer.shape)
+        where = {name: at for name, at in zip(op.coords, op.operands[1:], strict=True) if name in offset.symbols}
         values = {"coords": tuple(where), "offset": offset}
         self.values[op.result] = self.emit("fetch", self.of([op.operands[0], *where.values()]), values, [INDEX]).result
 
     def is_safe(self, coordinate: SSAValue, bound: Dim, size: int) -> bool:
         return self.inside.get(coordinate) == bound or super().is_safe(coordinate, bound, size)
 
-    def access(self, op: SpecOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:
+    def access(self, op: LoadOp | StoreOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:
         """An access whose index tiles may be single numbers: those become coordinates."""
         values = super().access(op, buffer, sizes, first)
-        tiles = op.operands[first + len(op.value("coords")) :]
+        tiles = op.operands[first + len(op.coords) :]
         numbers = {
             f"t{number}": Dim.symbol(f"_t{number}") for number, tile in enumerate(tiles) if tile in self.scalar_indices
         }
@@ -130,7 +132,7 @@ class Lowering(KernelLowering):
             )
         return values
 
-    def lower_load(self, op: SpecOp) -> None:
+    def lower_load(self, op: LoadOp) -> None:
         if op.result in self.scalar_indices:
             self.lower_fetch(op)
         else:

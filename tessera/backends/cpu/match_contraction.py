@@ -10,6 +10,7 @@ from xdsl.ir import OpResult, SSAValue
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.tile.typed_ops import ConstantOp, ForOp, IndexOp, LoadOp, ProgramIdOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -20,13 +21,13 @@ from tessera.types.promotion import holds
 class Match:
     """What was found. `starts` says which index op is the row (count of batch dims) or column (one more) start."""
 
-    loop: SpecOp
+    loop: ForOp
     before: tuple[SpecOp, ...]
     after: tuple[SpecOp, ...]
     lhs: SSAValue
     rhs: SSAValue
-    lhs_load: SpecOp
-    rhs_load: SpecOp
+    lhs_load: LoadOp
+    rhs_load: LoadOp
     batch: tuple[Dim, ...]
     m: Dim
     n: Dim
@@ -39,8 +40,8 @@ class Match:
         for name, load in (("lhs", self.lhs_load), ("rhs", self.rhs_load)):
             buffer = load.operands[0].type
             assert isinstance(buffer, BufferAttr)
-            found[f"{name}_offset"] = linear(load.value("map"), buffer.shape)
-            found[f"{name}_windows"] = load.value("windows")
+            found[f"{name}_offset"] = linear(load.map, buffer.shape)
+            found[f"{name}_windows"] = load.windows
             found[f"{name}_dtype"] = buffer.dtype
         return found
 
@@ -48,7 +49,7 @@ class Match:
 def match_contraction(kernel: SpecOp) -> Match | None:
     """The contraction a kernel is, or None: a grid of batch, row and column blocks; one such loop; stores after."""
     ops = [op for op in kernel.regions[0].block.ops if isinstance(op, SpecOp)]
-    loops = [op for op in ops if op.name == "ttile.for"]
+    loops = [op for op in ops if isinstance(op, ForOp)]
     if len(loops) != 1 or len(loops[0].results) != 1:
         return None
     (loop,) = loops
@@ -58,8 +59,8 @@ def match_contraction(kernel: SpecOp) -> Match | None:
     left, right = loads
     at = ops.index(loop)
     grid = kernel.value("grid")
-    bounds = (*left.value("bounds"), right.value("bounds")[1])
-    if len(grid) < 2 or right.value("bounds")[0] != bounds[1] or not _is_whole(loop, bounds[1]):
+    bounds = (*left.bounds, right.bounds[1])
+    if len(grid) < 2 or right.bounds[0] != bounds[1] or not _is_whole(loop, bounds[1]):
         return None
     starts = _starts(left, right, kernel)
     if starts is None or not _is_around(ops[:at], ops[at + 1 :]):
@@ -80,7 +81,7 @@ def match_contraction(kernel: SpecOp) -> Match | None:
     )
 
 
-def _operand_loads(loop: SpecOp) -> tuple[SpecOp, SpecOp] | None:
+def _operand_loads(loop: ForOp) -> tuple[LoadOp, LoadOp] | None:
     """The loads of both operands, where the body is nothing but loads, casts and one dot."""
     body = loop.regions[0].block
     allowed = ("ttile.load", "ttile.cast", "ttile.dot", "ttile.yield")
@@ -96,14 +97,14 @@ def _operand_loads(loop: SpecOp) -> tuple[SpecOp, SpecOp] | None:
     if loads[0] is None or loads[1] is None:
         return None
     left, right = loads[0], loads[1]
-    if left.value("axes") != ("_m", "_k") or right.value("axes") != ("_k", "_n"):
+    if left.axes != ("_m", "_k") or right.axes != ("_k", "_n"):
         return None
-    if any(len(load.operands) != 1 + len(load.value("coords")) or load.value("pad") for load in (left, right)):
+    if any(len(load.operands) != 1 + len(load.coords) or load.pad for load in (left, right)):
         return None
     return left, right
 
 
-def _load_behind(value: SSAValue) -> SpecOp | None:
+def _load_behind(value: SSAValue) -> LoadOp | None:
     """The load a value comes from; packing converts once, so of several casts only the last may lose anything."""
     passed: list[DType] = []
     while isinstance(value, OpResult) and value.op.name == "ttile.cast":
@@ -112,7 +113,7 @@ def _load_behind(value: SSAValue) -> SpecOp | None:
     if not all(holds(dtype, _dtype_of(value)) for dtype in passed[1:]):
         return None
     op = value.op if isinstance(value, OpResult) else None
-    return op if isinstance(op, SpecOp) and op.name == "ttile.load" else None
+    return op if isinstance(op, LoadOp) else None
 
 
 def _dtype_of(value: SSAValue) -> DType:
@@ -120,15 +121,15 @@ def _dtype_of(value: SSAValue) -> DType:
     return value.type.dtype
 
 
-def _starts(left: SpecOp, right: SpecOp, kernel: SpecOp) -> dict[SSAValue, int] | None:
+def _starts(left: LoadOp, right: LoadOp, kernel: SpecOp) -> dict[SSAValue, int] | None:
     """The index ops that give the first row and the first column: blocks of the last two axes of the grid."""
     grid = kernel.value("grid")
     count = len(grid) - 2
     found: dict[SSAValue, int] = {}
     for load, name, axis in ((left, "_m", count), (right, "_n", count + 1)):
-        coords = dict(zip(load.value("coords"), load.operands[1:], strict=True))
-        axes: tuple[str, ...] = load.value("axes")
-        extent, tile = load.value("bounds")[axes.index(name)], load.results[0].type
+        coords = dict(zip(load.coords, load.operands[1:], strict=True))
+        axes: tuple[str, ...] = load.axes
+        extent, tile = load.bounds[axes.index(name)], load.results[0].type
         assert isinstance(tile, TileAttr)
         size = tile.shape[axes.index(name)]
         if extent.value == -1 or grid[axis] != extent.ceildiv(size):
@@ -142,10 +143,10 @@ def _starts(left: SpecOp, right: SpecOp, kernel: SpecOp) -> dict[SSAValue, int] 
 def _is_block_of(start: SSAValue, axis: int, size: Dim) -> bool:
     """Whether an index is `size` times the program id along an axis."""
     op = start.op if isinstance(start, OpResult) else None
-    if not isinstance(op, SpecOp) or op.name != "ttile.index" or len(op.operands) != 1:
+    if not isinstance(op, IndexOp) or len(op.operands) != 1:
         return False
-    (name,) = op.value("names")
-    return op.value("expr") == Dim.symbol(name) * size and _is_program(op.operands[0], axis)
+    (name,) = op.names
+    return op.expr == Dim.symbol(name) * size and _is_program(op.operands[0], axis)
 
 
 def _are_batch(coords: dict[str, SSAValue], count: int) -> bool:
@@ -157,17 +158,15 @@ def _are_batch(coords: dict[str, SSAValue], count: int) -> bool:
 
 def _is_program(value: SSAValue, axis: int) -> bool:
     op = value.op if isinstance(value, OpResult) else None
-    return isinstance(op, SpecOp) and op.name == "ttile.program_id" and op.value("axis") == axis
+    return isinstance(op, ProgramIdOp) and op.axis == axis
 
 
 def _is_whole(loop: SpecOp, k: Dim) -> bool:
     """Whether a loop adds to zero, from 0 up to `k`."""
     low, high, start = (value.op if isinstance(value, OpResult) else None for value in loop.operands)
-    if not isinstance(low, SpecOp) or not isinstance(high, SpecOp) or not isinstance(start, SpecOp):
+    if not isinstance(low, IndexOp) or not isinstance(high, IndexOp) or not isinstance(start, ConstantOp):
         return False
-    if any(op.name != "ttile.index" for op in (low, high)) or start.name != "ttile.constant":
-        return False
-    return low.value("expr").value == 0 and high.value("expr") == k and start.value("value") == 0
+    return low.expr.value == 0 and high.expr == k and start.value("value") == 0
 
 
 _BEFORE = ("ttile.program_id", "ttile.index", "ttile.constant")

@@ -1,4 +1,4 @@
-"""A program as it leaves the target stage: lowered kernels, `Code`, and the interface of its host program."""
+"""A program as it leaves the target stage: its kernels, the emitters that make text of them, its interface."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.architectures import host_architecture
 from tessera.ir.target.llvm.host_program import EXCHANGES, buffer_type
-from tessera.ir.target.machine_code import CodeTarget
+from tessera.ir.target.machine_code import CodeTarget, compile_texts
 from tessera.runtime.callback import Callback
 from tessera.types.frozen import frozen
 from tessera.types.tensor_type import TensorType
@@ -35,6 +35,52 @@ class CompileOptions(Protocol):
 
     @property
     def features(self) -> tuple[str, ...] | None: ...
+
+
+class Emitter(Protocol):
+    """How kernels of Target IR leave a backend: as texts of a language, and those as what the runtime loads."""
+
+    @property
+    def language(self) -> str:
+        """What texts are written in: `LLVM`, or what a device's own compiler takes (WGSL, C)."""
+        ...
+
+    def text(self, kernel: SpecOp) -> str:
+        """A kernel of Target IR as text."""
+        ...
+
+    def objects(self, texts: Sequence[str]) -> list[bytes]:
+        """Texts as bytes that the runtime loads."""
+        ...
+
+
+@frozen
+class LlvmEmitter:
+    """Kernels leave as LLVM text, of which worker processes make machine code or assembly for `target`."""
+
+    write: Callable[[SpecOp], str]
+    target: CodeTarget
+    language: str = LLVM
+
+    def text(self, kernel: SpecOp) -> str:
+        return self.write(kernel)
+
+    def objects(self, texts: Sequence[str]) -> list[bytes]:
+        return compile_texts(texts, self.target)
+
+
+@frozen
+class TextEmitter:
+    """Kernels leave as text of another language, as it is: the driver of the device compiles it."""
+
+    language: str
+    write: Callable[[SpecOp], str]
+
+    def text(self, kernel: SpecOp) -> str:
+        return self.write(kernel)
+
+    def objects(self, texts: Sequence[str]) -> list[bytes]:
+        return [text.encode() for text in texts]
 
 
 class Code(Protocol):
@@ -103,9 +149,9 @@ def interface_of(program: SpecOp) -> Interface:
     outputs = tuple(buffer_type(value) for value in last.operands)
     bound: dict[str, int] = {}
     dims = [dim for type in inputs for dim in type.shape]
-    for place, dim in enumerate(dims):
+    for index, dim in enumerate(dims):
         if dim.symbol_name is not None:
-            bound.setdefault(dim.symbol_name, place)
+            bound.setdefault(dim.symbol_name, index)
     return Interface(inputs, outputs, tuple(bound), tuple(bound.values()))
 
 

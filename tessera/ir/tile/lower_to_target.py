@@ -9,7 +9,7 @@ these classes with what is theirs: `lower_<op>` is the lowering of `ttile.<op>`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, SSAValue
 
@@ -24,6 +24,19 @@ from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from tessera.ir.tile.typed_ops import (
+        ButterflyOp,
+        ClipOp,
+        FetchOp,
+        ForOp,
+        IndexOp,
+        LoadOp,
+        ProgramIdOp,
+        ScratchOp,
+        StoreOp,
+    )
 
 
 class Writer(OpWriter):
@@ -86,19 +99,19 @@ class OpLowering(Writer):
         """The types that results have in registers."""
         return [VectorAttr.of(result.type.data) for result in results if isinstance(result.type, TileAttr)]
 
-    def lower_program_id(self, op: SpecOp) -> None:
-        self.values[op.result] = self.program_ids[op.value("axis")]
+    def lower_program_id(self, op: ProgramIdOp) -> None:
+        self.values[op.result] = self.program_ids[op.axis]
 
-    def lower_index(self, op: SpecOp) -> None:
+    def lower_index(self, op: IndexOp) -> None:
         self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result
 
-    def lower_fetch(self, op: SpecOp) -> None:
+    def lower_fetch(self, op: FetchOp) -> None:
         buffer = op.operands[0].type
         assert isinstance(buffer, BufferAttr)
-        values = {"coords": op.value("coords"), "offset": linear(op.value("map"), buffer.shape)}
+        values = {"coords": op.coords, "offset": linear(op.map, buffer.shape)}
         self.values[op.result] = self.emit("fetch", self.of(op.operands), values, [INDEX]).result
 
-    def lower_butterfly(self, op: SpecOp) -> None:
+    def lower_butterfly(self, op: ButterflyOp) -> None:
         self.replace(op, "shuffle", {"mode": "xor", **op.values()})
 
 
@@ -136,7 +149,7 @@ class KernelLowering(OpLowering):
         values.update(lanes=self.machine.lanes, features=tuple(features), scratch=self.scratch, **more)
         return make(DIALECT["kernel"], values=values, types=(), regions=[self.entry])
 
-    def lower_scratch(self, op: SpecOp) -> None:
+    def lower_scratch(self, op: ScratchOp) -> None:
         type = op.results[0].type
         assert isinstance(type, BufferAttr)
         self.values[op.result] = self.allocate(type.data)
@@ -150,14 +163,14 @@ class KernelLowering(OpLowering):
     # Indices. Each is kept as an expression whose free names are sizes, program ids and loop indices. From the largest
     # value of those follows the largest index an access reaches, and with it whether the access needs a guard.
 
-    def lower_program_id(self, op: SpecOp) -> None:
+    def lower_program_id(self, op: ProgramIdOp) -> None:
         super().lower_program_id(op)
-        axis = op.value("axis")
+        axis = op.axis
         self.name_index(op.result, f"%p{axis}", self.kernel.value("grid")[axis] - 1)
 
-    def lower_index(self, op: SpecOp) -> None:
-        names = {name: self.expr(value) for name, value in zip(op.value("names"), op.operands, strict=True)}
-        self.exprs[op.result] = op.value("expr").substitute(names)
+    def lower_index(self, op: IndexOp) -> None:
+        names = {name: self.expr(value) for name, value in zip(op.names, op.operands, strict=True)}
+        self.exprs[op.result] = op.expr.substitute(names)
         super().lower_index(op)
 
     def expr(self, index: SSAValue) -> Dim:
@@ -178,22 +191,22 @@ class KernelLowering(OpLowering):
         return top is not None and fits(top, size, bound)
 
     def guards(
-        self, op: SpecOp, where: dict[str, SSAValue], sizes: Sequence[Dim], first: int = 0
+        self, op: LoadOp | StoreOp, where: dict[str, SSAValue], sizes: Sequence[Dim], first: int = 0
     ) -> list[tuple[str, Dim]]:
         """The axes of an access, from the axis `first` on, that may reach beyond their bound."""
         return [
             (axis, bound)
-            for axis, bound, size in list(zip(op.value("axes"), op.value("bounds"), sizes, strict=True))[first:]
+            for axis, bound, size in list(zip(op.axes, op.bounds, sizes, strict=True))[first:]
             if bound.value != -1 and not self.is_safe(where[axis], bound, size.value or 1)
         ]
 
     # Accesses.
 
-    def access(self, op: SpecOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:
+    def access(self, op: LoadOp | StoreOp, buffer: TensorType, sizes: Sequence[Dim], first: int) -> dict[str, Any]:
         """The attributes of a load or store whose coordinates begin at the operand `first`."""
-        coords, axes = op.value("coords"), op.value("axes")
+        coords, axes = op.coords, op.axes
         guarded = self.guards(op, dict(zip(coords, op.operands[first:], strict=False)), sizes)
-        offset = linear(op.value("map"), buffer.shape)
+        offset = linear(op.map, buffer.shape)
         return {
             "coords": coords,
             "axes": axes,
@@ -202,37 +215,37 @@ class KernelLowering(OpLowering):
             "align": buffer.dtype.bytes,
             "guarded": tuple(axis for axis, _ in guarded),
             "bounds": tuple(bound for _, bound in guarded),
-            "windows": op.value("windows"),
+            "windows": op.windows,
         }
 
-    def lower_load(self, op: SpecOp) -> None:
+    def lower_load(self, op: LoadOp) -> None:
         buffer, tile = op.operands[0].type, op.results[0].type
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
-        self.replace(op, "load", {**self.access(op, buffer.data, tile.shape, 1), "pad": op.value("pad")})
+        self.replace(op, "load", {**self.access(op, buffer.data, tile.shape, 1), "pad": op.pad})
 
-    def lower_store(self, op: SpecOp) -> None:
+    def lower_store(self, op: StoreOp) -> None:
         tile, buffer = op.operands[0].type, op.operands[1].type
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
-        self.replace(op, "store", {**self.access(op, buffer.data, tile.shape, 2), "mode": op.value("mode")})
+        self.replace(op, "store", {**self.access(op, buffer.data, tile.shape, 2), "mode": op.mode})
 
-    def lower_clip(self, op: SpecOp) -> None:
-        where = dict(zip(op.value("coords"), op.operands[1:], strict=True))
-        axis, tile = op.value("axis"), op.operands[0].type
+    def lower_clip(self, op: ClipOp) -> None:
+        where = dict(zip(op.coords, op.operands[1:], strict=True))
+        axis, tile = op.axis, op.operands[0].type
         assert isinstance(tile, TileAttr)
-        axes: tuple[str, ...] = op.value("axes")
-        if self.is_safe(where[axis], op.value("bound"), tile.shape[axes.index(axis)].value or 1):
+        axes: tuple[str, ...] = op.axes
+        if self.is_safe(where[axis], op.bound, tile.shape[axes.index(axis)].value or 1):
             self.values[op.result] = self.values[op.operands[0]]
         else:
             self.lower_same(op)
 
     # Loops.
 
-    def lower_for(self, op: SpecOp) -> None:
+    def lower_for(self, op: ForOp) -> None:
         """Whole steps with nothing guarded along the loop, then a tail with everything guarded."""
         low, high = (self.expr(value) for value in op.operands[:2])
-        step = op.value("step")
+        step = op.step
         carried = self.of(op.operands[2:])
         end = largest(high, self.tops)
         results: Sequence[SSAValue] = self._body("loop", op, carried, None if end is None else end - step).results
@@ -245,7 +258,7 @@ class KernelLowering(OpLowering):
         """The attributes of a `loop` or `tail`."""
         return {"step": op.value("step")}
 
-    def _body(self, name: str, op: SpecOp, carried: Sequence[SSAValue], top: Dim | None) -> SpecOp:
+    def _body(self, name: str, op: ForOp, carried: Sequence[SSAValue], top: Dim | None) -> SpecOp:
         """The body as a `loop` or a `tail`; `top` is the largest value of its index."""
         source, outer = op.regions[0].block, self.block
         types = [value.type for value in carried]

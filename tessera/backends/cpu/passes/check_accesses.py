@@ -19,6 +19,17 @@ from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.typed_ops import (
+    BlockDotOp,
+    FetchOp,
+    GemmOp,
+    IndexOp,
+    LoadOp,
+    LoopOp,
+    ProgramsOp,
+    StoreOp,
+    TailOp,
+)
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.affine import Affine, isl_set
 from tessera.ir.tile.ranges import is_in_bounds
@@ -41,7 +52,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class TargetSite:
-    """One access: `part` is load, store, fetch, or a side of a product; the site has one index, the linear one."""
+    """One access: `part` is load, store, fetch, or an operand of a dot; the site has one index, the linear one."""
 
     site: Site
     part: str
@@ -89,38 +100,37 @@ class _Walk:
     def block(self, block: Block) -> Iterator[TargetSite]:
         for op in block.ops:
             assert isinstance(op, SpecOp)
-            kind = op.spec.short_name
-            if kind == "index":
-                self.values[op.result] = op.value("expr").substitute(self._names(op, op.value("names"), 0))
-            elif kind in ("loop", "tail"):
+            if isinstance(op, IndexOp):
+                self.values[op.result] = op.expr.substitute(self._names(op, op.names, 0))
+            elif isinstance(op, LoopOp | TailOp):
                 yield from self._loop(op)
-            elif kind == "programs":
-                yield from self._programs(op, op.value("grid"), op.regions[0].block.args)
-            elif kind == "gemm":
+            elif isinstance(op, ProgramsOp):
+                yield from self._programs(op)
+            elif isinstance(op, GemmOp):
                 yield from self._gemm(op)
-            elif kind == "block_dot":
+            elif isinstance(op, BlockDotOp):
                 yield from self._block_dot(op)
-            elif kind == "load":
-                yield self._access(op, "load", 0, op.results[0])
-            elif kind == "store":
-                yield self._access(op, "store", 1, op.operands[0])
-            elif kind == "fetch":
+            elif isinstance(op, LoadOp):
+                yield self._access(op, "load", 0, op.result)
+            elif isinstance(op, StoreOp):
+                yield self._access(op, "store", 1, op.block)
+            elif isinstance(op, FetchOp):
                 yield self._fetch(op)
 
     def _names(self, op: SpecOp, names: Sequence[str], first: int) -> dict[str, Dim]:
         indices = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
         return {name: self.values[value] for name, value in zip(names, indices, strict=True)}
 
-    def _programs(self, op: SpecOp, extents: Sequence[Dim], places: Sequence[SSAValue]) -> Iterator[TargetSite]:
-        for axis, (extent, place) in enumerate(zip(extents, places, strict=False)):
+    def _programs(self, op: ProgramsOp) -> Iterator[TargetSite]:
+        for axis, (extent, program_id) in enumerate(zip(op.grid, op.body.block.args, strict=True)):
             self.variables.append(Variable(f"%p{axis}", "program", ZERO, extent))
-            self.values[place] = self.variables[-1].dim
+            self.values[program_id] = self.variables[-1].dim
         yield from self.block(op.regions[0].block)
 
-    def _loop(self, op: SpecOp) -> Iterator[TargetSite]:
+    def _loop(self, op: LoopOp | TailOp) -> Iterator[TargetSite]:
         low, high = (self.values[value] for value in op.operands[:2])
-        step, is_tail = op.value("step"), op.name == "ttarget.tail"
-        is_row = self.has_rows and not is_tail and not op.value("is_partial")
+        step, is_tail = op.step, op.name == "ttarget.tail"
+        is_row = self.has_rows and not is_tail and not op.is_partial
         outer = self.count
         if is_tail:
             # The tail of the loop before it, whose inner loops are copied too.
@@ -128,7 +138,7 @@ class _Walk:
         elif not is_row:
             self.count += 1
         name = "%e0" if is_row else f"%l{self.count}"
-        last = high if is_tail or op.value("is_partial") else high - step + 1
+        last = high if is_tail or op.is_partial else high - step + 1
         loop = Loop(op, self.count, low, high, step)
         if not is_row:
             self.found.append(loop)
@@ -141,7 +151,7 @@ class _Walk:
         self.count = max(self.count, outer)
 
     def _before(self, op: SpecOp) -> int:
-        """The number of the loop that stands before a tail."""
+        """The number of the loop before a tail."""
         return next(loop.number for loop in reversed(self.found) if loop.op.next_op is op)
 
     def _site(
@@ -163,68 +173,68 @@ class _Walk:
         unknown = (*gathered, *read)
         return Site(op, self.arguments.get(buffer), size, (index,), known, tuple(axes), tuple(windows), unknown)
 
-    def _access(self, op: SpecOp, part: str, place: int, block: SSAValue) -> TargetSite:
+    def _access(self, op: LoadOp | StoreOp, part: str, buffer_at: int, block: SSAValue) -> TargetSite:
         assert isinstance(block.type, VectorAttr)
-        names = self._names(op, op.value("coords"), place + 1)
-        bounds = dict(zip(op.value("guarded"), op.value("bounds"), strict=True))
+        names = self._names(op, op.coords, buffer_at + 1)
+        bounds = dict(zip(op.guarded, op.bounds, strict=True))
         axes: list[Axis] = []
-        for number, (name, size) in enumerate(zip(op.value("axes"), block.type.shape, strict=True)):
+        for number, (name, size) in enumerate(zip(op.axes, block.type.shape, strict=True)):
             element = Variable(f"%e{number + self.in_row}", "element", ZERO, size)
             bound = bounds[name].substitute(names) if name in bounds else None
             axes.append(Axis(names[name], element, bound))
-        tiles = [value for value in op.operands[place + 1 :] if isinstance(value.type, VectorAttr)]
+        tiles = [value for value in op.operands[buffer_at + 1 :] if isinstance(value.type, VectorAttr)]
         gathered = [f"%t{number}" for number in range(len(tiles))]
-        names.update({name: axis.dim for name, axis in zip(op.value("axes"), axes, strict=True)})
+        names.update({name: axis.dim for name, axis in zip(op.axes, axes, strict=True)})
         names.update({f"t{number}": Dim.symbol(name) for number, name in enumerate(gathered)})
-        pairs = [expr.substitute(names) for expr in op.value("windows")]
-        index = op.value("offset").substitute(names)
+        pairs = [expr.substitute(names) for expr in op.windows]
+        index = op.offset.substitute(names)
         elements = [axis.element for axis in axes]
         windows = list(zip(pairs[::2], pairs[1::2], strict=True))
-        buffer = op.operands[place]
+        buffer = op.operands[buffer_at]
         site = self._site(op, buffer, index, variables=elements, axes=axes, windows=windows, gathered=gathered)
         return TargetSite(site, part)
 
-    def _fetch(self, op: SpecOp) -> TargetSite:
-        index = op.value("offset").substitute(self._names(op, op.value("coords"), 1))
+    def _fetch(self, op: FetchOp) -> TargetSite:
+        index = op.offset.substitute(self._names(op, op.coords, 1))
         site = self._site(op, op.operands[0], index)
         self.fetched.append(f"%f{len(self.fetched)}")
         self.values[op.result] = Dim.symbol(self.fetched[-1])
         return TargetSite(site, "fetch")
 
-    def _gemm(self, op: SpecOp) -> Iterator[TargetSite]:
-        block, count = op.regions[0].block, len(op.value("batch"))
+    def _gemm(self, op: GemmOp) -> Iterator[TargetSite]:
+        block, count = op.regions[0].block, len(op.batch)
         batch = {f"_b{axis}": Dim.symbol(f"%p{axis}") for axis in range(count)}
-        places = [Variable(f"%p{axis}", "program", ZERO, extent) for axis, extent in enumerate(op.value("batch"))]
-        for side, names in (("lhs", ("_m", "_k")), ("rhs", ("_k", "_n"))):
-            extents = {"_m": op.value("m"), "_n": op.value("n"), "_k": op.value("k")}
-            elements = [Variable(f"%e{n}", "loop", ZERO, extents[name]) for n, name in enumerate(names)]
-            scope = {**batch, **{name: element.dim for name, element in zip(names, elements, strict=True)}}
-            yield self._side(op, side, scope, [*places, *elements])
+        programs = [Variable(f"%p{axis}", "program", ZERO, extent) for axis, extent in enumerate(op.batch)]
+        for name, names in (("lhs", ("_m", "_k")), ("rhs", ("_k", "_n"))):
+            extents = {"_m": op.m, "_n": op.n, "_k": op.k}
+            elements = [Variable(f"%e{n}", "loop", ZERO, extents[axis]) for n, axis in enumerate(names)]
+            scope = {**batch, **{axis: element.dim for axis, element in zip(names, elements, strict=True)}}
+            yield self._operand(op, name, scope, [*programs, *elements])
         self.count += 1  # the loop over k
-        rows = [Variable("%row", "loop", ZERO, op.value("m")), Variable("%col", "loop", ZERO, op.value("n"))]
-        self.variables += [*places, *rows]
-        for argument, variable in zip(block.args, [*places, *rows], strict=False):
+        rows = [Variable("%row", "loop", ZERO, op.m), Variable("%col", "loop", ZERO, op.n)]
+        self.variables += [*programs, *rows]
+        for argument, variable in zip(block.args, [*programs, *rows], strict=False):
             self.values[argument] = variable.dim
         yield from self.block(block)
 
-    def _side(self, op: SpecOp, side: str, scope: Mapping[str, Dim], variables: Sequence[Variable]) -> TargetSite:
-        windows = [expr.substitute(scope) for expr in op.value(f"{side}_windows")]
+    def _operand(self, op: GemmOp, name: str, scope: Mapping[str, Dim], variables: Sequence[Variable]) -> TargetSite:
+        windows = [expr.substitute(scope) for expr in op.value(f"{name}_windows")]
         pairs = list(zip(windows[::2], windows[1::2], strict=True))
-        index = op.value(f"{side}_offset").substitute(scope)
-        buffer = op.operands[0 if side == "lhs" else 1]
-        return TargetSite(self._site(op, buffer, index, variables=variables, windows=pairs), side)
+        index = op.value(f"{name}_offset").substitute(scope)
+        buffer = op.operands[0 if name == "lhs" else 1]
+        return TargetSite(self._site(op, buffer, index, variables=variables, windows=pairs), name)
 
-    def _block_dot(self, op: SpecOp) -> Iterator[TargetSite]:
-        names = self._names(op, op.value("names"), 4)
+    def _block_dot(self, op: BlockDotOp) -> Iterator[TargetSite]:
+        names = self._names(op, op.names, 4)
         axes = {"_row": "m", "_inner_k": "k", "_col": "n"}
         extents = {name: op.value(extent).substitute(names) for name, extent in axes.items()}
         inner = {name: Variable(f"%{name}", "loop", ZERO, extent) for name, extent in extents.items()}
         scope = {**names, **{name: variable.dim for name, variable in inner.items()}}
-        out = Dim.symbol("_row") * op.value("out_stride") + Dim.symbol("_col")
-        offsets = {"lhs": op.value("lhs_offset"), "rhs": op.value("rhs_offset"), "out": out}
-        for place, (part, offset) in enumerate(offsets.items()):
+        out = Dim.symbol("_row") * op.out_stride + Dim.symbol("_col")
+        offsets = {"lhs": op.lhs_offset, "rhs": op.rhs_offset, "out": out}
+        for buffer_at, (part, offset) in enumerate(offsets.items()):
             variables = [variable for name, variable in inner.items() if name in offset.symbols]
-            site = self._site(op, op.operands[place], offset.substitute(scope), variables=variables)
+            site = self._site(op, op.operands[buffer_at], offset.substitute(scope), variables=variables)
             yield TargetSite(site, part)
 
 
