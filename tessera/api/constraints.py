@@ -48,7 +48,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def constrain(*constraints: str) -> Callable[[F], F]:
-    """Declare rules that the sizes of a function's arguments keep; stands above or below `@jit`.
+    """Declare constraints on the sizes of a function's arguments; written above or below `@jit`.
 
     Raises: ConstraintError (T0105) at decoration, where a rule is none or contradicts another.
 
@@ -71,10 +71,10 @@ def constrain(*constraints: str) -> Callable[[F], F]:
 
 
 def require(condition: Any, **sizes: Any) -> None:
-    """Demand a rule of sizes from here on: text that names dims, or a comparison of sizes.
+    """Require a constraint on sizes from here on: a string that names dims, or a comparison of sizes.
 
-    Inside `jit`, what is known already costs nothing, what cannot hold is an error at this line, and the rest becomes
-    part of the check that every call begins with. Outside, the sizes are there and the rule is checked here and now.
+    Inside `jit`, what is proved already costs nothing, what cannot hold is an error at this line, and everything else
+    becomes part of the guard of every call. Eagerly, the sizes are known and the constraint is checked immediately.
     `sizes` gives names to sizes: `require("S <= 8192", S=x.shape[1])`.
 
     Raises: ConstraintError (T0105).

@@ -213,7 +213,7 @@ def _operand_names(op: str, count: int) -> list[str]:
 
 
 def array(values: Any, dtype: DType | str | None = None) -> Tensor:
-    """A tensor from numbers, nested lists of them, an array, or another tensor; floats are f32 unless said otherwise.
+    """A tensor from numbers, nested lists of them, an array, or another tensor; floats are f32 by default.
 
     >>> ts.array([1, 2, 3])
     Tensor([3] i64, [1, 2, 3])
@@ -258,7 +258,7 @@ def full(shape: Any, value: Any, dtype: DType | str | None = None) -> Any:
 
 
 def arange(start: Any, stop: Any = None, step: int = 1, dtype: DType | str = "i64") -> Any:
-    """Whole numbers from `start` up to and without `stop`."""
+    """Integers from `start` up to and without `stop`."""
     return public.arange(start, stop, step, dtype)
 
 

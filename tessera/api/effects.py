@@ -125,7 +125,7 @@ def _check_seed(seed: Any, fix: str) -> None:
 def seeded(seed: int | None = None) -> AbstractContextManager[None]:
     """Within it, `random.key()` makes its keys from a seed: this one, or that of the deterministic function around.
 
-    Each place that asks gets another key, the same in every run; functions of another name get others.
+    Each call site gets another key, the same in every run; functions of another name get others.
 
     Raises: DeterminismError (T0208) where there is no seed.
     """

@@ -450,19 +450,19 @@ def jit(
 ) -> Any:
     """Compile a function: the first call with a new signature traces it, every later one runs native code.
 
-    Dims named in annotations (`Tensor["B", 128, f32]`) are free: one compilation serves all their values. Dims of
-    arguments without annotation are static, or all free with `dynamic=True`. Python values are static: part of the
-    signature. Tensors that the function takes from outside (globals, closures, attributes of objects) are read at each
-    call; numbers, flags, functions and other values there are part of what was compiled, and where one has changed the
+    Dims named in annotations (`Tensor["B", 128, f32]`) are symbolic: one compilation serves all their values. Dims of
+    arguments without annotation are static, or all symbolic with `dynamic=True`. Python values are static: part of the
+    signature. Tensors that the function captures (globals, closures, attributes of objects) are read at each call;
+    captured numbers, bools, functions and other values are part of what was compiled, and where one has changed the
     function is traced again, as `explain_recompile()` says. Further keywords are compiler options (`fusion`,
     `overrides`, `backend`, `debug`, `features`).
 
-    `constraints` are rules that sizes must keep: `["D % 8 == 0", "S <= 8192", "B in 1..=4096", "D = H*Dh"]`. They name
-    dims of annotations and integer arguments. What they prove of shapes costs nothing; they themselves are checked in
-    native code at every call (T0702). `policy` is how the function computes: `jit(policy=Training())`.
+    `constraints` must hold for sizes: `["D % 8 == 0", "S <= 8192", "B in 1..=4096", "D = H*Dh"]`. They name dims of
+    annotations and integer arguments. What they prove of shapes costs nothing; they themselves are checked in native
+    code at every call (T0702). `policy` is how the function computes: `jit(policy=Training())`.
 
-    `donate` names parameters whose tensors the caller donates: `jit(donate={"cache"})`. Results may lie in their
-    memory, so that a key-value cache grows in place; to use such a tensor after the call is an error (T0713).
+    `donate` names parameters whose tensors the caller donates: `jit(donate={"cache"})`. Results may use their memory,
+    so that a key-value cache is updated in place; to use such a tensor after the call is an error (T0713).
 
     Raises: AnnotationError (T0104) and ConstraintError (T0105) at decoration; ShapeError, DTypeError and their kin at
     the first call, before anything runs, each at the line that is wrong.

@@ -38,9 +38,10 @@ KEY = "key"
 
 
 class Kernel:
-    """A kernel: call it with tensors, and it gives tensors.
+    """A kernel: call it with tensors, and it returns tensors.
 
-    Outside `jit` a call compiles once for each set of numbers that its tiles need; inside it is an op of the program.
+    Called eagerly it is compiled once for each set of static sizes that its tiles need; inside `jit` it is an op of
+    the program.
     """
 
     def __init__(
@@ -236,7 +237,7 @@ class Kernel:
         return self._jit.retried(lambda: self._jit.explain(*args, **kwargs))
 
     def cache_info(self) -> Any:
-        """Counts of calls outside of `jit` that found their code, that did not, and of compilations."""
+        """Counts of eager calls that found their code, that did not, and of compilations."""
         return self._jit.cache_info()
 
     def cache_clear(self) -> None:

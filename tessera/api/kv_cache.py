@@ -29,12 +29,12 @@ install()  # caches grow outside of `jit` too
 class KVCache:
     """Keys `K` and values `V` [batch, heads, capacity, head dim], of which the first `length` count.
 
-    A cache is a value: `append` and `prune` give a new one, and leave the old one as it is. What lies beyond `length`
-    is never read.
+    A cache is a value: `append` and `prune` give a new one, and leave the old one as it is. What is beyond `length` is
+    never read.
 
-    Raises: GuardError (T0702) where `length` is known and not within the capacity: by `append`, or, under `jit`, by the
-    call that gives the cache; one that is given it for good (`donate`) says so before it writes anything, unless it
-    appends in a loop or prunes. A length in a GPU's memory is not waited for, and not checked.
+    Raises: GuardError (T0702) where `length` is known and not within the capacity: by `append`, or, under `jit`, by
+    the call that passes the cache; one to which it is donated says so before it writes anything, unless it appends in
+    a loop or prunes. A length in a GPU's memory is not waited for, and not checked.
 
     >>> cache = ts.KVCache.empty(1, 2, 16, 8)
     >>> cache.append(ts.ones((1, 2, 3, 8)), ts.ones((1, 2, 3, 8))).length
@@ -92,11 +92,11 @@ class KVCache:
         return KVCache(*apply("kv_prune", (self.K, self.V, self.length), {"keep": keep}))
 
     def offload(self, into: str = "host") -> KVCache:
-        """The same cache, moved out of the way; on a machine of one memory nothing moves."""
+        """The same cache, offloaded to another memory; on a machine of one memory nothing moves."""
         return KVCache(*apply("kv_offload", (self.K, self.V, self.length), {"space": into}))
 
     def prefetch(self, into: str = "shared") -> KVCache:
-        """The same cache, brought to where it is about to be read; on a machine of one memory nothing moves."""
+        """The same cache, prefetched to where it is about to be read; on a machine of one memory nothing moves."""
         return KVCache(*apply("kv_prefetch", (self.K, self.V, self.length), {"space": into}))
 
     def __repr__(self) -> str:

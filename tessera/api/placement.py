@@ -51,11 +51,11 @@ def stream(name: str, /) -> Generator[None]:
 
 @contextmanager
 def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -> Generator[Device]:
-    """Within it, ops run on a device: `gpu[n]`, or `cpu`. Of nested scopes the inner one has its way.
+    """Within it, ops run on a device: `gpu[n]`, or `cpu`. An inner scope overrides an outer one.
 
-    Ops called eagerly, jitted functions and kernels take tensors from anywhere and give them where they ran. Inside a
-    jitted function it says where the function runs, which is one place: its program has `tessera.device`. A function
-    with a `backend` of its own keeps it. `otherwise` is where to go on a machine that lacks the device.
+    Ops called eagerly, jitted functions and kernels take tensors from anywhere and return them where they ran. Inside
+    a jitted function it says where the whole function runs: its program has `tessera.device`. A function with a
+    `backend` of its own keeps it. `otherwise` is where to go on a machine that lacks the device.
 
     Raises: DeviceError (T0720) where there is no such device and no `otherwise`; inside `jit`, when the function runs.
 
@@ -86,12 +86,12 @@ OVERLAPS = ("compute",)
 
 @contextmanager
 def prefetch(obj: Any, /, *, into: str = "smem", overlap: str = "compute") -> Generator[Any]:
-    """Within it, a tensor, a cache, or a container of them is on its way to where it is read: `smem`, beside `compute`.
+    """Within it, a tensor, a cache, or a container of them is prefetched to where it is read: `smem`, beside `compute`.
 
     Inside a jitted function the movement is an op of the program (`tgraph.prefetch`, of caches `tgraph.kv_prefetch`),
     and whatever reads the object in the block reads it there; so does what reads the one that is given. The loops that
-    load it copy ahead, and `explain` lists it with its kernels. On a GPU blocks are copied ahead of their products; on
-    a machine of one memory nothing moves. Results are the same.
+    load it prefetch it, and `explain` lists it with its kernels. On a GPU blocks are prefetched ahead of their dots;
+    on a machine of one memory nothing moves. Results are the same.
 
     Raises: ArgumentError (T0202) for what holds no tensors, for another memory, or for other work to go on beside.
 

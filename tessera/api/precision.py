@@ -24,7 +24,7 @@ class ScaleStep:
 
 
 class LossScaler:
-    """A factor on the loss that keeps small gradients in a narrow format, and gets out of the way of large ones.
+    """Dynamic loss scaling: a factor on the loss that keeps small gradients representable and shrinks on overflow.
 
     A step whose gradients are not all finite is skipped and the scale is multiplied by `backoff`; after `interval` good
     steps in a row it is multiplied by `growth`. `history` holds every step.

@@ -72,10 +72,10 @@ def _fresh() -> Any:
 
 
 def run(seed: int | RunRecord | None = None) -> AbstractContextManager[RunRecord]:
-    """A run with a root seed that is on record: every key without a seed of its own that is drawn inside comes from it.
+    """A run with a recorded root seed, from which every key inside without a seed of its own is derived.
 
     Without a seed a new one is chosen, and recorded. A run with the seed of another, or with its record, draws what
-    that one drew. Code outside of any run draws from that of the process, `random.record()`.
+    that one drew. Code without a run around it uses that of the process, `random.record()`.
 
     >>> with ts.random.run() as record:
     ...     first = ts.random.uniform(ts.random.key(), (2,))
@@ -123,7 +123,7 @@ def bits(key: Any, shape: Any, dtype: Any = u32) -> Any:
 
 
 def uniform(key: Any, shape: Any, *, low: float = 0.0, high: float = 1.0, dtype: Any = f32) -> Any:
-    """Numbers spread evenly over `low..high`, without `high`.
+    """Uniformly distributed numbers in `low..high`, without `high`.
 
     >>> ts.random.uniform(ts.random.key(0), (2, 3)).shape
     (2, 3)

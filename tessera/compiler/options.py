@@ -56,7 +56,7 @@ class Options:
         return Options(**given)
 
     def override(self, knob: str) -> Knob | None:
-        """The value a choice is fixed to, or None when it is free."""
+        """The value that a choice is overridden with, or None."""
         return dict(self.overrides).get(knob)
 
     @property

@@ -51,11 +51,11 @@ def readable(text: str) -> str:
 
 
 class TesseraError(Exception):
-    """A mistake in the user's program: a code, a sentence, a span, notes, and a way out.
+    """A mistake in the user's program: a code, a sentence, a span, notes, and a fix.
 
     The sentence is lower case with no full stop, names in backticks, and shows the numbers that disagree. `span` is
-    the user's current line unless one is given; None means there is no place to show. `fix` may be plain advice, or a
-    function that finds it for a span.
+    the user's current line unless one is given; None means there is no location to show. `fix` may be plain advice, or
+    a function that finds it for a span.
 
     >>> print(TesseraError("`axis` must be in 0..1, got 2", span=None, fix="count axes from 0"))
     error: `axis` must be in 0..1, got 2
@@ -92,12 +92,12 @@ class TesseraError(Exception):
         return made
 
     def with_fix(self, fix: FixLike) -> Self:
-        """The same error with another way out; with its own where there is none."""
+        """The same error with another fix; with its own where none is given."""
         found = fix(self.span) if callable(fix) else fix
         return type(self)(self.message, span=self.span, notes=self.notes, fix=found or self.fix)
 
     def at(self, span: Span | None) -> TesseraError:
-        """The same error shown at another place."""
+        """The same error shown at another location."""
         return type(self)(self.message, span=span, notes=self.notes, fix=self._find_fix or self.fix)
 
     def render(self) -> str:

@@ -39,7 +39,7 @@ def flash_attention_2(
 def rotary_embedding(
     x: KTile["B*H", "S", "D"], cos: KTile["S", "P", f32], sin: KTile["S", "P", f32], out: KTile["B*H", "S", "D"]
 ) -> None:
-    """Queries or keys turned by the angles of their places: `P` is half of `D`, and pairs are `P` elements apart."""
+    """Rotary embedding by `cos` and `sin` of positions: `P` is half of `D`, partners are `P` apart."""
     T = tile.context()
     half = int(cos.shape[1])
     assert int(T.d) == 2 * half, "a row of `x` has an element pair for each angle of `cos` and `sin`"

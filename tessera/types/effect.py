@@ -16,10 +16,10 @@ _EFFECT = re.compile(r"\s*(?P<kind>[a-z]+)\s*(?:\(\s*(?P<resource>[^()\s][^()]*?
 
 
 class Effects(frozenset[str]):
-    """Effects as texts: a kind, or a kind of one resource such as `state(cache)`; a kind alone stands for all of them.
+    """A set of effects: a kind, or a kind of one resource such as `state(cache)`; a kind alone means all resources.
 
-    The order is "does no more than": nothing is the bottom, all kinds are the top, `state(cache)` lies below `state`.
-    Sets compare and hash as sets of texts do.
+    The order is "does no more than": nothing is the bottom, all kinds are the top, `state(cache)` is below `state`.
+    Sets compare and hash as sets of strings do.
 
     >>> Effects(["io"]) | Effects(["state(cache)"]) | Effects(["state"])
     {io, state}
@@ -36,7 +36,7 @@ class Effects(frozenset[str]):
 
     @staticmethod
     def parse(text: str) -> Effects:
-        """The set that a text names: `random, state(cache)`, with or without braces; `pure` and nothing are empty."""
+        """The set that a string names: `random, state(cache)`, with or without braces; `pure` and nothing are empty."""
         inner = text.strip()
         if inner.startswith("{") and inner.endswith("}"):
             inner = inner[1:-1].strip()
@@ -120,11 +120,11 @@ _MEETS_IO = frozenset(KINDS) - {"random"}
 
 
 def may_swap(left: Iterable[str], right: Iterable[str]) -> bool:
-    """Whether two ops that do not need each other's results may change places.
+    """Whether two independent ops may be reordered.
 
-    Draws depend on their keys alone, so `random` goes past everything. `io` stays in order with all else, since the
-    world outside may look at any of it. Other effects stay in order with their own kind, unless both name a resource
-    and the resources differ.
+    Draws depend on their keys alone, so `random` may be reordered with everything. `io` keeps its order with all else,
+    since it is observable. Other effects stay in order with their own kind, unless both name a resource and the
+    resources differ.
     """
     before, after = (one if isinstance(one, Effects) else Effects(one) for one in (left, right))
     return not any(_conflict(one, other) for one in before for other in after)

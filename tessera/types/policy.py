@@ -103,11 +103,12 @@ def _check_type(dtype: DType, policy: Policy) -> None:
 
 @frozen
 class Policy:
-    """How values are stored, computed, summed and rounded; a field left at its default says nothing.
+    """How values are stored, computed, accumulated and rounded; a field left at its default sets nothing.
 
-    `storage` is what operands of products are kept as, and results of all other arithmetic; `compute` what products
-    are computed in; `accumulate` what sums are kept in. `rounding` is nearest_even, toward_zero or stochastic,
-    `saturation` saturate or wrap, `denormals` keep or flush. Equal policies have equal hashes in every process.
+    `storage` is what operands of contractions are stored as, and results of all other arithmetic; `compute` what
+    contractions are computed in; `accumulate` their accumulator and that of reductions. `rounding` is nearest_even,
+    toward_zero or stochastic, `saturation` saturate or wrap, `denormals` keep or flush. Equal policies have equal
+    hashes in every process.
 
     >>> bf16 @ accum(f32) @ saturate
     bf16 @ accum(f32) @ saturate
@@ -173,7 +174,7 @@ class Policy:
         return replace(self, **changes)
 
     def overridden(self, inner: Policy) -> Policy:
-        """This policy with what `inner` says in its place: of nested scopes the inner one has its way."""
+        """This policy overridden by `inner`, field by field, as nested scopes are."""
         _check_policy(inner)
         if not self or not inner:
             return inner or self
@@ -252,12 +253,12 @@ def _shortest(number: float) -> str:
 
 
 def accum(dtype: DType) -> Policy:
-    """Sums of this type are kept in `dtype`."""
+    """Accumulate this type in `dtype`."""
     return Policy(accumulate=dtype)
 
 
 def compute(mode: ComputeMode | DType) -> Policy:
-    """Products of this type are computed in `mode`."""
+    """Compute contractions of this type in `mode`."""
     return Policy(compute=mode)
 
 
@@ -314,17 +315,17 @@ keep_denormals = Policy(denormals="keep")
 
 
 def Training(storage: DType = bf16, accumulate: DType = f32) -> Policy:  # noqa: N802 - a policy by its name
-    """Values in 16 bits, sums in 32: for training with master weights outside of it."""
+    """Values in 16 bits, accumulators in 32: for training with master weights kept elsewhere."""
     return Policy(storage=storage, accumulate=accumulate)
 
 
 def Inference(storage: DType = f8e4m3, compute: DType = bf16) -> Policy:  # noqa: N802 - a policy by its name
-    """Operands of products in 8 bits, held at the ends of their range; everything else in 16, sums in 32."""
+    """Operands of contractions in 8 bits, saturating; everything else in 16 bits, accumulators in 32."""
     return Policy(storage=storage, compute=compute, accumulate=f32, saturation="saturate")
 
 
 def NVFP4(accum: DType = f32) -> Policy:  # noqa: N802 - a policy by its name
-    """Operands of products in blocks of 16 numbers of 4 bits with scales of 8; sums in f16 or f32."""
+    """Operands of contractions in blocks of 16 4-bit numbers with 8-bit scales; accumulators in f16 or f32."""
     if getattr(accum, "name", "") not in ("f16", "f32"):
         raise PolicyError(f"`NVFP4` sums in f16 or f32, not {accum}", fix="write `NVFP4(accum=f32)`")
     return Policy(storage=nvfp4, compute=bf16, accumulate=accum, saturation="saturate")

@@ -26,11 +26,11 @@ NAMES = {"BM": "m", "BN": "n", "BK": "k", "BD": "d"}
 
 @frozen
 class Schedule:
-    """Blocks of rows, columns and depth; warps, stages of copies, vector width, swizzle of shared memory.
+    """Block sizes of M, N and K; warps, pipeline stages, vector width, swizzle of shared memory.
 
-    `block` is (m,), (m, n) or (m, n, k); `d` the extent that is not cut. What is None is chosen for the machine.
-    `max_registers` of a thread and `max_shared` bytes of a block leave room for more blocks beside each other.
-    Schedules are equal when their choices are; `lineage` only says how one came from another.
+    `block` is (m,), (m, n) or (m, n, k); `d` the extent that is not tiled. What is None is chosen for the machine.
+    `max_registers` of a thread and `max_shared` bytes of a CTA allow more CTAs per SM. Schedules are equal when their
+    choices are; `lineage` only says how one came from another.
 
     >>> base = Schedule(block=(128, 128), warps=8, stages=3)
     >>> small = base.with_block(64, 64)
@@ -72,7 +72,7 @@ class Schedule:
 
     @property
     def k(self) -> int | None:
-        """Depth of a step."""
+        """K of a block."""
         return self.block[2] if len(self.block) > 2 else None
 
     def with_(self, **changes: Any) -> Schedule:
@@ -90,12 +90,12 @@ class Schedule:
         return replace(made, lineage=(*self.lineage, *lines))
 
     def with_block(self, *block: int) -> Schedule:
-        """Other blocks; a depth that is not given stays."""
+        """Other block sizes; a K that is not given stays."""
         kept = self.block[len(block) :] if len(block) >= 2 else ()
         return self.with_(block=(*block, *kept))
 
     def with_k(self, k: int) -> Schedule:
-        """Another depth of a step."""
+        """Another K of a block."""
         if len(self.block) < 2:
             raise ScheduleError("a depth needs blocks of rows and columns first", fix="give `block=(m, n)`")
         return self.with_(block=(*self.block[:2], k))
@@ -105,7 +105,7 @@ class Schedule:
         return self.with_(warps=warps)
 
     def with_stages(self, stages: int) -> Schedule:
-        """Another number of copies under way."""
+        """Another number of pipeline stages."""
         return self.with_(stages=stages)
 
     def with_vector(self, vector: int) -> Schedule:
@@ -300,7 +300,7 @@ class Chain:
         return Chain((*self.axes, (name, _values(given))))
 
     def k(self, depth: Any) -> Chain:
-        """Depth of a step."""
+        """K of a block."""
         return self._with("k", depth)
 
     def d(self, extent: Any) -> Chain:

@@ -85,8 +85,8 @@ def _draw(b: KernelBuilder, counter: Tile, key: Tile, stream: Tile) -> Tile:
 def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
     """Scores with -inf where the column comes after the row; as a statement of its own it changes `scores`.
 
-    `rows` is `tile.row_index()`, `cols` is `tile.col_index(step)`. The last row stands at the last column, so queries
-    that continue a cache see all of it; `row_index(offset)` says where the first row stands instead.
+    `rows` is `tile.row_index()`, `cols` is `tile.col_index(step)`. The last row is aligned with the last column, so
+    queries that continue a cache see all of it; `row_index(offset)` gives the position of the first row instead.
     """
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "mask_causal", scores))
@@ -161,7 +161,7 @@ class RowSum(Operand):
 
 
 def softmax_online(scores: Any) -> tuple[Any, Tile, Any]:
-    """Of a block of scores: powers less the block's own maximum, those maxima, and the sums of the powers, by row."""
+    """Of a block of scores, by row: exp of the scores minus their maximum, that maximum, and the sum of the exps."""
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "softmax_online", scores))
     if len(tile.shape) != 2:
@@ -184,9 +184,9 @@ def softmax_accumulate(
     m_c: Any,
     l_c: Any,
 ) -> tuple[Tile, Tile, Tile]:
-    """Add a block to what was summed so far: both are scaled to the larger maximum, then `acc + P V` and `l + l_c`.
+    """Accumulate a block: both sides are rescaled to the larger maximum, then `acc + P V` and `l + l_c`.
 
-    The powers are rounded to the dtype of `V` before they are multiplied.
+    The exponentials are rounded to the dtype of `V` before the dot.
     """
     b = current()
     sums, top, total = (tile_of(b, "softmax_accumulate", value) for value in (acc, m, l))
@@ -214,10 +214,10 @@ def softmax_accumulate(
 
 
 def dropout_in_kernel(x: Any, p: Any, *, key: Any = None) -> Tile:
-    """The tile with a share `p` of its elements zero and the others scaled up to keep the mean.
+    """The tile with a fraction `p` of its elements zero and the others scaled up to keep the mean.
 
-    The numbers come from the kernel's random key and the element's place in the whole tensor, so the same key gives the
-    same mask whatever the blocks are.
+    The random numbers come from the kernel's key and the element's index in the whole tensor, so the same key gives
+    the same mask for any block size.
     """
     b = current()
     if isinstance(p, bool) or not isinstance(p, int | float) or not 0.0 <= p <= 1.0:

@@ -131,7 +131,7 @@ class Coordinates(Operand):
 
 
 def row_index(offset: Any = None) -> Coordinates:
-    """The rows of this program's block, as numbers of the whole tensor, plus `offset` where one is given."""
+    """The row indices of this program's block in the whole tensor, plus `offset` where one is given."""
     axis = current().declared_axis("m")
     return Coordinates(_along(axis), axis.size, _offset(offset))
 
@@ -142,7 +142,7 @@ def _along(axis: ProgramAxis) -> Axis:
 
 
 def col_index(block: Any = None, offset: Any = None) -> Coordinates:
-    """The columns of a step of a tile loop, of this program's block, or of a whole dim (`T.d`), as numbers of that."""
+    """The column indices of a step of a tile loop, of this program's block, or of a whole dim (`T.d`)."""
     b = current()
     if isinstance(block, Loop):
         return Coordinates(Axis(block.name, block.bound), block.size, _offset(offset))

@@ -254,6 +254,6 @@ def context() -> Context:
 
 
 def program() -> tuple[Extent, Extent]:
-    """This program's place in rows and columns, as positions of `load` and `store`."""
+    """This program's block of rows and of columns, as positions of `load` and `store` (the program id)."""
     found = context()
     return found.m, found.n

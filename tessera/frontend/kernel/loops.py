@@ -233,8 +233,8 @@ class Blocks:
 def range_n(shape: Any, size: Any, *, prefetch: int | None = None) -> Blocks:
     """Blocks of `size` along the rows of a shape, or along a size that is given alone.
 
-    `prefetch` says how many blocks ahead to copy, where the machine copies ahead: 0 for none, and the machine's own
-    choice where nothing is said. It never changes a result.
+    `prefetch` is how many blocks to prefetch, where the machine can: 0 for none, and by default the machine's own
+    choice. It never changes a result.
     """
     return _blocks(shape, -2, size, "_j", prefetch)
 

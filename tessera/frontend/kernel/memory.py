@@ -35,9 +35,9 @@ def load(
     """A tile of a tensor; elements beyond its edges, and where `mask` is false, are `pad`, which is 0 unless given.
 
     Positions are for the last dims: `T.m` and `T.n` this program's own block, the index of a tile loop its step, `T.d`
-    or `:` the whole dim, a whole number one element, a tile of whole numbers the elements that it says, each for its
-    place: `load(table, ids, cols=T.d)` gives row `ids[i]` as row i, and `pad` where there is no such row; a debug build
-    refuses such a number (T0710), unless `pad` or `mask` is given. Leading dims that are not named are the grid's.
+    or `:` the whole dim, an integer one element, an integer tile the elements at those indices (a gather):
+    `load(table, ids, cols=T.d)` gives row `ids[i]` as row i, and `pad` for an out-of-bounds index; a debug build
+    refuses such an index (T0710), unless `pad` or `mask` is given. Leading dims that are not named are the grid's.
     `load(x, (m, k), (BM, BK))` gives positions and shape as tuples. All that follows `mask` is a hint to the machine.
     """
     b = current()
@@ -65,9 +65,9 @@ def load(
 def store(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
     """Write a tile: `store(out, (m, n), tile)` or `store(out, tile, rows=T.m, cols=T.n)`; nothing beyond the edges.
 
-    Nothing is written where `mask` is false, nor where a tile of positions says what is no place of the tensor. A float
-    is rounded to the tensor's dtype. A kernel gives the tensors it stores to as its results; what no program stores to
-    is undefined, unless a mask or a tile of positions leaves it out: such a result begins as zeros.
+    Nothing is written where `mask` is false, nor at an out-of-bounds index of an integer tile. A float is rounded to
+    the tensor's dtype. A kernel returns the tensors it stores to as its results; what no program stores to is
+    undefined, unless a mask or an integer tile leaves it out: such a result is zero-initialized.
     """
     _write(current(), x, given, rows, cols, mask, "set", "store")
 

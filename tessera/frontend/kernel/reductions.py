@@ -44,10 +44,10 @@ def identity(kind: str, dtype: DType) -> Any:
 
 
 def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> Tile:
-    """Fold an axis by `sum`, `prod`, `max`, `min`, `any` or `all`, in a halving tree, without what is beyond edges.
+    """Reduce an axis by `sum`, `prod`, `max`, `min`, `any` or `all`, in a halving tree, without what is beyond edges.
 
-    A function of two tiles, of what was folded so far and the next, folds one element after the other; where the axis
-    may end within the tile, `start` is what it leaves as it is.
+    A function of two tiles, the accumulated value and the next element, reduces one element after the other; where the
+    axis may end within the tile, `start` is its identity.
     """
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "reduce", x))
@@ -139,10 +139,10 @@ _SCAN_FUNCTIONS: dict[str, str] = {"sum": "add", "prod": "mul", "max": "max", "m
 def scan(
     x: Any, combine: Any = "sum", axis: int = -1, *, exclusive: bool = False, reverse: bool = False, start: Any = None
 ) -> Tile:
-    """Running folds along an axis, one element after the other: each with all before it.
+    """Prefix sums along an axis (a scan), one element after the other, by any combining function.
 
-    `combine` is `sum`, `prod`, `max`, `min`, or a function of two tiles, of what was folded so far and the next; then
-    `start` is what an exclusive scan begins with.
+    `combine` is `sum`, `prod`, `max`, `min`, or a function of two tiles, the accumulated value and the next element;
+    then `start` is what an exclusive scan begins with.
     """
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "scan", x))
@@ -313,14 +313,14 @@ def shuffle(x: Any, way: str, by: int, width: int = WARP) -> Tile:
 
 
 def butterfly(x: Any, by: int, width: int = WARP) -> Tile:
-    """Each element from the lane across: the one whose number differs from its own in the bits of `by`."""
+    """Butterfly exchange: each element from the lane whose number differs from its own in the bits of `by`."""
     b = current()
     tile = _in_segments(b, "butterfly", x, width)
     return make_tile(b, "butterfly", [tile.number], {"by": _lane(b, by, width), "width": width}, tile.type, tile.axes)
 
 
 def vote(x: Any, kind: str = "any", width: int = WARP) -> Tile:
-    """What the bools of each segment say together, told to all of its lanes.
+    """A vote over the bools of each segment, whose result all of its lanes get.
 
     `any` and `all` are bools, `count` says how many are true (i32), and `ballot` which (u32, lane 0 the lowest bit).
     Elements beyond an edge have no vote.

@@ -145,9 +145,9 @@ def tensor_map_counts() -> dict[str, int]:
 def metrics() -> dict[str, Any]:
     """What programs of this process did with TMA descriptors, as plain values that JSON holds.
 
-    `maps` are the counts, `seconds` since the first program, `per_second` how many maps were handed to launches in
-    one. `waits` are those of kernels made with `debug=True`, by warps: a producer that came to its wait for an empty
-    stage filled it afterwards by a map, one that stalled found no stage empty; a consumer that stalled waited for data.
+    `maps` are the counts, `seconds` since the first program, `per_second` how many of them launches used per second.
+    `waits` are those of kernels made with `debug=True`, by warps: a producer that came to its wait for an empty stage
+    filled it afterwards by a map, one that stalled found no stage empty; a consumer that stalled waited for data.
     """
     counts, seconds = tensor_map_counts(), time.monotonic() - _BEGUN
     per_second = (counts["created"] + counts["reused"]) / max(seconds, 1e-9)

@@ -181,12 +181,12 @@ _WATCHERS: list[Watcher] = []
 
 @contextmanager
 def race_check() -> Generator[LaunchLog]:
-    """Watch all that this thread puts into streams of the device inside the block; the log of it is given.
+    """Watch everything that this thread puts into CUDA streams inside the block; the log of it is returned.
 
-    Raises QueueRaceError (T0711) in place of a launch that shares bytes with work of another stream which nothing puts
-    before it. What was there before is waited for. Calls take some hundred microseconds more; outside of such a block
-    they take nothing. What other libraries do on the device is not seen. A capture that is made inside is checked
-    when it is replayed, kernel by kernel.
+    Raises QueueRaceError (T0711) in place of a launch that shares bytes with unordered work of another stream. What
+    was there before is waited for. Calls take some hundred microseconds more, and nothing more without such a block.
+    What other libraries do on the device is not seen. A capture that is made inside is checked when it is replayed,
+    kernel by kernel.
     """
     log = LaunchLog(streams.name_of)
 

@@ -159,8 +159,8 @@ def stream(which: Stream | int) -> Generator[None]:
 class Graph:
     """Calls captured by `capture`, to be replayed with the same tensors, whose elements may change in between.
 
-    All memory that they touch belongs to the graph as long as it lives: tensors are held, and what was used for a while
-    inside is not given to anybody else. It runs in the stream in which `capture` stood, as its results do.
+    All memory that they access belongs to the graph as long as it lives: tensors are kept alive, and temporaries are
+    not reused by others. It runs in the stream that `capture` was called in, as its results do.
     """
 
     def __init__(self) -> None:
@@ -307,10 +307,10 @@ def _spans(held: Sequence[Any]) -> tuple[Bytes, ...]:
 
 @contextmanager
 def capture() -> Generator[Graph]:
-    """Record the calls of the block instead of running them.
+    """Capture the calls of the block as a CUDA graph instead of running them.
 
-    Call each function once before, so that nothing is compiled or copied to the device inside. A function whose way
-    depends on values of the device cannot be captured.
+    Call each function once before, so that nothing is compiled or copied to the device inside. A function whose
+    control flow depends on values of the device cannot be captured.
     """
     with Graph().capturing() as graph:
         yield graph
