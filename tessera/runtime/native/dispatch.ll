@@ -193,7 +193,7 @@ define internal ptr @not_implemented() #0 {
 
 ; Let Python raise for want of memory: of outputs (`what` 0, the numbers are the symbols), of the workspace (1, its bytes)
 ; or of a kernel's scratch (2, its bytes); always null.
-define internal ptr @no_memory(ptr %program, i64 %what, ptr %numbers, i64 %count) #0 {
+define internal ptr @no_memory(ptr %program, i64 %what, ptr %numbers, i64 %count) #1 {
 entry:
   %report.at = getelementptr %Environment, ptr @tessera_environment, i32 0, i32 3
   %report = load ptr, ptr %report.at, align 8

@@ -6,7 +6,7 @@
 @dlpack_versioned_name = internal constant [19 x i8] c"dltensor_versioned\00"
 
 ; Consumers may call this on any thread, with or without the GIL, even while the interpreter goes down.
-define internal void @release_handle(ptr %handle) #0 {
+define internal void @release_handle(ptr %handle) #1 {
 entry:
   %alive = call i32 @Py_IsInitialized()
   %up = icmp ne i32 %alive, 0
@@ -20,7 +20,7 @@ done:
   ret void
 }
 
-define internal void @delete_managed(ptr %managed) #0 {
+define internal void @delete_managed(ptr %managed) #1 {
   %context.at = getelementptr i8, ptr %managed, i64 48
   %handle = load ptr, ptr %context.at, align 8
   call void @release_handle(ptr %handle)
@@ -28,7 +28,7 @@ define internal void @delete_managed(ptr %managed) #0 {
   ret void
 }
 
-define internal void @delete_versioned(ptr %managed) #0 {
+define internal void @delete_versioned(ptr %managed) #1 {
   %context.at = getelementptr i8, ptr %managed, i64 8
   %handle = load ptr, ptr %context.at, align 8
   call void @release_handle(ptr %handle)
@@ -37,7 +37,7 @@ define internal void @delete_versioned(ptr %managed) #0 {
 }
 
 ; A consumer renames the capsule; one that still has its first name was never taken.
-define internal void @destroy_managed(ptr %capsule) #0 {
+define internal void @destroy_managed(ptr %capsule) #1 {
 entry:
   %ours = call i32 @PyCapsule_IsValid(ptr %capsule, ptr @dlpack_name)
   %unused = icmp ne i32 %ours, 0
@@ -50,7 +50,7 @@ done:
   ret void
 }
 
-define internal void @destroy_versioned(ptr %capsule) #0 {
+define internal void @destroy_versioned(ptr %capsule) #1 {
 entry:
   %ours = call i32 @PyCapsule_IsValid(ptr %capsule, ptr @dlpack_versioned_name)
   %unused = icmp ne i32 %ours, 0
@@ -64,7 +64,7 @@ done:
 }
 
 ; Write a DLTensor that shows `tensor`, and its shape and strides (in elements) to `words`.
-define internal void @fill_dltensor(ptr %to, ptr %words, ptr %tensor) #0 {
+define internal void @fill_dltensor(ptr %to, ptr %words, ptr %tensor) #1 {
 entry:
   %data = load ptr, ptr %tensor, align 8
   store ptr %data, ptr %to, align 8
@@ -114,7 +114,7 @@ done:
 }
 
 ; A new DLPack capsule of a handle, plain or versioned (then with the read-only flag); null with an error set on failure.
-define ptr @tessera_dlpack_export(ptr %handle, i32 %versioned) #0 {
+define ptr @tessera_dlpack_export(ptr %handle, i32 %versioned) #1 {
 entry:
   %tensor = call ptr @PyCapsule_GetPointer(ptr %handle, ptr @handle_name)
   %none = icmp eq ptr %tensor, null

@@ -148,7 +148,7 @@ fail:
 }
 
 ; Give a chain of blocks (linked through their headers) back to the system.
-define internal void @chain_release(ptr %first) #0 {
+define internal void @chain_release(ptr %first) #1 {
 entry:
   br label %loop
 loop:
@@ -178,7 +178,7 @@ done:
 
 ; Under the lock: take blocks out of the bins, one bin after another, until at most `target` bytes are cached; gives the
 ; chain of them. Rotating over the bins lets sizes that are no longer asked for leave first or last by chance, never stay.
-define internal ptr @evict(i64 %target) #0 {
+define internal ptr @evict(i64 %target) #1 {
 entry:
   %cached.at = getelementptr %MemoryStats, ptr @tessera_memory_stats, i32 0, i32 1
   %evicted.at = getelementptr %MemoryStats, ptr @tessera_memory_stats, i32 0, i32 6
@@ -325,7 +325,7 @@ done:
 }
 
 ; Give cached blocks back to the system until at most `target` bytes stay cached.
-define void @tessera_memory_trim(i64 %target) #0 {
+define void @tessera_memory_trim(i64 %target) #1 {
   call void @tessera_memory_lock()
   %victims = call ptr @evict(i64 %target)
   call void @tessera_memory_unlock()

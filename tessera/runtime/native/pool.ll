@@ -84,7 +84,7 @@ now_early:
 
 ; A woken worker tends to land on the CPU of the one who woke it, and two threads on one CPU are slower than one: move
 ; to any other CPU of `allowed`.
-define internal void @leave_cpu_of_caller(ptr %allowed) #0 {
+define internal void @leave_cpu_of_caller(ptr %allowed) #1 {
 entry:
   %cpu.at = getelementptr %Pool, ptr @pool, i32 0, i32 8
   %taken = load i32, ptr %cpu.at, align 4
@@ -181,7 +181,7 @@ quit:
 }
 
 ; While busy: start the workers of this epoch. They take no signals, so that Ctrl-C still reaches Python's main thread.
-define internal void @start_workers() #0 {
+define internal void @start_workers() #1 {
 entry:
   %all = alloca [16 x i64], align 16
   %before = alloca [16 x i64], align 16
@@ -381,7 +381,7 @@ define i64 @tessera_threads() #0 {
 }
 
 ; Use `threads` threads from the next call on, spinning `spin` nanoseconds before sleeping. Workers of before leave.
-define void @tessera_pool_configure(i64 %threads, i64 %spin) #0 {
+define void @tessera_pool_configure(i64 %threads, i64 %spin) #1 {
 entry:
   %busy.at = getelementptr %Pool, ptr @pool, i32 0, i32 14
   br label %try
@@ -412,7 +412,7 @@ set:
 }
 
 ; In a child after fork: no worker exists here, whatever the counters say; the allocator's lock was taken by the parent.
-define void @tessera_pool_after_fork() #0 {
+define void @tessera_pool_after_fork() #1 {
   %inside.at = getelementptr %Pool, ptr @pool, i32 0, i32 10
   store i32 0, ptr %inside.at, align 4
   %sleepers.at = getelementptr %Pool, ptr @pool, i32 0, i32 12
