@@ -37,8 +37,8 @@ def explain(
     ] = "",
     list_all: Annotated[bool, typer.Option("--list", help="List every code with its one-line meaning.")] = False,
 ) -> None:
-    """Tell of an error: the rule, a program that breaks it, and the cure."""
-    from tessera.cli.explain import list_codes, show_page
+    """Explain an error: the rule, a program that breaks it, and the fix."""
+    from tessera.cli.commands import list_codes, show_page
 
     if list_all or not code:
         list_codes()
@@ -71,9 +71,9 @@ def inspect(
     Example: `tessera inspect examples.softmax:by_hand`
     """
     from tessera.cli.arguments import Given
-    from tessera.cli.inspect import show
+    from tessera.cli.show import show_levels
 
-    raise typer.Exit(show(target, Given(shape or (), size or (), value or ()), output, rows))
+    raise typer.Exit(show_levels(target, Given(shape or (), size or (), value or ()), output, rows))
 
 
 @app.command()
@@ -87,13 +87,13 @@ def lint(
 ) -> None:
     """Say what each kernel takes of a GPU, and where it waits.
 
-    Registers, shared memory, occupancy, and accesses of shared memory in which lanes wait for a bank; no GPU is needed.
+    Registers, shared memory, occupancy, and bank conflicts in shared memory; no GPU is needed.
     Example: `tessera lint examples.softmax:rows --size N=1024`
     """
     from tessera.cli.arguments import Given
-    from tessera.cli.lint import show
+    from tessera.cli.show import show_lint
 
-    raise typer.Exit(show(target, Given(shape or (), size or (), value or ()), architecture, as_json=as_json))
+    raise typer.Exit(show_lint(target, Given(shape or (), size or (), value or ()), architecture, as_json=as_json))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -109,7 +109,7 @@ def run(
 
     Example: `tessera run --ranks 2 examples/ranks.py`
     """
-    from tessera.cli.run import start
+    from tessera.cli.commands import start
 
     raise typer.Exit(start(file, context.args, ranks, timeout))
 
@@ -121,17 +121,17 @@ app.add_typer(cache, name="cache")
 @cache.command("show")
 def cache_show(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Say where the cache is and how full."""
-    from tessera.cli.cache import show
+    from tessera.cli.commands import show_usage
 
-    raise typer.Exit(show(as_json=as_json))
+    raise typer.Exit(show_usage(as_json=as_json))
 
 
 @cache.command("clear")
 def cache_clear() -> None:
     """Remove every entry; what is wanted again is compiled again."""
-    from tessera.cli.cache import clear
+    from tessera.cli.commands import clear_entries
 
-    raise typer.Exit(clear())
+    raise typer.Exit(clear_entries())
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tessera.cli.arguments import Given, TargetError, find, looked_at
-from tessera.cli.inspect import show
+from tessera.cli.show import show_levels
 
 MODULE = """
 import tessera as ts
@@ -40,7 +40,7 @@ def test_levels_stand_below_each_other_where_there_is_no_room(
     module: str, tmp_path: Path, width: int, is_stacked: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    assert show(f"{module}:forward", Given(), str(tmp_path / "page.html")) == 0
+    assert show_levels(f"{module}:forward", Given(), str(tmp_path / "page.html")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines[:-1])) <= width
     assert any("%0 = matmul %x, %w {accumulate = f32}" in line for line in lines) == is_stacked

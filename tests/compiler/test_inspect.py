@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tessera import ops
-from tessera.cli import inspect as command
+from tessera.cli import show as command
 from tessera.cli.arguments import Given
 from tessera.compiler.inspect import LEVELS, Inspection, inspect_tape, page
 from tessera.compiler.options import Options
@@ -77,10 +77,10 @@ def test_the_command_prints_and_writes(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(tmp_path)  # pyright: ignore[reportUnknownMemberType]
     monkeypatch.setenv("COLUMNS", "240")
     output = tmp_path / "page.html"
-    assert command.show("inspected_model:forward", Given(), str(output)) == 0
+    assert command.show_levels("inspected_model:forward", Given(), str(output)) == 0
     assert "return ops.relu(x @ w)" in capsys.readouterr().out
     assert "ttile.kernel" in output.read_text()
-    assert command.show("inspected_model:plain", Given(("x=4x8:bf16",)), str(output)) == 0
+    assert command.show_levels("inspected_model:plain", Given(("x=4x8:bf16",)), str(output)) == 0
     for target, shapes, message in (
         ("inspected_model:plain", (), "nothing says what `x` is"),
         ("inspected_model:plain", ("x=4", "y=3"), "no parameter `y`"),
@@ -88,5 +88,5 @@ def test_the_command_prints_and_writes(tmp_path: Path, monkeypatch: pytest.Monke
         ("inspected_model:missing", (), "missing"),
         ("inspected_model", (), "must be module:function"),
     ):
-        assert command.show(target, Given(shapes), str(output)) == 2
+        assert command.show_levels(target, Given(shapes), str(output)) == 2
         assert message in re.sub(r"\s+", " ", capsys.readouterr().out)

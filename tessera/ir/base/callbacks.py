@@ -30,7 +30,7 @@ def perform(
 ) -> tuple[Array, ...]:
     """What a callback gives for arrays: one for each dtype and shape that is `wanted`."""
     from tessera.runtime import callback  # noqa: PLC0415 - tracing needs no runtime
-    from tessera.runtime.positions import check_positions  # noqa: PLC0415
+    from tessera.runtime.callback import check_positions  # noqa: PLC0415
     from tessera.runtime.ranks import world  # noqa: PLC0415
     from tessera.runtime.tensor import Tensor  # noqa: PLC0415
 

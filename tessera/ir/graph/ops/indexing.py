@@ -76,7 +76,7 @@ def refuse_outside(checked: Any, indices: Array, extent: int) -> None:
         return
     wrong = np.flatnonzero((indices < 0) | (indices >= extent))
     if wrong.size:
-        from tessera.runtime.positions import outside  # noqa: PLC0415 - tracing needs no runtime
+        from tessera.runtime.callback import outside  # noqa: PLC0415 - tracing needs no runtime
         from tessera.runtime.tensor import Tensor  # noqa: PLC0415
 
         first = int(indices.reshape(-1)[wrong[0]])
