@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.host_call import write_call
-from tessera.backends.nvptx.host_descriptors import DescriptorCache
+from tessera.backends.nvptx.host_descriptors import BYTES, NUMBERS, DescriptorCache, encode_arguments
 from tessera.backends.nvptx.host_graphs import write_launch
 from tessera.backends.nvptx.host_streams import ONE_STREAM, SideStreams, write_nothing
 from tessera.backends.nvptx.text import DescriptorCode, KernelCode, matrix_symbol, shared_symbol
@@ -36,17 +36,6 @@ MOST_BLOCKS = (1 << 31) - 1
 TOO_MANY = 1
 """What the entry says of a grid with more blocks than a launch may have: `CUDA_ERROR_INVALID_VALUE`."""
 _LINE = 256
-_DESCRIPTOR = 128
-"""Bytes of a TMA descriptor (CUtensorMap)."""
-MAP_DTYPES = {
-    **dict.fromkeys(("u8", "i8", "i4", "bool", "f8e4m3", "f8e5m2"), 0),
-    **dict.fromkeys(("u16", "i16"), 1),
-    **dict(zip(("u32", "i32", "u64", "i64", "f16", "f32", "f64", "bf16"), range(2, 10), strict=True)),
-    "tf32": 11,
-}
-"""The driver's numbers of dtypes: bytes are copied as they are; a copy as tf32 rounds f32."""
-_MAP_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
-_MAP_PROMOTION = 3  # 256 bytes at a time into L2
 
 
 @dataclass(frozen=True)
@@ -133,12 +122,12 @@ class _Entry(HostProgram):
         longest = 2 + max((len(op.operands) + len(op.sizes) for op in calls), default=0)
         most = max((len(code.maps) for code in kernels.values()), default=0)
         # A kernel with fewer descriptors gets its parameters from further on.
-        self.maps, self.most = f.alloca("i8", _DESCRIPTOR * max(1, most)), most
+        self.maps, self.most = f.alloca("i8", BYTES * max(1, most)), most
         self.slots, self.parameters = f.alloca("i64", longest), f.alloca("ptr", longest + most)
         for at in range(longest):
             f.store(f.gep(self.slots, at, "i64"), f.gep(self.parameters, most + at, "ptr"), align=8)
         self.descriptors = DescriptorCache(f, self.words["maps"])
-        self.numbers, self.cell = f.alloca("i64", 32), f.alloca("i64")
+        self.numbers, self.cell = f.alloca("i64", NUMBERS), f.alloca("i64")
         self.area = f.alloca("i64", 16)
         self.callbacks = callbacks_in(program)
         counts = (sum(1 + buffer_type(value).rank for value in op.operands) for op in self.callbacks)
@@ -243,10 +232,10 @@ class _Entry(HostProgram):
             if code.counts:
                 self.scratches.append(("1", 1, 1, str(_LINE)))
             for at, map_ in enumerate(code.maps):
-                target = f.gep(self.maps, _DESCRIPTOR * at, "i8")
+                target = f.gep(self.maps, BYTES * at, "i8")
                 used = self._describe(map_, target, slots[map_.argument], sizes, number, used)
                 first = self.most - len(code.maps) + at
-                f.store(f.gep(self.maps, _DESCRIPTOR * at, "i8"), f.gep(self.parameters, first, "ptr"), align=8)
+                f.store(f.gep(self.maps, BYTES * at, "i8"), f.gep(self.parameters, first, "ptr"), align=8)
             handle = self.word(len(STATE) + number)
             one, width = Value("i32", "1"), f.cast("trunc", blocks, "i32")
             shape = [width, one, one, Value("i32", str(code.threads)), one, one, Value("i32", str(code.shared))]
@@ -316,38 +305,12 @@ class _Entry(HostProgram):
         f = self.f
         sizes = [self.dim(dim) for dim in extents]
         start = f.raw("i64", f"ptrtoint {buffer} to i64")
-        self.descriptors.get(
-            [start, pitch, *sizes], target, lambda: self._make(map_, target, buffer, sizes, pitch, kernel)
-        )
 
-    def _make(
-        self, map_: DescriptorCode, target: Value, buffer: Value, sizes: Sequence[Value], pitch: Value, kernel: int
-    ) -> None:
-        """Have the driver make a descriptor (`cuTensorMapEncodeTiled`)."""
-        f, rank = self.f, len(map_.dims) + (map_.cut >= 0)
-        dims, strides = f.gep(self.numbers, 0, "i64"), f.gep(self.numbers, 8, "i64")
-        box, steps = f.gep(self.numbers, 16, "i64"), f.gep(self.numbers, 24, "i64")
-        stride, box_sizes = pitch, list(map_.box)
-        pairs: list[tuple[Value, Value]] = []
-        for at, extent in enumerate(sizes):
-            pairs.append((extent, stride))
-            if at == map_.cut:
-                # Rows are counted from the end of the dim, to which a copy adds where it ends.
-                pairs.append((f.add(extent, 1), stride))
-                box_sizes.insert(at + 1, 1)
-                buffer = f.gep(buffer, f.sub(f.const_i(0), f.mul(stride, extent)), "i8")
-            stride = f.mul(stride, extent) if at > 0 else stride
-        for at, (extent, distance) in enumerate(pairs):
-            f.store(extent, f.gep(dims, at, "i64"), align=8)
-            if at > 0:
-                f.store(distance, f.gep(strides, at - 1, "i64"), align=8)
-        for at, size in enumerate(box_sizes):
-            f.store(Value("i32", str(size)), f.gep(box, at, "i32"), align=4)
-            f.store(Value("i32", "1"), f.gep(steps, at, "i32"), align=4)
-        small = [MAP_DTYPES[map_.dtype], rank, 0, _MAP_SWIZZLES[map_.swizzle], _MAP_PROMOTION, 0]
-        dtype, count, plain, swizzle, promotion, fill = (Value("i32", str(number)) for number in small)
-        arguments = [target, dtype, count, buffer, dims, strides, box, steps, plain, swizzle, promotion, fill]
-        self.driver("encode", arguments, kernel)
+        def make() -> None:
+            arguments = encode_arguments(f, map_, self.numbers, buffer, sizes, pitch)
+            self.driver("encode", [target, *arguments], kernel)
+
+        self.descriptors.get([start, pitch, *sizes], target, make)
 
     def next_round(self) -> None:
         """Nothing: iterations are on the stream one after the other."""

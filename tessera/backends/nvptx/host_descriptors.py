@@ -1,4 +1,4 @@
-"""A cache of TMA descriptors that a host program made before, keyed by what they are made of; many threads use it.
+"""TMA descriptors of a host program: how one is made, and a cache of those made before, which many threads use.
 
 The runtime gives a program an area of zeros: two counters, then for every access of the program that needs a descriptor
 a table of some that it made. Entries are seqlocks: a reader copies a descriptor and then looks whether its version is
@@ -10,9 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tessera.backends.nvptx.text import DescriptorCode
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 
+BYTES = 128
+"""Of a TMA descriptor (`CUtensorMap`)."""
+MAP_DTYPES = {
+    **dict.fromkeys(("u8", "i8", "i4", "bool", "f8e4m3", "f8e5m2"), 0),
+    **dict.fromkeys(("u16", "i16"), 1),
+    **dict(zip(("u32", "i32", "u64", "i64", "f16", "f32", "f64", "bf16"), range(2, 10), strict=True)),
+    "tf32": 11,
+}
+"""The driver's numbers of dtypes (`CUtensorMapDataType`): bytes are copied as they are; a copy as tf32 rounds f32."""
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_L2_PROMOTION = 3
+"""256 bytes at a time into L2 (`CU_TENSOR_MAP_L2_PROMOTION_L2_256B`)."""
+NUMBERS = 32
+"""Words of memory for the extents, strides, box and steps of a descriptor that is made."""
 WAYS = 16
 """Descriptors that are kept for an access, the oldest out first."""
 KEY, MAP = 8, 16
@@ -27,6 +42,36 @@ REUSED, CREATED = 0, 1
 def area_bytes(accesses: int) -> int:
     """Bytes of the area of a program with so many accesses that need descriptors."""
     return _HEAD + accesses * (_HEAD + WAYS * _ENTRY) if accesses else 0
+
+
+def encode_arguments(
+    f: FunctionText, code: DescriptorCode, numbers: Value, buffer: Value, sizes: Sequence[Value], pitch: Value
+) -> list[Value]:
+    """The arguments of `cuTensorMapEncodeTiled` behind the first; `numbers` is memory for those that are arrays.
+
+    `sizes` are the extents of the dims, innermost first, and `pitch` bytes from one row to the next.
+    """
+    dims, strides, box, steps = (f.gep(numbers, NUMBERS // 4 * at, "i64") for at in range(4))
+    stride, box_sizes = pitch, list(code.box)
+    pairs: list[tuple[Value, Value]] = []
+    for at, extent in enumerate(sizes):
+        pairs.append((extent, stride))
+        if at == code.cut:
+            # Rows are counted from the end of the dim, to which a copy adds where it ends.
+            pairs.append((f.add(extent, 1), stride))
+            box_sizes.insert(at + 1, 1)
+            buffer = f.gep(buffer, f.sub(f.const_i(0), f.mul(stride, extent)), "i8")
+        stride = f.mul(stride, extent) if at > 0 else stride
+    for at, (extent, distance) in enumerate(pairs):
+        f.store(extent, f.gep(dims, at, "i64"), align=8)
+        if at > 0:
+            f.store(distance, f.gep(strides, at - 1, "i64"), align=8)
+    for at, size in enumerate(box_sizes):
+        f.store(Value("i32", str(size)), f.gep(box, at, "i32"), align=4)
+        f.store(Value("i32", "1"), f.gep(steps, at, "i32"), align=4)
+    words = (MAP_DTYPES[code.dtype], len(pairs), 0, _SWIZZLES[code.swizzle], _L2_PROMOTION, 0)
+    dtype, rank, interleave, swizzle, promotion, fill = (Value("i32", str(number)) for number in words)
+    return [dtype, rank, buffer, dims, strides, box, steps, interleave, swizzle, promotion, fill]
 
 
 class DescriptorCache:

@@ -1,7 +1,21 @@
 """Decisions about the threads and rows of a kernel, as passes write them: attributes `nvptx.*` of kernels and ops.
 
 They are discardable attributes, so that Tile IR and Target IR need know nothing of GPUs. Passes of `passes/` write
-them, the lowering and the emitters read them; whoever wants to know why a kernel runs as it does reads its IR.
+them, the lowering and the emitters read them; whoever wants to know why a kernel runs as it does reads its IR. What is
+decided on Tile IR goes down with the kernel:
+
+    nvptx-plan-threads        how many threads a program has
+    nvptx-plan-rows           where a row is kept between loops, and how many warps share it
+    nvptx-rematerialize-rows  what is computed again in place of being kept
+    nvptx-place-scratch       registers, shared memory or global memory
+    nvptx-unroll-loops        iterations one after the other
+    nvptx-insert-barriers     where threads wait for each other
+
+On Target IR, where offsets, guards and alignment of accesses are known:
+
+    nvptx-choose-vectors      neighbours of a tile to a thread
+    nvptx-schedule-rows       programs to a block, blocks to a multiprocessor, prefetching, moves by `ldmatrix`
+    nvptx-defer-sums          accumulators that are almost never used
 """
 
 from __future__ import annotations

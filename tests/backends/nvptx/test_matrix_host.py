@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.host import MAP_DTYPES, STATE
+from tessera.backends.nvptx.host import STATE
+from tessera.backends.nvptx.host_descriptors import MAP_DTYPES
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError
