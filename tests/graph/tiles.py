@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, widened
-from tessera.ir.base.scalar_declaration import resolve
-from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, resolve
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.tile.facets import Pointwise
 from tessera.types.dtype import DType, f64

@@ -10,8 +10,7 @@ from typing import Any
 
 from tessera.frontend.functions.operands import promote_operands
 from tessera.ir.base.dispatch import apply
-from tessera.ir.base.scalar_declaration import GraphOp
-from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, GraphOp
 
 
 def _make_function(op: GraphOp, arity: int) -> Callable[..., Any]:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.frontend.kernel.tiles import Tile, binary, unary
-from tessera.ir.base.scalar_declaration import ScalarFunction
-from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, ScalarFunction
 
 
 def _make_function(entry: ScalarFunction) -> Callable[..., Any]:

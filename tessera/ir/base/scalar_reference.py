@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tessera.ir.base.arrays import Array, added_once, dtype_of, narrowed, numpy_dtype, rounded
-from tessera.ir.base.scalar_declaration import resolve
-from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, resolve
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.promotion import integer_range

@@ -1,6 +1,6 @@
 """Example arrays for ops: shapes that break kernels, values that break arithmetic, and the same in another dtype.
 
-Sample arrays of the op's sample dtype (f32, or i32 for an op that takes no f32) represent all of its dtypes: `retyped`
+Sample arrays of the op's sample dtype (f32, or i32 for an op that takes no f32) represent all of its dtypes: `retype`
 makes the others. Arrays of another dtype (a bool condition, an index) stay as they are.
 """
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.ir.base.scalar_declaration import resolve
-from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, resolve
 from tessera.ir.target.llvm.instructions import TargetText, Value, vector
 from tessera.ir.target.llvm.math import emit
 from tessera.ir.target.llvm.text import ModuleText

@@ -10,8 +10,7 @@ import pytest
 
 from scripts import scalar_stubs
 from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery
-from tessera.ir.base.scalar_declaration import ScalarFunction, declare, resolve
-from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, ScalarFunction, declare, resolve
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.target.llvm.instructions import TargetText
 from tessera.ir.target.llvm.math import emit

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.interval import gate
-from tessera.ir.base.scalar_declaration import GraphOp, ScalarFunction
-from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, GraphOp, ScalarFunction
 from tessera.ir.base.scalar_reference import Meaning, graph_reference, meaning_of
 from tessera.ir.base.spec import (
     BOOL,
