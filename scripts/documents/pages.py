@@ -27,7 +27,16 @@ GUIDE = (
     "from-jax",
     "from-triton",
 )
-CONTRIBUTING = ("index", "ir", "stages/graph", "stages/schedule", "stages/tile", "stages/target", "documents")
+CONTRIBUTING = (
+    "index",
+    "ir",
+    "stages/graph",
+    "stages/schedule",
+    "stages/tile",
+    "stages/target",
+    "native-calls",
+    "documents",
+)
 
 
 @dataclass(frozen=True)
