@@ -1,4 +1,4 @@
-"""Reading a plan: its programs, the fusion groups in them, and the choices written down for each group."""
+"""Reading a plan: its programs and fusion groups, the choices written down for each group, and the effects of ops."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.ir.base.choice import Choice, Chooser
 from tessera.ir.base.dialect_of import make
+from tessera.ir.base.effects import declared_effects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TensorAttr
 from tessera.ir.schedule import typed_ops
+from tessera.types.effect import PURE, Effects
 from tessera.types.tensor_type import TensorType
 
 
@@ -70,3 +72,29 @@ class RecordedChooser:
             found = self.chooser.choose(key, candidates, context)
             self.new[knob] = (candidates, found)
         return found
+
+
+_CALLBACKS: Mapping[str, tuple[str, ...]] = {"fresh_key": ("io", "random"), "axis_index": ()}
+"""The effects of calls of Python that do other things than input and output."""
+
+
+def own_effects(op: Operation, kernels: Mapping[str, SpecOp]) -> Effects:
+    """The effects of an op itself, what is inside it left out; a call has those that its kernel declares."""
+    if not isinstance(op, SpecOp):
+        return PURE
+    if isinstance(op, typed_ops.CallbackOp):
+        return Effects(_CALLBACKS.get(op.call, ("io",)))
+    own = Effects(op.spec.effects)
+    kernel = kernels.get(op.kernel) if isinstance(op, typed_ops.CallOp) else None
+    return own if kernel is None else own.join(declared_effects(kernel) or ())
+
+
+def all_effects(op: Operation, kernels: Mapping[str, SpecOp]) -> Effects:
+    """The effects of an op and of all that is inside it; a group has those of its body."""
+    found = PURE
+    for inner in op.walk():
+        found = found.join(own_effects(inner, kernels))
+        if isinstance(inner, typed_ops.FuseOp):
+            for name in (inner.body, *inner.kernels):
+                found = found.join(declared_effects(kernels[name]) or () if name in kernels else ())
+    return found

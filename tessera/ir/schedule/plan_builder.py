@@ -13,8 +13,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.region_tape import block_of
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.base.types import TensorAttr
-from tessera.ir.schedule.bodies import Body, bodies_of
-from tessera.ir.schedule.cost_model import cost_of
+from tessera.ir.schedule.bodies import Body, bodies_of, cost_of
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import size_names

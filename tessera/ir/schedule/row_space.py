@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, coordinates
+from tessera.ir.base.index_maps import IndexMap, coordinates
 from tessera.ir.base.tape import Tape
-from tessera.ir.schedule.emit.evaluate import producers, spec_of
+from tessera.ir.schedule.emit.evaluate import operand_reads, producers, spec_of
 from tessera.ir.schedule.program import Program, Read, settled
-from tessera.ir.tile.facets import Gather, Pointwise, Reduction, View
+from tessera.ir.tile.facets import Gather, Reduction
 from tessera.types.dim import Dim
 from tessera.types.shape import ZERO
 
@@ -120,18 +120,10 @@ class _ReadMaps:
         seen.add(at)
         if record is None:
             return
-        types, lower = self.body.types, spec_of(record).lower
-        outs = [types[result] for result in record.results]
-        if isinstance(lower, View):
-            maps = lower.maps(types[record.operands[0]], outs, record.attributes)
-            self.visit(record.operands[0], compose(maps[record.results.index(value)], at))
-        elif isinstance(lower, Gather):
-            maps = lower.maps([types[operand] for operand in record.operands], outs, record.attributes)
-            for operand, map in zip(record.operands[1:], maps[1:], strict=True):
-                self.visit(operand, compose(map, at))
-        elif isinstance(lower, Pointwise):
-            for operand in record.operands:
-                self.visit(operand, broadcast_at(types[operand], types[value], at))
+        reads = operand_reads(self.body, record, value, at)
+        # A gather reads its first operand wherever the indices say, from memory.
+        for operand, where in reads[1:] if isinstance(spec_of(record).lower, Gather) else reads:
+            self.visit(operand, where)
 
     def mark_rows(self) -> None:
         """Values of a row's shape that are read only at their own row are rows."""

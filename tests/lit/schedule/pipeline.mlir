@@ -1,7 +1,9 @@
 // RUN: tessera-opt %s --split -p schedule-emit-tiles | filecheck %s --check-prefix TILE
-// RUN: tessera-opt %s --split -p schedule-emit-tiles,nvptx-lower-to-hopper | filecheck %s --check-prefix HOPPER
+// RUN: tessera-opt %s --split -p 'schedule-emit-tiles,nvptx-broadcast-scalars,nvptx-fit-steps,nvptx-select-mma,nvptx-use-exp2,nvptx-choose-spaces,nvptx-swizzle-tiles,nvptx-place-barriers' | \
+// RUN:   tessera-opt --split -p 'nvptx-pipeline-copies,nvptx-schedule-programs,nvptx-specialize-warps,nvptx-overlap-mma' | \
+// RUN:   tessera-opt --split -p 'nvptx-lower-kernels,nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s --check-prefix HOPPER
 
-// A group that is to be double buffered has two buffers for each tile that its loop loads, one of them filled ahead.
+// A group that is to be double buffered has two buffers for each tile that its loop loads, one of them prefetched.
 // TILE-LABEL: tsched.module @twice(
 // TILE:         ttile.for %{{.*}} {step = 64, prefetch = 1, buffers = 2}
 // TILE:           ttile.dot
@@ -31,7 +33,7 @@ tgraph.func @thrice_1(%x: !tgraph.tensor<[256, 256], bf16>, %w: !tgraph.tensor<[
   tgraph.return %0 : (!tgraph.tensor<[256, 256], bf16>) -> ()
 }
 // -----
-// Where nobody says, the loop says nothing and the machine takes as many as fit.
+// By default the loop says nothing, and the machine takes as many as fit.
 // TILE-LABEL: tsched.module @free(
 // TILE:         ttile.for %{{.*}} {step = 64}
 // HOPPER-LABEL: tsched.module @free(

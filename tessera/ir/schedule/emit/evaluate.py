@@ -34,6 +34,24 @@ def producers(body: Tape) -> dict[int, Record]:
     return {value: record for record in body.records for value in record.results}
 
 
+def operand_reads(body: Tape, record: Record, value: int, at: IndexMap) -> list[tuple[int, IndexMap]]:
+    """The operands of a view, gather or pointwise op, each with the index at which it is read for a result at `at`.
+
+    Of other ops, which do not read element by element, there are none.
+    """
+    types, lower = body.types, spec_of(record).lower
+    outs = [types[result] for result in record.results]
+    if isinstance(lower, View):
+        maps = lower.maps(types[record.operands[0]], outs, record.attributes)
+        return [(record.operands[0], compose(maps[record.results.index(value)], at))]
+    if isinstance(lower, Gather):
+        maps = lower.maps([types[operand] for operand in record.operands], outs, record.attributes)
+        return [(operand, compose(map, at)) for operand, map in zip(record.operands, maps, strict=True)]
+    if isinstance(lower, Pointwise):
+        return [(operand, broadcast_at(types[operand], types[value], at)) for operand in record.operands]
+    return []
+
+
 class Evaluator:
     """Emits tiles of the values of a body where they are needed.
 
@@ -82,9 +100,10 @@ class Evaluator:
         outer, self.tile.span = self.tile.span, record.span
         try:
             if isinstance(lower, View):
-                return self._view(lower, record, value, at, place)
+                ((source, where),) = operand_reads(self.body, record, value, at)
+                return self.value(source, where, place)
             if isinstance(lower, Gather):
-                return self._gather(lower, record, at, place)
+                return self._gather(lower, record, value, at, place)
             assert isinstance(lower, Pointwise), f"{record.op} is not computed on tiles"
             return self._pointwise(lower, record, value, at, place)
         finally:
@@ -104,35 +123,24 @@ class Evaluator:
         where = (linear(at, self.body.types[value].shape),) if self.flat else at
         return self.tile.load(buffer, where, place, **options)
 
-    def _view(self, lower: View, record: Record, value: int, at: IndexMap, place: Place) -> SSAValue:
-        (source,) = record.operands
-        outs = [self.body.types[result] for result in record.results]
-        maps = lower.maps(self.body.types[source], outs, record.attributes)
-        return self.value(source, compose(maps[record.results.index(value)], at), place)
-
-    def _gather(self, lower: Gather, record: Record, at: IndexMap, place: Place) -> SSAValue:
-        types = [self.body.types[operand] for operand in record.operands]
-        maps = lower.maps(types, [self.body.types[result] for result in record.results], record.attributes)
-        indices = [
-            self.value(operand, compose(map, at), place)
-            for operand, map in zip(record.operands[1:], maps[1:], strict=True)
-        ]
-        data = record.operands[0]
+    def _gather(self, lower: Gather, record: Record, value: int, at: IndexMap, place: Place) -> SSAValue:
+        (data, where), *others = operand_reads(self.body, record, value, at)
+        indices = [self.value(operand, map, place) for operand, map in others]
         assert data in self.buffers, "what is gathered from is in memory"
         checked = record.attributes.get("checked")
         if checked is None:
-            return self.load(data, compose(maps[0], at), place, indices=indices)
+            return self.load(data, where, place, indices=indices)
         # Nothing is clamped: a window masks an out-of-bounds index, which is reported before the kernel runs.
-        pairs = zip(maps[0], self.body.types[data].shape, strict=True)
-        windows = [part for read, extent in pairs if _is_indexed(read) for part in (read, extent)]
-        return self.load(data, compose(maps[0], at), place, indices=indices, windows=windows, checked=checked)
+        types = [self.body.types[operand] for operand in record.operands]
+        read = lower.maps(types, [self.body.types[result] for result in record.results], record.attributes)[0]
+        pairs = zip(read, types[0].shape, strict=True)
+        windows = [part for index, extent in pairs if _is_indexed(index) for part in (index, extent)]
+        return self.load(data, where, place, indices=indices, windows=windows, checked=checked)
 
     def _pointwise(self, lower: Pointwise, record: Record, value: int, at: IndexMap, place: Place) -> SSAValue:
         out = self.body.types[value]
-        tiles = [
-            self.computed(operand, broadcast_at(self.body.types[operand], out, at), place)
-            for operand in record.operands
-        ]
+        reads = operand_reads(self.body, record, value, at)
+        tiles = [self.computed(operand, where, place) for operand, where in reads]
         made: Any = lower.block(PointBuilder(self.tile, place, tuple(at)), tiles, record.attributes, out)
         if isinstance(made, SSAValue):
             return self.tile.cast(cast("SSAValue", made), out.dtype)
@@ -169,20 +177,11 @@ class Leaves:
             return
         record = self.makers[value]
         lower = spec_of(record).lower
-        outs = [types[result] for result in record.results]
-        if isinstance(lower, View):
-            maps = lower.maps(types[record.operands[0]], outs, record.attributes)
-            self.visit(record.operands[0], compose(maps[record.results.index(value)], at))
-        elif isinstance(lower, Gather):
-            maps = lower.maps([types[operand] for operand in record.operands], outs, record.attributes)
-            for operand, map in zip(record.operands, maps, strict=True):
-                self.visit(operand, compose(map, at))
-        elif isinstance(lower, Pointwise):
-            for operand in record.operands:
-                self.visit(operand, broadcast_at(types[operand], types[value], at))
-            probe = _Probe(self, at)
-            lower.block(probe, [None] * len(record.operands), record.attributes, types[value])
-        else:
+        for operand, where in operand_reads(self.body, record, value, at):
+            self.visit(operand, where)
+        if isinstance(lower, Pointwise):
+            lower.block(_Probe(self, at), [None] * len(record.operands), record.attributes, types[value])
+        elif not isinstance(lower, View | Gather):
             for operand in record.operands:
                 self.visit(operand, tuple(at))
 

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.choice import Chooser
-from tessera.ir.base.index_maps import IndexMap, delinear
+from tessera.ir.base.index_maps import IndexMap, collapse, delinear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.tile.language import TileBuilder
@@ -108,6 +108,12 @@ class Walk:
             parts = delinear(Dim.symbol(name), [self.shape[axis] for axis in group])
             found.update(zip(group, parts, strict=True))
         return tuple(found[axis] for axis in range(len(self.shape)))
+
+
+def walk_over(names: Sequence[str], extents: Sequence[Dim], addresses: Sequence[Dim], numbers: Sequence[Dim]) -> Walk:
+    """The walk over dims that joins as many as all addresses allow, but for those used as `numbers`."""
+    groups = collapse(names, extents, addresses, numbers)
+    return Walk(tuple(f"_p{g}" for g in range(len(groups))), tuple(map(tuple, groups)), tuple(extents))
 
 
 def buffers_of(body: Tape, tile: TileBuilder) -> tuple[dict[int, SSAValue], list[SSAValue]]:

@@ -38,7 +38,7 @@ from tessera.ir.schedule.typed_ops import (
 )
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.dim import Dim
-from tessera.types.effect import PURE, Effects
+from tessera.types.effect import Effects
 from tessera.types.frozen import frozen
 from tessera.types.shape import ZERO, is_at_most
 
@@ -234,29 +234,3 @@ def accesses_of(kernel: SpecOp) -> dict[str, Any]:
         "symbols": list(kernel.symbols),
         "buffers": [list(pair) for pair in zip(modes_of(kernel), sizes, strict=True)],
     }
-
-
-_CALLBACKS: Mapping[str, tuple[str, ...]] = {"fresh_key": ("io", "random"), "axis_index": ()}
-"""The effects of calls of Python that do other things than input and output."""
-
-
-def own_effects(op: Operation, kernels: Mapping[str, SpecOp]) -> Effects:
-    """The effects of an op itself, what is inside it left out; a call has those that its kernel declares."""
-    if not isinstance(op, SpecOp):
-        return PURE
-    if isinstance(op, CallbackOp):
-        return Effects(_CALLBACKS.get(op.call, ("io",)))
-    own = Effects(op.spec.effects)
-    kernel = kernels.get(op.kernel) if isinstance(op, CallOp) else None
-    return own if kernel is None else own.join(declared_effects(kernel) or ())
-
-
-def all_effects(op: Operation, kernels: Mapping[str, SpecOp]) -> Effects:
-    """The effects of an op and of all that is inside it; a group has those of its body."""
-    found = PURE
-    for inner in op.walk():
-        found = found.join(own_effects(inner, kernels))
-        if isinstance(inner, FuseOp):
-            for name in (inner.body, *inner.kernels):
-                found = found.join(declared_effects(kernels[name]) or () if name in kernels else ())
-    return found

@@ -11,16 +11,16 @@ from itertools import combinations, groupby
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.base.index_maps import IndexMap, collapse, compose, delinear, linear
+from tessera.ir.base.index_maps import IndexMap, compose, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, spec_of
-from tessera.ir.schedule.emit.request import Request, Walk, buffers_of
+from tessera.ir.schedule.emit.request import Request, buffers_of, walk_over
 from tessera.ir.schedule.kinds import GroupKind
 from tessera.ir.schedule.kinds.map import BLOCK, map_tiles, small_rows
 from tessera.ir.tile.facets import Assembly, Piece
 from tessera.ir.tile.language import Place, TileBuilder
-from tessera.types.dim import Dim, minimum, product
+from tessera.types.dim import Dim, minimum
 from tessera.types.tensor_type import TensorType
 
 
@@ -65,8 +65,7 @@ def _emit_together(request: Request, record: Record, numbered: Sequence[tuple[in
         if piece.operand is not None:
             leaves.visit(record.operands[piece.operand], compose(_map_of(body, record, piece, out.rank), here))
     addresses = [*leaves.addresses, *(_target(piece, here, out) for piece in pieces)]
-    groups = collapse(names, extent, addresses, leaves.numbers)
-    walk = Walk(tuple(f"_p{g}" for g in range(len(groups))), tuple(map(tuple, groups)), tuple(extent))
+    walk = walk_over(names, extent, addresses, leaves.numbers)
     sizes = small_rows(walk.extents, request.machine)
     if sizes is None:
         return None
@@ -110,19 +109,13 @@ def _emit_piece(request: Request, record: Record, piece: Piece, name: str) -> Sp
     if piece.operand is not None:
         source = record.operands[piece.operand]
         addresses.append(linear(compose(inner_map, here), body.types[source].shape))
-    groups = collapse(names, piece.extent, addresses)
-    walk = [f"_p{g}" for g in range(len(groups))]
-    extents = [product(piece.extent[axis] for axis in group) for group in groups]
-    at: list[Dim] = [Dim.constant(0)] * out.rank
-    for coordinate, group in zip(walk, groups, strict=True):
-        parts = delinear(Dim.symbol(coordinate), [piece.extent[axis] for axis in group])
-        for axis, part in zip(group, parts, strict=True):
-            at[axis] = part
-    *outer, inner = extents or [Dim.constant(1)]
+    walk = walk_over(names, piece.extent, addresses, ())
+    at, coordinates = walk.at(), walk.names or ("_p0",)
+    *outer, inner = walk.extents or (Dim.constant(1),)
     renamed = Request(name, body, request.machine, request.chooser)
     tile: TileBuilder = renamed.builder([*outer, inner.ceildiv(BLOCK)], "assembly", True)
-    coords = {coordinate: tile.program_id(axis) for axis, coordinate in enumerate(walk or ["_p0"])}
-    last = (walk or ["_p0"])[-1]
+    coords = {coordinate: tile.program_id(axis) for axis, coordinate in enumerate(coordinates)}
+    last = coordinates[-1]
     width = map_tiles(request.machine)[0]
     start = tile.index(Dim.symbol(last) * BLOCK, coords)
     stop = tile.index(minimum(inner, Dim.symbol(last) * BLOCK + BLOCK), coords)

@@ -15,7 +15,6 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.index_maps import IndexMap, compose, delinear, simplify
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.schedule.cost_model import contraction_block
 from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
 from tessera.ir.schedule.emit.request import Request, buffers_of
 from tessera.ir.schedule.emit.tile_copies import join_dims
@@ -199,6 +198,39 @@ def emit_contraction(request: Request) -> SpecOp:
         # TMA goes along single dims, and rows of several are still one after the other.
         join_dims(made)
     return made
+
+
+_TYPICAL = 512
+"""What a symbolic dim is taken to be by the model: large enough that edges do not decide."""
+
+
+def contraction_block(candidates: Sequence[Any], context: Mapping[str, Any]) -> Any:
+    """The block that moves the fewest bytes per useful multiply-add, among those whose operands fit the L2 cache.
+
+    A block of BM x BN reads `BM + BN` elements for every `BM * BN` multiply-adds; what reaches over the edges of the
+    result is computed for nothing.
+    """
+    machine: Machine = context["machine"]
+    m, n, k = (_size(context.get(name)) for name in ("m", "n", "k"))
+
+    def cost(block: tuple[int, int, int]) -> float:
+        BM, BN, BK = block
+        done = _round_up(m, BM) * _round_up(n, BN) * _round_up(k, BK)
+        waste = done / max(1, m * n * k)
+        traffic = (BM + BN) / (BM * BN)
+        resident = 4 * (BM * BK + BK * BN + BM * BN)
+        return waste * (1 + 64 * traffic) * (1 if resident <= machine.l2 else resident / machine.l2)
+
+    return min(candidates, key=cost)
+
+
+def _size(dim: Any) -> int:
+    value = dim.value if isinstance(dim, Dim) else None
+    return _TYPICAL if value is None else max(1, value)
+
+
+def _round_up(size: int, step: int) -> int:
+    return -(-size // step) * step
 
 
 class ContractionKind(GroupKind):

@@ -12,10 +12,10 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.base.index_maps import collapse, linear
+from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves
-from tessera.ir.schedule.emit.request import Request, Walk, buffers_of
+from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
 from tessera.ir.schedule.kinds import GroupKind
 from tessera.ir.tile.facets import Gather, Pointwise
 from tessera.ir.tile.language import Place, TileBuilder
@@ -62,10 +62,9 @@ def emit_map(request: Request) -> SpecOp:
     for output in body.outputs:
         leaves.visit(output, at)
     addresses = [*leaves.addresses, linear(at, shape)]
-    groups = collapse(names, shape, addresses, leaves.numbers)
-    walk = Walk(tuple(f"_p{g}" for g in range(len(groups))), tuple(map(tuple, groups)), shape)
-    flat = len(groups) < len(shape)
-    if not groups:
+    walk = walk_over(names, shape, addresses, leaves.numbers)
+    flat = len(walk.groups) < len(shape)
+    if not walk.groups:
         return _emit_point(request)
     across = _strided_axis(addresses, names, walk)
     if across is not None and request.machine.is_gpu:

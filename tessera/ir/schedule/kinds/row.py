@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.base.index_maps import IndexMap, collapse, delinear, linear
+from tessera.ir.base.index_maps import IndexMap, delinear, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, producers, spec_of
 from tessera.ir.schedule.emit.reductions import Reducer
-from tessera.ir.schedule.emit.request import Request, Walk, buffers_of
+from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
 from tessera.ir.schedule.kinds import GroupKind
 from tessera.ir.schedule.program import Program
 from tessera.ir.schedule.row_space import RowSpace, row_space
@@ -121,9 +121,8 @@ class RowKernel:
             leaves.visit(value, space.at(value, full))
         chosen = [names[axis] for axis in self.parallel]
         extents = [space.shape[axis] for axis in self.parallel]
-        groups = collapse(chosen, extents, leaves.addresses, leaves.numbers)
-        walk = Walk(tuple(f"_p{g}" for g in range(len(groups))), tuple(map(tuple, groups)), tuple(extents))
-        return walk, len(groups) < len(chosen) or len(space.axes) > 1
+        walk = walk_over(chosen, extents, leaves.addresses, leaves.numbers)
+        return walk, len(walk.groups) < len(chosen) or len(space.axes) > 1
 
     def emit(self) -> SpecOp:
         extents = list(self.walk.extents)

@@ -10,8 +10,7 @@ from tessera.ir.base.effects import check_kernel_effects, declared_effects, unde
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.host_program.accesses import own_effects
-from tessera.ir.schedule.plan import programs_in
+from tessera.ir.schedule.plan import own_effects, programs_in
 from tessera.types.effect import PURE
 
 _OWN = frozenset({"memory"})
