@@ -1,4 +1,4 @@
-"""`debug_print` and `io_callback`: meeting the outside world in the middle of a compiled function, in order."""
+"""`debug_print` and `io_callback`: calls of Python from the middle of a compiled function, in order."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _looked_up(text: str, field: str, values: Sequence[Any], named: Mapping[str,
         have = ", ".join([count, *(f"`{name}`" for name in named)])
         raise TracingError(
             f"`debug_print` has nothing to show for `{{{field}}}` in {text!r}: it was given {have}",
-            fix="give one value for each `{}` of the text, by place or by name",
+            fix="give one value for each `{}` of the text, by position or by name",
         ) from None
 
 

@@ -52,19 +52,19 @@ def names_of(code: CodeType) -> Names:
     return Names(frozenset(found_globals), frozenset(attributes))
 
 
-# Every variable outside a function that it may read while it is traced, found by walking from the function itself.
+# Every captured variable that a function may read while it is traced, found by walking from the function itself.
 
 Get: TypeAlias = Callable[[Any, Any], Any]
 
 MISSING: Any = object()
-"""What a variable gives that is empty."""
+"""The value of a variable that is not set."""
 
 OPEN: Any = object()
-"""What a variable gives that stands for the size or the items of a container, while they are as they were."""
+"""The value of a variable that stands for the size or the items of a container, while they are as they were."""
 
 _SCALARS = (int, float, str, bool, bytes, type(None))
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE: set for every class that Python code makes
-_FEW = 64  # a table of numbers that is larger is one variable, and not as many as it has entries
+_FEW = 64  # a table of numbers that is larger is one variable, and not one for each entry
 _INSTALLED = ("site-packages", "dist-packages")
 _OWN_MODELS = ("tessera.nn", "tessera.api.kv_cache")
 _UNCALLED = frozenset({"__init__", "__new__", "__repr__", "__del__", "__init_subclass__", "__class_getitem__"})
@@ -116,7 +116,7 @@ class CapturedVariables:
         self.names: frozenset[str] = names
         self._ignored = ignored
         while True:
-            # A name that is met late may be an attribute of an object that was met early.
+            # A name that is found late may be an attribute of an object that was visited early.
             self._found: set[str] = set(self.names)
             self._walk(function, arguments)
             if len(self._found) == len(self.names):
@@ -147,7 +147,7 @@ class CapturedVariables:
         return self._form(path, value)
 
     def _form(self, path: str, value: Any) -> Hashable:
-        """What is to be told apart at one variable; what lies below it waits for its own visit."""
+        """What tells two values of a variable apart; what it contains waits for its own visit."""
         kind: type[Any] = value.__class__
         if isinstance(value, FunctionType):
             self._enter_function(path, value)
@@ -188,7 +188,7 @@ class CapturedVariables:
         self._waiting.append((path, value))
 
     def _add_check(self, path: str, get: Get) -> None:
-        """A variable that holds `OPEN` for as long as what was seen of a container holds."""
+        """A variable whose value is `OPEN` for as long as what was seen of a container holds."""
         self.variables.append(Variable(path, get, None, OPEN))
 
     def _add_name(self, path: str, owner: Any, scope: Mapping[str, Any], name: str) -> None:
@@ -375,7 +375,7 @@ def _wrapped(value: Any) -> Any:
 
 
 def _is_transparent(kind: type[Any]) -> bool:
-    """Whether all that objects of a type know lies in their attributes: none of its bases is written in C."""
+    """Whether all state of objects of a type is in their attributes: none of its bases is written in C."""
     if kind.__module__.startswith("tessera."):
         return not _is_library(kind.__module__)
     return kind is SimpleNamespace or all(base is object or bool(base.__flags__ & _HEAP) for base in kind.__mro__)
@@ -436,13 +436,13 @@ def _key_or_same(value: Any) -> Hashable:
 __all__ = ["MISSING", "CapturedVariables", "Get", "Same", "Variable"]
 
 
-# What a specialization took from outside its function, so that each call sees what is there now.
+# What a specialization captured, so that each call sees the values of now.
 
 Forms: TypeAlias = "list[tuple[str, Hashable]]"
 
 
 class Captures:
-    """The variables outside a function that one specialization depends on.
+    """The captured variables that one specialization depends on.
 
     `before` is what was there before its trace, and `read` are the tensors whose elements Python read during it, and
     the mesh where it asked for one: a program that communicates with other ranks is made for the mesh around it.
@@ -480,7 +480,7 @@ class Captures:
         return [named.get(number, "") for number in range(len(self._types))]
 
     def _adopt(self, found: CapturedVariables, arguments: Mapping[str, Any]) -> None:
-        """Read and compare at these variables from now on."""
+        """Read and compare these variables from now on."""
         self._paths, self._arguments = [variable.path for variable in found.variables], arguments
         reads: dict[int, tuple[Get, Any]] = {number: ({None: it}.get, None) for number, it in self._pinned.items()}
         watched: list[tuple[Get, Any, Any]] = []

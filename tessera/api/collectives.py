@@ -164,7 +164,7 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
     axis, sizes = attributes["axis"], around.sizes
     if axis not in sizes:
         raise TracingError(
-            f"`{name}` speaks along mesh axis `{axis}`, and there is no such axis",
+            f"`{name}` is a collective over mesh axis `{axis}`, and there is no such axis",
             notes=(f"what is in force here is {around}",) if sizes else (),
             fix=f"call it within `with tessera.dist.mesh({axis}=...)`",
         )
@@ -177,9 +177,9 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
 
 
 def check_order(tape: Tape) -> None:
-    """Raise EffectOrderError (T0302) where ranks could meet the collectives of a program in different orders."""
+    """Raise EffectOrderError (T0302) where ranks could reach the collectives of a program in different orders."""
     if not any(_has_bodies(record.attributes.values()) for record in tape.records):
-        return  # all ranks go the one way there is, which can be said without loading the compiler
+        return  # without branches all ranks have one order, which is known without loading the compiler
     from tessera.ir.graph.collective_order import check_collective_order  # noqa: PLC0415
     from tessera.ir.graph.dialect import function_of  # noqa: PLC0415 - loads the compiler
 

@@ -73,8 +73,8 @@ def stored(tape: Tape, options: Options) -> Executable | None:
 
 def placed(options: Options, tape: Tape) -> Options:
     """The options for a program where it says that it runs."""
-    said = tape.promises.get(DEVICE)
-    return options if said is None else for_device(options, Device.parse(said))
+    named = tape.promises.get(DEVICE)
+    return options if named is None else for_device(options, Device.parse(named))
 
 
 SPANS = "spans"
@@ -104,7 +104,7 @@ def device_of(manifest: Manifest) -> Any:
 
 
 def _compiled(tape: Tape, options: Options) -> Executable:
-    """What the compiler makes of a tape; its processes load LLVM while this one loads all the rest of it."""
+    """What the compiler makes of a tape; its processes load LLVM while this one loads the rest of the compiler."""
     from tessera.ir.base.collection import without_collection  # noqa: PLC0415 - see `load`
 
     with without_collection():

@@ -1,4 +1,4 @@
-"""Ops outside `jit`: each compiled once for its dtypes, ranks and attributes, with dynamic dims, then run natively."""
+"""Eager ops: each compiled once for its dtypes, ranks and attributes, with dynamic dims, then run natively."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def run_at(device: Device, op: str, operands: Sequence[Any], attributes: Mapping
 
 
 def _options_for(op: str, operands: Sequence[Any]) -> Options:
-    """Those of the device that the operands lie on; raises DeviceError (T0720) where they lie on two."""
+    """Those of the device that the operands are on; raises DeviceError (T0720) where they are on two."""
     device = common_device(op, operands, _operand_names(op, len(operands)))
     return _OPTIONS if device is None else for_device(_OPTIONS, device)
 
@@ -278,7 +278,7 @@ def _same(x: Any) -> Any:
 
 
 def install() -> None:
-    """Let ops run outside `jit`, and tensors have their operators and methods."""
+    """Let ops run eagerly, and tensors have their operators and methods."""
     dispatch.install(run_op)
     dispatch.install_placed(run_at)
     table: dict[str, Any] = {name: function for name, function in vars(public).items() if callable(function)}

@@ -73,8 +73,8 @@ def deterministic(function: None = None, /, *, seed: int | None = None) -> Calla
 def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:
     """All runs of a function must be the same: an op whose runs may differ is an error, unless it is wrapped.
 
-    Draws without a seed and sums in any order are such ops. `seed` is what `effects.seeded()` inside starts from. It
-    may stand above or below `jit`, and on functions that jitted ones call.
+    Draws without a seed and reductions in any order are such ops. `seed` is what `effects.seeded()` inside starts from.
+    It may stand above or below `jit`, and on functions that jitted ones call.
 
     Raises: DeterminismError (T0208), when the function is traced or run, at the op.
 

@@ -47,7 +47,7 @@ RECENT = 4
 """How many specializations a call tries natively, newest first, before it looks the signature up."""
 
 VARIANTS = 16
-"""How many specializations of one signature are kept, for different things outside the function; the newest stay."""
+"""How many specializations of one signature are kept, for different captured variables; the newest stay."""
 
 _EMPTY: Any = inspect.Parameter.empty
 _NO_RULES: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Jit(_Hot):
         self._within: list[Jit] = []
         self._around, self._history, self._is_here = Around(), History(), is_here
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic, policy=policy)
-        # Of one signature there may be several, which differ in what they took from outside the function.
+        # Of one signature there may be several, which differ in their captured variables.
         self._specializations: dict[Signature, tuple[Specialization, ...]] = {}
         self._fast: Callable[..., Any] = _not_yet
         self._recent: tuple[Callable[..., Any], ...] = ()
@@ -206,7 +206,7 @@ class Jit(_Hot):
         return self._specialize(call)
 
     def _where_they_are(self, tensors: Sequence[Any], made: Specialization | None = None) -> Jit | None:
-        """The function on the GPU that its tensors lie on; None where it runs here, or says itself where it does."""
+        """The function on the GPU that its tensors are on; None where it runs here, or names its device itself."""
         if device_class() is None or self._is_here or self._around.device is not None:
             return None
         if self.options.backend != Options().backend:
@@ -215,7 +215,7 @@ class Jit(_Hot):
         return None if device is None else self.under(SILENT, device)
 
     def _current(self, signature: Signature) -> tuple[Specialization, Sequence[Any]] | None:
-        """The specialization for a signature that was made for what is outside now, and the tensors it takes there."""
+        """The specialization for a signature and the captured variables of now, and the tensors among them."""
         made = self._specializations.get(signature)
         if made is None:
             return None
@@ -243,8 +243,8 @@ class Jit(_Hot):
         if not self._order or len(args) > self._positional:
             return None
         given = list(args)
-        rest, used = self._order[len(args) :], 0
-        for name, default in rest:
+        used = 0
+        for name, default in self._order[len(args) :]:
             if name in kwargs:
                 used += 1
             elif default is _EMPTY:

@@ -103,7 +103,7 @@ class Kernel:
         return self._called(args, kwargs)
 
     def _residence(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Device | None:
-        """The GPU that the tensors of a call lie on, where nobody says where the kernel runs."""
+        """The GPU that the tensors of a call are on, where nobody names a device for the kernel."""
         if self._is_placed or device_class() is None or self.options.backend != Options().backend:
             return None
         return common_device(self.name, [leaf for leaf in flatten((args, kwargs))[0] if is_concrete(leaf)])
@@ -301,7 +301,7 @@ class Kernel:
 
     def register(self, name: str = "") -> Kernel:
         """Let the kernel be called as `tessera.ops.<name>`."""
-        # The facade stands above this room, and knows nothing of kernels: found by name.
+        # The facade is a layer above this one, and knows nothing of kernels: found by name.
         ops = importlib.import_module("tessera.ops")
         wanted = check_string("register", "name", name) or self.name
         if hasattr(ops, wanted) and not isinstance(getattr(ops, wanted), Kernel):
@@ -393,7 +393,7 @@ def _apart(result: Any, lead: Sequence[Any]) -> Any:
 
 
 class _KernelJit(Jit):
-    """The jitted form of a kernel alone: dims are free, except those that turn out to be sizes of tiles."""
+    """The jitted form of a kernel alone: dims are dynamic, except those that turn out to be sizes of tiles."""
 
     def __init__(self, kernel: Kernel) -> None:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -414,7 +414,7 @@ class _KernelJit(Jit):
 
     @property
     def fast(self) -> Callable[..., Any]:
-        """The shortest way to the specialization that was called last."""
+        """The fast path to the specialization that was called last."""
         return self._fast
 
     def retried(self, work: Callable[[], Any]) -> Any:

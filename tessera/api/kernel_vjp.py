@@ -113,7 +113,7 @@ def _check(
 
 
 def _type(value: Any) -> TensorType:
-    from tessera.frontend.concrete import concrete_type  # noqa: PLC0415 - for tensors from outside alone
+    from tessera.frontend.concrete import concrete_type  # noqa: PLC0415 - for captured tensors alone
 
     found = getattr(value, "type", None)
     made = found if isinstance(found, TensorType) else concrete_type(value)
@@ -168,8 +168,8 @@ def vjp_name(function: Callable[..., Any]) -> str:
 
 def _defined(function: Callable[..., Any]) -> str:
     code = getattr(function, "__code__", None)
-    place = str(Span(code.co_filename, code.co_firstlineno, 1)) if code is not None else repr(function)
-    return f"the derivative is defined at {place}"
+    where = str(Span(code.co_filename, code.co_firstlineno, 1)) if code is not None else repr(function)
+    return f"the derivative is defined at {where}"
 
 
 __all__ = ["check_called", "check_declared", "is_checking", "vjp_name"]

@@ -23,7 +23,7 @@ from tessera.types.frozen import frozen
 
 # `KVCache`: keys and values of a sequence so far, as a typed state that attention reads and `append` grows.
 
-install()  # caches grow outside of `jit` too
+install()  # caches grow eagerly too
 
 
 class KVCache:
@@ -110,7 +110,7 @@ def known_length(length: Any) -> int | None:
     if is_tensor(length):
         if length.__class__.__module__.startswith("tessera.runtime.devices"):
             return None
-        # Calls give caches back token by token: the number is read where it lies.
+        # Calls give caches back token by token: the number is read in place.
         return c_int64.from_address(length.address).value if length.dtype is i64 else int(length)
     if is_concrete(length) and getattr(length, "size", 1) != 1:
         raise ShapeError(
@@ -120,7 +120,7 @@ def known_length(length: Any) -> int | None:
 
 
 def check_length(keys: Any, length: int) -> None:
-    """Refuse a cache that says it holds more than it has room for: rows were left out of it."""
+    """Refuse a cache whose length is beyond its capacity: rows were left out of it."""
     shape = getattr(keys, "shape", ())
     capacity = shape[2] if len(shape) == 4 else None
     if isinstance(capacity, int) and 0 <= length <= capacity:
@@ -129,7 +129,7 @@ def check_length(keys: Any, length: int) -> None:
         raise GuardError(f"a cache has a length of at least 0, got {length}", fix="begin with `KVCache.empty(...)`")
     if isinstance(capacity, int) and length > capacity:
         raise GuardError(
-            f"a cache with room for {capacity} positions cannot hold {length}",
+            f"a cache with a capacity of {capacity} positions cannot hold {length}",
             notes=(f"rule: `length <= K.shape[2]`, and {length} > {capacity}",),
             fix=f"make it larger, as in `KVCache.empty(batch, heads, {length}, head_dim)`, or `prune` it first",
         )
@@ -155,7 +155,7 @@ def _split(cache: KVCache) -> tuple[tuple[Any, ...], tuple[str, ...]]:
 pytree.register(KVCache, _split, lambda _, children: KVCache(*children), fields=("K", "V", "length"))
 
 
-# Caches that are donated to a call: that what it appends has room is known before anything is written.
+# Caches that are donated to a call: whether their capacity suffices is known before anything is written.
 
 _MOVES = ("tgraph.kv_offload", "tgraph.kv_prefetch")
 
@@ -171,7 +171,7 @@ class _Growth:
     sizes: Mapping[str, tuple[int, int]]
 
     def after(self, tensors: Sequence[Any]) -> int | None:
-        """The length afterwards; None where it lies in a GPU's memory, for which nobody should wait."""
+        """The length afterwards; None where it is in a GPU's memory, for which nobody should wait."""
         before = known_length(tensors[self.length])
         if before is None or self.known is not None:
             return None if before is None else before + (self.known or 0)
@@ -180,7 +180,7 @@ class _Growth:
 
 @frozen
 class Capacity:
-    """What a program appends to caches that it is given for good."""
+    """What a program appends to caches that are donated to it."""
 
     growths: tuple[_Growth, ...]
 
@@ -205,7 +205,7 @@ class Capacity:
                 check_length(tensors[one.keys], after)
 
     def before(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The call of a program, which leaves to the checked path what has no room; on a GPU nobody knows."""
+        """The call of a program, which leaves calls beyond the capacity to the checked path; on a GPU nobody knows."""
         if not isinstance(call, DonatingCall):
             return call
 

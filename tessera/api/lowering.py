@@ -153,7 +153,7 @@ _ORDER = ("groups", "kernels", "movements", "choices", "flops", "bytes", "worksp
 
 
 def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
-    """What the compiler said, with the lines of this trace: cached code may be of a program that stood elsewhere."""
+    """The compiler's report, with the lines of this trace: cached code may be of a program that stood elsewhere."""
     metadata: Mapping[str, Any] = executable.metadata
     report: dict[str, Any] = dict(metadata.get("report", {}))
     places: dict[str, list[str]] = {}

@@ -80,7 +80,7 @@ def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -
 
 
 SPACES = {"smem": "shared", "shared": "shared"}
-"""Memories that something is brought into ahead of its use."""
+"""Memories that something is prefetched into."""
 OVERLAPS = ("compute",)
 
 
@@ -132,7 +132,7 @@ def prefetch(obj: Any, /, *, into: str = "smem", overlap: str = "compute") -> Ge
 
 
 def _near(obj: Any, leaves: Sequence[Any], tree: Any, space: str, overlap: str) -> Any:
-    """The object as it is on its way."""
+    """The object as it is prefetched."""
     if isinstance(obj, KVCache):
         return obj.prefetch(space)
     given = {"space": space, "overlap": overlap}
@@ -181,9 +181,9 @@ def _note(trace: Any, place: Device) -> None:
     """Write down where the function that is traced runs."""
     while trace.parent is not None:
         trace = trace.parent
-    said = trace.tape.promises.setdefault(DEVICE, str(place))
-    if said != str(place):
+    named = trace.tape.promises.setdefault(DEVICE, str(place))
+    if named != str(place):
         raise TracingError(
-            f"this function is placed on {Device.parse(said)!r} and on {place!r}, and a function runs in one place",
+            f"this function is placed on {Device.parse(named)!r} and on {place!r}, and a function runs on one device",
             fix="make two jitted functions of it, one for each device",
         )

@@ -1,4 +1,4 @@
-"""`Quantized`: narrow values with their scales, as one typed value that functions take, multiply and turn back."""
+"""`Quantized`: narrow values with their scales, as one typed value that functions take, multiply and dequantize."""
 
 from __future__ import annotations
 

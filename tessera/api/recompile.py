@@ -1,4 +1,4 @@
-"""How often a jitted function was specialized, and why again: what changed between two signatures, what frees it."""
+"""Why a jitted function was specialized again: what changed between two signatures, and how to avoid it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class History:
         old, new = before.signature, after.signature
         lines += _policy_change(old.policy, new.policy) if old.policy != new.policy else []
         lines += _form_changes(old, new) if old.tree != new.tree else _leaf_changes(old, new)
-        # Between equal signatures on equal devices, the change is in what the function reads from outside.
+        # Between equal signatures on equal devices, the change is in captured variables.
         lines += _outside_changes(after.captures.differences(before.captures)) if len(lines) == 1 else []
         return "\n".join(lines)
 
@@ -81,7 +81,7 @@ def _policy_change(old: Policy, new: Policy) -> list[str]:
 
 
 def _outside_changes(paths: Sequence[str]) -> list[str]:
-    lines = [f"  `{path}`, which it reads from outside, changed" for path in paths]
+    lines = [f"  captured variable `{path}` changed" for path in paths]
     return [*lines, "    = help: hold a number that changes in a tensor, which is read at each call"] if lines else []
 
 

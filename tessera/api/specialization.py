@@ -1,4 +1,4 @@
-"""A jitted function made for one signature: its tape, its executable, and the way from arguments to results."""
+"""A jitted function made for one signature: its trace, its executable, and the path from arguments to results."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _fix(
 
 
 def _multiple(left: Dim, right: Dim) -> tuple[str, int] | None:
-    """The name of a size and the number that must divide it, where two sides say just that: `N` and `4*(N // 4)`."""
+    """The name of a size and the number that must divide it, where two dims say just that: `N` and `4*(N // 4)`."""
     for one, other in ((left, right), (right, left)):
         name = one.symbol_name
         for step in sorted({abs(factor) for _, factor in other.terms}) if name is not None else ():
@@ -114,7 +114,7 @@ class Loaded(Protocol):
         ...
 
     def run(self, arguments: Sequence[Any]) -> Any:
-        """As `call`, by the way that takes all that can be made to fit and says what is wrong with the rest."""
+        """As `call`, for all that can be made to fit; says what is wrong with the rest."""
         ...
 
 
@@ -154,7 +154,7 @@ class Specialization:
         self._checked_calls = 0
 
     def run(self, tensors: Sequence[Any], captured: Sequence[Any]) -> Any:
-        """The function's result for the tensors of a call, and those it takes from outside."""
+        """The function's result for the tensors of a call, and those it captures."""
         try:
             if self._capacity is not None:
                 self._capacity.check(tensors)
@@ -168,7 +168,7 @@ class Specialization:
         return self._result(as_tuple(outputs))
 
     def check_memory(self, name: str, tensors: Sequence[Any], captured: Sequence[Any]) -> None:
-        """Raise DeviceError (T0720) where the tensors of a call lie on a GPU, and one from outside the function not.
+        """Raise DeviceError (T0720) where the tensors of a call are on a GPU, and a captured one is not.
 
         What was made while tracing is a constant of the program, and goes along.
         """
@@ -177,7 +177,7 @@ class Specialization:
         common_device(name, (*tensors, *(tensor for _, tensor in held)), names)
 
     def watch_later(self, watch: Callable[[], Captures]) -> None:
-        """Look at the outside again after the first run: what functions that the program calls change is theirs."""
+        """Look at captured variables again after the first run, as functions that the program calls may change them."""
         self._watch = watch
 
     @property
@@ -194,7 +194,7 @@ class Specialization:
         return readable(f"({inputs}) -> ({outputs}) {self.traced.effects}")
 
     def _fast_call(self) -> Callable[..., Any]:
-        """The shortest way from all arguments, in the order of the parameters, to the result.
+        """The fast path from all arguments, in the order of the parameters, to the result.
 
         It gives NotImplemented for arguments that are not of this signature's form; sizes and dtypes of tensors are
         the program's own to check.
@@ -229,7 +229,7 @@ class Specialization:
 
 
 def _watched_call(call: Callable[..., Any], captures: Captures) -> Callable[..., Any]:
-    """A program's own call, as long as what it took from outside is as it was."""
+    """A program's own call, as long as its captured variables are as they were."""
 
     def call_watched(*arguments: Any) -> Any:
         watched, pairs, reads = captures.current

@@ -1,4 +1,4 @@
-"""Choosing the schedule of a kernel by measuring: candidates are compiled and timed outside any compilation."""
+"""Choosing the schedule of a kernel by measuring: candidates are compiled and timed, never inside a compilation."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Tuning:
     def _alike(
         self, kernel: Kernel, points: Sequence[Schedule], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> list[Schedule]:
-        """Those whose sums have the same bits: on a GPU, all that are on the best units that any of them is on."""
+        """Those whose dots have the same bits: on a GPU, all that are on the best units that any of them is on."""
         machine, found = machines().get(_device(kernel)), dict[Schedule, str]()
         if machine is None:
             return list(points)

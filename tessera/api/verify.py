@@ -81,7 +81,7 @@ Range = Sequence[float]
 
 @frozen
 class Rules:
-    """What a function promises: results of all ops are finite (`stable`) and `bounded`; inputs lie in given ranges."""
+    """What a function promises: results of all ops are finite (`stable`) and `bounded`; inputs are in given ranges."""
 
     stable: bool
     bounded: tuple[float, float] | None
@@ -97,9 +97,9 @@ def numerics(
     inputs: Mapping[str, Range] | None = None,
     debug: bool = False,
 ) -> Any:
-    """Promise that every value a function computes is finite, and lies in `bounded`.
+    """Promise that every value a function computes is finite, and in `bounded`.
 
-    `inputs` are the ranges of its arguments; those not named lie in `bounded`. The program is followed by intervals
+    `inputs` are the ranges of its arguments; those not named are in `bounded`. The program is followed by intervals
     when it is traced: a value that inputs can bring out of its bound, or beyond the largest number of its type, is an
     error (T0305) at the op. What intervals can neither prove nor refute is checked in runs with `debug=True` (T0708),
     which a debug build (`jit(debug=True)`) is too.
@@ -199,7 +199,7 @@ def _check_names(jitted: Jit, rules: Rules) -> None:
 
 
 def _limited_inputs(trace: Trace, rules: Rules) -> dict[int, tuple[float, float]]:
-    """The float inputs and the ranges they are promised to lie in: what the proof stands on."""
+    """The float inputs and the ranges they are promised to be in: what the proof relies on."""
     tape, given, most = trace.tape, dict(rules.inputs), float("inf")
     found: dict[int, tuple[float, float]] = {}
     for value, name in zip(tape.inputs, tape.names, strict=False):

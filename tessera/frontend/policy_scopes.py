@@ -108,7 +108,7 @@ class PolicyScope:
         self.policy, self.bits, self.device = policy, bits, device
 
     @contextmanager
-    def without_place(self) -> Generator[None]:
+    def without_device(self) -> Generator[None]:
         """Within it, only the policy applies, not the device."""
         with dispatch.suspended():
             if not self.policy:

@@ -50,7 +50,7 @@ def test_a_global_number_that_changes_is_seen(monkeypatch: pytest.MonkeyPatch) -
     assert number(f(ONE)) == 2
     monkeypatch.setitem(globals(), "SCALE", 5.0)
     assert number(f(ONE)) == 5
-    assert f.explain_recompile().splitlines()[1] == "  `SCALE`, which it reads from outside, changed"
+    assert f.explain_recompile().splitlines()[1] == "  captured variable `SCALE` changed"
     monkeypatch.setitem(globals(), "SCALE", 2.0)
     assert number(f(ONE)) == 2
     assert f.cache_info().misses == 2  # what was made for 2.0 is still there

@@ -179,7 +179,7 @@ def test_a_function_that_is_defined_again_is_seen(monkeypatch: pytest.MonkeyPatc
     exec("def activation(x): return x * 5.0", scope)
     monkeypatch.setitem(globals(), "activation", scope["activation"])
     assert number(f(ONE)) == number(through(ONE)) == 5
-    assert f.explain_recompile().splitlines()[1] == "  `activation`, which it reads from outside, changed"
+    assert f.explain_recompile().splitlines()[1] == "  captured variable `activation` changed"
 
 
 def test_a_jitted_function_that_is_defined_again_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

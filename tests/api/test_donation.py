@@ -123,7 +123,7 @@ def test_a_cache_that_is_full_is_refused_before_it_is_given_up(dynamic: bool) ->
         given = donating(given, rows(count), rows(count))
     before = contents(given)  # 3 + 21 + 5 of 32
     for count in (4, 3, 20):  # by the fast path, and by the long one of a signature that is new
-        with pytest.raises(GuardError, match=f"room for 32 positions cannot hold {30 + count}") as caught:
+        with pytest.raises(GuardError, match=f"capacity of 32 positions cannot hold {30 + count}") as caught:
             donating(given, rows(count), rows(count))
         assert "is gone" not in str(caught.value)
         assert contents(given) == before
@@ -239,7 +239,7 @@ def test_what_is_kept_is_another_program() -> None:
 def test_only_parameters_with_tensors_are_given_up(names: Any) -> None:
     with pytest.raises(ArgumentError, match="takes names of parameters with tensors as `donate`"):
         ts.jit(append, donate=names)
-    with pytest.raises(ArgumentError, match="takes `donate` as texts"):
+    with pytest.raises(ArgumentError, match="takes `donate` as strings"):
         ts.jit(append, donate=3)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 

@@ -59,11 +59,11 @@ def test_rows_fill_a_cache_to_its_end() -> None:
 
 def test_rows_that_find_no_room_are_refused() -> None:
     cache = ts.KVCache.empty(1, 1, 2, 4)
-    with pytest.raises(GuardError, match="room for 2 positions cannot hold 3") as caught:
+    with pytest.raises(GuardError, match="capacity of 2 positions cannot hold 3") as caught:
         cache.append(rows(3), rows(3))
     assert caught.value.code == "T0702"
     assert caught.value.fix is not None
-    with pytest.raises(GuardError, match="room for 2 positions cannot hold 3"):
+    with pytest.raises(GuardError, match="capacity of 2 positions cannot hold 3"):
         appended(cache, rows(3))
     assert int(lengthened(cache, rows(3))) == 3
 
