@@ -32,7 +32,7 @@ from tessera.ir.schedule.host_program.aliasing import donated_in, kept_in
 from tessera.ir.schedule.host_program.launch_order import order_of
 from tessera.ir.schedule.kinds import all_models
 from tessera.ir.schedule.plan import programs_in
-from tessera.ir.target import door as target
+from tessera.ir.target import pipeline as target
 from tessera.ir.target.llvm.host_program import callbacks_in
 from tessera.ir.target.machine_code import begin
 from tessera.ir.target.program import Begin, Code, callback_of, interface_of
@@ -192,7 +192,7 @@ def lower(
     kernels = tuple(op for op in parts if isinstance(op, SpecOp) and op.name == "ttile.kernel")
     try:
         # In place too, so that a failure is found again from the tape; the tile kernels stay alive in `parts`.
-        stages.run("target", compilation.target_passes(), module, target.DOOR, are_verified=True)
+        stages.run("target", compilation.target_passes(), module, target.EXIT, are_verified=True)
         with stages.measure("target", "check"):
             target.check_module(module, compilation.machine, check=compilation.check_target)
         with stages.measure("target", "emit"):

@@ -23,7 +23,7 @@ from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.kernels import KERNELS
 from tessera.ir.base.tape import Tape
-from tessera.ir.target.door import targets_in
+from tessera.ir.target.pipeline import targets_in
 from tessera.ir.tile.dialect import DIALECT
 from tessera.ir.tile.interpret import Observer, TileRun, run_kernel
 from tessera.ir.tile.pipeline import pipeline

@@ -22,7 +22,7 @@ from tessera.ir.base.passes import find_pass, pass_modules
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.version import stamp
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
-from tessera.ir.target.door import check_kernels
+from tessera.ir.target.pipeline import check_kernels
 from tests.backends.cpu.bodies import kernels_of
 from tests.backends.cpu.random_bodies import Sample, boxes, maps, products, rows
 from tests.policy.programs import POLICIES, random_program

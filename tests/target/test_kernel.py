@@ -69,7 +69,10 @@ REFUSED = {
     "writes what is not there": (kernel(writes="[1, 2]"), "`writes` names arguments 0..1, got [1, 2]"),
     "writes twice": (kernel(writes="[1, 1]"), "`writes` is sorted and names no argument twice, got [1, 1]"),
     "writes in no order": (kernel(writes="[1, 0]"), "`writes` is sorted and names no argument twice, got [1, 0]"),
-    "writes what nothing stores": (kernel(writes="[0, 1]"), "`@k` is said to write argument 0, and nothing does"),
+    "writes what nothing stores": (
+        kernel(writes="[0, 1]"),
+        "`@k` declares that it writes argument 0, and nothing does",
+    ),
     "scratch too large": (
         kernel(scratch=str(MAX_SCRATCH + 64)),
         f"a thread has at most {MAX_SCRATCH} bytes of scratch, got {MAX_SCRATCH + 64}",
@@ -112,7 +115,7 @@ REFUSED = {
     ),
     "two bodies": (
         kernel().replace("  ttarget.return", NOTHING),
-        "`@k` is programs or one product, got ttarget.programs, ttarget.programs",
+        "`@k` is programs or one contraction, got ttarget.programs, ttarget.programs",
     ),
 }
 

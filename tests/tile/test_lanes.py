@@ -18,7 +18,7 @@ from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
-from tessera.ir.target import lanes
+from tessera.ir.target.ops import vector
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.ir.tile.write_records import write_kernel
 from tessera.types.dim import Dim
@@ -53,7 +53,7 @@ def compared(made: SpecOp) -> list[Any]:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.sampled_from(lanes.MODES),
+    st.sampled_from(vector.MODES),
     st.sampled_from(WIDTHS),
     st.integers(0, 31),
     st.integers(1, 3),
@@ -67,14 +67,14 @@ def test_shuffles_are_the_same_everywhere(way: str, width: int, by: int, rows: i
         return b.butterfly(x, by, width) if way == "xor" else b.shuffle(x, way, by, width)
 
     x, y = compared(lane_kernel(rows, columns, BY_NAME[dtype], BY_NAME[dtype], write))
-    places = [lanes.partner(way, by, width, place) for place in range(columns)]
+    places = [vector.partner(way, by, width, place) for place in range(columns)]
     np.testing.assert_array_equal(y, x[:, places])
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(list(lanes.VOTES)), st.sampled_from(WIDTHS), st.integers(1, 2), st.integers(1, 3))
+@given(st.sampled_from(list(vector.VOTES)), st.sampled_from(WIDTHS), st.integers(1, 2), st.integers(1, 3))
 def test_votes_are_the_same_everywhere(kind: str, width: int, rows: int, segments: int) -> None:
-    out = BY_NAME[lanes.VOTES[kind]]
+    out = BY_NAME[vector.VOTES[kind]]
     x, y = compared(lane_kernel(rows, width * segments, bool_, out, lambda b, x: b.vote(x, kind, width)))
     for row in range(rows):
         for start in range(0, width * segments, width):
@@ -91,10 +91,10 @@ def test_votes_are_the_same_everywhere(kind: str, width: int, rows: int, segment
 @given(st.sampled_from(WIDTHS), st.integers(0, 31))
 def test_a_butterfly_is_its_own_inverse_and_a_shuffle_stays_in_its_segment(width: int, by: int) -> None:
     by %= width
-    crossed = [lanes.partner("xor", by, width, place) for place in range(64)]
+    crossed = [vector.partner("xor", by, width, place) for place in range(64)]
     assert [crossed[place] for place in crossed] == list(range(64))
-    for way in lanes.MODES:
-        assert all(lanes.partner(way, by, width, place) // width == place // width for place in range(64))
+    for way in vector.MODES:
+        assert all(vector.partner(way, by, width, place) // width == place // width for place in range(64))
 
 
 def test_a_gpu_shuffles_with_its_own_instructions() -> None:
@@ -189,9 +189,9 @@ def test_kernels_speak_of_lanes() -> None:
 
 def test_the_language_and_the_ops_know_the_same_votes_and_ways() -> None:
     """The front end is read without the compiler, so it has its own list."""
-    assert language.VOTES == lanes.VOTES
-    assert (*language.SHUFFLES, "xor") == lanes.MODES
-    assert language.WARP == lanes.WARP
+    assert language.VOTES == vector.VOTES
+    assert (*language.SHUFFLES, "xor") == vector.MODES
+    assert language.WARP == vector.WARP
 
 
 @kernel

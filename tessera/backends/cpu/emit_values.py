@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from tessera.backends.cpu.emit_access import constant_in_register
 from tessera.backends.cpu.registers import LaneCoordinate, Layout, Vectors, lane_values, register_type
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.lanes import partner
 from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value, vector
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.ops.vector import partner
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, i64
 

@@ -15,10 +15,10 @@ from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
 from tessera.backends.nvptx.row_matrix import thread_distance
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.lanes import partner
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.ops.vector import partner
 from tessera.ir.target.typed_ops import (
     ArgReduceOp,
     BroadcastOp,

@@ -131,7 +131,7 @@ LINE = 64
 """Bytes of a cache line: scratch begins at one, and so does each part of it."""
 
 MAX_REGISTERS = 64
-"""A block may be as large as so many times the register file: every vector of it is written out in code."""
+"""A block may be as large as so many times the register file: every vector of it is code of its own."""
 MAX_THREAD_REGISTERS = 8 * MAX_REGISTERS_OF_THREAD
 """Elements of a block that one of a program's threads may have, most of which it then keeps in memory of its own."""
 
@@ -159,7 +159,7 @@ def width_for(lanes: int, features: Sequence[str]) -> Width | None:
 
 
 def kernel_around(op: Operation) -> SpecOp | None:
-    """The kernel that an op stands in; None outside of one."""
+    """The kernel that an op is in; None where it is in none."""
     return around(op, "ttarget.kernel")
 
 

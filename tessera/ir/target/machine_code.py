@@ -145,7 +145,7 @@ def compile_text(text: str, target: CodeTarget, *, timeout: float = DEFAULT_TIME
 
 
 def compile_texts(texts: Sequence[str], target: CodeTarget, *, timeout: float = DEFAULT_TIMEOUT) -> list[bytes]:
-    """The objects of several LLVM modules, made side by side; each distinct text is compiled once."""
+    """The objects of several LLVM modules, made in parallel; each distinct text is compiled once."""
     keys = [target.key(text) for text in texts]
     found: dict[str, bytes] = {}
     missing: dict[str, str] = {}
@@ -198,8 +198,8 @@ def _results(
                 f"LLVM refused a kernel: {_first_lines(str(error))}", str(error), texts[key], target
             ) from error
         except worker_pool.WorkerDiedError as error:
-            said = _first_lines(error.text)
-            message = f"the code generator {error.reason}" + (f": {said}" if said else "")
+            reason = _first_lines(error.text)
+            message = f"the code generator {error.reason}" + (f": {reason}" if reason else "")
             raise _failure(message, error.text, texts[key], target) from error
         yield key, value
 

@@ -177,9 +177,9 @@ class ShuffleOp(SpecOp):
 
 class SortOp(SpecOp):
     keys: SSAValue
-    places: SSAValue
+    indices: SSAValue
     spare_keys: SSAValue
-    spare_places: SSAValue
+    spare_indices: SSAValue
     count: SSAValue
     descending: bool
 

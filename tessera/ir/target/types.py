@@ -6,6 +6,6 @@ from tessera.ir.base.types import ShapedAttr
 
 
 class VectorAttr(ShapedAttr):
-    """A block held in vector registers; its last axis lies along lanes."""
+    """A block held in vector registers; lanes run along its last axis."""
 
     name = "ttarget.vector"

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Self
 LENGTH = struct.Struct("<Q")
 
 MACHINES = 8
-"""Descriptions of processors that are kept: more than one program asks for."""
+"""Target machines that are kept: more than one program asks for."""
 
 LIGHT_PASSES = (
     "add_sroa_pass",
@@ -53,7 +53,7 @@ def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
 
 
 class Complaints:
-    """What LLVM prints: it reports unknown processors and features on stderr, and goes on without them."""
+    """What LLVM prints: it reports unknown CPUs and features on stderr, and goes on without them."""
 
     def __init__(self) -> None:
         self._file, self._outer = os.memfd_create("complaints"), os.dup(2)
@@ -127,7 +127,7 @@ class Generator:
         return body, {"parse": parsed - started, "optimize": optimized - parsed, "generate": done - optimized}
 
     def _machine(self, header: dict[str, Any]) -> Any:
-        """What code is generated for; kept, as LLVM works out what a processor can do for each one anew."""
+        """What code is generated for; kept, as LLVM works out what a CPU can do for each one anew."""
         key = tuple(header[name] for name in ("triple", "cpu", "features", "opt", "reloc", "code_model"))
         if key not in self._machines:
             while len(self._machines) >= MACHINES:

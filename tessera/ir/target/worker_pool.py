@@ -1,4 +1,4 @@
-"""The compiler's side of the code generator's processes: start, ask, restart, and leave none behind."""
+"""The processes of the code generator, as the compiler uses them: start, ask, restart, and leave none behind."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class Worker:
             payload = self._read(replies.fileno(), size, deadline)
         except BrokenPipeError:
             self._end_early(self._how_it_ended())
-        head, _, rest = payload.partition(b"\n")
-        return protocol.json.loads(head), rest
+        head, _, body = payload.partition(b"\n")
+        return protocol.json.loads(head), body
 
     def _read(self, descriptor: int, size: int, deadline: float) -> bytes:
         parts = bytearray()
@@ -137,7 +137,7 @@ class Worker:
 
 
 class WorkerPool:
-    """`size` workers, all starting at once; requests wait for an idle one."""
+    """`size` workers, which all start together; requests wait for an idle one."""
 
     def __init__(self, size: int) -> None:
         self.size = size

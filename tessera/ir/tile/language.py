@@ -14,7 +14,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.base.writer import OpWriter
-from tessera.ir.target.lanes import VOTES
+from tessera.ir.target.ops.vector import VOTES
 from tessera.ir.tile.dialect import DIALECT
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import BY_NAME, DType, bool_, i64

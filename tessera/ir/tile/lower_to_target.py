@@ -1,7 +1,7 @@
 """The lowering from Tile to Target IR that all backends share: ops one by one, linear addresses, loops with a tail.
 
 Target IR has Tile's ops under Tile's names wherever the op is the same, so most of them are copied with their types
-changed. What changes on the way down: index maps become linear offsets with an access pattern, guards that can be
+changed. What changes: index maps become linear offsets with an access pattern, guards that can be
 proven away go, and a loop becomes whole steps plus a tail, so that only the tail pays for its edge. Backends extend
 these classes with what is theirs: `lower_<op>` is the lowering of `ttile.<op>`.
 """
@@ -130,7 +130,7 @@ class KernelLowering(OpLowering):
         self.tops: dict[str, Dim | None] = {}
         """The largest value of each program id and loop index; None where it is unknown."""
         self.scratch = Dim.constant(0)
-        """Bytes of scratch handed out so far."""
+        """Bytes of scratch allocated so far."""
 
     def lower_programs(self) -> None:
         """Lower the whole body as the programs of the grid."""
@@ -160,7 +160,7 @@ class KernelLowering(OpLowering):
         self.scratch = self.scratch + (type.bytes + LINE - 1) // LINE * LINE
         return made.result
 
-    # Indices. Each is kept as an expression whose free names are sizes, program ids and loop indices. From the largest
+    # Indices. Each is kept as an expression whose names are sizes, program ids and loop indices. From the largest
     # value of those follows the largest index an access reaches, and with it whether the access needs a guard.
 
     def lower_program_id(self, op: ProgramIdOp) -> None:
@@ -275,7 +275,7 @@ class KernelLowering(OpLowering):
 
 
 def access_pattern(offset: Dim, axes: Sequence[str], tiles: int = 0) -> str:
-    """How the lanes of an access lie in memory; `tiles` is how many index tiles find its elements."""
+    """How the lanes of an access are laid out in memory; `tiles` is how many index tiles find its elements."""
     if any(f"t{number}" in offset.symbols for number in range(tiles)):
         return "indexed"
     if not axes:

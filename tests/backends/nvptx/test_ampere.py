@@ -27,8 +27,8 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import FeatureError, OverrideError
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module, print_module
-from tessera.ir.target.door import check_kernels
 from tessera.ir.target.machine_code import compile_text
+from tessera.ir.target.pipeline import check_kernels
 from tessera.types.dim import Dim
 from tessera.types.machine import AUTOMATIC, PLAIN
 from tests.backends.nvptx.kernels import parts_of

@@ -22,7 +22,7 @@ from tessera.diagnostics.codes import TargetVerifyError
 from tessera.diagnostics.error import InternalError
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
-from tessera.ir.target.door import check_kernels
+from tessera.ir.target.pipeline import check_kernels
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, nn, nt, text_of
 
 PROGRAMS: dict[str, tuple[str, Any, list[tuple[int, ...]]]] = {

@@ -67,7 +67,7 @@ class CpuArchitecture:
     flags_field: str = "flags"
     """The field of `/proc/cpuinfo` that lists features."""
     flag_names: Mapping[str, str] | None = None
-    """LLVM's names of the features that Linux spells in its own way."""
+    """LLVM's names of the features that Linux spells otherwise."""
 
     @property
     def baseline(self) -> CpuLevel:

@@ -17,7 +17,7 @@ _STEPS = 24  # random bits that decide, as in `ir/base/rounding.py`
 
 @frozen
 class Rounding:
-    """One way to round; `random` are 32 bits for each lane, for stochastic rounding only."""
+    """How to round; `random` are 32 bits for each lane, for stochastic rounding only."""
 
     format: str
     rounding: str
@@ -30,38 +30,38 @@ class Rounding:
         return FORMATS[self.format]
 
 
-def round_to(f: FunctionText, value: Value, way: Rounding) -> Value:
+def round_to(f: FunctionText, value: Value, rule: Rounding) -> Value:
     """The numbers of a format that f32 values become, still as f32."""
-    if not way.kind.is_float:
-        return _integer(f, value, way)
+    if not rule.kind.is_float:
+        return _integer(f, value, rule)
     magnitude = absolute(f, value)
     # With all of f32's exponents a format is f32 with fewer bits; with fewer, small numbers lose more of theirs.
-    rounded = _by_bits(f, magnitude, way) if way.kind.exponent == 8 else _by_steps(f, magnitude, way)
-    rounded = _limited(f, rounded, magnitude, way)
-    if way.denormals == "flush":
-        is_small = f.fcmp("olt", rounded, f.const_like(rounded, way.kind.smallest_normal))
+    rounded = _by_bits(f, magnitude, rule) if rule.kind.exponent == 8 else _by_steps(f, magnitude, rule)
+    rounded = _limited(f, rounded, magnitude, rule)
+    if rule.denormals == "flush":
+        is_small = f.fcmp("olt", rounded, f.const_like(rounded, rule.kind.smallest_normal))
         rounded = f.select(is_small, f.const_like(rounded, 0.0), rounded)
     signed = with_sign(f, rounded, value)
     return f.select(f.fcmp("uno", value, value), f.const_like(value, float("nan")), signed)
 
 
-def _share(f: FunctionText, way: Rounding) -> Value:
-    assert way.random is not None, "stochastic rounding needs random bits"
-    return shift(f, "lshr", way.random, 32 - _STEPS)
+def _random_fraction(f: FunctionText, rule: Rounding) -> Value:
+    assert rule.random is not None, "stochastic rounding needs random bits"
+    return shift(f, "lshr", rule.random, 32 - _STEPS)
 
 
-def _by_bits(f: FunctionText, magnitude: Value, way: Rounding) -> Value:
-    drop = 23 - way.kind.mantissa
+def _by_bits(f: FunctionText, magnitude: Value, rule: Rounding) -> Value:
+    drop = 23 - rule.kind.mantissa
     if not drop:
         return magnitude
     whole = bits(f, magnitude)
     kept = f.op("and", whole, f.const_like(whole, ~((1 << drop) - 1)))
-    if way.rounding == "toward_zero":
+    if rule.rounding == "toward_zero":
         return from_bits(f, kept)
     unit = f.const_like(whole, 1 << drop)
-    if way.rounding == "stochastic":
+    if rule.rounding == "stochastic":
         lost = shift(f, "shl", f.op("and", whole, f.const_like(whole, (1 << drop) - 1)), _STEPS - drop)
-        goes_up = f.icmp("ult", _share(f, way), lost)
+        goes_up = f.icmp("ult", _random_fraction(f, rule), lost)
         return from_bits(f, f.select(goes_up, add(f, kept, unit), kept))
     odd = f.op("and", shift(f, "lshr", whole, drop), f.const_like(whole, 1))
     nearest = add(f, add(f, whole, f.const_like(whole, (1 << (drop - 1)) - 1)), odd)
@@ -69,50 +69,50 @@ def _by_bits(f: FunctionText, magnitude: Value, way: Rounding) -> Value:
     return from_bits(f, f.op("and", nearest, f.const_like(whole, ~((1 << drop) - 1))))
 
 
-def _by_steps(f: FunctionText, magnitude: Value, way: Rounding) -> Value:
+def _by_steps(f: FunctionText, magnitude: Value, rule: Rounding) -> Value:
     """Count in steps of the format, which are powers of two and cost no accuracy, and round the count."""
-    kind, whole = way.kind, bits(f, magnitude)
+    kind, whole = rule.kind, bits(f, magnitude)
     exponent = shift(f, "lshr", whole, 23)
     exponent = f.intrinsic("umax", exponent, f.const_like(whole, 128 - kind.bias))
     step = sub(f, exponent, f.const_like(whole, kind.mantissa))
     size = from_bits(f, shift(f, "shl", step, 23))
     inverse = from_bits(f, shift(f, "shl", sub(f, f.const_like(whole, 254), step), 23))
-    rounded = mul(f, _whole(f, mul(f, magnitude, inverse), way), size)
+    rounded = mul(f, _whole(f, mul(f, magnitude, inverse), rule), size)
     is_infinite = f.icmp("uge", whole, f.const_like(whole, _INFINITY))
     return f.select(is_infinite, magnitude, rounded)
 
 
-def _whole(f: FunctionText, value: Value, way: Rounding) -> Value:
+def _whole(f: FunctionText, value: Value, rule: Rounding) -> Value:
     """Whole numbers from any."""
-    if way.rounding == "nearest_even":
+    if rule.rounding == "nearest_even":
         return f.intrinsic("roundeven", value)
-    if way.rounding == "toward_zero":
+    if rule.rounding == "toward_zero":
         return f.intrinsic("trunc", value)
     low = f.intrinsic("floor", value)
-    share = times(f, f.cast("uitofp", _share(f, way), "float"), 2.0**-_STEPS)
-    goes_up = f.fcmp("olt", share, sub(f, value, low))
+    fraction = times(f, f.cast("uitofp", _random_fraction(f, rule), "float"), 2.0**-_STEPS)
+    goes_up = f.fcmp("olt", fraction, sub(f, value, low))
     return f.select(goes_up, add(f, low, f.const_like(low, 1.0)), low)
 
 
-def _limited(f: FunctionText, rounded: Value, magnitude: Value, way: Rounding) -> Value:
-    kind = way.kind
+def _limited(f: FunctionText, rounded: Value, magnitude: Value, rule: Rounding) -> Value:
+    kind = rule.kind
     largest = f.const_like(rounded, kind.largest)
-    outside = f.fcmp("ogt", rounded, largest)
-    if way.saturation == "saturate" or not (kind.has_infinity or kind.has_nan):
-        return f.select(outside, largest, rounded)
+    is_beyond = f.fcmp("ogt", rounded, largest)
+    if rule.saturation == "saturate" or not (kind.has_infinity or kind.has_nan):
+        return f.select(is_beyond, largest, rounded)
     beyond = f.const_like(rounded, float("inf") if kind.has_infinity else float("nan"))
-    if way.rounding == "toward_zero":
+    if rule.rounding == "toward_zero":
         is_infinite = f.fcmp("oeq", magnitude, f.const_like(rounded, float("inf")))
         beyond = f.select(is_infinite, beyond, largest)
-    return f.select(outside, beyond, rounded)
+    return f.select(is_beyond, beyond, rounded)
 
 
-def _integer(f: FunctionText, value: Value, way: Rounding) -> Value:
-    kind, whole = way.kind, _whole(f, value, way)
-    if way.saturation == "wrap":
+def _integer(f: FunctionText, value: Value, rule: Rounding) -> Value:
+    kind, whole = rule.kind, _whole(f, value, rule)
+    if rule.saturation == "wrap":
         span = kind.largest - kind.lowest + 1
-        turns = f.intrinsic("floor", times(f, whole, 1.0 / span))
-        offset = sub(f, whole, times(f, turns, span))
+        wraps = f.intrinsic("floor", times(f, whole, 1.0 / span))
+        offset = sub(f, whole, times(f, wraps, span))
         above = f.fcmp("ogt", offset, f.const_like(offset, kind.largest))
         whole = f.select(above, sub(f, offset, f.const_like(offset, span)), offset)
     else:
@@ -141,7 +141,7 @@ def compute_type(dtype: DType) -> str:
 
 
 def load(f: FunctionText, pointer: Value, dtype: DType, lanes: int, mask: Value | None = None) -> Value:
-    """Elements from memory in their compute type; lanes outside the mask are not touched and read as 0."""
+    """Elements from memory in their compute type; lanes that the mask leaves out are not touched and read as 0."""
     type_ = vector(storage_type(dtype), lanes)
     stored = f.load(pointer, type_) if mask is None else f.masked_load(pointer, type_, mask)
     return widened(f, stored, dtype)
@@ -152,14 +152,14 @@ def load_some(f: FunctionText, pointer: Value, dtype: DType, lanes: int, count: 
     if lanes > 1 and has_masked_memory(f, dtype):
         return load(f, pointer, dtype, lanes, f.lane_mask(count, lanes))
     stored = storage_type(dtype)
-    room = f.alloca(stored, lanes)
-    f.store(f.const(stored, 0, lanes), room)
+    buffer = f.alloca(stored, lanes)
+    f.store(f.const(stored, 0, lanes), buffer)
 
     def copy(lane: Value) -> None:
-        f.store(f.load(f.gep(pointer, lane, stored), stored), f.gep(room, lane, stored))
+        f.store(f.load(f.gep(pointer, lane, stored), stored), f.gep(buffer, lane, stored))
 
     f.loop(0, f.smin(count, lanes), 1, copy)
-    return load(f, room, dtype, lanes)
+    return load(f, buffer, dtype, lanes)
 
 
 def has_masked_memory(f: FunctionText, dtype: DType) -> bool:
@@ -168,7 +168,7 @@ def has_masked_memory(f: FunctionText, dtype: DType) -> bool:
 
 
 def store(f: FunctionText, value: Value, pointer: Value, dtype: DType, mask: Value | None = None) -> None:
-    """Elements of the compute type to memory, rounded to the dtype; lanes outside the mask are not touched."""
+    """Elements of the compute type to memory, rounded to the dtype; lanes that the mask leaves out are not touched."""
     stored = narrowed(f, value, dtype)
     if mask is None:
         f.store(stored, pointer)

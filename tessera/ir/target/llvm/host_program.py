@@ -29,13 +29,13 @@ EXCHANGES = ("tsched.collective_start", "tsched.collective_wait")
 
 
 def callbacks_in(program: SpecOp) -> list[SpecOp]:
-    """The calls of Python in a program; native code knows each by its place in this list."""
+    """The calls of Python in a program; native code knows each by its index in this list."""
     names = ("tsched.callback", *EXCHANGES)
     return [op for op in program.walk() if isinstance(op, SpecOp) and op.name in names]
 
 
 def sizes_at(f: FunctionText, pointer: Value, names: Sequence[str]) -> dict[str, Index]:
-    """The sizes of a program by name, read from where they lie in that order."""
+    """The sizes of a program by name, read from memory in that order."""
     return {name: f.load(f.gep(pointer, at, "i64"), "i64") for at, name in enumerate(names)}
 
 
@@ -112,7 +112,7 @@ class HostProgram(ABC):
         if op.name in writers:
             writers[op.name](op)
         else:
-            assert op.name in _SILENT, f"`{op.name}` has no way into a host program"
+            assert op.name in _SILENT, f"`{op.name}` has no lowering in a host program"
 
     def _alloc(self, op: SpecOp) -> None:
         f, output = self.f, op.value("output")
@@ -124,7 +124,7 @@ class HostProgram(ABC):
     def _alias(self, op: SpecOp) -> None:
         self.pointers[op.result] = self.pointers[op.operands[0]]
 
-    # Control flow: what is carried is a pair of pointers that change places from round to round.
+    # Control flow: what is carried is a pair of pointers that are swapped in each iteration.
 
     def _holds(self, buffer: SSAValue) -> Value:
         return self.f.icmp("ne", self.read(buffer, "i8"), Value("i8", "0"))
@@ -166,8 +166,8 @@ class HostProgram(ABC):
         count, has_bounds = op.value("carried"), op.value("length") is None
         bounds = op.operands[:2] if has_bounds else ()
         index = op.operands[2:3] if has_bounds else ()
-        rest = op.operands[len(bounds) + len(index) :]
-        pairs, rows = rest[: 2 * count], rest[2 * count :]
+        others = op.operands[len(bounds) + len(index) :]
+        pairs, rows = others[: 2 * count], others[2 * count :]
         low: Index = 0
         high: Index = self.dim(op.value("length")) if not has_bounds else 0
         if has_bounds:
@@ -175,14 +175,14 @@ class HostProgram(ABC):
 
         def round_(at: Value, pointers: list[Value]) -> list[Value]:
             self.next_round()
-            place = f.sub(f.sub(high, 1), at) if op.value("reverse") else at
+            position = f.sub(f.sub(high, 1), at) if op.value("reverse") else at
             for value in index:
-                self.write(place, value)
+                self.write(position, value)
             given = [self.pointers[value] for value in index] + pointers
             for value in rows:
                 row = buffer_type(value)
                 step = self.dim(Dim.of(row.dtype.bytes) * product(row.shape[1:]))
-                given.append(f.gep(self.pointers[value], f.mul(place, step), "i8"))
+                given.append(f.gep(self.pointers[value], f.mul(position, step), "i8"))
             self.pointers.update(zip(body.args, given, strict=True))
             self._block(body)
             return [*pointers[count:], *pointers[:count]]

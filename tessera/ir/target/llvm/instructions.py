@@ -79,7 +79,7 @@ def is_float(type_: str) -> bool:
 
 
 def constant_text(element: str, value: float | bool) -> str:
-    """A scalar constant; floats are written by their bits, so nothing is lost on the way."""
+    """A scalar constant; floats are written by their bits, so nothing is lost."""
     if element == "i1":
         return "true" if value else "false"
     if element == "half":
@@ -166,7 +166,7 @@ def _overloads(name: str, result: str, args: Sequence[Value]) -> tuple[str, ...]
 class TargetText:
     """What the text is compiled for: f32 lanes of a vector register, LLVM's names of CPU and features.
 
-    The rest is what tables of architectures say (`ir/target/architectures`): how many vector registers there are, and
+    The other fields are from the tables of `ir/target/architectures`: how many vector registers there are, and
     instructions that the text is written for where the machine has them.
     """
 
@@ -469,7 +469,7 @@ class Instructions:
         return self.raw(type_, f"load {type_}, ptr {pointer.text}, align {align or bytes_of(element_of(type_))}")
 
     def atomic(self, instruction: str, pointer: Value, value: Value) -> Value:
-        """What was there before a value was put to it at once: `add`, `fadd`, `max`, ...; in no order with others."""
+        """The old value of what a value is put to atomically: `add`, `fadd`, `max`, ...; in no order with others."""
         align = bytes_of(element_of(value.type))
         return self.raw(value.type, f"atomicrmw {instruction} ptr {pointer.text}, {value} monotonic, align {align}")
 
@@ -518,7 +518,7 @@ class Instructions:
         return self.raw("ptr", f'call ptr asm "", "=r,0"({pointer})')
 
     def alloca(self, type_: str, count: int = 1, align: int = 64) -> Value:
-        """Stack room made once at entry."""
+        """Stack memory, allocated once at entry."""
         name = self._name()
         self._allocas.append(f"  {name} = alloca {type_}, i64 {count}, align {align}")
         return Value("ptr", name)
@@ -578,9 +578,9 @@ def _divided(f: Instructions, atom: Atom, first: Value, second: Value) -> Value:
 
 def _floored(f: Instructions, kind: str, first: Value, divisor: Value) -> Value:
     """Python's `//` or `%` from the machine's, which cut toward zero."""
-    rest = f.srem(first, divisor)
-    is_off = f.op("and", f.icmp("ne", rest, 0), f.icmp("slt", f.op("xor", rest, divisor), 0))
+    remainder = f.srem(first, divisor)
+    is_off = f.op("and", f.icmp("ne", remainder, 0), f.icmp("slt", f.op("xor", remainder, divisor), 0))
     if kind == "mod":
-        return f.select(is_off, f.add(rest, divisor), rest)
+        return f.select(is_off, f.add(remainder, divisor), remainder)
     quotient = f.sdiv(first, divisor)
     return f.select(is_off, f.sub(quotient, 1), quotient)

@@ -27,11 +27,11 @@ from tessera.ir.target.llvm.vector_ops import (
     is_whole_register,
     mul,
     plus,
-    product,
     shift,
     sub,
     times,
-    total,
+    two_product,
+    two_sum,
     with_sign,
 )
 
@@ -93,7 +93,7 @@ def scale(f: FunctionText, x: Value, reduced: Reduced) -> Value:
         suffix, mask = ("ps", "i16") if x.element == "float" else ("pd", "i8")
         name = f.target.scale_intrinsic.format(suffix=suffix)
         return f.intrinsic(name, x, reduced.n, x, f.const(mask, -1), f.const("i32", 4), overloads=())
-    # Two powers, each a normal number: the first product is exact, the second rounds.
+    # Two powers, each a normal number: the first multiplication is exact, the second rounds.
     t = tables(x)
     if is_thread(f, x):
         marked = bits(f, reduced.marked)
@@ -270,11 +270,11 @@ def gelu_tanh(f: FunctionText, x: Value) -> Value:
     linear, linear_low, cubic, cubic_low = (f.const_like(x, c) for c in t.gelu_tanh)
     # Beyond this bound the exponential is 0; the cube must not reach infinity before it.
     magnitude = at_most(f, absolute(f, x), t.gelu_tanh_limit)
-    square, square_low = product(f, magnitude, magnitude)
-    curve, curve_low = product(f, cubic, square)
-    slope, slope_low = total(f, curve, linear)
+    square, square_low = two_product(f, magnitude, magnitude)
+    curve, curve_low = two_product(f, cubic, square)
+    slope, slope_low = two_sum(f, curve, linear)
     slope_low = add(f, slope_low, add(f, curve_low, fma(f, cubic, square_low, fma(f, cubic_low, square, linear_low))))
-    power, power_low = product(f, magnitude, slope)
+    power, power_low = two_product(f, magnitude, slope)
     power_low = fma(f, magnitude, slope_low, power_low)
     return _gate(f, x, power, power_low)
 
@@ -299,7 +299,7 @@ def erf(f: FunctionText, x: Value) -> Value:
     if t.erf_tail:
         far = sub(f, f.const_like(x, 1.0), exp(f, f.fneg(horner(f, magnitude, t.erf_tail)), negative=True))
     else:
-        high, low = product(f, magnitude, magnitude)
+        high, low = two_product(f, magnitude, magnitude)
         tail_value = _normal_tail(f, times(f, magnitude, math.sqrt(2.0)))
         decay = exp(f, f.fneg(high), f.fneg(low), negative=True)
         far = fma(f, times(f, decay, -2.0), tail_value, f.const_like(x, 1.0))
@@ -315,7 +315,7 @@ def gelu_erf(f: FunctionText, x: Value) -> Value:
     magnitude = absolute(f, x)
     near = fma(f, mul(f, x, x), horner(f, mul(f, x, x), t.gelu_near), times(f, x, 0.5))
     bounded = at_most(f, magnitude, t.normal_limit)
-    high, low = product(f, bounded, bounded)
+    high, low = two_product(f, bounded, bounded)
     tail_value = mul(f, bounded, _normal_tail(f, bounded))
     lost = exp(f, times(f, high, -0.5), times(f, low, -0.5), negative=True, factor=tail_value)
     positive = f.select(f.fcmp("olt", x, f.const_like(x, 0.0)), f.const_like(x, -0.0), x)

@@ -21,11 +21,11 @@ from tessera.ir.target.llvm.vector_ops import (
     integer,
     mul,
     plus,
-    product,
     shift,
     sub,
     times,
-    total,
+    two_product,
+    two_sum,
     with_sign,
 )
 
@@ -161,7 +161,7 @@ def _power_of_positive(f: FunctionText, x: Value, y: Value) -> Value:
     edge = log2(f, x)
     plain = f.fcmp("olt", absolute(f, edge), f.const_like(x, float("inf")))
     high, low = f.select(plain, high, edge), f.select(plain, low, f.const_like(x, 0.0))
-    exponent, remainder = product(f, y, high)
+    exponent, remainder = two_product(f, y, high)
     remainder = fma(f, y, low, remainder)
     inside = f.fcmp("olt", absolute(f, exponent), f.const_like(x, 2000.0))
     return exp2(f, exponent, f.select(inside, remainder, f.const_like(x, 0.0)))
@@ -177,22 +177,22 @@ def _log2_pair(f: FunctionText, x: Value) -> tuple[Value, Value]:
     s = f.op("fdiv", r, bottom)
     left = fma(f, f.fneg(s), bottom_low, fma(f, f.fneg(s), bottom, r))
     s_low = f.op("fdiv", left, bottom)
-    z, z_low = product(f, s, s)
+    z, z_low = two_product(f, s, s)
     z_low = fma(f, add(f, s, s), s_low, z_low)
     # 2/3 + z * Q(z), then times z, then times s: each product as a pair.
-    u, u_low = total(f, f.const_like(x, _TWO_THIRDS[0]), mul(f, z, horner(f, z, _ATANH)))
+    u, u_low = two_sum(f, f.const_like(x, _TWO_THIRDS[0]), mul(f, z, horner(f, z, _ATANH)))
     u_low = plus(f, u_low, _TWO_THIRDS[1])
     v, v_low = _pair_product(f, (z, z_low), (u, u_low))
     w, w_low = _pair_product(f, (s, s_low), (v, v_low))
-    natural, natural_low = total(f, add(f, s, s), w)
+    natural, natural_low = two_sum(f, add(f, s, s), w)
     natural_low = add(f, natural_low, add(f, w_low, add(f, s_low, s_low)))
     scale = tuple(f.const_like(x, c) for c in tables(x).log2e)
     log_high, log_low = _pair_product(f, (natural, natural_low), (scale[0], scale[1]))
-    high, remainder = total(f, parts.exponent, log_high)
-    return total(f, high, add(f, remainder, log_low))
+    high, remainder = two_sum(f, parts.exponent, log_high)
+    return two_sum(f, high, add(f, remainder, log_low))
 
 
 def _pair_product(f: FunctionText, a: tuple[Value, Value], b: tuple[Value, Value]) -> tuple[Value, Value]:
-    """The product of two pairs."""
-    high, low = product(f, a[0], b[0])
+    """The two_product of two pairs."""
+    high, low = two_product(f, a[0], b[0])
     return high, add(f, low, fma(f, a[0], b[1], mul(f, a[1], b[0])))

@@ -39,7 +39,7 @@ class ModuleText:
         self._counter = 0
 
     def unique(self, name: str) -> str:
-        """A function name not handed out before."""
+        """A function name not used before."""
         self._counter += 1
         return f"{name}.{self._counter}"
 
@@ -186,8 +186,8 @@ class FunctionText(Instructions):
     ) -> list[Value]:
         """`for i in range(lo, hi, step)`: `body(i)`, or `body(i, values)` giving the next values; returns the last.
 
-        The step is positive. The test is at the end, with one guard before the first turn unless both bounds are known
-        or there is a turn for sure (`is_nonempty`).
+        The step is positive. The test is at the end, with one guard before the first iteration unless both bounds are
+        known or there is an iteration for sure (`is_nonempty`).
         """
         first, last = known(lo), known(hi)
         guarded = not is_nonempty and (first is None or last is None)

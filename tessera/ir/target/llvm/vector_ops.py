@@ -111,14 +111,14 @@ def is_whole_register(f: FunctionText, x: Value) -> bool:
     return f.target.lanes > 1 and bytes_of(x.type) == 4 * f.target.lanes
 
 
-def product(f: FunctionText, a: Value, b: Value) -> tuple[Value, Value]:
-    """`a * b` without error, as a rounded part and the rest."""
+def two_product(f: FunctionText, a: Value, b: Value) -> tuple[Value, Value]:
+    """`a * b` without error, as a rounded part and the error."""
     high = mul(f, a, b)
     return high, fma(f, a, b, f.fneg(high))
 
 
-def total(f: FunctionText, a: Value, b: Value) -> tuple[Value, Value]:
-    """`a + b` without error, as a rounded part and the rest."""
+def two_sum(f: FunctionText, a: Value, b: Value) -> tuple[Value, Value]:
+    """`a + b` without error, as a rounded part and the error."""
     high = add(f, a, b)
     virtual = sub(f, high, a)
     return high, add(f, sub(f, a, sub(f, high, virtual)), sub(f, b, virtual))

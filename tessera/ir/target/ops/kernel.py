@@ -44,7 +44,7 @@ def _check_kernel(op: SpecOp) -> None:
     _check_scratch_size(op)
     found = tuple(part.name for part in op.regions[0].block.ops)[:-1]
     if found not in _BODIES:
-        op.fail(f"`@{op.value('symbol')}` is programs or one product, got {', '.join(found)}")
+        op.fail(f"`@{op.value('symbol')}` is programs or one contraction, got {', '.join(found)}")
     _check_registers(op)
     _check_memory(op)
 
@@ -58,11 +58,11 @@ def _check_arguments(op: SpecOp) -> None:
     for argument in block.args:
         if not isinstance(argument.type, BufferAttr):
             op.fail(f"argument {argument.index} of `@{op.value('symbol')}` is {argument.type}, not a buffer")
-        free = argument.type.data.symbols - set(symbols)
-        if free:
-            op.fail(f"argument {argument.index} is {argument.type}, and the kernel is not given {sorted(free)}")
+        unknown = argument.type.data.symbols - set(symbols)
+        if unknown:
+            op.fail(f"argument {argument.index} is {argument.type}, and the kernel is not given {sorted(unknown)}")
     writes = op.value("writes")
-    if any(not 0 <= place < len(block.args) for place in writes):
+    if any(not 0 <= index < len(block.args) for index in writes):
         op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(writes)}")
     if list(writes) != sorted(set(writes)):
         op.fail(f"`writes` is sorted and names no argument twice, got {list(writes)}")
@@ -127,9 +127,9 @@ def _check_scratch_size(op: SpecOp) -> None:
     scratch = op.value("scratch")
     if scratch.value is not None and not 0 <= scratch.value <= MAX_SCRATCH:
         op.fail(f"a thread has at most {MAX_SCRATCH} bytes of scratch, got {scratch}")
-    free = scratch.symbols - set(op.value("symbols"))
-    if free:
-        op.fail(f"the size of scratch uses {sorted(free)}, which the kernel is not given")
+    unknown = scratch.symbols - set(op.value("symbols"))
+    if unknown:
+        op.fail(f"the size of scratch uses {sorted(unknown)}, which the kernel is not given")
     if not is_at_least(scratch, 0):
         op.fail(f"the size of scratch is {scratch}, which may be negative")
     if multiple_of(scratch, {}) % LINE:
@@ -155,7 +155,7 @@ def _check_registers(op: SpecOp) -> None:
 
 
 def _check_memory(op: SpecOp) -> None:
-    """Parts of scratch lie inside it, are written before they are read, and what is declared to be written is."""
+    """Parts of scratch are inside of it, are written before they are read, and what is declared to be written is."""
     written: set[SSAValue] = set()
     parts: list[tuple[Dim, Dim]] = []
     for part in op.walk():
@@ -175,7 +175,7 @@ def _check_memory(op: SpecOp) -> None:
         written.update(_written(part))
     missing = set(op.value("writes")) - {argument_of(buffer) for buffer in written}
     if missing and len(list(op.regions[0].block.ops)) > 1:
-        op.fail(f"`@{op.value('symbol')}` is said to write argument {min(missing)}, and nothing does")
+        op.fail(f"`@{op.value('symbol')}` declares that it writes argument {min(missing)}, and nothing does")
 
 
 def _part_of_scratch(op: SpecOp) -> tuple[Dim, Dim]:
@@ -198,8 +198,8 @@ def _read(op: SpecOp) -> list[SSAValue]:
 
 def _written(op: SpecOp) -> list[SSAValue]:
     """The buffers that an op writes."""
-    places = {"ttarget.store": (1,), "ttarget.block_dot": (2, 3), "ttarget.sort": (0, 1, 2, 3)}
-    return [op.operands[place] for place in places.get(op.name, ())]
+    written = {"ttarget.store": (1,), "ttarget.block_dot": (2, 3), "ttarget.sort": (0, 1, 2, 3)}
+    return [op.operands[index] for index in written.get(op.name, ())]
 
 
 def _check_loop(op: SpecOp) -> None:
@@ -265,8 +265,8 @@ def _carrying(name: str, summary: str) -> OpSpec:
         results=("carried*",),
         attributes=(
             STEP,
-            Attribute("is_partial", "bool", False, "whether a last part of a step is a turn too"),
-            Attribute("unroll", "int", 1, "turns written one after the other; 0 for all of them"),
+            Attribute("is_partial", "bool", False, "whether a last part of a step is an iteration too"),
+            Attribute("unroll", "int", 1, "iterations written one after the other; 0 for all of them"),
         ),
         regions=("body",),
         effects=frozenset(["memory"]),
@@ -314,7 +314,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.programs",
-        summary="This task's share of the grid, program after program.",
+        summary="This task's part of the grid, program after program.",
         results=(),
         attributes=(Attribute("grid", "dims", doc="programs along each axis"),),
         regions=("body",),

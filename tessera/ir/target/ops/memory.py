@@ -33,7 +33,7 @@ def _check_sort(op: SpecOp) -> None:
     if len(dtypes) != 4 or not isinstance(count, IndexAttr):
         op.fail("`ttarget.sort` takes four buffers and a count")
     if dtypes[:2] != dtypes[2:] or dtypes[1].name != "i64":
-        op.fail(f"keys have spare memory of their own dtype, and places are i64, got {', '.join(map(str, dtypes))}")
+        op.fail(f"keys have spare memory of their own dtype, and indices are i64, got {', '.join(map(str, dtypes))}")
     for line in op.operands[:4]:
         check_written(op, line)
 
@@ -50,12 +50,12 @@ _ACCESS = (
     Attribute("align", "int", doc="bytes that the start of every row of lanes is a multiple of"),
     Attribute("guarded", "strs", (), "axes that may stick out"),
     Attribute("bounds", "dims", (), "the extent of each guarded axis"),
-    Attribute("windows", "dims", (), "expression, extent, ...: outside nothing is touched"),
+    Attribute("windows", "dims", (), "expression, extent, ...: beyond them nothing is touched"),
 )
 
 
-def _check_access(op: SpecOp, place: int, block: object) -> None:
-    buffer, first = op.operands[place], place + 1
+def _check_access(op: SpecOp, buffer_at: int, block: object) -> None:
+    buffer, first = op.operands[buffer_at], buffer_at + 1
     if not isinstance(buffer.type, BufferAttr):
         op.fail(f"`{op.name}` takes a buffer, got {buffer.type}")
     if not isinstance(block, VectorAttr):
@@ -71,18 +71,18 @@ def _check_access(op: SpecOp, place: int, block: object) -> None:
 def _check_indices(op: SpecOp, block: VectorAttr, first: int) -> tuple[str, ...]:
     """Names, axes and index vectors fit each other; the names of the index vectors."""
     names, axes = op.value("coords"), op.value("axes")
-    rest = op.operands[first:]
-    indices = [value for value in rest if isinstance(value.type, IndexAttr)]
-    if len(indices) != len(names) or list(rest[: len(indices)]) != indices:
+    at = op.operands[first:]
+    indices = [value for value in at if isinstance(value.type, IndexAttr)]
+    if len(indices) != len(names) or list(at[: len(indices)]) != indices:
         op.fail(f"`{op.name}` names {len(names)} indices and has {len(indices)}")
     if len(set(names)) != len(names) or len(set(axes)) != len(axes):
         op.fail(f"`{op.name}` has a name twice, in {list(names)} or {list(axes)}")
     if len(axes) != len(block.shape) or not set(axes) <= set(names):
         op.fail(f"`{op.name}` has axes {list(axes)} for a block of rank {len(block.shape)}")
-    for value in rest[len(indices) :]:
+    for value in at[len(indices) :]:
         if not isinstance(value.type, VectorAttr) or not value.type.dtype.is_integer or value.type.shape != block.shape:
             op.fail(f"`{op.name}` finds elements by integers of shape {list(block.shape)}, got {value.type}")
-    tiles = tuple(f"t{number}" for number in range(len(rest) - len(indices)))
+    tiles = tuple(f"t{number}" for number in range(len(at) - len(indices)))
     check_symbols(op, "the offset", [op.value("offset")], (*names, *tiles))
     return tiles
 
@@ -199,9 +199,9 @@ def _check_number(op: SpecOp, name: str) -> None:
 SPECS = (
     OpSpec(
         name="ttarget.load",
-        summary="Elements into registers; those outside are `pad`.",
+        summary="Elements into registers; those out of bounds are `pad`.",
         operands=("buffer", "at*"),
-        attributes=(*_ACCESS, Attribute("pad", "any", 0, "what an element outside reads as")),
+        attributes=(*_ACCESS, Attribute("pad", "any", 0, "what an element out of bounds reads as")),
         effects=frozenset(["memory"]),
         verify=_check_load,
     ),
@@ -224,7 +224,7 @@ SPECS = (
         attributes=(
             Attribute("offset", "dim", doc="bytes from the start"),
             Attribute("space", "str", "private", "private, or on a GPU shared (a block's own memory) or registers"),
-            Attribute("swizzle", "int", 0, "bytes of the pieces of a row that change places by the row's number"),
+            Attribute("swizzle", "int", 0, "bytes of the pieces of a row that are permuted by the row's number"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_scratch,
@@ -243,8 +243,8 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.sort",
-        summary="A stable merge sort of `count` keys with their places; NaN goes last.",
-        operands=("keys", "places", "spare_keys", "spare_places", "count"),
+        summary="A stable merge sort of `count` keys with their indices; NaN goes last.",
+        operands=("keys", "indices", "spare_keys", "spare_indices", "count"),
         results=(),
         attributes=(Attribute("descending", "bool", False, "largest first"),),
         effects=frozenset(["memory"]),

@@ -8,13 +8,77 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.rounding_op import CONVERSION, check_conversion
 from tessera.ir.base.scalar_functions import function_of
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import IndexAttr
-from tessera.ir.target.lanes import MODES, VOTES, WIDTH, check_exchange, check_vote
+from tessera.ir.base.types import IndexAttr, ShapedAttr
 from tessera.ir.target.limits import check_symbols, kernel_around
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.dtype import bool_
 from tessera.types.promotion import rounding_of
+
+# Lanes: neighbours along the last axis, in segments of up to a warp, that look at each other; and who at whom.
+
+WARP = 32
+MODES = ("down", "up", "index", "xor")
+"""`down` and `up` look so many lanes on or back, `index` at one lane, `xor` at the partner across."""
+VOTES = {"any": "bool", "all": "bool", "ballot": "u32", "count": "i32"}
+"""Votes of a segment, and the dtype of what each lane gets."""
+WIDTH = Attribute("width", "int", WARP, "lanes of a segment, a power of two")
+
+
+def partner(mode: str, by: int, width: int, index: int) -> int:
+    """The index of the element that the one at `index` gets; where there is none in its segment, its own.
+
+    >>> [partner("xor", 1, 4, index) for index in range(8)]
+    [1, 0, 3, 2, 5, 4, 7, 6]
+    >>> [partner("down", 3, 4, index) for index in range(4)]
+    [3, 1, 2, 3]
+    """
+    lane = index % width
+    start = index - lane
+    if mode == "index":
+        return start + by
+    if mode == "xor":
+        return start + (lane ^ by)
+    other = lane + by if mode == "down" else lane - by
+    return start + other if 0 <= other < width else index
+
+
+def check_width(op: SpecOp) -> None:
+    """A segment is a power of two of lanes, a warp at most, and segments fill the last axis."""
+    width, tile = op.value("width"), op.operands[0].type
+    if not isinstance(tile, ShapedAttr) or not tile.shape:
+        op.fail(f"lanes run along the last axis of a tile, got {tile}")
+    if not 1 <= width <= WARP or width & (width - 1):
+        op.fail(f"`width` is a power of two of lanes up to {WARP}, got {width}")
+    last = tile.shape[-1].value
+    if last is None or last % width:
+        op.fail(f"segments of {width} lanes must fill the last axis, which has {tile.shape[-1]} elements")
+
+
+def check_exchange(op: SpecOp, mode: str) -> None:
+    """Elements change lanes and nothing else about them: one type, and a lane that there is."""
+    check_width(op)
+    if mode not in MODES:
+        op.fail(f"`mode` is one of {', '.join(MODES)}, got {mode}")
+    by, width = op.value("by"), op.value("width")
+    if not 0 <= by < width:
+        op.fail(f"`by` must be in 0..{width - 1}, as segments have {width} lanes, got {by}")
+    if op.results[0].type != op.operands[0].type:
+        op.fail(f"`{op.name}` gives what it takes, {op.operands[0].type}, not {op.results[0].type}")
+
+
+def check_vote(op: SpecOp) -> None:
+    """A vote is of bools, and gives each lane the dtype of its kind."""
+    check_width(op)
+    kind, tile, out = op.value("kind"), op.operands[0].type, op.results[0].type
+    if kind not in VOTES:
+        op.fail(f"`kind` is one of {', '.join(VOTES)}, got {kind}")
+    assert isinstance(tile, ShapedAttr)
+    if not tile.dtype.is_bool:
+        op.fail(f"lanes vote with bools, got {tile.dtype}", "compare first: `x > 0`")
+    if not isinstance(out, ShapedAttr) or out.shape != tile.shape or out.dtype.name != VOTES[kind]:
+        op.fail(f"a vote `{kind}` of {tile} gives {VOTES[kind]} of its shape, not {out}")
+
 
 # Rounding blocks to a number format, by lane.
 
@@ -62,9 +126,9 @@ def _check_transpose(op: SpecOp) -> None:
     _check_threads(op)
     block, out = op.operands[0].type, op.results[0].type
     if not isinstance(block, VectorAttr) or not isinstance(out, VectorAttr):
-        op.fail(f"`{op.name}` turns blocks, got {block} into {out}")
+        op.fail(f"`{op.name}` transposes blocks, got {block} into {out}")
     if block.shape[::-1] != out.shape or block.dtype is not out.dtype:
-        op.fail(f"`{op.name}` turns [A, B] into [B, A], got {block} into {out}")
+        op.fail(f"`{op.name}` makes [B, A] of [A, B], got {out} of {block}")
 
 
 def _check_blocks(op: SpecOp) -> None:
@@ -215,7 +279,7 @@ SPECS = (
             *_COORDS,
             Attribute("axis", "str", doc="one of the axes"),
             Attribute("bound", "dim", doc="its extent"),
-            Attribute("identity", "any", doc="what stands outside"),
+            Attribute("identity", "any", doc="what an element out of bounds becomes"),
         ),
         verify=_check_clip,
     ),

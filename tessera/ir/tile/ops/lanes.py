@@ -12,7 +12,7 @@ import numpy as np
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.target.lanes import MODES, VOTES, WIDTH, check_exchange, check_vote, partner
+from tessera.ir.target.ops.vector import MODES, VOTES, WIDTH, check_exchange, check_vote, partner
 
 
 def _check_shuffle(op: SpecOp) -> None:

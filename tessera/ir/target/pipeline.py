@@ -1,4 +1,4 @@
-"""The door of the target room: kernels hold together, and ask for nothing that the machine lacks."""
+"""The end of the target stage: kernels hold together, and ask for nothing that the machine lacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessera.ir.base.version import stamp
 from tessera.ir.target.passes.check_features import CheckFeatures
 from tessera.types.machine import Machine
 
-DOOR = Legality("target", frozenset(["tsched", "ttarget"]))
+EXIT = Legality("target", frozenset(["tsched", "ttarget"]))
 
 
 def targets_in(module: ModuleOp) -> tuple[SpecOp, ...]:
@@ -51,7 +51,7 @@ def check_module(
             if check is not None:
                 check(kernel)
     except OpError as error:
-        path = write_reproducer("target-door", ".mlir", print_module(module))
+        path = write_reproducer("target-exit", ".mlir", print_module(module))
         command = f"tessera-opt {path} --verify"
-        raise InternalError(str(error), where="target-door", reproducer=str(path), command=command) from error
+        raise InternalError(str(error), where="target-exit", reproducer=str(path), command=command) from error
     CheckFeatures(machine.features).run(module)

@@ -11,7 +11,7 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.dialect import DIALECT
-from tessera.ir.target.door import check_kernels
+from tessera.ir.target.pipeline import check_kernels
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.machine import Machine
@@ -42,7 +42,7 @@ def test_a_sound_kernel_passes() -> None:
 def test_a_kernel_that_breaks_a_rule_is_our_mistake_and_leaves_its_text() -> None:
     with pytest.raises(InternalError, match="`writes` names arguments") as caught:
         check_kernels([kernel(writes=(3,))], Machine("m", lanes=8, features=AVX2))
-    assert caught.value.where == "target-door"
+    assert caught.value.where == "target-exit"
     assert "tessera-opt" in caught.value.command
 
 
