@@ -22,6 +22,9 @@ import numpy as np
 
 import tessera as ts
 from tessera import KTile, f32, kernel, tile
+from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.gpus import GPUS
+from tessera.ir.target.machine_code import compile_texts
 from tests.contracts.programs import lowered, ops_of
 
 
@@ -39,7 +42,8 @@ with ts.policy(storage=ts.bf16):
     assert ts.ops.softsign(ts.array(x)).dtype is ts.bf16
 for name in ("log10", "softsign"):
     assert f"tgraph.{name}" in ops_of(f"sample {name}", "cpu")
-    assert lowered(f"sample {name}", "cuda").targets
+    texts = lowered(f"sample {name}", "cuda").texts
+    assert all(b".target sm_90a" in code for code in compile_texts(texts, NvptxBackend(GPUS["sm_90a"]).code_target))
 print("done")
 """
 
