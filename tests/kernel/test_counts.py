@@ -24,7 +24,7 @@ BACKEND = NvptxBackend()
 
 @kernel
 def picked(x: KTile["L", ts.f32], y: KTile["M", "N", ts.f32], dtype: DType, on: int = 0) -> Any:
-    """Each element with that of `x` at its row-major number, counted in a dtype."""
+    """Each element with that of `x` at its row-major number, computed in a dtype."""
     T = tile.context()
     rows, columns = tile.cast(tile.row_index(), dtype), tile.cast(tile.col_index(), dtype)
     at = rows[:, None] * y.shape[1] + columns[None, :] + on
@@ -51,7 +51,9 @@ def built(function: Any, rows: int, columns: int, **statics: Any) -> Any:
 
 
 def test_what_overflows_is_refused_with_numbers() -> None:
-    with pytest.raises(KernelError, match="counted in i32, which ends at 2147483647, and reach 4899930000") as caught:
+    with pytest.raises(
+        KernelError, match="computed in i32, whose maximum is 2147483647, and reach 4899930000"
+    ) as caught:
         built(picked, 70_000, 70_000, dtype=ts.i32, on=0)
     assert caught.value.span is not None
     assert caught.value.span.source_line.strip().startswith("at = rows")
@@ -60,13 +62,13 @@ def test_what_overflows_is_refused_with_numbers() -> None:
     built(picked, 70_000, 70_000, dtype=ts.i64, on=0)
     built(picked, 65_536, 65_535, dtype=ts.u32, on=0)
     built(picked, 46_340, 46_340, dtype=ts.i32, on=0)
-    with pytest.raises(KernelError, match=r"which ends at 4294967295, and reach 4294967296"):
+    with pytest.raises(KernelError, match=r"whose maximum is 4294967295, and reach 4294967296"):
         built(picked, 65_536, 65_536, dtype=ts.u32, on=1)
 
 
 def test_steps_of_loops_count_too() -> None:
     built(stepped, 4, 30, dtype=ts.i8)
-    with pytest.raises(KernelError, match="counted in i8, which ends at 127, and reach 129"):
+    with pytest.raises(KernelError, match="computed in i8, whose maximum is 127, and reach 129"):
         built(stepped, 5, 26, dtype=ts.i8)
 
 
@@ -74,11 +76,11 @@ def test_free_sizes_are_guarded() -> None:
     x, y = np.arange(24, dtype=np.float32), np.zeros((4, 6), np.float32)
     np.testing.assert_array_equal(agree(picked, x, y, ts.i32)[0].ravel(), x)
     guards = picked.explain(x, y, ts.i32).guards
-    assert any("M*N - 1" in guard and "counted in i32, which ends at 2147483647" in guard for guard in guards)
+    assert any("M*N - 1" in guard and "computed in i32, whose maximum is 2147483647" in guard for guard in guards)
     assert not any("counted" in guard for guard in picked.explain(x, y, ts.i64).guards)
     narrow, wide = np.zeros((11, 11), np.float32), np.zeros((12, 11), np.float32)
     assert np.asarray(picked(x, narrow, ts.i8)).shape == (11, 11)
-    with pytest.raises(ts.TesseraError, match="counted in i8, which ends at 127"):
+    with pytest.raises(ts.TesseraError, match="computed in i8, whose maximum is 127"):
         picked(x, wide, ts.i8)
 
 
@@ -94,7 +96,7 @@ def test_an_overflow_is_refused_where_there_is_one_and_nowhere_else(
     last = 127 if dtype is ts.i8 else 255
     reached = max(rows * columns - 1 + on, columns)
     if reached > last:
-        with pytest.raises(KernelError, match=f"which ends at {last}, and reach"):
+        with pytest.raises(KernelError, match=f"whose maximum is {last}, and reach"):
             built(picked, rows, columns, dtype=dtype, on=on)
     else:
         built(picked, rows, columns, dtype=dtype, on=on)

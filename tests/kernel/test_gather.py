@@ -168,10 +168,10 @@ def number_as_mask(T: Any, x: Any) -> Any:
 @pytest.mark.parametrize(
     ("error", "message", "body"),
     [
-        (KernelError, "a tile of f32 is no position", float_position),
-        (ShapeError, "two axes at most", three_axes),
-        (KernelError, "is no part of dim 1", every_other),
-        (KernelError, "a condition of bool", number_as_mask),
+        (KernelError, "a tile of f32 is not an index", float_position),
+        (ShapeError, "at most two axes", three_axes),
+        (KernelError, "is not a valid slice of dim 1", every_other),
+        (KernelError, "a bool condition", number_as_mask),
     ],
 )
 def test_positions_and_masks_that_are_none_are_refused(error: Any, message: str, body: Any) -> None:

@@ -50,11 +50,11 @@ def unknown(x: KTile["M", "N", ts.f32]) -> Any:
 @pytest.mark.parametrize(
     ("function", "message", "fix"),
     [
-        (clipped, "`np.clip` is not of the kernel language", "tile.minimum(tile.maximum(x, low), high)"),
-        (larger, "`max` is not of the kernel language", "tile.maximum(a, b)"),
+        (clipped, "`np.clip` is not part of the kernel language", "tile.minimum(tile.maximum(x, low), high)"),
+        (larger, "`max` is not part of the kernel language", "tile.maximum(a, b)"),
         (of_the_tensor, "`x` is a tensor in memory", "tile.load(x, rows=T.m, cols=T.n)"),
-        (misspelt, "`tile.maximun` is not of the kernel language", "tile.maximum"),
-        (unknown, "`np.fft.fft` is not of the kernel language", "on whole tensors outside the kernel"),
+        (misspelt, "`tile.maximun` is not part of the kernel language", "tile.maximum"),
+        (unknown, "`np.fft.fft` is not part of the kernel language", "on whole tensors outside of the kernel"),
     ],
     ids=lambda item: getattr(item, "name", ""),
 )
@@ -86,7 +86,7 @@ def plus_an_array(x: KTile["M", "N", ts.f32]) -> Any:
 
 def test_numbers_of_numpy_are_numbers_and_arrays_are_to_be_given() -> None:
     np.testing.assert_array_equal(np.asarray(times_a_number(X)), 3.5)
-    with pytest.raises(KernelError, match="a tile meets ndarray") as caught:
+    with pytest.raises(KernelError, match="ndarray beside a tile") as caught:
         plus_an_array(X)
     assert caught.value.fix is not None
     assert "as a parameter" in caught.value.fix.message

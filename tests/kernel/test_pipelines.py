@@ -138,9 +138,9 @@ def too_early(x: KTile["M", "K", f32]) -> Any:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (unread, "begins with 1 of its slots filled, and ends with 0"),
-        (same_again, "does not end a step with the one after"),
-        (too_early, "read before anything was copied"),
+        (unread, "starts with 1 full slots, and ends with 0"),
+        (same_again, "but not the next block at the end of an iteration"),
+        (too_early, "read before it was filled"),
     ],
     ids=["unread", "same_again", "too_early"],
 )

@@ -154,7 +154,7 @@ def test_an_illegal_schedule_is_refused_with_numbers_and_the_nearest_legal_one(s
     assert len(re.findall(r"\d+", reason)) >= 2
     fix = raised.value.fix
     assert fix is not None
-    assert fix.message.startswith("the nearest that can is Schedule(")
+    assert fix.message.startswith("the nearest legal schedule is Schedule(")
 
 
 ROWS = np.zeros((256, 1024), np.float32)
@@ -202,10 +202,10 @@ def test_products_in_blocks_of_any_size_have_code(size: tuple[int, int, int]) ->
 @pytest.mark.parametrize("machine", ["sm_80", "sm_100a"])
 def test_one_stage_is_refused_where_loops_always_copy_ahead(machine: str) -> None:
     one = product.with_schedule(Schedule(block=(128, 128, 64), stages=1))
-    with pytest.raises(ScheduleError, match=rf"stages=1 .* on {machine} there are 2 at least") as raised:
+    with pytest.raises(ScheduleError, match=rf"stages=1 .* {machine} needs at least 2") as raised:
         one.check(SQUARE, SQUARE, machine=machine)
     assert raised.value.fix is not None
-    assert raised.value.fix.message == "the nearest that can is Schedule(block=(128, 128, 64), stages=2)"
+    assert raised.value.fix.message == "the nearest legal schedule is Schedule(block=(128, 128, 64), stages=2)"
     product.with_schedule(Schedule(block=(128, 128, 64), stages=2)).check(SQUARE, SQUARE, machine=machine)
     one.check(SQUARE, SQUARE, machine="sm_90a")
     kernels.softmax.with_schedule(Schedule(block=(4, 8, 20), stages=1)).check(ROWS, machine=machine)

@@ -52,7 +52,7 @@ def test_a_size_that_begins_nowhere_says_so() -> None:
         T = tile.context()
         return tile.load(x, T.m, slice(T.k.start, T.k.start + 4))
 
-    with pytest.raises(KernelError, match=r"`T\.k` is a size, and begins nowhere"):
+    with pytest.raises(KernelError, match=r"`T\.k` is a size, and has no start"):
         lost(normal(4, 8))
 
 
@@ -107,7 +107,7 @@ def test_a_dim_that_nothing_says_is_refused_with_ways_to_say_it() -> None:
         T = tile.context()
         tile.store(out, tile.load(x, T.n), T.n)
 
-    with pytest.raises(KernelError, match="the dim `Q` of the result `out` is not one") as raised:
+    with pytest.raises(KernelError, match="the dim `Q` of the result `out` is not a dim of an operand") as raised:
         nowhere(normal(4))
     assert raised.value.fix is not None
     assert "`*, Q: int`" in raised.value.fix.message

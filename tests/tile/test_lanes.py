@@ -209,7 +209,7 @@ def unasked(x: KTile["M", "D", f32]) -> Any:
 def test_mistakes_are_told_at_their_line() -> None:
     with pytest.raises(ShapeError, match="segments of 32 lanes must fill the last axis, which has 48"):
         crooked.with_schedule(SMALL)(np.zeros((4, 48), np.float32))
-    with pytest.raises(KernelError, match="lanes vote with bools, got f32"):
+    with pytest.raises(KernelError, match="`vote` takes bools, got f32"):
         unasked.with_schedule(SMALL)(np.zeros((4, 32), np.float32))
 
 

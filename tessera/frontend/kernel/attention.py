@@ -1,4 +1,10 @@
-"""What attention is made of: causal masks, the online softmax, and dropout inside a kernel."""
+"""Building blocks of attention: causal masks, the online softmax, and dropout inside a kernel.
+
+Online softmax (Milakov and Gimelshein, 2018): scores are visited in blocks, with a running maximum `m` and sum `l` per
+row; when a block raises the maximum, `l` and the accumulator are rescaled by `exp(m_old - m_new)`. Whether a block's
+exponentials are taken relative to its own maximum (`softmax_online`) or directly to the running one is decided by who
+uses them: `softmax_accumulate` asks for the latter, so each exponential is computed once.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +23,14 @@ from tessera.types.dim import maximum as larger
 from tessera.types.dim import minimum as smaller
 from tessera.types.dtype import u32, u64
 
-# Random numbers on tiles: Philox4x32-10 by key and by the element's place, as whole-tensor ops draw them.
+# Random numbers on tiles: Philox4x32-10 by key and element index, with the same numbers as ops on whole tensors.
 
 KEY = "key"
-"""The name of the operand that a kernel with random numbers takes last."""
+"""The name of the last operand of a kernel that uses random numbers."""
 
 
 def keep_mask(b: KernelBuilder, tile: Tile, share: float, key: Any) -> Tile:
-    """True for a share of the elements, by the place of each in the whole of what the tile is a part of."""
+    """True for a fraction of the elements, by the index of each in the whole tensor."""
     source = key if isinstance(key, TensorRef) else getattr(b, "key", None)
     if not isinstance(source, TensorRef):
         raise b.fail("this kernel has no random key", "give it a parameter `key`, made with `tessera.random.key(seed)`")
@@ -46,9 +52,9 @@ def _counter(b: KernelBuilder, tile: Tile) -> Tile:
     return cast_to(b, coordinate_tile(b, total, tile.axes, tile.shape), u64)
 
 
-def _word(b: KernelBuilder, key: TensorRef, place: int, shape: tuple[int, ...]) -> Tile:
+def _word(b: KernelBuilder, key: TensorRef, index: int, shape: tuple[int, ...]) -> Tile:
     """A word of the key at every element."""
-    values = {"coords": (), "axes": (), "map": (Dim.constant(place),), "bounds": (), "pad": 0}
+    values = {"coords": (), "axes": (), "map": (Dim.constant(index),), "bounds": (), "pad": 0}
     one = b.tile("load", [key.number], values, key.type.with_shape(()))
     type = key.type.with_shape(shape)
     return Tile(b.tile("broadcast", [one], {"axes": ()}, type), type, [None] * len(shape))
@@ -64,13 +70,13 @@ def _draw(b: KernelBuilder, counter: Tile, key: Tile, stream: Tile) -> Tile:
     def high(tile: Tile) -> Tile:
         return cast_to(b, binary("shr", tile, constant(b, 32, shape, u64)), u32)
 
-    def product(word: Tile, multiplier: int) -> Tile:
+    def multiply(word: Tile, multiplier: int) -> Tile:
         return binary("mul", cast_to(b, word, u64), constant(b, multiplier, shape, u64))
 
     c0, c1, c2, c3 = low(counter), high(counter), low(stream), high(stream)
     k0, k1 = low(key), high(key)
     for _ in range(PHILOX_ROUNDS):
-        first, second = product(c0, PHILOX_MULTIPLIERS[0]), product(c2, PHILOX_MULTIPLIERS[1])
+        first, second = multiply(c0, PHILOX_MULTIPLIERS[0]), multiply(c2, PHILOX_MULTIPLIERS[1])
         c0, c1, c2, c3 = (
             binary("xor", binary("xor", high(second), c1), k0),
             low(second),
@@ -83,10 +89,10 @@ def _draw(b: KernelBuilder, counter: Tile, key: Tile, stream: Tile) -> Tile:
 
 
 def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
-    """Scores with -inf where the column comes after the row; as a statement of its own it changes `scores`.
+    """Scores with -inf where the column is after the row; called as a statement, it rebinds `scores`.
 
     `rows` is `tile.row_index()`, `cols` is `tile.col_index(step)`. The last row is aligned with the last column, so
-    queries that continue a cache see all of it; `row_index(offset)` gives the position of the first row instead.
+    queries that continue a cache attend to all of it; `row_index(offset)` sets the index of the first row instead.
     """
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "mask_causal", scores))
@@ -95,18 +101,18 @@ def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
             "`mask_causal` takes rows and columns", "write `tile.mask_causal(S, tile.row_index(), tile.col_index(n))`"
         )
     if len(tile.shape) != 2 or (rows.size, cols.size) != tile.shape:
-        raise b.misfit(f"`mask_causal` of {list(tile.shape)} gets {rows.size} rows and {cols.size} columns")
+        raise b.misfit(f"`mask_causal` of {list(tile.shape)} got {rows.size} rows and {cols.size} columns")
     if rows.offset is not None:
         first = rows.offset - (cols.offset or 0)
     else:
         if rows.axis.bound is None:
-            raise b.fail("the rows of this program are not loaded yet", "load with `rows=T.m` before asking for rows")
+            raise b.fail("the rows of this program have no extent yet", "load with `rows=T.m` first")
         first = (cols.axis.bound or Dim.constant(0)) - rows.axis.bound
     seen = Dim.symbol(rows.axis.name) + 1 + first
     bound = seen if cols.axis.bound is None else smaller(cols.axis.bound, seen)
     placed = Tile(tile.number, tile.type, (rows.axis, cols.axis), pad_value=tile.pad_value, shape=tile.shape)
     masked = clip(b, placed, 1, bound, -INF)
-    # Columns that the last row of the block does not see change nothing that a softmax sums up.
+    # Blocks of columns after the last row of this block are all -inf, so the loop may end before them.
     masked.loop_end = (cols.axis.name, larger(0, smaller(cols.axis.bound or seen, seen + rows.size - 1)))
     if isinstance(scores, Tile):
         masked.origin = None
@@ -115,9 +121,9 @@ def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
 
 
 class Exponentials(Operand):
-    """`exp(S - max S)` of a block of scores; not computed until it is known what else is to be taken off.
+    """`exp(S - max S)` of a block of scores, computed lazily: the consumer may ask for another shift.
 
-    What sums blocks up takes off the maximum of all so far at once, so that each power is computed one time only.
+    `softmax_accumulate` shifts by the running maximum directly, so that each exponential is computed once.
     """
 
     def __init__(self, b: KernelBuilder, scores: Tile, top: Tile) -> None:
@@ -133,10 +139,10 @@ class Exponentials(Operand):
         return self.scores.shape
 
     def shifted_by(self, top: Tile) -> Tile:
-        """The powers of the scores less a number for each row."""
-        powers = exp(self.scores - top[:, None])
-        powers.pad_value, powers.loop_end = 0.0, self.scores.loop_end
-        return powers
+        """The exponentials of the scores, shifted by a number for each row."""
+        weights = exp(self.scores - top[:, None])
+        weights.pad_value, weights.loop_end = 0.0, self.scores.loop_end
+        return weights
 
     def materialized(self) -> Tile:
         if self._made is None:
@@ -148,20 +154,20 @@ class Exponentials(Operand):
 
 
 class RowSum(Operand):
-    """The sums of powers by row, made when asked for."""
+    """The sums of exponentials by row, computed lazily."""
 
-    def __init__(self, powers: Exponentials) -> None:
-        self.powers = powers
+    def __init__(self, exponentials: Exponentials) -> None:
+        self.exponentials = exponentials
         self._made: Tile | None = None
 
     def materialized(self) -> Tile:
         if self._made is None:
-            self._made = reduce(self.powers.materialized(), 1, "sum")
+            self._made = reduce(self.exponentials.materialized(), 1, "sum")
         return self._made
 
 
 def softmax_online(scores: Any) -> tuple[Any, Tile, Any]:
-    """Of a block of scores, by row: exp of the scores minus their maximum, that maximum, and the sum of the exps."""
+    """Of a block of scores: its exponentials relative to each row's maximum, those maxima, and the sums by row."""
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "softmax_online", scores))
     if len(tile.shape) != 2:
@@ -171,8 +177,8 @@ def softmax_online(scores: Any) -> tuple[Any, Tile, Any]:
     rows.loop_end = loop_end
     b.numeric["n"] = None
     top = reduce(rows, 1, "max")
-    powers = Exponentials(b, rows, top)
-    return powers, top, RowSum(powers)
+    exponentials = Exponentials(b, rows, top)
+    return exponentials, top, RowSum(exponentials)
 
 
 def softmax_accumulate(
@@ -184,44 +190,44 @@ def softmax_accumulate(
     m_c: Any,
     l_c: Any,
 ) -> tuple[Tile, Tile, Tile]:
-    """Accumulate a block: both sides are rescaled to the larger maximum, then `acc + P V` and `l + l_c`.
+    """Accumulate a block: both sums are rescaled to the larger maximum, then `acc + P V` and `l + l_c`.
 
     The exponentials are rounded to the dtype of `V` before the dot.
     """
     b = current()
-    sums, top, total = (tile_of(b, "softmax_accumulate", value) for value in (acc, m, l))
+    acc_tile, top, total = (tile_of(b, "softmax_accumulate", value) for value in (acc, m, l))
     new = maximum(top, m_c)
     shift = shift_of(new)
     kept = exp(top - shift)
     if isinstance(P, Exponentials):
-        powers = P.shifted_by(shift)
-        block = reduce(powers, 1, "sum")
+        probabilities = P.shifted_by(shift)
+        block = reduce(probabilities, 1, "sum")
     else:
         scale = exp(tile_of(b, "softmax_accumulate", m_c) - shift)
-        powers = tile_of(b, "softmax_accumulate", P)
-        loop_end, pad_value = powers.loop_end, powers.pad_value
-        powers = powers * scale[:, None]
-        powers.loop_end, powers.pad_value = loop_end, pad_value
+        probabilities = tile_of(b, "softmax_accumulate", P)
+        loop_end, pad_value = probabilities.loop_end, probabilities.pad_value
+        probabilities = probabilities * scale[:, None]
+        probabilities.loop_end, probabilities.pad_value = loop_end, pad_value
         block = tile_of(b, "softmax_accumulate", l_c) * scale
     values = dot_operand(b, V, "right")
-    loop_end, pad_value = powers.loop_end, powers.pad_value
-    weights = cast_to(b, powers, values.dtype)
+    loop_end, pad_value = probabilities.loop_end, probabilities.pad_value
+    weights = cast_to(b, probabilities, values.dtype)
     weights.pad_value = pad_value
-    result = dot(weights, values, sums * kept[:, None]), new, total * kept + block
+    result = dot(weights, values, acc_tile * kept[:, None]), new, total * kept + block
     for tile in result:
         tile.loop_end = loop_end
     return result
 
 
 def dropout_in_kernel(x: Any, p: Any, *, key: Any = None) -> Tile:
-    """The tile with a fraction `p` of its elements zero and the others scaled up to keep the mean.
+    """The tile with a fraction `p` of its elements zeroed and the others scaled up to keep the mean.
 
-    The random numbers come from the kernel's key and the element's index in the whole tensor, so the same key gives
-    the same mask for any block size.
+    Random numbers come from the kernel's random key and the element's index in the whole tensor, so the mask does not
+    depend on the schedule.
     """
     b = current()
     if isinstance(p, bool) or not isinstance(p, int | float) or not 0.0 <= p <= 1.0:
-        raise b.fail(f"`p` is a share in 0..1, got {p!r}")
+        raise b.fail(f"`p` is a fraction in 0..1, got {p!r}")
     tile = to_compute_dtype(b, tile_of(b, "dropout_in_kernel", x))
     if p == 0.0:
         return tile

@@ -1,4 +1,4 @@
-"""`KernelBuilder`: records being written, the grid that is found on the way, and the coordinates that accesses use."""
+"""`KernelBuilder`: the tile ops of a kernel as they are emitted, its grid, and the coordinates that accesses use."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from tessera.types.frozen import frozen
 from tessera.types.schedule import Schedule
 from tessera.types.tensor_type import TensorType
 
-# The grid of a triangle: rows of blocks are taken in pairs, a short one and a long one, so that none is left empty.
+# The grid of a triangular result. Row `r` of a lower triangle of `R` rows has `min(r + 1, C)` blocks, so a full grid
+# leaves half of its programs idle. Rows `p` and `R - 1 - p` together have about `R + 1` blocks, whatever `p` is:
+# pairing a short row with a long one gives a dense grid of `R / 2` by `R + 1` programs.
 
 
 def has_square_blocks(b: Any) -> bool:
-    """Whether blocks are square, so that those of a triangle can be counted by rows."""
+    """Whether blocks are square, so that rows of a triangle can be paired."""
     axes = b.axes
     return b.schedule.triangular is not None and {"_m", "_n"} <= axes.keys() and axes["_m"].size == axes["_n"].size
 
 
 def triangular_grid(b: Any, first: int) -> tuple[list[TileOp], tuple[Dim, ...]]:
-    """The ops that place a program in a triangle, and the last two axes of the grid, which begin with axis `first`."""
+    """The ops that compute a program's row and column in a triangle, and the last two grid axes."""
     is_lower = b.schedule.triangular == "lower"
     long, across = (b.axes["_m"], b.axes["_n"]) if is_lower else (b.axes["_n"], b.axes["_m"])
     rows, columns = long.blocks, across.blocks
@@ -34,7 +36,7 @@ def triangular_grid(b: Any, first: int) -> tuple[list[TileOp], tuple[Dim, ...]]:
     count = minimum(p + 1, columns)
     is_second = minimum(1, maximum(0, q + 1 - count))
     apart = rows - 1 - 2 * p
-    # Where a row would be paired with itself, the second of the two lies beyond the end and does nothing.
+    # The middle row of an odd count would be paired with itself: its second half is moved out of bounds.
     row = p + is_second * apart + is_second * rows * maximum(0, 1 - apart)
     column = q - is_second * count
     places = [b.new(INDEX), b.new(INDEX)]
@@ -49,18 +51,18 @@ _CURRENT: ContextVar[KernelBuilder] = ContextVar("kernel")
 
 
 def current() -> KernelBuilder:
-    """The kernel being written or run; raises outside of one."""
+    """The kernel being built or run; raises outside of one."""
     found = _CURRENT.get(None)
     if found is None:
         raise KernelError(
-            "a function of `tile` was called outside a kernel",
+            "a function of `tile` was called outside of a kernel",
             fix="call it in a function with `@kernel`; on whole tensors use `tessera.ops`",
         )
     return found
 
 
 UNKNOWN = Dim.constant(-1)
-"""The extent of an axis that nothing is known to lie along yet."""
+"""The extent of a grid axis that nothing was loaded or stored along yet."""
 
 
 @frozen
@@ -90,37 +92,37 @@ class KernelBuilder:
         self.body = Body()
         self.span: Span | None = None
         self.is_native = False
-        """Whether ops are carried out as they are written."""
+        """Whether ops are executed as they are emitted."""
         self.axes: dict[str, ProgramAxis] = {}
         """Axes of the grid by the name of their coordinate: `_b0`, ..., then `_m` and `_n`."""
         self.coords: dict[str, int] = {}
-        """The value of every coordinate that expressions may name."""
+        """The value of every coordinate that index expressions may use."""
         self.loops: list[str] = []
         self.numeric: dict[str, None] = {}
         self.has_stores = self.has_dots = False
         self.equalities: list[tuple[Dim, Dim, str]] = []
         self.whole_dim: Dim | None = None
-        """The dim that `T.d` is."""
+        """The dim of `T.d`."""
         self.key: Any = None
-        """The tensor with the random key, where the kernel is given one."""
+        """The random key, if the kernel takes one."""
         self.result_buffers: list[Any] = []
-        """The tensors that the kernel gives, in order."""
+        """The results of the kernel, in order."""
         self.zeroed: dict[int, None] = {}
-        """Which of them begin as zeros."""
+        """Which results are zero-initialized."""
         self.is_triangle = False
-        """Whether all that the kernel gives lies in the triangle that its schedule names."""
+        """Whether all results are in the triangle of the schedule."""
         self.offsets: dict[str, tuple[str, int]] = {}
-        """Coordinates that stand some elements after another: by name, that one and how many."""
+        """Coordinates at a constant offset from another: by name, the other one and the offset."""
         self.loop_extents: dict[str, tuple[Dim, int]] = {}
-        """Coordinates of loops: by name, how far they run and by how many elements a step."""
+        """Coordinates of loops: by name, extent and step."""
         self.values: dict[str, Dim] = {}
-        """Coordinates with a value of their own, over those before them."""
+        """Coordinates defined by an expression of earlier ones."""
         self.coordinate_ranges: dict[str, tuple[Dim, Dim]] = {}
-        """Coordinates of which only the ends are known: the least and the most that they are."""
+        """Coordinates of which only bounds are known: lower and upper."""
         self.coordinate_names: list[str] = []
-        """Coordinates in the order in which they were made, those of loops that have ended too."""
+        """All coordinates in order of creation, those of finished loops too."""
         self.positions: list[tuple[str, int]] = []
-        """Tiles of whole numbers that are positions, each with the name of the tensor."""
+        """Integer tiles used as indices, each with the name of the indexed tensor."""
         self._names: dict[str, int] = {}
 
     # Values and ops.
@@ -136,7 +138,7 @@ class KernelBuilder:
         values: Mapping[str, Any] | None = None,
         types: Sequence[Any] = (),
     ) -> tuple[int, ...]:
-        """Add an op at the end of what is being written."""
+        """Append an op to the current body."""
         results = tuple(self.new(type) for type in types)
         self.add(TileOp(name, tuple(operands), dict(values or {}), results, self.span))
         return results
@@ -149,7 +151,7 @@ class KernelBuilder:
         return self.emit(name, operands, values, [type])[0]
 
     def emit_first(self, name: str, operands: Sequence[int], values: Mapping[str, Any], type: Any) -> int:
-        """A value that is made once, before all else."""
+        """A value computed once, in the prologue of the kernel."""
         result = self.new(type)
         self.prologue.append(TileOp(name, tuple(operands), dict(values), (result,), self.span))
         return result
@@ -159,8 +161,8 @@ class KernelBuilder:
         return self.new(Memory(type))
 
     def steps(self, over: Any) -> Iterator[Any]:
-        """The steps of a loop, for Python to go through; the front end writes loops instead."""
-        raise self.fail("this loop over tiles is not in the source of a kernel", "loop in the kernel itself")
+        """The iterations of a loop, for the interpreter; the front end emits a loop op instead."""
+        raise self.fail("this loop over blocks is not in the source of a kernel", "loop in the kernel itself")
 
     def fail(self, message: str, fix: str = "", *notes: str) -> KernelError:
         return KernelError(message, span=self.span or HERE, notes=notes, fix=fix or None)
@@ -171,19 +173,19 @@ class KernelBuilder:
     # Coordinates.
 
     def fresh_name(self, name: str) -> str:
-        """A coordinate's name that no other has."""
+        """A fresh name of a coordinate."""
         count = self._names.get(name, 0)
         self._names[name] = count + 1
         self.coordinate_names.append(f"{name}{count}" if count else name)
         return self.coordinate_names[-1]
 
     def index(self, expr: Dim) -> int:
-        """An expression over coordinates and sizes as an index."""
+        """The index value of an expression over coordinates and sizes."""
         used = [name for name in self.coords if name in expr.symbols]
         return self.emit("index", [self.coords[n] for n in used], {"names": tuple(used), "expr": expr}, [INDEX])[0]
 
     def define_coordinate(self, name: str, expr: Dim) -> str:
-        """A new coordinate with a value of its own; one that is made in a loop ends with it."""
+        """A new coordinate defined by an expression; its scope ends with the enclosing loop."""
         made = self.fresh_name(name)
         self.coords[made], self.values[made] = self.index(expr), expr
         if self.loops:
@@ -191,13 +193,13 @@ class KernelBuilder:
         return made
 
     def offset_coordinate(self, name: str, by: int) -> str:
-        """The coordinate that stands `by` elements after another: one and the same for the same distance."""
+        """The coordinate `by` elements after another, one per offset."""
         start, on = self.offsets.get(name, (name, 0))
         by += on
         if not by:
             return start
-        for known, place in self.offsets.items():
-            if place == (start, by) and known in self.coords:
+        for known, offset in self.offsets.items():
+            if offset == (start, by) and known in self.coords:
                 return known
         made = self.define_coordinate(f"{start}_next", Dim.symbol(start) + by)
         self.offsets[made] = (start, by)
@@ -211,7 +213,7 @@ class KernelBuilder:
         return "_z"
 
     def batch_axis(self, number: int, extent: Dim) -> str:
-        """The coordinate of a leading dim: one program for each of its elements."""
+        """The coordinate of a batch dim: one program per element."""
         return self._axis(f"_b{number}", extent, 1)
 
     def program_axis(self, role: str, extent: Dim, size: int) -> str:
@@ -219,7 +221,7 @@ class KernelBuilder:
         return self._axis(f"_{role}", extent, size)
 
     def declared_axis(self, role: str) -> ProgramAxis:
-        """An axis of the grid that is asked for, maybe before anything is known to lie along it."""
+        """An axis of the grid, perhaps before its extent is known."""
         name = f"_{role}"
         if name not in self.axes:
             self._axis(name, UNKNOWN, int(getattr(self.extents(), role)))
@@ -246,16 +248,16 @@ class KernelBuilder:
             self.equalities.append((left, right, what))
 
     def require_equal(self, left: Dim, right: Dim, what: str) -> None:
-        """Both dims are equal: proved, refuted, or noted for a guard."""
+        """Require two dims to be equal: proved, refuted, or recorded as a guard."""
         if left != right:
             self._require_equal(left, right, what)
 
     def grid(self) -> tuple[list[TileOp], tuple[Dim, ...]]:
-        """The ops that place a program, and the grid: leading dims, then rows, then columns."""
+        """The ops that compute a program's coordinates, and the grid: batch dims, then rows, then columns."""
         names = sorted(self.axes, key=lambda name: (not name.startswith("_b"), name))
         for name in names:
             if self.axes[name].extent == UNKNOWN:
-                raise self.fail(f"nothing is loaded or stored along `{name[1:]}`, whose index is asked for")
+                raise self.fail(f"nothing is loaded or stored along `{name[1:]}`, so its index is undefined")
         ops: list[TileOp] = []
         if self.is_triangle and has_square_blocks(self):
             batch = [name for name in names if name.startswith("_b")]
@@ -268,14 +270,14 @@ class KernelBuilder:
             if name.startswith("_b"):
                 ops.append(TileOp("program_id", (), {"axis": number}, (result,)))
                 continue
-            place = self.new(INDEX)
-            ops.append(TileOp("program_id", (), {"axis": number}, (place,)))
+            block = self.new(INDEX)
+            ops.append(TileOp("program_id", (), {"axis": number}, (block,)))
             values = {"names": (name,), "expr": Dim.symbol(name) * axis.size}
-            ops.append(TileOp("index", (place,), values, (result,)))
+            ops.append(TileOp("index", (block,), values, (result,)))
         return ops, tuple(self.axes[name].blocks for name in names)
 
     def extents(self) -> Any:
-        """What `tile.context()` gives."""
+        """The value of `tile.context()`."""
         from tessera.frontend.kernel.extents import Context  # noqa: PLC0415 - it is written with tiles
 
         return Context(self.schedule, self.whole_dim)
@@ -284,7 +286,7 @@ class KernelBuilder:
 
     @contextmanager
     def active(self) -> Generator[None]:
-        """Functions of `tile` write here."""
+        """Within it, functions of `tile` emit into this kernel."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -293,7 +295,7 @@ class KernelBuilder:
 
     @contextmanager
     def inside(self, body: Body, *names: str) -> Generator[None]:
-        """Write into the body of a loop; its coordinates end with it."""
+        """Within it, ops are emitted into the body of a loop; its coordinates end with it."""
         outer, self.body = self.body, body
         before = len(self.loops)
         self.loops += names

@@ -1,4 +1,4 @@
-"""`KernelDefinition`: a function as a kernel; from the types of its operands and a schedule to a program on tiles."""
+"""`KernelDefinition`: a function as a kernel, built into a tile program, and the binding of its calls."""
 
 from __future__ import annotations
 
@@ -33,16 +33,14 @@ from tessera.types.dim import Dim
 from tessera.types.schedule import NAMES, Schedule
 from tessera.types.tensor_type import TensorType
 
-# Whether the depth of a kernel's steps is part of what it computes: where each step's product is used by itself.
+# Whether the K block of a kernel is numeric. A sum of dots does not depend on the K block of its loop: it is one chain
+# of multiply-adds. A dot that is scaled or rounded in each iteration does, so `k` is then part of the result.
 
 K_SIZE = "k"
 
 
 def uses_partial_dots(body: Body) -> bool:
-    """Whether a loop over k does more with the product of a step than add it to those before.
-
-    A sum of products is the same in steps of any depth. One that is scaled, or rounded, step by step is not.
-    """
+    """Whether a loop over k uses a partial dot for more than accumulation."""
     return any(_uses_partial_dots(loop.body) for loop in _loops(body) if loop.body is not None)
 
 
@@ -61,7 +59,7 @@ def _uses_partial_dots(body: Body) -> bool:
 
 
 def _loop_coordinates(body: Body) -> set[str]:
-    """The names of what loads of a loop go along with it."""
+    """The names of the coordinates by which loads depend on the loop."""
     loads = [op for op in body.ops if op.name == "load"]
     return {
         name.lstrip("_")
@@ -74,11 +72,11 @@ def _loop_coordinates(body: Body) -> set[str]:
 DOT_FUNCTIONS = ("dot", "softmax_accumulate")
 
 WIDE = 128
-"""Elements of a head, of which half as many keys are looked at in a step where it has more."""
+"""Elements of a head; above it, blocks have half as many keys."""
 
 
 class KernelDefinition:
-    """What is known of a kernel before it is given operands: its source, its parameters, its declared results."""
+    """A kernel before it has operands: its source, its parameters, its declared results."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -103,12 +101,12 @@ class KernelDefinition:
 
     @property
     def inputs(self) -> list[Parameter]:
-        """Parameters that are given tensors."""
+        """Parameters that take tensors."""
         return [parameter for parameter in self.parameters if parameter.kind in ("tensor", "tile", "cache")]
 
     @property
     def statics(self) -> list[Parameter]:
-        """Parameters that are Python values, known when the kernel is compiled."""
+        """Parameters that are Python values, known at compile time."""
         return [parameter for parameter in self.parameters if parameter.kind == "static"]
 
     @property
@@ -119,9 +117,10 @@ class KernelDefinition:
     def complete(
         self, schedule: Schedule | None, kind: str = "cpu", types: Sequence[TensorType] | None = None
     ) -> Schedule:
-        """A schedule with every block size said: what is not chosen is what does well on such a machine.
+        """A schedule with all block sizes, by default those that perform well on this kind of machine.
 
-        Sums of a wide head leave room for fewer keys at a time; as those are part of the result, it is so everywhere.
+        Accumulators of a wide head leave fewer registers for keys; since the key block is numeric, it is so on all
+        machines.
         """
         given = schedule or Schedule()
         sizes = self._usual(kind, types)
@@ -129,7 +128,7 @@ class KernelDefinition:
         return Schedule(**choices)
 
     def _usual(self, kind: str, types: Sequence[TensorType] | None) -> tuple[int, int, int]:
-        """Blocks that do well on a kind of machine, for operands of some types where they are known."""
+        """Default blocks for a kind of machine, and for operand types where they are known."""
         ranks = [parameter.rank for parameter in self.inputs if parameter.rank is not None]
         is_cpu, is_flat = kind == "cpu", max(ranks, default=2) < 2
         if not self.has_dots:
@@ -142,15 +141,15 @@ class KernelDefinition:
             n //= 2
         matrices = [type.dtype for type in types if type.rank > 1]
         if not is_cpu and matrices and all(dtype.is_integer and dtype.bytes == 1 for dtype in matrices):
-            k *= 2  # as many bytes of a row as matrix units read at once; sums of whole numbers are the same
+            k *= 2  # as many bytes per MMA as 2-byte floats have; integer sums do not depend on the block
         return m, n, k
 
     def build(
         self, types: Sequence[TensorType], statics: Mapping[str, Any], schedule: Schedule, name: str = ""
     ) -> KernelProgram:
-        """The program for operands of these types: tensors in the order of parameters, a random key last.
+        """The tile program for operands of these types: tensors in order of parameters, a random key last.
 
-        Raises NeedsNumber where a dim must be a number, and what the user did wrong, at its span.
+        Raises NeedsNumber where a dim must be static, and errors of the user's program at their span.
         """
         b = KernelBuilder(name or self.name, types, schedule, {})
         given = CallOperands(self, types)
@@ -162,7 +161,7 @@ class KernelDefinition:
         return self._finished(b, types)
 
     def environment(self, b: KernelBuilder, given: CallOperands, statics: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of the function: tensors, static values, sizes of blocks and results."""
+        """The arguments of the function: tensors, static values, block sizes and results."""
         b.whole_dim = given.whole_dim
         env: dict[str, Any] = bind_operands(b, given)
         for parameter in self.statics:
@@ -197,7 +196,7 @@ class KernelDefinition:
 
 
 def _may_round(parameter: Parameter) -> bool:
-    """Whether a result may hold floats, whose sums depend on their order; integers and extremes give one result."""
+    """Whether a result may be float, whose sums depend on their order; integer sums and min/max do not."""
     dtype = parameter.annotation.dtype if parameter.annotation is not None else None
     return parameter.kind == "result" and (dtype is None or dtype.is_float)
 
@@ -207,18 +206,18 @@ def _operators(source: Source) -> str:
 
 
 def result_annotations(definition: KernelDefinition) -> list[TensorAnnotation]:
-    """What the function is declared to return, one for each tensor."""
+    """The return annotations, one for each tensor."""
     returns = definition.returns
     if returns is None or returns is inspect.Signature.empty:
         return []
     return [item for item in as_tuple(returns) if isinstance(item, TensorAnnotation)]
 
 
-# Binding calls of kernels: which dims are free and which are numbers, fused dims taken apart, caches flattened.
+# Binding calls of kernels: which dims are symbolic and which static, fused dims split, caches flattened.
 
 
 def factors(dim: Dim) -> tuple[Dim, ...]:
-    """The names that a fused dim such as `B*H` is made of, in order; the dim itself where it is not fused."""
+    """The factors of a fused dim such as `B*H`, in order; the dim itself where it is not fused."""
     if len(dim.terms) == 1 and dim.terms[0][1] == 1 and len(dim.terms[0][0]) > 1:
         names = [atom.name for atom in dim.terms[0][0]]
         if all(names):
@@ -227,12 +226,12 @@ def factors(dim: Dim) -> tuple[Dim, ...]:
 
 
 def split_fused_dims(annotation: TensorAnnotation) -> tuple[Dim, ...]:
-    """The dims of an annotation with fused ones taken apart."""
+    """The dims of an annotation with fused ones split."""
     return tuple(part for dim in annotation.dims for part in factors(dim))
 
 
 class KernelBinder(Binder):
-    """Binds calls of one kernel; `numbers` are the dims that its tiles need as numbers."""
+    """Binds calls of one kernel; `numbers` are the dims that its tiles need to be static."""
 
     def __init__(self, definition: KernelDefinition, parameters: Sequence[Bound], signature: inspect.Signature) -> None:
         super().__init__(parameters, signature, dynamic=False)
@@ -245,8 +244,8 @@ class KernelBinder(Binder):
         if kind is None:
             if parameter.name in self.values and concrete_dtype(value) is not None:
                 raise RuntimeArgumentError(
-                    f"`{parameter.name}` is a Python value of the kernel, and is given a tensor",
-                    notes=("parameters of a kernel that take tensors are annotated",),
+                    f"`{parameter.name}` is a static parameter of the kernel, got a tensor",
+                    notes=("parameters of a kernel that take tensors have an annotation",),
                     fix=f'write `{parameter.name}: KTile["M", "N"]`, a name for each dim',
                 )
             return super()._bind_argument(parameter, value, leaves, tensors)
@@ -256,7 +255,9 @@ class KernelBinder(Binder):
         if len(flat) != len(names):
             wanted = "a KVCache" if is_cache else "a tensor"
             fix = (
-                "begin with `KVCache.empty(...)`" if is_cache else "`ts.array(...)` makes a tensor of numbers in lists"
+                "create one with `KVCache.empty(...)`"
+                if is_cache
+                else "`ts.array(...)` converts nested lists of numbers to a tensor"
             )
             raise RuntimeArgumentError(f"`{kind.name}` must be {wanted}, got {type(value).__name__}", fix=fix)
         for name, leaf in zip(names, flat, strict=True):
@@ -264,7 +265,7 @@ class KernelBinder(Binder):
             if dtype is None:
                 raise RuntimeArgumentError(
                     f"`{kind.name}` must be a tensor, got {type(leaf).__name__}",
-                    fix="`ts.array(...)` makes a tensor of numbers in lists",
+                    fix="`ts.array(...)` converts nested lists of numbers to a tensor",
                 )
             wanted = kind.annotation.dtype if kind.annotation is not None and not is_cache else None
             if wanted is not None and wanted is not dtype:
@@ -301,7 +302,7 @@ class KernelBinder(Binder):
 
 
 def fused_shape(kind: Parameter, shape: Sequence[Any]) -> list[Any] | None:
-    """The shape that the kernel sees, where it differs from the tensor's: heads of a cache, and fused dims, joined."""
+    """The shape that the kernel sees, where it differs from the tensor's: heads of a cache, and fused dims, merged."""
     if kind.kind == "cache":
         return [_joined(shape[:2]), *shape[2:]] if len(shape) == 4 else None
     annotation = kind.annotation

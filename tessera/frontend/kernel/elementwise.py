@@ -1,4 +1,4 @@
-"""Functions of tiles by element: arithmetic, `where`, `cast`, `zeros`, `full`, `broadcast`, coordinates."""
+"""Elementwise functions of tiles: `fma`, `where`, `cast`, `zeros`, `full`, `broadcast`, row and column indices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def where(condition: Any, a: Any, b: Any) -> Tile:
     builder = current()
     test = tile_of(builder, "where", condition)
     if not test.dtype.is_bool:
-        raise builder.fail(f"`where` takes a condition of bool, got {test.dtype}", "compare the tile with a number")
+        raise builder.fail(f"`where` takes a bool condition, got {test.dtype}", "compare the tile with a number")
     given = [value.materialized() if isinstance(value, Operand) else value for value in (a, b)]
     tiles = [value for value in given if isinstance(value, Tile)]
     dtype = tiles[0].dtype if len({tile.dtype for tile in tiles}) == 1 else tiles[0].dtype.compute if tiles else f32
@@ -63,7 +63,7 @@ def bitcast(x: Any, dtype: Any) -> Tile:
     b, wanted = current(), as_dtype(dtype)
     tile = tile_of(b, "bitcast", x)
     if tile.dtype.bits != wanted.bits:
-        raise b.fail(f"`bitcast` keeps the size: {tile.dtype} has {tile.dtype.bits} bits, {wanted} {wanted.bits}")
+        raise b.fail(f"`bitcast` keeps the bits: {tile.dtype} has {tile.dtype.bits} bits, {wanted} {wanted.bits}")
     type = tile.type.with_dtype(wanted)
     number = b.tile("bitcast", [tile.number], {}, type)
     return Tile(number, type, tile.axes, shape=tile.shape, broadcast_axes=tile.broadcast_axes)
@@ -75,7 +75,7 @@ def as_dtype(dtype: Any) -> DType:
         return dtype
     if dtype in BY_NAME:
         return BY_NAME[dtype]
-    raise current().fail(f"{dtype!r} is no dtype", f"the dtypes are {', '.join(BY_NAME)}")
+    raise current().fail(f"{dtype!r} is not a dtype", f"the dtypes are {', '.join(BY_NAME)}")
 
 
 def zeros(shape: Any, dtype: Any = f32) -> Tile:
@@ -84,7 +84,7 @@ def zeros(shape: Any, dtype: Any = f32) -> Tile:
 
 
 def full(shape: Any, value: Any, dtype: Any = f32) -> Tile:
-    """A tile of one number."""
+    """A tile filled with one number."""
     b, sizes = current(), shape_of(shape)
     tile = constant(b, value, [int(size) for size in sizes], as_dtype(dtype))
     tile.axes = tuple(_axis(size) for size in sizes)
@@ -92,35 +92,35 @@ def full(shape: Any, value: Any, dtype: Any = f32) -> Tile:
 
 
 def _axis(size: Any) -> Axis | None:
-    """The rows of this program, where a tile is made to hold something for each of them."""
+    """The rows of this program, for a tile with one element or row for each of them."""
     b = current()
     known = b.axes.get(f"_{size.role}") if isinstance(size, Extent) and size.role == "m" else None
     return Axis(known.name, known.extent, known.extent) if known is not None else None
 
 
 def shape_of(shape: Any) -> tuple[Any, ...]:
-    """The sizes of a tile, all of which are numbers."""
+    """The sizes of a tile, which must be static."""
     given = as_tuple(shape) if is_sequence(shape) else (shape,)
     for size in given:
         if isinstance(size, Index):
             size.__index__()
         elif isinstance(size, bool) or not isinstance(size, int):
-            raise current().fail(f"a tile has sizes that are numbers, got {type(size).__name__}")
+            raise current().fail(f"tile sizes are integers, got {type(size).__name__}")
     return tuple(size if isinstance(size, int) else size.__index__() for size in given)
 
 
 def broadcast(x: Any, shape: Any) -> Tile:
-    """The tile stretched to a shape: axes of one element, and leading axes that it lacks."""
+    """The tile broadcast to a shape: along axes of one element, and along new leading axes."""
     b, tile = current(), tile_of(current(), "broadcast", x)
     sizes = tuple(int(size) for size in shape_of(shape))
     if broadcast_shape(b, "broadcast", [tile.shape, sizes]) != sizes:
-        raise b.misfit(f"{list(tile.shape)} does not stretch to {list(sizes)}")
+        raise b.misfit(f"{list(tile.shape)} does not broadcast to {list(sizes)}")
     axes = result_axes([tile], sizes)
     return Tile(broadcast_to(b, tile, sizes), tile.type.with_shape(sizes), axes, pad_value=tile.pad_value)
 
 
 class Coordinates(Operand):
-    """Which row or column of the whole tensor each element of a tile is in; a tile of i64 where it is used as one."""
+    """The row or column index in the whole tensor of each element of a tile; materialized as i64 on use."""
 
     def __init__(self, axis: Axis, size: int, offset: Dim | None) -> None:
         self.axis, self.size, self.offset = axis, size, offset
@@ -131,7 +131,7 @@ class Coordinates(Operand):
 
 
 def row_index(offset: Any = None) -> Coordinates:
-    """The row indices of this program's block in the whole tensor, plus `offset` where one is given."""
+    """The row indices of this program's block in the whole tensor, plus `offset` if given."""
     axis = current().declared_axis("m")
     return Coordinates(_along(axis), axis.size, _offset(offset))
 
@@ -142,7 +142,7 @@ def _along(axis: ProgramAxis) -> Axis:
 
 
 def col_index(block: Any = None, offset: Any = None) -> Coordinates:
-    """The column indices of a step of a tile loop, of this program's block, or of a whole dim (`T.d`)."""
+    """The column indices of a loop step, of this program's block, or of a whole dim (`T.d`)."""
     b = current()
     if isinstance(block, Loop):
         return Coordinates(Axis(block.name, block.bound), block.size, _offset(offset))
@@ -163,9 +163,7 @@ def _offset(offset: Any) -> Dim | None:
     if isinstance(offset, Index):
         return offset.dim
     if isinstance(offset, Extent):
-        raise current().fail(
-            f"`T.{offset.role}` is a size, and an offset is where the first row stands", "leave it out"
-        )
+        raise current().fail(f"`T.{offset.role}` is a size, and an offset is an index", "omit it")
     if isinstance(offset, int) and not isinstance(offset, bool):
         return Dim.constant(offset)
-    raise current().fail(f"an offset is a whole number or an index, got {type(offset).__name__}")
+    raise current().fail(f"an offset is an integer or an index, got {type(offset).__name__}")

@@ -1,4 +1,11 @@
-"""Evaluating a kernel's source: Python on what is known, records for what is not, each at the span it comes from."""
+"""The evaluator of kernel source: Python for values known at compile time, tile ops for the others.
+
+The AST is interpreted once, on abstract tiles: values that have a shape, a dtype and a number in the builder, but no
+data. Static values (ints, shapes, `if` conditions, helper functions) are computed by Python itself, so an `if`
+selects a branch and a Python loop is unrolled; an operator on a tile emits a tile op at the span of its node. A loop
+over blocks is evaluated once for all its iterations: names that its body assigns become values that the loop carries
+(`loops.py`).
+"""
 
 from __future__ import annotations
 
@@ -29,7 +36,7 @@ from tessera.frontend.kernel.tiles import Operand
 from tessera.frontend.pytree import as_tuple, is_sequence
 
 UNROLLED = 256
-"""Steps of a Python loop that are written out at most."""
+"""The most iterations of a Python loop that is unrolled."""
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -65,7 +72,7 @@ _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
     ast.Invert: operator.invert,
 }
 SUPPORTED = (
-    "assignments, `for` over `tile.range_...` or Python ranges, `if` on what is known when the kernel is compiled, "
+    "assignments, `for` over `tile.range_...` or Python ranges, `if` on values known at compile time, "
     "`with tile.pipeline(...)`, calls, arithmetic and `return`"
 )
 
@@ -77,14 +84,14 @@ class _Returned(Exception):  # noqa: N818 - no error: the end of a function
 
 
 class Evaluator:
-    """One function being evaluated, with its names."""
+    """The evaluation of one function, with its variables."""
 
-    def __init__(self, b: KernelBuilder, source: Source, env: dict[str, Any], depth: int = 0) -> None:
-        self.b, self.source, self.env, self.depth = b, source, env, depth
+    def __init__(self, b: KernelBuilder, source: Source, env: dict[str, Any], level: int = 0) -> None:
+        self.b, self.source, self.env, self.level = b, source, env, level
         self.in_loop = 0
 
     def run(self) -> Any:
-        """What the function returns."""
+        """The return value of the function."""
         try:
             self.statements(self.source.tree.body)
         except _Returned as returned:
@@ -127,7 +134,7 @@ class Evaluator:
 
     def _do_augassign(self, node: ast.AugAssign) -> None:
         if not isinstance(node.target, ast.Name):
-            raise self.refuse(node, "only names can be changed in place", "write `x = x + y`")
+            raise self.refuse(node, "only names can be assigned in place", "write `x = x + y`")
         left = self._name(node.target, node.target.id)
         right = self.expression(node.value)
         self.env[node.target.id] = self._applied(node, lambda: _BINARY[type(node.op)](left, right))
@@ -139,11 +146,13 @@ class Evaluator:
             items = as_tuple(value) if is_sequence(value) else None
             if items is None or len(items) != len(target.elts):
                 got = type(value).__name__ if items is None else f"{len(items)} values"
-                raise self.refuse(target, f"{len(target.elts)} names are given {got}", "name as many as there are")
+                raise self.refuse(
+                    target, f"{len(target.elts)} names are assigned {got}", "assign as many names as values"
+                )
             for part, item in zip(target.elts, items, strict=True):
                 self._bind(part, item)
         else:
-            raise self.refuse(target, "a tile is a value: its elements cannot be assigned", "use `tile.where`")
+            raise self.refuse(target, "a tile is immutable: its elements cannot be assigned", "use `tile.where`")
 
     def _do_if(self, node: ast.If) -> None:
         self.statements(node.body if self._truth(node.test) else node.orelse)
@@ -153,14 +162,14 @@ class Evaluator:
         if isinstance(value, Operand | Index):
             raise self.refuse(
                 node,
-                "this is known only when the kernel runs, and `if` is decided when it is compiled",
+                "this is known only at run time, and `if` is decided at compile time",
                 "choose with `tile.where(condition, a, b)`",
             )
         return bool(value)
 
     def _do_return(self, node: ast.Return) -> None:
         if self.in_loop:
-            raise self.refuse(node, "a loop over tiles cannot be left", "return after the loop")
+            raise self.refuse(node, "a loop over blocks has no early return", "return after the loop")
         raise _Returned(None if node.value is None else self.expression(node.value))
 
     def _do_for(self, node: ast.For) -> None:
@@ -180,7 +189,7 @@ class Evaluator:
         if len(items) > UNROLLED:
             raise self.refuse(
                 node.iter,
-                f"a Python loop is written out step by step, and this one has {len(items)} steps of at most {UNROLLED}",
+                f"a Python loop is unrolled, and this one has {len(items)} iterations of at most {UNROLLED}",
                 "loop over blocks with `tile.steps(size, by=...)`",
             )
         for item in items:
@@ -203,11 +212,13 @@ class Evaluator:
 
     def _do_assert(self, node: ast.Assert) -> None:
         if not self._truth(node.test):
-            said = self.expression(node.msg) if node.msg is not None else ast.unparse(node.test)
-            raise self.refuse(node, f"an assertion of the kernel fails: {said}", "see the assertion")
+            message = self.expression(node.msg) if node.msg is not None else ast.unparse(node.test)
+            raise self.refuse(node, f"assertion failed in the kernel: {message}", "see the assertion")
 
     def _do_functiondef(self, node: ast.FunctionDef) -> None:
-        raise self.refuse(node, "functions inside kernels are not supported", "write a `lambda`, or a function outside")
+        raise self.refuse(
+            node, "functions inside kernels are not supported", "write a `lambda`, or a function outside of the kernel"
+        )
 
     # Expressions.
 
@@ -226,15 +237,15 @@ class Evaluator:
             self.b.span = outer
 
     def _applied(self, node: Any, work: Callable[[], Any], *operands: Any) -> Any:
-        """What Python makes of values, at the span of the node; what Python refuses is a KernelError there."""
+        """The result of `work`, with ops at the span of the node; a Python error becomes a KernelError there."""
         with self._at(node):
             try:
                 return work()
             except (TesseraError, NeedsNumber, _Returned):
                 raise
             except (TypeError, ValueError, ZeroDivisionError, AttributeError, KeyError, IndexError) as error:
-                told = tensor_refusal(operands) or (f"Python says: {error}", "see what the operands are")
-                raise self.refuse(node, *told) from error
+                refusal = tensor_refusal(operands) or (f"Python raised: {error}", "check the operands")
+                raise self.refuse(node, *refusal) from error
 
     def _eval_constant(self, node: ast.Constant) -> Any:
         return node.value
@@ -248,8 +259,8 @@ class Evaluator:
             if found is GONE:
                 raise self.refuse(
                     node,
-                    f"`{name}` has a value only inside a loop",
-                    "give it one before the loop, so that it is carried",
+                    f"`{name}` is assigned only inside a loop",
+                    "assign it before the loop, so that the loop carries it",
                 )
             return found
         function = self.source.function
@@ -266,9 +277,9 @@ class Evaluator:
     def _eval_attribute(self, node: ast.Attribute) -> Any:
         owner: Any = self.expression(node.value)
         is_own = node.attr in dir(owner)
-        told = None if is_own else attribute_refusal(owner, node.attr, ast.unparse(node))
-        if told is not None:
-            raise self.refuse(node, *told)
+        refusal = None if is_own else attribute_refusal(owner, node.attr, ast.unparse(node))
+        if refusal is not None:
+            raise self.refuse(node, *refusal)
         return self._applied(node, lambda: getattr(owner, node.attr))
 
     def _eval_tuple(self, node: ast.Tuple) -> Any:
@@ -279,8 +290,8 @@ class Evaluator:
 
     def _eval_binop(self, node: ast.BinOp) -> Any:
         left, right = self.expression(node.left), self.expression(node.right)
-        if (told := tensor_refusal((left, right))) is not None:
-            raise self.refuse(node, *told)
+        if (refusal := tensor_refusal((left, right))) is not None:
+            raise self.refuse(node, *refusal)
         return self._applied(node, lambda: _BINARY[type(node.op)](left, right), left, right)
 
     def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
@@ -289,22 +300,22 @@ class Evaluator:
 
     def _eval_compare(self, node: ast.Compare) -> Any:
         if len(node.ops) != 1:
-            raise self.refuse(node, "comparisons are of two", "join them with `&`")
+            raise self.refuse(node, "chained comparisons are not part of the kernel language", "join them with `&`")
         left, right = self.expression(node.left), self.expression(node.comparators[0])
         if not isinstance(node.ops[0], ast.Is | ast.IsNot) and not isinstance(left, Operand):
-            left, right = self._settled(node, left, right), self._settled(node, right, left)
+            left, right = self._static_operand(node, left, right), self._static_operand(node, right, left)
         return self._applied(node, lambda: _COMPARE[type(node.ops[0])](left, right), left, right)
 
-    def _settled(self, node: ast.Compare, value: Any, other: Any) -> Any:
-        """A value to be compared, with sizes as numbers: no answer is given to what is known only at run time."""
+    def _static_operand(self, node: ast.Compare, value: Any, other: Any) -> Any:
+        """A value to compare, with sizes as numbers; raises for what is known only at run time."""
         if is_sequence(value):
-            return type(value)(self._settled(node, item, None) for item in value)
+            return type(value)(self._static_operand(node, item, None) for item in value)
         if isinstance(other, Operand) or not isinstance(value, Index | Loop):
             return value
         if isinstance(value, Loop) or value.dim.symbols & set(self.b.coords):
             raise self.refuse(
                 node,
-                "this is known only when the kernel runs, and Python compares when it is compiled",
+                "this is known only at run time, and Python compares at compile time",
                 "compare tiles, such as `tile.col_index(step)`, and choose with `tile.where(condition, a, b)`",
             )
         return value.__index__()
@@ -333,7 +344,7 @@ class Evaluator:
 
         def function(*values: Any) -> Any:
             if len(values) != len(names):
-                raise self.refuse(node, f"this function is given {len(values)} values, and takes {len(names)}")
+                raise self.refuse(node, f"this function takes {len(names)} arguments, got {len(values)}")
             outer, self.env = self.env, {**self.env, **dict(zip(names, values, strict=True))}
             try:
                 return self.expression(node.body)
@@ -359,41 +370,43 @@ class Evaluator:
         if len(named) != len(node.keywords):
             raise self.refuse(node, "`**` is not part of the kernel language", "name the arguments")
         if function is builtins.breakpoint:
-            return None  # stops in the interpreter, where there is something to look at
+            return None  # only the interpreter stops, where tiles have data
         if function is builtins.print:
-            raise self.refuse(node, "a compiled kernel cannot print", "run it with `kernel.interpret(...)`")
+            raise self.refuse(node, "`print` is not part of compiled kernels", "run it with `kernel.interpret(...)`")
         values = (*arguments, *named.values())
         if hasattr(function, "with_schedule"):
             raise self.refuse(
                 node,
-                f"`{ast.unparse(node.func)}` is a kernel, and kernels call functions of tiles",
-                "write what both do as a function, or call one kernel after the other inside `jit`",
+                f"`{ast.unparse(node.func)}` is a kernel, and a kernel cannot call a kernel",
+                "move the shared code into a function, or call one kernel after the other inside `jit`",
             )
         if _takes_no_tiles(function) and any(isinstance(value, Operand | Loop | TensorRef) for value in values):
             scope = _captured_names(self.source.function)
             raise self.refuse(node, *call_refusal(node, self.source.span(node.func), values, scope))
         is_own = isinstance(function, types.FunctionType) and not _is_language(function) and not is_of_library(function)
         if is_own and function.__name__ == "<lambda>":
-            return self._applied(node, lambda: function(*arguments, **named))  # it has no statements to evaluate
+            return self._applied(
+                node, lambda: function(*arguments, **named)
+            )  # its body is an expression of this source
         if is_own:
             return self._inlined(node, function, arguments, named)
         return self._applied(node, lambda: function(*arguments, **named))
 
     def _inlined(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
-        """A function of the user's, evaluated where it is called."""
-        if self.depth > 32:
-            raise self.refuse(node, "functions call each other without end", "kernels have no recursion")
+        """A function of the user's, inlined at the call."""
+        if self.level > 32:
+            raise self.refuse(node, "functions recurse too deeply", "kernels have no recursion")
 
         def work() -> Any:
             bound = inspect.signature(function).bind(*arguments, **named)
             bound.apply_defaults()
-            return Evaluator(self.b, source_of(function), dict(bound.arguments), self.depth + 1).run()
+            return Evaluator(self.b, source_of(function), dict(bound.arguments), self.level + 1).run()
 
         return self._applied(node, work)
 
 
 def _captured_names(function: Any) -> dict[str, Any]:
-    """What a function sees beside its own names: captured variables, then globals."""
+    """The names that a function captures: closure variables, then globals."""
     captured: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
@@ -412,7 +425,7 @@ _KNOWN = (float, int, bool, len, tuple, list, abs, round, isinstance, str)
 
 
 def _takes_no_tiles(function: Any) -> bool:
-    """Whether a function is neither of the language nor one of the user's, which are evaluated."""
+    """Whether a function is neither part of the language nor one of the user's, which are inlined."""
     if is_of_tensors(function) or is_of_library(function):
         return True
     return not isinstance(function, types.FunctionType) and _is_foreign(function)

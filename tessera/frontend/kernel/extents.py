@@ -1,4 +1,4 @@
-"""Numbers of a kernel that are not tiles: extents, steps of loops, indices, and where the axes of tiles lie."""
+"""Values of a kernel that are not tiles: block sizes, loop iterations, indices, axes of tiles, and the context."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.schedule import Schedule
 
-NO_ROW = ("a whole dim of 0 elements is no tile", "rule: a tile has at least one element along each axis")
+NO_ROW = ("a dim of 0 elements cannot be a tile", "rule: a tile has at least one element along each axis")
 NO_ROW_FIX = "do not call the kernel with rows of no elements, or loop over them with `tile.range_k`"
 
 
 @frozen
 class Axis:
-    """Which elements an axis of a tile is: those from coordinate `name` on; `bound` is where they end, if they may.
+    """The elements that an axis of a tile covers: from coordinate `name` on; `bound` is their end, if any.
 
-    `dim` is the dim of the tensor that the axis lies along, where it is this program's own part of one.
+    `dim` is the dim of the tensor, where the axis is this program's block of it.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Axis:
 
 
 class Extent(int):
-    """A size of a block that knows which: `m` and `n` of the grid, `k` of a step, `d` a whole dim."""
+    """A block size with its role: `m` and `n` of the grid, `k` of a loop step, `d` a whole dim."""
 
     role: str
 
@@ -42,17 +42,17 @@ class Extent(int):
         b = current()
         if self.role not in ("m", "n"):
             raise b.fail(
-                f"`T.{self.role}` is a size, and begins nowhere",
-                "`T.m.start` and `T.n.start` are where this program's block begins, `k.start` where a step does",
+                f"`T.{self.role}` is a size, and has no start",
+                "`T.m.start` and `T.n.start` are the start of this program's block, `k.start` that of a loop step",
             )
         return Index(Dim.symbol(b.declared_axis(self.role).name))
 
 
 @frozen
 class Loop:
-    """Where a loop over blocks is in each step: a coordinate, the size of a step, and where it ends.
+    """The index of a loop over blocks: its coordinate, step and bound.
 
-    `is_whole` says that it runs over a dim of a tensor, and so not over another dim of another size.
+    `is_whole` where it runs over a dim of a tensor, which dims indexed by it must equal.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Loop:
 
     @property
     def next(self) -> Loop:
-        """The block after this one; where it lies beyond the end, loads give `pad`."""
+        """The next block; out of bounds, loads return `pad`."""
         b = current()
         if self.name not in b.coords:
             raise b.fail("the index of a loop is used after the loop has ended")
@@ -77,7 +77,7 @@ class Loop:
 
 @frozen
 class Index:
-    """A whole number that is known when the kernel runs: a size, a coordinate, or arithmetic of them."""
+    """An integer known when the kernel runs: a size, a coordinate, or arithmetic of them."""
 
     dim: Dim
 
@@ -123,16 +123,16 @@ class Index:
         return self._number() >= other
 
     def _number(self) -> int:
-        """What Python compares: a size is a number then, and what programs count is none yet."""
+        """The number that Python compares: sizes are specialized for it, coordinates have none at compile time."""
         if self.dim.symbols & set(current().coords):
             raise current().fail(
-                f"`{self.dim}` is known only when the kernel runs, and Python compares when it is compiled",
+                f"`{self.dim}` is known only at run time, and Python compares at compile time",
                 "compare tiles, such as `tile.col_index(step)`, and choose with `tile.where(condition, a, b)`",
             )
         return self.__index__()
 
     def __bool__(self) -> bool:
-        raise current().fail(f"`{self.dim}` is known only when the kernel runs, and Python must know it now")
+        raise current().fail(f"`{self.dim}` is known only at run time, and Python needs it at compile time")
 
     def __index__(self) -> int:
         value = self.dim.value
@@ -150,7 +150,7 @@ class Index:
 
 
 class NeedsNumber(Exception):  # noqa: N818 - a request, which the front end answers
-    """A dim must be a number for the kernel to be written: it is the size of a tile."""
+    """Raised where a dim must be static, as the size of a tile is: the front end specializes it and starts again."""
 
     def __init__(self, dim: Dim) -> None:
         super().__init__(str(dim))
@@ -165,7 +165,7 @@ def _arithmetic(index: Index, other: Any, method: str, fn: str) -> Any:
     given = dim_of(other)
     if given is None:
         if isinstance(other, float):
-            raise current().fail(f"`{index}` is a whole number that is known at run time, and {other} is not")
+            raise current().fail(f"`{index}` is an integer known at run time, and {other} is not an integer")
         return NotImplemented
     if method == "__rsub__":
         return index_of(given - index.dim)
@@ -174,12 +174,12 @@ def _arithmetic(index: Index, other: Any, method: str, fn: str) -> Any:
 
 
 def index_of(dim: Dim) -> Any:
-    """A dim as the language shows it: a number where it is one."""
+    """A dim as the kernel language shows it: an int where it is static."""
     return Index(dim) if dim.value is None else dim.value
 
 
 def dim_of(value: Any) -> Dim | None:
-    """The dim that a value is, if it is one."""
+    """The dim of an int, an index or a dim; None for any other value."""
     if isinstance(value, Index):
         return value.dim
     if isinstance(value, Dim):
@@ -188,7 +188,7 @@ def dim_of(value: Any) -> Dim | None:
 
 
 class Context:
-    """The schedule in force, as a kernel asks for it: `m`, `n`, `k`, `d` are sizes that know which they are."""
+    """The schedule of the kernel: `m`, `n`, `k`, `d` are block sizes with their roles."""
 
     def __init__(self, schedule: Schedule, whole: Dim | None) -> None:
         self.schedule, self._whole = schedule, whole
@@ -205,22 +205,22 @@ class Context:
 
     @property
     def k(self) -> Extent:
-        """Depth of a step."""
+        """The K block of a loop step."""
         return self._size("k")
 
     @property
     def d(self) -> Extent:
         """The whole last dim of the first tensor that has rows and columns."""
         if self._whole is None:
-            raise current().fail("`T.d` is the last dim of the first tensor, and the kernel takes none")
+            raise current().fail("`T.d` is the last dim of the first tensor, and the kernel has no tensor")
         if self._whole.value is None:
             raise NeedsNumber(self._whole)
         given = self.schedule.d
         if given is not None and given != self._whole.value:
             raise ScheduleError(
-                f"the schedule says d={given}, and the dim it stands for has {self._whole} elements",
+                f"the schedule has d={given}, but that dim has {self._whole} elements",
                 span=current().span,
-                fix=f"leave `d` out, or write d={self._whole}",
+                fix=f"omit `d`, or write d={self._whole}",
             )
         if not self._whole.value:
             raise current().misfit(*NO_ROW, fix=NO_ROW_FIX)
@@ -238,7 +238,7 @@ class Context:
 
     @property
     def stages(self) -> int:
-        """Copies under way; 0 lets the compiler choose."""
+        """Pipeline stages; 0 lets the compiler choose."""
         return self.schedule.stages or 0
 
     def _size(self, role: str) -> Extent:
@@ -248,12 +248,12 @@ class Context:
 
 
 def context() -> Context:
-    """The schedule in force."""
+    """The context of the kernel: its block sizes and schedule."""
     b: Any = current()
     return Context(b.schedule, b.whole_dim)
 
 
 def program() -> tuple[Extent, Extent]:
-    """This program's block of rows and of columns, as positions of `load` and `store` (the program id)."""
+    """This program's block of rows and columns, as indices for `load` and `store`."""
     found = context()
     return found.m, found.n

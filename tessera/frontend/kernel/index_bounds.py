@@ -12,16 +12,17 @@ from tessera.types.dim import Atom, Dim, maximum, minimum
 from tessera.types.dtype import DType
 from tessera.types.tensor_type import TensorType
 
-# How far a place can go that programs compute: from the grid, the loops and the arithmetic around it, by intervals.
+# Interval arithmetic over symbolic sizes: the bounds of an index are expressions of sizes, found by replacing each
+# coordinate, last defined first, by the end of its range at which the expression is largest or smallest.
 
 ZERO, ONE = Dim.constant(0), Dim.constant(1)
 
 
 class IndexBounds:
-    """The ends of expressions over the coordinates that a kernel has here; what is not known has no end.
+    """Bounds of expressions over the coordinates in scope; None where no bound is found.
 
-    Sizes are natural numbers. Those that a loop or the grid runs over are at least 1, since a step is being taken;
-    `afterwards`, when the kernel is written, it is a step of every loop that it had.
+    Sizes are at least 0. Those that a loop or the grid runs over are at least 1, since an iteration is running;
+    `afterwards`, once the kernel is built, all loops that it had count.
     """
 
     def __init__(self, b: KernelBuilder, *, afterwards: bool = False) -> None:
@@ -50,7 +51,7 @@ class IndexBounds:
         return low is not None and self._natural(low)
 
     def end(self, expr: Dim, *, up: bool) -> Dim | None:
-        """The largest or smallest that an expression can be, over sizes alone; None where that is not found."""
+        """The upper or lower bound of an expression, over sizes only; None where none is found."""
         found: Dim | None = expr
         for name in reversed(self.order):
             found = self._opened(found, up)
@@ -76,7 +77,7 @@ class IndexBounds:
         return None if found is None or found.symbols & self.unknown else found
 
     def _opened(self, expr: Dim | None, up: bool) -> Dim | None:
-        """The expression with quotients, remainders, and larger and smaller ones of coordinates replaced by ends."""
+        """The expression with `//`, `%`, `max` and `min` of coordinates replaced by their bounds."""
         if expr is None:
             return None
         total: Dim = ZERO
@@ -104,7 +105,7 @@ class IndexBounds:
             return None
         if left is not None and right is not None:
             return minimum(left, right) if atom.kind == "min" else maximum(left, right)
-        # The smaller of two is at most either, the larger at least either.
+        # min(a, b) is at most either, max(a, b) at least either.
         either = right if left is None else left
         return either if up == (atom.kind == "min") else None
 
@@ -127,20 +128,22 @@ class IndexBounds:
 
 
 def _last(extent: Dim, step: int) -> Dim:
-    """The last place of a run that begins at 0, or one that is not before it."""
+    """The last value of a loop coordinate that starts at 0, or an upper bound of it."""
     if extent.value is None:
         return extent - ONE
     return Dim.constant(max(0, -(-extent.value // step) - 1) * step)
 
 
-# Numbers that positions are counted in: how far they reach, and whether a narrow dtype holds that.
+# Overflow of index arithmetic. Row and column indices are i64, which holds every index. Where a kernel computes indices
+# in a narrower dtype, they are followed back to what they are computed from; expressions that grow with coordinates and
+# sizes reach their maximum at the last element, so an overflow is proved and not guessed.
 
 WIDE = 64
-"""Bits of a dtype that holds the place of every element there can be."""
+"""Bits of a dtype that holds every index."""
 
 
 def check_positions(b: KernelBuilder) -> None:
-    """Positions of a kernel, and all that they are computed from, fit their dtypes: proved, refused, or a guard."""
+    """Require that index tiles, and all they are computed from, fit their dtypes: proved, refuted, or guarded."""
     for name, number in dict.fromkeys(b.positions):
         _check(b, name, number)
 
@@ -152,19 +155,19 @@ def _check(b: KernelBuilder, name: str, number: int) -> None:
         last = (1 << dtype.bits - (dtype.kind == "int")) - 1
         if end.value is not None and end.value > last:
             raise KernelError(
-                f"positions in `{name}` are counted in {dtype}, which ends at {last}, and reach {end}",
+                f"indices into `{name}` are computed in {dtype}, whose maximum is {last}, and reach {end}",
                 span=op.span,
-                notes=("rule: arithmetic on positions does not overflow",),
-                fix="count in i64: `tile.row_index()` and `tile.col_index(step)` do, and `tile.cast(x, i64)`",
+                notes=("rule: index arithmetic does not overflow",),
+                fix="compute in i64: `tile.row_index()` and `tile.col_index(step)` do, and `tile.cast(x, i64)`",
             )
         if end.value is None and not follower.is_within_another(dtype, end):
             b.require_equal(
-                minimum(end, last), end, f"positions in `{name}` are counted in {dtype}, which ends at {last}"
+                minimum(end, last), end, f"indices into `{name}` are computed in {dtype}, whose maximum is {last}"
             )
 
 
 class _OverflowCheck:
-    """Goes from a tile to what it is computed from; `narrow` are the steps in dtypes that may not hold them."""
+    """Follows a tile back to its operands; `narrow` are the ops whose dtype may be too narrow."""
 
     def __init__(self, b: KernelBuilder) -> None:
         self.b, self.reach = b, IndexBounds(b, afterwards=True)
@@ -172,14 +175,14 @@ class _OverflowCheck:
         self._ends: dict[int, Dim | None] = {}
 
     def end(self, number: int) -> Dim | None:
-        """The most that a tile of whole numbers is, none of which is below 0; None where that is not known."""
+        """The maximum of a non-negative integer tile; None where that is unknown."""
         if number not in self._ends:
             self._ends[number] = None
             self._ends[number] = self._end(number)
         return self._ends[number]
 
     def is_within_another(self, dtype: DType, end: Dim) -> bool:
-        """Whether a step of the same dtype reaches further, for all sizes."""
+        """Whether an op of the same dtype has a larger maximum, for all sizes."""
         others = [other for _, found, other in self.narrow if found is dtype and other != end]
         return any(self.reach.is_natural(other - end) for other in others)
 
@@ -208,7 +211,7 @@ class _OverflowCheck:
         return None if rule is None else rule(*known)
 
     def _place(self, op: TileOp) -> Dim | None:
-        """The most that an expression over coordinates is, those of axes at the last element that there is."""
+        """The maximum of an expression over coordinates, those of axes at their last element."""
         expr: Dim = op.values["expr"]
         last: dict[str, Dim] = {}
         for axis in op.values["axes"]:
@@ -222,7 +225,7 @@ class _OverflowCheck:
         return self.reach.end(expr.substitute(last), up=True)
 
     def _extent(self, axis: str) -> Dim | None:
-        """How far an axis goes: that of the grid, or of its loop."""
+        """The extent of an axis: of the grid, or of its loop."""
         if axis in self.b.loop_extents:
             return self.b.loop_extents[axis][0]
         found = self.b.axes.get(axis)
@@ -235,4 +238,4 @@ _GROWING: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "max": maximum,
     "min": minimum,
 }
-"""Functions of two natural numbers that grow with both: the end of the result is that of the ends."""
+"""Functions that are monotone in both operands: the maximum of the result is that of the maxima."""

@@ -1,4 +1,4 @@
-"""Where tiles lie: positions in tensors become index maps, edges become bounds, and coordinates become tiles."""
+"""Indexing of tensors by tiles: indices become index maps, edges become bounds, and coordinates become tiles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tessera.types.tensor_type import TensorType
 class TensorRef:
     """A tensor in memory, as a kernel sees it: a shape and a dtype, read with `tile.load`.
 
-    `filled` replaces dims by how far they are filled, where that is less: the length of a cache.
+    `filled` replaces dims by their filled length, where that is less: the length of a cache.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class TensorRef:
 
 @frozen
 class DimAccess:
-    """One dim of an access: the expression that finds it, and, if it runs along the tile, its axis and size.
+    """One dim of an access: its index expression, and, for an axis of the tile, that axis and its size.
 
-    `found` is a tile of whole numbers that finds it instead, each element for its own place. Where `extent` is given,
-    a place outside of it is not touched.
+    `indices` is an integer tile that gives the index of each element instead (a gather). Where `extent` is given,
+    indices outside of `0..extent` are not accessed.
     """
 
     expr: Dim
@@ -77,7 +77,7 @@ class DimAccess:
 
 
 def dim_access(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> DimAccess:
-    """What a position says of a dim: this program's block, a step of a loop, the whole dim, or one element."""
+    """The access of one dim by an index: this program's block, a loop step, the whole dim, a slice, or one element."""
     dim = tensor.dims[place]
     if isinstance(position, Operand):
         return _gathered(b, tensor, dim, position.materialized())
@@ -88,7 +88,8 @@ def dim_access(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -
         return DimAccess(Dim.symbol(name), Axis(name, dim, dim), int(position))
     if isinstance(position, Extent) and position.role == "k":
         raise b.fail(
-            "`k` is the size of a step, not a place", "loop with `for k in tile.range_k(x.shape, T.k)` and use `k`"
+            "`k` is the size of a loop step, not an index",
+            "loop with `for k in tile.range_k(x.shape, T.k)` and use `k`",
         )
     if isinstance(position, Extent) or position is None or position == slice(None):
         return _whole_dim(b, tensor, place, position)
@@ -97,30 +98,30 @@ def dim_access(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -
     given = dim_of(position)
     if given is None:
         raise b.fail(
-            f"{type(position).__name__} is no position in `{tensor.name}`",
-            "a position is `T.m`, `T.n`, `T.d`, the index of a tile loop, a number, a tile of them, a slice, or `:`",
+            f"{type(position).__name__} is not an index into `{tensor.name}`",
+            "an index is `T.m`, `T.n`, `T.d`, the index of a tile loop, an integer, an integer tile, a slice, or `:`",
         )
     return DimAccess(given, extent=_element_window(b, tensor, place, given))
 
 
 def _element_window(b: KernelBuilder, tensor: TensorRef, place: int, at: Dim) -> Dim | None:
-    """One element is there: proved, refused, or a guard; where programs compute it, those that leave do not touch it.
+    """Require one element to be in bounds: proved, refuted, or guarded; a computed index is masked instead.
 
-    Gives the window that sees to that, where it is not proved.
+    Returns the extent to mask by, where the index is not proved to be in bounds.
     """
     dim = tensor.type.shape[place]
     if at.symbols & set(b.coords):
         return None if IndexBounds(b).is_inside(at, dim) else dim
     rule = f"element {at} of dim {place} of `{tensor.name}`, which has {dim}"
     if at.value is not None and (at.value < 0 or (dim.value is not None and at.value >= dim.value)):
-        raise b.misfit(f"there is no {rule}", "rule: elements are counted from 0, and not from the end")
-    b.require_equal(maximum(at, 0), at, f"a kernel goes to {rule}")
-    b.require_equal(minimum(at + 1, dim), at + 1, f"a kernel goes to {rule}")
+        raise b.misfit(f"there is no {rule}", "rule: indices count from 0, not from the end")
+    b.require_equal(maximum(at, 0), at, f"a kernel accesses {rule}")
+    b.require_equal(minimum(at + 1, dim), at + 1, f"a kernel accesses {rule}")
     return None
 
 
 def _slice_of_dim(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, Any, Any]) -> DimAccess:
-    """`slice(start, stop)`: so many elements of a dim, from anywhere on."""
+    """`slice(start, stop)`: a static number of elements of a dim."""
     start, stop = dim_of(0 if position.start is None else position.start), dim_of(position.stop)
     stop = tensor.dims[place] if position.stop is None else stop
     length = stop - start if start is not None and stop is not None and position.step is None else Dim.constant(0)
@@ -129,12 +130,12 @@ def _slice_of_dim(b: KernelBuilder, tensor: TensorRef, place: int, position: sli
     size = length.value
     if start is None or size is None or size < 1 or (start.value or 0) < 0:
         raise b.fail(
-            f"{position} is no part of dim {place} of `{tensor.name}`",
-            "a part is neighbours, as many as are known when the kernel is compiled: `slice(0, 64)`",
+            f"{position} is not a valid slice of dim {place} of `{tensor.name}`",
+            "a slice has step 1 and a length known at compile time: `slice(0, 64)`",
         )
     if not start.symbols & set(b.coords):
-        b.require_equal(maximum(start, 0), start, f"a part of dim {place} of `{tensor.name}` begins at {start}")
-    # The end of a dim is the bound of the axis; before its beginning lies what a window keeps out.
+        b.require_equal(maximum(start, 0), start, f"a slice of dim {place} of `{tensor.name}` starts at {start}")
+    # The axis bound masks elements past the end of the dim; a window masks those before its start.
     is_proved = not start.symbols & set(b.coords) or IndexBounds(b).is_natural(start)
     name = b.define_coordinate("_part", start)
     extent = None if is_proved else tensor.type.shape[place]
@@ -144,7 +145,7 @@ def _slice_of_dim(b: KernelBuilder, tensor: TensorRef, place: int, position: sli
 def _gathered(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) -> DimAccess:
     if not numbers.dtype.is_integer:
         raise b.fail(
-            f"a tile of {numbers.dtype} is no position in `{tensor.name}`", "cast it to whole numbers, such as i32"
+            f"a tile of {numbers.dtype} is not an index into `{tensor.name}`", "cast it to integers, such as i32"
         )
     b.positions.append((tensor.name, numbers.number))
     return DimAccess(Dim.constant(0), indices=numbers, extent=dim)
@@ -153,11 +154,11 @@ def _gathered(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) -> D
 def _loop_block(b: KernelBuilder, tensor: TensorRef, place: int, loop: Loop) -> DimAccess:
     dim = tensor.dims[place]
     if loop.name not in b.coords:
-        raise b.fail("the index of a loop is used after the loop has ended")
+        raise b.fail("the index of a loop is used after the loop")
     bound = loop.bound
     if loop.is_whole and not (dim.symbols | bound.symbols) & set(b.coords):
         b.require_equal(
-            bound, dim, f"a loop over {bound} elements goes along dim {place} of `{tensor.name}`, which has {dim}"
+            bound, dim, f"a loop over {bound} elements indexes dim {place} of `{tensor.name}`, which has {dim}"
         )
     elif bound != dim and not dim.symbols & set(b.coords):
         difference = (dim - bound).value
@@ -175,7 +176,7 @@ def _whole_dim(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -
     if isinstance(position, Extent) and int(position) != dim.value:
         raise b.misfit(
             f"`T.d` is {int(position)}, and dim {place} of `{tensor.name}` has {dim} elements",
-            "rule: `d` is a whole dim, the last one of the first tensor that has rows and columns",
+            "rule: `d` is the last dim of the first tensor of rank 2 or more",
             fix=f"write `slice(None)` for all of `{tensor.name}`, whatever its size",
         )
     bound = tensor.filled.get(place)
@@ -183,17 +184,17 @@ def _whole_dim(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -
 
 
 def dim_accesses(b: KernelBuilder, tensor: TensorRef, positions: Sequence[Any]) -> list[DimAccess]:
-    """One entry for each dim: leading dims that no position is given for are those of the grid."""
+    """One entry for each dim: leading dims without an index are those of the grid."""
     rank = tensor.type.rank
     if len(positions) > rank:
-        raise b.misfit(f"`{tensor.name}` has {rank} dims, and {len(positions)} positions are given")
+        raise b.misfit(f"`{tensor.name}` has {rank} dims, and {len(positions)} indices are given")
     count = rank - len(positions)
     leading = [DimAccess(_leading(b, tensor, number, count)) for number in range(count)]
     return leading + [dim_access(b, tensor, count + at, position) for at, position in enumerate(positions)]
 
 
 def _leading(b: KernelBuilder, tensor: TensorRef, number: int, count: int) -> Dim:
-    """The coordinate of a leading dim: dims are matched from the last; fewer heads are shared by as many each."""
+    """The coordinate of a batch dim: dims are aligned from the last; fewer heads are shared by equal groups."""
     dim = tensor.dims[number]
     known = sum(name.startswith("_b") for name in b.axes)
     if not known:
@@ -218,9 +219,9 @@ def _leading(b: KernelBuilder, tensor: TensorRef, number: int, count: int) -> Di
 
 @frozen
 class Access:
-    """An access: index operands with names, the axes along the tile, the map, the bounds.
+    """An access: coordinates and their operands, the axes of the tile, the index map, the bounds.
 
-    `tiles` are values of whole numbers, `t0`, `t1`, ... of the map; `windows` say where those take part.
+    `tiles` are integer tiles, `t0`, `t1`, ... of the map; `windows` are (index, extent) pairs that mask elements.
     """
 
     coords: tuple[str, ...]
@@ -242,9 +243,9 @@ class Access:
 def access_of(
     b: KernelBuilder, entries: Sequence[DimAccess], order: Sequence[int] | None = None, mask: Tile | None = None
 ) -> Access:
-    """The access of these entries; `order` gives the axes of the tile in another order than the dims.
+    """The access of these entries; `order` permutes the axes of the tile.
 
-    Where `mask` is false, an element takes no part.
+    Elements where `mask` is false are not accessed.
     """
     group = IndexGroup(b, entries)
     running = group.axes_among(entries)
@@ -271,11 +272,11 @@ def access_of(
 
 
 AccessAxis: TypeAlias = "tuple[Axis | None, int, int | None]"
-"""An axis of a tile that is accessed: where it lies, its size, and the dim it runs along, if it is one."""
+"""An axis of an accessed tile: its coordinate axis, size, and the dim it indexes, if any."""
 
 
 class IndexGroup:
-    """The tiles of whole numbers among the positions of an access: they stretch to one shape, and move together."""
+    """The integer tiles among the indices of an access: they broadcast to one shape, as in NumPy."""
 
     def __init__(self, b: KernelBuilder, entries: Sequence[DimAccess]) -> None:
         self.b = b
@@ -287,7 +288,7 @@ class IndexGroup:
         self.before = 0
 
     def axes_among(self, entries: Sequence[DimAccess]) -> list[AccessAxis]:
-        """The axes of the tile in order of dims; those of the group stand where its first tile stands."""
+        """The axes of the tile in order of dims; those of the group are at the dim of its first tile."""
         first = self.tiles[0][0] if self.tiles else len(entries)
         last = self.tiles[-1][0] if self.tiles else -1
         found: list[AccessAxis] = []
@@ -297,16 +298,14 @@ class IndexGroup:
                 found += [(axis, size, None) for axis, size in zip(self.axes, self.shape, strict=True)]
             elif entry.axis is not None:
                 if first < dim < last:
-                    raise self.b.fail(
-                        "a block stands between two tiles of positions", "give tiles of positions for neighbouring dims"
-                    )
+                    raise self.b.fail("a block is between two index tiles", "use index tiles for adjacent dims")
                 found.append((entry.axis, entry.size, dim))
         if self.tiles and len(found) > 2:
-            raise self.b.misfit(f"tiles have two axes at most, and this one would have {len(found)}")
+            raise self.b.misfit(f"a tile has at most two axes, and this one would have {len(found)}")
         return found
 
     def placed(self, map: list[Dim], sizes: tuple[int, ...]) -> tuple[list[int], list[Dim]]:
-        """The tiles at every element of the access, and where what they say is within their dims."""
+        """The index tiles at every element of the access, and the windows that keep them in bounds."""
         tiles: list[int] = []
         windows: list[Dim] = []
         after = len(sizes) - self.before - len(self.shape)
@@ -314,7 +313,7 @@ class IndexGroup:
         for (dim, tile), extent in zip(self.tiles, self.extents, strict=True):
             if tile.shape != self.shape or tile.broadcast_axes is not None:
                 tile = Tile(broadcast_to(self.b, tile, self.shape), tile.type.with_shape(self.shape), self.axes)
-            if None in key and self.shape:  # a single number stretches by itself
+            if None in key and self.shape:  # a scalar broadcasts by itself
                 tile = expand_dims(tile, key)
             map[dim] = Dim.symbol(f"t{len(tiles)}")
             assert extent is not None
@@ -324,11 +323,11 @@ class IndexGroup:
 
 
 def _excluded(b: KernelBuilder, mask: Tile, sizes: tuple[int, ...]) -> int:
-    """A number for each element that is 0 where it takes part, and 1 where it does not."""
+    """A mask as an index: 0 where an element is accessed, and 1, which a window of extent 1 excludes, where not."""
     if not mask.dtype.is_bool:
         raise b.fail(f"`mask` is a tile of bool, got {mask.dtype}", "compare the tile with a number")
     if broadcast_shape(b, "mask", [mask.shape, sizes]) != sizes:
-        raise b.misfit(f"a mask of {list(mask.shape)} does not stretch to a place of {list(sizes)}")
+        raise b.misfit(f"a mask of {list(mask.shape)} does not broadcast to {list(sizes)}")
     return broadcast_to(b, cast_to(b, unary("not", mask), i32), sizes)
 
 
@@ -355,7 +354,7 @@ def _bound(axis: Axis | None, size: int) -> Dim:
 
 @frozen
 class Origin:
-    """A load that may be done again with its axes in another order."""
+    """A load that may be emitted again with its axes in another order."""
 
     tensor: TensorRef
     entries: tuple[DimAccess, ...]
@@ -366,37 +365,37 @@ class Origin:
         return Origin(self.tensor, self.entries, self.values, dtype)
 
     def load(self, b: KernelBuilder, order: Sequence[int] | None = None) -> Tile:
-        place = access_of(b, self.entries, order)
-        type = TensorType.of(place.sizes, self.tensor.dtype)
-        operands = [self.tensor.number, *place.operands, *place.tiles]
-        number = b.tile("load", operands, {**place.values, **self.values}, type)
-        tile = Tile(number, type, place.kept, pad_value=self.values["pad"])
-        is_plain = order is None and not place.tiles
+        access = access_of(b, self.entries, order)
+        type = TensorType.of(access.sizes, self.tensor.dtype)
+        operands = [self.tensor.number, *access.operands, *access.tiles]
+        number = b.tile("load", operands, {**access.values, **self.values}, type)
+        tile = Tile(number, type, access.kept, pad_value=self.values["pad"])
+        is_plain = order is None and not access.tiles
         tile.origin = Origin(self.tensor, self.entries, self.values, type.dtype) if is_plain else None
         return cast_to(b, tile, self.dtype)
 
     def load_rows(self, b: KernelBuilder, axis: Axis | None, count: int) -> Tile | None:
-        """The load of one axis once for each row of a block; None where the rows have no place of their own."""
+        """The load of one axis repeated for each row of a block; None where the rows have no coordinate."""
         if axis is None or axis.name not in b.coords or axis.name == "_z":
             return None
-        place = access_of(b, self.entries)
-        if axis.name in place.axes or place.windows:
+        access = access_of(b, self.entries)
+        if axis.name in access.axes or access.windows:
             return None
-        coords = (axis.name, *(name for name in place.coords if name != axis.name))
-        known = dict(zip(place.coords, place.operands, strict=True)) | {axis.name: b.coords[axis.name]}
+        coords = (axis.name, *(name for name in access.coords if name != axis.name))
+        known = dict(zip(access.coords, access.operands, strict=True)) | {axis.name: b.coords[axis.name]}
         values = {
             "coords": coords,
-            "axes": (axis.name, *place.axes),
-            "map": place.map,
-            "bounds": (_bound(axis, count), *place.bounds),
+            "axes": (axis.name, *access.axes),
+            "map": access.map,
+            "bounds": (_bound(axis, count), *access.bounds),
         }
-        type = TensorType.of((count, *place.sizes), self.tensor.dtype)
+        type = TensorType.of((count, *access.sizes), self.tensor.dtype)
         number = b.tile("load", [self.tensor.number, *(known[n] for n in coords)], {**values, **self.values}, type)
-        return cast_to(b, Tile(number, type, (axis, *place.kept), pad_value=self.values["pad"]), self.dtype)
+        return cast_to(b, Tile(number, type, (axis, *access.kept), pad_value=self.values["pad"]), self.dtype)
 
 
 def clip(b: KernelBuilder, tile: Tile, axis: int, bound: Dim, identity: Any) -> Tile:
-    """The tile with elements whose coordinate along an axis is not below `bound` replaced."""
+    """The tile with elements at or beyond `bound` along an axis replaced by `identity`."""
     names, scope = axis_names(b, tile.axes)
     coords = tuple(name for name in scope if name in names or name in bound.symbols)
     values = {"coords": coords, "axes": names, "axis": names[axis], "bound": bound, "identity": identity}
@@ -405,7 +404,7 @@ def clip(b: KernelBuilder, tile: Tile, axis: int, bound: Dim, identity: Any) -> 
 
 
 def mask_beyond(b: KernelBuilder, tile: Tile, axis: int, identity: Any) -> Tile:
-    """The tile with what lies beyond the edge along an axis replaced by what changes no result."""
+    """The tile with elements beyond the edge of an axis replaced by the identity of a reduction."""
     found = tile.axes[axis]
     is_same = tile.pad_value is not None and tile.pad_value == identity
     if found is None or found.bound is None or is_same or found.name not in b.coords:
@@ -425,6 +424,6 @@ def coordinate_tile(b: KernelBuilder, expr: Dim, axes: Sequence[Axis | None], sh
 
 
 def number_tile(b: KernelBuilder, dim: Dim, shape: tuple[int, ...]) -> Tile:
-    """A number that is known at run time, at every element of a tile."""
+    """A number known at run time, at every element of a tile."""
     b.zero()
     return coordinate_tile(b, dim, [None] * len(shape), shape)

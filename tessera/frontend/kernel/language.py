@@ -1,4 +1,4 @@
-"""Everything a kernel may call, under one roof: what `tessera.tile` gives."""
+"""The kernel language: all names of `tessera.tile`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a machine can carry a schedule out, said in numbers before any code is made, and the nearest it can."""
+"""Which schedules a machine can run, by their resources before code generation, and which blocks a model prefers."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from tessera.types.tensor_type import TensorType
 WARP = 32
 MOST_THREADS = 1024
 WIDEST = 16
-"""Bytes of the widest access of one thread."""
+"""Bytes of the widest access of one thread (128-bit loads and stores)."""
 SPARE = 40
 """Registers of a thread for addresses, masks and loop counters."""
 TRIED = 400
-"""Schedules that are looked at for the nearest legal one."""
+"""The most schedules that are tried to find the nearest legal one."""
 
 HALVINGS = 9
-"""How often blocks are halved at most, until code can be made of them."""
+"""How often blocks are halved at most until they compile."""
 
 Build = Callable[[Schedule], KernelProgram]
 Compile = Callable[[KernelProgram], str]
 
 
 def _accept(program: KernelProgram) -> str:
-    """Numbers are all that is asked for."""
+    """No check beyond the resources."""
     return ""
 
 
 @frozen
 class Staged:
-    """A tile that waits in shared memory: what it is of, its type, and how many of it are under way."""
+    """A tile staged in shared memory: its tensor, its type, and its number of stages."""
 
     name: str
     type: TensorType
@@ -55,7 +55,7 @@ class Staged:
 
 @frozen
 class Footprint:
-    """What a kernel needs of a machine for one program."""
+    """The resources that one program of a kernel needs."""
 
     staged: tuple[Staged, ...]
     held: tuple[TensorType, ...]
@@ -68,23 +68,23 @@ class Footprint:
 
     @property
     def usual_warps(self) -> int:
-        """Warps of a program whose schedule does not say."""
+        """The default warps of a program."""
         return 8 if self.has_dots else 4
 
     def registers(self, threads: int) -> int:
-        """Registers of one thread, when what is held is spread over all."""
+        """Registers of one thread, with carried values distributed over all threads."""
         words = sum((type.size.value or 0) * max(1, type.dtype.bytes // 4) for type in self.held)
         return -(-words // threads) + SPARE
 
 
 def footprint_of(program: KernelProgram, schedule: Schedule) -> Footprint:
-    """Tiles that are loaded for products wait in shared memory; what loops carry is held in registers."""
+    """The resources of a program: operands of dots are in shared memory, values carried by loops in registers."""
     stages = schedule.stages or 1
     staged: list[Staged] = []
     held: list[TensorType] = []
     fed = _dot_operands(program.body)
     total = 0
-    for op, depth in _walk(program.body, 0):
+    for op, level in _walk(program.body, 0):
         for result in op.results:
             type = program.types[result]
             total += (type.bytes.value or 0) if isinstance(type, TensorType) else 0
@@ -92,23 +92,23 @@ def footprint_of(program: KernelProgram, schedule: Schedule) -> Footprint:
             name = (
                 f"argument {program.buffers.index(op.operands[0])}" if op.operands[0] in program.buffers else "scratch"
             )
-            staged.append(Staged(name, program.types[op.results[0]], stages if depth else 1))
+            staged.append(Staged(name, program.types[op.results[0]], stages if level else 1))
         if op.name == "for":
             held += [program.types[value] for value in op.results]
-        if op.name == "dot" and depth and op.operands[2] not in _carried(program.body):
+        if op.name == "dot" and level and op.operands[2] not in _carried(program.body):
             held.append(program.types[op.results[0]])
     return Footprint(tuple(staged), tuple(held), total, bool(fed))
 
 
-def _walk(body: Body, depth: int) -> Iterator[tuple[TileOp, int]]:
+def _walk(body: Body, level: int) -> Iterator[tuple[TileOp, int]]:
     for op in body.ops:
-        yield op, depth
+        yield op, level
         if op.body is not None:
-            yield from _walk(op.body, depth + 1)
+            yield from _walk(op.body, level + 1)
 
 
 def _dot_operands(body: Body) -> set[int]:
-    """Values that products read, and what those are turned or cast from."""
+    """Operands of dots, and what they are transposed or cast from."""
     ops = [op for op, _ in _walk(body, 0)]
     found = {value for op in ops if op.name == "dot" for value in op.operands[:2]}
     for op in reversed(ops):
@@ -122,50 +122,48 @@ def _carried(body: Body) -> set[int]:
 
 
 def violations(program: KernelProgram, schedule: Schedule, machine: Machine) -> list[tuple[str, tuple[str, ...]]]:
-    """Why a machine cannot carry a schedule out: sentences with numbers, each with its parts."""
+    """Why a machine cannot run a schedule: sentences with numbers, each with its details."""
     need = footprint_of(program, schedule)
     if not machine.is_gpu:
         if need.tiles > machine.max_scratch:
             return [
-                (f"its tiles need {need.tiles} bytes, and {machine.name} gives a program {machine.max_scratch}", ())
+                (f"its tiles need {need.tiles} bytes, and a program on {machine.name} has {machine.max_scratch}", ())
             ]
         return []
     found: list[tuple[str, tuple[str, ...]]] = []
     threads = (schedule.warps or need.usual_warps) * WARP
     if threads > MOST_THREADS:
-        found.append((f"{schedule.warps} warps are {threads} threads, and a program has {MOST_THREADS} at most", ()))
-    room, owner = _cap(schedule.max_shared, "max_shared", machine.shared, f"{machine.cpu} has")
-    if need.shared > room:
+        found.append((f"{schedule.warps} warps are {threads} threads, and a program has at most {MOST_THREADS}", ()))
+    limit, owner = _cap(schedule.max_shared, "max_shared", machine.shared, f"{machine.cpu} has")
+    if need.shared > limit:
         parts = tuple(str(buffer) for buffer in need.staged)
-        found.append((f"it needs {need.shared} bytes of shared memory, and {owner} {room}", parts))
+        found.append((f"it needs {need.shared} bytes of shared memory, and {owner} {limit}", parts))
     registers = need.registers(threads)
-    room, owner = _cap(schedule.max_registers, "max_registers", machine.registers, "there are")
-    if registers > room:
+    limit, owner = _cap(schedule.max_registers, "max_registers", machine.registers, "there are")
+    if registers > limit:
         parts = tuple(f"{type} held by {threads} threads" for type in need.held)
-        found.append((f"it needs {registers} registers in each thread, and {owner} {room}", parts))
+        found.append((f"it needs {registers} registers in each thread, and {owner} {limit}", parts))
     found += _shape_violations(need, program, schedule)
     if schedule.stages == 1 and "wgmma" not in machine.features and _copies_dot_operands(program):
-        # Elsewhere than on warpgroups a loop always copies the next step while it multiplies.
-        found.append(
-            (f"stages=1 leaves a step nowhere to be copied ahead, and on {machine.cpu} there are 2 at least", ())
-        )
+        # Without WGMMA a loop always copies the next block while it computes on this one.
+        found.append((f"stages=1 leaves no buffer to prefetch into, and {machine.cpu} needs at least 2", ()))
     return found
 
 
 def _copies_dot_operands(program: KernelProgram) -> bool:
-    """Whether loops load what matrix units multiply: narrow numbers, which wait in shared memory."""
+    """Whether loops load operands for tensor cores: of 16 bits or less, staged in shared memory."""
     fed = _dot_operands(program.body)
-    loads = [op.results[0] for op, depth in _walk(program.body, 0) if op.name == "load" and depth]
+    loads = [op.results[0] for op, level in _walk(program.body, 0) if op.name == "load" and level]
     return any(value in fed and program.types[value].dtype.bits <= 16 for value in loads)
 
 
 def _cap(cap: int | None, name: str, machine: int, owner: str) -> tuple[int, str]:
-    """What there is of something, and who says so: the schedule where it says less than the machine."""
+    """The limit of a resource and its origin: the schedule, where its cap is below the machine's."""
     return (cap, f"`{name}` allows") if cap is not None and cap < machine else (machine, owner)
 
 
 def _shape_violations(need: Footprint, program: KernelProgram, schedule: Schedule) -> list[tuple[str, tuple[str, ...]]]:
-    """What does not divide, or is wider than an access."""
+    """Why vectors, swizzles or threads do not fit the tiles."""
     loaded = [program.types[op.results[0]] for op, _ in _walk(program.body, 0) if op.name == "load"]
     found = [message for type in loaded if (message := _wide(schedule.vector, type))][:1]
     if schedule.swizzle == "xor":
@@ -183,46 +181,48 @@ def _wide(vector: int | None, type: TensorType) -> str:
         return ""
     wide, last = vector * type.dtype.bytes, type.shape[-1].value or 0
     if wide > WIDEST:
-        return f"vector={vector} of {type.dtype} is {wide} bytes, and an access moves {WIDEST}"
+        return f"vector={vector} of {type.dtype} is {wide} bytes, and an access has at most {WIDEST}"
     return f"vector={vector} does not divide the {last} columns of a tile of {type}" if last % vector else ""
 
 
 def _unaligned(buffer: Staged) -> str:
     """Why a tile cannot be swizzled, if it cannot."""
     row = (buffer.type.shape[-1].value or 0) * buffer.type.dtype.bytes
-    return f"swizzle='xor' moves {WIDEST} bytes, and a row of {buffer.name} has {row}" if row % WIDEST else ""
+    return (
+        f"swizzle='xor' permutes units of {WIDEST} bytes, and a row of {buffer.name} has {row}" if row % WIDEST else ""
+    )
 
 
 def check(
     build: Build, schedule: Schedule, machine: Machine, name: str, span: Span | None, made: Compile = _accept
 ) -> None:
-    """Raises ScheduleError (T0401) with what is needed, what there is, and the nearest schedule that is legal.
+    """Raises ScheduleError (T0401) with the resources needed and available, and the nearest legal schedule.
 
-    `made` says why no code is made of a program that the numbers allow; nothing where it is made.
+    `made` says why a program within all limits does not compile; empty where it does.
     """
     program = build(schedule)
     wrong = violations(program, schedule, machine)
-    if not wrong and (said := made(program)):
-        wrong = [(said, ())]
+    if not wrong and (reason := made(program)):
+        wrong = [(reason, ())]
     if not wrong:
         return
     near = nearest(build, schedule, machine, made)
-    (first, parts), *rest = wrong
+    (first, parts), *others = wrong
     raise ScheduleError(
-        f"`{name}` cannot be carried out on {machine.cpu or machine.name} under {schedule}: {first}",
+        f"`{name}` cannot run on {machine.cpu or machine.name} under {schedule}: {first}",
         span=span,
-        notes=(*parts, *(message for message, _ in rest)),
-        fix=f"the nearest that can is {near}" if near is not None else "make the blocks smaller",
+        notes=(*parts, *(message for message, _ in others)),
+        fix=f"the nearest legal schedule is {near}" if near is not None else "use smaller blocks",
     )
 
 
 class _Programs:
-    """The programs of schedules, made once for each block, and which of them are legal."""
+    """The programs of schedules, built once per block, and which of them are legal."""
 
     def __init__(self, build: Build, machine: Machine, made: Compile) -> None:
         self.build, self.machine, self.made = build, machine, made
         self._programs: dict[tuple[int, ...], KernelProgram] = {}
-        self._said: dict[tuple[tuple[int, ...], int | None], str] = {}
+        self._reasons: dict[tuple[tuple[int, ...], int | None], str] = {}
 
     def of(self, schedule: Schedule) -> KernelProgram:
         if schedule.block not in self._programs:
@@ -230,21 +230,21 @@ class _Programs:
         return self._programs[schedule.block]
 
     def is_allowed(self, schedule: Schedule) -> bool:
-        """Whether nothing is wrong with its numbers."""
+        """Whether it is within all limits."""
         return not violations(self.of(schedule), schedule, self.machine)
 
     def is_made(self, schedule: Schedule) -> bool:
-        """Whether code is made of it, for which stages, vectors and swizzles are hints."""
+        """Whether it compiles; stages, vectors and swizzles are hints and do not matter."""
         key = (schedule.block, schedule.warps)
-        if key not in self._said:
-            self._said[key] = self.made(self.build(schedule))
-        return not self._said[key]
+        if key not in self._reasons:
+            self._reasons[key] = self.made(self.build(schedule))
+        return not self._reasons[key]
 
 
 def nearest(build: Build, schedule: Schedule, machine: Machine, made: Compile = _accept) -> Schedule | None:
-    """The legal schedule that is fewest steps away: a step halves a block, or takes a stage, a vector or warps down.
+    """The legal schedule in the fewest steps: a step halves a block, or lowers stages, vector width or warps.
 
-    Where the first whose numbers are right is too large for its code, blocks are halved further until it is made.
+    Where the first one within all limits does not compile, its blocks are halved until one does.
     """
     programs = _Programs(build, machine, made)
     seen, waiting = {schedule}, [schedule]
@@ -263,12 +263,12 @@ def nearest(build: Build, schedule: Schedule, machine: Machine, made: Compile = 
 
 
 def _halved_blocks(schedule: Schedule) -> Iterator[Schedule]:
-    """Schedules with one block halved, those of rows first, then with more of them, and more often."""
+    """Schedules with smaller blocks: one of them halved, then several, then more often."""
     halved = [1 << (size - 1).bit_length() - 1 if size > 1 else 1 for size in schedule.block]
     for times in range(HALVINGS):
         cut = [max(1, size >> times) for size in halved]
-        for places in ((0,), (1,), (0, 1), (0, 1, 2)):
-            kept = [cut[at] if at in places else size for at, size in enumerate(schedule.block)]
+        for chosen in ((0,), (1,), (0, 1), (0, 1, 2)):
+            kept = [cut[at] if at in chosen else size for at, size in enumerate(schedule.block)]
             if tuple(kept) != schedule.block:
                 yield schedule.with_(block=tuple(kept))
 
@@ -293,29 +293,31 @@ def _neighbours(schedule: Schedule) -> Iterator[Schedule]:
         yield schedule.with_stages(2)
 
 
-# Finding blocks for a kernel whose schedule is not given: the candidate that a model says keeps most of a GPU busy.
+# Discovery of blocks for a kernel without a schedule. No candidate is compiled or run: a model estimates which fraction
+# of the GPU each keeps busy, from the number of programs per wave, how much of the edge blocks is useful, and the reuse
+# of loaded elements. Penalties that no utilization makes up for (tiles that miss the tensor cores, tiles too large for
+# registers, rows that threads share unevenly) come before it in the order.
 
 Block = tuple[int, ...]
 HELD = 4096
-"""Elements of a tile in registers: 16 for each of 256 threads."""
+"""Elements of a tile that registers hold well: 16 for each of 256 threads."""
 ACCUMULATORS = 128 * 128
-"""Sums of a program without matrix units: 64 for each of 256 threads."""
+"""Accumulators of a program without tensor cores: 64 for each of 256 threads."""
 REUSE = 128 * 256 / (128 + 256)
-"""Products for each element read, `m * n / (m + n)`, of the largest blocks that matrix units take."""
+"""Multiply-adds per loaded element, `m * n / (m + n)`, of the largest block that tensor cores run (128 x 256)."""
 
 ROWS = {"wgmma": 64, "tcgen05": 128}
-"""Rows of one instruction of matrix units, by the feature that a machine has them with; others take 16."""
+"""Rows of one MMA instruction, by machine feature; `mma.sync` has 16."""
 
 GROUPS, COLUMNS = 3, 256
-"""Groups of warps that share the rows of a product at most, and columns of which one keeps sums in registers."""
+"""The most warpgroups that share the rows of a dot, and the most columns whose accumulators one holds in registers."""
 
 
 def busy_fraction(program: KernelProgram, block: Block, machine: Machine) -> float | None:
-    """Which share of a GPU's warps works, on the average over all waves of programs; None where sizes are free.
+    """The fraction of a GPU's warps that do useful work, averaged over all waves; None where sizes are symbolic.
 
-    A program with products has a multiprocessor to itself, and small blocks wait for what they read, by the root of how
-    much more they read; what sticks out over the edges of a result is work for nothing. Of other programs as many are
-    resident as their registers allow.
+    A program with dots has an SM to itself; smaller blocks are slower by the square root of their lower reuse, and
+    work beyond the edges of a result is wasted. Of other programs as many are resident as registers allow.
     """
     extents = [dim.value for dim in program.grid]
     if any(extent is None for extent in extents):
@@ -335,13 +337,13 @@ def busy_fraction(program: KernelProgram, block: Block, machine: Machine) -> flo
     return _busy(count, machine.blocks * found.blocks) * found.fraction if found.blocks else 0.0
 
 
-def _busy(count: int, places: int) -> float:
-    """The share of places that have a program, over as many waves as it takes."""
-    return count / (-(-count // places) * places)
+def _busy(count: int, slots: int) -> float:
+    """The fraction of slots for programs that are in use, over all waves."""
+    return count / (-(-count // slots) * slots)
 
 
 def _inside(program: KernelProgram, count: int) -> float:
-    """Which share of what programs store lies inside of the results."""
+    """The fraction of stored elements that are within the bounds of the results."""
     stored = sum(program.types[op.operands[0]].size.value or 0 for op in program.body.ops if op.name == "store")
     wanted = sum(type.size.value or 0 for type in program.results)
     return min(1.0, wanted / (count * stored)) if stored else 1.0
@@ -350,9 +352,9 @@ def _inside(program: KernelProgram, count: int) -> float:
 def rank_blocks(
     blocks: Sequence[Block], build: Callable[[Block], KernelProgram], machine: Machine
 ) -> tuple[Block, ...]:
-    """Candidates, the one that keeps most of the machine busy first; in the order they come in where none is better.
+    """Candidates, the one that keeps most of the machine busy first; ties keep their order.
 
-    Tiles of more elements than threads hold well come last, whatever the sizes are: they are code without end.
+    Tiles too large for registers come last, whatever the sizes: their code is fully unrolled, and very long.
     """
     programs = {block: build(block) for block in blocks}
     scores = {block: busy_fraction(program, block, machine) for block, program in programs.items()}
@@ -373,9 +375,9 @@ def rank_blocks(
 
 
 def _misses_tensor_cores(program: KernelProgram, block: Block, machine: Machine) -> bool:
-    """Whether products that matrix units could do have rows or sums that those do not take: nothing costs as much."""
+    """Whether dots that tensor cores could run have a block that they cannot: nothing costs as much."""
     rows = next((count for feature, count in ROWS.items() if feature in machine.features), 1)
-    # Groups of warps have a third of the rows at least, and keep sums of 256 columns of one instruction's rows.
+    # A warpgroup has at least a third of the rows, and holds accumulators of 256 columns per instruction row block.
     is_large = "wgmma" in machine.features and block[1] * -(-block[0] // (GROUPS * rows)) > COLUMNS
     return _is_narrow(footprint_of(program, Schedule())) and (block[0] % rows != 0 or is_large)
 
@@ -385,9 +387,9 @@ def _is_narrow(need: Footprint) -> bool:
 
 
 def _reduces_uneven_rows(program: KernelProgram) -> bool:
-    """Whether several rows are folded together whose elements no threads have alike: each halving is then an exchange.
+    """Whether several rows of uneven length are reduced: threads share them unevenly, so each halving needs shuffles.
 
-    Of a single row, each thread joins what it has of it first.
+    Of a single row, each thread reduces its own elements first.
     """
     for op in program.body.ops:
         if op.name == "reduce":
@@ -395,14 +397,14 @@ def _reduces_uneven_rows(program: KernelProgram) -> bool:
             assert isinstance(type, TensorType)
             sizes = [dim.value or 1 for dim in type.shape]
             axis: int = op.values["axis"]
-            folded = sizes[axis]
-            if prod(sizes) > folded > 1 and folded & (folded - 1):
+            length = sizes[axis]
+            if prod(sizes) > length > 1 and length & (length - 1):
                 return True
     return False
 
 
 def _excess(program: KernelProgram) -> int:
-    """Elements of the largest tile beyond what 256 threads hold well: of sums, as many as matrix units take."""
+    """Elements of the largest tile beyond what the registers of 256 threads hold well."""
     need = footprint_of(program, Schedule())
     if need.has_dots:
         return (

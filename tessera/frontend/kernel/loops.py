@@ -1,4 +1,4 @@
-"""Loops over blocks: what a body changes is carried, types stay what they were, and masked steps are left out."""
+"""Loops over blocks: ranges, the values a loop carries, and pipelines of buffers that are filled ahead of their use."""
 
 from __future__ import annotations
 
@@ -18,44 +18,47 @@ from tessera.types.dim import Dim, maximum
 from tessera.types.dim import minimum as smaller
 from tessera.types.tensor_type import TensorType
 
-# Pipelines of buffers: slots that are filled ahead of their use, in one step of a loop for the next.
+# Pipelines of buffers. A kernel never writes what it reads, so a block that was loaded one iteration ago equals the
+# block that would be loaded now. Therefore a loop carries no tiles for slots: it loads at the start of each iteration
+# what the iteration before has asked for, and the compiler schedules the copy, its
+# prefetch distance and the wait.
 
 
 class Slot:
-    """One of the buffers of a pipeline, and the tile that lies in it."""
+    """One buffer of a pipeline, and the tile in it."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.tile: Tile | None = None
         self.is_prefetch = False
-        """Whether it is filled for a later step, which may not come any more."""
+        """Whether it was filled for a later iteration, which may not come."""
 
     def next(self) -> Slot:
-        """Go on to the next buffer; what was loaded before stays readable for `slot_count - 1` steps."""
+        """Advance to the next buffer; what was loaded before stays readable for `slot_count - 1` iterations."""
         return self.pipeline.advance()
 
     def load(self, x: Any, *positions: Any, **named: Any) -> None:
-        """Begin to copy a tile into this slot: of this step, or with `k.next` of the one after."""
+        """Start the copy of a tile into this slot: of this iteration, or with `k.next` of the next."""
         if self.tile is not None and self in self.pipeline.held:
             raise current().fail(
-                "this slot was filled and not read since", "call `slot.next()` before the next copy, or read it first"
+                "this slot is full and was not read", "call `slot.next()` before the next copy, or read it first"
             )
-        self.is_prefetch = any(isinstance(place, Loop) and place.is_prefetch for place in (*positions, *named.values()))
+        self.is_prefetch = any(isinstance(one, Loop) and one.is_prefetch for one in (*positions, *named.values()))
         named.setdefault("stages", self.pipeline.slot_count)
         self.tile = load(x, *positions, **named)
         self.pipeline.held.append(self)
 
     def read(self) -> Tile:
-        """The tile, when its copy is done."""
+        """The tile, after its copy has completed."""
         if self.tile is None:
-            raise current().fail("this slot is read before anything was copied into it", "call `slot.load(...)` first")
+            raise current().fail("this slot is read before it was filled", "call `slot.load(...)` first")
         if self in self.pipeline.held:
             self.pipeline.held.remove(self)
         return self.tile
 
 
 class Pipeline:
-    """Buffers that are filled ahead of their use: `with tile.pipeline(slot_count=2) as slot:`."""
+    """Buffers that are prefetched: `with tile.pipeline(slot_count=2) as slot:`."""
 
     def __init__(self, slot_count: int) -> None:
         if not isinstance(slot_count, int) or slot_count not in (2, 3):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -77,9 +80,9 @@ class Pipeline:
             raise current().fail(f"{_slots(unread)} filled and never read", "read every slot that is loaded")
 
     def advance(self) -> Slot:
-        """The next slot, free for a copy or filled ahead."""
+        """The next slot, empty or prefetched."""
         if not self._is_open:
-            raise current().fail("a slot is used after its pipeline has ended")
+            raise current().fail("a slot is used after the end of its pipeline")
         self.at = (self.at + 1) % self.slot_count
         slot = self.slots[self.at]
         if slot not in self.held:
@@ -87,7 +90,7 @@ class Pipeline:
         return slot
 
     def distance(self, slot: Slot) -> int:
-        """How many buffers after the current one a slot is."""
+        """The distance of a slot from the current one, in buffers."""
         return (self.slots.index(slot) - self.at) % self.slot_count
 
     def slot(self, distance: int) -> Slot:
@@ -95,7 +98,7 @@ class Pipeline:
 
 
 def pipeline(slot_count: int = 2) -> Pipeline:
-    """A pipeline of 2 or 3 buffers; copies, and the waits for them, are placed by the compiler."""
+    """A pipeline of 2 or 3 buffers; the compiler schedules the copies and the waits for them."""
     return Pipeline(slot_count)
 
 
@@ -104,32 +107,32 @@ def _slots(slots: Sequence[Slot]) -> str:
 
 
 class PrefetchedBlock:
-    """A block that a loop begins with, loaded before it at `steps.first`, and in each step for the next."""
+    """A block that is loaded before a loop at `steps.first`, and in each iteration for the next."""
 
     def __init__(self, tile: Tile, what: str) -> None:
         self.tile, self.what = tile, what
 
     def inside(self, b: KernelBuilder, over: Any, coordinate: str) -> Tile:
-        """The block of this step, at the start of the step."""
+        """The block of this iteration, loaded at its start."""
         return self._origin(b, over, coordinate, 0).load(b)
 
     def check(self, b: KernelBuilder, over: Any, coordinate: str, end: Any) -> None:
-        """Raises where a step ends with another block than the one after its own."""
+        """Raises where an iteration ends with another block than the next one."""
         wanted = self._origin(b, over, coordinate, over.size)
         found: Origin | None = end.origin if isinstance(end, Tile) else None
         if found is None or found.tensor is not wanted.tensor or found.entries != wanted.entries:
             raise b.fail(
-                f"{self.what} begins this loop with the first block, and does not end a step with the one after",
+                f"{self.what} is the first block before this loop, but not the next block at the end of an iteration",
                 "load it at `k.next`, where `k` is the index of this loop",
             )
 
     def after(self, b: KernelBuilder, over: Any) -> Tile:
-        """The block after the last step."""
+        """The block after the last iteration."""
         steps = maximum(0, over.extent.ceildiv(over.size))
         return self._origin(b, over, b.define_coordinate("_after", steps * over.size), 0).load(b)
 
     def _origin(self, b: KernelBuilder, over: Any, coordinate: str, by: int) -> Origin:
-        """The load at the blocks of a coordinate, and `by` elements on, in the place of the first ones."""
+        """The load with the first blocks replaced by those of a coordinate, `by` elements further."""
         names = {
             name: b.offset_coordinate(coordinate, on + by)
             for name, (start, on) in {**b.offsets, **{one: (one, 0) for one in over.starts}}.items()
@@ -150,13 +153,13 @@ def _moved(entry: DimAccess, names: Mapping[str, str]) -> DimAccess:
 
 
 def is_first_block(b: KernelBuilder, tile: Tile, over: Any) -> bool:
-    """Whether a tile lies at the first blocks of a loop, and so means another block in each of its steps."""
+    """Whether a tile is a first block of a loop, and so another block in each iteration."""
     names = {axis.name for axis in tile.axes if axis is not None}
     return any(b.offsets.get(name, (name, 0))[0] in over.starts for name in names)
 
 
 class CarriedSlots:
-    """The slots that are filled when a loop begins: what one step leaves in them, the next finds."""
+    """The slots that are full when a loop starts: each iteration fills them for the next."""
 
     def __init__(self, env: Mapping[str, Any]) -> None:
         self.names = {name: value for name, value in env.items() if isinstance(value, Slot)}
@@ -170,58 +173,58 @@ class CarriedSlots:
                 self.filled.append((pipeline, pipeline.distance(slot), PrefetchedBlock(slot.tile, "a filled slot")))
 
     def begin(self, b: KernelBuilder, over: Any, coordinate: str) -> None:
-        """Fill them at the start of the body."""
+        """Load them at the start of the body."""
         for pipeline in self.pipelines:
             for slot in pipeline.slots:
                 slot.tile = None if slot not in pipeline.held else slot.tile
-        # What is no block of this loop stays where it is until it is read after the loop.
+        # A slot that holds no block of this loop keeps its tile until it is read after the loop.
         self.filled = [entry for entry in self.filled if is_first_block(b, entry[2].tile, over)]
         for pipeline, distance, ahead in self.filled:
             pipeline.slot(distance).tile = ahead.inside(b, over, coordinate)
 
     def end(self, b: KernelBuilder, over: Any, coordinate: str, env: Mapping[str, Any]) -> None:
-        """Raises where a step does not end as it began, one block further on."""
+        """Raises unless an iteration ends with the same slots full, one block further."""
         for pipeline, before in self.held.items():
             now = {pipeline.distance(slot) for slot in pipeline.held}
             if before != now:
                 raise b.fail(
-                    f"a step of this loop begins with {len(before)} of its slots filled, and ends with {len(now)}",
-                    "fill before the loop what each step fills for the next: `steps = tile.range_k(...)`, and load at "
-                    "`steps.first`",
+                    f"an iteration of this loop starts with {len(before)} full slots, and ends with {len(now)}",
+                    "fill before the loop what each iteration fills for the next: "
+                    "`steps = tile.range_k(...)`, and load at `steps.first`",
                 )
         for pipeline, distance, ahead in self.filled:
             ahead.check(b, over, coordinate, pipeline.slot(distance).tile)
-        for name, place in self.distances.items():
+        for name, distance in self.distances.items():
             slot = env.get(name)
-            if not isinstance(slot, Slot) or slot.pipeline.distance(slot) != place:
+            if not isinstance(slot, Slot) or slot.pipeline.distance(slot) != distance:
                 raise b.fail(
-                    f"`{name}` is another slot of its pipeline after a step than before it",
-                    f"write `{name} = {name}.next()` once for each copy of a step",
+                    f"`{name}` is another slot of its pipeline after an iteration than before it",
+                    f"write `{name} = {name}.next()` once for each copy of an iteration",
                 )
 
     def after(self, b: KernelBuilder, over: Any, env: dict[str, Any]) -> None:
-        """What lies in them when the loop is done."""
+        """Load them after the loop."""
         for pipeline, distance, ahead in self.filled:
             pipeline.slot(distance).tile = ahead.after(b, over)
-        for name, place in self.distances.items():
-            env[name] = self.names[name].pipeline.slot(place)
+        for name, distance in self.distances.items():
+            env[name] = self.names[name].pipeline.slot(distance)
 
 
 class Blocks:
-    """A loop over blocks of a dim: the front end makes one loop of it, the interpreter goes through it.
+    """A loop over blocks of a dim: the front end emits one loop op, the interpreter iterates.
 
-    `is_whole` where it is a dim of a tensor, and not an extent that the kernel computed or wrote down.
+    `is_whole` where it is a dim of a tensor, not an extent that the kernel computed.
     """
 
     def __init__(self, extent: Dim, size: int, letter: str, prefetch: int | None, *, is_whole: bool) -> None:
         self.extent, self.size, self.letter, self.prefetch = extent, size, letter, prefetch
         self.is_whole = is_whole
         self.starts: list[str] = []
-        """The coordinates that stand for the first block before the loop begins."""
+        """The coordinates of first blocks, used before the loop."""
 
     @property
     def first(self) -> Loop:
-        """The first block, for what is loaded before the loop; `first.next` is the one after it."""
+        """The first block, for loads before the loop; `first.next` is the one after it."""
         name = current().define_coordinate("_first", Dim.constant(0))
         self.starts.append(name)
         return Loop(name, self.size, self.extent, is_whole=self.is_whole, is_prefetch=True)
@@ -231,21 +234,21 @@ class Blocks:
 
 
 def range_n(shape: Any, size: Any, *, prefetch: int | None = None) -> Blocks:
-    """Blocks of `size` along the rows of a shape, or along a size that is given alone.
+    """Blocks of `size` along the rows of a shape, or along a single size.
 
-    `prefetch` is how many blocks to prefetch, where the machine can: 0 for none, and by default the machine's own
-    choice. It never changes a result.
+    `prefetch` is how many blocks to prefetch, on machines with asynchronous copies: 0 for none; by default the
+    compiler chooses. It never changes a result.
     """
     return _blocks(shape, -2, size, "_j", prefetch)
 
 
 def range_k(shape: Any, size: Any, *, prefetch: int | None = None) -> Blocks:
-    """Blocks of `size` along the columns of a shape, or along a size that is given alone."""
+    """Blocks of `size` along the columns of a shape, or along a single size."""
     return _blocks(shape, -1, size, "_k", prefetch)
 
 
 def range_m(shape: Any, size: Any, *, prefetch: int | None = None) -> Blocks:
-    """Blocks of `size` along the rows of a shape, or along a size that is given alone."""
+    """Blocks of `size` along the rows of a shape, or along a single size."""
     return _blocks(shape, -2, size, "_i", prefetch)
 
 
@@ -265,19 +268,19 @@ def _blocks(shape: Any, place: int, size: Any, letter: str, prefetch: int | None
         given = dims[place] if len(dims) >= -place else dims[-1]
     extent = dim_of(given)
     if extent is None:
-        raise b.fail(f"a loop runs along a shape or a size, got {type(shape).__name__}")
+        raise b.fail(f"a loop takes a shape or a size, got {type(shape).__name__}")
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise b.fail(f"the step of a loop is a positive number, got {size!r}", "write `T.n`, or a number")
+        raise b.fail(f"the step of a loop is a positive integer, got {size!r}", "write `T.n`, or a number")
     if prefetch is not None and (not isinstance(prefetch, int) or not 0 <= prefetch <= 8):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise b.fail(f"`prefetch` is 0..8 blocks, got {prefetch}")
     return Blocks(extent, int(size), letter, prefetch, is_whole=is_shape or extent.symbol_name is not None)
 
 
 def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
-    """Write `for step in tile.range_...`: `evaluator` has the names, and evaluates the body once."""
+    """Emit `for step in tile.range_...`: `evaluator` has the variables, and evaluates the body once."""
     b, env = evaluator.b, evaluator.env
     if not isinstance(node.target, ast.Name):
-        raise evaluator.refuse(node.target, "a loop over blocks gives one index", "write `for n in tile.range_n(...)`")
+        raise evaluator.refuse(node.target, "a loop over blocks has one index", "write `for n in tile.range_n(...)`")
     carried = _Carried(evaluator, node, over)
     start = carried.start
     low, body, step = b.index(Dim.constant(0)), Body(), b.new(INDEX)
@@ -302,7 +305,7 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     results = [b.new(tile.type) for tile in start.values()]
     values: dict[str, Any] = {"step": over.size}
     if over.prefetch is not None:
-        # What is read, and what is ahead of it.
+        # The block being read, and those being prefetched.
         values.update(prefetch=over.prefetch, buffers=over.prefetch + 1)
     operands = (low, b.index(high), *(tile.number for tile in start.values()))
     b.add(TileOp("for", operands, values, tuple(results), b.span, body))
@@ -312,7 +315,7 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
 
 
 class _Carried:
-    """What a loop changes: tiles that go from step to step, blocks that are a step ahead, and slots of pipelines."""
+    """What a loop carries: tiles, prefetched blocks, and slots of pipelines."""
 
     def __init__(self, evaluator: Any, node: ast.For, over: Blocks) -> None:
         self.evaluator, self.node, self.over = evaluator, node, over
@@ -331,12 +334,12 @@ class _Carried:
         self.slots = CarriedSlots(env)
 
     def begin(self, b: Any, env: dict[str, Any], coordinate: str) -> None:
-        """Load, at the start of the body, what the step before has asked for."""
+        """Load, at the start of the body, the blocks that were prefetched for this iteration."""
         self.slots.begin(b, self.over, coordinate)
         env.update({name: block.inside(b, self.over, coordinate) for name, block in self.ahead.items()})
 
     def end(self, b: Any, coordinate: str) -> dict[str, Tile]:
-        """The tiles that the body ends with; raises where what it changes cannot go on to the next step."""
+        """The carried tiles at the end of the body; raises for a change that a loop cannot carry."""
         env = self.evaluator.env
         ends = {name: _end_tile(self.evaluator, self.node, name, tile) for name, tile in self.start.items()}
         self.slots.end(b, self.over, coordinate, env)
@@ -346,7 +349,7 @@ class _Carried:
         return ends
 
     def after(self, b: Any, env: dict[str, Any]) -> None:
-        """Names as they are after the loop; those of its body alone have no value any more."""
+        """Bind the names after the loop; those assigned in its body only are gone."""
         env.update({name: block.after(b, self.over) for name, block in self.ahead.items()})
         self.slots.after(b, self.over, env)
         assert isinstance(self.node.target, ast.Name)
@@ -355,25 +358,25 @@ class _Carried:
 
 
 def _prefetched_block(evaluator: Any, node: ast.For, name: str, tile: Tile) -> PrefetchedBlock:
-    """A tile that was loaded before the loop for its first step."""
+    """A tile that was loaded before the loop for its first iteration."""
     if tile.origin is None:
         raise evaluator.refuse(
             node,
-            f"`{name}` is computed from the first block of this loop, and means another block in each step",
+            f"`{name}` is computed from the first block of this loop, and would be another block in each iteration",
             "carry the block as it was loaded, and compute in the loop",
         )
     return PrefetchedBlock(tile, f"`{name}`")
 
 
 def _unbroadcast(b: Any, tile: Tile) -> Tile:
-    """A tile in its own shape."""
+    """A tile with its broadcast materialized."""
     if tile.broadcast_axes is None:
         return tile
     return Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes)
 
 
 def _end_tile(evaluator: Any, node: ast.For, name: str, start: Tile) -> Tile:
-    """What a name is at the end of the body, of the type it had before."""
+    """The tile of a name at the end of the body; raises where its type changed."""
     value = evaluator.env[name]
     value = value.materialized() if isinstance(value, Operand) else value
     if not isinstance(value, Tile):
@@ -381,7 +384,7 @@ def _end_tile(evaluator: Any, node: ast.For, name: str, start: Tile) -> Tile:
     end = _unbroadcast(evaluator.b, value)
     if end.type != start.type:
         raise evaluator.b.misfit(
-            f"`{name}` is {start.type} before this loop and {end.type} after a step of it",
+            f"`{name}` is {start.type} before this loop and {end.type} after an iteration",
             "rule: what a loop carries keeps its shape and dtype",
             fix=f"cast it at the end of the loop: `{name} = tile.cast({name}, {start.dtype})`"
             if end.shape == start.shape
@@ -391,26 +394,26 @@ def _end_tile(evaluator: Any, node: ast.For, name: str, start: Tile) -> Tile:
 
 
 def _check_others(evaluator: Any, node: ast.For, others: dict[str, Any]) -> None:
-    """Refuse what is no tile and differs from step to step: the body is written once for all of them."""
+    """Raise for a non-tile that changes in the loop: its body is evaluated once for all iterations."""
     for name, before in others.items():
         after = evaluator.env[name]
         if after is before or isinstance(before, Slot) or (isinstance(after, int | float | str) and after == before):
             continue
         raise evaluator.refuse(
             node,
-            f"`{name}` is {before!r} before this loop and changes in it; a loop carries tiles alone",
+            f"`{name}` is {before!r} before this loop and changes in it; a loop carries tiles only",
             f"make `{name}` a tile, or compute it from the loop's index",
         )
 
 
 def _axes(start: Tile, end: Tile, coordinate: str) -> tuple[Axis | None, ...]:
-    """Where elements come from after the loop: whatever the body knows, except of the loop itself."""
+    """The axes of a carried tile after the loop: those at the end of the body, except the loop's own."""
     known = [None if axis is not None and axis.name == coordinate else axis for axis in end.axes]
     return tuple(after or before for before, after in zip(start.axes, known, strict=True))
 
 
 def _high(b: Any, over: Blocks, coordinate: str, ends: dict[str, Tile]) -> Dim:
-    """Where the loop ends: earlier than its dim where all later steps change nothing."""
+    """The upper bound of the loop: less than its dim where later iterations change nothing."""
     high = over.extent
     narrowed = {tile.loop_end for tile in ends.values()}
     if ends and len(narrowed) == 1 and not b.has_stores:

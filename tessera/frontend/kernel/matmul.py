@@ -1,4 +1,4 @@
-"""Products of tiles, and tiles turned: `dot` and `transpose`."""
+"""`dot` and `transpose` of tiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessera.types.tensor_type import TensorType
 
 
 class Transposed(Operand):
-    """A tile to be read with its axes swapped: a product takes it as it is, all else has it turned in memory."""
+    """A lazily transposed tile: `dot` reads it as it is, anything else materializes it."""
 
     def __init__(self, tile: Tile) -> None:
         self.tile = tile
@@ -40,7 +40,7 @@ class Transposed(Operand):
         return make_tile(b, "transpose", [number_of(b, tile)], {}, type, tile.axes[::-1], tile.pad_value)
 
     def materialized(self) -> Tile:
-        """The turned tile: a load with its axes swapped, or by way of memory."""
+        """The transposed tile: a load with its axes swapped, or through scratch memory."""
         if self._made is not None:
             return self._made
         b, tile = current(), self.tile
@@ -50,7 +50,7 @@ class Transposed(Operand):
 
 
 def _through_memory(b: KernelBuilder, tile: Tile) -> Tile:
-    """Written by rows and read by columns, in memory of the program."""
+    """Store by rows and load by columns, in private scratch memory."""
     type = TensorType.of(tile.shape, tile.dtype)
     (scratch,) = b.emit("scratch", (), {"space": "private"}, [Memory(type)])
     zero = b.coords[b.zero()]
@@ -59,9 +59,9 @@ def _through_memory(b: KernelBuilder, tile: Tile) -> Tile:
     access = {"coords": coords, "map": map, "bounds": none}
     b.emit("store", [number_of(b, tile), scratch, zero, zero], {**access, "axes": coords, "mode": "set"})
     b.emit("barrier")
-    turned = type.with_shape(type.shape[::-1])
+    swapped = type.with_shape(type.shape[::-1])
     values = {**access, "axes": coords[::-1], "pad": 0}
-    return make_tile(b, "load", [scratch, zero, zero], values, turned, tile.axes[::-1], tile.pad_value)
+    return make_tile(b, "load", [scratch, zero, zero], values, swapped, tile.axes[::-1], tile.pad_value)
 
 
 def transpose(x: Any) -> Any:
@@ -79,24 +79,24 @@ def transpose(x: Any) -> Any:
 
 @frozen
 class PendingDot:
-    """A product that was begun with zero, and may still be begun with something else."""
+    """A dot that was emitted with a zero accumulator, which may still be replaced."""
 
     lhs: Tile
     rhs: Tile
     ops: tuple[TileOp, ...]
 
     def onto(self, b: KernelBuilder, acc: Tile) -> Tile:
-        """The product added to `acc`, in one chain of sums."""
+        """The dot with `acc` as its accumulator, in one chain of multiply-adds."""
         if tuple(b.body.ops[-2:]) == self.ops:
             del b.body.ops[-2:]
         return _emit(b, self.lhs, self.rhs, acc)
 
 
 def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
-    """`a @ b` of tiles [M, K] and [K, N], plus `acc`: each element one chain of fused multiply-adds over k, in order.
+    """`a @ b` of tiles [M, K] and [K, N], plus `acc`: each element is a chain of fused multiply-adds over k.
 
-    Sums of floats are f32 (f64 of f64), of integers i32, unless `accum`, `acc` or the type of a tensor says otherwise,
-    as in `bf16 @ accum(f64)`. `acc + tile.dot(a, b)` is the same as `tile.dot(a, b, acc)`.
+    The accumulator is f32 for floats (f64 for f64) and i32 for integers, unless `accum`, `acc` or the type of a tensor
+    says otherwise, as in `bf16 @ accum(f64)`. `acc + tile.dot(a, b)` is the same as `tile.dot(a, b, acc)`.
     """
     builder = current()
     left, right = dot_operand(builder, a, "left"), dot_operand(builder, b, "right")
@@ -104,7 +104,7 @@ def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
         raise builder.misfit(
             f"`dot` multiplies [M, K] by [K, N], got {list(left.shape)} by {list(right.shape)}",
             *(["the inner sizes differ"] if len(left.shape) == len(right.shape) == 2 else []),
-            fix="turn one of them with `tile.transpose`",
+            fix="transpose one of them with `tile.transpose`",
         )
     if left.dtype.is_float != right.dtype.is_float:
         raise DTypeError(f"`dot` multiplies {left.dtype} by {right.dtype}", span=builder.span, fix="cast one of them")
@@ -119,7 +119,7 @@ def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
 
 
 def dot_operand(b: KernelBuilder, value: Any, which: str) -> Tile:
-    """An operand of a product: tiles as they are, turned ones too, whole tensors as this program's part of them."""
+    """An operand of `dot`: tiles and lazily transposed tiles as they are, tile parameters as this program's block."""
     if isinstance(value, Transposed):
         return value.for_dot(b)
     if hasattr(value, "as_dot_operand"):
@@ -127,9 +127,9 @@ def dot_operand(b: KernelBuilder, value: Any, which: str) -> Tile:
     return tile_of(b, "dot", value)
 
 
-def _declared(*sides: Any) -> DType | None:
-    """What the tensors that are multiplied are declared to be summed in: `bf16 @ accum(f64)`."""
-    for value in sides:
+def _declared(*operands: Any) -> DType | None:
+    """The accumulator that the type of an operand declares: `bf16 @ accum(f64)`."""
+    for value in operands:
         tile = value.tile if isinstance(value, Transposed) else value
         origin = tile.origin if isinstance(tile, Tile) else None
         tensor = origin.tensor if origin is not None else getattr(value, "tensor", None)
@@ -147,7 +147,7 @@ def _accumulator(*dtypes: DType) -> DType:
 def _emit(b: KernelBuilder, left: Tile, right: Tile, acc: Tile) -> Tile:
     wanted = (left.shape[0], right.shape[1])
     if acc.shape != wanted:
-        raise b.misfit(f"the accumulator of this product must be {list(wanted)}, got {list(acc.shape)}")
+        raise b.misfit(f"the accumulator of this dot must be {list(wanted)}, got {list(acc.shape)}")
     b.has_dots = True
     start = cast_to(b, acc, acc.dtype.compute)
     axes = (left.axes[0] or acc.axes[0], right.axes[1] or acc.axes[1])

@@ -1,4 +1,4 @@
-"""Moving tiles: `load`, `store` and atomics, with hints that are checked and never change a result."""
+"""Memory access: `load`, `store` and atomics, with hints that are checked and never change a result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessera.types.schedule import SWIZZLES
 
 SPACES = ("global", "shared", "register")
 WIDEST = 16
-"""Bytes of the widest access of one lane."""
+"""Bytes of the widest access of one thread."""
 
 
 def load(
@@ -32,29 +32,29 @@ def load(
     swizzle: str | None = None,
     space: str | None = None,
 ) -> Tile:
-    """A tile of a tensor; elements beyond its edges, and where `mask` is false, are `pad`, which is 0 unless given.
+    """A tile of a tensor; elements out of bounds, and where `mask` is false, are `pad`, by default 0.
 
-    Positions are for the last dims: `T.m` and `T.n` this program's own block, the index of a tile loop its step, `T.d`
-    or `:` the whole dim, an integer one element, an integer tile the elements at those indices (a gather):
-    `load(table, ids, cols=T.d)` gives row `ids[i]` as row i, and `pad` for an out-of-bounds index; a debug build
-    refuses such an index (T0710), unless `pad` or `mask` is given. Leading dims that are not named are the grid's.
-    `load(x, (m, k), (BM, BK))` gives positions and shape as tuples. All that follows `mask` is a hint to the machine.
+    Indices are for the last dims: `T.m` and `T.n` this program's block, the index of a tile loop its step, `T.d` or `:`
+    the whole dim, an integer one element, an integer tile a gather: `load(table, ids, cols=T.d)` has row `ids[i]` of
+    the table as row i, and `pad` for an out-of-bounds index, which a debug build reports (T0710) unless `pad` or
+    `mask` is given. Leading dims without an index are batch dims of the grid. `load(x, (m, k), (BM, BK))` takes
+    indices and shape as tuples. All that follows `mask` is a hint to the compiler.
     """
     b = current()
     tensor = _tensor(b, x, "load")
     if tensor.is_result:
-        raise b.fail(f"`{tensor.name}` is a result of this kernel, which cannot be read", "keep the tile in a variable")
+        raise b.fail(f"`{tensor.name}` is a result of this kernel, which is write-only", "keep the tile in a variable")
     places, shape = _positions(b, positions, rows, cols)
     entries = dim_accesses(b, tensor, places)
     hints = _hints(b, tensor, vector=vector, prefetch=prefetch, stages=stages, swizzle=swizzle, space=space)
-    # Who says what to read instead, or where to read, expects positions that are not there.
+    # A program that gives `pad` or `mask` expects out-of-bounds indices.
     is_checked = pad is None and mask is None and any(entry.indices is not None for entry in entries)
     checked = {"checked": {"op": "load", "kernel": b.name, "into": tensor.name}} if is_checked else {}
     pad = 0 if pad is None else pad
     values = {"pad": _number(b, tensor, pad), **hints, **checked}
     tile = Origin(tensor, tuple(entries), values, tensor.dtype).load(b)
     if shape is not None and tile.shape != shape:
-        raise b.misfit(f"the tile at these positions is {list(tile.shape)}, and the shape given is {list(shape)}")
+        raise b.misfit(f"the tile at these indices is {list(tile.shape)}, and the given shape is {list(shape)}")
     if mask is not None:
         from tessera.frontend.kernel.elementwise import where  # noqa: PLC0415 - it uses tiles alone
 
@@ -63,49 +63,47 @@ def load(
 
 
 def store(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
-    """Write a tile: `store(out, (m, n), tile)` or `store(out, tile, rows=T.m, cols=T.n)`; nothing beyond the edges.
+    """Write a tile: `store(out, (m, n), tile)` or `store(out, tile, rows=T.m, cols=T.n)`; nothing out of bounds.
 
-    Nothing is written where `mask` is false, nor at an out-of-bounds index of an integer tile. A float is rounded to
-    the tensor's dtype. A kernel returns the tensors it stores to as its results; what no program stores to is
-    undefined, unless a mask or an integer tile leaves it out: such a result is zero-initialized.
+    Nothing is written where `mask` is false, nor at an out-of-bounds index of an index tile. Floats are rounded to the
+    tensor's dtype. The tensors that a kernel stores to are its results; elements that no program stores are undefined,
+    except in results stored with a mask or index tile, which are zero-initialized.
     """
     _write(current(), x, given, rows, cols, mask, "set", "store")
 
 
 def atomic_add(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
-    """Add a tile to a result that many programs add to, which begins as zeros; integers in any order are exact."""
+    """Atomically add a tile to a result, which is zero-initialized; integer sums are exact in any order."""
     _write(current(), x, given, rows, cols, mask, "atomic_add", "atomic_add")
 
 
 def atomic_max(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
-    """Keep the larger of a tile and of a result, which begins as zeros; the order does not matter."""
+    """Atomic maximum of a tile and a result, which is zero-initialized; the order does not matter."""
     _write(current(), x, given, rows, cols, mask, "atomic_max", "atomic_max")
 
 
 def atomic_min(x: Any, *given: Any, rows: Any = None, cols: Any = None, mask: Any = None) -> None:
-    """Keep the smaller of a tile and of a result, which begins as zeros; the order does not matter."""
+    """Atomic minimum of a tile and a result, which is zero-initialized; the order does not matter."""
     _write(current(), x, given, rows, cols, mask, "atomic_min", "atomic_min")
 
 
 def _write(b: KernelBuilder, x: Any, given: Sequence[Any], rows: Any, cols: Any, mask: Any, mode: str, fn: str) -> None:
     tensor = _tensor(b, x, fn)
     if not tensor.is_result:
-        raise b.fail(
-            f"`{tensor.name}` is read by this kernel, and cannot be written too", "store to a result of its own"
-        )
-    # The tile comes first or last; of two tiles the second is a position.
+        raise b.fail(f"`{tensor.name}` is an operand of this kernel, which is read-only", "store to a result parameter")
+    # The tile comes first or last; of two tiles the second is an index.
     first, *rest = given if given else (None,)
     positions, tile = (rest, first) if isinstance(first, Operand) or not rest else (given[:-1], given[-1])
     places, _ = _positions(b, positions, rows, cols)
     chosen = tile_of(b, f"the mask of {fn}", mask) if mask is not None else None
     entries = dim_accesses(b, tensor, places)
-    turned = _untransposed_accumulator(b, tile, entries) if chosen is None and mode == "set" else None
-    place = access_of(b, entries, order=None if turned is None else (1, 0), mask=chosen)
-    source = cast_for_store(b, tile_of(b, fn, tile if turned is None else turned), tensor, fn)
+    accumulator = _untransposed_accumulator(b, tile, entries) if chosen is None and mode == "set" else None
+    place = access_of(b, entries, order=None if accumulator is None else (1, 0), mask=chosen)
+    source = cast_for_store(b, tile_of(b, fn, tile if accumulator is None else accumulator), tensor, fn)
     if source.shape != place.sizes:
         joined = broadcast_shape(b, fn, [source.shape, place.sizes])
         if joined != place.sizes:
-            raise b.misfit(f"`{fn}` writes {list(source.shape)} to a place of {list(place.sizes)} in `{tensor.name}`")
+            raise b.misfit(f"`{fn}` writes {list(source.shape)} to {list(place.sizes)} of `{tensor.name}`")
     number = broadcast_to(b, source, place.sizes)
     b.has_stores = True
     if mode != "set" or place.tiles:
@@ -117,10 +115,10 @@ def _write(b: KernelBuilder, x: Any, given: Sequence[Any], rows: Any, cols: Any,
 
 
 def _untransposed_accumulator(b: KernelBuilder, tile: Any, entries: Sequence[DimAccess]) -> Tile | None:
-    """What a turned tile was before, where it is stored as it is with its axes swapped: sums stay where they are.
+    """The accumulator behind a lazily transposed tile, to be stored with swapped indices: it stays in its registers.
 
-    Matrix units and products of whole tensors hand out sums in an order of their own, so nothing is gained by turning
-    them; other tiles are turned on the way, so that neighbours are written together.
+    Tensor cores distribute accumulators over threads in their own layout, so transposing them first gains nothing;
+    other tiles are transposed first, so that stores are contiguous.
     """
     found = tile.tile if isinstance(tile, Transposed) else None
     is_block = sum(entry.axis is not None for entry in entries) == 2 and all(entry.indices is None for entry in entries)
@@ -128,7 +126,7 @@ def _untransposed_accumulator(b: KernelBuilder, tile: Any, entries: Sequence[Dim
 
 
 def cast_for_store(b: KernelBuilder, tile: Tile, tensor: TensorRef, fn: str) -> Tile:
-    """The tile in the tensor's dtype: floats round, whole numbers stay whole."""
+    """The tile in the tensor's dtype: floats round, integers stay integers."""
     if tile.dtype.kind != tensor.dtype.kind and not (tile.dtype.is_integer and tensor.dtype.is_integer):
         raise DTypeError(
             f"`{fn}` writes {tile.dtype} to `{tensor.name}` of {tensor.dtype}",
@@ -141,14 +139,14 @@ def cast_for_store(b: KernelBuilder, tile: Tile, tensor: TensorRef, fn: str) -> 
 def _tensor(b: KernelBuilder, x: Any, fn: str) -> TensorRef:
     found = getattr(x, "tensor", x)
     if not isinstance(found, TensorRef):
-        raise b.fail(f"`{fn}` takes a tensor that the kernel is given, got {type(x).__name__}")
+        raise b.fail(f"`{fn}` takes a tensor parameter of the kernel, got {type(x).__name__}")
     return found
 
 
 def _positions(
     b: KernelBuilder, given: Sequence[Any], rows: Any, cols: Any
 ) -> tuple[list[Any], tuple[int, ...] | None]:
-    """Positions for the last dims in order, and the shape where one is given."""
+    """Indices for the last dims in order, and the shape if given."""
     places, shape = list(given), None
     if places and is_sequence(places[0]):
         if len(places) > 1:
@@ -165,22 +163,22 @@ def _number(b: KernelBuilder, tensor: TensorRef, pad: Any) -> Any:
 
 
 def _hints(b: KernelBuilder, tensor: TensorRef, **given: Any) -> dict[str, Any]:
-    """What the machine is told, checked: `{}` where nothing is said."""
-    said = {name: int(value) if isinstance(value, Extent) else value for name, value in given.items() if value}
-    vector = said.get("vector")
+    """The hints to the compiler, checked: `{}` for none."""
+    hints = {name: int(value) if isinstance(value, Extent) else value for name, value in given.items() if value}
+    vector = hints.get("vector")
     if vector is not None:
         if not isinstance(vector, int) or vector < 1 or vector & (vector - 1):
             raise b.fail(f"`vector` is a power of two of elements, got {vector}")
         if vector * tensor.dtype.bytes > WIDEST:
             widest = WIDEST // tensor.dtype.bytes
-            said["vector"] = widest  # the widest there is holds fewer elements of a wider dtype
-    if said.get("space", "shared") not in SPACES:
-        raise b.fail(f"`space` is one of {', '.join(SPACES)}, got {said['space']!r}")
-    if said.get("swizzle", "none") not in SWIZZLES:
-        raise b.fail(f"`swizzle` is one of {', '.join(SWIZZLES)}, got {said['swizzle']!r}")
-    if said.get("swizzle", "none") != "none" and said.get("space", "shared") != "shared":
-        raise b.fail(f"`swizzle` orders shared memory, and this is in {said['space']}", "leave one of the two out")
+            hints["vector"] = widest  # fewer elements of a wider dtype fit
+    if hints.get("space", "shared") not in SPACES:
+        raise b.fail(f"`space` is one of {', '.join(SPACES)}, got {hints['space']!r}")
+    if hints.get("swizzle", "none") not in SWIZZLES:
+        raise b.fail(f"`swizzle` is one of {', '.join(SWIZZLES)}, got {hints['swizzle']!r}")
+    if hints.get("swizzle", "none") != "none" and hints.get("space", "shared") != "shared":
+        raise b.fail(f"`swizzle` orders shared memory, and this is in {hints['space']}", "omit one of the two")
     for name in ("prefetch", "stages"):
-        if name in said and (not isinstance(said[name], int) or not 0 <= said[name] <= 8):
-            raise b.fail(f"`{name}` is 0..8 steps, got {said[name]}")
-    return {"hints": dict(sorted(said.items()))} if said else {}
+        if name in hints and (not isinstance(hints[name], int) or not 0 <= hints[name] <= 8):
+            raise b.fail(f"`{name}` is 0..8 iterations, got {hints[name]}")
+    return {"hints": dict(sorted(hints.items()))} if hints else {}

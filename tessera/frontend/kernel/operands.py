@@ -1,4 +1,4 @@
-"""What a kernel is given: its parameters by kind, and the tensors, caches and tiles that its source sees."""
+"""Operands and results of a kernel: its parameters by kind, the tensors its source sees, and what it returns."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 CACHE_FIELDS = ("K", "V", "length")
 BARE = ("Tile", "KTile", "Tensor")
-"""Names that may stand alone as an annotation: any rank, any dtype."""
+"""Annotations without subscript: any rank, any dtype."""
 
 
 @frozen
 class Parameter:
-    """A parameter: `tensor`, `tile` (this program's part of a tensor), `cache`, `result`, `block` or `static`."""
+    """A parameter: `tensor`, `tile` (this program's block of a tensor), `cache`, `result`, `block` or `static`."""
 
     name: str
     kind: str
@@ -47,7 +47,7 @@ class Parameter:
 
 
 def parameter_of(function: Any, item: inspect.Parameter, written: set[str]) -> Parameter:
-    """The kind of a parameter, from its annotation and from what the function does with it."""
+    """The kind of a parameter, from its annotation and from how the function uses it."""
     annotation = resolve(function, item.name, item.annotation)
     word = item.annotation if isinstance(item.annotation, str) else getattr(item.annotation, "__name__", "")
     word = str(word).rsplit(".", 1)[-1]
@@ -55,7 +55,7 @@ def parameter_of(function: Any, item: inspect.Parameter, written: set[str]) -> P
     if item.name in written:
         if tensor is None:
             raise KernelError(
-                f"`{item.name}` is stored to, and nothing says what it is",
+                f"`{item.name}` is stored to, and has no annotation",
                 fix=f'write `{item.name}: KTile["M", "N", f32]`',
             )
         return Parameter(item.name, "result", tensor)
@@ -71,7 +71,7 @@ def parameter_of(function: Any, item: inspect.Parameter, written: set[str]) -> P
 
 
 class CallOperands:
-    """The operands of one call: types in order, and which parameter each belongs to."""
+    """The operands of one call: types in order, and the first operand of each parameter."""
 
     def __init__(self, definition: KernelDefinition, types: Sequence[TensorType]) -> None:
         self.definition, self.types = definition, types
@@ -90,13 +90,13 @@ class CallOperands:
 
     @property
     def whole_dim(self) -> Dim | None:
-        """The last dim of the first tensor with rows and columns, or of the first at all where none has both."""
+        """The last dim of the first tensor of rank 2 or more, or of the first tensor where there is none."""
         given = [type for type in self.types[: self.count] if type.rank]
         first = next((type for type in given if type.rank > 1), given[0] if given else None)
         return first.shape[-1] if first is not None else None
 
     def sizes(self) -> dict[str, Dim]:
-        """What the names of annotations stand for, from dims that are one name."""
+        """The sizes of dim names, from dims that are a single name."""
         found: dict[str, Dim] = {}
         for declared, dim in self._dims():
             if declared.symbol_name is not None:
@@ -104,7 +104,7 @@ class CallOperands:
         return found
 
     def declared(self) -> dict[str, Dim]:
-        """What the dims of annotations stand for by their text, fused ones as a whole: the first that has it says."""
+        """The sizes of annotated dims by their text, fused ones as a whole; the first occurrence decides."""
         found: dict[str, Dim] = {}
         for declared, dim in self._dims():
             found.setdefault(str(declared), dim)
@@ -117,7 +117,7 @@ class CallOperands:
 
 
 def bind_operands(b: KernelBuilder, given: CallOperands) -> dict[str, Any]:
-    """The tensors by the names of parameters; dims of one name are equal."""
+    """The tensors by parameter name; dims of one name are required to be equal."""
     env: dict[str, Any] = {}
     for parameter in given.definition.inputs:
         at = given.first_operands[parameter.name]
@@ -158,7 +158,7 @@ def _check_names(b: KernelBuilder, given: CallOperands) -> None:
 
 
 def _check_arithmetic(b: KernelBuilder, given: CallOperands) -> None:
-    """Dims such as `2*P` are what they say, where a dim of another tensor is `P` itself."""
+    """Require dims such as `2*P` to have that size, where another dim binds `P`."""
     named = given.sizes()
     for parameter in given.definition.inputs:
         if parameter.annotation is None or parameter.kind == "cache":
@@ -172,15 +172,15 @@ def _check_arithmetic(b: KernelBuilder, given: CallOperands) -> None:
 
 
 class CacheRef:
-    """A cache as a kernel sees it: keys and values, of which only the filled part has a shape."""
+    """A KV cache as a kernel sees it: keys and values, with the filled length as their size."""
 
     def __init__(self, b: KernelBuilder, name: str, types: Sequence[TensorType], at: int) -> None:
         keys, values = types[:2]
-        said = b.emit_first("fetch", [at + 2], {"coords": (), "map": ()}, "index")
+        length = b.emit_first("fetch", [at + 2], {"coords": (), "map": ()}, "index")
         coordinate = b.fresh_name("_length")
-        # Whatever the length says, nothing is read outside of the tensors.
+        # The stored length is clamped, so that nothing is read out of bounds.
         within = maximum(0, minimum(keys.shape[keys.rank - 2], Dim.symbol(coordinate)))
-        b.coords[coordinate] = b.emit_first("index", [said], {"names": (coordinate,), "expr": within}, "index")
+        b.coords[coordinate] = b.emit_first("index", [length], {"names": (coordinate,), "expr": within}, "index")
         b.coordinate_ranges[coordinate] = (Dim.constant(0), keys.shape[keys.rank - 2])
         self.length = Dim.symbol(coordinate)
         self.K = TensorRef(f"{name}.K", at, keys, filled={keys.rank - 2: self.length})  # pyright: ignore[reportConstantRedefinition]
@@ -188,9 +188,9 @@ class CacheRef:
 
 
 class TileParameter(Operand):
-    """A parameter declared `Tile`: this program's part of a tensor, loaded where it is first used.
+    """A parameter declared `Tile`: this program's block of a tensor, loaded at its first use.
 
-    Its rows are the program's rows `m`; on the right of a product, turned or not, it gives the program's columns `n`.
+    Its rows are the program's rows `m`; as the right operand of a dot, transposed or not, it has the columns `n`.
     """
 
     def __init__(self, tensor: TensorRef) -> None:
@@ -226,7 +226,7 @@ class TileParameter(Operand):
 
 
 class TransposedTileParameter(Operand):
-    """Such a parameter, turned."""
+    """A lazily transposed tile parameter."""
 
     def __init__(self, whole: TileParameter) -> None:
         self.whole = whole
@@ -245,11 +245,11 @@ class TransposedTileParameter(Operand):
         return Transposed(self.whole.materialized()).materialized()
 
 
-# What a kernel gives: tensors that it stores to, and tiles that it returns, each in its place of a whole tensor.
+# Results: tensors that the kernel stores to, and tiles that it returns, which are blocks of whole tensors.
 
 
 def declare_results(b: KernelBuilder, definition: KernelDefinition, given: CallOperands, env: dict[str, Any]) -> None:
-    """Memory for the parameters that the kernel stores to: their dims are those of what it reads, or static numbers."""
+    """Declare the parameters that the kernel stores to: their dims are dims of operands, or static arguments."""
     statics = {one.name: env[one.name] for one in definition.statics}
     for parameter in definition.results:
         type = _declared(definition, parameter, given, statics)
@@ -262,7 +262,7 @@ def declare_results(b: KernelBuilder, definition: KernelDefinition, given: CallO
 def _declared(
     definition: KernelDefinition, parameter: Parameter, given: CallOperands, statics: Mapping[str, Any]
 ) -> TensorType:
-    """The type of a result: dims by their names, a dtype that is not said by that of the first tensor."""
+    """The type of a result: dims by name; without a dtype, that of the first tensor."""
     annotation, known = parameter.annotation, given.declared()
     numbers = {name: size for name, size in statics.items() if isinstance(size, int) and not isinstance(size, bool)}
     sizes = {name: Dim.constant(size) for name, size in numbers.items() if size >= 0} | given.sizes()
@@ -270,9 +270,9 @@ def _declared(
     unknown = sorted({name for dim in annotation.dims if str(dim) not in known for name in dim.symbols} - sizes.keys())
     if unknown:
         raise KernelError(
-            f"the dim `{unknown[0]}` of the result `{parameter.name}` is not one of what `{definition.name}` reads",
+            f"the dim `{unknown[0]}` of the result `{parameter.name}` is not a dim of an operand",
             span=definition.source.span(definition.source.tree),
-            fix=f"name a dim of an operand, write a number, or let it be given: `*, {unknown[0]}: int`",
+            fix=f"use a dim of an operand, a number, or a static parameter: `*, {unknown[0]}: int`",
         )
     dtype = annotation.dtype or next((type.dtype for type in given.types), None)
     if dtype is None:
@@ -283,11 +283,11 @@ def _declared(
 
 
 def return_tiles(b: KernelBuilder, definition: KernelDefinition, given: CallOperands, value: Any) -> None:
-    """Store what the kernel returns, where its rows and columns are in the whole."""
+    """Store the returned tiles as blocks of whole tensors."""
     if value is None:
         if not b.result_buffers:
             raise KernelError(
-                f"`{definition.name}` gives nothing",
+                f"`{definition.name}` has no result",
                 span=definition.source.span(definition.source.tree),
                 fix="return a tile, or store to a parameter",
             )
@@ -308,7 +308,7 @@ def _return(b: KernelBuilder, tile: Tile, given: CallOperands, annotation: Tenso
     is_inside = _is_of_triangle(b, tile)
     b.is_triangle = is_inside and (b.is_triangle or not b.result_buffers)
     if is_inside and has_square_blocks(b):
-        b.zeroed[len(b.result_buffers)] = None  # blocks that no program has are zero too
+        b.zeroed[len(b.result_buffers)] = None  # blocks without a program are zero
     if is_inside:
         tile = _triangle(b, tile)
     batch = sorted(axis for axis in b.axes if axis.startswith("_b"))
@@ -318,7 +318,7 @@ def _return(b: KernelBuilder, tile: Tile, given: CallOperands, annotation: Tenso
         found = _grid_axis(b, axis)
         if found is None or found.dim is None:
             raise b.fail(
-                f"axis {place} of the returned tile, of {size} elements, is no part of a tensor that was loaded",
+                f"axis {place} of the returned tile, of {size} elements, is not a block of a loaded tensor",
                 'store it yourself: give the kernel a parameter such as `out: KTile["M", "N", f32]` and `tile.store`',
             )
         dims.append(found.dim)
@@ -337,9 +337,9 @@ def _return(b: KernelBuilder, tile: Tile, given: CallOperands, annotation: Tenso
 
 
 def _check_alone(b: KernelBuilder, tile: Tile) -> None:
-    """One program alone has each returned cell: proved, refused, or a guard.
+    """Require that one program writes each returned element: proved, refuted, or guarded.
 
-    Programs along an axis that the tile does not have would all write the same cells, each what its own block gave.
+    Programs along a grid axis that the tile lacks would all write the same elements.
     """
     names = {axis.name for axis in tile.axes if axis is not None}
     for name, whole in (("_m", "rows"), ("_n", "columns")):
@@ -349,8 +349,8 @@ def _check_alone(b: KernelBuilder, tile: Tile) -> None:
         blocks = axis.blocks.value
         if blocks is not None and blocks > 1:
             raise b.fail(
-                f"the returned tile has no `{name[1:]}`, and {blocks} programs along it would write the same cells",
-                f"load all {whole} at once, with `T.d` or `:`, or carry the result through a loop over them",
+                f"the returned tile has no `{name[1:]}`, and {blocks} programs along it would write the same elements",
+                f"load all {whole} in one program, with `T.d` or `:`, or carry the result through a loop over them",
                 f"a program has {axis.size} of {axis.extent} {whole}",
             )
         rule = f"the returned tile has no `{name[1:]}`, so one program has all {whole}: `T.d` or `:` loads them"
@@ -358,7 +358,7 @@ def _check_alone(b: KernelBuilder, tile: Tile) -> None:
 
 
 def _grid_axis(b: KernelBuilder, axis: Axis | None) -> Axis | None:
-    """Where an axis lies in the whole: rows and columns of the grid, or a whole dim."""
+    """An axis in the whole tensor: rows and columns of the grid, or a whole dim."""
     if axis is None:
         return None
     known = b.axes.get(axis.name)
@@ -366,13 +366,13 @@ def _grid_axis(b: KernelBuilder, axis: Axis | None) -> Axis | None:
 
 
 def _is_of_triangle(b: KernelBuilder, tile: Tile) -> bool:
-    """Whether a result lies in the triangle that the schedule computes alone."""
+    """Whether a result is limited to the triangle of the schedule."""
     names = [axis.name if axis is not None else "" for axis in tile.axes]
     return b.schedule.triangular is not None and names == ["_m", "_n"]
 
 
 def _triangle(b: KernelBuilder, tile: Tile) -> Tile:
-    """Zero outside the triangle."""
+    """The tile with zeros outside of the triangle."""
     rows, columns = row_index()[:, None], col_index()[None, :]
     kept = where(columns <= rows if b.schedule.triangular == "lower" else columns >= rows, tile, 0)
     kept.axes = tile.axes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
@@ -26,13 +27,11 @@ from tessera.types.dtype import BY_NAME, DType
 from tessera.types.promotion import integer_range
 from tessera.types.tensor_type import TensorType
 
-# Folding tiles: reductions along an axis, running folds, and the softmax of whole rows.
-
 KINDS = ("sum", "prod", "max", "min", "any", "all")
 
 
 def identity(kind: str, dtype: DType) -> Any:
-    """What leaves a fold as it is."""
+    """The identity of a reduction."""
     if kind in ("sum", "any"):
         return False if dtype.is_bool else 0.0 if dtype.is_float else 0
     if kind in ("prod", "all"):
@@ -44,10 +43,10 @@ def identity(kind: str, dtype: DType) -> Any:
 
 
 def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> Tile:
-    """Reduce an axis by `sum`, `prod`, `max`, `min`, `any` or `all`, in a halving tree, without what is beyond edges.
+    """Reduce an axis by `sum`, `prod`, `max`, `min`, `any` or `all`, in a balanced binary tree.
 
-    A function of two tiles, the accumulated value and the next element, reduces one element after the other; where the
-    axis may end within the tile, `start` is its identity.
+    A function of two tiles, the result so far and the next element, reduces sequentially; where the axis may end within
+    the tile, `start` is its identity.
     """
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "reduce", x))
@@ -69,18 +68,18 @@ def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> T
 
 
 def _reduce_by_function(
-    b: KernelBuilder, tile: Tile, axis: int, fold: Callable[[Tile, Tile], Tile], start: Any
+    b: KernelBuilder, tile: Tile, axis: int, combine: Callable[[Tile, Tile], Tile], start: Any
 ) -> Tile:
-    """A fold by a function of the user's: the last of its running folds."""
+    """A reduction by a function of the user's: the last element of its scan."""
     if len(tile.shape) > 2:
-        raise b.misfit(f"a function folds an axis of one or two, got {list(tile.shape)}")
+        raise b.misfit(f"a function reduces tiles of rank 1 or 2, got {list(tile.shape)}")
     whole = mask_beyond(b, tile, axis, 0 if start is None else start)
     if start is None and whole is not tile:
         raise b.fail(
-            "the axis may end within the tile, and what a function makes of elements beyond its end is not known",
-            "say what it leaves as it is: `tile.reduce(x, axis, function, start=0.0)`",
+            "the axis may end within the tile, and the identity of the function is unknown",
+            "give its identity: `tile.reduce(x, axis, function, start=0.0)`",
         )
-    return _Scan(b, whole, axis, exclusive=False, reverse=False).run(fold, 0, is_own=True, is_last=True)
+    return _Scan(b, whole, axis, exclusive=False, reverse=False).run(combine, 0, is_own=True, is_last=True)
 
 
 def sum(x: Any, axis: int = -1) -> Tile:
@@ -109,23 +108,23 @@ def tile_reduce_rowsum(x: Any) -> Tile:
 
 
 def shift_of(top: Tile) -> Tile:
-    """What to subtract from rows with these maxima: where nothing was seen any number will do, and -inf would not."""
+    """What to subtract from rows with these maxima: 0 where a maximum is -inf, since -inf - -inf is NaN."""
     return where(top == -INF, 0.0, top)
 
 
 def tile_softmax_rmax(x: Any, eps: float = 0.0) -> Tile:
-    """The softmax of whole rows, with each row's maximum taken off first; `eps` is added to the sums."""
+    """The softmax of whole rows, with each row's maximum subtracted first; `eps` is added to the sums."""
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "tile_softmax_rmax", x))
     if len(tile.shape) != 2:
         raise b.misfit(f"`tile_softmax_rmax` takes rows and columns, got {list(tile.shape)}")
     rows = mask_beyond(b, tile, 1, -INF)
-    powers = exp(rows - shift_of(reduce(rows, 1, "max"))[:, None])
-    powers.pad_value = 0.0
-    total = reduce(powers, 1, "sum")
+    weights = exp(rows - shift_of(reduce(rows, 1, "max"))[:, None])
+    weights.pad_value = 0.0
+    total = reduce(weights, 1, "sum")
     if eps:
         total = total + eps
-    return powers / where(total == 0.0, 1.0, total)[:, None]
+    return weights / where(total == 0.0, 1.0, total)[:, None]
 
 
 def softmax(x: Any) -> Tile:
@@ -139,39 +138,30 @@ _SCAN_FUNCTIONS: dict[str, str] = {"sum": "add", "prod": "mul", "max": "max", "m
 def scan(
     x: Any, combine: Any = "sum", axis: int = -1, *, exclusive: bool = False, reverse: bool = False, start: Any = None
 ) -> Tile:
-    """Prefix sums along an axis (a scan), one element after the other, by any combining function.
+    """A sequential scan along an axis: each element combined with all before it.
 
-    `combine` is `sum`, `prod`, `max`, `min`, or a function of two tiles, the accumulated value and the next element;
-    then `start` is what an exclusive scan begins with.
+    `combine` is `sum`, `prod`, `max`, `min`, or a function of two tiles, the result so far and the next element; then
+    `start` is the first value of an exclusive scan.
     """
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "scan", x))
     rank = len(tile.shape)
     if rank not in (1, 2) or not -rank <= axis < rank:
-        raise b.misfit(f"`scan` runs along an axis of one or two, got axis {axis} of {list(tile.shape)}")
-    fold: Callable[[Tile, Tile], Tile]
+        raise b.misfit(f"`scan` takes an axis of a tile of rank 1 or 2, got axis {axis} of {list(tile.shape)}")
+    function: Any = combine
     if callable(combine):
-        own: Any = combine
-        fold, begin = own, 0 if start is None else start
+        begin = 0 if start is None else start
         if exclusive and start is None:
-            raise b.fail("an exclusive scan with a function of its own needs `start`, what it begins with")
+            raise b.fail("an exclusive scan by a function needs `start`, its first value")
     else:
         if combine not in _SCAN_FUNCTIONS:
             raise b.fail(f"`combine` is one of {', '.join(_SCAN_FUNCTIONS)} or a function, got {combine!r}")
-        begin = identity(combine, tile.dtype)
-
-        fn = _SCAN_FUNCTIONS[combine]
-
-        def known(before: Tile, here: Tile) -> Tile:
-            return binary(fn, before, here)
-
-        fold = known
-
-    return _Scan(b, tile, axis % rank, exclusive=exclusive, reverse=reverse).run(fold, begin, callable(combine))
+        begin, function = identity(combine, tile.dtype), partial(binary, _SCAN_FUNCTIONS[combine])
+    return _Scan(b, tile, axis % rank, exclusive=exclusive, reverse=reverse).run(function, begin, callable(combine))
 
 
 class _Scan:
-    """A scan by way of memory of the program: a loop along the axis that carries a line across it."""
+    """A scan through private scratch memory: a loop along the axis that carries a slice across it."""
 
     def __init__(self, b: KernelBuilder, tile: Tile, axis: int, *, exclusive: bool, reverse: bool) -> None:
         self.b, self.tile, self.axis = b, tile, axis
@@ -180,8 +170,8 @@ class _Scan:
         self.across = tuple(name for place, name in enumerate(("_r", "_c")[: len(tile.shape)]) if place != axis)
         self.rest = tuple(size for place, size in enumerate(tile.shape) if place != axis)
 
-    def run(self, fold: Callable[[Tile, Tile], Tile], begin: Any, is_own: bool, *, is_last: bool = False) -> Tile:
-        """Every step of the scan, or the last one alone."""
+    def run(self, combine: Callable[[Tile, Tile], Tile], begin: Any, is_own: bool, *, is_last: bool = False) -> Tile:
+        """All elements of the scan, or the last one only."""
         b, count = self.b, self.tile.shape[self.axis]
         names = ("_r", "_c")[: len(self.tile.shape)]
         zero = b.coords[b.zero()]
@@ -194,11 +184,11 @@ class _Scan:
         line = full(self.rest, begin, self.tile.dtype)
         first = 0
         if is_own and not self.exclusive:
-            # With a function of its own the first element stands for itself.
+            # A function has no identity: the first element starts the scan.
             line = self._read(source, self._step(0))
             self._write(line, target, self._step(0))
             first = 1
-        self._loop(first, count, line, source, target, fold)
+        self._loop(first, count, line, source, target, combine)
         b.emit("barrier")
         if is_last:
             return self._read(target, self._step(count - 1))
@@ -227,27 +217,29 @@ class _Scan:
         operands = [number_of(self.b, line), buffer, *self._operands(at)]
         self.b.emit("store", operands, {**self._access(self.across), "mode": "set"})
 
-    def _folded(self, fold: Callable[[Tile, Tile], Any], before: Tile, here: Tile) -> Tile:
-        """What the function makes of two lines, which is carried on: a line of their shape, in their dtype."""
-        b, given = self.b, fold(before, here)
+    def _combine(self, combine: Callable[[Tile, Tile], Any], before: Tile, here: Tile) -> Tile:
+        """The result of the function for two slices, checked: of their shape, cast to their dtype."""
+        b, given = self.b, combine(before, here)
         if not isinstance(given, Operand):
             raise b.fail(
-                f"the function of a fold gives a tile of what was folded so far and the next, got {given!r}",
-                f"give a tile, as in `lambda before, here: before + here`, or `tile.full({list(before.shape)}, ...)`",
+                f"the function of a reduction must return a tile, got {given!r}",
+                f"return a tile, as in `lambda before, here: before + here`, or `tile.full({list(before.shape)}, ...)`",
             )
         after = cast_to(b, given.materialized(), before.dtype)
         if after.shape != before.shape:
-            raise b.misfit(f"the function of a scan gives {list(after.shape)}, and takes {list(before.shape)}")
+            raise b.misfit(
+                f"the function of a scan takes tiles of {list(before.shape)}, and returns {list(after.shape)}"
+            )
         return after
 
     def _loop(
-        self, first: int, count: int, line: Tile, source: int, target: int, fold: Callable[[Tile, Tile], Tile]
+        self, first: int, count: int, line: Tile, source: int, target: int, combine: Callable[[Tile, Tile], Tile]
     ) -> None:
         b = self.b
         if b.is_native:
             for place in range(first, count):
                 at = self._step(place)
-                after = self._folded(fold, line, self._read(source, at))
+                after = self._combine(combine, line, self._read(source, at))
                 self._write(line if self.exclusive else after, target, at)
                 line = after
             return
@@ -258,7 +250,7 @@ class _Scan:
         with b.inside(body, name):
             at = step if not self.reverse else b.index(Dim.constant(count - 1) - Dim.symbol(name))
             before = Tile(carried, line.type, line.axes)
-            after = self._folded(fold, before, self._read(source, at))
+            after = self._combine(combine, before, self._read(source, at))
             self._write(before if self.exclusive else after, target, at)
             body.results = (number_of(b, after),)
         results = (b.new(line.type),)
@@ -268,7 +260,7 @@ class _Scan:
 tile_scan = scan
 
 
-# Lanes: neighbours along the last axis of a tile that look at each other, in segments of a warp or less.
+# Warp shuffles and votes: exchanges along the last axis of a tile, in segments of a warp or less.
 
 WARP = 32
 VOTES = {"any": "bool", "all": "bool", "ballot": "u32", "count": "i32"}
@@ -276,17 +268,17 @@ SHUFFLES = ("down", "up", "index")
 
 
 def _in_segments(b: KernelBuilder, fn: str, x: Any, width: Any) -> Tile:
-    """The tile in its own shape, once its lanes are known to come in whole segments."""
+    """The tile with its broadcast materialized; raises unless segments fill its last axis."""
     tile = tile_of(b, fn, x)
     if not tile.shape:
-        raise b.misfit(f"`{fn}` looks along the last axis of a tile, and a number has none")
+        raise b.misfit(f"`{fn}` works along the last axis of a tile, and a scalar has none")
     if isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= WARP or width & (width - 1):
-        raise b.fail(f"`width` is a power of two of lanes up to {WARP}, got {width!r}")
+        raise b.fail(f"`width` is a power of two up to {WARP}, got {width!r}")
     if tile.shape[-1] % width:
         last = tile.shape[-1]
         raise b.misfit(
             f"segments of {width} lanes must fill the last axis, which has {last} elements",
-            fix=f"write `width={last & -last if last else 1}`, or take tiles with rows of whole segments",
+            fix=f"write `width={last & -last if last else 1}`, or use tiles whose rows are multiples of a segment",
         )
     if tile.broadcast_axes is None:
         return tile
@@ -300,9 +292,10 @@ def _lane(b: KernelBuilder, by: Any, width: int) -> int:
 
 
 def shuffle(x: Any, way: str, by: int, width: int = WARP) -> Tile:
-    """Each element from another lane of its segment of the last axis: `by` lanes `down` or `up`, or lane `by` itself.
+    """Warp shuffle: each element from another lane of its segment of the last axis.
 
-    `way` is `down`, `up` or `index`. Where there is no such lane in the segment an element stays as it is.
+    `way` is `down` or `up`, by `by` lanes, or `index`, from lane `by`. Where the segment has no such lane an element
+    keeps its value.
     """
     b = current()
     tile = _in_segments(b, "shuffle", x, width)
@@ -313,24 +306,24 @@ def shuffle(x: Any, way: str, by: int, width: int = WARP) -> Tile:
 
 
 def butterfly(x: Any, by: int, width: int = WARP) -> Tile:
-    """Butterfly exchange: each element from the lane whose number differs from its own in the bits of `by`."""
+    """Butterfly shuffle: each element from the lane whose number is its own xor `by`."""
     b = current()
     tile = _in_segments(b, "butterfly", x, width)
     return make_tile(b, "butterfly", [tile.number], {"by": _lane(b, by, width), "width": width}, tile.type, tile.axes)
 
 
 def vote(x: Any, kind: str = "any", width: int = WARP) -> Tile:
-    """A vote over the bools of each segment, whose result all of its lanes get.
+    """Warp vote: a reduction of the bools of each segment, broadcast to all of its lanes.
 
-    `any` and `all` are bools, `count` says how many are true (i32), and `ballot` which (u32, lane 0 the lowest bit).
-    Elements beyond an edge have no vote.
+    `any` and `all` are bools, `count` is how many are true (i32), and `ballot` which (u32, lane 0 is the lowest bit).
+    Out-of-bounds elements do not vote.
     """
     b = current()
     tile = _in_segments(b, "vote", x, width)
     if kind not in VOTES:
         raise b.fail(f"`kind` is one of {', '.join(VOTES)}, got {kind!r}")
     if not tile.dtype.is_bool:
-        raise b.fail(f"lanes vote with bools, got {tile.dtype}", "compare first: `x > 0`")
+        raise b.fail(f"`vote` takes bools, got {tile.dtype}", "compare first: `x > 0`")
     inside = mask_beyond(b, tile, len(tile.shape) - 1, kind == "all")
     type = TensorType.of(tile.shape, BY_NAME[VOTES[kind]])
     return make_tile(b, "vote", [inside.number], {"kind": kind, "width": width}, type, tile.axes)

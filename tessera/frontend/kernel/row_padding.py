@@ -1,8 +1,8 @@
-"""Wide rows whose width does not fill vectors: tiles are made longer to where it does, and what is beyond is cut off.
+"""Padding of wide rows to whole vectors.
 
-A row of 1023 elements becomes one of 1024. Loads and stores along it get a bound, folds and products along it see what
-changes no result beyond that bound. All else computes there what nobody reads. The tree of a fold stays the same, since
-no power of two lies between a width and the next multiple of `LANES`.
+A row of 1023 elements becomes one of 1024. Loads and stores along it get a bound; reductions and dots along it see
+their identity beyond that bound; all other ops compute values there that nobody reads. The reduction tree stays the
+same, since no power of two is between a width and the next multiple of `LANES`.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from tessera.types.promotion import integer_range
 from tessera.types.tensor_type import TensorType
 
 LANES = 16
-"""Elements of the widest vector that a CPU has, of which a row is made of whole ones."""
+"""Elements of the widest CPU vector (f32 in AVX-512), of which padded rows are multiples."""
 NARROW = 256
-"""Rows up to this width are written out element by element where they do not fill vectors."""
+"""Rows up to this width are unrolled element by element where they do not fill vectors."""
 _COORDS = {"load": 1, "store": 2, "clip": 1, "coordinate": 0}
-"""Ops with coordinates for the axes of a tile, and how many operands stand before those."""
+"""Ops with coordinates for the axes of a tile, and how many operands precede those."""
 
 
 def pad_rows(program: KernelProgram) -> KernelProgram:
-    """The same kernel with wide rows that fill vectors; it is changed in place."""
+    """The same kernel with wide rows padded to whole vectors; it is modified in place."""
     widths = {size for type in program.types if isinstance(type, TensorType) for size in _sizes(type)}
     odd = {size for size in widths if size > NARROW and size % LANES}
     if odd:
@@ -40,7 +40,7 @@ def pad_rows(program: KernelProgram) -> KernelProgram:
 
 
 def check_width(program: KernelProgram, lanes: int, registers: int) -> None:
-    """Raises KernelError (T0206) at the tile with a row that takes more registers than code is written for."""
+    """Raises KernelError (T0206) at a tile whose rows take more registers than code is unrolled for."""
     for op in _ops(program.body):
         for value in op.results:
             type = program.types[value]
@@ -52,10 +52,10 @@ def check_width(program: KernelProgram, lanes: int, registers: int) -> None:
 def too_wide(width: int, most: int, span: Span | None) -> KernelError:
     """The error for a row that does not fit into the registers of a program."""
     return KernelError(
-        f"a tile with rows of {width} elements is wider than a program can hold, which is {most} on this machine",
+        f"a tile with rows of {width} elements is too wide: a program holds {most} on this machine",
         span=span,
-        notes=(f"rule: a whole dim as a tile is at most {most} elements wide, and {width} > {most}",),
-        fix="go along the row in blocks, `for k in tile.range_k(x, T.k)`, and carry its maximum and its sum",
+        notes=(f"rule: a whole dim as a tile has at most {most} elements, and {width} > {most}",),
+        fix="loop over the row in blocks, `for k in tile.range_k(x, T.k)`, and carry its maximum and its sum",
     )
 
 
@@ -79,7 +79,7 @@ def _is_zero(op: TileOp) -> bool:
 
 
 def _offset_sizes(program: KernelProgram, op: TileOp, zeros: set[int]) -> Iterator[int]:
-    """The sizes of axes that do not begin at 0: blocks of a grid or of a loop, beyond which others lie."""
+    """The sizes of axes that do not start at 0: blocks of the grid or of a loop, which must not overlap the next."""
     if op.name not in _COORDS:
         return
     known = dict(zip(op.values["coords"], op.operands[_COORDS[op.name] :], strict=False))
@@ -89,13 +89,13 @@ def _offset_sizes(program: KernelProgram, op: TileOp, zeros: set[int]) -> Iterat
 
 
 class _Padding:
-    """One kernel whose tiles with axes of some sizes get longer."""
+    """The padding of one kernel: tiles with axes of some sizes get longer."""
 
     def __init__(self, program: KernelProgram, odd: set[int]) -> None:
         self.program, self.odd = program, odd
         self.before: list[Any] = list(program.types)
         self.pads: dict[int, Any] = {}
-        """What is known to lie beyond the ends of a value."""
+        """The known value of elements beyond the end of a row."""
 
     def run(self) -> None:
         program = self.program
@@ -141,10 +141,10 @@ class _Padding:
         )
 
     def _cut(self, ops: list[TileOp], op: TileOp, at: int, axis: int, identity: Any) -> int:
-        """Operand `at` of an op with what lies beyond the end of an axis replaced."""
+        """Operand `at` of an op with elements beyond the end of an axis replaced by `identity`."""
         value = op.operands[at]
         size = _sizes(self.before[value])[axis]
-        # Compared as text: -0.0 is not 0.0 to a sum.
+        # Compared as strings: -0.0 is not 0.0 to a sum.
         if size not in self.odd or (value in self.pads and repr(float(self.pads[value])) == repr(float(identity))):
             return value
         names = tuple(f"_w{number}" for number in range(self.before[value].rank))
@@ -162,7 +162,7 @@ class _Padding:
 
 
 def _identity(kind: str, dtype: DType) -> Any:
-    """What leaves a fold as it is, to the bit."""
+    """The identity of a reduction, to the bit."""
     if kind in ("sum", "any"):
         return False if dtype.is_bool else -0.0 if dtype.is_float else 0
     if kind in ("prod", "all"):

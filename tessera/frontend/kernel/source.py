@@ -1,4 +1,9 @@
-"""The source of a kernel as a syntax tree whose places are those of the user's file."""
+"""The source of a kernel as a syntax tree with the line and column numbers of the user's file.
+
+`inspect` returns the lines of one function, which must be dedented before they parse: the tree then counts lines from
+1 and columns from the dedented margin. Both are shifted back here, so that every node has its span in the user's
+file.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +20,14 @@ from tessera.types.frozen import frozen
 
 WRITERS = ("store", "atomic_add", "atomic_max", "atomic_min")
 REBINDING = ("mask_causal",)
-"""Functions that, as a statement, change the name they are given first."""
+"""Functions that rebind their first argument when called as a statement."""
 GONE: Any = object()
-"""Stands for a value that ended with the loop it was made in."""
+"""The value of a name that was assigned in a loop only, after that loop."""
 
 
 @frozen
 class Source:
-    """A function's tree, its file, and the function itself."""
+    """The syntax tree of a function, its file, and the function itself."""
 
     file: str
     tree: ast.FunctionDef
@@ -34,13 +39,13 @@ class Source:
 
 @lru_cache(maxsize=512)
 def source_of(function: Callable[..., Any]) -> Source:
-    """The source of a Python function; raises KernelError (T0206) where there is none to be found."""
+    """The source of a Python function; raises KernelError (T0206) where Python has none."""
     name = getattr(function, "__name__", str(function))
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
         raise KernelError(
-            f"the source of `{name}` cannot be found, and kernels are compiled from their source",
+            f"`{name}` has no source, and kernels are compiled from source",
             span=None,
             fix="write the kernel in a file",
         ) from None
@@ -49,7 +54,7 @@ def source_of(function: Callable[..., Any]) -> Source:
     module = ast.parse(textwrap.dedent(text))
     tree = module.body[0]
     if not isinstance(tree, ast.FunctionDef):
-        raise KernelError(f"`{name}` is not a function with a body", span=None, fix="write it with `def`")
+        raise KernelError(f"`{name}` is not a function defined with `def`", span=None, fix="write it with `def`")
     for node in ast.walk(tree):
         if isinstance(node, ast.expr | ast.stmt | ast.arg | ast.keyword):
             node.lineno += first - 1
@@ -85,7 +90,7 @@ def written_names(tree: ast.AST) -> set[str]:
 
 
 def assigned_names(statements: list[ast.stmt]) -> list[str]:
-    """Names that statements give a value, in order, each once."""
+    """Names that statements assign, in order, each once."""
     found: dict[str, None] = {}
     for statement in statements:
         for node in ast.walk(statement):
@@ -97,7 +102,7 @@ def assigned_names(statements: list[ast.stmt]) -> list[str]:
 
 
 def rebound_name(statement: ast.Expr) -> str | None:
-    """The name that a call as a statement changes."""
+    """The name that a call rebinds when it is a statement."""
     call = statement.value
     if isinstance(call, ast.Call) and last_name(call.func) in REBINDING and call.args:
         first = call.args[0]

@@ -1,4 +1,4 @@
-"""What a kernel writes in place of functions that are no part of its language: those of NumPy, of `math`, of `ops`."""
+"""Suggestions for functions that are not part of the kernel language: those of NumPy, `math` and `ops`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tessera.frontend.kernel.tiles import Operand
 
 LANGUAGE = "tessera.tile"
 SCALAR_NAMES = frozenset({*scalar.__all__, "fma", "where"})
-"""Functions of the language that take what functions of the same name take elsewhere."""
+"""Functions of the language with the same arguments as functions of the same name elsewhere."""
 REPLACEMENTS: Mapping[str, str] = {
     "absolute": "tile.abs(x)",
     "add": "a + b",
@@ -81,9 +81,9 @@ REPLACEMENTS: Mapping[str, str] = {
     "zeros": "tile.zeros(shape)",
     "zeros_like": "tile.zeros(x.shape)",
 }
-"""What else to write, by the last name of what was called."""
+"""What to write instead, by the last name of the called function."""
 BINARY_REPLACEMENTS = {"max": "tile.maximum(a, b)", "min": "tile.minimum(a, b)"}
-"""What Python's own functions of two are."""
+"""Replacements of functions of two operands."""
 
 
 def advice_for(name: str, count: int = 1) -> str:
@@ -97,16 +97,16 @@ def advice_for(name: str, count: int = 1) -> str:
     near = difflib.get_close_matches(name, _names(), n=1, cutoff=0.75)
     if near:
         return f"did you mean `tile.{near[0]}`?"
-    return f"`tile` has no `{name}`: write it with what there is, or call it on whole tensors outside the kernel"
+    return f"`tile` has no `{name}`: write it with other functions, or call it on whole tensors outside of the kernel"
 
 
 def _names() -> list[str]:
-    """What the language has; the kernel that is being read was written with it."""
+    """The names of the language, which the kernel has imported."""
     return list(getattr(sys.modules.get(LANGUAGE), "__dict__", SCALAR_NAMES))
 
 
 def is_of_tensors(function: Any) -> bool:
-    """Whether a function is of `tessera.ops`: it takes whole tensors, and no tiles."""
+    """Whether a function is of `tessera.ops`: it takes whole tensors, not tiles."""
     return str(getattr(function, "__module__", "")).startswith(("tessera.ops", "tessera.frontend.functions"))
 
 
@@ -122,12 +122,12 @@ def call_refusal(node: ast.Call, span: Span, values: Iterable[Any], scope: Mappi
     tensor = next((value for value in given if isinstance(value, TensorRef)), None)
     if tensor is not None:
         return (
-            f"`{written}` is not of the kernel language, and `{tensor.name}` is a tensor in memory",
+            f"`{written}` is not part of the kernel language, and `{tensor.name}` is a tensor in memory",
             load_advice(tensor),
         )
     count = sum(isinstance(value, Operand | int | float) for value in given)
     name = written.rsplit(".", 1)[-1]
-    message = f"`{written}` is not of the kernel language and takes no tiles"
+    message = f"`{written}` is not part of the kernel language and takes no tiles"
     advice = advice_for(name, count)
     called = _language_name(scope)
     if name in SCALAR_NAMES and called and span.end_line == span.line:
@@ -136,17 +136,17 @@ def call_refusal(node: ast.Call, span: Span, values: Iterable[Any], scope: Mappi
 
 
 def attribute_refusal(owner: Any, name: str, written: str) -> tuple[str, str] | None:
-    """Why something of the language has no such attribute, and what to write; None where there is nothing to say."""
+    """Why a value of the language has no such attribute, and what to write; None without a suggestion."""
     if isinstance(owner, Operand):
         return f"a tile has no `{name}`", advice_for(name)
     if isinstance(owner, TensorRef):
-        return f"`{owner.name}` is a tensor in memory, which has `shape` and `dtype` and no `{name}`", load_advice(
+        return f"`{owner.name}` is a tensor in memory, which has `shape` and `dtype` but no `{name}`", load_advice(
             owner
         )
     if isinstance(owner, Context):
         return f"the context of a kernel has no `{name}`", "it has `m`, `n`, `k`, `d`, `vector`, `warps` and `stages`"
     if isinstance(owner, ModuleType) and owner.__name__ == LANGUAGE:
-        return f"`{written}` is not of the kernel language", advice_for(name)
+        return f"`{written}` is not part of the kernel language", advice_for(name)
     return None
 
 
@@ -159,14 +159,14 @@ def tensor_refusal(operands: Iterable[Any]) -> tuple[str, str] | None:
 
 
 def load_advice(tensor: TensorRef) -> str:
-    """How to get a tile of a tensor."""
-    places = "rows=T.m, cols=T.n" if tensor.type.rank > 1 else "T.m"
+    """How to load a tile of a tensor."""
+    indices = "rows=T.m, cols=T.n" if tensor.type.rank > 1 else "T.m"
     if tensor.is_result:
-        return f"it is a result: `tile.store({tensor.name}, x, {places})`"
-    return f"load a tile of it: `tile.load({tensor.name}, {places})`"
+        return f"it is a result: `tile.store({tensor.name}, x, {indices})`"
+    return f"load a tile of it: `tile.load({tensor.name}, {indices})`"
 
 
 def _language_name(scope: Mapping[str, Any]) -> str:
-    """What the kernel's file calls the language; empty where it has no name for it."""
+    """The name under which the kernel's file imports the language; empty if none."""
     module = sys.modules.get(LANGUAGE)
     return next((name for name, value in scope.items() if module is not None and value is module), "")

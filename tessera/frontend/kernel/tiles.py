@@ -1,4 +1,4 @@
-"""The values of the language: tiles with their arithmetic, extents, blocks of loops, indices and tensors in memory."""
+"""Tiles: the values that a kernel computes with, their operators and broadcasting."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INF = float("inf")
 
 
 class Operand(ABC):
-    """What computes as a tile: every operator of Python works on it, by element."""
+    """A value that acts as a tile: Python's operators work on it elementwise."""
 
     __slots__ = ()
 
@@ -116,10 +116,10 @@ class Operand(ABC):
         return dot(self, other)
 
     def __bool__(self) -> bool:
-        raise current().fail("a tile has no truth value", "choose with `tile.where(condition, a, b)`")
+        raise current().fail("a tile has no bool value", "choose with `tile.where(condition, a, b)`")
 
     def __iter__(self) -> Any:
-        raise current().fail("a tile cannot be gone through", "work on whole tiles, or reduce along an axis")
+        raise current().fail("a tile cannot be iterated over", "work on whole tiles, or reduce along an axis")
 
 
 class KTile:
@@ -135,7 +135,7 @@ class KTile:
 
 
 class Tile(Operand, KTile):
-    """A block of numbers of one dtype and static shape, held by the program.
+    """A block of values of one dtype and static shape, held by the program.
 
     `axes` says which elements of a tensor each axis holds, so that the edges of the tensor can be masked; `pad_value`
     is what elements beyond those edges are, where that is known. A tile that is still to be broadcast keeps the
@@ -179,7 +179,7 @@ class Tile(Operand, KTile):
         return transpose(self)
 
     def become(self, other: Tile) -> None:
-        """Be another tile of the same shape: what a function does that rebinds its argument."""
+        """Become another tile of the same shape: for functions that rebind their argument."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
@@ -204,7 +204,7 @@ def make_tile(
 
 
 def number_of(b: KernelBuilder, tile: Tile) -> int:
-    """The value of a tile in its own shape."""
+    """The value of a tile, broadcast to its shape."""
     if tile.broadcast_axes is None:
         return tile.number
     return b.tile("broadcast", [tile.number], {"axes": tile.broadcast_axes}, tile.type.with_shape(tile.shape))
@@ -237,13 +237,15 @@ def to_compute_dtype(b: KernelBuilder, tile: Tile) -> Tile:
 
 
 def expand_dims(tile: Tile, key: tuple[Any, ...]) -> Tile:
-    """`tile[:, None]`: axes of one element put in."""
+    """`tile[:, None]`: axes of one element inserted."""
     b = current()
     if any(item is not None and item != slice(None) for item in key) or not any(item is None for item in key):
-        raise b.fail("a tile is indexed with `:` and `None` alone", "write `x[:, None]` to spread a column along rows")
+        raise b.fail(
+            "a tile is indexed with `:` and `None` only", "write `x[:, None]` to broadcast a column along rows"
+        )
     kept = [place for place, item in enumerate(key) if item is not None]
     if len(kept) != len(tile.shape):
-        raise b.misfit(f"{len(kept)} axes are named and the tile has {len(tile.shape)}: {list(tile.shape)}")
+        raise b.misfit(f"{len(kept)} axes are indexed and the tile has {len(tile.shape)}: {list(tile.shape)}")
     own = tile.broadcast_axes or tuple(range(len(tile.shape)))
     sizes, axes = iter(tile.shape), iter(tile.axes)
     shape = tuple(1 if item is None else next(sizes) for item in key)
@@ -253,7 +255,7 @@ def expand_dims(tile: Tile, key: tuple[Any, ...]) -> Tile:
 
 
 def broadcast_shape(b: KernelBuilder, fn: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that shapes stretch to."""
+    """The shape that shapes broadcast to."""
     rank = max(len(shape) for shape in shapes)
     found: list[int] = []
     for place in range(rank):
@@ -261,8 +263,8 @@ def broadcast_shape(b: KernelBuilder, fn: str, shapes: Sequence[tuple[int, ...]]
         if len(sizes) > 1:
             listed = " and ".join(str(list(shape)) for shape in shapes)
             raise b.misfit(
-                f"`{fn}` takes tiles of one shape, and {listed} do not stretch to one another",
-                fix="spread a column with `x[:, None]`",
+                f"`{fn}` takes tiles that broadcast, and {listed} do not",
+                fix="broadcast a column with `x[:, None]`",
             )
         found.append(sizes.pop() if sizes else 1)
     return tuple(int(size) for size in found)
@@ -271,28 +273,26 @@ def broadcast_shape(b: KernelBuilder, fn: str, shapes: Sequence[tuple[int, ...]]
 def broadcast_to(
     b: KernelBuilder, tile: Tile, shape: tuple[int, ...], axes: Sequence[Axis | None] | None = None
 ) -> int:
-    """The value of a tile, spread out to a shape, whose elements lie along `axes`."""
+    """The value of a tile broadcast to a shape with these `axes`."""
     if tile.broadcast_axes is None and tile.shape == shape:
         return tile.number
     is_row = tile.broadcast_axes is None and len(tile.shape) == 1 and len(shape) == 2
     if axes is not None and tile.origin is not None and is_row:
-        # A row for every row is the same row of memory: an index map, and no work of its own.
-        again = tile.origin.load_rows(b, axes[0], shape[0])
-        if again is not None:
-            return again.number
+        # Loading the same row for every row is an index map, and needs no broadcast.
+        repeated = tile.origin.load_rows(b, axes[0], shape[0])
+        if repeated is not None:
+            return repeated.number
     offset = len(shape) - len(tile.shape)
     own = tile.broadcast_axes or tuple(range(len(tile.shape)))
     kept = [place for place in own if tile.shape[place] == shape[place + offset]]
     if len(kept) != len(own):
-        raise b.fail(
-            "an axis of one element of a computed tile cannot be stretched", "reduce it away and use `[:, None]`"
-        )
+        raise b.fail("a computed axis of one element cannot be broadcast", "reduce it away and use `[:, None]`")
     places = tuple(place + offset for place in kept)
     return b.tile("broadcast", [tile.number], {"axes": places}, tile.type.with_shape(shape))
 
 
 def result_axes(tiles: Sequence[Tile], shape: tuple[int, ...]) -> list[Axis | None]:
-    """Where the elements of a result come from: what the first operand that knows says, and edges before none."""
+    """The axes of a result: those of the first operand that has them, one with a bound before one without."""
     found: list[Axis | None] = []
     for place in range(len(shape)):
         offered: list[Axis] = []
@@ -306,7 +306,7 @@ def result_axes(tiles: Sequence[Tile], shape: tuple[int, ...]) -> list[Axis | No
 
 
 def operand(b: KernelBuilder, value: Any, dtype: DType, shape: tuple[int, ...]) -> Tile:
-    """An operand beside tiles, which stretch to `shape` and are computed in `dtype`: a tile, a number, or an index."""
+    """A tile, number or index as an operand beside tiles of `shape` that compute in `dtype`."""
     if isinstance(value, Tile):
         return cast_to(b, value, dtype)
     if isinstance(value, Index):
@@ -314,19 +314,21 @@ def operand(b: KernelBuilder, value: Any, dtype: DType, shape: tuple[int, ...]) 
 
         return cast_to(b, number_tile(b, value.dim, shape), dtype)
     if is_array(value) and not value.shape:
-        value = value.item()  # a number of NumPy
+        value = value.item()  # a scalar of NumPy
     if isinstance(value, bool | int | float):
         if isinstance(value, float) and not dtype.is_float:
-            raise b.fail(f"{value} meets a tile of {dtype}", "cast the tile to f32 first: `tile.cast(x, f32)`")
+            raise b.fail(
+                f"{value} is a float beside a tile of {dtype}", "cast the tile to f32 first: `tile.cast(x, f32)`"
+            )
         return constant(b, value, shape, dtype)
-    message = f"a tile meets {type(value).__name__}, which is neither a tile nor a number"
+    message = f"{type(value).__name__} beside a tile is neither a tile nor a number"
     if is_array(value):
-        raise b.fail(message, "give the kernel the array as a parameter, and load a tile of it")
+        raise b.fail(message, "pass the array to the kernel as a parameter, and load a tile of it")
     raise not_a_tile_error(b, message, value)
 
 
 def _common_dtype(b: KernelBuilder, fn: str, first: Tile, second: Tile) -> DType:
-    """The dtype both operands are computed in: only what loses nothing is done unasked."""
+    """The dtype that both operands compute in: only lossless conversions are implicit."""
     left, right = first.dtype.compute, second.dtype.compute
     if left is right or holds(left, right):
         return left
@@ -334,7 +336,7 @@ def _common_dtype(b: KernelBuilder, fn: str, first: Tile, second: Tile) -> DType
         return right
     from tessera.diagnostics.codes import DTypeError  # noqa: PLC0415 - an error's
 
-    raise DTypeError(f"`{fn}` meets {left} and {right}", span=b.span, fix="cast one of them with `tile.cast`")
+    raise DTypeError(f"`{fn}` has operands of {left} and {right}", span=b.span, fix="cast one of them with `tile.cast`")
 
 
 def unary(fn: str, value: Any) -> Tile:
@@ -358,14 +360,14 @@ def tile_of(b: KernelBuilder, fn: str, value: Any) -> Tile:
 
 
 def not_a_tile_error(b: KernelBuilder, message: str, *values: Any) -> KernelError:
-    """An error about values that should be tiles; of a tensor it says how to load one."""
+    """The error for a value that should be a tile; for a tensor it says how to load one."""
     from tessera.frontend.kernel.suggestions import tensor_refusal  # noqa: PLC0415 - it is written with tiles
 
     return b.fail(*(tensor_refusal(values) or (message,)))
 
 
 def binary(fn: str, first: Any, second: Any) -> Tile:
-    """A scalar function of two, at every element of what both stretch to."""
+    """A binary scalar function at every element, after broadcasting."""
     b = current()
     given = [value.materialized() if isinstance(value, Operand) else value for value in (first, second)]
     tiles = [value for value in given if isinstance(value, Tile)]
@@ -390,7 +392,7 @@ def binary(fn: str, first: Any, second: Any) -> Tile:
 
 
 def _binary_before_broadcast(b: KernelBuilder, fn: str, given: Sequence[Any], like: Tile, dtype: DType) -> Tile:
-    """A function of columns that are to be spread along rows, or of such and numbers: computed before they are."""
+    """A function of tiles with the same pending broadcast, or of such and numbers: computed before the broadcast."""
     base = tuple(int(dim.value or 0) for dim in like.type.shape)
     left, right = (operand(b, value, dtype, base) for value in given)
     type_ = TensorType.of(base, bool_ if SCALAR_FUNCTIONS[fn].is_predicate else dtype)
@@ -408,7 +410,7 @@ def _binary_before_broadcast(b: KernelBuilder, fn: str, given: Sequence[Any], li
 def _pad_of_result(fn: str, left: Tile, right: Tile) -> Any:
     if fn in ("add", "sub") and left.pad_value == 0 and right.pad_value == 0:
         return 0
-    # A constant that is not zero beside what is zero outside keeps it so, if it is finite.
+    # 0 times a finite constant stays 0 beyond the edges.
     if fn == "mul" and left.pad_value == 0 and right.pad_value is not None and abs(right.pad_value) < INF:
         return 0
     if fn in ("mul", "div") and left.pad_value == 0 and right.pad_value not in (None, 0, INF, -INF):
@@ -419,13 +421,13 @@ def _pad_of_result(fn: str, left: Tile, right: Tile) -> Any:
 
 
 def _continue_dot(b: KernelBuilder, left: Tile, right: Tile) -> Tile | None:
-    """`acc + tile.dot(a, b)` goes on with the sums of `acc`, instead of adding two."""
-    for acc, product in ((left, right), (right, left)):
+    """`acc + tile.dot(a, b)` accumulates into `acc`, instead of adding two tiles."""
+    for acc, new in ((left, right), (right, left)):
         if (
-            product.pending_dot is not None
+            new.pending_dot is not None
             and acc.pending_dot is None
             and acc.broadcast_axes is None
-            and acc.type == product.type
+            and acc.type == new.type
         ):
-            return product.pending_dot.onto(b, acc)
+            return new.pending_dot.onto(b, acc)
     return None
