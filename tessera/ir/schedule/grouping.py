@@ -126,7 +126,9 @@ class Site:
     record: int
     facet: Any
     shape: tuple[Dim, ...]
-    reads: tuple[Read, ...]
+    reads: Sequence[Read]
+    sources: Sequence[Group]
+    """The groups that the reads come from, each once."""
     group: Group | None = None
 
 
@@ -144,7 +146,7 @@ class FusionRule(ABC):
 
     def targets(self, site: Site) -> Iterable[Group]:
         """The groups that the record, or the group, at a site could be fused with: those it reads."""
-        return self.groups.sources(site.reads)
+        return site.sources
 
     def cost(self, site: Site, group: Group) -> tuple[int, ...]:
         """What a fusion costs beside others at the same site; the cheapest that matches is done."""
@@ -184,28 +186,31 @@ class Groups:
             self._place(number, self.tape.records[number])
         for group in sorted(self.groups.values(), key=lambda group: -group.first):
             if group.number in self.groups:
-                self._fuse(When.FORMED, Site(group.first, None, group.shape, (), group))
+                self._fuse(When.FORMED, Site(group.first, None, group.shape, (), (), group))
         for value in self._values_in_memory():
             self._copy(value)
         return Grouping(self.program, tuple(self._sorted()), self.owner, frozenset(self.inlined))
 
     def _place(self, number: int, record: Record) -> None:
         facet: object = spec_of(record).lower
-        reads = tuple(self.program.reads(number))
+        reads = self.program.reads(number)
+        sources = self.sources(reads)
         shape = self.program.type(record.results[0]).shape if record.results else ()
-        site = Site(number, facet, shape, reads)
-        if not self._fuse(When.RECORD, site):
+        if not self._fuse(When.RECORD, Site(number, facet, shape, reads, sources)):
             kind = kind_for(type(facet))
             group = self._new(kind, kind.shape(self.program, record))
             group.space = kind.row_space(self.program, record)
             self.join(group, number)
-        self._fuse(When.GROWN, Site(number, facet, shape, reads, self.owner[number]))
+        if sources:
+            self._fuse(When.GROWN, Site(number, facet, shape, reads, sources, self.owner[number]))
 
     def _fuse(self, when: When, site: Site) -> bool:
         """Ask the rules of a moment; whether one was applied. A group that has grown may take in several others."""
         found = [(rule.cost(site, group), rule, group) for rule in self._rules[when] for group in rule.targets(site)]
+        if len(found) > 1:
+            found.sort(key=lambda one: one[0])
         is_done = False
-        for _, rule, group in sorted(found, key=lambda one: one[0]):
+        for _, rule, group in found:
             if not self._is_legal(when, site, group) or not rule.matches(site, group):
                 continue
             # A knob is that of the group that loses its own kernel; a record has none yet.
@@ -219,7 +224,9 @@ class Groups:
     def _is_legal(self, when: When, site: Site, group: Group) -> bool:
         """Whether there is room, and nothing would have to run before and after the same group."""
         if when is When.RECORD:
-            return group.has_room() and self.runs_before(group, self.others(group, site.reads))
+            return group.has_room() and not any(
+                self.order.depends(other.number, group.number) for other in site.sources if other is not group
+            )
         assert site.group is not None
         if group is site.group or group.number not in self.groups:
             return False
@@ -239,17 +246,9 @@ class Groups:
         found = {owner.number: owner for read in reads if (owner := self.owner.get(makers.get(read.value, -1)))}
         return list(found.values())
 
-    def others(self, group: Group, reads: Iterable[Read]) -> list[Group]:
-        """The groups that reads come from beside one."""
-        return [other for other in self.sources(reads) if other is not group]
-
     def reads_from(self, group: Group, reads: Iterable[Read]) -> list[Read]:
         """Those of some reads that come from a group."""
         return [read for read in reads if self.owner.get(self.program.makers.get(read.value, -1)) is group]
-
-    def runs_before(self, group: Group, others: Iterable[Group]) -> bool:
-        """Whether none of the others waits for the group."""
-        return not any(self.order.depends(other.number, group.number) for other in others)
 
     def join(self, group: Group, number: int) -> None:
         """Put a record into a group."""

@@ -28,7 +28,7 @@ class Epilogue(FusionRule):
         self.epilogues = find_epilogues(self.program)
 
     def targets(self, site: Site) -> Iterable[Group]:
-        return [one for one in self.groups.sources(site.reads) if one.kind.takes_epilogue]
+        return [one for one in site.sources if one.kind.takes_epilogue]
 
     def cost(self, site: Site, group: Group) -> tuple[int, ...]:
         return 0, -group.number
@@ -42,7 +42,8 @@ class Epilogue(FusionRule):
 
     def _would_wait(self, site: Site, group: Group) -> bool:
         """Whether a contraction would have to wait for other ranks because of its epilogue; a promised one does."""
-        depends, others = self.groups.order.depends, self.groups.others(group, site.reads)
+        depends = self.groups.order.depends
+        others = [other for other in site.sources if other is not group]
         waited = (
             one
             for one in self.groups.collectives

@@ -20,7 +20,7 @@ class MapChain(FusionRule):
 
     def targets(self, site: Site) -> Iterable[Group]:
         is_pointwise = isinstance(site.facet, Pointwise | Gather)
-        return [one for one in self.groups.sources(site.reads) if is_pointwise and one.kind.can_inline]
+        return [one for one in site.sources if one.kind.can_inline] if is_pointwise else []
 
     def cost(self, site: Site, group: Group) -> tuple[int, ...]:
         return 1, -group.number

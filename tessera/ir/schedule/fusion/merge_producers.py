@@ -22,7 +22,7 @@ class MergeProducers(FusionRule):
         group = site.group
         if group is None or not group.kind.merges:
             return []
-        return [one for one in self.groups.sources(site.reads) if one.kind.merges and one.shape == group.shape]
+        return [one for one in site.sources if one.kind.merges and one.shape == group.shape]
 
     def matches(self, site: Site, group: Group) -> bool:
         grown = site.group

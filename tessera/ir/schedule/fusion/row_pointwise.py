@@ -21,7 +21,7 @@ class RowPointwise(FusionRule):
 
     def targets(self, site: Site) -> Iterable[Group]:
         is_pointwise = isinstance(site.facet, Pointwise | Gather)
-        return [one for one in self.groups.sources(site.reads) if is_pointwise and one.space is not None]
+        return [one for one in site.sources if one.space is not None] if is_pointwise else []
 
     def cost(self, site: Site, group: Group) -> tuple[int, ...]:
         # The latest of several: what is computed last is read while it is still in registers.

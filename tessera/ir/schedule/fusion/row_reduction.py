@@ -46,7 +46,7 @@ class RowReduction(FusionRule):
     def _values_behind(self, site: Site, group: Group) -> set[int]:
         """What the reduction reads, directly or through map groups that would be merged with it."""
         found = {read.value for read in site.reads}
-        for source in self.groups.sources(site.reads):
+        for source in site.sources:
             if source.kind.can_inline and source.shape == group.shape:
                 found |= {read.value for number in source.records for read in self.program.reads(number)}
         return found
