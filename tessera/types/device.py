@@ -126,7 +126,7 @@ DEVICE = "tessera.device"
 
 @frozen
 class Device:
-    """A processor (`cpu`) or a graphics processor (`gpu`), by number.
+    """A CPU (`cpu`) or a GPU (`gpu`), by number.
 
     >>> gpu[1]
     gpu[1]
@@ -151,7 +151,7 @@ class Device:
 
 
 class Gpus:
-    """The graphics processors of this machine: `gpu[0]`; `gpu` alone is the first."""
+    """The GPUs of this machine: `gpu[0]`; `gpu` alone is the first."""
 
     def __getitem__(self, index: int) -> Device:
         if isinstance(index, bool) or not isinstance(index, int) or index < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
