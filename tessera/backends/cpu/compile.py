@@ -22,7 +22,7 @@ from tessera.types.machine import Machine
 
 @dataclass(frozen=True)
 class CpuBackend:
-    """Compiles for one cpu machine."""
+    """Compiles for one CPU."""
 
     machine: Machine = field(default_factory=host_machine)
     name: str = "cpu"
@@ -35,7 +35,7 @@ class CpuBackend:
 
     @property
     def host_target(self) -> CodeTarget:
-        """What it is told for host programs: to take no pains.
+        """What it is told for host programs: to optimize nothing.
 
         They compare, multiply a few sizes and call kernels; well selected instructions take four times as long to
         make, ten milliseconds for each function that is compiled, and save a call some five nanoseconds of 500.

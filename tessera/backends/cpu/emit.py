@@ -110,7 +110,7 @@ class Emitter:
         self.blocks: dict[SSAValue, Vectors] = {}
         self._pending: dict[str, list[Vectors]] = {}
         self.is_inside = False
-        """Whether nothing sticks out of the buffers here, whatever an access guards against."""
+        """Whether no access reaches beyond a bound here, whatever it guards against."""
         self.version: Version | None = None
         """Which of two versions is being written."""
 

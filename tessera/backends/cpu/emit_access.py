@@ -133,7 +133,7 @@ class Access:
 
     @property
     def _guards(self) -> list[tuple[str, Dim]]:
-        """The axes that may stick out, with their extents."""
+        """The axes that may reach beyond their bound, with their extents."""
         return [] if self.is_inside else list(zip(self.op.guarded, self.op.bounds, strict=True))
 
     def _at(self, number: int) -> tuple[dict[str, Index], LaneCoordinate | None, dict[str, Value]]:
@@ -201,7 +201,7 @@ class Access:
 
     @property
     def _mode(self) -> str:
-        """How a store meets what is in memory: set, add, or an atomic operation."""
+        """What a store does to what is in memory: set, add, or an atomic operation."""
         assert isinstance(self.op, StoreOp)
         return self.op.mode
 
@@ -256,7 +256,7 @@ class Access:
         return lane_values(self.f, dim, env, None, {})
 
     def _load_for_all(self, env: Mapping[str, Index], stored: str, mask: Value | None) -> Value:
-        """One element in every lane that is inside, read where all that can push it out does not."""
+        """One element in every lane that is inside, read only if its address is in bounds."""
         f, lanes = self.f, self.layout.lanes
         is_there = None if mask is None else self._address_mask(env, mask)
         value = f.splat(self._in_register(self._load_scalar(env, {}, stored, is_there)), lanes)
@@ -360,7 +360,7 @@ class Access:
 
     def _add(self, old: Value, value: Value) -> Value:
         if self.dtype.is_float and self.dtype.compute is not self.dtype:
-            from tessera.ir.target.llvm.convert import widened  # noqa: PLC0415 - narrow sums only
+            from tessera.ir.target.llvm.convert import widened  # noqa: PLC0415 - for additions of narrow floats only
 
             total = self.f.op("fadd", widened(self.f, old, self.dtype), widened(self.f, value, self.dtype))
             return narrowed(self.f, total, self.dtype)

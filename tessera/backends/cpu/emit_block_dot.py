@@ -65,7 +65,7 @@ def _part(shape: MicroShape) -> int:
 
 @frozen
 class _Operand:
-    """An operand, where its panels go, and whether it is read where it is_in_place instead."""
+    """An operand, where its panels go, and whether it is read in place instead."""
 
     panels: Value
     operand: Operand

@@ -1,4 +1,4 @@
-"""`ttarget.gemm` as LLVM text: how tasks block rows and columns, the operands of one task, its epilogue on vectors."""
+"""`ttarget.gemm` as LLVM text: how tasks divide rows and columns, the operands of one task, its epilogue on vectors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tessera.ir.target.typed_ops import GemmOp
 
 
-# How the tasks of a matmul block its rows and columns, as arithmetic in the program that launches them.
+# How the tasks of a matmul divide its rows and columns, as arithmetic in the program that launches them.
 
 # Below this many multiply-adds a task does not pay for waking a thread.
 _SMALL = 1 << 16
@@ -157,7 +157,7 @@ def slot_of(kernel: SpecOp) -> int:
 
 
 def contraction_scratch(target: TargetText, op: GemmOp) -> int:
-    """Bytes a thread needs for panels and waiting accumulators."""
+    """Bytes a thread needs for panels and accumulators."""
     return scratch_bytes(GemmPlan.of(target, accumulator_of(op)))
 
 
@@ -261,7 +261,7 @@ def _operand(emitter: Emitter, op: GemmOp, name: str, axes: tuple[str, str], fra
 
 
 def _result(emitter: Emitter, op: GemmOp, frame: tuple[Value, ...]) -> Result | None:
-    """The one buffer that the epilogue writes, where accumulators can wait in it."""
+    """The one buffer that the epilogue writes, where accumulators can be kept in it."""
     block = op.regions[0].block
     stores = [part for part in block.ops if isinstance(part, SpecOp) and part.name == "ttarget.store"]
     if len(stores) != 1:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ROWS = 16
 """Rows reduced before the first of them is finished: few enough to stay in the nearest cache."""
 _WORTH = 4
-"""Vectors of a line from which on its reduce is worth a loop of its own."""
+"""Vectors of a row from which on its reduction is worth a loop of its own."""
 _PURE = frozenset(["load", "clip", "reduce", "elementwise", "select", "constant", "index", "cast", "broadcast"])
 
 
@@ -62,7 +62,7 @@ def find_split(op: LoopOp) -> Split | None:
 
 
 def _depending_on_reductions(ops: Sequence[SpecOp]) -> set[SSAValue]:
-    """What is computed from the reduce of a long line, or from what is."""
+    """What is computed from the reduction of a long row, directly or not."""
     found: set[SSAValue] = set()
     for op in ops:
         if _is_long_reduction(op) or any(value in found for value in op.operands):
@@ -178,7 +178,7 @@ def _emit_iteration(emitter: Emitter, op: SpecOp, row: Value, ops: Sequence[Spec
 
 _ALIKE = ("coords", "axes", "axis", "bound")
 
-"""Vectors of a clipped line from which on one branch costs less than a mask for each."""
+"""Vectors of a clipped row from which on one branch costs less than a mask for each."""
 
 
 @frozen

@@ -44,7 +44,7 @@ def emit_sort(emitter: Any, op: SortOp) -> None:
 
 
 class _Sort:
-    """Writes one sort; a line is a pair of pointers, to keys and to their indices."""
+    """Writes one sort; a row is a pair of pointers, to keys and to their indices."""
 
     def __init__(self, dtype: DType, descending: bool) -> None:
         self.dtype, self.descending = dtype, descending
@@ -119,7 +119,7 @@ class _Sort:
         f.loop(f.add(low, 1), high, 1, take)
 
     def _merge(self, lines: list[Value], low: Value, middle: Value, high: Value) -> None:
-        """Two neighbouring runs, into the same range of the other line."""
+        """Two neighbouring runs, into the same range of the other row."""
         f = self.f
         keys, indices, to_keys, to_indices = lines
 

@@ -238,7 +238,7 @@ def emit_cast(emitter: Emitter, op: SpecOp) -> None:
 
 
 def emit_round(emitter: Emitter, op: SpecOp) -> None:
-    """Elements rounded to fewer bits, in the mode that is asked for."""
+    """Elements rounded to fewer bits, as the attributes ask."""
     source, *random = (emitter.blocks[value] for value in op.operands)
 
     def make(number: int) -> Value:

@@ -17,12 +17,12 @@ from tessera.types.promotion import rounding_of
 from tessera.types.tensor_type import TensorType
 
 LARGEST = 1 << 14
-"""Elements of a tile that is keep_in_scratch in registers; beyond, there would be more code than is good."""
+"""Elements of a tile that is kept in registers; of a larger one there would be too much code."""
 _ROW, _COLUMN, _STEP = "_r", "_c", "_s"
 
 
 def can_expand(kernel: SpecOp) -> bool:
-    """Whether all tiles of a kernel are small enough to be keep_in_scratch in registers."""
+    """Whether all tiles of a kernel are small enough to be kept in registers."""
     sizes = [
         result.type.data.size.value or 0
         for op in kernel.walk()

@@ -38,8 +38,8 @@ FEW_ROWS = 8
 Epilogue: TypeAlias = Callable[[FunctionText, list[Value], Value, Value, "list[Value] | None", list[Value]], None]
 """`epilogue(f, accumulators, row, column, masks, frame)`: finish and store one row of a tile.
 
-The accumulators are neighbouring vectors that begin at (row, column); `masks` has one mask each where the tile sticks
-out of the matrix, else it is None. `frame` holds the problem's frame as the function being written sees it.
+The accumulators are neighbouring vectors that begin at (row, column); `masks` has one mask each where the tile
+reaches beyond the matrix, else it is None. `frame` holds the problem's frame as the function being written sees it.
 """
 
 
@@ -372,7 +372,7 @@ def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
         g.store(acc, address)
 
     def one_row(k: Value, count: int) -> None:
-        # What is read between two lines of B keeps memory kept: the factors stay in registers.
+        # What is read between two rows of B keeps memory waiting: the factors stay in registers.
         lines, factors = lines_at(k, count), factors_of(0, k, count)
 
         def at(j: Value, load: Callable[[Value], Value]) -> None:
@@ -422,7 +422,7 @@ def _along(
 
 
 def outline_epilogue(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:
-    """Outline the epilogue: a loop over the rows of a tile, once for whole tiles and once for those that stick out."""
+    """Outline the epilogue: a loop over the rows of a tile, once for whole tiles and once for those cut by an edge."""
     shape = plan.shape
     arguments = [
         ("ptr", "tile"),
@@ -455,7 +455,7 @@ def outline_epilogue(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> s
 
 # Matmuls of few rows with a B operand seen through windows, as in depthwise convolutions. A packed element would be
 # used once or a few times, so none is packed: a vector of columns reads its elements tap by tap, in place, and
-# multiplies them at once. Each result is the same chain of multiply-adds as everywhere.
+# multiplies them right away. Each result is the same chain of multiply-adds as everywhere.
 
 _PLACES = 1024
 """Columns tabled at a time: their tables stay in the first cache for the whole batch."""

@@ -84,7 +84,7 @@ def _emit_workspace(module: ModuleText, program: SpecOp, face: Interface) -> Non
 
 
 class _Entry(HostProgram):
-    """The function that runs the program, kernels shared out among threads."""
+    """The function that runs the program, kernels divided among threads."""
 
     def __init__(self, f: FunctionText, program: SpecOp, face: Interface) -> None:
         super().__init__(f, program, face.symbols)
@@ -132,7 +132,7 @@ class _Entry(HostProgram):
         f.if_(f.icmp("ne", failed, 0), lambda: self._leave(failed))
 
     def _leave(self, code: Value) -> None:
-        """End before the end; the memory of collectives that are under way is let go with the program's."""
+        """Return early; the memory of collectives that are under way is freed with the program's."""
         if any(op.name in EXCHANGES for op in self.callbacks):
             self.f.call(CALLBACK, [self.f.const_i(-1), self.context], "i64")
         self.f.ret(code)

@@ -162,14 +162,14 @@ class BlockLowering(Lowering):
                     break
 
     def _is_alone(self, value: SSAValue) -> bool:
-        """Whether no other value lives where this one does."""
+        """Whether no other value has this scratch."""
         return sum(buffer is self.storage[value] for buffer in self.storage.values()) == 1
 
     def of(self, values: Sequence[SSAValue]) -> list[SSAValue]:
         return [self.values[value] if value in self.values else self._materialize(value) for value in values]
 
     def _materialize(self, value: SSAValue) -> SSAValue:
-        """What is not in a register: a row of a block in scratch, or a line, which every row makes for itself."""
+        """What is not in a register: a row of a block in scratch, or a row vector, which each row computes."""
         if value not in self.row_vectors:
             return self._load_row(value)
         assert isinstance(value, OpResult)
@@ -320,7 +320,7 @@ class BlockLowering(Lowering):
         self.emit("loop", bounds, {"step": op.value("step"), "is_partial": True}, (), [body])
 
     def _assign_storage(self, value: SSAValue, storage_of: SSAValue, inner: SSAValue) -> None:
-        """What a body ends with goes where the block lives, and so does the accumulator it was added to."""
+        """What a body ends with gets the buffer of the carried block, and so does the accumulator it was added to."""
         if value is inner:
             return
         assert value not in self.storage, "a block is carried on twice"

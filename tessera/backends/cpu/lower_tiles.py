@@ -28,13 +28,13 @@ _KINDS = ("map", "row")
 
 
 def scalar_index_tiles(kernel: SpecOp) -> set[SSAValue]:
-    """Index tiles that are one number from end to end, and that all who use them take for nothing else."""
+    """Index tiles that hold one number throughout, and that all their users take for nothing else."""
     if kernel.value("kind") not in _KINDS:
         return set()
     loads = [op for op in kernel.walk() if isinstance(op, LoadOp)]
     found = {op.result: _users(op) for op in loads if _is_one_number(op)}
     while True:
-        # One reader's tiles are all numbers or all tiles: who loses one loses the others.
+        # The index tiles of one reader are all scalars or all tiles: a reader that keeps one as a tile keeps all.
         kept = {tile: users for tile, users in found.items() if all(_finds_rows(user, tile, found) for user in users)}
         if len(kept) == len(found):
             return set(kept)
@@ -75,7 +75,7 @@ class Lowering(KernelLowering):
     def __init__(self, kernel: SpecOp, machine: Machine) -> None:
         super().__init__(kernel, machine)
         self.inside: dict[SSAValue, Dim] = {}
-        """Bounds that an index is below, because who computes the index stops there."""
+        """Bounds that an index is below, because the loop that gives the index ends there."""
         self.scalar_indices = scalar_index_tiles(kernel)
         """Index tiles that hold one number, and are read as that."""
         self.narrow = 0

@@ -228,7 +228,7 @@ class _Below:
     stride: Index
     count: int
     prefetch: Callable[[Value], None]
-    """Brings the line of a row nearer."""
+    """Prefetches a row."""
 
 
 def _unrolled_loop(

@@ -229,7 +229,7 @@ def _write_transposed(g: FunctionText, dtype: DType, square: int, to: DType) -> 
 
         g.loop(0, whole, square, body)
 
-    # The last block first: where it sticks out of the panel, the first block writes over what it spilled.
+    # The last block first: where it reaches beyond the panel, the first block writes over what it spilled.
     top = g.sub(g.round_up(width, square), square)
     g.loop(0, width, square, lambda down: block(g.sub(top, down)))
     _write_each(g, dtype, to, whole)

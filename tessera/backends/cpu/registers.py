@@ -53,7 +53,7 @@ class Layout:
 
 
 class Vectors:
-    """The vectors of a block, each written at its first use, so that one chain of work after another is emitted."""
+    """The vectors of a block, each written at its first use, so that chains of ops are emitted one after the other."""
 
     def __init__(self, layout: Layout, dtype: DType, make: Callable[[int], Value]) -> None:
         self.layout, self.dtype = layout, dtype
@@ -82,7 +82,7 @@ class Vectors:
 
 @frozen
 class LaneCoordinate:
-    """The coordinate that runs along lanes: lane `l` stands at `start + l`."""
+    """The coordinate that runs along lanes: lane `l` is at `start + l`."""
 
     name: str
     start: Index

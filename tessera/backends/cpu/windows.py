@@ -308,7 +308,7 @@ class _Vector:
         return self._cast(g.load(pointer, self.type) if mask is None else g.masked_load(pointer, self.type, mask))
 
     def two_runs(self, column: Value, begin: Value, end: Value, is_first: Value) -> Value:
-        """A run from the first row on, and one that ends with the last row: where an image begins a new line."""
+        """A run from the first row on, and one that ends with the last row: where a new row of an image begins."""
         g, mask = self.g, self.of.inside(column, self.coordinates)
         is_last = g.op("xor", is_first, g.const("i1", True, self.of.lanes))
         if mask is not None:
@@ -459,7 +459,7 @@ class _Packer:
         g.ret()
 
     def _panel(self, first: Value, at: Value, width: Index, k: Value, k_count: Value) -> None:
-        """Pack one panel's columns `k..k+k_count`, side by side where it is the widest and its vectors are runs."""
+        """Pack one panel's columns `k..k+k_count`, its vectors together where they are contiguous."""
         g = self.g
         start = g.add(g.mul(g.add(first, at), self.k_count), g.mul(k, width))
         panel = _Panel(at, width, g.gep(self.to, start, self.element))

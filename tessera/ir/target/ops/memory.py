@@ -48,7 +48,7 @@ _ACCESS = (
     Attribute("offset", "dim", doc="elements from the start of the buffer"),
     Attribute("pattern", "str", doc="how lanes access memory: " + ", ".join(PATTERNS)),
     Attribute("align", "int", doc="bytes that the start of every row of lanes is a multiple of"),
-    Attribute("guarded", "strs", (), "axes that may stick out"),
+    Attribute("guarded", "strs", (), "axes that may reach beyond their bound"),
     Attribute("bounds", "dims", (), "the extent of each guarded axis"),
     Attribute("windows", "dims", (), "expression, extent, ...: beyond them nothing is touched"),
 )

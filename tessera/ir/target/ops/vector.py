@@ -15,11 +15,11 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import bool_
 from tessera.types.promotion import rounding_of
 
-# Lanes: neighbours along the last axis, in segments of up to a warp, that look at each other; and who at whom.
+# Lanes: neighbours along the last axis, in segments of up to a warp, that read each other.
 
 WARP = 32
 MODES = ("down", "up", "index", "xor")
-"""`down` and `up` look so many lanes on or back, `index` at one lane, `xor` at the partner across."""
+"""`down` and `up` read so many lanes on or back, `index` one lane, `xor` the lane that differs in those bits."""
 VOTES = {"any": "bool", "all": "bool", "ballot": "u32", "count": "i32"}
 """Votes of a segment, and the dtype of what each lane gets."""
 WIDTH = Attribute("width", "int", WARP, "lanes of a segment, a power of two")
