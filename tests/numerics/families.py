@@ -7,6 +7,8 @@ from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.samples import sample_dtype
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.types.dtype import BY_NAME, DType
+from tessera.types.tensor_type import TensorType
+from tests.graph.eager import RuleDTypeError, RuleError, infer
 from tests.numerics import forms_composite as composite
 from tests.numerics import forms_elementwise as elementwise
 from tests.numerics import forms_movement as movement
@@ -142,9 +144,26 @@ def _forms_of(spec: OpSpec, dtype: DType) -> list[Form]:
         return chosen(spec, dtype)
     if isinstance(spec.lower, Reduction):
         return elementwise.reduction(spec, dtype)
-    if not isinstance(spec.lower, Pointwise):
+    if not isinstance(spec.lower, Pointwise) and not _keeps_shape(spec, dtype):
         return from_samples(spec, dtype)
     return (elementwise.unary if len(spec.operands) == 1 else elementwise.binary)(spec, dtype)
+
+
+def _keeps_shape(spec: OpSpec, dtype: DType) -> bool:
+    """Whether an op without a family takes one or two operands of any shape, and gives that shape."""
+    if spec.is_variadic or len(spec.operands) > 2 or any(attribute.is_required for attribute in spec.attributes):
+        return False
+    type = TensorType.of((3, 5), dtype)
+    try:
+        return [found.shape for found in infer(spec.short_name, *[type] * len(spec.operands))] == [type.shape]
+    except (RuleError, RuleDTypeError):
+        return False
+
+
+def is_sampled(spec: OpSpec) -> bool:
+    """Whether an op is tried in its samples alone: one of a new kind, which has no family here."""
+    forms = forms_of(spec, BY_NAME[sample_dtype(spec)])
+    return all(not form.sizes[0] for form in forms)
 
 
 def tried() -> list[tuple[OpSpec, DType]]:
