@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.hopper.fast_math import NARROW
-from tessera.backends.nvptx.values import HARDWARE, cast, halves, minmax_pairs, word_of
+from tessera.backends.nvptx.values import HARDWARE, cast, join_halves, minmax_pairs, split_word
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.types import ShapedAttr
 from tessera.ir.target.llvm.instructions import Value
@@ -99,8 +99,8 @@ def compute_short(f: FunctionText, name: str, arguments: Sequence[Value]) -> lis
     elements = list(arguments)
     if name in _FLOORED:
         floor = Value("i32", str(_LOWEST << 16 | _LOWEST))
-        words = (word_of(f, low, high) for low, high in zip(arguments[::2], arguments[1::2], strict=True))
-        elements = [part for word in words for part in halves(f, minmax_pairs(f, "max", word, floor))]
+        words = (join_halves(f, low, high) for low, high in zip(arguments[::2], arguments[1::2], strict=True))
+        elements = [part for word in words for part in split_word(f, minmax_pairs(f, "max", word, floor))]
     return cast(f, [SHORT[name](f, x) for x in cast(f, elements, bf16, f32)], f32, bf16)
 
 

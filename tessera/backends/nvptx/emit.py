@@ -262,11 +262,11 @@ class Emitter:
         self.wait()
 
     def on_index(self, op: IndexOp) -> None:
-        value = dim_value(self.f, op.expr, self.named(op.names, op.at))
+        value = dim_value(self.f, op.expr, self.index_values(op.names, op.at))
         number = known(value)
         self.indices[op.result] = value if number is None else number
 
-    def named(self, names: Sequence[str], at: Sequence[SSAValue]) -> dict[str, Index]:
+    def index_values(self, names: Sequence[str], at: Sequence[SSAValue]) -> dict[str, Index]:
         """Sizes, and the indices among the operands `at` of an op by their names."""
         found = [value for value in at if isinstance(value.type, IndexAttr)]
         return {**self.env, **{name: self.indices[value] for name, value in zip(names, found, strict=True)}}
@@ -275,7 +275,7 @@ class Emitter:
         f, step, unroll = self.f, op.step, op.unroll
         low, high = self.indices[op.low], self.indices[op.high]
         first, last = known(low), known(high)
-        carried = self.flat(op.carried)
+        carried = self.flatten(op.carried)
         if self.divided is not None:
             self.divided.loop(op, carried)
             return
@@ -318,7 +318,7 @@ class Emitter:
         f = self.f
         low, high = (f.index(self.indices[value]) for value in (op.low, op.high))
         whole = f.add(low, f.round_down(f.smax(f.sub(high, low), 0), op.step))
-        carried = self.flat(op.carried)
+        carried = self.flatten(op.carried)
         has = f.icmp("slt", whole, high)
         number = known(whole)
         start: Index = whole if number is None else number
@@ -347,9 +347,9 @@ class Emitter:
         self.bind(block.args[1:], carried)
         self.ops(block)
         assert block.last_op is not None
-        return self.flat(block.last_op.operands)
+        return self.flatten(block.last_op.operands)
 
-    def flat(self, tiles: Sequence[SSAValue]) -> list[Value]:
+    def flatten(self, tiles: Sequence[SSAValue]) -> list[Value]:
         return [value for tile in tiles for value in self.registers(self.tiles[tile])]
 
     def bind(self, results: Sequence[SSAValue], flat: Sequence[Value]) -> None:
@@ -378,10 +378,10 @@ class Emitter:
             tile.registers = emit_exchange.move_transposed(self, tile.transposed, tile.layout)
         return tile.registers
 
-    def of(self, value: SSAValue) -> Sequence[Value]:
+    def registers_of(self, value: SSAValue) -> Sequence[Value]:
         return self.registers(self.tiles[value])
 
-    def made(self, op: SpecOp, registers: Sequence[Value]) -> Tile:
+    def set_result(self, op: SpecOp, registers: Sequence[Value]) -> Tile:
         """The tile that an op gives."""
         layout, dtype = self.layout(op.result)
         tile = self.tiles[op.result] = Tile(layout, dtype, registers)

@@ -130,7 +130,7 @@ class Access:
 def _access(emitter: Emitter, op: LoadOp | StoreOp) -> Access:
     layout, dtype = emitter.layout(op.block if isinstance(op, StoreOp) else op.result)
     tiles = [emitter.tiles[value] for value in op.at if isinstance(value.type, VectorAttr)]
-    env = emitter.named(op.coords, op.at)
+    env = emitter.index_values(op.coords, op.at)
     base = emitter.buffers.get(op.buffer, Value("ptr", "null"))
     scratch, type = op.buffer.owner, op.buffer.type
     assert isinstance(type, BufferAttr)
@@ -391,6 +391,6 @@ def emit_fetch(emitter: Emitter, op: FetchOp) -> None:
     buffer = op.buffer.type
     assert isinstance(buffer, BufferAttr)
     element = values.memory_type(buffer.dtype)
-    offset = dim_value(f, op.offset, emitter.named(op.coords, op.at))
+    offset = dim_value(f, op.offset, emitter.index_values(op.coords, op.at))
     loaded = f.load(f.gep(emitter.buffers[op.buffer], offset, element), element)
     emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")

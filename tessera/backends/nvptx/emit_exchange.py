@@ -40,7 +40,7 @@ Join = Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]]
 _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
-def share(emitter: Emitter, tile: Tile, start: Value, spacing: Spacing = DENSE) -> None:
+def share_tile(emitter: Emitter, tile: Tile, start: Value, spacing: Spacing = DENSE) -> None:
     """Put a tile into shared memory in row-major order; all may read it after the next wait."""
     f = emitter.f
     element, at = values.memory_type(tile.dtype), emitter.at(tile.layout)
@@ -60,7 +60,7 @@ def share(emitter: Emitter, tile: Tile, start: Value, spacing: Spacing = DENSE) 
             f.if_(mask, lambda whole=whole, address=address: f.store(whole, address, align=width * bytes_of(element)))
 
 
-def shared_tiles(emitter: Emitter, tiles: Sequence[Tile]) -> list[Value]:
+def share_tiles(emitter: Emitter, tiles: Sequence[Tile]) -> list[Value]:
     """Tiles in shared memory, side by side, for all to read."""
     sizes = [-(-tile.layout.size * bytes_of(values.memory_type(tile.dtype)) // 16) * 16 for tile in tiles]
     base = emitter.exchange(sum(sizes))
@@ -69,7 +69,7 @@ def shared_tiles(emitter: Emitter, tiles: Sequence[Tile]) -> list[Value]:
     at = 0
     for tile, size in zip(tiles, sizes, strict=True):
         starts.append(emitter.f.gep(base, at, "i8"))
-        share(emitter, tile, starts[-1])
+        share_tile(emitter, tile, starts[-1])
         at += size
     emitter.wait()
     return starts
@@ -82,7 +82,7 @@ def read(emitter: Emitter, start: Value, offset: Index, dtype: DType) -> Value:
     return values.from_memory(f, f.load(f.gep(start, offset, element), element), dtype)
 
 
-def _flat(f: FunctionText, coordinates: Sequence[Index], shape: Sequence[int]) -> Value:
+def _flat_index(f: FunctionText, coordinates: Sequence[Index], shape: Sequence[int]) -> Value:
     """The row-major number of an element."""
     total: Index = 0
     for coordinate, extent in zip(coordinates, shape, strict=True):
@@ -102,12 +102,12 @@ def emit_broadcast(emitter: Emitter, op: BroadcastOp) -> None:
     if source.layout.size == 1:
         emitter.tiles[op.result] = Tile(layout, dtype, [emitter.registers(source)[0]] * layout.registers)
         return
-    (start,) = shared_tiles(emitter, [source])
+    (start,) = share_tiles(emitter, [source])
     found: dict[str, Value] = {}
     registers: list[Value] = []
     for register in range(layout.registers):
         coordinates = emitter.at(layout).coordinates(register)
-        flat = _flat(f, [coordinates[axis] for axis in axes], source.layout.shape)
+        flat = _flat_index(f, [coordinates[axis] for axis in axes], source.layout.shape)
         if flat.text not in found:
             found[flat.text] = read(emitter, start, flat, dtype)
         registers.append(found[flat.text])
@@ -129,7 +129,7 @@ def move_transposed(emitter: Emitter, source: Tile, layout: Layout) -> list[Valu
     spacing = Spacing.for_transpose(source.layout, layout, size)
     start = emitter.exchange(-(-spacing.start(rows, columns) * size // 16) * 16)
     emitter.wait()
-    share(emitter, source, start, spacing)
+    share_tile(emitter, source, start, spacing)
     emitter.wait()
     found: list[Value] = []
     for register in range(layout.registers):
@@ -181,7 +181,7 @@ def _minmax(emitter: Emitter, source: Tile, name: str, join: Join) -> Value:
         lanes //= 2
     if layout.threads == WARP:
         return value
-    (start,) = shared_tiles(emitter, [Tile(layout.single, source.dtype, [value])])
+    (start,) = share_tiles(emitter, [Tile(layout.single, source.dtype, [value])])
     found = [read(emitter, start, warp, source.dtype) for warp in range(0, layout.threads, WARP)]
     while len(found) > 1:
         found = [join([a], [b])[0] for a, b in zip(found[::2], found[1::2], strict=True)]
@@ -236,7 +236,7 @@ def _reduce_across_warps(
     f, layout = emitter.f, tiles[0].layout
     line, vector = layout.line, layout.vector
     held = [Tile(line, tile.dtype, part[:vector]) for tile, part in zip(tiles, current, strict=True)]
-    starts = shared_tiles(emitter, held)
+    starts = share_tiles(emitter, held)
     own = f.mul(f.urem(emitter.thread, WARP), vector)
 
     def at(offset: int) -> list[Value]:
@@ -303,7 +303,7 @@ def _partners(
         used = [at for at in range(count) if pitch < layout.size or layout.start(at) < ahead]
         return [(at, [shuffle(f, part[at], "down", lanes) for part in current]) for at in used]
     held = [Tile(tile.layout, tile.dtype, part) for tile, part in zip(tiles, current, strict=True)]
-    starts = shared_tiles(emitter, held)
+    starts = share_tiles(emitter, held)
     found: list[tuple[int, list[Value]]] = []
     for at in range(count):
         other = f.smin(f.add(emitter.at(layout).base, layout.start(at) + ahead), layout.size - 1)
@@ -324,11 +324,11 @@ def _distribute(
     if out.size == 1 and layout.threads == WARP:
         return [[shuffle(f, part[0], "idx", 0)] for part in current]
     held = [Tile(tile.layout, tile.dtype, part) for tile, part in zip(tiles, current, strict=True)]
-    starts = shared_tiles(emitter, held)
+    starts = share_tiles(emitter, held)
     found: list[list[Value]] = [[] for _ in tiles]
     for register in range(out.registers):
         coordinates = emitter.at(out).coordinates(register)
-        flat = _flat(f, [*coordinates[:axis], 0, *coordinates[axis:]], layout.shape)
+        flat = _flat_index(f, [*coordinates[:axis], 0, *coordinates[axis:]], layout.shape)
         for part, start, tile in zip(found, starts, tiles, strict=True):
             part.append(read(emitter, start, flat, tile.dtype))
     return found
@@ -362,7 +362,7 @@ class _Operand:
 
     def offset(self, f: FunctionText, row: Index, column: Index) -> Value:
         """Where an element is, of the tile as it is stored."""
-        flat = _flat(f, [row, column], self.stored.layout.shape)
+        flat = _flat_index(f, [row, column], self.stored.layout.shape)
         if not self.spacing.free:
             return flat
         return f.add(flat, f.mul(f.udiv(row, self.spacing.every), self.spacing.free))
@@ -400,8 +400,8 @@ def emit_dot(emitter: Emitter, op: DotOp) -> None:
     base = emitter.exchange(lhs.bytes + rhs.bytes)
     emitter.wait()
     left, right = base, f.gep(base, lhs.bytes, "i8")
-    share(emitter, lhs.stored, left, lhs.spacing)
-    share(emitter, rhs.stored, right, rhs.spacing)
+    share_tile(emitter, lhs.stored, left, lhs.spacing)
+    share_tile(emitter, rhs.stored, right, rhs.spacing)
     emitter.wait()
     at = emitter.at(layout)
     groups = [at.coordinates(register) for register in range(0, layout.registers, vector)]
@@ -515,7 +515,7 @@ def emit_vote(emitter: Emitter, op: VoteOp) -> None:
     f = emitter.f
     layout, dtype = emitter.layout(op.result)
     width, kind = op.width, op.kind
-    bits = _ballots(emitter, layout, emitter.of(op.operands[0]), width)
+    bits = _ballots(emitter, layout, emitter.registers_of(op.operands[0]), width)
     full = Value("i32", str((1 << width) - 1 if width < WARP else -1))
     made: list[Value] = []
     for value in bits:

@@ -37,20 +37,20 @@ _LEAST, _MOST = 0x21800000, 0x5D800000
 
 def emit_elementwise(emitter: Emitter, op: ElementwiseOp) -> None:
     """A function of each element."""
-    operands = [emitter.of(value) for value in op.operands]
+    operands = [emitter.registers_of(value) for value in op.operands]
     dtype = emitter.tiles[op.operands[0]].dtype
     fn = op.fn
     if fn == "div" and dtype is f32 and _divides_many(operands[1]):
-        emitter.made(op, divide_by_common(emitter.f, operands[0], operands[1][0]))
+        emitter.set_result(op, divide_by_common(emitter.f, operands[0], operands[1][0]))
         return
     is_normal = op in emitter.normal_exps
     found = row_minmax.compute_exp_near_maximum(emitter, op) if fn == "exp" and not is_normal else None
     if found is not None:
-        emitter.made(op, found)
+        emitter.set_result(op, found)
         return
     promise = values.NORMAL if is_normal else values.NONPOSITIVE if op in emitter.exp_bounds else ""
     elements = zip(*operands, strict=True)
-    emitter.made(
+    emitter.set_result(
         op, [values.compute(emitter.f, fn, list(parts), dtype, emitter.exponential, promise) for parts in elements]
     )
 
@@ -88,7 +88,7 @@ def emit_cast(emitter: Emitter, op: CastOp) -> None:
     source = emitter.tiles[op.operands[0]]
     registers = emitter.registers(source)
     _, to = emitter.layout(op.result)
-    made = emitter.made(
+    made = emitter.set_result(
         op,
         _compute_pairs(emitter, op)
         or _compute_short(emitter, op)
@@ -149,23 +149,25 @@ def _compute_short(emitter: Emitter, op: CastOp) -> list[Value] | None:
 
 def emit_round(emitter: Emitter, op: RoundOp) -> None:
     """Elements rounded to fewer bits, as the op says."""
-    source, *random = (emitter.of(value) for value in op.operands)
+    source, *random = (emitter.registers_of(value) for value in op.operands)
     drawn = random[0] if random else [None] * len(source)
     modes = [convert.Rounding(**op.values(), random=part) for part in drawn]
-    emitter.made(op, [convert.round_to(emitter.f, value, mode) for value, mode in zip(source, modes, strict=True)])
+    emitter.set_result(
+        op, [convert.round_to(emitter.f, value, mode) for value, mode in zip(source, modes, strict=True)]
+    )
 
 
 def emit_bitcast(emitter: Emitter, op: BitcastOp) -> None:
     """The bits of elements, seen as another dtype."""
     _, to = emitter.layout(op.result)
     type_ = values.register_type(to)
-    emitter.made(op, [emitter.f.bitcast(value, type_) for value in emitter.of(op.operands[0])])
+    emitter.set_result(op, [emitter.f.bitcast(value, type_) for value in emitter.registers_of(op.operands[0])])
 
 
 def emit_select(emitter: Emitter, op: SelectOp) -> None:
     """One of two, by element."""
-    parts = zip(*[emitter.of(value) for value in op.operands], strict=True)
-    emitter.made(op, [emitter.f.select(condition, first, second) for condition, first, second in parts])
+    parts = zip(*[emitter.registers_of(value) for value in op.operands], strict=True)
+    emitter.set_result(op, [emitter.f.select(condition, first, second) for condition, first, second in parts])
 
 
 def emit_constant(emitter: Emitter, op: ConstantOp) -> None:
@@ -176,28 +178,28 @@ def emit_constant(emitter: Emitter, op: ConstantOp) -> None:
         scalar = values.cast(emitter.f, [dim_value(emitter.f, value, emitter.env)], i64, dtype)[0]
     else:
         scalar = values.constant(emitter.f, dtype, value)
-    emitter.made(op, [scalar] * layout.registers)
+    emitter.set_result(op, [scalar] * layout.registers)
 
 
 def emit_coordinate(emitter: Emitter, op: CoordinateOp) -> None:
     """An expression of the coordinates of each element."""
     layout, dtype = emitter.layout(op.result)
-    env = emitter.named(op.coords, op.at)
+    env = emitter.index_values(op.coords, op.at)
     found: list[Value] = []
     for register in range(layout.registers):
         value = dim_value(emitter.f, op.expr, emitter.coordinates(env, op.axes, layout, register))
         found.append(convert.cast(emitter.f, value, i64, dtype) if dtype is not i64 else value)
-    emitter.made(op, found)
+    emitter.set_result(op, found)
 
 
 def emit_clip(emitter: Emitter, op: ClipOp) -> None:
     """Elements below a bound along an axis; the others become the identity."""
     f, source = emitter.f, emitter.tiles[op.operands[0]]
-    env = emitter.named(op.coords, op.at)
+    env = emitter.index_values(op.coords, op.at)
     other = values.constant(f, source.dtype, op.identity)
     found: list[Value] = []
     for register, value in enumerate(emitter.registers(source)):
         here = emitter.coordinates(env, op.axes, source.layout, register)
         inside = f.icmp("slt", here[op.axis], dim_value(f, op.bound, here))
         found.append(f.select(inside, value, other))
-    emitter.made(op, found)
+    emitter.set_result(op, found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.gpus import gpu_name
-from tessera.backends.nvptx.lower import lower_kernel
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.passes.add_fallbacks import AddFallbacks
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
@@ -15,7 +14,7 @@ from tessera.backends.nvptx.passes.defer_sums import DeferSums
 from tessera.backends.nvptx.passes.fit_steps import FitSteps
 from tessera.backends.nvptx.passes.hoist_descriptors import HoistDescriptors
 from tessera.backends.nvptx.passes.insert_barriers import InsertBarriers
-from tessera.backends.nvptx.passes.lower_kernels import LowerKernels
+from tessera.backends.nvptx.passes.lower_kernels import LowerKernels, lower_thread_kernel
 from tessera.backends.nvptx.passes.overlap_mma import LAGS, OverlapMma
 from tessera.backends.nvptx.passes.pipeline_copies import PipelineCopies
 from tessera.backends.nvptx.passes.place_barriers import PlaceBarriers
@@ -144,7 +143,7 @@ def plan_kernel(kernel: KernelOp, machine: Machine, aligned: bool = True) -> lis
 
 def lower_planned(kernel: KernelOp, machine: Machine) -> SpecOp:
     """A planned tile kernel as a `ttarget.kernel` with all decisions written on it."""
-    target = lower_kernel(kernel, machine)
+    target = lower_thread_kernel(kernel, machine)
     module = ModuleOp([target])
     for one in thread_target_passes(machine):
         one.run(module)

@@ -154,11 +154,11 @@ def compute_exp_near_maximum(emitter: Emitter, op: SpecOp) -> list[Value] | None
     shifted = op.operands[0].owner
     if emitter.exponential != values.EXACT or op not in emitter.exp_bounds or not isinstance(shifted, SpecOp):
         return None
-    source, maxima = emitter.tiles[shifted.operands[0]], set(emitter.of(shifted.operands[1]))
+    source, maxima = emitter.tiles[shifted.operands[0]], set(emitter.registers_of(shifted.operands[1]))
     narrow = source.narrow if source.dtype is f32 else None
     if narrow is None or narrow[0] is not bf16 or len(narrow[1]) < MANY or len(narrow[1]) % 2 or len(maxima) > 1:
         return None
-    f, parts = emitter.f, emitter.of(op.operands[0])
+    f, parts = emitter.f, emitter.registers_of(op.operands[0])
     test = _is_near(emitter, _minmax(emitter, "min", narrow[1]), maxima.pop())
     return f.if_(
         test,
@@ -189,7 +189,7 @@ def _is_near_maximum(emitter: Emitter, exp: SpecOp, bound: Bound) -> Value | Non
     top = shifted.operands[1].owner
     if not isinstance(top, SpecOp) or top.name != "ttarget.broadcast" or top.operands[0] not in emitter.tiles:
         return None
-    smallest, largest = emitter.smallest[bound], emitter.of(top.operands[0])
+    smallest, largest = emitter.smallest[bound], emitter.registers_of(top.operands[0])
     if len(smallest) != 1 or len(largest) != 1:
         return None
     return _is_near(emitter, smallest[0], largest[0])

@@ -54,6 +54,7 @@ class Decision(Generic[T]):
 ALIGNED = 16
 """Bytes that arguments begin at a multiple of, unless said otherwise; the runtime sees to it."""
 MEMORY, REGISTERS, REMATERIALIZED = "memory", "registers", "rematerialized"
+"""Where a row is between the loops that go over it."""
 
 # Of a `ttile.kernel`.
 THREADS = Decision("nvptx.threads", 1)

@@ -292,7 +292,7 @@ class DividedRows:
         emitter.bind(op.results, emitter.iterate(op, self.division.remainder, ends))
         self.is_everyones = False
         if tail is not None:
-            emitter.bind(tail.results, emitter.flat(op.results))
+            emitter.bind(tail.results, emitter.flatten(op.results))
             self.done.add(tail)
 
     def _sum(
@@ -372,7 +372,7 @@ class DividedRows:
             if not row_minmax.write_minmax(emitter, op, section.starts, carried):
                 emitter.bind(op.results, emitter.iterate(op, section.starts, carried))
             bounds.extend((bound, len(flat)) for bound, flat in emitter.smallest.items())
-            return [*emitter.flat(op.results), *(value for flat in emitter.smallest.values() for value in flat)]
+            return [*emitter.flatten(op.results), *(value for flat in emitter.smallest.values() for value in flat)]
 
         found, at = self._if(section, write, carried), len(carried)
         for bound, count in bounds:
@@ -415,7 +415,7 @@ class DividedRows:
             for part in late:
                 emitter.emit(part)
             assert block.last_op is not None
-            ends = emitter.flat(block.last_op.operands)
+            ends = emitter.flatten(block.last_op.operands)
         return ends
 
     def _compute_early(self, section: Section, op: LoopOp | TailOp) -> list[dict[SSAValue, Tile]]:
@@ -429,7 +429,7 @@ class DividedRows:
                 emitter.indices[block.args[0]] = start
                 for part in early:
                     emitter.emit(part)
-                found += emitter.flat(needed)
+                found += emitter.flatten(needed)
             return found
 
         def write_known() -> list[Value]:

@@ -92,9 +92,9 @@ def compute_pairs(f: FunctionText, name: str, left: Sequence[Value], right: Sequ
     """A function of `PAIRED` on bf16, an even number of them, rounded to bf16."""
     found: list[Value] = []
     for at in range(0, len(left), 2):
-        words = [word_of(f, part[at], part[at + 1]) for part in (left, right)]
+        words = [join_halves(f, part[at], part[at + 1]) for part in (left, right)]
         text = f'call i32 asm "{name}.rn.bf16x2 $0, $1, $2;", "=r,r,r"({words[0]}, {words[1]})'
-        found += halves(f, f.raw("i32", text))
+        found += split_word(f, f.raw("i32", text))
     return found
 
 
@@ -114,9 +114,9 @@ def minmax(
     if narrow is not None and narrow[0] is dt.bf16 and dtype is dt.f32 and len(elements) % 2 == 0:
         pairs = zip(narrow[1][::2], narrow[1][1::2], strict=True)
         word = _reduce_in_chains(
-            [word_of(f, low, high) for low, high in pairs], lambda a, b: minmax_pairs(f, name, a, b)
+            [join_halves(f, low, high) for low, high in pairs], lambda a, b: minmax_pairs(f, name, a, b)
         )
-        elements = cast(f, halves(f, word), dt.bf16, dt.f32)
+        elements = cast(f, split_word(f, word), dt.bf16, dt.f32)
     return _reduce_in_chains(elements, lambda a, b: compute(f, name, [a, b], dtype))
 
 
@@ -135,19 +135,19 @@ def _to_bf16(f: FunctionText, values: Sequence[Value]) -> list[Value]:
     found: list[Value] = []
     for first, second in zip(values[::2], values[1::2], strict=False):
         pair = f.insert(f.insert(Value("<2 x float>", "poison"), first, 0), second, 1)
-        found += halves(f, f.bitcast(f.raw("<2 x bfloat>", f"fptrunc {pair} to <2 x bfloat>"), "i32"))
+        found += split_word(f, f.bitcast(f.raw("<2 x bfloat>", f"fptrunc {pair} to <2 x bfloat>"), "i32"))
     if len(values) % 2:
         found.append(f.bitcast(f.raw("bfloat", f"fptrunc {values[-1]} to bfloat"), "i16"))
     return found
 
 
-def halves(f: FunctionText, word: Value) -> list[Value]:
+def split_word(f: FunctionText, word: Value) -> list[Value]:
     """Two elements of 16 bits by shifts, which LLVM merges with those that widen them; it scalarizes vectors first."""
     return [f.cast("trunc", word, "i16"), f.cast("trunc", f.op("lshr", word, f.const_like(word, 16)), "i16")]
 
 
-def word_of(f: FunctionText, low: Value, high: Value) -> Value:
-    """The word of which `halves` gives these; of the halves of one word it is that word."""
+def join_halves(f: FunctionText, low: Value, high: Value) -> Value:
+    """The word of which `split_word` gives these; of the halves of one word it is that word."""
     above = f.op("shl", f.cast("zext", high, "i32"), Value("i32", "16"))
     return f.op("or", f.cast("zext", low, "i32"), above)
 
@@ -159,7 +159,7 @@ def pack(f: FunctionText, values: Sequence[Value]) -> Value:
     if count == 1:
         return values[0]
     if element == "i16" and count % 2 == 0:
-        words = [word_of(f, low, high) for low, high in zip(values[::2], values[1::2], strict=True)]
+        words = [join_halves(f, low, high) for low, high in zip(values[::2], values[1::2], strict=True)]
         return words[0] if count == 2 else _vector(f, words)
     whole = _vector(f, values)
     words = count * size // 4
@@ -181,7 +181,7 @@ def unpack(f: FunctionText, whole: Value, element: str, count: int) -> list[Valu
         return [whole]
     if element == "i16" and count % 2 == 0:
         words = [whole] if count == 2 else [f.extract(whole, at) for at in range(count // 2)]
-        return [part for word in words for part in halves(f, word)]
+        return [part for word in words for part in split_word(f, word)]
     vector = f.bitcast(whole, f"<{count} x {element}>")
     return [f.extract(vector, lane) for lane in range(count)]
 

@@ -77,7 +77,7 @@ def bounded_wait(number: int) -> str:
     """The assembly of a wait: `$0` is the barrier, `$1` the parity of the phase that has to end."""
     # Whether it is blocked is tested without waiting: `try_wait` takes a while before it says no.
     first = "mbarrier.test_wait.parity.shared::cta.b64 P1, [$0], $1;"
-    return _bounded(number, "", "mbarrier.try_wait.parity.shared::cta.b64 P1, [$0], $1;", ("$0", "$1"), first)
+    return _bounded_assembly(number, "", "mbarrier.try_wait.parity.shared::cta.b64 P1, [$0], $1;", ("$0", "$1"), first)
 
 
 def bounded_barrier(number: int) -> str:
@@ -86,16 +86,16 @@ def bounded_barrier(number: int) -> str:
     It waits for the phase in which it arrived, so that nobody counts phases.
     """
     begin = ".reg .b64 state; mbarrier.arrive.shared::cta.b64 state, [$0]; "
-    return _bounded(number, begin, "mbarrier.test_wait.shared::cta.b64 P1, [$0], state;", ("$0", "0"))
+    return _bounded_assembly(number, begin, "mbarrier.test_wait.shared::cta.b64 P1, [$0], state;", ("$0", "0"))
 
 
 def bounded_poll(number: int) -> str:
     """The assembly of a wait for a word of global memory, 8 bytes behind `$0`, to become `$1`."""
     poll = "ld.acquire.gpu.global.u64 seen, [$0+8]; setp.eq.u64 P1, seen, $1;"
-    return _bounded(number, ".reg .b64 seen; ", poll, (str(ELSEWHERE), "0"))
+    return _bounded_assembly(number, ".reg .b64 seen; ", poll, (str(ELSEWHERE), "0"))
 
 
-def _bounded(number: int, begin: str, poll: str, details: tuple[str, str], first: str = "") -> str:
+def _bounded_assembly(number: int, begin: str, poll: str, details: tuple[str, str], first: str = "") -> str:
     """Poll until P1 says that it is done, or until the time is over: then `details` go into the record, and it traps.
 
     `first` is the first poll, where that is another instruction.
@@ -112,11 +112,11 @@ def _bounded(number: int, begin: str, poll: str, details: tuple[str, str], first
         f"mov.b32 word, {number}; st.global.b32 [place+4], word; "
         "mov.u32 word, %ctaid.x; st.global.b32 [place+8], word; mov.u32 word, %tid.x; st.global.b32 [place+12], word; "
         f"{stores}membar.sys; mov.b32 word, 1; st.global.b32 [place], word; membar.sys; "
-        f"STOP: trap; DONE: {_count(number)}}}"
+        f"STOP: trap; DONE: {_count_assembly(number)}}}"
     )
 
 
-def _count(number: int) -> str:
+def _count_assembly(number: int) -> str:
     """One thread of those that went on together counts; P3 says that nothing blocked them."""
     if number >= MOST_COUNTED:
         return ""

@@ -62,7 +62,7 @@ class Machine:
     def registers(self, tile: Tile) -> Any:
         return tile.registers
 
-    def spread(self, array: Any, layout: Layout) -> Tile:
+    def distribute(self, array: Any, layout: Layout) -> Tile:
         """An array over the threads; registers beyond its end hold NaN."""
         flat = np.append(array.reshape(-1), np.float32(np.nan))
         base = np.broadcast_to(self.at(layout).base, self.f.lanes.shape)
@@ -81,7 +81,7 @@ class Machine:
             flat[place[owners]] = np.broadcast_to(values, self.f.lanes.shape)[owners]
         return flat[:-1]
 
-    def stand_in(self, patch: pytest.MonkeyPatch) -> None:
+    def patch_emitter(self, patch: pytest.MonkeyPatch) -> None:
         """Have shuffles and shared memory done here."""
         threads = len(self.f.lanes)
 
@@ -94,14 +94,14 @@ class Machine:
             # Beyond the end of a warp a lane gets something, on which nothing may depend.
             return np.concatenate([warps[:, lanes:], np.full((len(warps), lanes), np.nan, warps.dtype)], 1).reshape(-1)
 
-        def shared_tiles(_: Any, tiles: list[Tile]) -> list[Any]:
+        def share_tiles(_: Any, tiles: list[Tile]) -> list[Any]:
             return [self.gathered(tile) for tile in tiles]
 
         def read(_: Any, start: Any, place: Any, dtype: Any) -> Any:
             return start[place]
 
-        for stand in (shuffle, shared_tiles, read):
-            patch.setattr(emit_exchange, stand.__name__, stand)
+        for fake in (shuffle, share_tiles, read):
+            patch.setattr(emit_exchange, fake.__name__, fake)
 
 
 def normal(*shape: int) -> Any:
@@ -117,29 +117,29 @@ def tree(array: Any, axis: int) -> Any:
     return array[0]
 
 
-def folded(array: Any, axis: int, threads: int, widest: int, patch: pytest.MonkeyPatch) -> Any:
-    machine = Machine(threads)
+def reduced(array: Any, axis: int, threads: int, widest: int, patch: pytest.MonkeyPatch) -> Any:
+    machine: Any = Machine(threads)
     layout = Layout(array.shape, threads, widest)
     out = Layout((*array.shape[:axis], *array.shape[axis + 1 :]), threads, widest)
 
     def join(a: Any, b: Any) -> Any:
         return [a[0] + b[0]]
 
-    machine.stand_in(patch)
-    source: Any = machine.spread(array, layout)
+    machine.patch_emitter(patch)
+    source: Any = machine.distribute(array, layout)
     (registers,) = emit_exchange._reduce(machine, [source], axis, out, join)  # pyright: ignore[reportPrivateUsage]
     return machine.gathered(Tile(out, f32, registers)).reshape(out.shape)
 
 
 @given(st.sampled_from([32, 64, 128, 256]), st.integers(1, 9), st.sampled_from([1, 2, 4]), st.booleans())
-def test_min_and_max_of_a_row_are_those_of_all(threads: int, turns: int, vector: int, is_largest: bool) -> None:
-    machine = Machine(threads)
-    array = normal(1, threads * vector * turns)
+def test_min_and_max_of_a_row_are_those_of_all(threads: int, groups: int, vector: int, is_largest: bool) -> None:
+    machine: Any = Machine(threads)
+    array = normal(1, threads * vector * groups)
     layout = Layout(array.shape, threads, vector)
-    source: Any = machine.spread(array, layout)
+    source: Any = machine.distribute(array, layout)
     take = np.maximum if is_largest else np.minimum
 
-    def extreme(f: Any, name: str, dtype: Any, given: Any, narrow: Any) -> Any:
+    def minmax(f: Any, name: str, dtype: Any, given: Any, narrow: Any) -> Any:
         assert name == ("max" if is_largest else "min")
         return take.reduce(np.broadcast_arrays(machine.f.lanes * 0.0, *given)[1:]).astype(np.float32)
 
@@ -151,8 +151,8 @@ def test_min_and_max_of_a_row_are_those_of_all(threads: int, turns: int, vector:
         assert layout.registers == 1
         return
     with pytest.MonkeyPatch.context() as patch:
-        machine.stand_in(patch)
-        patch.setattr(emit_exchange.values, "minmax", extreme)
+        machine.patch_emitter(patch)
+        patch.setattr(emit_exchange.values, "minmax", minmax)
         name = "max" if is_largest else "min"
         found = emit_exchange._minmax(machine, source, name, join)  # pyright: ignore[reportPrivateUsage]
     assert (np.broadcast_to(found, (threads,)) == take.reduce(array[0])).all()
@@ -171,5 +171,5 @@ def test_reductions_are_the_tree_of_the_recipe(shape: Any, data: Any, threads: i
     axis = data.draw(st.integers(0, len(shape) - 1))
     array = normal(*shape)
     with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
-        found = folded(array, axis, threads, widest, patch)
+        found = reduced(array, axis, threads, widest, patch)
     np.testing.assert_array_equal(found, tree(array, axis))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -11,15 +12,16 @@ from tessera.backends.nvptx.ampere.lower import lower_warp_kernel
 from tessera.backends.nvptx.approximate_functions import EXACT_MATH
 from tessera.backends.nvptx.blackwell.lower import lower_tensor_kernel
 from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
-from tessera.backends.nvptx.lower import lower_kernel
 from tessera.backends.nvptx.mma.fit import units_in
 from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
+from tessera.backends.nvptx.row_plan import ALIGN, SPACE, THREADS, UNROLL, WARPS_PER_ROW
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC, TCGEN05, WGMMA
 from tessera.backends.nvptx.text import fallback_symbol
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.types import attribute_of
+from tessera.ir.base.types import BufferAttr, attribute_of
+from tessera.ir.tile.lower_to_target import KernelLowering
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.machine import Machine
 
@@ -56,7 +58,7 @@ class LowerKernels(Pass):
     def _lower(self, kernel: KernelOp, machine: Machine) -> SpecOp:
         units = units_in(kernel)
         if units is None:
-            target = lower_kernel(kernel, machine)
+            target = lower_thread_kernel(kernel, machine)
             target.set_value("symbol", kernel.symbol.removesuffix(fallback_symbol("")))
             return target
         target = LOWERINGS[units.name](kernel)
@@ -64,3 +66,44 @@ class LowerKernels(Pass):
         if self.exact_math:
             target.attributes[EXACT_MATH] = attribute_of("bool", True)
         return target
+
+
+# Kernels of plain threads.
+
+
+def lower_thread_kernel(kernel: KernelOp, machine: Machine) -> SpecOp:
+    """The `ttarget.kernel` of a `ttile.kernel` that was planned: nothing is decided here."""
+    lowering = ThreadLowering(kernel, machine)
+    lowering.lower_programs()
+    schedule: dict[str, Any] = kernel.schedule or {}
+    caps = {name: schedule[name] for name in ("max_registers", "max_shared") if name in schedule}
+    # The oldest architecture will do: instructions of newer ones are for those who choose them.
+    features = [name for name in machine.features if name.startswith("sm_")][:1]
+    made = lowering.finish(
+        features, threads=THREADS.of(kernel), align=ALIGN.of(kernel), warps_per_row=WARPS_PER_ROW.of(kernel), **caps
+    )
+    keep_promises(kernel, made)
+    return made
+
+
+class ThreadLowering(KernelLowering):
+    """The lowering of one kernel."""
+
+    def lower_dot(self, op: SpecOp) -> None:
+        """A dot of plain multiply-adds: what was chosen for tensor cores says nothing here."""
+        self.replace(op, "dot", {})
+
+    def lower_transpose(self, op: SpecOp) -> None:
+        self.lower_same(op)
+
+    def lower_scratch(self, op: SpecOp) -> None:
+        type, space = op.result.type, SPACE.of(op)
+        assert isinstance(type, BufferAttr)
+        swizzle = op.value("swizzle") if space == "shared" else 0
+        self.values[op.result] = self.allocate(type.data, space=space, swizzle=swizzle)
+
+    def lower_barrier(self, op: SpecOp) -> None:
+        self.emit("barrier")
+
+    def loop_values(self, op: SpecOp, name: str) -> dict[str, Any]:
+        return {**super().loop_values(op, name), "unroll": UNROLL.of(op) if name == "loop" else 1}

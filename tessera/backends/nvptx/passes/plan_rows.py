@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.mma.fit import thread_kernels
-from tessera.backends.nvptx.rematerialize import find_recipes
+from tessera.backends.nvptx.passes.rematerialize_rows import find_recipes
 from tessera.backends.nvptx.row_analysis import (
     choose_warps,
     has_bf16_rows,
