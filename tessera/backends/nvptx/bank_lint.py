@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import TypeAlias
 
@@ -16,10 +16,76 @@ from tessera.backends.nvptx.types import SharedAttr
 from tessera.diagnostics.span import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.banks import SWIZZLES, WARP, Turns, banked, banked_128, swizzled, turns_of, why_not_swizzled
+from tessera.ir.target.swizzle import SWIZZLES, swizzled, why_not_swizzled
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
+
+# Banks of shared memory: how many wavefronts an access of a warp takes, and swizzles in which it takes the fewest.
+
+BANKS = 32
+WORD = 4
+WARP = 32
+
+
+@frozen
+class Turns:
+    """What an access of one warp costs: turns it takes, and those it would take if no two lanes met in a bank."""
+
+    taken: int
+    least: int
+
+    @property
+    def degree(self) -> int:
+        """How many lanes wait for one bank: 1 where none do."""
+        return -(-self.taken // self.least)
+
+
+def turns_of(addresses: Sequence[int | None], width: int) -> Turns:
+    """The turns of a warp whose lanes ask for `width` bytes each at these addresses; None for one that does not.
+
+    >>> turns_of([4 * lane for lane in range(32)], 4)
+    Turns(taken=1, least=1)
+    >>> turns_of([128 * lane for lane in range(32)], 4).degree
+    32
+    """
+    served = WARP if width <= WORD else WARP * WORD // width
+    taken = least = 0
+    for start in range(0, len(addresses), served):
+        words = _words(addresses[start : start + served], width)
+        if words:
+            banks = [word % BANKS for word in words]
+            taken += max(banks.count(bank) for bank in set(banks))
+            least += 1
+    return Turns(max(taken, 1), max(least, 1))
+
+
+def _words(addresses: Iterable[int | None], width: int) -> set[int]:
+    return {
+        word
+        for address in addresses
+        if address is not None
+        for word in range(address // WORD, -(-(address + width) // WORD))
+    }
+
+
+def banked(row: int, column: int, line: int) -> int:
+    """Where a byte of a tile with lines of 128, 64 or 32 bytes lies, as the copy engine and matrix units swizzle it.
+
+    Pieces of 16 bytes of a line change places by the number of the 128 bytes that it lies in, counted to 8, 4 or 2 (PTX
+    ISA, tensor swizzling modes).
+
+    >>> [banked(row, 0, 32) for row in range(6)]
+    [0, 32, 64, 96, 144, 176]
+    """
+    address = row * line + column
+    return address ^ (address >> 7 & line // 16 - 1) << 4
+
+
+def banked_128(row: int, column: int) -> int:
+    """Where a byte of a tile with the widest lines lies."""
+    return banked(row, column, 128)
+
 
 Address: TypeAlias = Callable[[int | None], int | None]
 WIDEST = 16

@@ -13,19 +13,22 @@ from hypothesis import strategies as st
 from benchmarks import gpu_banks
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import (
+    Turns,
+    banked_128,
     conflicts,
     core_matrix_turns,
     handed_turns,
     shared_accesses,
     staging_turns,
     turned_turns,
+    turns_of,
 )
 from tessera.backends.nvptx.layout import Layout, Spacing
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
-from tessera.ir.target.banks import SWIZZLES, Turns, banked_128, swizzled, turns_of, why_not_swizzled
+from tessera.ir.target.swizzle import SWIZZLES, swizzled, why_not_swizzled
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
 from tests.backends.nvptx.matrices import causal, full, layer, matrix_of, nn, nt, tn, wide
 

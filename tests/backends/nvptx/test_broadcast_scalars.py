@@ -17,7 +17,6 @@ import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
-from tessera.backends.nvptx.simulate import simulate
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
@@ -30,6 +29,7 @@ from tessera.types.dtype import f32
 from tessera.types.tensor_type import TensorType
 from tests.backends.nvptx.dropped import product
 from tests.backends.nvptx.matrices import text_of
+from tests.oracles.nvptx_simulator import simulate
 
 ROW, COLUMN, DEPTH = (Dim.symbol(name) for name in "ijk")
 

@@ -17,13 +17,13 @@ from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.mma.target_kernels import UNPLACED, check_laid_out, parts_of
 from tessera.backends.nvptx.passes.hoist_descriptors import HoistDescriptors
 from tessera.backends.nvptx.passes.place_shared import PlaceShared
-from tessera.backends.nvptx.simulate import simulate
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.diagnostics.error import InternalError
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.target.pipeline import check_kernels
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, nn, nt, text_of
+from tests.oracles.nvptx_simulator import simulate
 
 PROGRAMS: dict[str, tuple[str, Any, list[tuple[int, ...]]]] = {
     "product": ("sm_90a", nt, [(70, 136), (72, 136)]),

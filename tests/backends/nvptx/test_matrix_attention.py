@@ -13,7 +13,6 @@ import tessera as ts
 from examples.flash_attention import flash as example
 from tessera import Schedule
 from tessera.backends.nvptx.dialect import DIALECT
-from tessera.backends.nvptx.simulate import simulate
 from tessera.backends.nvptx.types import FragmentAttr
 from tessera.ir.base.dialect_of import load_dialects, make
 from tessera.ir.base.op import OpError
@@ -26,6 +25,7 @@ from tessera.types import dtype as dt
 from tessera.types.tensor_type import TensorType
 from tests.backends.nvptx.matrices import BACKEND, attention_text, causal, kernels_of, matrix_of, text_of
 from tests.graph.eager import reference
+from tests.oracles.nvptx_simulator import simulate
 
 PLAIN = [(2, 2, 512, 128)] * 3
 

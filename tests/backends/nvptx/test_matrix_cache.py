@@ -14,7 +14,6 @@ import tessera as ts
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.host import STATE
 from tessera.backends.nvptx.mma.fit import choose_units
-from tessera.backends.nvptx.simulate import Order, simulate
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.dialect_of import load_dialects
@@ -29,6 +28,7 @@ from tessera.runtime.loader import link
 from tests.backends.nvptx.matrices import BACKEND, general_kernels, text_of
 from tests.backends.nvptx.test_matrix_host import numbers
 from tests.graph.eager import reference
+from tests.oracles.nvptx_simulator import Order, simulate
 
 Shapes = Sequence[Sequence[int]]
 PREFILL: Shapes = [(2, 2, 130, 64), (2, 2, 300, 64), (2, 2, 300, 64)]

@@ -17,7 +17,6 @@ import tessera as ts
 from tessera.backends.cpu.compile import CpuBackend
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.simulate import simulate
 from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import parse_pipeline
@@ -26,6 +25,7 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.architectures import machine_of
 from tessera.ir.tile.interpret import run_kernel
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nn, nt, text_of, tn
+from tests.oracles.nvptx_simulator import simulate
 
 E4M3 = ml_dtypes.float8_e4m3fn
 PASSES = (

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.block_model import WGMMA_BLOCKS
-from tessera.backends.nvptx.simulate import DeadlockError, simulate
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import run_kernel
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nn, nt, text_of, tn
+from tests.oracles.nvptx_simulator import DeadlockError, simulate
 
 
 def hopper(kernel: SpecOp, **choices: Any) -> SpecOp:

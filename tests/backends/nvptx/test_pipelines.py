@@ -11,7 +11,6 @@ import pytest
 
 import tessera as ts
 from tessera.backends.nvptx.resources import resources_in
-from tessera.backends.nvptx.simulate import Event, simulate
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import OverrideError
@@ -21,6 +20,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tests.backends.nvptx.matrices import BACKEND, arrays_of, causal, kernels_of, matrix_of, nn, nt
 from tests.backends.nvptx.test_passes import hopper
+from tests.oracles.nvptx_simulator import Event, simulate
 
 STAGES = 3
 

@@ -14,13 +14,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.simulate import simulate
 from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import parse_pipeline
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, nn, nt, text_of
+from tests.oracles.nvptx_simulator import simulate
 
 PASSES = 'nvptx-select-mma{machine = "sm_90a"},nvptx-choose-spaces,nvptx-swizzle-tiles'
 PROGRAMS: dict[str, tuple[Any, list[tuple[int, ...]], dict[str, Any]]] = {

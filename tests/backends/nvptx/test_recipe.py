@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
 from tessera.api import tuning
-from tessera.backends.nvptx.simulate import simulate
 from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K
 from tessera.backends.nvptx.types import SharedAttr
 from tessera.compiler.kernel_trial import accumulation_unit, with_other_bits
@@ -22,6 +21,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.write_records import write_kernel
 from tests.backends.nvptx.matrices import BACKEND
 from tests.kernel.test_dtypes import DTYPES, product
+from tests.oracles.nvptx_simulator import simulate
 
 M, N, K = 320, 272, 1056
 NARROW = ("bf16", "f16", "e4m3", "e5m2", "i8")

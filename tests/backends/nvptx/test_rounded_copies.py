@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.backends.nvptx.simulate import simulate
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError, SpecOp
@@ -20,6 +19,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import verify
 from tests.backends.nvptx.matrices import BACKEND, nn, nt, text_of
+from tests.oracles.nvptx_simulator import simulate
 
 TF32 = ts.compute(ts.tf32)
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.backends.nvptx.simulate import DeadlockError, Event, Order, simulate
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, attribute_of
 from tests.backends.nvptx.matrices import arrays_of, causal, kernels_of, nt
 from tests.backends.nvptx.test_passes import hopper, into_f32, product_of, without
+from tests.oracles.nvptx_simulator import DeadlockError, Event, Order, simulate
 
 HEADS = [(1, 1, 130, 128), (1, 1, 400, 128), (1, 1, 400, 128)]
 ORDERS = [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (2, 1)]

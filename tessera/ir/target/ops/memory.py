@@ -9,8 +9,8 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.banks import check_swizzle
 from tessera.ir.target.limits import LINE, buffer_alignment, check_symbols, check_written, index_multiple, multiple_of
+from tessera.ir.target.swizzle import check_swizzle
 from tessera.ir.target.types import VectorAttr
 from tessera.types.shape import is_at_least
 

@@ -19,7 +19,7 @@ from xdsl.ir import OpResult, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
-from tessera.ir.target.banks import check_swizzle
+from tessera.ir.target.swizzle import check_swizzle
 from tessera.ir.tile.choices import PLACE, STAGES, check_place, check_stages
 
 _ACCESS = (

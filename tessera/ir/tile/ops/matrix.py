@@ -47,7 +47,7 @@ SPECS = (
         summary="`acc + lhs @ rhs`: each element a chain of fused multiply-adds over k, in order.",
         operands=("lhs", "rhs", "acc"),
         attributes=(
-            Attribute("unit", "str", "", "matrix units it runs on: wgmma, mma.sync, tcgen05; or multiply-adds"),
+            Attribute("unit", "str", "", "the matrix instruction that computes it, by name; or multiply-adds"),
             Attribute("instruction", "ints", (), "rows, columns and depth of one instruction of them"),
             *WAITS,
         ),
