@@ -21,7 +21,7 @@ from tests.numerics.forms import case_of, free_program, results
 
 OPTIONS = Options.of(backend="cuda", features=("sm_90a",))
 LEFT_OUT = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "replicated", "fused"})
-"""Ops that several devices do together, and what is an error without a product before it."""
+"""Ops that several devices do together, and what is an error without a dot before it."""
 
 
 @dataclass(frozen=True)

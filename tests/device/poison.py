@@ -1,4 +1,4 @@
-"""Memory of a GPU that is full of NaN before it is handed out: what a kernel does not write shows."""
+"""Memory of a GPU that is full of NaN before it is given out: what a kernel does not write shows."""
 
 from __future__ import annotations
 

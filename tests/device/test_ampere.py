@@ -1,4 +1,4 @@
-"""Products and attention on matrix units of single warps: the kernels that sm_80 runs, on whatever GPU there is."""
+"""Dots and attention on tensor cores of single warps: the kernels that sm_80 runs, on whatever GPU there is."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_products_of_any_size(dtype: Any, bound: float, size: tuple[int, int, in
 
 @pytest.mark.parametrize("size", SIZES)
 def test_sides_of_either_orientation(size: tuple[int, int, int]) -> None:
-    """A side across k is turned on its way from shared memory; sums have the same order, so bits are the same."""
+    """A operand across k is turned on its way from shared memory; sums have the same order, so bits are the same."""
     m, n, k = size
     x, w = random((m, k)), random((k, n))
     first = on_gpu(nn, x, w, overrides=WARPS)
@@ -92,7 +92,7 @@ def test_attention_of_any_length(shape: tuple[int, ...], is_causal: bool) -> Non
 
 @kernel.schedule(Schedule(block=(128, 64, 64), warps=8))
 def heads(x: KTile["M", "K", bf16], w: KTile["K", "N", bf16], out: KTile["M", 2, "N", bf16]) -> None:
-    """One product into both places of each row, the second first."""
+    """One dot into both places of each row, the second first."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(x.shape, T.k):

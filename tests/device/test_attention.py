@@ -1,4 +1,4 @@
-"""Attention on matrix units of a GPU: log-sum-exps, shared heads, single queries, and bits that no choice changes."""
+"""Attention on tensor cores of a GPU: log-sum-exps, shared heads, single queries, and bits that no choice changes."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_blocks_of_queries_change_no_bit() -> None:
 
 
 def test_uneven_programs_are_all_taken_each_time() -> None:
-    """Programs are handed out by a counter: many launches of several sizes in a row, none of which waits."""
+    """Programs are given out by a counter: many launches of several sizes in a row, none of which waits."""
     jitted = ts.jit(causal_with_lse, backend="cuda")
     sizes = [(1, 2, 2000), (2, 16, 1100), (1, 1, 130)]
     given = [[random((*size, 128)) for _ in range(3)] for size in sizes]

@@ -1,4 +1,4 @@
-"""Kernels with products and single numbers from memory: on matrix units of a GPU a dropout drops what it should."""
+"""Kernels with dots and single numbers from memory: on tensor cores of a GPU a dropout drops what it should."""
 
 from __future__ import annotations
 

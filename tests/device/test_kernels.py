@@ -83,7 +83,7 @@ def test_products_of_every_dtype_are_near_float64(name: str) -> None:
     a, b = test_dtypes.numbers(dtype, 300, 264), test_dtypes.numbers(dtype, 520, 264)
     exact = a.astype(np.float64) @ b.astype(np.float64).T
     found = wide(on_gpu(test_dtypes.product, a, b, total=total))
-    # Matrix units keep fewer digits in sums of 8-bit floats.
+    # Tensor cores keep fewer digits in sums of 8-bit floats.
     allowed = {"f64": 1e-14, "e4m3": 3e-4, "e5m2": 3e-4, "i8": 0.0}.get(name, 1e-6)
     assert np.linalg.norm(found - exact) <= allowed * np.linalg.norm(exact)
 

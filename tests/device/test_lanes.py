@@ -90,7 +90,7 @@ def test_products_of_threads_in_all_orientations(size: tuple[int, int, int]) -> 
 
 @kernel
 def turned_product(a: KTile["M", "K", f32], b: KTile["N", "K", f32]) -> KTile["M", "N", f32]:
-    """A product with its right side turned over in shared memory."""
+    """A dot with its B operand turned over in shared memory."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):

@@ -1,4 +1,4 @@
-"""Tiles in lines of 64 and 32 bytes on matrix units of a GPU: products and attention with heads of any sixteens."""
+"""Tiles in lines of 64 and 32 bytes on tensor cores of a GPU: dots and attention with heads of any sixteens."""
 
 from __future__ import annotations
 

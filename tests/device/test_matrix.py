@@ -1,4 +1,4 @@
-"""Products and attention on matrix units of a GPU: right on any size, the same bits whatever was chosen."""
+"""Dots and attention on tensor cores of a GPU: right on any size, the same bits whatever was chosen."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_an_attention_with_one_stage_is_right() -> None:
 
 
 def texts_of(function: Any, *arrays: Any) -> str:
-    """The LLVM text of a program for the GPU, whose copies are written out."""
+    """The LLVM text of a program for the GPU, whose copies are unrolled."""
     jitted: Any = ts.jit(function)
     parts = lower(jitted.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",))).code
     assert isinstance(parts, NvptxCode)
@@ -73,7 +73,7 @@ def texts_of(function: Any, *arrays: Any) -> str:
 
 @pytest.mark.parametrize("shape", [(256, 256), (300, 200), (129, 72), (130, 8), (1001, 264)], ids=str)
 def test_a_tensor_of_two_dims_goes_through_shared_memory_unchanged(shape: tuple[int, int]) -> None:
-    """A product with the unit matrix moves tiles in and out by the TMA and changes no element."""
+    """A dot with the unit matrix moves tiles in and out by the TMA and changes no element."""
     x, unit = random(shape), np.eye(shape[1], dtype=BF16)
     made = on_gpu(nn, x, unit)
     np.testing.assert_array_equal(made.view(np.uint16), np.asarray(ts.cuda.array(x)).view(np.uint16))

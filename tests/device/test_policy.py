@@ -54,7 +54,7 @@ RECIPES = [
 
 
 def steps(a: Any, b: Any) -> Any:
-    """Everything but a product on matrix units: elementwise ops, sums, a softmax, casts."""
+    """Everything but a dot on tensor cores: elementwise ops, sums, a softmax, casts."""
     c = ops.exp(a) + 1.0
     return c, c.sum(-1), ops.softmax(c), (a * 500.0).cast(ts.f8e4m3).cast(ts.f32), ops.mean(b, axis=0) * 3.0
 
@@ -72,7 +72,7 @@ def test_d8_random_programs_have_the_bits_of_the_processor(seed: int) -> None:
     arrays = program.arrays()
     function: Any = ts.jit(program, backend="cuda")
     if "ttarget.matrix_kernel" in function.lower(*arrays).target:
-        pytest.skip("products on matrix units add up in an order of their own")
+        pytest.skip("dots on tensor cores add up in an order of their own")
     there, here = bits(function(*arrays)), bits(ts.jit(program)(*arrays))
     for number, (one, other) in enumerate(zip(here, there, strict=True)):
         np.testing.assert_array_equal(one, other, f"step {number} of {program}")

@@ -1,4 +1,4 @@
-"""Products on matrix units however they are scheduled: one set of bits, and functions after them on every number."""
+"""Dots on tensor cores however they are scheduled: one set of bits, and functions after them on every number."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ WAYS: list[dict[str, Any]] = [
     [("nt", 3400), ("nn", 3400), ("layer", 3400), ("layer", 3456), ("layer", 3401), ("wide_layer", 3400)],
 )
 def test_bits_depend_on_no_choice(form: str, n: int) -> None:
-    """Blocks, pairs of CTAs, and when what follows the products is done; more programs than multiprocessors."""
+    """Blocks, pairs of CTAs, and when what follows the dots is done; more programs than multiprocessors."""
     m, k = 3328, 584
     x, w = random(m, k), random(*((n, k) if form == "nt" else (k, n)))
     given = (x, w) if form in ("nt", "nn") else (x, w, random(n), random(m, n))
@@ -108,7 +108,7 @@ def test_few_rows_have_one_result_whatever_the_block(name: str) -> None:
 
 
 def test_tf32_is_asked_for() -> None:
-    """Products of f32 are those of f32 unless a policy says tf32; then they are of numbers rounded to that."""
+    """Dots of f32 are those of f32 unless a policy says tf32; then they are of numbers rounded to that."""
     x, w = random(300, 264, dtype=np.float32), random(520, 264, dtype=np.float32)
     exact = wide(x) @ wide(w).T
     assert distance(on_gpu(nt, x, w), exact) <= 1e-6

@@ -1,4 +1,4 @@
-"""One recipe for all schedules, on the device: products of a dtype have one result over a space of blocks."""
+"""One recipe for all schedules, on the device: dots of a dtype have one result over a space of blocks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_products_of_tf32_have_one_result_over_blocks() -> None:
 def scaled(
     a: KTile["M", "K"], sa: KTile["M", "T", f32], b: KTile["N", "K"], sb: KTile["N", "T", f32]
 ) -> KTile["M", "N", f32]:
-    """A product of 8-bit floats with a scale for each row and 128 products."""
+    """A dot of 8-bit floats with a scale for each row and 128 dots."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):

@@ -23,14 +23,14 @@ TURNS = 3 * CAPTURE_AFTER
 
 
 def layered(x: Any, w: Any) -> Any:
-    """Several kernels with a workspace between them, some on matrix units."""
+    """Several kernels with a workspace between them, some on tensor cores."""
     for _ in range(3):
         x = ts.ops.softmax(ts.ops.relu(x @ w) @ w, axis=-1)
     return x
 
 
 def counted(x: Any, w: Any) -> Any:
-    """Causal attention, whose programs are handed out by a counter in scratch."""
+    """Causal attention, whose programs are given out by a counter in scratch."""
     return ts.ops.attention(x, w, w, causal=True)
 
 

@@ -1,4 +1,4 @@
-"""Products on matrix units of a GPU whose rows are of several dims, or whose sides are seen through views."""
+"""Dots on tensor cores of a GPU whose rows are of several dims, or whose operands are seen through views."""
 
 from __future__ import annotations
 

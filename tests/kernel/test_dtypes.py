@@ -1,4 +1,4 @@
-"""Products of tiles in every dtype that is multiplied: near float64 by what their sums may lose, on both machines."""
+"""Dots of tiles in every dtype that is multiplied: near float64 by what their sums may lose, on both machines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DTYPES: dict[str, tuple[Any, Any, bool]] = {
     "e5m2": (ml_dtypes.float8_e5m2, ts.f32, True),
     "i8": (np.int8, ts.i32, True),
 }
-"""What is multiplied, what it is summed in, and whether a Hopper GPU has matrix units for it."""
+"""What is multiplied, what it is summed in, and whether a Hopper GPU has tensor cores for it."""
 
 
 @kernel(Schedule(block=(64, 64, 64)))

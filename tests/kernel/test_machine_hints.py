@@ -27,7 +27,7 @@ SQUARE = np.zeros((512, 512), NARROW)
 
 
 def code_of(made: Any, *operands: Any, **statics: Any) -> Any:
-    """The Target IR of a kernel, on matrix units where it fits them."""
+    """The Target IR of a kernel, on tensor cores where it fits them."""
     written = write_kernel(made.program(*operands, kind="gpu", **statics))
     return BACKEND.matrix(written) or BACKEND.lower(written)
 
@@ -80,7 +80,7 @@ def test_rings_have_the_stages_that_are_asked_for(stages: int) -> None:
 
 @kernel
 def product_ahead(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16], *, ahead: int | None) -> Any:
-    """A product whose loop says how far copies are ahead of it."""
+    """A dot whose loop says how far copies are ahead of it."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k, prefetch=ahead):
@@ -100,7 +100,7 @@ def test_a_pipeline_across_steps_goes_to_matrix_units() -> None:
     ahead = test_pipelines.ahead.with_schedule(Schedule(block=(128, 128, 64)))
     assert code_of(ahead, SQUARE, SQUARE, slots=2).name == "ttarget.matrix_kernel"
     plain = np.zeros((64, 64), np.float32)
-    assert code_of(test_pipelines.ahead, plain, plain, slots=3).name == "ttarget.kernel"  # f32 has no matrix unit
+    assert code_of(test_pipelines.ahead, plain, plain, slots=3).name == "ttarget.kernel"  # f32 has no tensor core
 
 
 @pytest.mark.parametrize("side", ["lower", "upper"])
@@ -146,7 +146,7 @@ def test_the_block_that_keeps_most_of_the_machine_busy_is_chosen() -> None:
         shares = {block: busy_fraction(build(block), block, machine) or 0.0 for block in blocks}
         legal = [block for block in others if made.legal([Schedule(block=block, warps=8)], *operands)]
         assert all(shares[first] >= shares[block] - 1e-3 for block in legal)
-    assert rank_blocks(blocks, build, machine)[0] in ((128, 256, 64), (256, 128, 64))  # large ones for large products
+    assert rank_blocks(blocks, build, machine)[0] in ((128, 256, 64), (256, 128, 64))  # large ones for large dots
 
 
 SHAPES = [

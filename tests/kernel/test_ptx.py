@@ -1,4 +1,4 @@
-"""The same kernels for a GPU: every one has code for it, and products of narrow floats go to its matrix units."""
+"""The same kernels for a GPU: every one has code for it, and dots of narrow floats go to its tensor cores."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_queries_that_threads_keep_go_to_matrix_units_while_registers_last(
 
 @kernel
 def counted(a: KTile["M", "K", i8], b: KTile["N", "K", i8]) -> KTile["M", "N", i32]:
-    """A product of whole numbers."""
+    """A dot of integers."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), i32)
     for k in tile.range_k(a.shape, T.k):
@@ -94,7 +94,7 @@ def test_products_of_bytes_go_to_matrix_units_without_a_schedule(machine: str, n
 
 
 def test_a_left_side_from_before_a_loop_is_made_in_each_of_its_steps() -> None:
-    """ptxas gives its registers to others after a product has read them, and it would be there for one step alone."""
+    """ptxas gives its registers to others after a dot has read them, and it would be there for one step alone."""
     heads = [zeros(8, 512, 64, dtype=NARROW)] * 3
     texts: list[str] = []
     for made, statics in ((kernels.prescaled, {}), (kernels.flash, {"causal": False})):

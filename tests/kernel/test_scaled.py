@@ -1,4 +1,4 @@
-"""Products of 8-bit floats with a scale for each tile of 128 x 128: scales are operands, products of matrix units."""
+"""Dots of 8-bit floats with a scale for each tile of 128 x 128: scales are operands, dots of tensor cores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(8)
 
 @kernel(Schedule(block=(TILE, TILE, TILE)))
 def scaled_product(a: KTile["M", "K"], sa: KTile["M", "T", f32], b: KTile["N", "K"], sb: KTile["N", "T", f32]) -> Any:
-    """a by b turned over: what each 128 products give is scaled by its row and column before it is added."""
+    """a by b turned over: what each 128 dots give is scaled by its row and column before it is added."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):
@@ -64,7 +64,7 @@ def test_scaled_products_are_near_float64(name: str) -> None:
     a, b = sides(name, 128, 256, 384)
     found = np.asarray(ts.jit(product)(a, b)).astype(np.float64)
     left, right = exact(a), exact(b).T
-    # Each of 384 sums is rounded once, and so are two products by scales in each of three steps.
+    # Each of 384 sums is rounded once, and so are two dots by scales in each of three steps.
     assert np.all(np.abs(found - left @ right) <= (384 + 6) * 2.0**-24 * (np.abs(left) @ np.abs(right)))
 
 

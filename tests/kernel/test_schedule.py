@@ -27,7 +27,7 @@ HOPPER = GPUS["sm_90a"]
 
 @kernel
 def product(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16]) -> KTile["M", "N", bf16]:
-    """A product of narrow floats."""
+    """A dot of narrow floats."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):
@@ -68,17 +68,17 @@ def test_a_chain_is_the_schedule_it_says() -> None:
     ("make", "message"),
     [
         (lambda: block(64).warps(8).warps(4), "`warps` is chosen twice"),
-        (lambda: block(64).k(32).schedule, "a depth needs rows and columns"),
+        (lambda: block(64).k(32).schedule, "a K needs rows and columns"),
         (lambda: block([64, 128]).schedule, "a space of 2 schedules"),
         (lambda: Schedule(block=(0, 64)), "`block m` must be at least 1, got 0"),
         (lambda: Schedule(warps=3), "`warps` must be a power of two, got 3"),
         (lambda: Schedule(vector=6), "`vector` must be a power of two, got 6"),
         (lambda: Schedule(swizzle="zigzag"), "`swizzle` is one of none, xor"),
-        (lambda: Schedule(block=(1, 2, 3, 4)), "rows, columns and depth at most"),
+        (lambda: Schedule(block=(1, 2, 3, 4)), "rows, columns and K at most"),
         (lambda: Schedule(stages=0), "`stages` must be at least 1, got 0"),
         (lambda: Schedule().with_(color=1), "a schedule has no `color`"),
         (lambda: Schedule().triangular_only("left"), "`triangular` is one of lower, upper"),
-        (lambda: Schedule(block=(64,)).with_k(8), "a depth needs blocks"),
+        (lambda: Schedule(block=(64,)).with_k(8), "a K needs blocks"),
         (lambda: Space.of({"BX": [1]}), "a space has no `BX`"),
     ],
 )

@@ -23,7 +23,7 @@ from tessera.ir.tile.indexing import along, cells_of, evaluate
 
 
 def multiplied(op: SpecOp, acc: Array, left: Array, right: Array, rows: slice) -> Array:
-    """`acc + left @ right`, sides as they lie, of some rows of the left one; a right side may be wider than the sum."""
+    """`acc + left @ right`, of some rows of the left one; a B operand may be wider than the sum."""
     wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
     a = wide_left if op.value("lhs_major") == "k" else wide_left.T
     b = wide_right.T if op.value("rhs_major") == "k" else wide_right
@@ -197,14 +197,14 @@ class Meeting:
 
 @dataclass(eq=False)
 class Sum:
-    """An accumulator, and the products that were started on it."""
+    """An accumulator, and the dots that were started on it."""
 
     value: Array
 
 
 @dataclass(eq=False)
 class Product:
-    """A product in flight: what it adds to, and where its sides will be read."""
+    """A dot in flight: what it adds to, and where its operands will be read."""
 
     op: SpecOp
     target: Sum
@@ -394,7 +394,7 @@ class _Role(Tiles):
         return given
 
     def _rest(self, op: SpecOp) -> Walk:
-        """All columns at once, and at once: when it runs beside other products is nothing that numbers show."""
+        """All columns at once, and at once: when it runs beside other dots is nothing that numbers show."""
         return (yield from self._inside(op.regions[0].block, [*self.place, *self.of(op.operands)]))
 
     def on_index(self, op: SpecOp) -> list[Any]:
@@ -484,10 +484,10 @@ class _Role(Tiles):
             ring.leave(at % ring.count)
         return []
 
-    # Products.
+    # Dots.
 
     def _sides(self, op: SpecOp) -> tuple[Array, Array, slice]:
-        """Both sides of a product, and which rows of the left one are this consumer's."""
+        """Both operands of a dot, and which rows of the left one are this consumer's."""
         found: list[Array] = []
         for value, at in zip(op.operands[1:3], self.of(op.operands[3:]), strict=True):
             held = self.values[value]

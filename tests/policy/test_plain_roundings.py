@@ -1,4 +1,4 @@
-"""Roundings that are a cast's own become casts of the same bits; products under policies then are on matrix units."""
+"""Roundings that are a cast's own become casts of the same bits; dots under policies then are on tensor cores."""
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -85,7 +85,7 @@ def test_products_under_policies_are_on_matrix_units(gpu: str, policy: Any) -> N
 
 @pytest.mark.parametrize(("rows", "is_tall"), [(16, False), (64, True), (256, True)])
 def test_inference_is_on_matrix_units_where_a_product_is_bound_by_what_it_computes(rows: int, is_tall: bool) -> None:
-    """Both sides are put into memory as bf16, since units take them from there; of few rows they are not."""
+    """Both operands are put into memory as bf16, since units take them from there; of few rows they are not."""
     function: Any = ts.jit(product, policy=ts.Inference())
     options = Options.of(backend="cuda", features=("sm_90a",))
     made = lower(function.trace(X[:rows], X).tape, options)

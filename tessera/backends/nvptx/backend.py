@@ -46,17 +46,17 @@ class NvptxBackend:
     name: str = "cuda"
     exponential: str = EXACT
     pairs: str = PAIRS[0]
-    """Whether two CTAs copy for each other where their products share a side."""
+    """Whether two CTAs copy for each other where their dots share an operand."""
     epilogue: str = EPILOGUES[0]
-    """When a program does what follows its products."""
+    """When a program does what follows its dots."""
     lag: int = LAGS[0]
     """By how many quarters of a ring the last consumer of a sum is behind the first."""
     units: str = AUTOMATIC
-    """The matrix units that products run on."""
+    """The tensor cores that dots run on."""
     bounded: bool = False
     """Whether waits that never end say where they are, and stop the kernel."""
     exact_matrices: bool = False
-    """Whether kernels for matrix units too use no function of the machine's own."""
+    """Whether kernels for tensor cores too use no function of the machine's own."""
 
     @property
     def code_target(self) -> CodeTarget:

@@ -1,4 +1,4 @@
-"""Which accesses of a lowered kernel make lanes of a warp wait for one bank of shared memory, and what cures each."""
+"""Which accesses of a lowered kernel make lanes of a warp wait for one bank of shared memory, and what fixes each."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _words(addresses: Iterable[int | None], width: int) -> set[int]:
 
 
 def banked(row: int, column: int, line: int) -> int:
-    """Where a byte of a tile with lines of 128, 64 or 32 bytes lies, as the copy engine and matrix units swizzle it.
+    """Where a byte of a tile with lines of 128, 64 or 32 bytes lies, as TMA and tensor cores swizzle it.
 
     Pieces of 16 bytes of a line change places by the number of the 128 bytes that it lies in, counted to 8, 4 or 2 (PTX
     ISA, tensor swizzling modes).
@@ -316,7 +316,7 @@ def _worst(layout: Layout, group: int, width: int, address: Address) -> Turns:
 
 
 def _is_moved(op: SpecOp) -> bool:
-    """Whether anyone but a product reads the transpose: products read the tile the other way round."""
+    """Whether anyone but a dot reads the transpose: dots read the tile the other way round."""
     return any(use.operation.name not in ("ttarget.dot", "ttarget.cast") for use in op.result.uses)
 
 
@@ -367,7 +367,7 @@ def _of_spread(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
 
 
 def _of_dot(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
-    """Reads of one step of k: of the left side an element of each row, of the right one neighbours of a row."""
+    """Reads of one step of k: of the A operand an element of each row, of the right one neighbours of a row."""
     acc = _layout(kernel, op.result)
     for side, name in ((0, "left"), (1, "right")):
         stored, is_turned, size = _side(op.operands[side])
@@ -377,7 +377,7 @@ def _of_dot(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
         address = _side_address(side, is_turned, columns, size, acc)
         group = acc.vector if width > size else 1
         turns = _worst(acc, group, min(width, WIDEST), address)
-        yield SharedAccess(op, f"reads its {name} side", turns, "")
+        yield SharedAccess(op, f"reads its {name} operand", turns, "")
 
 
 def _side_address(side: int, is_turned: bool, columns: int, size: int, acc: Layout) -> Address:
@@ -395,7 +395,7 @@ def _side_address(side: int, is_turned: bool, columns: int, size: int, acc: Layo
 
 
 def _side(value: SSAValue) -> tuple[SSAValue, bool, int]:
-    """The tile of a side as it lies in shared memory: behind transposes, and behind casts that lose nothing."""
+    """The tile of an operand as it lies in shared memory: behind transposes, and behind casts that lose nothing."""
     is_turned, narrow = False, _bytes(value)
     while isinstance(value, OpResult) and value.op.name in ("ttarget.transpose", "ttarget.cast"):
         op = value.op
@@ -420,7 +420,7 @@ def _of_matrix_kernel(kernel: SpecOp) -> Iterator[SharedAccess]:
         if op.name == "ttarget.store_tile":
             tile = op.operands[2].type
             assert isinstance(tile, SharedAttr)
-            yield SharedAccess(op, "stages rows for the copy engine", staging_turns(tile.dtype.bytes), "")
+            yield SharedAccess(op, "stages rows for TMA", staging_turns(tile.dtype.bytes), "")
         elif op.name in ("ttarget.mma_issue", "ttarget.mma_add"):
             lines = [swizzle_of(value) for value in op.operands[1:3] if isinstance(value.type, SharedAttr)]
             worst = max(map(core_matrix_turns, lines), key=lambda turns: turns.degree)
@@ -441,7 +441,7 @@ def staging_turns(size: int, is_swizzled: bool = True) -> Turns:
 
 
 def core_matrix_turns(line: int = SPAN, is_swizzled: bool = True) -> Turns:
-    """What eight rows of 16 bytes cost, which a matrix unit reads at once, in lines of so many bytes."""
+    """What eight rows of 16 bytes cost, which a tensor core reads at once, in lines of so many bytes."""
     rows = range(WGMMA_ROWS // 8)
     return turns_of([banked(row, 0, line) if is_swizzled else row * line for row in rows], 16)
 
@@ -472,6 +472,6 @@ def rows_turns(is_swizzled: bool = True) -> Turns:
 
 
 def pairs_turns(is_swizzled: bool = True) -> Turns:
-    """What pairs of 2-byte elements of eight rows cost, as products of single warps leave them."""
+    """What pairs of 2-byte elements of eight rows cost, as dots of single warps leave them."""
     places = [(lane >> 2, (lane & 3) * 4) for lane in range(WARP)]
     return turns_of([banked_128(*at) if is_swizzled else at[0] * SPAN + at[1] for at in places], 4)

@@ -63,7 +63,7 @@ class NvptxCode:
     accesses: tuple[tuple[str, dict[str, Any]], ...] = ()
     """By kernel: its sizes, and whether it reads or writes how many bytes of each buffer."""
     units: tuple[str, ...] = ()
-    """Which matrix units run which kernel with products, and why others do not."""
+    """Which tensor cores run which kernel with dots, and why others do not."""
     language: str = LLVM
 
     @property
@@ -114,10 +114,10 @@ class NvptxCode:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Whether anyone ran such code, and the matrix units of each kernel with products."""
+        """Whether anyone ran such code, and the tensor cores of each kernel with dots."""
         machine = self.backend.machine
         known = machine.name if machine.is_proven else f"{machine.name}, never executed: assembled only"
-        return {"machine": known, **({"matrix units": list(self.units)} if self.units else {})}
+        return {"machine": known, **({"tensor cores": list(self.units)} if self.units else {})}
 
     def approximations(self) -> dict[str, tuple[str, ...]]:
         """What kernels compute by functions of the machine's own, by kernel."""
@@ -193,7 +193,7 @@ class _Nvptx:
         return NvptxCompilation(NvptxBackend(machine), StaticChooser({}))
 
     def accumulation_unit(self, kernel: SpecOp, machine: Machine) -> str:
-        """The units that add up products of floats; none where there are none, as those of integers are exact."""
+        """The units that add up dots of floats; none where there are none, as those of integers are exact."""
         types = [dot.results[0].type for dot in dots_in(kernel)]
         if not any(isinstance(type, TileAttr) and type.dtype.is_float for type in types):
             return ""
@@ -213,7 +213,7 @@ BACKEND = _Nvptx()
 def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = False) -> NvptxBackend:
     """The backend as the chooser wants it: `math.exp` changes bits, so it is exact unless someone asks.
 
-    Kernels for matrix units have a recipe of their own, with the machine's powers, unless someone asks for exact ones.
+    Kernels for tensor cores have a recipe of their own, with the machine's powers, unless someone asks for exact ones.
     """
     candidates = (HARDWARE, EXACT) if fast_math else (EXACT, HARDWARE)
     choice = chooser.choose("math.exp@gpu", candidates, {"machine": backend.machine})

@@ -75,7 +75,7 @@ class MmaForm:
     """An MMA of one dtype: its PTX suffix, its accumulator, and whether operands may be contiguous across K.
 
     Accumulators of 8-bit floats keep fewer bits than f32 has inside of tensor cores, so those are added up outside of
-    them (`is_promoted`), `PROMOTED_K` products at a time.
+    them (`is_promoted`), `PROMOTED_K` dots at a time.
     """
 
     suffix: str

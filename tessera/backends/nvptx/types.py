@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.ir.base.types import MarkAttr, ShapedAttr
 from tessera.ir.target.types import VectorAttr
 
-# Types of matrix kernels: tiles over warpgroups in a closed set of layouts, products in flight, shared memory.
+# Types of matrix kernels: tiles over warpgroups in a closed set of layouts, dots in flight, shared memory.
 
 
 class FragmentAttr(VectorAttr):
@@ -33,13 +33,13 @@ class PartialRowsAttr(ShapedAttr):
 
 
 class PendingAttr(ShapedAttr):
-    """A fragment that products in flight still write; nothing but the next product or a wait may take it."""
+    """A fragment that dots in flight still write; nothing but the next dot or a wait may take it."""
 
     name = "ttarget.pending"
 
 
 class OperandAttr(ShapedAttr):
-    """The left side of a product in registers: a fragment's own layout, its elements packed in pairs."""
+    """The A operand of a dot in registers: a fragment's own layout, its elements packed in pairs."""
 
     name = "ttarget.operand"
 
@@ -51,7 +51,7 @@ class SharedAttr(ShapedAttr):
 
 
 class TensorMapAttr(MarkAttr):
-    """How the copy engine sees a tensor: made by the host, read only."""
+    """How TMA sees a tensor: made by the host, read only."""
 
     name = "ttarget.tensor_map"
 
@@ -71,7 +71,7 @@ class CursorAttr(MarkAttr):
 TENSOR_MAP, RING, CURSOR = TensorMapAttr(None), RingAttr(None), CursorAttr(None)
 
 
-# The type of tensor memory: accumulators that products write and threads read when they are done.
+# The type of tensor memory: accumulators that dots write and threads read when they are done.
 
 
 class TensorMemoryAttr(ShapedAttr):

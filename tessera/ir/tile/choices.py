@@ -36,7 +36,7 @@ ROWS, COLUMNS = "rows", "columns"
 LAYOUTS = (ROWS, COLUMNS)
 PLACE = (
     Attribute("space", "str", "", "where a machine puts it: shared memory, in whole boxes, or registers"),
-    Attribute("layout", "str", "", "in shared memory: rows or columns of the tile lie along it"),
+    Attribute("layout", "str", "", "in shared memory: rows or columns of the tile are contiguous in it"),
     Attribute("swizzle", "int", 0, "bytes of lines there whose pieces change places by line"),
     Attribute("box", "ints", (), "elements along each dim of the buffer that are copied at a time"),
 )
@@ -80,7 +80,7 @@ def check_place(op: SpecOp, buffer: BufferAttr, tile: TileAttr) -> None:
         op.fail(f"a line of {swizzle} bytes is swizzled, and `box` has {box[-1]} elements of {buffer.dtype} in one")
 
 
-# How a kernel on matrix units runs, as passes choose it: programs, warps, and what overlaps with what.
+# How a kernel on tensor cores runs, as passes choose it: programs, warps, and what overlaps with what.
 
 ONCE, PERSISTENT, DYNAMIC = "once", "persistent", "dynamic"
 WALKS = (ONCE, PERSISTENT, DYNAMIC)
@@ -88,34 +88,34 @@ PRODUCER, UNIFORM = "producer", "uniform"
 ROLES = (PRODUCER, UNIFORM)
 BESIDE, AFTER = "beside", "after"
 EPILOGUES = (BESIDE, AFTER)
-"""When a program does what follows its products: beside those of the next one, or at once."""
+"""When a program does what follows its dots: beside those of the next one, or at once."""
 SUM, SKEWED, ORDERED = "sum", "skewed", "ordered"
 FORMS = (SUM, SKEWED, ORDERED)
 ORDER = (
-    Attribute("warpgroups", "int", 0, "groups of four warps that share the rows of its products; 0 for none"),
+    Attribute("warpgroups", "int", 0, "groups of four warps that share the rows of its dots; 0 for none"),
     Attribute("walk", "str", "", "once: a CTA does one program; persistent: many, in order; dynamic: as it gets done"),
     Attribute("group", "int", 1, "places of the last axis but one whose programs run together"),
     Attribute("descending", "bool", False, "whether programs further along the last axis come first"),
-    Attribute("pair", "bool", False, "whether two CTAs copy the right side of a product for each other"),
+    Attribute("pair", "bool", False, "whether two CTAs copy the B operand of a dot for each other"),
     Attribute("roles", "str", "", "producer: one warp copies for the others; uniform: all copy"),
     Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
     Attribute("across", "int", 0, "single warps of a group that stand side by side; 0 where nobody has chosen"),
-    Attribute("epilogue", "str", "", "beside the products of the next program of a CTA, or after its own"),
+    Attribute("epilogue", "str", "", "beside the dots of the next program of a CTA, or after its own"),
     Attribute("lag", "int", 0, "stages that each group of warps begins behind the one before"),
     Attribute("reasons", "strs", (), "why better tensor cores do not take its dots, as `explain` shows it"),
     Attribute("variant_of", "str", "", "the kernel some of whose launches it takes; none: calls name it"),
 )
 """Attributes that passes give a kernel."""
 OVERLAP = (
-    Attribute("form", "str", "", "sum: one product in flight; skewed: the second of two a step late; or ordered"),
-    Attribute("turns", "bool", False, "whether two groups of warps start products in turn"),
+    Attribute("form", "str", "", "sum: one dot in flight; skewed: the second of two a step late; or ordered"),
+    Attribute("turns", "bool", False, "whether two groups of warps start dots in turn"),
 )
 """Attributes that passes give a loop."""
 WAITS = (
     Attribute("awaits", "ints", (), "rings of copies that are full before it"),
     Attribute("leaves", "ints", (), "rings of copies that nobody reads after it"),
 )
-"""Attributes that a pass gives products and loops."""
+"""Attributes that a pass gives dots and loops."""
 _FOR_UNITS = {
     "ttile.kernel": ("warpgroups", "walk", "roles", "across", "epilogue"),
     "ttile.for": ("stages", "form", "awaits", "leaves"),
@@ -123,11 +123,11 @@ _FOR_UNITS = {
     "ttile.load": ("space",),
     "ttile.store": ("space",),
 }
-"""Attributes that mean something on matrix units alone."""
+"""Attributes that mean something on tensor cores alone."""
 
 
 def said_for_units(kernel: SpecOp) -> list[str]:
-    """What a kernel says of how it runs, by the names of attributes, which only those on matrix units do."""
+    """What a kernel says of how it runs, by the names of attributes, which only those on tensor cores do."""
     found: dict[str, None] = {}
     for op in kernel.walk():
         if isinstance(op, SpecOp):
@@ -173,4 +173,4 @@ def check_overlap(op: SpecOp) -> None:
     if op.value("form") not in ("", *FORMS):
         op.fail(f"`form` is one of {', '.join(FORMS)}, got {op.value('form')}")
     if op.value("turns") and op.value("form") != SKEWED:
-        op.fail(f"products are started in turn in a skewed loop, and `form` is {op.value('form') or 'not chosen'}")
+        op.fail(f"dots are started in turn in a skewed loop, and `form` is {op.value('form') or 'not chosen'}")

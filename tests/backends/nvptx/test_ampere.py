@@ -1,4 +1,4 @@
-"""Products on matrix units of single warps: what kernels become, what is refused, and that the assembler takes them."""
+"""Dots on tensor cores of single warps: what kernels become, what is refused, and that the assembler takes them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from tests.backends.nvptx.matrices import kernels_of, matrix_of, nn, nt, text_of
 from tests.backends.nvptx.units import LARGE, PROGRAMS, checked, kernel_of, lowered, of, shown, words_of
 
 OTHERS = ("sm_80", "sm_86", "sm_89", "sm_120a")
-"""Machines whose best matrix units are those of single warps."""
+"""Machines whose best tensor cores are those of single warps."""
 
 
 @pytest.mark.parametrize("name", ["nn", "layer", "f32 result", "causal"])
 def test_the_assembler_takes_kernels_as_they_are_meant(name: str) -> None:
-    """Products and attention: copies in the background, matrices from shared memory, nothing spilled."""
+    """Dots and attention: copies in the background, matrices from shared memory, nothing spilled."""
     lowering = lowered(name, "sm_80")
     assert kernel_of(lowering).name == "ttarget.warp_kernel"
     for word in ("mma.sync.aligned.m16n8k16", "cp.async.cg.shared.global", "ldmatrix.sync.aligned.m8n8.x4"):
@@ -64,7 +64,7 @@ def test_the_largest_block_fits_registers() -> None:
 
 
 def test_a_side_across_k_is_turned_as_it_is_read() -> None:
-    """No side is copied to be turned: `ldmatrix` does it."""
+    """No operand is copied to be turned: `ldmatrix` does it."""
     for function, turned in ((nt, (False, False)), (nn, (False, True)), (tn, (True, True))):
         lowering = of(function, [(256, 256), (256, 256)], "sm_80")
         text = shown(lowering)
@@ -131,7 +131,7 @@ def test_nothing_is_copied_beyond_a_tile() -> None:
 
 
 def test_one_kernel_takes_empty_sides_too() -> None:
-    """There is no second kernel beside it for sums of nothing, as those with tensor maps need it."""
+    """There is no second kernel beside it for sums of nothing, as those with TMA descriptors need it."""
 
     @ts.jit
     def product(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]) -> Any:
@@ -192,13 +192,13 @@ FAULTS = {
     "along memory": (
         'axes = ["_m", "_k"], map = [_m, _k], bounds = [-1, 192]',
         'axes = ["_k", "_m"], map = [_m, _k], bounds = [192, -1]',
-        "columns of the tile lie along memory, and `_m` walks _m, _k",
+        "columns of the tile are contiguous in memory, and `_m` walks _m, _k",
     ),
     "strided": ("map = [_m, _k], bounds = [-1, 192]", "map = [_m, 2*_k], bounds = [-1, 192]", "`_k` walks _m, 2*_k"),
     "strided store": (
         "map = [_m, _n], bounds = [-1, -1]",
         "map = [_m, 2*_n], bounds = [-1, -1]",
-        "columns of the tile lie along memory, and `_n` walks _m, 2*_n",
+        "columns of the tile are contiguous in memory, and `_n` walks _m, 2*_n",
     ),
     "negative wait": ("ttarget.wait_copies\n", "ttarget.wait_copies {left = -1}\n", "counts groups of copies, got -1"),
     "too many left": ("ttarget.wait_copies\n", "ttarget.wait_copies {left = 1}\n", "which nobody waited for"),
@@ -265,8 +265,8 @@ def test_a_sequence_that_lacks_one_step_is_refused(text: Any) -> None:
 
 @pytest.mark.parametrize("left", [6, 7, 8, 11, 100])
 def test_a_wait_that_leaves_too_much_is_refused(left: int) -> None:
-    """Five groups may be left, and one more is what the product reads; also where so many are never under way."""
-    with pytest.raises(OpError, match="a product reads stage 0, which nobody waited for"):
+    """Five groups may be left, and one more is what the dot reads; also where so many are never under way."""
+    with pytest.raises(OpError, match="a dot reads stage 0, which nobody waited for"):
         checked(attention_text().replace("{left = 5}", f"{{left = {left}}}"))
 
 
@@ -282,7 +282,7 @@ def test_what_only_a_loop_waits_for_may_not_be_there_after_it() -> None:
     text = "\n".join([*lines[: end + 1], again, *lines[end + 1 :]])
     checked(text)
     text = text.replace(", is_nonempty = true", "")
-    with pytest.raises(OpError, match="a product reads stage 0, which nobody waited for"):
+    with pytest.raises(OpError, match="a dot reads stage 0, which nobody waited for"):
         checked(text)
     checked(text.replace(again, f"ttarget.wait_copies\n{again}"))
 
@@ -328,7 +328,7 @@ def test_machines_have_the_instructions_of_their_generation(name: str) -> None:
 def test_a_kernel_goes_to_machines_that_have_what_it_needs(
     kernel: str, units: str, architecture: str, machine: str
 ) -> None:
-    """The same product for each kind of units; the door of every machine takes it or names what is missing."""
+    """The same dot for each kind of units; the door of every machine takes it or names what is missing."""
     target = kernel_of(of(nt, LARGE, architecture, overrides={"matrix.units": units})).clone()
     assert target.name == kernel
     if machine in KERNELS[kernel]:
@@ -338,7 +338,7 @@ def test_a_kernel_goes_to_machines_that_have_what_it_needs(
         check_kernels([target], GPUS[machine])  # type: ignore[list-item]
     assert units in str(caught.value)
     best = "tcgen05" if machine == "sm_100a" else "wgmma" if machine == "sm_90a" else "mma.sync"
-    assert f"products run on {best} there" in str(caught.value.fix)
+    assert f"dots run on {best} there" in str(caught.value.fix)
 
 
 def test_units_that_a_machine_lacks_are_not_a_choice() -> None:
@@ -351,7 +351,7 @@ def test_units_that_a_machine_lacks_are_not_a_choice() -> None:
 
 
 def test_who_asks_gets_other_units() -> None:
-    """On Hopper, products of warps are there for who asks, and plain multiply-adds too."""
+    """On Hopper, dots of warps are there for who asks, and plain multiply-adds too."""
     assert kernel_of(of(nt, LARGE, "sm_90a")).name == "ttarget.matrix_kernel"
     asked = of(nt, LARGE, "sm_90a", overrides={"matrix.units": "mma.sync"})
     assert kernel_of(asked).name == "ttarget.warp_kernel"
@@ -386,7 +386,7 @@ def test_explain_says_which_units_run_what() -> None:
     made = compile_tape(ts.jit(nt).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_80",)))
     report = made.metadata["report"]
     assert report["machine"] == "cuda-sm_80, never executed: assembled only"
-    (line,) = report["matrix units"]
+    (line,) = report["tensor cores"]
     assert f": {PLAIN} (mma.sync: there is no `mma.sync` of f32" in line
     here = compile_tape(ts.jit(nt).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
     assert here.metadata["report"]["machine"] == "cuda-sm_90a"
@@ -404,7 +404,7 @@ BLOCK = Schedule(block=(128, 64, 64), warps=8)
 
 @kernel.schedule(BLOCK)
 def beside(x: KTile["M", "K", bf16], w: KTile["K", "N", bf16], out: KTile["M", 2, "N", bf16]) -> None:
-    """A product into the first of two places of each row."""
+    """A dot into the first of two places of each row."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(x.shape, T.k):

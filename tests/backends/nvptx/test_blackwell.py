@@ -1,4 +1,4 @@
-"""Products in tensor memory: what kernels become, what is refused, and that the assembler takes what never ran."""
+"""Dots in tensor memory: what kernels become, what is refused, and that the assembler takes what never ran."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_widest_product_fits_registers() -> None:
 
 
 def test_what_does_not_fit_runs_on_warps_or_by_multiply_adds_and_is_said() -> None:
-    """Attention has two products that turn in one loop; f32 has no products of matrix units at all."""
+    """Attention has two dots that turn in one loop; f32 has no dots of tensor cores at all."""
     attention = lowered("causal", "sm_100a")
     assert kernel_of(attention).name == "ttarget.warp_kernel"
     assert "mma.sync (tcgen05: tensor memory takes one dot" in parts_of(attention).units[0]
@@ -66,7 +66,7 @@ def test_explain_says_that_it_was_never_executed() -> None:
     made = compile_tape(ts.jit(nt).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_100a",)))
     report = made.metadata["report"]
     assert report["machine"] == "cuda-sm_100a, never executed: assembled only"
-    assert report["matrix units"][0].endswith(": tcgen05")
+    assert report["tensor cores"][0].endswith(": tcgen05")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_explain_says_that_it_was_never_executed() -> None:
     ],
 )
 def test_the_instruction_descriptor_has_its_fields(turned: tuple[bool, bool], columns: int, wanted: int) -> None:
-    """Sums of f32, sides of bf16, which of them lie across k, columns in 8s, rows in 16s (PTX ISA, tcgen05.mma)."""
+    """Sums of f32, operands of bf16, which of them lie across k, columns in 8s, rows in 16s (PTX ISA, tcgen05.mma)."""
     assert instruction(1, turned, columns) == wanted
 
 
@@ -136,12 +136,12 @@ def test_a_kernel_that_breaks_a_rule_is_refused(name: str) -> None:
 STEPS = {
     "ttarget.tensor_dealloc": "allocated and never given back",
     "ttarget.tensor_release": "waited for and never left",
-    "ttarget.tensor_commit": "a wait for products that nobody committed never ends",
-    "ttarget.tensor_wait": "tensor memory is read while products in it are not waited for",
-    "ttarget.await": "a product reads a stage that nobody waited for",
+    "ttarget.tensor_commit": "a wait for dots that nobody committed never ends",
+    "ttarget.tensor_wait": "tensor memory is read while dots in it are not waited for",
+    "ttarget.await": "a dot reads a stage that nobody waited for",
     "ttarget.acquire": "a copy goes to a stage that was not acquired",
     "ttarget.copy ": "it would never be full",
-    "ttarget.tensor_mma": "before a product has read it",
+    "ttarget.tensor_mma": "before a dot has read it",
 }
 
 
@@ -184,13 +184,13 @@ def test_other_shapes_are_left_to_others() -> None:
 
 
 def test_a_sum_that_begins_with_something_is_left_to_others() -> None:
-    """The first product takes the place of what is in tensor memory."""
+    """The first dot takes the place of what is in tensor memory."""
     (kernel,) = kernels_of(nt, [(256, 192), (512, 192)], overrides={"contraction.block": (128, 128, 64)})
     started = kernel.clone()
     constants = [op for op in started.walk() if op.name == "ttile.constant"]
     assert constants
     constants[0].set_value("value", 1.0)  # type: ignore[attr-defined]
-    with pytest.raises(UnfitError, match="add up one product from nothing"):
+    with pytest.raises(UnfitError, match="add up one dot from nothing"):
         check_fit(started, TCGEN05, GPUS["sm_100a"])  # type: ignore[arg-type]
 
 

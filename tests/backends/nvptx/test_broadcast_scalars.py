@@ -1,4 +1,4 @@
-"""Single numbers that are spread: computed for each element they are the same, and matrix units take such kernels."""
+"""Single numbers that are spread: computed for each element they are the same, and tensor cores take such kernels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROW, COLUMN, DEPTH = (Dim.symbol(name) for name in "ijk")
 
 
 def scaled(steps: Sequence[str], places: Sequence[int], size: int = 64, *, multiplied: bool = True) -> SpecOp:
-    """A product (or a tile as it is) times a number that is computed from some in memory."""
+    """A dot (or a tile as it is) times a number that is computed from some in memory."""
     square = TensorType.of([size, size], f32)
     buffers = [square, square, TensorType.of([4], f32), square]
     b = TileBuilder("scaled", buffers, symbols=[], grid=[Dim.constant(1)], writes=[3], kind="library")

@@ -37,7 +37,7 @@ def test_every_kind_of_kernel_becomes_ptx(name: str, architecture: str) -> None:
     for ptx in ptx_of(name, architecture):
         assert f".target {architecture}" in ptx
         assert ".visible .entry" in ptx
-        # Sums and products are rounded one by one: nobody may fuse what a recipe keeps apart.
+        # Sums and dots are rounded one by one: nobody may fuse what a recipe keeps apart.
         assert not re.search(r"\b(mul|add|sub)\.f32\b", ptx)
 
 

@@ -1,4 +1,4 @@
-"""Steps of sums of products: those that matrix units take mean the same, and no loop that does more has another."""
+"""Steps of sums of dots: those that tensor cores take mean the same, and no loop that does more has another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOATS = {"bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": m
 
 
 def kernel_of(dtype: Any, sizes: tuple[int, int, int], depth: int, total: Any = ts.f32) -> SpecOp:
-    """The tile kernel of a product that a user wrote, in steps of a depth."""
+    """The tile kernel of a dot that a user wrote, in steps of a K."""
     m, n, k = sizes
     given = np.zeros((m, k), dtype), np.zeros((n, k), dtype)
     made = product.with_schedule(Schedule(block=(16, 8, depth)))
@@ -38,7 +38,7 @@ def loops_of(kernel: SpecOp) -> list[SpecOp]:
 @given(name=st.sampled_from(sorted(FLOATS)), depth=st.integers(9, 300), size=st.integers(1, 300), shallow=st.booleans())
 @settings(max_examples=15)
 def test_sums_in_other_steps_are_the_same_to_the_last_bit(name: str, depth: int, size: int, shallow: bool) -> None:
-    """By the interpreter, whose products are a chain over k: steps that matrix units take, over the same numbers."""
+    """By the interpreter, whose dots are a chain over k: steps that tensor cores take, over the same numbers."""
     kernel = kernel_of(FLOATS[name], (20, 10, size), depth)
     module = ModuleOp([kernel.clone()])
     FitSteps(shallow).run(module)

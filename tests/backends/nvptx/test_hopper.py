@@ -45,11 +45,11 @@ PRODUCT = {
     "empty loop": (
         "step = 64, is_nonempty = true",
         "step = 64",
-        "a loop that carries products in flight has a first step",
+        "a loop that carries dots in flight has a first step",
     ),
     "step": ("step = 64, is_nonempty", "step = 0, is_nonempty", "`step` must be positive, got 0"),
     "group": ("group = 16", "group = 0", "`group` is at least 1, got 0"),
-    "negative wait": ("{left = 1}", "{left = -1}", "`left` counts products, got -1"),
+    "negative wait": ("{left = 1}", "{left = -1}", "`left` counts dots, got -1"),
 }
 
 
@@ -92,7 +92,7 @@ def test_an_accumulator_in_flight_is_not_read() -> None:
 
 
 def test_a_left_side_is_not_made_while_a_product_is_in_flight() -> None:
-    """The left side of the second product, made after the first was issued, serializes both (ptxas C7513)."""
+    """The A operand of the second dot, made after the first was issued, serializes both (ptxas C7513)."""
     text = attention_text()
     blocks = text.split("ttarget.steps")
     inner = next(block for block in blocks if block.count("ttarget.mma_issue") >= 2)
@@ -104,7 +104,7 @@ def test_a_left_side_is_not_made_while_a_product_is_in_flight() -> None:
     pack = f"%packed = ttarget.pack %fresh : (!ttarget.fragment<[128, 128], bf16>) -> {operand}"
     broken = second.replace(f", {left}, ", ", %packed, ")
     changed = inner.replace(second, f"{constant}\n{pack}\n{broken}")
-    with pytest.raises(OpError, match="makes a register operand of the next product while this is in flight"):
+    with pytest.raises(OpError, match="makes a register operand of the next dot while this is in flight"):
         checked(text.replace(inner, changed))
 
 
@@ -174,14 +174,14 @@ def test_consumers_store_through_two_places_each() -> None:
 
 
 def _places(issue: str) -> list[str]:
-    """The places in rings that a product reads; a left side in registers has none."""
+    """The places in rings that a dot reads; an A operand in registers has none."""
     given = issue.split("mma_issue ")[1].split(" :")[0].split(" {")[0].split(", ")
     return given[4:] if "!ttarget.operand" in issue else given[3:]
 
 
 @pytest.mark.parametrize("text", [product_text, attention_text])
 def test_a_stage_is_not_left_while_it_is_read(text: Callable[[], str]) -> None:
-    """A release moved before the wait that ends the product which reads the stage."""
+    """A release moved before the wait that ends the dot which reads the stage."""
     lines = text().splitlines()
     found = 0
     for at, line in enumerate(lines):
@@ -192,6 +192,6 @@ def test_a_stage_is_not_left_while_it_is_read(text: Callable[[], str]) -> None:
         if reads:
             found += 1
             moved = [*lines[: reads[-1] + 1], line, *lines[reads[-1] + 1 : at], *lines[at + 1 :]]
-            with pytest.raises(OpError, match="while a product in flight reads it"):
+            with pytest.raises(OpError, match="while a dot in flight reads it"):
                 checked("\n".join(moved))
     assert found or text is product_text

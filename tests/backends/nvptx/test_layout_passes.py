@@ -128,11 +128,11 @@ def test_places_that_meet_are_refused() -> None:
         PlaceShared().run(ModuleOp([kernel]))
 
 
-def test_a_kernel_without_devices_does_not_leave_the_room() -> None:
+def test_a_kernel_without_offsets_does_not_leave_the_stage() -> None:
     kernel = copy_of("product")
     forget(kernel)
     verify(kernel)
-    with pytest.raises(InternalError, match="has no place in shared memory"):
+    with pytest.raises(InternalError, match="has no offset in shared memory"):
         check_kernels([kernel], GPUS["sm_90a"], check=check_laid_out)
 
 
@@ -196,7 +196,7 @@ def test_a_map_is_of_an_argument_wherever_it_is_made() -> None:
     inner = next(op for op in maps_in(kernel) if op.parent_op() is not kernel)
     tile = next(op for op in kernel.walk() if op.name == "ttarget.shared_tile")
     inner.operands[0] = tile.results[0]
-    with pytest.raises(OpError, match="a tensor map is of an argument of the kernel"):
+    with pytest.raises(OpError, match="a TMA descriptor is of an argument of the kernel"):
         verify(kernel)
 
 
@@ -207,5 +207,5 @@ def test_a_map_of_what_is_stored_has_no_end(name: str) -> None:
     (map,) = {op.operands[1].owner for op in kernel.walk() if op.name == "ttarget.store_tile"}
     assert isinstance(map, SpecOp)
     map.set_value("cut", 0)
-    with pytest.raises(OpError, match="says no place where rows end"):
+    with pytest.raises(OpError, match="gives no index where rows end"):
         verify(kernel)

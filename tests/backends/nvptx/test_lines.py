@@ -36,13 +36,13 @@ def tile_kernel(name: str, block: tuple[int, int, int], size: tuple[int, int, in
 
 
 def lines_of(kernel: SpecOp) -> list[int]:
-    """Lines of the sides of products of a lowered kernel."""
+    """Lines of the operands of dots of a lowered kernel."""
     rings = [op for op in kernel.walk() if op.name == "ttarget.ring"]
     return [tile.owner.value("swizzle") for ring in rings for tile in ring.operands if isinstance(tile.owner, SpecOp)]
 
 
 def simulated(kernel: SpecOp) -> tuple[Any, Any]:
-    """What a kernel that is lowered leaves, and the product of what it is given."""
+    """What a kernel that is lowered leaves, and the dot of what it is given."""
     made = BACKEND.matrix(kernel)
     assert made is not None
     arrays = arrays_of(kernel)
@@ -121,7 +121,7 @@ def test_swizzling_twice_is_swizzling_once() -> None:
 
 @pytest.mark.parametrize("head", [16, 32, 48, 80, 96])
 def test_heads_that_are_no_whole_spans_run_on_matrix_units(head: int) -> None:
-    """Queries and keys lie along the head: the widest lines that divide it; every descriptor says which."""
+    """Queries and keys are contiguous in the head: the widest lines that divide it; every descriptor says which."""
     kernel = matrix_of(full, [(1, 2, 200, head)] * 3)
     wanted = next(line for line in SPANS if 2 * head % line == 0)
     across = next((line for line in reversed(SPANS) if line >= 2 * head), 128)

@@ -1,4 +1,4 @@
-"""Products on matrix units: which kernels fit, what they become, and that the assembler takes it as it is meant."""
+"""Dots on tensor cores: which kernels fit, what they become, and that the assembler takes it as it is meant."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def words_of(code: KernelCode) -> str:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_assembler_takes_kernels_as_they_are_meant(name: str) -> None:
-    """No product is serialized, no register spilled (ptxas says the first as information)."""
+    """No dot is serialized, no register spilled (ptxas says the first as information)."""
     function, shapes = PROGRAMS[name]
     code = BACKEND.code(matrix_of(function, shapes))
     assert "wgmma.mma_async" in code.text
@@ -60,7 +60,7 @@ def test_the_assembler_takes_kernels_as_they_are_meant(name: str) -> None:
 
 
 def test_a_row_along_k_and_one_across_are_descriptors_not_copies() -> None:
-    """`w` as it lies: transposed for the matrix units where its rows are k, and never moved."""
+    """`w` as it lies: transposed for the tensor cores where its rows are k, and never moved."""
     for function, major in ((nt, ""), (nn, 'rhs_major = "mn"'), (tn, 'lhs_major = "mn", rhs_major = "mn"')):
         text = text_of(matrix_of(function, PROGRAMS["tn" if function is tn else "nn" if function is nn else "nt"][1]))
         (issue,) = [line for line in text.splitlines() if "ttarget.mma_issue" in line]
@@ -81,7 +81,7 @@ def test_a_sum_keeps_one_product_in_flight() -> None:
 
 
 def test_two_products_are_skewed_and_take_turns() -> None:
-    """The first product of a step starts before the second of the step before; clips that do nothing are left out."""
+    """The first dot of a step starts before the second of the step before; clips that do nothing are left out."""
     text = attention_text()
     steps = [part for part in text.split("ttarget.steps") if part.count("ttarget.mma_issue") >= 2]
     order = [word for word in steps[0].split() if word.startswith(("ttarget.mma_", "ttarget.turn"))]
@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_said() -> None:
     with pytest.raises(UnfitError, match="there is no `wgmma` of f32 by f32 into f32"):
         plan_of(wide_sides, WGMMA)
     (adds,) = kernels_of(twice, [(64, 64)])
-    with pytest.raises(UnfitError, match="it has no products"):
+    with pytest.raises(UnfitError, match="it has no dots"):
         plan_of(adds, WGMMA)
     assert BACKEND.matrix(wide_sides) is None
     empty = kernels_of(nt, [(64, 0), (64, 0)])[0]
@@ -216,7 +216,7 @@ def attention_by_hand(q: Any, k: Any, v: Any) -> Any:
 
 
 def test_kernels_of_users_take_the_same_way() -> None:
-    """A product and an attention written in the kernel language: a sum with one product in flight, a skewed loop."""
+    """A dot and an attention written in the kernel language: a sum with one dot in flight, a skewed loop."""
     assert "ttarget.mma_wait {left = 1}" in text_of(matrix_of(product_by_hand, [(256, 128), (128, 512)]))
     text = text_of(matrix_of(attention_by_hand, [(2, 256, 128), (2, 384, 128), (2, 384, 128)]))
     assert "ttarget.turn" in text

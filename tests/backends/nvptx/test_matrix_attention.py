@@ -1,4 +1,4 @@
-"""Attention on matrix units: row sums apart, queries ahead, masks where they count, users' kernels, single queries."""
+"""Attention on tensor cores: row sums apart, queries ahead, masks where they count, users' kernels, single queries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def by_hand(q: Any, k: Any, v: Any) -> Any:
 
 
 def loops(text: str) -> list[str]:
-    """The bodies of loops with products."""
+    """The bodies of loops with dots."""
     return [part for part in text.split("ttarget.steps")[1:] if "ttarget.mma_issue" in part]
 
 
@@ -118,7 +118,7 @@ def test_single_queries_fill_a_block_with_the_heads_of_a_group(keys: int) -> Non
 WRONG = {
     "sums of other rows": ("!ttarget.partial_rows<[64], f32>", "takes a number for each row of"),
     "sums that are not in parts": ("!ttarget.row_vector<[128], f32>", "gives a float for each row"),
-    "sums of whole numbers": ("!ttarget.partial_rows<[128], i32>", "gives a float for each row"),
+    "sums of integers": ("!ttarget.partial_rows<[128], i32>", "gives a float for each row"),
 }
 
 
@@ -147,7 +147,7 @@ def test_what_is_joined_is_one_number_for_each_row() -> None:
     [(with_lse, 130, 300, 128), (with_lse, 200, 70, 64), (by_hand, 129, 260, 128)],
 )
 def test_matrix_kernels_mean_attention(function: Any, queries: int, keys: int, head: int) -> None:
-    """Skewed, masked in part and summed in parts: on NumPy, with copies and products as late as waits let them be."""
+    """Skewed, masked in part and summed in parts: on NumPy, with copies and dots as late as waits let them be."""
     rng = np.random.default_rng(queries * 1000 + keys)
     shapes = [(2, 2, queries, head), (2, 2, keys, head), (2, 2, keys, head)]
     q, k, v = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes)
@@ -170,7 +170,7 @@ def test_matrix_kernels_mean_attention(function: Any, queries: int, keys: int, h
 @pytest.mark.parametrize("shape", [(300, 300), (333, 200)])
 @pytest.mark.parametrize("function", [with_lse, by_hand])
 def test_ragged_lengths_assemble_without_spilling(function: Any, shape: Sequence[int]) -> None:
-    """The assembler refuses to keep products in flight where registers run out."""
+    """The assembler refuses to keep dots in flight where registers run out."""
     queries, keys = shape
     made = matrix_of(function, [(2, 2, queries, 128), (2, 2, keys, 128), (2, 2, keys, 128)])
     (ptx,) = compile_texts([BACKEND.code(made).text], BACKEND.code_target)

@@ -1,4 +1,4 @@
-"""Attention to the filled part of a cache on matrix units: copies end where a number in memory says."""
+"""Attention to the filled part of a cache on tensor cores: copies end where a number in memory says."""
 
 from __future__ import annotations
 

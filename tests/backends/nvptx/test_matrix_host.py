@@ -1,4 +1,4 @@
-"""The host program of a product with free sizes, run here with a driver that only writes down what it is asked for."""
+"""The host program of a dot with free sizes, run here with a driver that only writes down what it is asked for."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Asked:
         return 0
 
     def run(self, m: int, n: int, k: int, x: int = 0x10000, code: int = 0) -> Asked:
-        """A product of this size, whose left side is at `x`; `code` is what the entry gives."""
+        """A dot of this size, whose A operand is at `x`; `code` is what the entry gives."""
         sizes = {"M": m, "N": n, "K": k}
         values = (ctypes.c_int64 * 3)(*[sizes[name] for name in self.made.symbols])
         entry = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)(self._code.address("tessera_entry"))
@@ -98,7 +98,7 @@ class Asked:
 
 
 def run(m: int, n: int, k: int) -> Asked:
-    """What the entry asks of the driver for a product of this size."""
+    """What the entry asks of the driver for a dot of this size."""
     return Asked().run(m, n, k)
 
 
@@ -111,7 +111,7 @@ def test_rows_of_whole_16_bytes_are_read_where_they_lie() -> None:
 
 @pytest.mark.parametrize(("m", "n", "k"), [(77, 100, 33), (129, 257, 75)])
 def test_other_rows_are_copied_first_and_side_by_side(m: int, n: int, k: int) -> None:
-    """Both sides go to rows of the next 16 bytes; the result has no map, and is stored element by element."""
+    """Both operands go to rows of the next 16 bytes; the result has no map, and is stored element by element."""
     asked = run(m, n, k)
     width, wide = 2 * k, -(-2 * k // 16) * 16
     second = 0x40000 + -(-m * wide // 256) * 256
@@ -137,7 +137,7 @@ def test_a_tensor_map_is_made_once_for_what_it_is_made_of() -> None:
     assert len(asked.encode) == asked.maps.created == 3
     assert asked.maps.reused == 6
     asked.run(300, 520, 200, x=0x50000).run(300, 520, 208).run(300, 520, 200)
-    # Another left side; then another row of both sides, and of none of them twice.
+    # Another A operand; then another row of both operands, and of none of them twice.
     assert asked.maps.created == len(asked.encode) == 3 + 1 + 2
     assert asked.given == [0x10000] * 3 + [0x50000] + [0x10000] * 2
 

@@ -1,4 +1,4 @@
-"""Replay: kernels for matrix units are what they were, down to their LLVM text; moving code must not move them.
+"""Replay: kernels for tensor cores are what they were, down to their LLVM text; moving code must not move them.
 
 The tile kernels are those of the lit tests, so nothing that schedules or traces has a part in it. Hashes are in
 `matrix_replay.json`. After a change that is meant to alter code, look at what moved, have it run on a device, and run
@@ -40,7 +40,7 @@ def kernels() -> list[SpecOp]:
 
 
 def summary(way: str) -> dict[str, str]:
-    """The hash of each kernel that matrix units take, Target IR and LLVM text."""
+    """The hash of each kernel that tensor cores take, Target IR and LLVM text."""
     machine, choices = WAYS[way]
     backend = NvptxBackend(GPUS[machine], **choices)
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Passes that choose for matrix units change no meaning, choose once, and keep or refuse what a kernel says itself."""
+"""Passes that choose for tensor cores change no meaning, choose once, and keep or refuse what a kernel says itself."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def meaning(name: str) -> Any:
 
 
 def lowered(text: str, machine: str) -> str:
-    """What a kernel becomes on a machine; empty where no matrix units take it."""
+    """What a kernel becomes on a machine; empty where no tensor cores take it."""
     found = NvptxBackend(GPUS[machine]).matrix(kernel_of(text))
     return "" if found is None else text_of(found)
 
@@ -176,7 +176,7 @@ def test_a_left_side_may_stay_in_registers_and_a_right_side_may_not() -> None:
     assert text.count("ttarget.copy ") == 1
     np.testing.assert_array_equal(simulated(left), meaning("nn"))
     right = placed(after(kernel_text("nn"), line("sm_90a", 1)), 1, 'space = "registers"')
-    with pytest.raises(TesseraError, match="a side that is computed is transposed, and fragments are not"):
+    with pytest.raises(TesseraError, match="an operand that is computed is transposed, and fragments are not"):
         after(right, line("sm_90a"))
 
 
@@ -200,9 +200,9 @@ def test_few_rows_are_copied_whole_where_a_load_says_so() -> None:
     ("at", "place", "said"),
     [
         (0, 'space = "shared", box = [32, 64]', r"`box` is \[32, 64\], and what is copied at a time is \[64, 64\]"),
-        (0, 'space = "shared", layout = "columns"', "`layout` is columns, and rows of the tile lie along memory"),
+        (0, 'space = "shared", layout = "columns"', "`layout` is columns, and rows of the tile are contiguous"),
         (-1, 'space = "shared", box = [8, 64]', r"`box` is \[8, 64\], and what is stored at a time is \[64, 64\]"),
-        (-1, 'space = "shared", layout = "columns"', "columns lie along memory, and rows leave"),
+        (-1, 'space = "shared", layout = "columns"', "columns are contiguous in memory, and rows leave"),
     ],
 )
 def test_places_that_do_not_fit_are_refused(at: int, place: str, said: str) -> None:
@@ -239,7 +239,7 @@ def test_stages_for_which_there_is_no_room_are_refused_and_not_cut() -> None:
 @pytest.mark.parametrize("machine", ["sm_80", "sm_100a"])
 def test_one_stage_is_refused_where_products_stay_in_flight(machine: str) -> None:
     written = kernel_text("nt").replace("{step", "{stages = 1, step")
-    with pytest.raises(TesseraError, match="products stay in flight over 2 stages at least, and a loop says 1"):
+    with pytest.raises(TesseraError, match="dots stay in flight over 2 stages at least, and a loop says 1"):
         NvptxBackend(GPUS[machine]).matrix(kernel_of(written))
 
 
@@ -250,7 +250,7 @@ def saying(text: str, words: str) -> str:
 
 @cache
 def wide_text() -> str:
-    """A product of two rows and two columns of blocks, with steps enough for what follows products."""
+    """A dot of two rows and two columns of blocks, with steps enough for what follows dots."""
     (kernel,) = kernels_of(nt, [(256, 320), (256, 320)], overrides={"contraction.block": (128, 128, 64)})
     return text_of(kernel)
 
@@ -285,13 +285,13 @@ PAIR = 'walk = "persistent", group = 2, pair = true'
 @pytest.mark.parametrize(
     ("name", "words", "machine", "said"),
     [
-        ("full", PAIR, "sm_90a", "pairs share the right side of one product, and there are 2"),
+        ("full", PAIR, "sm_90a", "pairs share the B operand of one dot, and there are 2"),
         ("8-bit", PAIR, "sm_90a", "pairs need an even number of rows of blocks, and there are 1"),
         ("nt", 'walk = "once"', "sm_90a", "on wgmma the walk is persistent or dynamic, not once"),
         ("nt", 'walk = "persistent"', "sm_80", "on mma.sync the walk is once, not persistent"),
-        ("nt", 'roles = "uniform"', "sm_90a", "kernels on wgmma copy by tensor maps, which one thread starts"),
+        ("nt", 'roles = "uniform"', "sm_90a", "kernels on wgmma copy by TMA descriptors, which one thread starts"),
         ("nt", 'roles = "producer"', "sm_80", "kernels on mma.sync copy by all threads, and `roles` is producer"),
-        ("full", 'epilogue = "beside"', "sm_90a", "what follows the products is not done beside those of the next"),
+        ("full", 'epilogue = "beside"', "sm_90a", "what follows the dots is not done beside those of the next"),
         ("nt", 'epilogue = "after", lag = 2', "sm_90a", "groups of warps begin 0 stages apart at most, not 2"),
     ],
 )
@@ -348,7 +348,7 @@ def test_groups_of_warps_need_not_start_products_in_turn() -> None:
     [
         ("causal", 'form = "sum"', "a loop says that it is sum, and on wgmma it is skewed or ordered"),
         ("nt", 'form = "skewed"', "a loop says that it is skewed, and on wgmma it is sum or ordered"),
-        ("full", 'form = "skewed", turns = true', "two groups of warps start products in turn, and there are 3"),
+        ("full", 'form = "skewed", turns = true', "two groups of warps start dots in turn, and there are 3"),
     ],
 )
 def test_what_a_loop_says_and_cannot_do_is_refused(name: str, words: str, said: str) -> None:
@@ -374,7 +374,7 @@ def test_groups_of_warps_are_as_far_apart_as_a_kernel_says() -> None:
 
 
 def test_a_kernel_that_says_how_it_runs_does_not_run_otherwise() -> None:
-    """No units take products of f32: what it says would be lost."""
+    """No units take dots of f32: what it says would be lost."""
     assert not lowered(kernel_text("wide"), "sm_90a")
     for written in (saying(kernel_text("wide"), 'walk = "persistent"'), formed(kernel_text("wide"), "stages = 2")):
         with pytest.raises(TesseraError, match="says what does not fit: wgmma: there is no `wgmma` of f32 by f32"):
@@ -383,9 +383,9 @@ def test_a_kernel_that_says_how_it_runs_does_not_run_otherwise() -> None:
 
 @pytest.mark.parametrize("words", ['walk = "persistent"', "warpgroups = 1", 'roles = "producer"', 'epilogue = "after"'])
 def test_multiply_adds_have_nothing_of_matrix_units(words: str) -> None:
-    """Whoever asks for them: the products themselves, or an override."""
+    """Whoever asks for them: the dots themselves, or an override."""
     plain = re.sub(r"(ttile\.dot [^:]*) :", r'\1 {unit = "multiply-adds"} :', kernel_text("nt"))
-    said = "says what does not fit: its products are multiply-adds"
+    said = "says what does not fit: its dots are multiply-adds"
     with pytest.raises(TesseraError, match=said):
         after(saying(plain, words), line("sm_90a"))
     with pytest.raises(TesseraError, match=said):

@@ -109,7 +109,7 @@ def shifted(x: KTile["M", "N", f32]) -> KTile["M", "N", f32]:
 
 @kernel
 def multiplied(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> KTile["M", "N", f32]:
-    """A product."""
+    """A dot."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):

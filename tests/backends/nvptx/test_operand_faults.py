@@ -74,7 +74,7 @@ def matrix_kernel(name: str) -> SpecOp:
 
 @cache
 def kernels() -> dict[str, SpecOp]:
-    """Lowered kernels that together have the instructions, of matrix units and of threads."""
+    """Lowered kernels that together have the instructions, of tensor cores and of threads."""
     found = {name: matrix_kernel(name) for name in MATRIX}
     for name in PROGRAMS:
         for number, kernel in enumerate(lowered(name).kernels):

@@ -47,7 +47,7 @@ def simulated(kernel: SpecOp) -> Any:
 
 
 def product_of(name: str, kernel: SpecOp) -> Any:
-    """The product, as NumPy gives it; whole numbers this small are exact in bf16 up to 256, and rounded above."""
+    """The dot, as NumPy gives it; integers this small are exact in bf16 up to 256, and rounded above."""
     a, b, out = arrays_of(kernel)
     left, right = a.astype(np.float64), b.astype(np.float64)
     if name == "tn":
@@ -159,7 +159,7 @@ def test_a_missing_step_is_a_deadlock_that_is_told(name: str, who: str) -> None:
 
 
 def test_a_stage_that_is_left_too_early_shows() -> None:
-    """The simulation is not blind: a producer that is let in while a product reads changes what it reads."""
+    """The simulation is not blind: a producer that is let in while a dot reads changes what it reads."""
     (kernel,) = kernels_of(
         nt, [(64, 1024), (64, 1024)], overrides={"contraction.block": (64, 64, 64), "pipeline.stages": 2}
     )

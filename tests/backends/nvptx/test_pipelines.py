@@ -26,7 +26,7 @@ STAGES = 3
 
 
 def trace(programs: int = 2, steps: int = 6) -> list[Event]:
-    """What happens when a product of some programs and steps runs with three buffers."""
+    """What happens when a dot of some programs and steps runs with three buffers."""
     shapes = [(64 * programs, 64 * steps), (64, 64 * steps)]
     overrides = {"contraction.block": (64, 64, 64), "pipeline.stages": STAGES}
     (kernel,) = kernels_of(nt, shapes, overrides=overrides)
@@ -34,7 +34,7 @@ def trace(programs: int = 2, steps: int = 6) -> list[Event]:
 
 
 def test_copies_run_ahead_of_products_and_stores_behind_them() -> None:
-    """The table of a pipeline: with the product of step n, loads of n+1 have begun, and n-1 is let go."""
+    """The table of a pipeline: with the dot of step n, loads of n+1 have begun, and n-1 is let go."""
     events = trace()
     copies = {event.passed: at for at, event in enumerate(events) if event.op == "copy"}
     products = {event.passed: at for at, event in enumerate(events) if event.op == "mma_issue"}
@@ -47,7 +47,7 @@ def test_copies_run_ahead_of_products_and_stores_behind_them() -> None:
         if step + STAGES < 12:
             assert releases[step] < copies[step + STAGES]
         if step + 1 < 6:
-            assert products[step + 1] < releases[step]  # one product stays in flight
+            assert products[step + 1] < releases[step]  # one dot stays in flight
     stores = [at for at, event in enumerate(events) if event.op == "store_tile"]
     assert len(stores) == 2
     assert copies[6] < stores[0]  # the next program's tiles are on their way while this one's is written back
@@ -81,7 +81,7 @@ def gram(x: Any) -> Any:
 
 
 def test_descriptors_are_made_once_and_before_everything() -> None:
-    """Both sides of a product with itself are seen through one tensor map, and none is made in a loop."""
+    """Both operands of a dot with itself are seen through one TMA descriptor, and none is made in a loop."""
     kernel = matrix_of(gram, [(512, 256)], overrides={"contraction.block": (64, 64, 64)})
     maps = [op for op in kernel.walk() if op.name == "ttarget.tensor_map"]
     assert len(maps) == 2  # what is read, and what is written
@@ -148,7 +148,7 @@ def both(x: Any, w: Any) -> Any:
 
 
 def test_how_each_kernel_is_launched_is_reported() -> None:
-    """With a product and rows, blocks of the product take programs in turn; of an op alone each program has one."""
+    """With a dot and rows, blocks of the dot take programs in turn; of an op alone each program has one."""
     arrays = [np.zeros((512, 512), np.float16)] * 2
     looked = lower(ts.jit(both).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",))).code.lint()
     launches = {one.resources.name.split("_")[0]: one.resources.launch for one in looked}

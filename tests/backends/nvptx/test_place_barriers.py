@@ -54,7 +54,7 @@ def copied(module: ModuleOp) -> list[SpecOp]:
 
 
 def waiting(module: ModuleOp) -> list[SpecOp]:
-    """Products and loops."""
+    """Dots and loops."""
     return [op for op in module.walk() if isinstance(op, SpecOp) and op.name in ("ttile.dot", "ttile.for")]
 
 
@@ -66,7 +66,7 @@ def placed(module: ModuleOp) -> ModuleOp:
 
 
 def run(name: str, kernel: SpecOp, machine: str = "sm_90a") -> tuple[Any, SpecOp]:
-    """What a kernel gives on matrix units, simulated; and what it became."""
+    """What a kernel gives on tensor cores, simulated; and what it became."""
     made = NvptxBackend(GPUS[machine]).matrix(kernel)
     assert made is not None
     arrays = arrays_of(kernel)
@@ -82,7 +82,7 @@ def meaning(name: str) -> Any:
 APART = {
     name: list(permutations(range(3))) if name in ("full", "causal") else [(0, 0), (0, 1), (1, 0)] for name in PROGRAMS
 }
-"""Numbers of rings for the loads of each kernel: any order, and for a product its sides together or apart."""
+"""Numbers of rings for the loads of each kernel: any order, and for a dot its operands together or apart."""
 
 
 @pytest.mark.parametrize(("name", "numbers"), [(name, numbers) for name in APART for numbers in APART[name]], ids=str)

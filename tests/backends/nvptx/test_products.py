@@ -1,4 +1,4 @@
-"""Products of many blocks: what runs beside what, in which parts, and that every chosen block is one that fits."""
+"""Dots of many blocks: what runs beside what, in which parts, and that every chosen block is one that fits."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_assembler_undoes_nothing(name: str) -> None:
 
 
 def test_elements_beside_each_other_are_read_together() -> None:
-    """What is added to a product of bf16, for all rows or each; of an odd number of columns, one by one."""
+    """What is added to a dot of bf16, for all rows or each; of an odd number of columns, one by one."""
 
     def reads(columns: int, block: Any, **ways: Any) -> tuple[int, int]:
         shapes = [(2048, 640), (columns, 640), (columns,)]
@@ -142,7 +142,7 @@ def test_products_under_tf32_are_on_matrix_units_and_no_others_of_f32() -> None:
         jitted = ts.jit(nt) if policy is None else ts.jit(nt, policy=policy)
         texts = lower(jitted.trace(*given).tape, options).texts
         assert any("k8.f32.tf32.tf32" in text for text in texts) == wanted
-    # Where a side lies across k there is no such product, and plain multiply-adds take the rounded numbers.
+    # Where an operand lies across k there is no such dot, and plain multiply-adds take the rounded numbers.
     texts = lower(ts.jit(nn, policy=ts.compute(ts.tf32)).trace(*given).tape, options).texts
     assert not any("tf32.tf32" in text for text in texts)
 
@@ -175,7 +175,7 @@ def pieces_in(kernel: SpecOp) -> list[tuple[int, int]]:
 
 
 def test_work_beside_products_is_in_pieces_where_there_are_steps_for_them() -> None:
-    """A step for each piece, the first one, and one for the products that come after all of them."""
+    """A step for each piece, the first one, and one for the dots that come after all of them."""
     for steps, width in ((18, 16), (17, 32), (10, 32), (9, 64)):
         shapes = [(2048, 64 * steps), (2560, 64 * steps), (2560,)]
         assert pieces_in(lowered(layer, shapes, (128, 256, 64))) == [(first, width) for first in range(0, 256, width)]

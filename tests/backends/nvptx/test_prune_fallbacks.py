@@ -1,4 +1,4 @@
-"""Kernels for calls with empty tensors: they have no products, and the results of the kernel they stand for."""
+"""Kernels for calls with empty tensors: they have no dots, and the results of the kernel they stand for."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_attention_to_nothing_has_no_products(S: int, T: int, causal: bool) -> N
 
 @kernel
 def whole(a: KTile["M", 64, bf16], b: KTile["N", 64, bf16]) -> Any:
-    """A product without a loop."""
+    """A dot without a loop."""
     T = tile.context()
     return tile.dot(tile.load(a, T.m, T.d), tile.load(b, T.n, T.d).T)
 

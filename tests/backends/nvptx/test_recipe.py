@@ -1,4 +1,4 @@
-"""The recipe of sums on matrix units: what of k is added up where is the same under all schedules of a space."""
+"""The recipe of sums on tensor cores: what of k is added up where is the same under all schedules of a space."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPACE = {
 
 
 def program_of(name: str, schedule: Schedule, size: tuple[int, int, int] = (M, N, K)) -> Any:
-    """The product of a dtype under a schedule; raises ScheduleError (T0401) where that is not legal."""
+    """The dot of a dtype under a schedule; raises ScheduleError (T0401) where that is not legal."""
     dtype, total, _ = DTYPES[name]
     m, n, k = size
     sides = np.zeros((m, k), dtype), np.zeros((n, k), dtype)
@@ -45,7 +45,7 @@ def program_of(name: str, schedule: Schedule, size: tuple[int, int, int] = (M, N
 
 
 def recipe_of(target: SpecOp, size: int = K) -> list[tuple[int, int]]:
-    """What is added up inside of matrix units, as ranges of k, in order; read from Target IR alone."""
+    """What is added up inside of tensor cores, as ranges of k, in order; read from Target IR alone."""
     (product,) = (
         op for op in target.walk() if isinstance(op, SpecOp) and op.name in ("ttarget.mma_issue", "ttarget.mma_add")
     )
@@ -74,7 +74,7 @@ def test_no_legal_schedule_changes_what_is_added_up_where(name: str, choices: di
         return
     target = BACKEND.matrix(write_kernel(program))
     if target is None:
-        # Blocks of other rows and columns than matrix units take: a search leaves them out.
+        # Blocks of other rows and columns than tensor cores take: a search leaves them out.
         best = accumulation_unit(program_of(name, Schedule(block=(64, 64, 64))), BACKEND.machine)
         found = {"best": best, "this": accumulation_unit(program, BACKEND.machine)}
         assert list(with_other_bits(found, BACKEND.machine)) == (["this"] if name != "i8" else [])
@@ -125,14 +125,14 @@ def test_a_deep_step_is_several_sums_one_after_the_other() -> None:
     target = BACKEND.matrix(write_kernel(program_of("e4m3", Schedule(block=(64, 64, 256)))))
     assert target is not None
     text = BACKEND.code(target).text
-    # Eight instructions of 32 products; each four begin from nothing, and are waited for.
+    # Eight instructions of 32 dots; each four begin from nothing, and are waited for.
     assert text.count("wgmma.mma_async") == 8
     assert text.count("wgmma.wait_group") == 2
 
 
 @kernel(Schedule(block=(128, 128, 128)))
 def scaled(a: KTile["M", "K"], s: KTile["M", "T", f32], b: KTile["N", "K"]) -> KTile["M", "N", f32]:
-    """A product whose steps are scaled before they are added."""
+    """A dot whose steps are scaled before they are added."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):

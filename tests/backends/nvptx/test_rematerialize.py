@@ -21,6 +21,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.stdlib import efficient_layernorm, stable_softmax
+from tests.backends.nvptx.matrices import general_kernels
 
 BF16 = ml_dtypes.bfloat16
 HOPPER = GPUS["sm_90a"]
@@ -28,7 +29,7 @@ HOPPER = GPUS["sm_90a"]
 
 def lowered(function: Callable[..., Any], *arrays: Any) -> Lowering:
     tape = ts.jit(function).trace(*arrays).tape
-    return lower(tape, Options.of(backend="cuda", features=("sm_90a",)))
+    return lower(tape, Options.of(backend="cuda", features=("sm_90a",)), keep_snapshots=True)
 
 
 def ptx_of(lowering: Lowering) -> str:
@@ -79,7 +80,7 @@ def test_what_is_rematerialized_is_computed_alike(turns: int, dtype: Any, has_tw
     """Both times by the same ops with the same attributes, each in its own loop, of what no kernel writes."""
     x = np.zeros((8, 32 * turns), dtype)
     lowering = lowered(softmax_of_sum, x, x) if has_two else lowered(softmax, x)
-    (source,) = lowering.kernels
+    (source,) = general_kernels(lowering)
     assert isinstance(source, KernelOp)
     (again,) = find_recipes(source).values()
     (kernel,) = lowering.targets
@@ -118,7 +119,7 @@ def powers_of_powers(x: Any) -> Any:
 
 @pytest.mark.parametrize(("function", "is_again"), [(scaled, True), (much_scaled, False), (powers_of_powers, False)])
 def test_what_takes_much_or_needs_other_scratch_is_kept(function: Any, is_again: bool) -> None:
-    kernels = lowered(function, np.zeros((64, 8192), BF16)).kernels
+    kernels = general_kernels(lowered(function, np.zeros((64, 8192), BF16)))
     kept = [kernel for kernel in kernels if any(op.name == "ttile.scratch" for op in kernel.walk())]
     assert kept
     assert all(isinstance(kernel, KernelOp) and bool(find_recipes(kernel)) == is_again for kernel in kept)

@@ -32,7 +32,7 @@ def lowered(function: Any, *shapes: tuple[int, ...], policy: Any = TF32, **overr
 
 
 def maps_of(kernel: SpecOp) -> list[str]:
-    """What each tensor map of a kernel rounds to."""
+    """What each TMA descriptor of a kernel rounds to."""
     return [op.value("rounds") for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tensor_map"]
 
 
@@ -69,13 +69,13 @@ SEEN: dict[str, tuple[Any, Any]] = {
     "bf16 made wider": ((256, 128), ml_dtypes.bfloat16),
     "f16 made wider": ((256, 128), np.float16),
 }
-"""What a product sees of a tensor of 256 by 128 as f32, and its dtype."""
+"""What a dot sees of a tensor of 256 by 128 as f32, and its dtype."""
 
 
 @pytest.mark.parametrize("what", SEEN)
 @pytest.mark.parametrize("is_both", [False, True])
 def test_what_copies_cannot_bring_is_rounded_in_memory(what: str, is_both: bool) -> None:
-    """And the product is on matrix units all the same."""
+    """And the dot is on tensor cores all the same."""
     (rows, columns), dtype = SEEN[what]
 
     def seen(x: Any) -> Any:
@@ -88,7 +88,7 @@ def test_what_copies_cannot_bring_is_rounded_in_memory(what: str, is_both: bool)
     jitted: Any = ts.jit(function, policy=TF32)
     traced = jitted.trace(x, x if is_both else np.zeros((192, columns), np.float32))
     made = lower(traced.tape, Options.of(backend="cuda", features=("sm_90a",)))
-    # Two that are rounded alike share a kernel; of a right side copies may leave out rows.
+    # Two that are rounded alike share a kernel; of a B operand copies may leave out rows.
     assert names(made) == ["ttarget.kernel", "ttarget.matrix_kernel"]
     right = "tf32" if not is_both or what == "rows left out" else ""
     assert maps_of(made.targets[-1]) == ["", right, ""]
@@ -111,7 +111,7 @@ def test_copies_round_as_the_program_says(m: int, n: int, k: int, seed: int) -> 
     simulate(target, [x, w, out], {})
     a, b = (round_to(one, format="tf32").astype(np.float64) for one in (x, w))
     exact = a @ b.T
-    # Numbers of tf32 have products of 22 bits: what is off is the rounding of sums alone.
+    # Numbers of tf32 have dots of 22 bits: what is off is the rounding of sums alone.
     assert np.all(np.abs(out - exact) <= 4 * k * 2.0**-23 * (np.abs(a) @ np.abs(b).T))
 
 
@@ -128,5 +128,5 @@ def test_a_map_that_rounds_is_not_stored_through() -> None:
     module = parse_module(text_of(lowered(nt, (256, 128), (192, 128)).targets[0]))
     maps = [op for op in module.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tensor_map"]
     maps[-1].properties["rounds"] = attribute_of("str", "tf32")
-    with pytest.raises(OpError, match="stores elements as they are, and its tensor map rounds to tf32"):
+    with pytest.raises(OpError, match="stores elements as they are, and its TMA descriptor rounds to tf32"):
         verify(module)

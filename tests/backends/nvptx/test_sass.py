@@ -61,7 +61,7 @@ def instructions(folder: Path, function: Any, arrays: list[Any], overrides: Mapp
 
 
 ENGINE = {"UTMALDG"}
-"""Copies by the copy engine (TMA)."""
+"""Copies by TMA (TMA)."""
 THREADS = {"LDGSTS"}
 """Copies by threads (`cp.async`)."""
 UNITS = {"HGMMA", "QGMMA", "IGMMA", "HMMA", "IMMA"}

@@ -30,7 +30,7 @@ def _turning() -> SpecOp:
 
 
 def turning() -> SpecOp:
-    """Attention of two consumers that take turns at starting products."""
+    """Attention of two consumers that take turns at starting dots."""
     made = _turning().clone()
     assert isinstance(made, SpecOp)
     return made
@@ -61,7 +61,7 @@ def ops_of(kernel: SpecOp, name: str, **values: Any) -> list[SpecOp]:
 
 
 def intruders(events: Sequence[Event]) -> int:
-    """Products that a consumer starts while the other has the turn."""
+    """Dots that a consumer starts while the other has the turn."""
     holder, found = None, 0
     for event in events:
         if event.op == "take":
@@ -149,7 +149,7 @@ LAGGING = (128, 128, 1280)
 
 
 def lagging(stages: int | None = None) -> tuple[SpecOp, SpecOp]:
-    """A product of 8-bit floats whose second consumer begins some stages behind the first; and its tile kernel."""
+    """A dot of 8-bit floats whose second consumer begins some stages behind the first; and its tile kernel."""
     m, n, k = LAGGING
     overrides = {"contraction.block": (128, 128, 64)}
     (kernel,) = kernels_of(into_f32, [(m, k), (n, k)], ml_dtypes.float8_e4m3fn, overrides=overrides)
@@ -161,7 +161,7 @@ def lagging(stages: int | None = None) -> tuple[SpecOp, SpecOp]:
 
 
 def begun(events: Sequence[Event]) -> dict[int, int]:
-    """How many stages had been copied in part when each consumer started its first product."""
+    """How many stages had been copied in part when each consumer started its first dot."""
     found: dict[int, int] = {}
     copied = 0
     for event in events:

@@ -20,7 +20,7 @@ from tests.backends.nvptx.kernels import parts_of
 from tests.oracles.schedule_interpreter import run_program
 
 SMALL = 200_000
-"""Bytes of PTX: with matrix units' tiles these kernels have five times as many."""
+"""Bytes of PTX: with tensor cores' tiles these kernels have five times as many."""
 bf16: Any = ml_dtypes.bfloat16
 
 

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s --split -p nvptx-broadcast-scalars | filecheck %s
 
-// A number in memory is read for each element of what it is spread to, all at one place.
+// A number in memory is read for each element of what it is broadcast to, all at one place.
 // CHECK-LABEL: ttile.kernel @scaled(
 // CHECK:         %[[ZERO:.*]] = ttile.index {names = [], expr = 0}
 // CHECK:         %[[SCALE:.*]] = ttile.load %s, %{{.*}}, %{{.*}} {coords = ["_of0", "_of1"], axes = ["_of0", "_of1"], map = [0], bounds = [-1, -1]} : {{.*}} -> !ttile.tile<[128, 256], f32>
@@ -67,7 +67,7 @@ ttile.kernel @computed(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[5
 }
 
 // -----
-// A kernel without products runs on threads, which have tiles of any kind.
+// A kernel without dots runs on threads, which have tiles of any kind.
 // CHECK-LABEL: ttile.kernel @alone(
 // CHECK:         ttile.load %s {{.*}} -> !ttile.tile<[], f32>
 // CHECK-NEXT:    ttile.broadcast

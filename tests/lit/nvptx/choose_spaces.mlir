@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s --split -p nvptx-choose-spaces | filecheck %s
 
-// Both sides of a product are copied to shared memory, and its rows leave through it.
+// Both operands of a dot are copied to shared memory, and its rows leave through it.
 // CHECK-LABEL: ttile.kernel @product(
 // CHECK:         ttile.load %x, {{.*}} space = "shared", layout = "rows"}
 // CHECK:         ttile.load %w, {{.*}} space = "shared", layout = "columns"}
@@ -51,7 +51,7 @@ ttile.kernel @threads(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
   ttile.return
 }
 // -----
-// A left side that says so stays in registers, and so do results.
+// An A operand that says so stays in registers, and so do results.
 // CHECK-LABEL: ttile.kernel @registers(
 // CHECK:         ttile.load %x, {{.*}} bounds = [256, 192], space = "registers"}
 // CHECK:         ttile.load %w, {{.*}} space = "shared"

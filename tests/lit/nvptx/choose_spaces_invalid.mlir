@@ -1,7 +1,7 @@
 // RUN: not tessera-opt %s --split -p nvptx-choose-spaces 2>&1 | filecheck %s
 
-// A right side is read from shared memory, and nowhere else.
-// CHECK: error[T0501]: `@right` says what does not fit: a side that is computed is transposed, and fragments are not
+// A B operand is read from shared memory, and nowhere else.
+// CHECK: error[T0501]: `@right` says what does not fit: an operand that is computed is transposed, and fragments are not
 // CHECK: help: leave `space`, `layout` out, and what fits is chosen
 ttile.kernel @right(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
@@ -46,7 +46,7 @@ ttile.kernel @box(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 1
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: `@across` says what does not fit: `layout` is columns, and rows of the tile lie along memory
+// CHECK: error[T0501]: `@across` says what does not fit: `layout` is columns, and rows of the tile are contiguous in memory
 ttile.kernel @across(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s --split -p nvptx-fit-steps | filecheck %s
 
-// 8-bit floats are added up outside of matrix units after each 128 products, whatever the step was; the end of k is
+// 8-bit floats are added up outside of tensor cores after each 128 dots, whatever the step was; the end of k is
 // then within a step, and said.
 // CHECK-LABEL: ttile.kernel @eights(
 // CHECK:         ttile.for %low, %high, %zero {step = 128}

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s --split -p nvptx-hoist-descriptors | filecheck %s
 
-// Nothing that a kernel does changes what a tensor map says: the three of them are made before its roles, and no loop
+// Nothing that a kernel does changes what a TMA descriptor says: the three of them are made before its roles, and no loop
 // makes one.
 // CHECK-LABEL: ttarget.matrix_kernel @loops(
 // CHECK:         %[[A:.*]] = ttarget.tensor_map %0 {box = [64, 64]}
@@ -74,7 +74,7 @@ ttarget.matrix_kernel @loops(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.buf
   ttarget.return
 }
 // -----
-// Both sides of a product with itself are seen in the same boxes, so one map is enough.
+// Both operands of a dot with itself are seen in the same boxes, so one map is enough.
 // CHECK-LABEL: ttarget.matrix_kernel @twice(
 // CHECK:         %[[A:.*]] = ttarget.tensor_map %0 {box = [64, 64]}
 // CHECK-NEXT:    %[[C:.*]] = ttarget.tensor_map %2 {box = [64, 64]}

@@ -5,7 +5,7 @@
 // RUN:   tessera-opt -p 'nvptx-pipeline-copies,nvptx-schedule-programs,nvptx-specialize-warps,nvptx-overlap-mma' | \
 // RUN:   tessera-opt -p 'nvptx-lower-kernels,nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s --check-prefix HOPPER
 
-// A product with free sizes: two stages that leave room for a second CTA, warps two by two, copies a step ahead.
+// A dot with free sizes: two stages that leave room for a second CTA, warps two by two, copies a step ahead.
 // CHECK:       ttarget.warp_kernel @product__matrix({{.*}}features = ["cp.async", "ldmatrix", "mma.sync"], consumers = 1, across = 2, shared = 73728}
 // CHECK-NEXT:    %[[X:.*]] = ttarget.shared_tile {offset = 0, stages = 2} : () -> !ttarget.shared_tile<[128, 64], bf16>
 // CHECK-NEXT:    %[[W:.*]] = ttarget.shared_tile {offset = 32768, stages = 2} : () -> !ttarget.shared_tile<[64, 128], bf16>

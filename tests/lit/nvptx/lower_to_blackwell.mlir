@@ -2,7 +2,7 @@
 // RUN:   tessera-opt -p 'nvptx-pipeline-copies{machine = "sm_100a"},nvptx-schedule-programs{machine = "sm_100a"},nvptx-specialize-warps,nvptx-overlap-mma{machine = "sm_100a"}' | \
 // RUN:   tessera-opt -p 'nvptx-lower-kernels{machine = "sm_100a"},nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s
 
-// A product with free sizes: a producer as on Hopper, and sums in 128 columns of tensor memory.
+// A dot with free sizes: a producer as on Hopper, and sums in 128 columns of tensor memory.
 // CHECK:       ttarget.tensor_kernel @product__matrix({{.*}}features = ["tcgen05", "tma"], consumers = 1, shared = {{[0-9]+}}}
 // CHECK:         %[[RING:.*]] = ttarget.ring %[[X:.*]], %[[W:.*]] {offset = {{[0-9]+}}, stages = 6}
 // CHECK:         ttarget.roles ({

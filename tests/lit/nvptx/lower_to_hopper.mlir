@@ -2,7 +2,7 @@
 // RUN:   tessera-opt --split -p 'nvptx-pipeline-copies,nvptx-schedule-programs,nvptx-specialize-warps,nvptx-overlap-mma' | \
 // RUN:   tessera-opt --split -p 'nvptx-lower-kernels,nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s
 
-// Sides along k in memory: a ring of copies ahead, a producer that fills it and consumers that empty it, one product in
+// Sides along k in memory: a ring of copies ahead, a producer that fills it and consumers that empty it, one dot in
 // flight, and both roles in the same persistent walk through the grid; results leave through shared memory.
 // CHECK-LABEL: ttarget.matrix_kernel @nt__matrix(
 // CHECK-SAME:    features = ["wgmma", "tma", "setmaxnreg"], consumers = 1
@@ -49,7 +49,7 @@ ttile.kernel @nt(%0: !ttile.buffer<[256, 192], bf16>, %1: !ttile.buffer<[512, 19
   ttile.return
 }
 // -----
-// A right side whose rows are k is read across by its descriptor: nothing is turned over or copied again.
+// A B operand whose rows are k is read across by its descriptor: nothing is turned over or copied again.
 // CHECK-LABEL: ttarget.matrix_kernel @nn__matrix(
 // CHECK-COUNT-2: ttarget.copy
 // CHECK-NOT:     ttarget.transpose
@@ -76,7 +76,7 @@ ttile.kernel @nn(%0: !ttile.buffer<[256, 192], bf16>, %1: !ttile.buffer<[192, 51
   ttile.return
 }
 // -----
-// What hangs over the edge is zeros of the copy engine inside, and bounds of the store outside.
+// What hangs over the edge is zeros of TMA inside, and bounds of the store outside.
 // CHECK-LABEL: ttarget.matrix_kernel @ragged__matrix(
 // CHECK:         ttarget.tiles %{{.*}} {grid = [2, 2], group = 10}
 // CHECK-NOT:     ttarget.clip
@@ -143,8 +143,8 @@ ttile.kernel @layer(%0: !ttile.buffer<[256, 192], bf16>, %1: !ttile.buffer<[192,
   ttile.return
 }
 // -----
-// Two products in one loop: keys and values in rings of their own, and the scores of a step start before the values of the
-// step before are added; the left side of the second is a fragment packed where it stands.
+// Two dots in one loop: keys and values in rings of their own, and the scores of a step start before the values of the
+// step before are added; the A operand of the second is a fragment packed where it stands.
 // CHECK-LABEL: ttarget.matrix_kernel @attention__matrix(
 // CHECK-COUNT-3: ttarget.ring
 // CHECK:         ttarget.roles
@@ -219,7 +219,7 @@ ttile.kernel @attention(%0: !ttile.buffer<[1, 2, 256, 64], bf16>, %1: !ttile.buf
   ttile.return
 }
 // -----
-// Sums of 8-bit floats are added up outside of the matrix units after each step.
+// Sums of 8-bit floats are added up outside of the tensor cores after each step.
 // CHECK-LABEL: ttarget.matrix_kernel @e4m3__matrix(
 // CHECK:         ttarget.shared_tile {{.*}} : () -> !ttarget.shared_tile<[64, 128], f8e4m3>
 // CHECK:         ttarget.steps %{{.*}} {step = 128, is_nonempty = true}

@@ -1,7 +1,7 @@
 // RUN: tessera-opt %s --split -p nvptx-overlap-mma | filecheck %s
 // RUN: tessera-opt %s --split -p 'nvptx-overlap-mma{epilogue = "after", lag = 0}' | filecheck %s --check-prefix=AFTER
 
-// A sum keeps one product in flight; with no next program, what follows is done at once.
+// A sum keeps one dot in flight; with no next program, what follows is done at once.
 // CHECK-LABEL: ttile.kernel @sum(
 // CHECK-SAME:    epilogue = "after"}
 // CHECK:         ttile.for {{.*}} {step = 64, stages = 4, form = "sum"}
@@ -51,7 +51,7 @@ ttile.kernel @together(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[5
   ttile.return
 }
 // -----
-// Where a CTA has a next program, it is done beside the products of that, unless nobody wants it.
+// Where a CTA has a next program, it is done beside the dots of that, unless nobody wants it.
 // CHECK-LABEL: ttile.kernel @beside(
 // CHECK-SAME:    epilogue = "beside"}
 // AFTER-LABEL: ttile.kernel @beside(
@@ -77,7 +77,7 @@ ttile.kernel @beside(%x: !ttile.buffer<[2048, 640], bf16>, %w: !ttile.buffer<[40
   ttile.return
 }
 // -----
-// Sums of 8-bit floats wait for each product: the other group of warps begins two stages later, while matrix units have work.
+// Sums of 8-bit floats wait for each dot: the other group of warps begins two stages later, while tensor cores have work.
 // CHECK-LABEL: ttile.kernel @apart(
 // CHECK-SAME:    epilogue = "after", lag = 2}
 // CHECK:         ttile.for {{.*}} form = "ordered"}
@@ -104,7 +104,7 @@ ttile.kernel @apart(%x: !ttile.buffer<[256, 1280], f8e4m3>, %w: !ttile.buffer<[5
   ttile.return
 }
 // -----
-// The second of two products, which reads what is computed from the first, is a step late; two groups of warps take turns.
+// The second of two dots, which reads what is computed from the first, is a step late; two groups of warps take turns.
 // CHECK-LABEL: ttile.kernel @skewed(
 // CHECK:         ttile.for {{.*}} form = "skewed", turns = true}
 ttile.kernel @skewed(%0: !ttile.buffer<[1, 2, 256, 64], bf16>, %1: !ttile.buffer<[1, 2, 384, 64], bf16>, %2: !ttile.buffer<[1, 2, 384, 64], bf16>, %3: !ttile.buffer<[1, 2, 256, 64], bf16>) attributes {symbols = [], grid = [1, 2, 2], writes = [3], kind = "library", warpgroups = 2, walk = "persistent", roles = "producer", registers = [24, 240]} {

@@ -24,7 +24,7 @@ ttile.kernel @skewed(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512
 }
 // -----
 // Three steps are too few to do 256 columns beside, 64 at a time.
-// CHECK: error[T0501]: `@short` says what does not fit: what follows the products is not done beside those of the next program
+// CHECK: error[T0501]: `@short` says what does not fit: what follows the dots is not done beside those of the next program
 ttile.kernel @short(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", epilogue = "beside", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -68,7 +68,7 @@ ttile.kernel @apart(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: products are started in turn in a skewed loop, and `form` is sum
+// CHECK: error[T0501]: dots are started in turn in a skewed loop, and `form` is sum
 ttile.kernel @turns(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s --split -p nvptx-place-barriers | filecheck %s
 
-// Both sides arrive at one barrier, where the product waits for them; after it their stage is left.
+// Both operands arrive at one barrier, where the dot waits for them; after it their stage is left.
 // CHECK-LABEL: ttile.kernel @product(
 // CHECK:         ttile.load %x, {{.*}} ring = 0}
 // CHECK:         ttile.load %w, {{.*}} ring = 0}
@@ -95,7 +95,7 @@ ttile.kernel @attention(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buf
   ttile.return
 }
 // -----
-// Rings that are said are kept: a barrier for each side, the second side's first.
+// Rings that are said are kept: a barrier for each operand, the second operand's first.
 // CHECK-LABEL: ttile.kernel @apart(
 // CHECK:         ttile.load %x, {{.*}} ring = 1}
 // CHECK:         ttile.load %w, {{.*}} ring = 0}

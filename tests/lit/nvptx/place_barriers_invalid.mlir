@@ -1,7 +1,7 @@
 // RUN: not tessera-opt %s --split -p nvptx-place-barriers 2>&1 | filecheck %s
 
-// Keys and values are waited for by two products.
-// CHECK: error[T0501]: `@both` says what does not fit: loads of ring 1 are of two blocks, or no product waits for all of them
+// Keys and values are waited for by two dots.
+// CHECK: error[T0501]: `@both` says what does not fit: loads of ring 1 are of two blocks, or no dot waits for all of them
 // CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
 ttile.kernel @both(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {
   %4 = ttile.program_id {axis = 0} : () -> !ttile.index
@@ -65,7 +65,7 @@ ttile.kernel @both(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[
 }
 // -----
 // Queries are copied once, and keys in each step.
-// CHECK: error[T0501]: `@blocks` says what does not fit: loads of ring 0 are of two blocks, or no product waits for all of them
+// CHECK: error[T0501]: `@blocks` says what does not fit: loads of ring 0 are of two blocks, or no dot waits for all of them
 // CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
 ttile.kernel @blocks(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {
   %4 = ttile.program_id {axis = 0} : () -> !ttile.index
@@ -152,7 +152,7 @@ ttile.kernel @many(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 
   ttile.return
 }
 // -----
-// A product that waits for one of its sides would read the other before it is there.
+// A dot that waits for one of its operands would read the other before it is there.
 // CHECK: error[T0501]: `@early` says what does not fit: `ttile.dot` awaits ring 0, and what it reads needs rings 0 and 1
 // CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
 ttile.kernel @early(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
@@ -176,7 +176,7 @@ ttile.kernel @early(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
   ttile.return
 }
 // -----
-// The loop goes on to read what its first product leaves.
+// The loop goes on to read what its first dot leaves.
 // CHECK: error[T0501]: `@left` says what does not fit: `ttile.dot` leaves ring 2, and what it reads needs ring 1
 // CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
 ttile.kernel @left(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {

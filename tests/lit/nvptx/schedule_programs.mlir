@@ -74,7 +74,7 @@ ttile.kernel @odd(%x: !ttile.buffer<[384, 192], bf16>, %w: !ttile.buffer<[512, 1
   ttile.return
 }
 // -----
-// Programs that take unequally long are handed out as CTAs get done, the longest first, and have no pairs.
+// Programs that take unequally long are given out as CTAs get done, the longest first, and have no pairs.
 // CHECK-LABEL: ttile.kernel @uneven(
 // CHECK-SAME:    walk = "dynamic", group = 16, descending = true}
 // PAIRS-LABEL: ttile.kernel @uneven(

@@ -33,7 +33,7 @@ ttile.kernel @product(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
   ttile.return
 }
 // -----
-// Sums of 8-bit floats are added up outside, half of the columns at a time; where no units do so, they are no product of units.
+// Sums of 8-bit floats are added up outside, half of the columns at a time; where no units do so, they are no dot of units.
 // CHECK-LABEL: ttile.kernel @narrow(
 // CHECK:         ttile.dot {{.*}} {unit = "wgmma", instruction = [64, 128, 32]}
 // WARPS-LABEL: ttile.kernel @narrow(

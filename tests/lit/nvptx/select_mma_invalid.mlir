@@ -3,7 +3,7 @@
 
 // Units that a machine lacks are refused, and those named that it has.
 // CHECK: error[T0602]: `@ahead` asks for wgmma, and cuda-sm_80 has sm_80, cp.async, ldmatrix, mma.sync
-// CHECK: help: wgmma comes with sm_90a; compile for what the machine has: products run on mma.sync there
+// CHECK: help: wgmma comes with sm_90a; compile for what the machine has: dots run on mma.sync there
 // HOPPER-NOT: `@ahead`
 ttile.kernel @ahead(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction"} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index

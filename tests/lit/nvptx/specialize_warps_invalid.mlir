@@ -1,6 +1,6 @@
 // RUN: not tessera-opt %s --split -p nvptx-specialize-warps 2>&1 | filecheck %s
 
-// CHECK: error[T0501]: `@all` says what does not fit: kernels on wgmma copy by tensor maps, which one thread starts, and `roles` is uniform
+// CHECK: error[T0501]: `@all` says what does not fit: kernels on wgmma copy by TMA descriptors, which one thread starts, and `roles` is uniform
 // CHECK: help: leave `roles`, `registers`, `across` out, and what fits is chosen
 ttile.kernel @all(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", roles = "uniform", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index

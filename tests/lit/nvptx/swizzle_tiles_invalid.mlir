@@ -1,6 +1,6 @@
 // RUN: not tessera-opt %s --split -p nvptx-swizzle-tiles 2>&1 | filecheck %s
 
-// Lines along k are whole ones: a product reads step after step of them.
+// Lines along k are whole ones: a dot reads step after step of them.
 // CHECK: error[T0501]: `@split` says what does not fit: k is 32, and a tile along it is made of whole spans
 // CHECK: help: leave `swizzle`, `box` out, and what fits is chosen
 ttile.kernel @split(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {

@@ -75,7 +75,7 @@ ttarget.kernel @lanes(%x: !ttile.buffer<[N], f32>, %y: !ttile.buffer<[8], i32>) 
   ttarget.return
 }
 
-// A product with its epilogue; batch places, row and column come before the accumulators.
+// A dot with its epilogue; batch places, row and column come before the accumulators.
 // CHECK-LABEL: ttarget.kernel @product(
 // CHECK-NEXT:    ttarget.gemm %{{.*}}, %{{.*}} {batch = [B], m = M, n = N, k = K, lhs_offset = K*M*_b0 + K*_m + _k, rhs_offset = N*_k + _n, lhs_dtype = f32, rhs_dtype = f32} ({
 // CHECK-NEXT:    ^{{[a-z0-9]+}}(%[[B:[a-z0-9]+]]: !ttile.index, %[[I:[a-z0-9]+]]: !ttile.index, %[[J:[a-z0-9]+]]: !ttile.index, %[[ACC:[a-z0-9]+]]: !ttarget.vector<[1, 8], f32>):

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s --split | filecheck %s
 
-// Two CTAs take programs of neighbouring rows: each copies half of the right side, for both.
+// Two CTAs take programs of neighbouring rows: each copies half of the B operand, for both.
 // CHECK-LABEL: ttarget.matrix_kernel @pair(
 // CHECK: ttarget.tensor_map{{.*}} {box = [64, 64]}
 // CHECK: ttarget.copy{{.*}} {half = "rows"}
@@ -66,7 +66,7 @@ ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buff
   ttarget.return
 }
 // -----
-// Products of 8-bit floats are summed apart, in two parts of their columns; consumers set out one after the other.
+// Dots of 8-bit floats are summed apart, in two parts of their columns; consumers set out one after the other.
 // CHECK-LABEL: ttarget.matrix_kernel @promoted(
 // CHECK: ttarget.lag{{.*}} {stages = 2}
 // CHECK: ttarget.mma_add{{.*}} {parts = 2}
@@ -128,7 +128,7 @@ ttarget.matrix_kernel @promoted(%0: !ttile.buffer<[256, 512], f8e4m3>, %1: !ttil
   ttarget.return
 }
 // -----
-// What is done with the sums stands apart, with what it needs of its own program, and runs beside the next one's products.
+// What is done with the sums stands apart, with what it needs of its own program, and runs beside the next one's dots.
 // CHECK-LABEL: ttarget.matrix_kernel @rolled(
 // CHECK: ttarget.steps{{.*}} {step = 64, is_nonempty = true}
 // CHECK: ttarget.rest{{.*}} {pieces = 2}

@@ -250,7 +250,7 @@ ttarget.matrix_kernel @promoted(%0: !ttile.buffer<[256, 512], f8e4m3>, %1: !ttil
 }
 // -----
 // Parts are whole eights of columns.
-// CHECK: error[T0601]: 256 columns of a right side along k are not 3 parts of whole eights
+// CHECK: error[T0601]: 256 columns of a B operand along k are not 3 parts of whole eights
 ttarget.matrix_kernel @promoted(%0: !ttile.buffer<[256, 512], f8e4m3>, %1: !ttile.buffer<[512, 512], f8e4m3>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [2, 2], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229440} {
   %3 = ttarget.shared_tile {offset = 0, stages = 4} : () -> !ttarget.shared_tile<[128, 128], f8e4m3>
   %4 = ttarget.shared_tile {offset = 65536, stages = 4} : () -> !ttarget.shared_tile<[256, 128], f8e4m3>
@@ -309,7 +309,7 @@ ttarget.matrix_kernel @promoted(%0: !ttile.buffer<[256, 512], f8e4m3>, %1: !ttil
   ttarget.return
 }
 // -----
-// There is a step of products for each part, and two more.
+// There is a step of dots for each part, and two more.
 // CHECK: error[T0601]: 2 pieces run before the waits of as many steps, two others aside, got 3 steps
 ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.buffer<[2560, 512], bf16>, %2: !ttile.buffer<[2560], bf16>, %3: !ttile.buffer<[2048, 2560], bf16>) attributes {symbols = [], grid = [16, 20], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472} {
   %4 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>

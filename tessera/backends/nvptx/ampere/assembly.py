@@ -109,7 +109,7 @@ def matrices_in(f: FunctionText, addresses: Sequence[tuple[Value, int]], turned:
 def multiply(
     f: FunctionText, dtype: DType, acc: Sequence[Value], left: Sequence[Value], right: Sequence[Sequence[Value]]
 ) -> list[Value]:
-    """16 rows by 8 columns for each of the right sides: four sums for each, added to."""
+    """16 rows by 8 columns for each of the B operands: four sums for each, added to."""
     product = MMA_SYNC_FORMS_TF32[dtype]
     kind, element = ("f", "float") if product.accumulator.is_float else ("r", "i32")
     count = len(acc)

@@ -1,4 +1,4 @@
-"""Tile kernels to kernels of warps: all threads copy some stages ahead, products are `mma.sync`, nobody has a role."""
+"""Tile kernels to kernels of warps: all threads copy some stages ahead, dots are `mma.sync`, nobody has a role."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Warps(RowsOut):
     def _stage(self, cursor: SSAValue, by: int, stages: int) -> SSAValue:
         return self.emit("stage_after", [cursor], {"by": by, "stages": stages}, [CURSOR]).result if by else cursor
 
-    # Products.
+    # Dots.
 
     def lower_dot(self, op: SpecOp) -> None:
         product = self.plan.products[op]
@@ -145,7 +145,7 @@ class Warps(RowsOut):
         self.values[op.result] = self.emit("mma_sync", operands, values, [acc.type]).result
 
     def _arrive(self, rings: Sequence[int]) -> None:
-        """Wait for what a product reads; a wait for a step of the loop has waited for all that came before it."""
+        """Wait for what a dot reads; a wait for a step of the loop has waited for all that came before it."""
         wanted = [at for at in rings if at not in self.there]
         for at in [at for at in wanted if at in self.turning]:
             assert self.turning[0] == at
@@ -163,7 +163,7 @@ class Warps(RowsOut):
     # Loops.
 
     def is_nonempty(self, op: SpecOp) -> bool:
-        """Whether a loop has a step for sure: these kernels run on sides of any size, empty ones too."""
+        """Whether a loop has a step for sure: these kernels run on operands of any size, empty ones too."""
         low, high = (size_expr(value) for value in op.operands[:2])
         length = None if low is None or high is None else (high - low).value
         return length is not None and length > 0

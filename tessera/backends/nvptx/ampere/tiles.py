@@ -1,4 +1,4 @@
-"""What warps do with tiles: products of `mma.sync` on matrices from shared memory, and rows out in whole 16 bytes."""
+"""What warps do with tiles: dots of `mma.sync` on matrices from shared memory, and rows out in whole 16 bytes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class WarpTiles(TileOps):
     def _first_column(self) -> Value:
         return number(0) if self.across == 1 else op32(self.f, "mul", self._beside(), self.wide)
 
-    # Products.
+    # Dots.
 
     def _multiply(self, op: SpecOp) -> Registers:
         f = self.f
@@ -106,7 +106,7 @@ class WarpTiles(TileOps):
         return along * tile.dtype.bytes // K_BYTES
 
     def _lefts(self, lhs: Any, at: Cursor, blocks: int, is_turned: bool) -> Callable[[int], list[Sequence[Value]]]:
-        """The left side of a step: four words for each block of rows."""
+        """The A operand of a step: four words for each block of rows."""
         f = self.f
         if isinstance(lhs, list):
             words: list[Value] = lhs  # pyright: ignore[reportUnknownVariableType]
@@ -130,7 +130,7 @@ class WarpTiles(TileOps):
         )
 
     def _turned_lefts(self, lhs: SharedTile, at: Cursor, blocks: int) -> Callable[[int], list[Sequence[Value]]]:
-        """The same of a tile whose rows are k: rows of the product are its columns, in spans of 64."""
+        """The same of a tile whose rows are k: rows of the dot are its columns, in spans of 64."""
         f = self.f
         # Lanes give rows of k: matrices 0 and 1 are neighbours along m, 2 and 3 eight rows of k further on.
         matrix, row = op32(f, "lshr", self.lane, 3), op32(f, "and", self.lane, 7)
@@ -153,7 +153,7 @@ class WarpTiles(TileOps):
     def _rights(
         self, rhs: SharedTile, at: Cursor, columns: int, is_turned: bool
     ) -> Callable[[int], list[Sequence[Value]]]:
-        """The right side of a step: two words for each 8 columns."""
+        """The B operand of a step: two words for each 8 columns."""
         f = self.f
         matrix, row = op32(f, "lshr", self.lane, 3), op32(f, "and", self.lane, 7)
         high, low = op32(f, "lshr", matrix, 1), op32(f, "and", matrix, 1)
@@ -303,7 +303,7 @@ class WarpTiles(TileOps):
 
 
 def _columns_of(kernel: SpecOp) -> int:
-    """Columns of the first product."""
+    """Columns of the first dot."""
     product = next((op for op in kernel.walk() if op.name == "ttarget.mma_sync"), None)
     type = None if product is None else product.results[0].type
     return (type.shape[1].value or 0) if isinstance(type, ShapedAttr) else 0

@@ -1,4 +1,4 @@
-"""Kernels with tensor memory to LLVM text: allocation, products of one thread, and sums back in registers.
+"""Kernels with tensor memory to LLVM text: allocation, dots of one thread, and sums back in registers.
 
 They are assembled wherever there is an assembler, and were never executed.
 """
@@ -89,7 +89,7 @@ class TensorEmitter(WarpEmitter):
         super()._tiles(op)
 
     def _begin(self, rings: Sequence[Ring]) -> None:
-        """Barriers are made by one thread, and seen by all: products of one thread leave stages and end sums."""
+        """Barriers are made by one thread, and seen by all: dots of one thread leave stages and end sums."""
         f, setting = self.f, self.setting
         parts = [op for op in self.kernel.walk() if isinstance(op, SpecOp)]
         offsets = [op.value("offset") for op in parts if op.name == "ttarget.tensor_alloc"]
@@ -164,7 +164,7 @@ class TensorEmitter(WarpEmitter):
 
     @property
     def _is_issuer(self) -> Value:
-        """Whether this is the one thread that starts products."""
+        """Whether this is the one thread that starts dots."""
         return self.f.icmp("eq", self.setting.tid, number(self.setting.first))
 
     def _product(self, op: SpecOp) -> None:
@@ -200,7 +200,7 @@ class TensorEmitter(WarpEmitter):
         asm.effect(f, " ".join([*lines, "}"]), ",".join(kinds), args)
 
     def _arrive(self, barrier: Value) -> None:
-        """Products so far arrive at a barrier when they are done."""
+        """Dots so far arrive at a barrier when they are done."""
         f = self.f
         text = (
             "{ .reg .pred P; setp.ne.b32 P, $1, 0; "
@@ -236,13 +236,13 @@ class TensorEmitter(WarpEmitter):
 
 
 def instruction(form: int, turned: tuple[bool, bool], columns: int) -> int:
-    """The descriptor of a product into f32: dtypes of both sides, which of them lie across k, columns and rows."""
+    """The descriptor of a dot into f32: dtypes of both operands, which of them lie across k, columns and rows."""
     sides = form << 7 | form << 10 | turned[0] << 15 | turned[1] << 16
     return _SUMS_F32 | sides | (columns >> 3) << 17 | (TCGEN05_ROWS >> 4) << 24
 
 
 def _read(f: FunctionText, address: Value, columns: int) -> list[Value]:
-    """16 rows of tensor memory, as products of single warps have them: 4 sums of each thread for every 8 columns."""
+    """16 rows of tensor memory, as dots of single warps have them: 4 sums of each thread for every 8 columns."""
     found: list[Value] = []
     done = 0
     while done < columns:

@@ -1,4 +1,4 @@
-"""Tile kernels to kernels with tensor memory: one sum of products, copied by the copy engine, and its epilogue."""
+"""Tile kernels to kernels with tensor memory: one sum of dots, copied by TMA, and its epilogue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TensorLowering(WarpLowering):
 
 
 class Summing(RowsOut):
-    """The walk of the consumers: one thread starts products, all wait for their sum and go on with it."""
+    """The walk of the consumers: one thread starts dots, all wait for their sum and go on with it."""
 
     lowering: TensorLowering
 
@@ -74,7 +74,7 @@ class Summing(RowsOut):
         self._tensor_sum(op, product)
 
     def _tensor_sum(self, op: SpecOp, product: Product) -> None:
-        """Stages are left to the producer as products get done; the whole sum is waited for once."""
+        """Stages are left to the producer as dots get done; the whole sum is waited for once."""
         assert self.memory is not None
         rings, source, outer = self._rings(product), op.regions[0].block, self.block
         starts = [self.cursors[at] for at in rings]

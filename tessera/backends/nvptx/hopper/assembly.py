@@ -1,4 +1,4 @@
-"""Hopper's own instructions as inline assembly: barriers with phases, bulk copies, products of warpgroups, roles."""
+"""Hopper's own instructions as inline assembly: barriers with phases, bulk copies, dots of warpgroups, roles."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def matrices_out(f: FunctionText, address: Value, words: Sequence[Value]) -> Non
     effect(f, text, "r,r,r,r,r", [address, *words])
 
 
-# Products.
+# Dots.
 
 
 def issue(
@@ -169,8 +169,8 @@ def issue(
 ) -> list[Value]:
     """One accumulator through all steps of k, in one block.
 
-    A step is the left side (registers or one descriptor) and the right one's descriptor. `ends` says whether the group
-    of products begins and ends here; a `fresh` accumulator is written, not added to.
+    A step is the A operand (registers or one descriptor) and the right one's descriptor. `ends` says whether the group
+    of dots begins and ends here; a `fresh` accumulator is written, not added to.
     """
     product = WGMMA_FORMS_TF32[dtype]
     count = len(acc)

@@ -94,7 +94,7 @@ class MatrixEmitter:
         self.between: list[Part] = []
         """What is written into the first steps of the next loop."""
         self.held: Callable[[], None] | None = None
-        """What is written before the next wait for products."""
+        """What is written before the next wait for dots."""
         self.is_producer = True
         self.meetings = Meetings(f, base, bounded, self.meeting_threads())
         self.own: dict[str, Callable[[SpecOp], None]] = {
@@ -300,14 +300,14 @@ class MatrixEmitter:
             return flat(self._of(last.operands))
 
         given = flat(start)
-        # What the program before left to do goes into the first steps but one, while two products are in flight.
+        # What the program before left to do goes into the first steps but one, while two dots are in flight.
         parts, self.between = self.between, []
         for early, late in [(None, None), *parts] if parts else []:
             if early is not None:
                 early()
             self.held = late
             given = body(low, given)
-            assert self.held is None, "a step waits for the product of the step before"
+            assert self.held is None, "a step waits for the dot of the step before"
             low = f.add(low, op.value("step"))
         found = f.loop(low, high, op.value("step"), body, given, op.value("is_nonempty"))
         self.values.update(zip(op.results, unflat(start, found), strict=True))

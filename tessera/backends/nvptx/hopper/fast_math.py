@@ -1,8 +1,8 @@
 """Functions whose result is rounded to bf16 at once: the machine's own powers and reciprocals are close enough.
 
 `ex2.approx` is within 2 and `rcp.approx` within 1 unit of the last place of f32 (PTX ISA), so before the rounding each
-is within 0.01 units of bf16. As few instructions as can be: beside products they take no time of their own, but energy,
-and that is what large products are bound by.
+is within 0.01 units of bf16. As few instructions as can be: beside dots they take no time of their own, but energy,
+and that is what large dots are bound by.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _times(f: FunctionText, counts: Sequence[Value]) -> Value:
     return found
 
 
-# Programs in two parts: what one does with its sums is written between the first steps of the next one's products.
+# Programs in two parts: what one does with its sums is written between the first steps of the next one's dots.
 
 
 def rest_in(op: SpecOp) -> SpecOp | None:
@@ -148,7 +148,7 @@ def rest_in(op: SpecOp) -> SpecOp | None:
 
 
 Part = tuple[Callable[[], None], Callable[[], None]]
-"""What is written before a step of products, and what after it."""
+"""What is written before a step of dots, and what after it."""
 
 
 class Rolled:

@@ -1,4 +1,4 @@
-"""Shared memory of matrix kernels: where tiles and barriers are, and the descriptors by which products read tiles."""
+"""Shared memory of matrix kernels: where tiles and barriers are, and the descriptors by which dots read tiles."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class SharedTile:
         return start if self.stages == 1 else op32(f, "add", start, op32(f, "mul", slot, self.bytes))
 
     def along_k(self, f: FunctionText, address: Value) -> list[Value]:
-        """Descriptors of all steps where rows are the product's and columns are k."""
+        """Descriptors of all steps where rows are the dot's and columns are k."""
         first = _descriptor(f, address, 16, self.swizzle)
         steps = range(self.swizzle // K_BYTES)
         moves = [span * self.span_bytes + step * K_BYTES for span in range(self.spans) for step in steps]
         return [_moved(f, first, move) for move in moves]
 
     def across_k(self, f: FunctionText, address: Value) -> list[Value]:
-        """Descriptors of all steps where rows are k and columns are the product's."""
+        """Descriptors of all steps where rows are k and columns are the dot's."""
         first = _descriptor(f, address, self.span_bytes, self.swizzle)
         depth = K_BYTES // self.dtype.bytes
         return [_moved(f, first, step * depth * self.swizzle) for step in range(self.rows // depth)]
@@ -101,7 +101,7 @@ class Ring:
     bytes: int
 
     def full(self, f: FunctionText, base: Value, cursor: Cursor) -> Value:
-        """The address of a stage's barrier that the copy engine completes."""
+        """The address of a stage's barrier that TMA completes."""
         return self._barrier(f, base, cursor, self.offset)
 
     def empty(self, f: FunctionText, base: Value, cursor: Cursor) -> Value:

@@ -1,4 +1,4 @@
-"""What consumers do with tiles: products, arithmetic on fragments, and the way out through shared memory."""
+"""What consumers do with tiles: dots, arithmetic on fragments, and the way out through shared memory."""
 
 from __future__ import annotations
 
@@ -132,12 +132,12 @@ class TileOps:
     def _columns(self, size: int) -> int:
         return size if self.window is None else self.window[1]
 
-    # Products.
+    # Dots.
 
     def _pack(self, op: SpecOp) -> list[Value]:
-        """A left side in registers; one that was made before a loop is made once more in each of its steps.
+        """An A operand in registers; one that was made before a loop is made once more in each of its steps.
 
-        The assembler (ptxas 13.0) takes registers that a product reads for its own after it, and gives them to others
+        The assembler (ptxas 13.0) takes registers that a dot reads for its own after it, and gives them to others
         in the loop: what comes from outside would be there for the first step alone. A number that is 0, and that
         nobody else can know to be, makes them new.
         """
@@ -197,7 +197,7 @@ class TileOps:
         return Registers(layout, tile.dtype, found)
 
     def _left(self, lhs: Any, at: Any, block: int, blocks: int, is_turned: bool, steps: int) -> list[Sequence[Value]]:
-        """The left side of each step, for one block of 64 rows: a descriptor, or four registers."""
+        """The A operand of each step, for one block of 64 rows: a descriptor, or four registers."""
         f, setting = self.f, self.setting
         if isinstance(lhs, list):
             words: list[Value] = lhs  # pyright: ignore[reportUnknownVariableType]
@@ -384,7 +384,7 @@ class TileOps:
         f.if_(is_whole, through_shared, lambda: elements.store(self._cells(op, op.operands[0], 3), tile))
 
     def _is_whole(self, row: Dim, buffer: Value) -> Value:
-        """Whether rows of so many bytes begin at multiples of 16; where they always do, a tensor map was made of it."""
+        """Whether rows of so many bytes begin at multiples of 16; where they always do, there is a TMA descriptor."""
         f = self.f
         if is_multiple(row, 16):
             return Value("i1", "true")

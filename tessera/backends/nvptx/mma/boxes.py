@@ -1,4 +1,4 @@
-"""How tiles leave a kernel on matrix units: which stores go through shared memory, and in which boxes."""
+"""How tiles leave a kernel on tensor cores: which stores go through shared memory, and in which boxes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f16
 from tessera.types.frozen import frozen
 
-# What the copy engine can bring or take away at a time: boxes of tensors, and where they end.
+# What TMA can bring or take away at a time: boxes of tensors, and where they end.
 
 
 @frozen
 class Box:
-    """A load or store as the copy engine makes it: which axis of the tile lies along memory, and the box of a span.
+    """A load or store as TMA makes it: which axis of the tile is contiguous in memory, and the box of a span.
 
     There are `pieces` of them, and `rest` elements along memory beyond the last.
     """
@@ -34,7 +34,7 @@ class Box:
 
 
 def layout_of(box: Box) -> str:
-    """What of a tile lies along memory."""
+    """What of a tile is contiguous in memory."""
     return (COLUMNS, ALONG)[box.inner]
 
 
@@ -45,7 +45,7 @@ def tile_sizes(value: SSAValue) -> tuple[int, ...]:
 
 
 def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
-    """An access as the copy engine makes it; raises `UnfitError` where it cannot.
+    """An access as TMA makes it; raises `UnfitError` where it cannot.
 
     Each axis of the tile walks one dim of the buffer, one element at a time, one of them the last dim; and what lies
     beyond a bound lies beyond the buffer, where the engine reads zeros and writes nothing. With `cuts` one of the other
@@ -59,22 +59,22 @@ def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
         raise UnfitError("there is nothing to copy")
     rank, sizes = len(buffer.type.shape), tile_sizes(tile)
     if rank > MAX_RANK or op.value("windows") or len(op.operands) != first + len(op.value("coords")):
-        raise UnfitError(f"a tensor of {rank} dims, windows or index tiles are beyond the copy engine")
+        raise UnfitError(f"a tensor of {rank} dims, windows or index tiles are beyond TMA")
     largest = max((dim.value or 0 for dim in buffer.type.shape), default=0)
     if largest > MOST_PLACES:
-        raise UnfitError(f"the copy engine counts places up to {MOST_PLACES}, and a dim has {largest} elements")
+        raise UnfitError(f"TMA counts places up to {MOST_PLACES}, and a dim has {largest} elements")
     if op.name == "ttile.load" and op.value("pad"):
-        raise UnfitError(f"what the copy engine reads outside is 0, not {op.value('pad')}")
+        raise UnfitError(f"what TMA reads outside is 0, not {op.value('pad')}")
     box, inner = [1] * rank, -1
     for axis, bound, size in zip(axes, bounds, sizes, strict=True):
         dim = _dim_along(axis, map, buffer.type.shape, bound, cuts and not bound.symbols.intersection(axes))
         box[dim] = size
         inner = axes.index(axis) if dim == rank - 1 else inner
     if inner < 0:
-        raise UnfitError("no axis of the tile lies along memory")
+        raise UnfitError("no axis of the tile is contiguous in memory")
     cut = cut_of(op) if cuts else None
     if cut is not None and rank == MAX_RANK:
-        raise UnfitError(f"dim {cut.dim} of {rank} ends at {cut.end}, and the copy engine has no dim left for that")
+        raise UnfitError(f"dim {cut.dim} of {rank} ends at {cut.end}, and TMA has no dim left for that")
     span = SPAN // buffer.type.dtype.bytes
     is_short = sizes[inner] < span and op.name == "ttile.store"
     if is_short or sizes[inner] % 8 or sizes[1 - inner] > MAX_BOX or sizes[1 - inner] % 8:
@@ -92,7 +92,7 @@ class Cut:
 
 
 def cut_of(load: SpecOp) -> Cut | None:
-    """Where a load of which the copy engine knows the boxes ends before its buffer does."""
+    """Where a load of which TMA knows the boxes ends before its buffer does."""
     buffer = load.operands[0].type
     assert isinstance(buffer, BufferAttr)
     for axis, bound in zip(load.value("axes"), load.value("bounds"), strict=True):
@@ -118,7 +118,7 @@ def _dim_along(axis: str, map: Sequence[Dim], shape: Sequence[Dim], bound: Dim, 
     return dims[0]
 
 
-# How tiles leave a kernel on matrix units: which stores go through shared memory, and in which boxes.
+# How tiles leave a kernel on tensor cores: which stores go through shared memory, and in which boxes.
 
 
 def stores_in(kernel: SpecOp) -> list[SpecOp]:
@@ -127,7 +127,7 @@ def stores_in(kernel: SpecOp) -> list[SpecOp]:
 
 
 def shared_stores(kernel: SpecOp, units: TensorCores) -> dict[SpecOp, Box]:
-    """The stores that go through shared memory, each with the boxes in which the copy engine takes them.
+    """The stores that go through shared memory, each with the boxes in which TMA takes them.
 
     Where threads move them on, they are whole spans: rows leave 16 bytes at a time. Raises `UnfitError` for a store
     that says it goes there and cannot.
@@ -143,14 +143,14 @@ def shared_stores(kernel: SpecOp, units: TensorCores) -> dict[SpecOp, Box]:
         if op.value("swizzle") not in (0, SPAN):
             raise UnfitError(f"rows leave in lines of {SPAN} bytes, and `swizzle` is {op.value('swizzle')}")
         if op.value("layout") == COLUMNS:
-            raise UnfitError("a store says that columns lie along memory, and rows leave")
+            raise UnfitError("a store says that columns are contiguous in memory, and rows leave")
         if box is not None and is_able and space != REGISTERS:
             found[op] = box
     return found
 
 
 def _box_out(op: SpecOp) -> Box | None:
-    """The boxes of a store that the copy engine can make; None for one element by element."""
+    """The boxes of a store that TMA can make; None for one element by element."""
     try:
         box = box_of(op, op.operands[0], 2)
     except UnfitError:

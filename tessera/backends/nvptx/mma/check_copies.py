@@ -1,4 +1,4 @@
-"""Copies under way in a kernel of warps: every stage is waited for before a product reads it, and free before a copy.
+"""Copies under way in a kernel of warps: every stage is waited for before a dot reads it, and free before a copy.
 
 A fault here would be a race on the device, so the kernel is walked as it runs: loops for some turns, stages by number.
 """
@@ -35,7 +35,7 @@ class CopyCheck:
         """Cells that some warp may still be reading: read since all waited for each other."""
 
     def run(self, block: Block) -> None:
-        """Fails where a product reads what nobody waited for, or a copy goes to what may still be read."""
+        """Fails where a dot reads what nobody waited for, or a copy goes to what may still be read."""
         for op in block.ops:
             assert isinstance(op, SpecOp)
             self._step(op)
@@ -68,7 +68,7 @@ class CopyCheck:
         if cell in self.read:
             op.fail(
                 f"a copy goes to stage {cell[1]}, which other warps may still be reading",
-                "put a `ttarget.wait_copies` between the product that reads it and the copy",
+                "put a `ttarget.wait_copies` between the dot that reads it and the copy",
             )
         if cell in self.open or any(cell in group for group in self.groups):
             op.fail(f"a copy goes to stage {cell[1]}, and another one is under way to it")
@@ -95,7 +95,7 @@ class CopyCheck:
             cell = (tile, self.cursors[cursor])
             if cell not in self.there:
                 op.fail(
-                    f"a product reads stage {cell[1]}, which nobody waited for", "put a `ttarget.wait_copies` before it"
+                    f"a dot reads stage {cell[1]}, which nobody waited for", "put a `ttarget.wait_copies` before it"
                 )
             self.read.add(cell)
 
@@ -123,7 +123,7 @@ class CopyCheck:
 
 
 def check_copies(block: Block, stages: int) -> None:
-    """Fails where copies and products of a kernel do not wait for each other."""
+    """Fails where copies and dots of a kernel do not wait for each other."""
     check = CopyCheck(stages)
     check.run(block)
     for tile, _ in check.open:

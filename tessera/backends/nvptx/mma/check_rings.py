@@ -1,4 +1,4 @@
-"""Products in tensor memory: stages are there when they are read, sums done when they are loaded, memory given back.
+"""Dots in tensor memory: stages are there when they are read, sums done when they are loaded, memory given back.
 
 A fault here would be a hang or a wrong number on a device that nobody here has, so the order is followed in the text.
 """
@@ -13,7 +13,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.backends.nvptx.types import SharedAttr
 from tessera.ir.base.op import SpecOp
 
-# What is under way in a matrix kernel: copies are waited for, stages left when no product reads them, turns passed
+# What is under way in a matrix kernel: copies are waited for, stages left when no dot reads them, turns passed
 # on.
 
 Stage = tuple[SSAValue, SSAValue]
@@ -69,11 +69,11 @@ def _bytes_of(copy: SpecOp) -> int:
 
 
 class ConsumerCheck:
-    """The consumers' walk: which stages are there, and which products are in flight."""
+    """The consumers' walk: which stages are there, and which dots are in flight."""
 
     def __init__(self) -> None:
         self.flying: list[tuple[SpecOp, bool]] = []
-        """Products, and whether they are of the step before."""
+        """Dots, and whether they are of the step before."""
         self.turns = 0
         self.carried: dict[SSAValue, SSAValue] = {}
         """What the body of a loop takes, with what the step before gave for it."""
@@ -115,7 +115,7 @@ class ConsumerCheck:
         return {(ring, op.results[at]) for ring, at in owed}
 
     def _again(self, body: Block, there: frozenset[Stage], owed: Owed) -> None:
-        """A second step, which begins with products of the first in flight, and with the stages it did not leave."""
+        """A second step, which begins with dots of the first in flight, and with the stages it did not leave."""
         last = body.last_op
         assert last is not None
         outer, given = self.carried, list(body.args[1:])
@@ -126,14 +126,14 @@ class ConsumerCheck:
 
     def _add(self, op: SpecOp, there: set[Stage]) -> None:
         if self.flying:
-            op.fail("a product is summed apart while others are in flight", "wait for them first")
+            op.fail("a dot is summed apart while others are in flight", "wait for them first")
         self._issue(op, there)
         self.flying.clear()
 
     def _issue(self, op: SpecOp, there: set[Stage]) -> None:
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
             if isinstance(tile.type, SharedAttr) and not any(_has(ring, tile) and at is cursor for ring, at in there):
-                op.fail("a product reads a stage that nobody waited for", "put a `ttarget.await` before it")
+                op.fail("a dot reads a stage that nobody waited for", "put a `ttarget.await` before it")
         self.flying.append((op, False))
 
     def _release(self, op: SpecOp, here: set[Stage], left_before: set[Stage]) -> None:
@@ -145,7 +145,7 @@ class ConsumerCheck:
             place = self.carried.get(cursor) if is_earlier else cursor
             for tile, at in zip(product.operands[1:3], product.operands[3:5], strict=True):
                 if at is place and _has(ring, tile):
-                    op.fail("a stage is left while a product in flight reads it", "wait for the product first")
+                    op.fail("a stage is left while a dot in flight reads it", "wait for the dot first")
         here.discard((ring, cursor))
 
     def _turn(self, op: SpecOp) -> None:
@@ -173,17 +173,17 @@ def _has(ring: SSAValue, tile: SSAValue) -> bool:
     return isinstance(owner, SpecOp) and tile in owner.operands
 
 
-# Products in tensor memory: stages are there when they are read, sums done when they are loaded, memory given back.
+# Dots in tensor memory: stages are there when they are read, sums done when they are loaded, memory given back.
 
 """A ring and a place in it."""
 
 
 class TensorCheck:
-    """The consumers' walk: which stages are there, which products were read from them, and what is still in flight."""
+    """The consumers' walk: which stages are there, which dots were read from them, and what is still in flight."""
 
     def __init__(self) -> None:
         self.flying: dict[SSAValue, str] = {}
-        """Tensor memory whose products are not done, and what is missing."""
+        """Tensor memory whose dots are not done, and what is missing."""
         self.held: dict[SSAValue, SpecOp] = {}
         """Tensor memory that is to be given back."""
 
@@ -211,7 +211,7 @@ class TensorCheck:
             self._product(op, here)
         elif op.name == "ttarget.tensor_release":
             if not here.pop((op.operands[0], op.operands[1]), False):
-                op.fail("a stage is left to the producer before a product has read it")
+                op.fail("a stage is left to the producer before a dot has read it")
         elif op.name == "ttarget.tensor_commit":
             self._commit(op)
         elif op.name == "ttarget.tensor_wait":
@@ -232,19 +232,19 @@ class TensorCheck:
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
             stages = [(ring, at) for ring, at in here if at is cursor and _has(ring, tile)]
             if not stages:
-                op.fail("a product reads a stage that nobody waited for", "put a `ttarget.await` before it")
+                op.fail("a dot reads a stage that nobody waited for", "put a `ttarget.await` before it")
             here.update(dict.fromkeys(stages, True))
         self.flying[op.operands[0]] = "committed"
 
     def _commit(self, op: SpecOp) -> None:
         self._alive(op, op.operands[0])
         if self.flying.get(op.operands[0]) != "committed":
-            op.fail("there are no products to commit, and a barrier would count what nobody waits for")
+            op.fail("there are no dots to commit, and a barrier would count what nobody waits for")
         self.flying[op.operands[0]] = "waited for"
 
     def _wait(self, op: SpecOp) -> None:
         if self.flying.get(op.operands[0]) != "waited for":
-            op.fail("a wait for products that nobody committed never ends", "put a `ttarget.tensor_commit` before it")
+            op.fail("a wait for dots that nobody committed never ends", "put a `ttarget.tensor_commit` before it")
         del self.flying[op.operands[0]]
 
     def _load(self, op: SpecOp) -> None:
@@ -252,7 +252,7 @@ class TensorCheck:
         missing = self.flying.get(op.operands[0])
         if missing is not None:
             op.fail(
-                f"tensor memory is read while products in it are not {missing}",
+                f"tensor memory is read while dots in it are not {missing}",
                 "put a `ttarget.tensor_commit` and a `ttarget.tensor_wait` before it",
             )
 
@@ -260,7 +260,7 @@ class TensorCheck:
         memory = op.operands[0]
         self._alive(op, memory)
         if memory in self.flying:
-            op.fail("tensor memory is given back while products write it")
+            op.fail("tensor memory is given back while dots write it")
         made = self.held.pop(memory)
         if made.value("warp") != op.value("warp"):
             op.fail(f"warp {made.value('warp')} allocated tensor memory, and warp {op.value('warp')} gives it back")

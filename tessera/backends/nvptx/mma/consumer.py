@@ -1,4 +1,4 @@
-"""What consumers do with a program: products with waits, everything else on fragments, stores through shared memory."""
+"""What consumers do with a program: dots with waits, everything else on fragments, stores through shared memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Consumer(Role):
     """The walk of the consumers."""
 
     def begin(self, starts: Sequence[SSAValue]) -> None:
-        """Consumers may set out one after the other: matrix units then have work while one waits for its products."""
+        """Consumers may set out one after the other: tensor cores then have work while one waits for its dots."""
         lag = self.lowering.kernel.value("lag")
         if lag:
             assert self.rings[0].ring is not None
@@ -52,7 +52,7 @@ class Consumer(Role):
         self._leave_rest(rest)
 
     def _leave_rest(self, rest: Rest) -> None:
-        """The ops after the products, which the next program of the CTA does: in a block of their own."""
+        """The ops after the dots, which the next program of the CTA does: in a block of their own."""
         given, outer = self.values[rest.value], (self.block, self.program_ids, dict(self.values))
         block = Block(arg_types=[*[INDEX] * len(self.program_ids), given.type])
         self.block, self.program_ids = block, list(block.args[:-1])
@@ -80,10 +80,10 @@ class Consumer(Role):
             return FragmentAttr.of(type)
         return ColumnVectorAttr.of(type) if value in self.plan.columns else RowVectorAttr.of(type)
 
-    # Products.
+    # Dots.
 
     def _rings(self, product: Product) -> list[int]:
-        """The rings that a product reads."""
+        """The rings that a dot reads."""
         return rings_read(product, self.rings)
 
     def lower_dot(self, op: SpecOp) -> None:
@@ -107,13 +107,13 @@ class Consumer(Role):
         return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(pending.type.data)]).result
 
     def _issue(self, product: Product, acc: SSAValue) -> SSAValue:
-        """Wait for the sides, and start the product."""
+        """Wait for the operands, and start the dot."""
         lhs = self.side(product.lhs)  # made before anything is in flight
         self.wait_for(product)
         return self.start(product, acc, lhs)
 
     def wait_for(self, product: Product) -> None:
-        """Wait until the sides of a product are in shared memory."""
+        """Wait until the operands of a dot are in shared memory."""
         for at in product.op.value("awaits"):
             self._await(at)
 
@@ -123,7 +123,7 @@ class Consumer(Role):
         self.emit("await", [ring, self.cursors[at]])
 
     def start(self, product: Product, acc: SSAValue, lhs: SSAValue) -> SSAValue:
-        """Start a product whose sides are there."""
+        """Start a dot whose operands are there."""
         operands = [acc, lhs, self.side(product.rhs), self._cursor(product.lhs), self._cursor(product.rhs)]
         mode = "tf32" if product.rhs.dtype is f32 else ""
         values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major, "mode": mode}
@@ -138,14 +138,14 @@ class Consumer(Role):
             for given, tile in zip(ring.loads, ring.tiles, strict=True):
                 if given.load is side.load:
                     return tile
-        raise AssertionError("a loaded side is in a ring")
+        raise AssertionError("a loaded operand is in a ring")
 
     def _cursor(self, side: Side) -> SSAValue:
-        """Where a side is in its ring; one in registers has any place."""
+        """Where an operand is in its ring; one in registers has any place."""
         for at, ring in enumerate(self.rings):
             if side.load is None or any(given.load is side.load for given in ring.loads):
                 return self.cursors[at]
-        raise AssertionError("a loaded side is in a ring")
+        raise AssertionError("a loaded operand is in a ring")
 
     def leave(self, op: SpecOp) -> None:
         """Release the rings that nobody reads after this op, and go on to their next stage."""
@@ -211,7 +211,7 @@ class Consumer(Role):
         return is_longer(op, 0)
 
     def _sum(self, op: SpecOp, product: Product) -> None:
-        """One product is always in flight: a stage is released one step after it was read."""
+        """One dot is always in flight: a stage is released one step after it was read."""
         rings, source, outer = self._rings(product), op.regions[0].block, self.block
         cursors = [self.cursors[at] for at in rings]
         starts = [self.open(self.values[op.operands[2]]), *cursors, *cursors]

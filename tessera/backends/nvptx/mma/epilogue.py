@@ -1,4 +1,4 @@
-"""Which programs leave what they do with their sums to the next: few registers, and products to hide it behind."""
+"""Which programs leave what they do with their sums to the next: few registers, and dots to hide it behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AFTER = (
 
 @frozen
 class Rest:
-    """The loop of products, the op that rounds its sums, if one does, and all ops that come after."""
+    """The loop of dots, the op that rounds its sums, if one does, and all ops that come after."""
 
     loop: SpecOp
     last: SpecOp
@@ -77,7 +77,7 @@ def _rounded(loop: SpecOp) -> SpecOp | None:
 
 
 def has_steps(rest: Rest, pieces: int = 1) -> bool:
-    """Whether there is a step of products for each piece of each part of the rest, and two more."""
+    """Whether there is a step of dots for each piece of each part of the rest, and two more."""
     type = rest.value.type
     assert isinstance(type, TileAttr)
     parts = -(-(type.shape[1].value or 0) * pieces // PART)
@@ -85,9 +85,9 @@ def has_steps(rest: Rest, pieces: int = 1) -> bool:
 
 
 def pieces_of(rest: Rest) -> int:
-    """In how many steps a part is computed: more than one where it is work, so that products never wait for it.
+    """In how many steps a part is computed: more than one where it is work, so that dots never wait for it.
 
-    A step starts its products one after the other, and what is between them must not take longer than they do.
+    A step starts its dots one after the other, and what is between them must not take longer than they do.
     """
     is_work = any(op.name == "ttile.elementwise" for op in rest.ops)
     return next((pieces for pieces in PIECES if is_work and has_steps(rest, pieces)), 1)

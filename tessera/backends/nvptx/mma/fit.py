@@ -37,7 +37,7 @@ from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
-# Whether a kernel runs on matrix units: its products, shared memory for its rings, and the form of its loops.
+# Whether a kernel runs on tensor cores: its dots, shared memory for its rings, and the form of its loops.
 
 
 @frozen
@@ -77,16 +77,16 @@ def _check_warpgroups(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine
 
 def _check_tensors(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
     if is_uneven(kernel):
-        raise UnfitError("programs that take unequally long are handed out as CTAs get done, and these are not")
+        raise UnfitError("programs that take unequally long are given out as CTAs get done, and these are not")
     stages_of(kernel, plan, rings, TCGEN05, machine)
     if any(not ring.is_turning for ring in rings):
-        raise UnfitError("a side that is copied once has no stages to turn")
+        raise UnfitError("an operand that is copied once has no stages to turn")
     for op in kernel.regions[0].block.ops:
         assert isinstance(op, SpecOp)
         if op.name == "ttile.dot":
-            raise UnfitError("a product outside of a sum has nothing to overlap with in tensor memory")
+            raise UnfitError("a dot outside of a sum has nothing to overlap with in tensor memory")
         if op.name == "ttile.for" and (sum_of(op, plan, rings) is None or not is_zero(op.operands[2])):
-            raise UnfitError("tensor memory takes loops that add up one product from nothing")
+            raise UnfitError("tensor memory takes loops that add up one dot from nothing")
 
 
 def _check_warps(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
@@ -135,7 +135,7 @@ class _Turns:
         wanted = [at for at in rings if at not in self.there]
         for at in [at for at in wanted if at in self.turning]:
             if self.turning[0] != at:
-                raise UnfitError("products of a loop read what it copies in another order than it copies it")
+                raise UnfitError("dots of a loop read what it copies in another order than it copies it")
             self.turning.pop(0)
         self.there.update(wanted)
 
@@ -157,7 +157,7 @@ class _Turns:
             self.turning = list(inner)
             self.walk(source)
             if self.turning:
-                raise UnfitError("a loop copies what its own products do not read")
+                raise UnfitError("a loop copies what its own dots do not read")
         # A loop may have no steps.
         self.there = before
 
@@ -184,7 +184,7 @@ def _is_inside(block: Block, op: SpecOp) -> bool:
 
 
 def dots_in(kernel: SpecOp) -> list[SpecOp]:
-    """The products of a kernel."""
+    """The dots of a kernel."""
     return [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.dot"]
 
 

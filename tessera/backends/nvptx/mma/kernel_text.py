@@ -1,4 +1,4 @@
-"""The frame of kernels for matrix units as LLVM text: arguments, shared memory, and what a launch must know."""
+"""The frame of kernels for tensor cores as LLVM text: arguments, shared memory, and what a launch must know."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
 
 _MAP_TYPE = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
-"""A tensor map as a kernel takes it: by value, never copied."""
+"""A TMA descriptor as a kernel takes it: by value, never copied."""
 
 
 def framed(
@@ -32,7 +32,7 @@ def framed(
 ) -> KernelCode:
     """The module of a kernel whose body `write` writes, given where shared memory begins.
 
-    Its tensor maps are in the order they stand in the kernel; `tokens` are sizes that a launch hands over beside them.
+    Its TMA descriptors are in the order of the kernel; `tokens` are sizes that a launch passes beside them.
     """
     module = DeviceModule(machine)
     block = kernel.regions[0].block
@@ -61,7 +61,7 @@ def framed(
 
 
 def _map_code(op: SpecOp, writes: Sequence[int]) -> DescriptorCode:
-    """A tensor map of a whole contiguous argument."""
+    """A TMA descriptor of a whole contiguous argument."""
     buffer = op.operands[0]
     assert isinstance(buffer, BlockArgument)
     type = buffer.type

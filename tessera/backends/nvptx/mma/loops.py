@@ -17,7 +17,7 @@ from tessera.types.dtype import f32
 from tessera.types.frozen import frozen
 from tessera.types.shape import is_at_least
 
-# What loops of a kernel do: how long they are, and whether they do nothing but add up one product.
+# What loops of a kernel do: how long they are, and whether they do nothing but add up one dot.
 
 
 def is_longer(op: SpecOp, length: int) -> bool:
@@ -30,13 +30,13 @@ def is_longer(op: SpecOp, length: int) -> bool:
 
 
 def rings_read(product: Product, rings: Sequence[Ring]) -> list[int]:
-    """The rings that a product reads."""
+    """The rings that a dot reads."""
     loads = [side.load for side in product.sides if side.load is not None]
     return [at for at, ring in enumerate(rings) if any(side.load in loads for side in ring.loads)]
 
 
 def sum_of(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> Product | None:
-    """The product that a loop does nothing but add up, with both sides from memory."""
+    """The dot that a loop does nothing but add up, with both operands from memory."""
     source = op.regions[0].block
     found = [plan.products[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.products]
     rest = [part for part in source.ops if part not in plan.hidden and part.name != "ttile.index"]
@@ -58,15 +58,15 @@ def is_zero(value: SSAValue) -> bool:
     return isinstance(op, SpecOp) and op.name == "ttile.constant" and op.value("value") == 0
 
 
-# Loops with two products, one of which reads what is computed from the other: what of a step can be one step late.
+# Loops with two dots, one of which reads what is computed from the other: what of a step can be one step late.
 
 
 @frozen
 class Skew:
-    """A loop of this form. `slow` are the carried values that wait for the second product.
+    """A loop of this form. `slow` are the carried values that wait for the second dot.
 
     `before` are the ops that make its accumulator from them, `after` those that read what it gives, both in order;
-    `kept` are values of a step that `after` reads: one step later, when the product is done.
+    `kept` are values of a step that `after` reads: one step later, when the dot is done.
     """
 
     first: Product
@@ -76,7 +76,7 @@ class Skew:
     after: tuple[SpecOp, ...]
     kept: tuple[SSAValue, ...]
     root: SpecOp
-    """What makes the left side of the second product: it is done when nothing is in flight."""
+    """What makes the A operand of the second dot: it is done when nothing is in flight."""
 
     @property
     def late(self) -> tuple[SpecOp, ...]:
@@ -84,7 +84,7 @@ class Skew:
 
 
 def skew_of(op: SpecOp, plan: Plan) -> Skew | None:
-    """A loop as two products, the second one step behind; None where its values do not allow it."""
+    """A loop as two dots, the second one step behind; None where its values do not allow it."""
     source = op.regions[0].block
     products = [plan.products[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.products]
     last = source.last_op
@@ -136,7 +136,7 @@ def _makers(value: SSAValue, source: Block) -> set[Operation]:
 
 
 def _grown(source: Block, second: Product, after: Sequence[SpecOp]) -> tuple[int, ...]:
-    """The carried values that the second product gives, or what reads it; then those that are computed from them."""
+    """The carried values that the second dot gives, or what reads it; then those that are computed from them."""
     last = source.last_op
     assert last is not None
     slow: set[int] = set()

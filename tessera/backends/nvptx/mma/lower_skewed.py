@@ -1,7 +1,7 @@
-"""Loops with two products, one of which reads what is computed from the other: the first runs one step ahead.
+"""Loops with two dots, one of which reads what is computed from the other: the first runs one step ahead.
 
-In the order of the program the matrix units wait while powers are computed from the first product, and registers wait
-while the second one runs. Here step `j` starts the first product of `j` and the second of `j - 1` together, and
+In the order of the program the tensor cores wait while powers are computed from the first dot, and registers wait
+while the second one runs. Here step `j` starts the first dot of `j` and the second of `j - 1` together, and
 computes on registers while the latter runs. Steps in which clips change nothing are a loop of their own, without them.
 """
 
@@ -30,7 +30,7 @@ def _tile(value: SSAValue) -> TileAttr:
 
 @frozen
 class State:
-    """What goes from step to step: carried values, accumulator and left side of the second product, kept values."""
+    """What goes from step to step: carried values, accumulator and A operand of the second dot, kept values."""
 
     carried: tuple[SSAValue, ...]
     acc: SSAValue
@@ -83,7 +83,7 @@ class SkewedLoop:
         return consumer.emit("when", [*limits, *given], {}, [value.type for value in given], [body]).results
 
     def _pipeline(self) -> list[SSAValue]:
-        """The first step up to its second product, all others, and the second product of the last."""
+        """The first step up to its second dot, all others, and the second dot of the last."""
         consumer, values = self.consumer, self.consumer.values
         low, high = consumer.of(self.op.operands[:2])
         step = self.op.value("step")
@@ -130,12 +130,12 @@ class SkewedLoop:
         return state.like(list(made.results))
 
     def _second(self, state: State) -> SSAValue:
-        """Start the second product of the step before."""
+        """Start the second dot of the step before."""
         self.consumer.wait_for(self.skew.second)
         return self.consumer.start(self.skew.second, self.consumer.open(state.acc), state.left)
 
     def _after(self, state: State, flying: SSAValue) -> dict[int, SSAValue]:
-        """Wait for the second product of the step before, and do what that step did with it: the slow values."""
+        """Wait for the second dot of the step before, and do what that step did with it: the slow values."""
         consumer, skew = self.consumer, self.skew
         total = consumer.close(flying)
         consumer.leave(skew.second.op)
@@ -149,7 +149,7 @@ class SkewedLoop:
         return found
 
     def _early(self, between: Callable[[], SSAValue] | None) -> SSAValue | None:
-        """All of a step but what reads the second product; `between` starts that of the step before."""
+        """All of a step but what reads the second dot; `between` starts that of the step before."""
         consumer, skew = self.consumer, self.skew
         flying: SSAValue | None = None
         for op in self.source.ops:
@@ -207,7 +207,7 @@ class SkewedLoop:
         return flying
 
     def _late(self) -> State:
-        """The accumulator and the left side of the next second product: nothing is in flight here."""
+        """The accumulator and the A operand of the next second dot: nothing is in flight here."""
         consumer, skew = self.consumer, self.skew
         for op in skew.before:
             consumer.lower(op)

@@ -1,6 +1,6 @@
-"""What a kernel asks of matrix units: the sides of each product, and what the copy engine can bring.
+"""What a kernel asks of tensor cores: the operands of each dot, and what TMA can bring.
 
-Nothing here knows a kernel by its name or its loops: a kernel fits when each of its products has sides that the units
+Nothing here knows a kernel by its name or its loops: a kernel fits when each of its dots has operands that the units
 take, and everything else it does keeps to the layouts that fragments have. `plan_of` finds all of that; `planned` reads
 it back from a kernel that has its attributes.
 """
@@ -34,16 +34,16 @@ _MOST_SUMS = 128
 _MOST_PROMOTED = 208
 """The same where some of them are only on their way to others; three warpgroups have no more than the above."""
 _MOST_HELD = 224
-"""Registers of a thread of several warpgroups for sums of all products and left sides together: more is refused by the
-assembler, which would do one product after the other."""
+"""Registers of a thread of several warpgroups for sums of all dots and A operands together: more is refused by the
+assembler, which would do one dot after the other."""
 
 
 @frozen
 class Side:
-    """One side of a product: a load that the copy engine makes, or a value in registers.
+    """One operand of a dot: a load that TMA makes, or a value in registers.
 
-    `major` is `k` where the dim that is summed lies along memory, else `mn`; `rounds` is the format that f32 is rounded
-    to as it is copied.
+    `major` is `k` where K is contiguous in memory, else `mn`; `rounds` is the format that f32 is rounded to as it is
+    copied.
     """
 
     load: SpecOp | None
@@ -56,14 +56,14 @@ class Side:
 
 @frozen
 class Product:
-    """A `ttile.dot` with both sides found."""
+    """A `ttile.dot` with both operands found."""
 
     op: SpecOp
     lhs: Side
     rhs: Side
     instruction: tuple[int, int, int]
     parts: int = 1
-    """In how many parts of its columns it is computed, where its sums are added up outside of matrix units."""
+    """In how many parts of its columns it is computed, where its sums are added up outside of tensor cores."""
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -72,23 +72,23 @@ class Product:
 
 @frozen
 class Plan:
-    """A kernel that runs on matrix units."""
+    """A kernel that runs on tensor cores."""
 
     rows: int
     consumers: int
     products: dict[SpecOp, Product]
     hidden: frozenset[Operation]
-    """Loads, casts and transposes that are nothing but the way from memory to a product."""
+    """Loads, casts and transposes that are nothing but the way from memory to a dot."""
     columns: frozenset[SSAValue]
     """Tiles of one dim that have a number for each column; all others have one for each row."""
 
 
 def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
-    """How a kernel runs on matrix units; raises `UnfitError` with the reason where it does not."""
+    """How a kernel runs on tensor cores; raises `UnfitError` with the reason where it does not."""
     ops = list(_ops(kernel.regions[0].block))
     dots = [op for op in ops if op.name == "ttile.dot"]
     if not dots:
-        raise UnfitError("it has no products")
+        raise UnfitError("it has no dots")
     for op in ops:
         is_fetch = units.cuts and op.name == "ttile.fetch" and op.parent_op() is kernel
         if op.name not in _ELEMENTS and op.name not in _OTHERS and not is_fetch and not _rounds_to(op):
@@ -107,12 +107,12 @@ def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
 
 
 def _check_held(products: Mapping[SpecOp, Product], blocks: int) -> None:
-    """Raises `UnfitError` where sums, and left sides that threads keep, leave no register for anything else."""
+    """Raises `UnfitError` where sums, and A operands that threads keep, leave no register for anything else."""
     held = sum(tile_sizes(op.results[0])[1] // 2 for op in products)
     held += sum(tile_sizes(one.lhs.value)[1] // 4 for one in products.values() if one.lhs.load is None)
     if held * blocks > _MOST_HELD:
         raise UnfitError(
-            f"sums and computed left sides take {held * blocks} registers of a thread, and at most {_MOST_HELD} are "
+            f"sums and computed A operands take {held * blocks} registers of a thread, and at most {_MOST_HELD} are "
             "left for them: blocks of 64 rows have more"
         )
 
@@ -183,9 +183,7 @@ def _product(
     M, N = tile_sizes(op.results[0])
     K = tile_sizes(op.operands[0])[1]
     if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_SUMS:
-        raise UnfitError(
-            f"a product of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns"
-        )
+        raise UnfitError(f"a dot of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns")
     lhs, rhs = _side(op.operands[0], 1, passed, units, False), _side(op.operands[1], 0, passed, units, True)
     found, acc = forms.get(lhs.dtype), op.results[0].type
     is_promoted = found is not None and found.is_promoted
@@ -200,7 +198,7 @@ def _product(
     if not found.has(N // parts):
         raise UnfitError(f"`{units.name}` of {lhs.dtype} takes columns in 16s from 32 on, got {N // parts}")
     if rhs.load is None:
-        raise UnfitError(f"the right side of a product is computed, and `{units.name}` reads it from shared memory")
+        raise UnfitError(f"the B operand of a dot is computed, and `{units.name}` reads it from shared memory")
     if K * lhs.dtype.bytes % K_BYTES or (not found.is_transposable and "mn" in (lhs.major, rhs.major)):
         raise UnfitError(f"k is {K}, and {lhs.dtype} goes {K_BYTES // lhs.dtype.bytes} at a time, along memory")
     if written and tuple(written) != units.shape_of(N, parts, lhs.dtype):
@@ -210,18 +208,18 @@ def _product(
 
 
 def _parts_of(columns: int, blocks: int, most: int) -> int:
-    """The fewest parts of the columns of a product whose sums fit beside those of one part on their way: 1 or 2."""
+    """The fewest parts of the columns of a dot whose sums fit beside those of one part on their way: 1 or 2."""
     is_whole = columns // 2 * blocks + columns // 2 <= most
     return 1 if is_whole else 2
 
 
 def _side(value: SSAValue, summed: int, passed: set[Operation], units: TensorCores, is_right: bool) -> Side:
-    """One side, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
+    """One operand, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
     value, summed, rounds = _source(value, summed, passed)
     assert isinstance(value.type, TileAttr)
     load = _copied_load(value)
     if rounds and (rounds not in units.instruction.rounds or load is None):
-        raise UnfitError(f"a side is rounded to {rounds} on its way to a product, and `{units.name}` takes it as it is")
+        raise UnfitError(f"an operand is rounded to {rounds} on its way to a dot, and `{units.name}` takes it as it is")
     if load is not None:
         box = box_of(load, load.results[0], 1, units.cuts and is_right)
         box = _in_lines(load, box, units.lines, box.inner == summed)
@@ -233,14 +231,14 @@ def _side(value: SSAValue, summed: int, passed: set[Operation], units: TensorCor
         side = Side(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype, rounds)
         return _as_written(side, _with_rows_there(side), units.trims and not is_right)
     if summed != 1:
-        raise UnfitError("a side that is computed is transposed, and fragments are not")
+        raise UnfitError("an operand that is computed is transposed, and fragments are not")
     if value.type.dtype.bytes != 2:
-        raise UnfitError(f"a side that is computed is {value.type.dtype}, and only 2-byte floats stay in registers")
+        raise UnfitError(f"an operand that is computed is {value.type.dtype}, and only 2-byte floats stay in registers")
     return Side(None, value, None, "k", value.type.dtype)
 
 
 def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> Box:
-    """The boxes of a side in lines that are swizzled: those that its load says, else those that waste nothing.
+    """The boxes of an operand in lines that are swizzled: those that its load says, else those that waste nothing.
 
     Along k those are the widest that rows are made of; across k the narrowest that hold a whole row.
     """
@@ -256,7 +254,7 @@ def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> B
 
 
 def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAValue, int, str]:
-    """What a side is made of, before conversions that lose nothing and transposes, and which of its axes is k.
+    """What an operand is made of, before conversions that lose nothing and transposes, and which of its axes is k.
 
     The last is the format that it is rounded to on the way, which is none for most.
     """
@@ -292,20 +290,20 @@ def _rounds_to(op: SpecOp) -> str:
 
 
 def _copied_load(value: SSAValue) -> SpecOp | None:
-    """The load that a side comes from, unless that goes to registers."""
+    """The load that an operand comes from, unless that goes to registers."""
     source = value.op if isinstance(value, OpResult) else None
     is_load = isinstance(source, SpecOp) and source.name == "ttile.load"
     return source if isinstance(source, SpecOp) and is_load and source.value("space") != REGISTERS else None
 
 
 def _as_written(whole: Side, trimmed: Side, trims: bool) -> Side:
-    """A side as its load says that it is copied, else as units like it."""
+    """A operand as its load says that it is copied, else as units like it."""
     assert whole.load is not None
     assert whole.box is not None
     assert trimmed.box is not None
     box, layout = tuple(whole.load.value("box")), whole.load.value("layout")
     if layout not in ("", layout_of(whole.box)):
-        raise UnfitError(f"`layout` is {layout}, and {layout_of(whole.box)} of the tile lie along memory")
+        raise UnfitError(f"`layout` is {layout}, and {layout_of(whole.box)} of the tile are contiguous in memory")
     if box not in ((), whole.box.sizes, trimmed.box.sizes):
         raise UnfitError(f"`box` is {list(box)}, and what is copied at a time is {list(trimmed.box.sizes)}")
     is_trimmed = box == trimmed.box.sizes if box else trims
@@ -313,7 +311,7 @@ def _as_written(whole: Side, trimmed: Side, trims: bool) -> Side:
 
 
 def _with_rows_there(side: Side) -> Side:
-    """A left side of which no more rows are copied than its buffer has: those beyond give rows that nobody stores."""
+    """An A operand of which no more rows are copied than its buffer has: those beyond give rows that nobody stores."""
     if side.load is None or side.box is None or side.major != "k":
         return side
     buffer, sizes = side.load.operands[0].type, list(side.box.sizes)
@@ -333,7 +331,7 @@ def _widens(op: SpecOp) -> bool:
 
 
 def _hidden(ops: Sequence[SpecOp], passed: set[Operation], dots: set[SpecOp]) -> frozenset[Operation]:
-    """Of the ops that products read through, those that nothing else reads."""
+    """Of the ops that dots read through, those that nothing else reads."""
     found: set[Operation] = set()
     for op in reversed(ops):
         users = [use.operation for result in op.results for use in result.uses]
@@ -349,9 +347,9 @@ def _check_tiles(ops: Sequence[SpecOp], rows: int, hidden: frozenset[Operation])
         if op.name == "ttile.transpose":
             raise UnfitError("a fragment is transposed, and fragments have one layout")
         if op.name == "ttile.round":
-            raise UnfitError("a fragment is rounded, and only what is copied for a product alone is")
+            raise UnfitError("a fragment is rounded, and only what is copied for a dot alone is")
         if op.name == "ttile.reduce" and op.value("axis") != 1:
-            raise UnfitError("columns are folded, and they are spread over warps")
+            raise UnfitError("columns are reduced, and they are distributed over warps")
         if op.name in ("ttile.load", "ttile.store") and len(op.operands) != len(op.value("coords")) + _first(op):
             raise UnfitError("index tiles are not fragments")
         if op.name == "ttile.store" and op.value("mode") != "set":

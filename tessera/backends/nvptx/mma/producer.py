@@ -53,7 +53,7 @@ class Role(OpLowering):
         """What the role does before its first tile; `starts` are its places in rings."""
 
     def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1, rounds: str = "") -> SSAValue:
-        """The tensor map of a buffer for boxes of a size, which may end early along a dim; made where it is read."""
+        """The TMA descriptor of a buffer for boxes of a size, which may end early in a dim; made where it is read."""
         assert isinstance(buffer.type, BufferAttr)
         values = {"box": tuple(box), "swizzle": box[-1] * buffer.type.dtype.bytes, "cut": cut, "rounds": rounds}
         return self.emit("tensor_map", [self.lowering.values[buffer]], values, [TENSOR_MAP]).result

@@ -25,7 +25,7 @@ _WAVES = 8
 
 
 def is_uneven(kernel: SpecOp) -> bool:
-    """Whether programs further along the last axis take longer: such tiles are handed out as CTAs get done."""
+    """Whether programs further along the last axis take longer: such tiles are given out as CTAs get done."""
     last = len(kernel.value("grid")) - 1
     return any(last in axes_of(op.operands[1]) for op in kernel.walk() if op.name == "ttile.for")
 
@@ -51,7 +51,7 @@ def _square_group(plan: Plan, blocks: int) -> int:
 
 
 def _is_shared(kernel: SpecOp, plan: Plan) -> bool:
-    """Whether programs beside each other read the same rows of a product, and those below each other its columns."""
+    """Whether programs beside each other read the same rows of a dot, and those below each other its columns."""
     last = len(kernel.value("grid")) - 1
     for product in plan.products.values():
         left, right = (_axes_of_load(side.load) for side in product.sides)
@@ -82,14 +82,14 @@ def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
 def are_pairs_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
     """Whether so many CTAs have programs enough for pairs to be worth it.
 
-    Where rows of a side begin within sectors of memory, each is read as one more: it pays to read half, whatever else.
+    Where rows of an operand begin within sectors of memory, each is read as one more: it pays to read half.
     """
     count = product_of(kernel.value("grid")).value or 0
     return count >= (blocks // 2 if _is_apart(plan) else _WAVES * blocks)
 
 
 def _is_apart(plan: Plan) -> bool:
-    """Whether rows of a side that is copied do not begin where sectors of memory do."""
+    """Whether rows of an operand that is copied do not begin where sectors of memory do."""
     for load in (side.load for product in plan.products.values() for side in product.sides):
         buffer = None if load is None else load.operands[0].type
         if isinstance(buffer, BufferAttr) and (buffer.shape[-1].value or 0) * buffer.dtype.bytes % _SECTOR:
@@ -98,10 +98,10 @@ def _is_apart(plan: Plan) -> bool:
 
 
 def pair_problem(kernel: SpecOp, plan: Plan) -> str:
-    """Why two CTAs cannot take programs of neighbouring rows whose right side both read; empty where they can."""
+    """Why two CTAs cannot take programs of neighbouring rows whose B operand both read; empty where they can."""
     grid: Sequence[Dim] = kernel.value("grid")
     if len(plan.products) != 1:
-        return f"pairs share the right side of one product, and there are {len(plan.products)}"
+        return f"pairs share the B operand of one dot, and there are {len(plan.products)}"
     if is_uneven(kernel) or not _is_shared(kernel, plan):
         return "pairs take programs of neighbouring rows in a fixed order, and these have none"
     (product,) = plan.products.values()
@@ -109,13 +109,13 @@ def pair_problem(kernel: SpecOp, plan: Plan) -> str:
         return f"pairs need an even number of rows of blocks, and there are {grid[-2]}"
     box, load = product.rhs.box, product.rhs.load
     if box is None or load is None:
-        return "pairs copy halves of the right side, and it is not copied"
+        return "pairs copy halves of the B operand, and it is not copied"
     if (cut := cut_of(load)) is not None:
-        return f"pairs copy halves of the right side, and it ends at {cut.end} before its buffer does"
+        return f"pairs copy halves of the B operand, and it ends at {cut.end} before its buffer does"
     if product.rhs.major == "mn" and box.pieces % 2:
-        return f"the right side is {box.pieces} pieces, and its halves are not whole ones"
+        return f"the B operand is {box.pieces} pieces, and its halves are not whole ones"
     if product.rhs.major != "mn" and _columns_of(product.op) % 16:
-        return f"the right side has {_columns_of(product.op)} rows, and its halves are not whole eights"
+        return f"the B operand has {_columns_of(product.op)} rows, and its halves are not whole eights"
     return ""
 
 

@@ -18,17 +18,17 @@ from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.tensor_type import TensorType
 
-# Rings of a kernel: loads that a product waits for together, kept in several stages of shared memory.
+# Rings of a kernel: loads that a dot waits for together, kept in several stages of shared memory.
 
 
 @dataclass
 class Ring:
-    """Loads of one block that one product waits for together."""
+    """Loads of one block that one dot waits for together."""
 
     block: Block
     loads: list[Side]
     last: SpecOp
-    """The last op of the block that reads the stage: a product, or the loop that has it inside."""
+    """The last op of the block that reads the stage: a dot, or the loop that has it inside."""
 
     @property
     def bytes(self) -> int:
@@ -68,7 +68,7 @@ class Ring:
 
 
 def tile_of(side: Side) -> TensorType:
-    """The type of a loaded side in shared memory: the axis along memory is its columns, in whole spans."""
+    """The type of a loaded operand in shared memory: the axis along memory is its columns, in whole spans."""
     assert side.box is not None
     type = side.value.type
     assert isinstance(type, TileAttr)
@@ -77,13 +77,13 @@ def tile_of(side: Side) -> TensorType:
 
 
 def swizzle_of(side: Side) -> int:
-    """Bytes of the lines of a loaded side in shared memory."""
+    """Bytes of the lines of a loaded operand in shared memory."""
     assert side.box is not None
     return side.box.sizes[-1] * side.dtype.bytes
 
 
 def rings_of(plan: Plan) -> list[Ring]:
-    """The rings of a kernel, in the order in which products wait for them."""
+    """The rings of a kernel, in the order in which dots wait for them."""
     found: list[Ring] = []
     by_load: dict[SpecOp, Ring] = {}
     for product in plan.products.values():
@@ -125,7 +125,7 @@ def _in_order(rings: list[Ring]) -> list[Ring]:
     said = [ring.number for ring in rings if ring.number >= 0]
     twice = next((number for number in said if said.count(number) > 1), None)
     if twice is not None:
-        raise UnfitError(f"loads of ring {twice} are of two blocks, or no product waits for all of them")
+        raise UnfitError(f"loads of ring {twice} are of two blocks, or no dot waits for all of them")
     if any(number >= len(rings) for number in said):
         raise UnfitError(f"there are {len(rings)} rings, counted from 0, and one is said to be {max(said)}")
     others = iter([ring for ring in rings if ring.number < 0])
@@ -146,7 +146,7 @@ def _ancestor(op: Operation, block: Block) -> SpecOp:
     at: Operation | None = op
     while at is not None and at.parent_block() is not block:
         at = at.parent_op()
-    assert isinstance(at, SpecOp), "a product reads what is loaded where it can see it"
+    assert isinstance(at, SpecOp), "a dot reads what is loaded where it can see it"
     return at
 
 
@@ -176,10 +176,10 @@ def written_stages(rings: Sequence[Ring]) -> int:
 
 
 def check_written(rings: Sequence[Ring], stages: Sequence[int], shared: int) -> None:
-    """Raises `UnfitError` for rings that say more stages than there is room for, or fewer than their products need."""
+    """Raises `UnfitError` for rings that say more stages than there is room for, or fewer than their dots need."""
     for ring, found in zip(rings, stages, strict=True):
         if 0 < ring.written < found:
-            raise UnfitError(f"products stay in flight over {found} stages at least, and a loop says {ring.written}")
+            raise UnfitError(f"dots stay in flight over {found} stages at least, and a loop says {ring.written}")
         if ring.written not in (0, found):
             raise UnfitError(
                 f"{ring.written} stages of {ring.bytes} bytes do not fit beside all else in {shared}, and {found} do"
@@ -189,7 +189,7 @@ def check_written(rings: Sequence[Ring], stages: Sequence[int], shared: int) -> 
 def stages_by_engine(rings: Sequence[Ring], staging: int, asked: int | None = None, least: int = 2) -> list[int]:
     """As many stages as there is room for, alike for all rings that turn; raises `UnfitError` where two do not fit.
 
-    A schedule that has `asked` for fewer gets them, down to the `least` that its products need: two where one is
+    A schedule that has `asked` for fewer gets them, down to the `least` that its dots need: two where one is
     always in flight, and one where loops may wait for each.
 
     What is loaded once for each program gets a second stage from what is left: the next program's comes early.

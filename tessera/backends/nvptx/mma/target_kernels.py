@@ -14,7 +14,7 @@ from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import ShapedAttr
 from tessera.types.frozen import frozen
 
-# What kernels of all matrix units have in common: attributes, features, shared memory, set-up and what follows it.
+# What kernels of all tensor cores have in common: attributes, features, shared memory, set-up and what follows it.
 
 MATRIX_KERNEL = (
     *KERNEL,
@@ -22,8 +22,8 @@ MATRIX_KERNEL = (
 )
 SHARED = Attribute("shared", "int", 0, "bytes of shared memory; as many as its parts take where it is not said")
 MAJORS = (
-    Attribute("lhs_major", "str", "k", "which dim of the left side lies along memory: k or mn"),
-    Attribute("rhs_major", "str", "k", "which dim of the right side lies along memory: k or mn"),
+    Attribute("lhs_major", "str", "k", "which dim of the A operand is contiguous in memory: k or mn"),
+    Attribute("rhs_major", "str", "k", "which dim of the B operand is contiguous in memory: k or mn"),
 )
 SWIZZLE = Attribute("swizzle", "int", SPAN, "bytes of lines whose pieces of 16 bytes change places by line")
 STORES = ("ttarget.store_tile", "ttarget.store_rows")
@@ -61,7 +61,7 @@ def check_body(op: SpecOp, setup: Sequence[str], last: str, what: str) -> None:
 
 
 def check_foreign(op: SpecOp, foreign: Sequence[str], why: str) -> None:
-    """A kernel has no op of other matrix units."""
+    """A kernel has no op of other tensor cores."""
     for part in op.walk():
         if part.name in foreign:
             op.fail(f"`{part.name}` {why}")
@@ -178,7 +178,7 @@ def check_laid_out(kernel: SpecOp) -> None:
     """Fails for a kernel that cannot be written as it is: memory without a place, or a descriptor made on the way."""
     for part in parts_of(kernel):
         if not part.is_placed:
-            part.ops[0].fail(f"`{part.what}` has no place in shared memory", "run `nvptx-place-shared` first")
+            part.ops[0].fail(f"`{part.what}` has no offset in shared memory", "run `nvptx-place-shared` first")
     for op in kernel.walk():
         if isinstance(op, SpecOp) and op.name == "ttarget.tensor_map" and op.parent_op() is not kernel:
             op.fail("a descriptor is made before everything, by the host", "run `nvptx-hoist-descriptors` first")

@@ -1,4 +1,4 @@
-"""What a program does with its sums, apart from the rest of it: it may run beside the products of the next program."""
+"""What a program does with its sums, apart from the rest of it: it may run beside the dots of the next program."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _check_rest(op: SpecOp) -> None:
         op.fail(f"pieces are of {_LEAST} columns, or of that doubled, and parts of {columns} are not {pieces} of them")
     for part in op.walk():
         if part is not op and part.name in _ELSEWHERE:
-            op.fail(f"`{part.name}` is not done some columns at a time, beside the products of another program")
+            op.fail(f"`{part.name}` is not done some columns at a time, beside the dots of another program")
     tiles = op.parent_op()
     if isinstance(tiles, SpecOp) and tiles.name == "ttarget.tiles":
         _check_place(op, tiles)
@@ -75,7 +75,7 @@ def _check_place(op: SpecOp, tiles: SpecOp) -> None:
 
 
 def _check_steps(op: SpecOp, body: Block) -> None:
-    """There is one loop of products, with a step for each piece and two more."""
+    """There is one loop of dots, with a step for each piece and two more."""
     loops = [part for part in body.ops if isinstance(part, SpecOp) and part.name == "ttarget.steps"]
     ends = [_constant(value) for value in loops[0].operands[:2]] if len(loops) == 1 else []
     if len(ends) != 2 or ends[0] is None or ends[1] is None:
@@ -109,7 +109,7 @@ SPECS = (
     OpSpec(
         name="ttarget.rest",
         summary="What a program does with its sums, some columns at a time. It runs in the first steps of the "
-        "CTA's next program, before their waits, while two products are in flight; after the last program, alone.",
+        "CTA's next program, before their waits, while two dots are in flight; after the last program, alone.",
         operands=("values*",),
         results=(),
         attributes=(

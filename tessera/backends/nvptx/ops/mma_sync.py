@@ -1,4 +1,4 @@
-"""Kernels of single warps: asynchronous copies in groups, products that are done when they return, rows out."""
+"""Kernels of single warps: asynchronous copies in groups, dots that are done when they return, rows out."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ _FOREIGN = (
     *("ttarget.tensor_map", "ttarget.ring", "ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release"),
     *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.turn", "ttarget.store_tile"),
 )
-"""What only machines with a copy engine and products of warpgroups have."""
+"""What only machines with a TMA and dots of warpgroups have."""
 
 
 def _check_kernel(op: SpecOp) -> None:
     check_arguments(op)
-    cure = "lower for sm_80 or later, or let products run on plain multiply-adds"
+    cure = "lower for sm_80 or later, or let dots run on plain multiply-adds"
     check_features(op, "a kernel of warps", MMA_SYNC_FEATURES, cure)
     if not 1 <= op.value("consumers") <= MAX_WARPGROUPS:
         op.fail(f"a CTA has 1 to {MAX_WARPGROUPS} groups of four warps, got {op.value('consumers')}")
     _check_across(op)
     check_shared(op, SHARED_BYTES)
     check_body(op, _SETUP, "ttarget.tiles", "its program")
-    check_foreign(op, _FOREIGN, "needs the copy engine or products of warpgroups, which single warps do not have")
+    check_foreign(op, _FOREIGN, "needs TMA or dots of warpgroups, which single warps do not have")
     check_parts(op)
     check_results(op)
     check_widest(op)
@@ -110,7 +110,8 @@ def _check_along(op: SpecOp) -> None:
     """Columns of a tile are neighbours in memory: pieces of 16 bytes are moved as they are."""
     column, last = op.value("axes")[-1], op.value("map")[-1].coefficient(op.value("axes")[-1])
     if last is None or last[0] != Dim.constant(1) or any(column in expr.symbols for expr in op.value("map")[:-1]):
-        op.fail(f"columns of the tile lie along memory, and `{column}` walks {', '.join(map(str, op.value('map')))}")
+        walked = ", ".join(map(str, op.value("map")))
+        op.fail(f"columns of the tile are contiguous in memory, and `{column}` walks {walked}")
 
 
 def _check_global(op: SpecOp, place: int) -> None:
@@ -129,7 +130,7 @@ def _check_wait(op: SpecOp) -> None:
 def _check_product(op: SpecOp) -> None:
     acc = op.operands[0].type
     if not isinstance(acc, FragmentAttr):
-        op.fail(f"a product of warps adds to a fragment, got {acc}")
+        op.fail(f"a dot of warps adds to a fragment, got {acc}")
     check_product(op, acc, "a stage", MMA_SYNC_FORMS, MMA_SYNC_FORMS_TF32)
     kernel = around(op, *_KERNELS)
     rows = acc.shape[0].value or 0
@@ -211,12 +212,12 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.mma_sync",
-        summary="`acc + lhs @ rhs` on the matrix units of each warp, 16 rows by 8 columns at a time.",
+        summary="`acc + lhs @ rhs` on the tensor cores of each warp, 16 rows by 8 columns at a time.",
         operands=("acc", "lhs", "rhs", "cursors*"),
         results=("fragment",),
         attributes=(
             *MAJORS,
-            Attribute("mode", "str", "", "tf32: sides of f32, all of whose numbers are ones of tf32"),
+            Attribute("mode", "str", "", "tf32: operands of f32, all of whose numbers are ones of tf32"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_product,

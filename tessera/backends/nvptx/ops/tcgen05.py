@@ -1,4 +1,4 @@
-"""Kernels with tensor memory: its allocation, products of one CTA that sum in it, and the way to registers."""
+"""Kernels with tensor memory: its allocation, dots of one CTA that sum in it, and the way to registers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tessera.ir.base.types import IndexAttr
 from tessera.types.dtype import f32
 
 _FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget.turn", "ttarget.mma_sync")
-"""What does not go together with products in tensor memory."""
+"""What does not go together with dots in tensor memory."""
 
 
 def _check_kernel(op: SpecOp) -> None:
@@ -49,7 +49,7 @@ def _check_kernel(op: SpecOp) -> None:
         op.fail(f"1 or 2 warpgroups read tensor memory, got {op.value('consumers')}")
     check_shared(op, SHARED_BYTES)
     check_body(op, SETUP, "ttarget.roles", "roles")
-    check_foreign(op, _FOREIGN, "is of other matrix units than those with tensor memory")
+    check_foreign(op, _FOREIGN, "is of other tensor cores than those with tensor memory")
     check_parts(op)
     check_results(op)
     check_widest(op)
@@ -97,15 +97,15 @@ def _check_product(op: SpecOp) -> None:
     memory, lhs, rhs = (value.type for value in op.operands[:3])
     assert isinstance(memory, TensorMemoryAttr)
     if not isinstance(lhs, SharedAttr) or not isinstance(rhs, SharedAttr):
-        op.fail(f"both sides of a product are in shared memory, got {lhs} and {rhs}")
+        op.fail(f"both operands of a dot are in shared memory, got {lhs} and {rhs}")
     kinds = [value.type for value in op.operands[3:]]
     wanted = (CursorAttr, CursorAttr, IndexAttr, IndexAttr)
     if len(kinds) != 4 or any(not isinstance(type, kind) for type, kind in zip(kinds, wanted, strict=True)):
-        op.fail("a product takes a stage for each side, the first step and this one")
+        op.fail("a dot takes a stage for each operand, the first step and this one")
     check_sides(op, memory, lhs, rhs, TCGEN05_FORMS)
     M, N = (dim.value or 0 for dim in memory.shape)
     if M != TCGEN05_ROWS or N % 16 or not 16 <= N <= TCGEN05_COLUMNS:
-        op.fail(f"a product has {TCGEN05_ROWS} rows and columns in 16s up to {TCGEN05_COLUMNS}, got {M} x {N}")
+        op.fail(f"a dot has {TCGEN05_ROWS} rows and columns in 16s up to {TCGEN05_COLUMNS}, got {M} x {N}")
 
 
 def _check_release(op: SpecOp) -> None:
@@ -125,7 +125,7 @@ SPECS = (
     OpSpec(
         name="ttarget.tensor_kernel",
         summary="A kernel with tensor memory: a CTA does one program, a producer copies, one thread of the consumers "
-        "starts products, all of them read the sums.",
+        "starts dots, all of them read the sums.",
         results=(),
         attributes=(
             *MATRIX_KERNEL,
@@ -159,7 +159,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.tensor_mma",
-        summary="Starts a product into tensor memory: in the first step in place of what is there, later added to it.",
+        summary="Starts a dot into tensor memory: in the first step in place of what is there, later added to it.",
         operands=("memory", "lhs", "rhs", "at*"),
         results=(),
         attributes=MAJORS,
@@ -168,7 +168,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.tensor_release",
-        summary="Leaves a stage to the producer as soon as the products that read it are done.",
+        summary="Leaves a stage to the producer as soon as the dots that read it are done.",
         operands=("ring", "cursor"),
         results=(),
         effects=frozenset(["memory"]),
@@ -176,7 +176,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.tensor_commit",
-        summary="Has all products so far arrive at the barrier of their memory when they are done.",
+        summary="Has all dots so far arrive at the barrier of their memory when they are done.",
         operands=("memory",),
         results=(),
         effects=frozenset(["memory"]),
@@ -184,7 +184,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.tensor_wait",
-        summary="Waits at the barrier of tensor memory: all products that were committed are done.",
+        summary="Waits at the barrier of tensor memory: all dots that were committed are done.",
         operands=("memory",),
         results=(),
         effects=frozenset(["memory"]),

@@ -1,4 +1,4 @@
-"""Copies by the copy engine: tensor maps, swizzled shared tiles, rings of stages, and stores of whole tiles."""
+"""Copies by TMA: TMA descriptors, swizzled shared tiles, rings of stages, and stores of whole tiles."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tessera.types.dtype import f32
 def _check_map(op: SpecOp) -> None:
     buffer, box = op.operands[0].type, op.value("box")
     if not isinstance(buffer, BufferAttr) or argument_of_kernel(op) is None:
-        op.fail(f"a tensor map is of an argument of the kernel, got {buffer}")
+        op.fail(f"a TMA descriptor is of an argument of the kernel, got {buffer}")
     rank = len(buffer.shape)
     if not 1 <= rank <= MAX_RANK:
-        op.fail(f"the copy engine sees 1 to {MAX_RANK} dims, got {rank}")
+        op.fail(f"TMA sees 1 to {MAX_RANK} dims, got {rank}")
     if len(box) != rank or any(not 1 <= size <= MAX_BOX for size in box):
         op.fail(f"a box of {rank} dims has 1 to {MAX_BOX} elements along each, got {list(box)}")
     check_swizzle(op)
@@ -90,7 +90,7 @@ def _check_copy(op: SpecOp) -> None:
     map, ring, tile = op.operands[0], op.operands[1], op.operands[3]
     made = map.owner
     if not isinstance(map.type, TensorMapAttr) or not isinstance(made, SpecOp):
-        op.fail(f"`{op.name}` goes through a tensor map, got {map.type}")
+        op.fail(f"`{op.name}` goes through a TMA descriptor, got {map.type}")
     if not isinstance(ring.owner, SpecOp) or tile not in ring.owner.operands:
         op.fail(f"`{op.name}` fills a tile of its ring")
     assert isinstance(tile.type, SharedAttr)
@@ -118,7 +118,7 @@ def _check_copy(op: SpecOp) -> None:
 def _check_store(op: SpecOp) -> None:
     fragment, map, tile, buffer = (value.type for value in op.operands[:4])
     if not isinstance(fragment, FragmentAttr) or not isinstance(map, TensorMapAttr):
-        op.fail(f"`{op.name}` stores a fragment through a tensor map, got {fragment} and {map}")
+        op.fail(f"`{op.name}` stores a fragment through a TMA descriptor, got {fragment} and {map}")
     if not isinstance(tile, SharedAttr) or not isinstance(buffer, BufferAttr):
         op.fail(f"`{op.name}` passes through a shared tile on the way to a buffer, got {tile} and {buffer}")
     if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
@@ -127,11 +127,11 @@ def _check_store(op: SpecOp) -> None:
     if not swizzle_of(op.operands[2]) == SPAN == (made.value("swizzle") if isinstance(made, SpecOp) else SPAN):
         op.fail(f"rows leave in lines of {SPAN} bytes")
     if isinstance(made, SpecOp) and made.operands[0] is not op.operands[3]:
-        op.fail(f"`{op.name}` goes to one buffer, and its tensor map is of another")
+        op.fail(f"`{op.name}` goes to one buffer, and its TMA descriptor is of another")
     if isinstance(made, SpecOp) and made.value("cut") != -1:
-        op.fail(f"`{op.name}` says no place where rows end, and its tensor map asks for one")
+        op.fail(f"`{op.name}` gives no index where rows end, and its TMA descriptor asks for one")
     if isinstance(made, SpecOp) and made.value("rounds"):
-        op.fail(f"`{op.name}` stores elements as they are, and its tensor map rounds to {made.value('rounds')}")
+        op.fail(f"`{op.name}` stores elements as they are, and its TMA descriptor rounds to {made.value('rounds')}")
     check_places(op, 4, fragment, buffer)
 
 
@@ -140,7 +140,7 @@ _STAGE = ("ring", "cursor")
 SPECS = (
     OpSpec(
         name="ttarget.tensor_map",
-        summary="How the copy engine sees a contiguous argument: boxes of it, swizzled line by line.",
+        summary="How TMA sees a contiguous argument: boxes of it, swizzled line by line.",
         operands=("buffer",),
         results=("map",),
         attributes=(
@@ -223,7 +223,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.store_tile",
-        summary="A fragment to memory through shared memory and the copy engine; element by element where rows of the "
+        summary="A fragment to memory through shared memory and TMA; element by element where rows of the "
         "buffer are not multiples of 16 bytes.",
         operands=("fragment", "map", "staging", "buffer", "at*"),
         results=(),

@@ -1,4 +1,4 @@
-"""Products of warpgroups: issue and wait with accumulators in flight, packed left sides, folds along rows, accesses."""
+"""Dots of warpgroups: issue and wait with accumulators in flight, packed A operands, folds along rows, accesses."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _MAJORS = ("k", "mn")
 def _check_issue(op: SpecOp) -> None:
     acc = op.operands[0].type
     if not isinstance(acc, PendingAttr):
-        op.fail(f"products add to an accumulator that is open to them, got {acc}", "open it with `ttarget.mma_open`")
+        op.fail(f"dots add to an accumulator that is open to them, got {acc}", "open it with `ttarget.mma_open`")
     check_product(op, acc, "a place in a ring", WGMMA_FORMS, WGMMA_FORMS_TF32)
 
 
 def check_product(
     op: SpecOp, acc: ShapedAttr, place: str, products: Mapping[DType, MmaForm], forms: Mapping[DType, MmaForm]
 ) -> None:
-    """Fails where an op is no product of a left side, which may be in registers, and a shared one into `acc`."""
+    """Fails where an op is no dot of an A operand, which may be in registers, and a shared one into `acc`."""
     lhs, rhs = (value.type for value in op.operands[1:3])
     if not isinstance(lhs, (SharedAttr, OperandAttr)) or not isinstance(rhs, SharedAttr):
-        op.fail(f"the left side is shared or in registers and the right one shared, got {lhs} and {rhs}")
+        op.fail(f"the A operand is shared or in registers and the right one shared, got {lhs} and {rhs}")
     if op.results[0].type != acc:
-        op.fail(f"a product gives its accumulator's type {acc}, not {op.results[0].type}")
+        op.fail(f"a dot gives its accumulator's type {acc}, not {op.results[0].type}")
     _check_cursors(op, place)
     if op.value("mode") not in ("", "tf32"):
         op.fail(f"`mode` is tf32 or none, got `{op.value('mode')}`")
@@ -48,7 +48,7 @@ def check_product(
 
 def _check_cursors(op: SpecOp, place: str) -> None:
     if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
-        op.fail(f"a product takes {place} for each side")
+        op.fail(f"a dot takes {place} for each operand")
 
 
 def _check_add(op: SpecOp) -> None:
@@ -56,50 +56,50 @@ def _check_add(op: SpecOp) -> None:
     if not isinstance(fragment, FragmentAttr) or op.results[0].type != fragment:
         op.fail(f"`{op.name}` adds to a fragment and gives one, got {fragment} and {op.results[0].type}")
     if not isinstance(lhs, SharedAttr) or not isinstance(rhs, SharedAttr):
-        op.fail(f"both sides of `{op.name}` are shared, got {lhs} and {rhs}")
+        op.fail(f"both operands of `{op.name}` are shared, got {lhs} and {rhs}")
     _check_cursors(op, "a place in a ring")
     check_sides(op, fragment, lhs, rhs)
     columns, parts = fragment.shape[1].value or 0, op.value("parts")
     if parts < 1 or columns % (8 * parts) or (parts > 1 and op.value("rhs_major") != "k"):
-        op.fail(f"{columns} columns of a right side along k are not {parts} parts of whole eights")
+        op.fail(f"{columns} columns of a B operand along k are not {parts} parts of whole eights")
 
 
 def check_sides(
     op: SpecOp, acc: ShapedAttr, lhs: ShapedAttr, rhs: ShapedAttr, products: Mapping[DType, MmaForm] = WGMMA_FORMS
 ) -> None:
-    """Fails where two sides have no product among those of the machine, or not this one."""
+    """Fails where two operands have no dot among those of the machine, or not this one."""
     for side in ("lhs_major", "rhs_major"):
         if op.value(side) not in _MAJORS:
             op.fail(f"`{side}` is one of {', '.join(_MAJORS)}, got {op.value(side)}")
     found = products.get(lhs.dtype)
     if found is None or lhs.dtype != rhs.dtype or acc.dtype != found.accumulator:
         names = ", ".join(map(str, products))
-        op.fail(f"there is no product of {lhs.dtype} by {rhs.dtype} into {acc.dtype}; sides are both one of {names}")
+        op.fail(f"there is no dot of {lhs.dtype} by {rhs.dtype} into {acc.dtype}; operands are both one of {names}")
     if not found.is_transposable and "mn" in (op.value("lhs_major"), op.value("rhs_major")):
-        op.fail(f"sides of {lhs.dtype} lie along k")
+        op.fail(f"operands of {lhs.dtype} are contiguous in k")
     M, N = (dim.value or 0 for dim in acc.shape)
     left, right = (tuple(dim.value or 0 for dim in side.shape) for side in (lhs, rhs))
-    # A tile in shared memory has rows of k where its other dim is the one that lies along memory.
+    # A tile in shared memory has rows of k where its other dim is the one that is contiguous in memory.
     wanted = (M, left[1]) if op.value("lhs_major") == "k" else (left[0], M)
     K = left[1] if op.value("lhs_major") == "k" else left[0]
-    # Across k a side is whole spans wide, of which a product may read less.
+    # Across k an operand is whole spans wide, of which a dot may read less.
     span = swizzle_of(op.operands[2]) // rhs.dtype.bytes
     if left != wanted or right != ((N, K) if op.value("rhs_major") == "k" else (K, -(-N // span) * span)):
-        op.fail(f"{acc} is not the product of {lhs} ({op.value('lhs_major')}) by {rhs} ({op.value('rhs_major')})")
+        op.fail(f"{acc} is not the dot of {lhs} ({op.value('lhs_major')}) by {rhs} ({op.value('rhs_major')})")
     if M % WGMMA_ROWS or N % 8 or not 8 <= N <= 256 or K * lhs.dtype.bytes % K_BYTES:
         op.fail(
             f"dots have rows in {WGMMA_ROWS}s, columns in 8s up to 256, {K_BYTES} bytes of K a step, got {M}x{N}x{K}"
         )
     if not found.has(N):
-        op.fail(f"products of integers have columns in 16s from 32 on, got {N} of {lhs.dtype}")
+        op.fail(f"dots of integers have columns in 16s from 32 on, got {N} of {lhs.dtype}")
     wide = swizzle_of(op.operands[1])
     if op.value("lhs_major") == "mn" and M * lhs.dtype.bytes % wide:
-        op.fail(f"a left side across k is whole spans of {wide} bytes wide, got {M} of {lhs.dtype}")
+        op.fail(f"an A operand across k is whole spans of {wide} bytes wide, got {M} of {lhs.dtype}")
 
 
 def _check_wait(op: SpecOp) -> None:
     if op.value("left") < 0:
-        op.fail(f"`left` counts products, got {op.value('left')}")
+        op.fail(f"`left` counts dots, got {op.value('left')}")
     wanted = [FragmentAttr.of(v.type.data) for v in op.operands if isinstance(v.type, PendingAttr)]
     if len(wanted) != len(op.operands) or [result.type for result in op.results] != wanted:
         op.fail("a wait takes accumulators in flight and gives the fragments they have become")
@@ -108,15 +108,15 @@ def _check_wait(op: SpecOp) -> None:
 def _check_open(op: SpecOp) -> None:
     fragment, pending = op.operands[0].type, op.results[0].type
     if not isinstance(fragment, FragmentAttr) or pending != PendingAttr.of(fragment.data):
-        op.fail(f"`{op.name}` opens a fragment to products, got {fragment} as {pending}")
+        op.fail(f"`{op.name}` opens a fragment to dots, got {fragment} as {pending}")
 
 
 def _check_pack(op: SpecOp) -> None:
     fragment, operand = op.operands[0].type, op.results[0].type
     if not isinstance(fragment, FragmentAttr) or not isinstance(operand, OperandAttr) or fragment.data != operand.data:
-        op.fail(f"`{op.name}` takes a fragment as the left side it is, got {fragment} as {operand}")
+        op.fail(f"`{op.name}` takes a fragment as the A operand it is, got {fragment} as {operand}")
     if fragment.dtype.bytes != 2:
-        op.fail(f"only elements of 2 bytes have one layout on both sides of a product, got {fragment.dtype}")
+        op.fail(f"only elements of 2 bytes have one layout on both operands of a dot, got {fragment.dtype}")
 
 
 def _check_fold(op: SpecOp) -> None:
@@ -167,26 +167,26 @@ _ACCESS = (*PLACES, Attribute("windows", "dims", (), doc="expression, extent, ..
 SPECS = (
     OpSpec(
         name="ttarget.mma_open",
-        summary="A fragment, open to products that add to it.",
+        summary="A fragment, open to dots that add to it.",
         operands=("fragment",),
         results=("pending",),
         verify=_check_open,
     ),
     OpSpec(
         name="ttarget.mma_issue",
-        summary="Starts `acc + lhs @ rhs` on the matrix units, as one group; nobody may look at `acc` until a wait.",
+        summary="Starts `acc + lhs @ rhs` on the tensor cores, as one group; nobody may look at `acc` until a wait.",
         operands=("acc", "lhs", "rhs", "cursors*"),
         results=("pending",),
         attributes=(
             *MAJORS,
-            Attribute("mode", "str", "", "tf32: sides of f32 hold numbers of tf32"),
+            Attribute("mode", "str", "", "tf32: operands of f32 hold numbers of tf32"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_issue,
     ),
     OpSpec(
         name="ttarget.mma_add",
-        summary="`fragment + lhs @ rhs`: 128 products are summed apart on the matrix units, some columns at a time, "
+        summary="`fragment + lhs @ rhs`: 128 dots are summed apart on the tensor cores, some columns at a time, "
         "and added outside of them, then the next 128; nothing is in flight before or after.",
         operands=("fragment", "lhs", "rhs", "cursors*"),
         results=("sums",),
@@ -199,7 +199,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.mma_wait",
-        summary="Waits until at most `left` groups of products are in flight; what it takes has been written then.",
+        summary="Waits until at most `left` groups of dots are in flight; what it takes has been written then.",
         operands=("pending*",),
         results=("fragments*",),
         attributes=(Attribute("left", "int", 0, "groups that may still be in flight"),),
@@ -208,7 +208,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.pack",
-        summary="A fragment of 2-byte elements as the left side of a product: the same threads have the same elements.",
+        summary="A fragment of 2-byte elements as the A operand of a dot: the same threads have the same elements.",
         operands=("fragment",),
         results=("operand",),
         verify=_check_pack,

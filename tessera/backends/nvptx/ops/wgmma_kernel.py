@@ -46,7 +46,7 @@ def _check_kernel(op: SpecOp) -> None:
 
 
 def _check_shares(op: SpecOp) -> None:
-    """Consumers have whole blocks of rows of each product, and two places each for what goes out."""
+    """Consumers have whole blocks of rows of each dot, and two places each for what goes out."""
     consumers = op.value("consumers")
     for part in op.walk():
         if part.name in ("ttarget.mma_issue", "ttarget.mma_add"):
@@ -60,7 +60,7 @@ def _check_shares(op: SpecOp) -> None:
 
 
 def _check_pair(op: SpecOp) -> None:
-    """Programs of a pair are neighbours along the last axis but one, read one right side, and are as many."""
+    """Programs of a pair are neighbours along the last axis but one, read one B operand, and are as many."""
     parts = [part for part in op.walk() if isinstance(part, SpecOp)]
     halves = [part for part in parts if part.name == "ttarget.copy" and part.value("half")]
     if not op.value("pair"):
@@ -91,10 +91,10 @@ def _check_budget(op: SpecOp) -> None:
 
 
 def _check_stages(first: Operation | None) -> None:
-    """No op defines what a later product reads from registers while products are in flight (ptxas C7513, C7514).
+    """No op defines what a later dot reads from registers while dots are in flight (ptxas C7513, C7514).
 
     Accumulators in flight have a type of their own, which ops that read tiles do not take; what is left to check is
-    the left side, and tiles that become accumulators, made between an issue and the wait for all of it.
+    the A operand, and tiles that become accumulators, made between an issue and the wait for all of it.
     """
     made: dict[SSAValue, Operation] = {}
     flying: SpecOp | None = None
@@ -104,8 +104,8 @@ def _check_stages(first: Operation | None) -> None:
             for value in at.operands[:2]:
                 if flying is not None and value in made:
                     flying.fail(
-                        f"`{made[value].name}` makes a register operand of the next product while this is in flight",
-                        "wait for this product first, or make the operand before it",
+                        f"`{made[value].name}` makes a register operand of the next dot while this is in flight",
+                        "wait for this dot first, or make the operand before it",
                     )
             flying = at
         elif isinstance(at, SpecOp) and at.name == "ttarget.mma_wait":
@@ -169,7 +169,7 @@ def _check_steps(op: SpecOp) -> None:
         op.fail("a loop gives what it carries")
     if any(isinstance(value.type, PendingAttr) for value in op.operands) and not op.value("is_nonempty"):
         # Where the loop is passed by, accumulators would be moved between an issue and its wait (ptxas C7515).
-        op.fail("a loop that carries products in flight has a first step")
+        op.fail("a loop that carries dots in flight has a first step")
     _check_carried(op, 2, 1)
 
 
@@ -208,8 +208,8 @@ def _check_lag(op: SpecOp) -> None:
 SPECS = (
     OpSpec(
         name="ttarget.lag",
-        summary="Consumers begin one after the other, each so many stages later: what one does after its products "
-        "runs beside the products of the next.",
+        summary="Consumers begin one after the other, each so many stages later: what one does after its dots "
+        "runs beside the dots of the next.",
         operands=("ring", "cursor"),
         results=(),
         attributes=(Attribute("stages", "int", 1, "how far behind each consumer is"),),
@@ -227,7 +227,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.turn",
-        summary="Two consumers start products in turn: one computes on registers while products of the other run.",
+        summary="Two consumers start dots in turn: one computes on registers while dots of the other run.",
         results=(),
         attributes=(Attribute("way", "str", doc="take: wait for it; pass: give it to the other"),),
         effects=frozenset(["memory"]),

@@ -25,7 +25,7 @@ class BroadcastScalars(Pass):
 
     Before: `%one = ttile.load %key {map = [0]}` of no axes, and a `ttile.broadcast %one` to 64 x 64. After: one
     `ttile.load %key` of 64 x 64 elements, all of which are at that place. What is computed from such numbers on the
-    way is computed for each element. Matrix units have tiles of rows and columns alone, so kernels with products go
+    way is computed for each element. Tensor cores have tiles of rows and columns alone, so kernels with dots go
     through this; others are left alone, and so are numbers that a loop carries, or of a buffer that the kernel writes.
     """
 
@@ -36,7 +36,7 @@ class BroadcastScalars(Pass):
 
 
 def broadcast_ones(kernel: SpecOp) -> list[SpecOp]:
-    """The ops of a kernel with products that spread a single number which can be had for each element."""
+    """The ops of a kernel with dots that spread a single number which can be had for each element."""
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
     if all(op.name != "ttile.dot" or op.value("unit") == PLAIN for op in ops):
         return []

@@ -1,4 +1,4 @@
-"""Say of every tile of a kernel on matrix units whether it goes through shared memory, and how it lies there."""
+"""Say of every tile of a kernel on tensor cores whether it goes through shared memory, and how it lies there."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ChooseSpaces(Pass):
 
     Before: `ttile.load %w, %j, %k` of 64 x 256 elements that a `wgmma` reads, along k. After: the same with
     `space = "shared"` and `layout = "columns"`; what only elements read, such as a bias, has `space = "registers"`.
-    What an access says itself is kept, or refused (T0501): a left side of 2-byte floats may be in registers, a right
-    side may not. Kernels without units are left alone.
+    What an access says itself is kept, or refused (T0501): an A operand of 2-byte floats may be in registers, a right
+    operand may not. Kernels without units are left alone.
     """
 
     def run(self, module: ModuleOp) -> None:

@@ -1,4 +1,4 @@
-"""Walk sums of products in steps that matrix units take, whatever the depth of a schedule's block is."""
+"""Walk sums of dots in steps that tensor cores take, whatever the K of a schedule's block is."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _CHOSEN = {"ttile.for": ("stages", "form"), "ttile.load": ("space", "box", "swiz
 
 @dataclass(frozen=True)
 class FitSteps(Pass):
-    """Give loops that only add up products steps that matrix units take, with sums of the same products in each.
+    """Give loops that only add up dots steps that tensor cores take, with sums of the same dots in each.
 
     Before: a loop over all of k in steps of 64 with `ttile.dot` of 8-bit floats, or of 24 with one of bf16. After: the
-    same in steps of 128, after which 8-bit floats are added up outside of matrix units, and of 32, which is the next
+    same in steps of 128, after which 8-bit floats are added up outside of tensor cores, and of 32, which is the next
     whole number of instructions. What a last step has too much of is beyond the end of k, and zero. With `shallow` no
     step is deeper than a line of shared memory: of more bytes there may be no room for two. A step that is taken as it
     is stays, and so does that of a loop which does anything else in each step, or says how it is copied.
@@ -63,7 +63,7 @@ class _Load:
 
 
 def unfit_loops(kernel: SpecOp, shallow: bool = False) -> list[SpecOp]:
-    """The loops of a kernel that have steps which matrix units do not take, and can have others."""
+    """The loops of a kernel that have steps which tensor cores do not take, and can have others."""
     loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
     return [loop for loop in loops if fit_step(loop, shallow) != loop.value("step")]
 
@@ -75,7 +75,7 @@ def fit_steps(kernel: SpecOp, shallow: bool = False) -> None:
 
 
 def fit_step(loop: SpecOp, shallow: bool = False) -> int:
-    """The step that a loop has on matrix units: its own, where they take it or the loop is no sum of products."""
+    """The step that a loop has on tensor cores: its own, where they take it or the loop is no sum of dots."""
     step, loads = loop.value("step"), _summed_loads(loop)
     dtypes = {load.dtype for load in loads}
     if len(dtypes) != 1 or (form := WGMMA_FORMS.get(dtype := dtypes.pop())) is None:
@@ -88,7 +88,7 @@ def fit_step(loop: SpecOp, shallow: bool = False) -> int:
 
 
 def _summed_loads(loop: SpecOp) -> list[_Load]:
-    """What a loop loads, if it does nothing but add up products over all of a dim; else nothing."""
+    """What a loop loads, if it does nothing but add up dots over all of a dim; else nothing."""
     source = loop.regions[0].block
     index, *carried = source.args
     ops = [op for op in source.ops if isinstance(op, SpecOp)]
@@ -123,7 +123,7 @@ def _way(load: SpecOp, source: Block) -> list[SpecOp]:
 
 
 def _side(value: SSAValue, summed: int, loop: SpecOp) -> _Load | None:
-    """The load that a side of a product is, turned or converted, if it goes along all of its dim with the loop."""
+    """The load that an operand of a dot is, turned or converted, if it goes along all of its dim with the loop."""
     while isinstance(value, OpResult) and isinstance(value.op, SpecOp) and value.op.name in _PASSED:
         summed = 1 - summed if value.op.name == "ttile.transpose" else summed
         value = value.op.operands[0]
@@ -156,7 +156,7 @@ def _goes_along(load: _Load, loop: SpecOp) -> bool:
 
 
 def _walk_in(loop: SpecOp, step: int) -> None:
-    """The loop in other steps: what is loaded, and made of that on the way to a product, is as deep as they are."""
+    """The loop in other steps: what is loaded, and made of that on the way to a dot, is as deep as they are."""
     source = loop.regions[0].block
     for load in _summed_loads(loop):
         axes: dict[SSAValue, int] = {load.op.results[0]: load.axis}

@@ -1,4 +1,4 @@
-"""Make the descriptors of the copy engine once, before everything else that a kernel does."""
+"""Make the descriptors of TMA once, before everything else that a kernel does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HoistDescriptors(Pass):
 
 
 def hoist_descriptors(kernel: SpecOp) -> None:
-    """Move the tensor maps of a kernel behind its memory, each once."""
+    """Move the TMA descriptors of a kernel behind its memory, each once."""
     block = kernel.regions[0].block
     kept: dict[tuple[SSAValue, Any], SpecOp] = {}
     for op in [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tensor_map"]:

@@ -1,4 +1,4 @@
-"""Say what runs beside the products of a kernel: of the same loop, of other warps, and of the program before."""
+"""Say what runs beside the dots of a kernel: of the same loop, of other warps, and of the program before."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ LAGS = (2, 0, 1, 3)
 class OverlapMma(Pass):
     """Give each loop its `form` and `turns`, and the kernel its `epilogue` and `lag`.
 
-    Before: a loop that adds up products, and one with two products of which the second reads what is computed from
-    the first. After: the first with `form = "sum"`, of which one product is always in flight; the second with
-    `form = "skewed"` and `turns = true`: its second product is one step late, and two groups of warps start products in
-    turn. All other loops are `ordered`. `epilogue = "beside"` leaves what follows the products to the CTA's next
+    Before: a loop that adds up dots, and one with two dots of which the second reads what is computed from
+    the first. After: the first with `form = "sum"`, of which one dot is always in flight; the second with
+    `form = "skewed"` and `turns = true`: its second dot is one step late, and two groups of warps start dots in
+    turn. All other loops are `ordered`. `epilogue = "beside"` leaves what follows the dots to the CTA's next
     program; `lag` lets consumers set out one after the other, by so many quarters of a ring. A loop that says its
     `form` keeps it and its turns, and so does a kernel with an `epilogue`, or they are refused (T0501).
     """
@@ -58,7 +58,7 @@ def overlap_mma(
     is_able = units is WGMMA and _has_rest(kernel, plan)
     if kernel.value("epilogue"):
         if kernel.value("epilogue") == BESIDE and not is_able:
-            raise UnfitError("what follows the products is not done beside those of the next program")
+            raise UnfitError("what follows the dots is not done beside those of the next program")
         most = _most_lag(kernel, plan, rings) if units is WGMMA else 0
         if kernel.value("lag") > most:
             raise UnfitError(f"groups of warps begin {most} stages apart at most, not {kernel.value('lag')}")
@@ -74,7 +74,7 @@ def _write_form(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCore
     if written and written not in can:
         raise UnfitError(f"a loop says that it is {written}, and on {units.name} it is {' or '.join(can)}")
     if op.value("turns") and plan.consumers != 2:
-        raise UnfitError(f"two groups of warps start products in turn, and there are {plan.consumers}")
+        raise UnfitError(f"two groups of warps start dots in turn, and there are {plan.consumers}")
     if not written:
         op.set_value("form", can[0])
         op.set_value("turns", can[0] == SKEWED and plan.consumers == 2)
@@ -93,16 +93,16 @@ def _forms(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCores) ->
 
 
 def _has_rest(kernel: SpecOp, plan: Plan) -> bool:
-    """Whether what follows the products may stand apart: there is one sum, with steps enough to do it beside."""
+    """Whether what follows the dots may stand apart: there is one sum, with steps enough to do it beside."""
     stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
     rest = rest_of(kernel, plan, stores)
     return rest is not None and rest.loop.value("form") == SUM and has_steps(rest)
 
 
 def _waiting_loop(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> SpecOp | None:
-    """The one loop whose groups wait for each product, where they may set out one after the other.
+    """The one loop whose groups wait for each dot, where they may set out one after the other.
 
-    Where products are always in flight it was measured to change nothing: the ring is too short to stay apart.
+    Where dots are always in flight it was measured to change nothing: the ring is too short to stay apart.
     """
     ops = kernel.regions[0].block.ops
     loops = [op for op in ops if isinstance(op, SpecOp) and op.name == "ttile.for"]

@@ -1,4 +1,4 @@
-"""Say how many stages the copies of a kernel on matrix units have: how far they are ahead of products."""
+"""Say how many stages the copies of a kernel on tensor cores have: how far they are ahead of dots."""
 
 from __future__ import annotations
 

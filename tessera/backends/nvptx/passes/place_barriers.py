@@ -1,4 +1,4 @@
-"""Say at which barriers copies of a kernel on matrix units arrive, who waits there, and who leaves what was copied."""
+"""Say at which barriers copies of a kernel on tensor cores arrive, who waits there, and who leaves what was copied."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tessera.ir.base.passes import Pass
 
 
 class PlaceBarriers(Pass):
-    """Give each load to shared memory its `ring`, and products and loops the rings that they `awaits` and `leaves`.
+    """Give each load to shared memory its `ring`, and dots and loops the rings that they `awaits` and `leaves`.
 
     Before: `ttile.load %x, %i, %k`, `ttile.load %w, %j, %k` and a `ttile.dot` of both. After: the same with `ring = 0`
-    on the loads, which arrive at one barrier, and `awaits = [0]`, `leaves = [0]` on the product, which waits there and
+    on the loads, which arrive at one barrier, and `awaits = [0]`, `leaves = [0]` on the dot, which waits there and
     hands the stage back. What a whole loop reads, it waits for once, and leaves at its end. A ring that is said is
-    kept: loads of one product may have a barrier each. Rings of two blocks or of two products, and waits that would
+    kept: loads of one dot may have a barrier each. Rings of two blocks or of two dots, and waits that would
     come too late, too early or never, are refused (T0501).
     """
 

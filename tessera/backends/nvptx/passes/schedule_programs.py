@@ -1,4 +1,4 @@
-"""Say in what order the programs of a kernel on matrix units run: which CTA takes which, and who shares copies."""
+"""Say in what order the programs of a kernel on tensor cores run: which CTA takes which, and who shares copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Say of every product which matrix units run it, and by which instruction."""
+"""Say of every dot which tensor cores run it, and by which instruction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SelectMma(Pass):
 
     Before: `ttile.dot %a, %b, %c` of 128 x 256 x 64 in bf16. After, on sm_90a: the same with `unit = "wgmma"` and
     `instruction = [64, 256, 16]`, in a kernel with `warpgroups = 2`; on sm_80 with `unit = "mma.sync"` and
-    `instruction = [16, 8, 16]`. Products that no units take get `unit = "multiply-adds"`. `units` asks for some; what a
+    `instruction = [16, 8, 16]`. Dots that no units take get `unit = "multiply-adds"`. `units` asks for some; what a
     kernel says itself is kept, or refused: units that the machine lacks (T0602), or that do not take it (T0501).
     """
 
@@ -70,9 +70,9 @@ def chosen_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Ch
     written = sorted({op.value("unit") for op in dots_in(kernel)} - {""})
     if len(written) > 1:
         raise TileVerifyError(
-            f"products of `@{kernel.value('symbol')}` are on {' and '.join(written)}, and a kernel is for one of them",
+            f"dots of `@{kernel.value('symbol')}` are on {' and '.join(written)}, and a kernel is for one of them",
             span=kernel.span,
-            fix="give all products the same `unit`, or none",
+            fix="give all dots the same `unit`, or none",
         )
     name = written[0] if written else asked
     if name in TENSOR_CORES and not machine.has(name):
@@ -88,12 +88,12 @@ def chosen_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Ch
     choice = choose_units(kernel, machine, name)
     if choice.units is None and (names := said_for_units(kernel)):
         with refusing(kernel, *names):
-            raise UnfitError("; ".join(choice.reasons) or f"its products are {PLAIN} on {machine.name}")
+            raise UnfitError("; ".join(choice.reasons) or f"its dots are {PLAIN} on {machine.name}")
     return choice
 
 
 def select_mma(kernel: SpecOp, units: TensorCores | None) -> Plan | None:
-    """Write what units a kernel runs on, and how; None for those that run products by multiply-adds."""
+    """Write what units a kernel runs on, and how; None for those that run dots by multiply-adds."""
     if units is None:
         mark_plain(kernel)
         return None

@@ -1,4 +1,4 @@
-"""Say what warps of a kernel on matrix units do: whether one copies for the others, and registers of both."""
+"""Say what warps of a kernel on tensor cores do: whether one copies for the others, and registers of both."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tessera.ir.tile.choices import PRODUCER, UNIFORM
 
 
 def across_of(kernel: SpecOp, plan: Plan) -> int:
-    """Warps of a group side by side, so that what each reads of both sides is the least: nearly a square."""
+    """Warps of a group side by side, so that what each reads of both operands is the least: nearly a square."""
     (first, *_) = plan.products.values()
     columns, rows = _columns_of(first.op.results[0]), plan.rows // plan.consumers
     fitting = [count for count in WARPS_ACROSS if not across_problem(kernel, plan, count)]
@@ -37,14 +37,14 @@ def across_of(kernel: SpecOp, plan: Plan) -> int:
 
 
 def across_problem(kernel: SpecOp, plan: Plan, across: int) -> str:
-    """Why warps cannot stand so, empty where they can: rows that are folded or multiplied again have to be whole."""
+    """Why warps cannot stand so, empty where they can: rows that are reduced or multiplied again have to be whole."""
     if across not in WARPS_ACROSS:
         return f"{', '.join(map(str, WARPS_ACROSS))} warps stand side by side, not {across}"
     if across == 1:
         return ""
     products = list(plan.products.values())
     if len(products) != 1 or products[0].lhs.load is None or any(op.name == "ttile.reduce" for op in kernel.walk()):
-        return f"{across} warps side by side share rows, and rows are folded here or multiplied again"
+        return f"{across} warps side by side share rows, and rows are reduced here or multiplied again"
     if any(_columns_of(op.operands[0]) == 0 for op in stores_in(kernel)):
         return f"a vector is stored by who has it, and {across} warps side by side do"
     columns = _columns_of(products[0].op.results[0])
@@ -59,12 +59,12 @@ def _columns_of(value: SSAValue) -> int:
     return (value.type.shape[1].value or 0) if len(value.type.shape) == 2 else 0
 
 
-# Say what warps of a kernel on matrix units do: whether one copies for the others, and registers of both.
+# Say what warps of a kernel on tensor cores do: whether one copies for the others, and registers of both.
 
 _REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""
 _TURNING = (24, 240)
-"""The same where two products turn in one loop: sums of both are live."""
+"""The same where two dots turn in one loop: sums of both are live."""
 
 
 class SpecializeWarps(Pass):
@@ -87,7 +87,7 @@ def specialize_warps(kernel: SpecOp, units: TensorCores) -> None:
     roles, groups = UNIFORM if units is MMA_SYNC else PRODUCER, kernel.value("warpgroups")
     written = kernel.value("roles")
     if written and written != roles:
-        copies = "by tensor maps, which one thread starts" if roles == PRODUCER else "by all threads"
+        copies = "by TMA descriptors, which one thread starts" if roles == PRODUCER else "by all threads"
         raise UnfitError(f"kernels on {units.name} copy {copies}, and `roles` is {written}")
     if kernel.value("registers") and units is not WGMMA:
         raise UnfitError(f"threads of kernels on {units.name} have equal shares of registers, and some are said")

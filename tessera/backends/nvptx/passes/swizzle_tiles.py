@@ -1,4 +1,4 @@
-"""Say in what lines tiles of a kernel on matrix units lie in shared memory, and so what is copied at a time."""
+"""Say in what lines tiles of a kernel on tensor cores lie in shared memory, and so what is copied at a time."""
 
 from __future__ import annotations
 

@@ -45,4 +45,4 @@ def advice_on(feature: str, features: Sequence[str]) -> str:
         return "compile for this machine"
     text = f"{feature} comes with {level}; compile for what the machine has"
     other = next((name for name in MATRIX_FEATURES if name in features), None)
-    return f"{text}: products run on {other} there" if feature in MATRIX_FEATURES and other is not None else text
+    return f"{text}: dots run on {other} there" if feature in MATRIX_FEATURES and other is not None else text

@@ -1,4 +1,4 @@
-"""Products of tiles."""
+"""Dots of tiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _check_dot(op: SpecOp) -> None:
 
 
 def _check_unit(op: SpecOp, sizes: list[int]) -> None:
-    """What was chosen for a product is an instruction that there is, and divides it."""
+    """What was chosen for a dot is an instruction that there is, and divides it."""
     unit, instruction = op.value("unit"), op.value("instruction")
     if unit not in ("", PLAIN, *INSTRUCTIONS):
         op.fail(f"`unit` is one of {', '.join(INSTRUCTIONS)} and {PLAIN}, got {unit}")
@@ -48,7 +48,7 @@ SPECS = (
         operands=("lhs", "rhs", "acc"),
         attributes=(
             Attribute("unit", "str", "", "the matrix instruction that computes it, by name; or multiply-adds"),
-            Attribute("instruction", "ints", (), "rows, columns and depth of one instruction of them"),
+            Attribute("instruction", "ints", (), "rows, columns and K of one instruction of them"),
             *WAITS,
         ),
         verify=_check_dot,
