@@ -1,4 +1,4 @@
-"""Programs to schedule: traced functions on free sizes, and random ones."""
+"""Programs to schedule: traced functions on symbolic sizes, and random ones."""
 
 # Functions of traced values are written as lambdas, whose parameters cannot be annotated.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
@@ -58,7 +58,7 @@ def simplified(tape: Tape) -> ModuleOp:
 def scheduled(
     module: ModuleOp, steps: int | None = None, chooser: StaticChooser | None = None, *, fusion: bool = True
 ) -> ModuleOp:
-    """A module after the first passes of the room, or all of them; each is verified."""
+    """A module after the first passes of the stage, or all of them; each is verified."""
     passes = schedule.pipeline(MACHINE, chooser or StaticChooser(), StandardLibrary(), fusion=fusion)
     Stages().run("schedule", passes[:steps], module, schedule.EXIT if steps is None else None)
     return module
@@ -94,7 +94,7 @@ _UNARY: tuple[Callable[[Any], Any], ...] = (ops.tanh, ops.sigmoid, ops.neg, ops.
 
 @st.composite
 def tapes(draw: st.DrawFn) -> Tape:
-    """A program of some ops on two matrices and a vector with free sizes."""
+    """A program of some ops on two matrices and a vector with symbolic sizes."""
     steps = draw(st.integers(1, 9))
 
     def program(x: Any, y: Any, v: Any) -> tuple[Any, ...]:

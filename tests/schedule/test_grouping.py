@@ -28,7 +28,7 @@ def groups(function: Callable[..., Any], *types: TensorType, **options: Any) -> 
 X, Y, V = typed("M N"), typed("M N"), typed("N")
 
 
-def test_bias_and_gelu_join_their_product_and_softmax_is_one_row_group() -> None:
+def test_bias_and_gelu_join_their_contraction_and_softmax_is_one_row_group() -> None:
     def program(x: Any, w: Any, b: Any) -> Any:
         return ops.softmax(ops.gelu(x @ w + b))
 
@@ -56,7 +56,7 @@ def test_a_residual_and_its_norm_are_one_group_with_two_results() -> None:
     assert groups(program, X, Y, V) == ["row 2"]
 
 
-def test_a_norm_stays_out_of_the_product_before_it() -> None:
+def test_a_norm_stays_out_of_the_matmul_before_it() -> None:
     def program(x: Any, w: Any, r: Any, g: Any) -> Any:
         h = r + x @ w
         return h, ops.rmsnorm(h, g)
@@ -64,7 +64,7 @@ def test_a_norm_stays_out_of_the_product_before_it() -> None:
     assert groups(program, typed("M K"), typed("K N"), X, V) == ["contraction 1", "row 1"]
 
 
-def test_a_gated_unit_is_two_products() -> None:
+def test_a_gated_unit_is_two_contractions() -> None:
     def program(x: Any, w: Any, u: Any) -> Any:
         return ops.silu(x @ w) * (x @ u)
 
@@ -83,7 +83,7 @@ def test_masks_made_from_coordinates_cost_no_group() -> None:
     assert groups(lambda x: ops.softmax(ops.where(ops.tril(x) == x, x, -1e9)), X) == ["row 1"]
 
 
-def test_conversions_go_with_the_product() -> None:
+def test_conversions_go_with_the_contraction() -> None:
     def program(x: Any, w: Any) -> Any:
         return (x.cast(f32) @ w.cast(f32)).cast(bf16)
 
@@ -103,7 +103,7 @@ def test_cheap_values_of_other_shapes_are_computed_where_they_are_read() -> None
     assert groups(lambda x: ops.transpose(ops.exp(x)) + 1.0, X) == ["map 1"]
 
 
-def test_what_is_gathered_from_lies_in_memory() -> None:
+def test_what_is_gathered_from_is_in_memory() -> None:
     def program(x: Any, i: Any) -> Any:
         return ops.take(ops.exp(x), i, axis=0) * 2.0
 
@@ -111,7 +111,7 @@ def test_what_is_gathered_from_lies_in_memory() -> None:
     assert groups(program, X, typed("K", "i64")) == ["map 1", "map 1", "map 1"]
 
 
-def test_a_fold_of_everything_takes_only_what_is_its_own() -> None:
+def test_a_reduction_of_everything_takes_only_what_is_its_own() -> None:
     assert groups(lambda x, y: ops.mean(ops.square(x - y)), X, Y) == ["row 1"]
     assert groups(lambda x: ops.softmax(x), typed("N")) == ["row 1"]
 
@@ -119,11 +119,11 @@ def test_a_fold_of_everything_takes_only_what_is_its_own() -> None:
         y = ops.gelu(x)
         return y, ops.sum(y)
 
-    # One program folds all of it, and would compute all of it in one thread.
+    # One program reduces all of it, and would compute all of it in one thread.
     assert groups(program, X) == ["map 1", "row 1"]
 
 
-def test_heads_are_read_where_they_lie() -> None:
+def test_heads_are_read_without_a_copy() -> None:
     def program(x: Any, q: Any, k: Any, v: Any) -> Any:
         def heads(t: Any) -> Any:
             return ops.transpose(t.reshape(t.shape[0], t.shape[1], 2, 8), (0, 2, 1, 3))
@@ -132,11 +132,11 @@ def test_heads_are_read_where_they_lie() -> None:
 
     types = typed("B S 16"), *(typed("16 16") for _ in range(3))
     assert groups(program, *types) == ["contraction 1"] * 3 + ["library 1"]
-    # Keys that lie by columns are copied: a row in pieces would be read slowly.
-    turned = groups(
+    # Keys that are contiguous in another dim are copied: strided rows would be read slowly.
+    transposed = groups(
         lambda q, k: ops.attention(q, ops.transpose(k, (0, 1, 3, 2)), q), typed("B 2 S 8"), typed("B 2 8 S")
     )
-    assert turned == ["map 1", "library 1"]
+    assert transposed == ["map 1", "library 1"]
 
 
 def test_a_dim_of_one_more_or_less_is_no_copy() -> None:

@@ -112,7 +112,7 @@ def test_a_number_is_written_over_once_and_by_others_read_before() -> None:
 
 
 def test_a_number_is_not_counted_behind_the_end_of_what_it_reads() -> None:
-    """The second of two that are given up would go down to its reader, behind the one who writes over the first."""
+    """The second of two donated counters would move down to its reader, behind the op that writes over the first."""
 
     def counted(m: Any, n: Any, x: Any) -> Any:
         more = m + 1

@@ -209,7 +209,7 @@ def waits_of(plan: StreamPlan) -> list[tuple[int, int]]:
 
 
 @given(orders(), st.integers(1, 4))
-def test_queues_keep_every_arc_and_no_wait_can_be_left_out(order: LaunchOrder, count: int) -> None:
+def test_streams_keep_every_edge_and_no_wait_can_be_left_out(order: LaunchOrder, count: int) -> None:
     plan = assign_streams(order, count)
     assert plan.streams <= count
     assert [step.node for step in plan.steps] == list(order.launches().nodes)
@@ -231,15 +231,15 @@ def test_queues_keep_every_arc_and_no_wait_can_be_left_out(order: LaunchOrder, c
 
 
 def known_to(plan: StreamPlan) -> list[int]:
-    """For each launch all that happen before it, by the order of queues and waits alone."""
-    queues: dict[int, int] = {}
+    """For each launch all that happen before it, by the order of streams and waits alone."""
+    streams: dict[int, int] = {}
     found: list[int] = []
     for number, step in enumerate(plan.steps):
-        known = queues.get(step.stream, 0)
+        known = streams.get(step.stream, 0)
         for wait in step.waits:
             known |= 0 if wait == BEGIN else found[wait] | 1 << wait
         found.append(known)
-        queues[step.stream] = known | 1 << number
+        streams[step.stream] = known | 1 << number
     return found
 
 

@@ -1,4 +1,4 @@
-"""Buffers are not looked at behind the end of their lives: in programs as they are made, and in broken ones."""
+"""Buffers are not used after they are freed: in programs as they are made, and in broken ones."""
 
 from __future__ import annotations
 

@@ -24,18 +24,18 @@ def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
 
 
 @given(lifetimes())
-def test_buffers_that_live_at_one_time_are_apart_for_all_sizes(given_lives: list[Lifetime]) -> None:
-    layout = lay_out(given_lives)
+def test_buffers_that_live_at_one_time_are_apart_for_all_sizes(given_lifetimes: list[Lifetime]) -> None:
+    layout = lay_out(given_lifetimes)
     for sizes in SIZES:
-        assert first_overlap(given_lives, layout, sizes) is None
-        assert layout.total.evaluate(sizes) <= naive_total(given_lives).evaluate(sizes)
+        assert first_overlap(given_lifetimes, layout, sizes) is None
+        assert layout.total.evaluate(sizes) <= naive_total(given_lifetimes).evaluate(sizes)
         live_at = [
-            sum(life.bytes.evaluate(sizes) for life in given_lives if life.start <= t <= life.end) for t in range(16)
+            sum(one.bytes.evaluate(sizes) for one in given_lifetimes if one.start <= t <= one.end) for t in range(16)
         ]
         assert layout.total.evaluate(sizes) >= max(live_at)
-        for life, offset in zip(given_lives, layout.offsets, strict=True):
+        for one, offset in zip(given_lifetimes, layout.offsets, strict=True):
             assert offset.evaluate(sizes) % ALIGNMENT == 0
-            assert offset.evaluate(sizes) + life.bytes.evaluate(sizes) <= layout.total.evaluate(sizes)
+            assert offset.evaluate(sizes) + one.bytes.evaluate(sizes) <= layout.total.evaluate(sizes)
 
 
 def test_known_sizes_are_packed() -> None:

@@ -1,7 +1,7 @@
 // RUN: tessera-opt %s -p schedule-form-groups | filecheck %s
 // RUN: tessera-opt %s -p 'schedule-form-groups{fusion = false}' | filecheck %s --check-prefix=ALONE
 
-// Bias and activation are the epilogue of their product.
+// Bias and activation are the epilogue of their contraction.
 // CHECK-LABEL: tsched.module @epilogue(
 // CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x, %w, %b) {kind = "contraction", flops = 2*K*M*N + 2*M*N, bytes = 4*K*M + 4*K*N + 4*M*N + 4*N}
 // CHECK-NEXT:    tsched.return %[[Y]]
@@ -49,7 +49,7 @@ tgraph.func @axes(%x: !tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[M], f32> {
   tgraph.return %3 : (!tgraph.tensor<[M], f32>) -> ()
 }
 
-// The difference reads both ends of a product; it cannot be with the first, for which the product waits.
+// The difference reads operand and result of a matmul; it cannot be with the first, for which the matmul waits.
 // CHECK-LABEL: tsched.module @cycle(
 // CHECK-NEXT:    %[[E:[a-z0-9]+]] = tsched.fuse @{{.*}}(%x) {kind = "map"
 // CHECK-NEXT:    %[[P:[a-z0-9]+]] = tsched.fuse @{{.*}}(%[[E]], %w) {kind = "contraction"

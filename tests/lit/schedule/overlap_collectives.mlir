@@ -37,7 +37,7 @@ tsched.module @several(%x: !tgraph.tensor<[4], f32>, %y: !tgraph.tensor<[4], f32
   tsched.return %r, %u, %c
 }
 
-// What meets the outside world keeps its place among them.
+// Input and output keep their order among them.
 // CHECK-LABEL: tsched.module @said(
 // CHECK-NEXT:    tsched.collective_start %x {number = 0
 // CHECK-NEXT:    tsched.fuse @long

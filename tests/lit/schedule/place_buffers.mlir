@@ -20,7 +20,7 @@ tsched.module @main(%x: !tgraph.tensor<[A], f32>) -> (!tgraph.tensor<[2, B], f32
   tsched.return %c, %x
 }
 
-// What is given up is written over and returned as it lies, once; a copy of it has memory of its own.
+// A donated argument is written over and returned without a copy, once; a copy of it has memory of its own.
 // CHECK-LABEL: tsched.module @given(
 // CHECK-NEXT:    tsched.call @k(%x, %x) sizes = [A]
 // CHECK-NEXT:    %[[V:[a-z0-9]+]] = tsched.alias %x : !ttile.buffer<[2, B], f32>

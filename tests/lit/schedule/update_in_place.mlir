@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s -p schedule-update-in-place | filecheck %s
 
-// A cache that was given up is written over, twice in a row; the number goes up where it lies once both rows are written.
+// A donated cache is written over, twice in a row; the counter is updated in place once both rows are written.
 // CHECK-LABEL: tsched.module @append(
 // CHECK-NEXT:    %[[A:[a-z0-9]+]] = tsched.fuse @write(%k, %n, %row) {kind = "library", in_place = 0}
 // CHECK-NEXT:    %[[B:[a-z0-9]+]] = tsched.fuse @write_too(%[[A]], %n, %row) {kind = "library", in_place = 0}

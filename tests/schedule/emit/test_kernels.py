@@ -112,7 +112,7 @@ def test_reductions_that_need_nothing_of_each_other_share_a_pass() -> None:
     ids=str,
 )
 def test_the_grid_of_a_reduction(axes: tuple[int, ...], grid: tuple[Dim, ...]) -> None:
-    """Rows where the last axis is folded; strips of columns, eight registers wide, where it is not."""
+    """Rows where the last axis is reduced; strips of columns, eight vectors wide, where it is not."""
     w = Writer()
     assert kernel(w.body(w.sum(w.input([M, N, K]), axes=axes))).value("grid") == grid
 

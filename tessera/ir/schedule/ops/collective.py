@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr
+
+if TYPE_CHECKING:
+    from tessera.ir.schedule.typed_ops import CollectiveStartOp
 
 CALLS = ("all_gather", "all_to_all")
 """Collectives that move bytes and nothing else; others are decomposed into these in Graph IR."""
 
 
-def _check_start(op: SpecOp) -> None:
-    if op.value("call") not in CALLS:
-        op.fail(f"`call` is one of {', '.join(CALLS)}, got {op.value('call')!r}")
-    if op.value("ranks") < 2:
-        op.fail(f"a collective has at least 2 ranks, got {op.value('ranks')}", "one rank alone has its own value")
-    if not op.value("axis"):
+def _check_start(op: CollectiveStartOp) -> None:
+    if op.call not in CALLS:
+        op.fail(f"`call` is one of {', '.join(CALLS)}, got {op.call!r}")
+    if op.ranks < 2:
+        op.fail(f"a collective has at least 2 ranks, got {op.ranks}", "one rank alone has its own value")
+    if not op.axis:
         op.fail(f"`{op.name}` needs the `axis` of the mesh that it communicates over")
     wanted = (1, 1) if op.results else (2, 0)
     if (len(op.operands), len(op.results)) != wanted:

@@ -8,11 +8,14 @@ value and swap them in each iteration, and their results are the ones written la
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, TensorAttr
+
+if TYPE_CHECKING:
+    from tessera.ir.schedule.typed_ops import ForOp
 
 
 def has_buffers(op: SpecOp) -> bool:
@@ -49,16 +52,16 @@ def _check_while(op: SpecOp) -> None:
     given = [value.type for value in op.operands]
     tested, repeated = ([arg.type for arg in region.block.args] for region in op.regions)
     if repeated != given or tested != given[: len(op.results)]:
-        op.fail("the bodies of `tsched.while` take what is carried")
+        op.fail("the bodies of `tsched.while` take the values that the loop carries")
     if not has_buffers(op) and _yields(op, 1) != list(op.result_types):
-        op.fail("the body of `tsched.while` yields what is carried")
+        op.fail("the body of `tsched.while` yields the values that the loop carries")
 
 
-def _check_for(op: SpecOp) -> None:
-    if op.value("length") is None and len(op.operands) < 2:
+def _check_for(op: ForOp) -> None:
+    if op.length is None and len(op.operands) < 2:
         op.fail("`tsched.for` needs a lower and an upper bound, or `length`")
-    if not has_buffers(op) and _yields(op, 0)[: op.value("carried")] != list(op.result_types)[: op.value("carried")]:
-        op.fail("the body of `tsched.for` yields what is carried")
+    if not has_buffers(op) and _yields(op, 0)[: op.carried] != list(op.result_types)[: op.carried]:
+        op.fail("the body of `tsched.for` yields the values that the loop carries")
 
 
 SPECS = (

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.types.device import problem
+
+if TYPE_CHECKING:
+    from tessera.ir.schedule.typed_ops import AliasOp, CallbackOp
 
 
 def _check_alloc(op: SpecOp) -> None:
@@ -13,11 +18,11 @@ def _check_alloc(op: SpecOp) -> None:
         op.fail(f"`{op.name}` gives a buffer, not {op.result.type}")
 
 
-def _check_alias(op: SpecOp) -> None:
+def _check_alias(op: AliasOp) -> None:
     source, out = op.operands[0].type, op.result.type
     if not isinstance(source, ShapedAttr) or not isinstance(out, ShapedAttr) or source.dtype is not out.dtype:
         op.fail(f"`{op.name}` gives the same elements in another shape, not {out} of {source}")
-    wrong = problem("global", op.value("space")) if op.value("space") else ""
+    wrong = problem("global", op.space) if op.space else ""
     if wrong:
         op.fail(f"`{op.name}`: {wrong}", "write `shared`, the shared memory of a program")
 
@@ -28,14 +33,14 @@ def _check_copy(op: SpecOp) -> None:
         op.fail(f"`{op.name}` goes from one buffer to another of its dtype, not from {source} to {target}")
 
 
-def _check_callback(op: SpecOp) -> None:
+def _check_callback(op: CallbackOp) -> None:
     known = ("debug_print", "io_callback", "check_positions", "fresh_key", "axis_index")
-    if op.value("call") not in known:
-        op.fail(f"`call` is one of {', '.join(known)}, got {op.value('call')!r}")
-    if op.value("call") == "io_callback" and op.value("slot") < 0:
+    if op.call not in known:
+        op.fail(f"`call` is one of {', '.join(known)}, got {op.call!r}")
+    if op.call == "io_callback" and op.slot < 0:
         op.fail("`io_callback` needs the `slot` of its function")
-    if op.value("outputs") > len(op.operands):
-        op.fail(f"`{op.name}` writes {op.value('outputs')} of {len(op.operands)} buffers")
+    if op.outputs > len(op.operands):
+        op.fail(f"`{op.name}` writes {op.outputs} of {len(op.operands)} buffers")
 
 
 SPECS = (

@@ -10,7 +10,7 @@ from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.schedule.kinds import kernel_kinds
 
 if TYPE_CHECKING:
-    from tessera.ir.schedule.typed_ops import ModuleOp
+    from tessera.ir.schedule.typed_ops import FuseOp, LayoutOp, ModuleOp, TileOp
 
 MOST_STAGES = 8
 """Buffers of one tile at most: deeper prefetches find no shared memory."""
@@ -22,14 +22,14 @@ def _check_program(op: ModuleOp) -> None:
     check_program(op)
 
 
-def _check_fuse(op: SpecOp) -> None:
-    name, kinds = op.value("kind"), kernel_kinds()
+def _check_fuse(op: FuseOp) -> None:
+    name, kinds = op.kind, kernel_kinds()
     if name and name not in kinds:
         op.fail(f"`kind` is one of {', '.join(kinds)}, got {name!r}")
-    if op.value("axes") and name and not kinds[name].has_axes:
+    if op.axes and name and not kinds[name].has_axes:
         op.fail(f"only a row group has reduced `axes`, and this one is of kind {name}")
     try:
-        stages_of(op.value("pipeline"))
+        stages_of(op.pipeline)
     except ValueError as error:
         op.fail(str(error))
 
@@ -56,16 +56,16 @@ def stages_of(pipeline: Any) -> int:
     return given["stages"]
 
 
-def _check_tile(op: SpecOp) -> None:
-    candidates, chosen = op.value("candidates"), op.value("chosen")
+def _check_tile(op: TileOp) -> None:
+    candidates, chosen = op.candidates, op.chosen
     if candidates and chosen is not None and chosen not in candidates:
         op.fail(f"`chosen` is none of the candidates {list(candidates)}, got {chosen}")
     if candidates == () and chosen is None:
         op.fail("a tile choice has candidates or a chosen value")
 
 
-def _check_layout(op: SpecOp) -> None:
-    dims, axes = op.value("partition"), op.value("mesh_axes")
+def _check_layout(op: LayoutOp) -> None:
+    dims, axes = op.partition, op.mesh_axes
     if len(dims) != len(axes):
         op.fail(f"`partition` names {len(dims)} dims and `mesh_axes` {len(axes)} axes of the mesh")
 

@@ -12,7 +12,7 @@ import tessera as ts
 from examples.transformer import block, random_layer
 from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
-from tests.schedule.test_walks import PROGRAMS, step, step_arguments
+from tests.schedule.test_tile_copies import PROGRAMS, step, step_arguments
 
 pytestmark = [
     pytest.mark.device("sm_90"),

@@ -1,4 +1,4 @@
-"""Products where whole tiles are copied: several dims of rows are one, and scattered sides are put in memory first."""
+"""Contractions that copy whole tiles: dims of rows are joined, and scattered operands are materialized first."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def test_products_of_any_form_run_on_matrix_units(name: str) -> None:
     rng = np.random.default_rng(5)
     arrays = [rng.integers(-2, 3, shape).astype(BF16) for shape in shapes]
     tape, found = lowered(function, arrays)
-    products = [kernel for kernel in general_kernels(found) if kernel.value("kind") == "contraction"]
-    assert [BACKEND.matrix(kernel) is not None for kernel in products] == [True]
+    contractions = [kernel for kernel in general_kernels(found) if kernel.value("kind") == "contraction"]
+    assert [BACKEND.matrix(kernel) is not None for kernel in contractions] == [True]
     assert len(general_kernels(found)) == count
     (made,), (wanted,) = run_program(found.module, *arrays), run_tape(tape, arrays)
     np.testing.assert_array_equal(made.astype(np.float32), wanted.astype(np.float32))
@@ -195,7 +195,7 @@ def test_outer_dims_may_be_cut() -> None:
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_gathered_sides_mean_the_same(data: st.DataObject) -> None:
-    """Axes of both sides in any order: free, summed and shared ones."""
+    """Axes of both operands in any order: free, contracted and batch ones."""
     counts = {"b": data.draw(st.integers(0, 1)), "m": data.draw(st.integers(1, 2)), "k": data.draw(st.integers(1, 2))}
     shared = {letter: [f"{letter}{at}" for at in range(count)] for letter, count in counts.items()}
     sizes = {name: data.draw(st.integers(1, 3), name) for names in shared.values() for name in names} | {"n0": 3}
