@@ -15,8 +15,8 @@ from tessera.backends.cpu.registers import (
     register_type,
     transpose,
 )
-from tessera.ir.target.llvm.convert import atomic_instruction, narrowed, storage_type
-from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, mangled, vector
+from tessera.ir.target.llvm.convert import atomic_instruction, narrow, storage_type
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, mangle, vector
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import LoadOp, StoreOp
 from tessera.types.dim import Dim
@@ -360,10 +360,10 @@ class Access:
 
     def _add(self, old: Value, value: Value) -> Value:
         if self.dtype.is_float and self.dtype.compute is not self.dtype:
-            from tessera.ir.target.llvm.convert import widened  # noqa: PLC0415 - for additions of narrow floats only
+            from tessera.ir.target.llvm.convert import widen  # noqa: PLC0415 - for additions of narrow floats only
 
-            total = self.f.op("fadd", widened(self.f, old, self.dtype), widened(self.f, value, self.dtype))
-            return narrowed(self.f, total, self.dtype)
+            total = self.f.op("fadd", widen(self.f, old, self.dtype), widen(self.f, value, self.dtype))
+            return narrow(self.f, total, self.dtype)
         return self.f.op("fadd" if self.dtype.is_float else "add", old, value)
 
     def _store_scalar(
@@ -408,7 +408,7 @@ class Access:
         f, lanes = self.f, self.layout.lanes
         pointers = self._pointers(env, along, tiles, stored)
         every = mask or f.lane_mask(lanes, lanes)
-        name = f"llvm.masked.scatter.{mangled(value.type)}.v{lanes}p0"
+        name = f"llvm.masked.scatter.{mangle(value.type)}.v{lanes}p0"
         f.declare(name, "void", [value.type, pointers.type, every.type])
         align = self.op.align
         f.line(f"call void @{name}({value}, {pointers.type} align {align} {pointers.text}, {every})")
@@ -417,5 +417,5 @@ class Access:
 def constant_in_register(f: FunctionText, dtype: DType, value: Any, lanes: int) -> Value:
     """A number as lanes of a block of a dtype."""
     if dtype.is_float and dtype.compute is not dtype:
-        return narrowed(f, f.const("float", value, lanes), dtype)
+        return narrow(f, f.const("float", value, lanes), dtype)
     return f.const(register_type(dtype), value, lanes)

@@ -10,7 +10,7 @@ from tessera.backends.cpu.packing import Operand, choose_kernels, for_each_heigh
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.instructions import Index, Value, dim_value, known
+from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -47,7 +47,7 @@ def emit_block_dot(emitter: Emitter, op: BlockDotOp) -> None:
         op.out_stride,
     )
     max_k, is_fresh = op.max_k, op.is_fresh
-    can_read_in_place = rhs.dtype is shape.dtype and known(rhs.column_stride) == 1
+    can_read_in_place = rhs.dtype is shape.dtype and constant_of(rhs.column_stride) == 1
     whole = f.icmp("eq", f.urem(n, shape.columns), 0)
     in_place = replace(packed, rhs=replace(packed.rhs, is_in_place=True)) if can_read_in_place else packed
     if not can_read_in_place and max_k < 2 * _part(shape):

@@ -371,8 +371,8 @@ def _convert(f: FunctionText, value: Value, source: Any, to: Any) -> Value:
     if source is to:
         return value
     is_narrow = source.is_float and source.compute is not source
-    wide = convert.widened(f, value, source) if is_narrow else value
+    wide = convert.widen(f, value, source) if is_narrow else value
     given = source.compute if is_narrow else source
     if to.is_float and to.compute is not to:
-        return convert.narrowed(f, convert.before_narrowing(f, wide, given, to), to)
+        return convert.narrow(f, convert.before_narrowing(f, wide, given, to), to)
     return convert.cast(f, wide, given, to.compute)

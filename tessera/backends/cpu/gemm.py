@@ -121,26 +121,26 @@ class _Layout:
 
     @property
     def lhs(self) -> int:
-        return _aligned(self.plan.shape.rows * self.plan.shape.columns * self.size)
+        return _align(self.plan.shape.rows * self.plan.shape.columns * self.size)
 
     @property
     def rhs(self) -> int:
         plan = self.plan
-        return self.lhs + _aligned(panel_elements(plan.shape, max(plan.MC, plan.skinny), plan.KC) * self.size)
+        return self.lhs + _align(panel_elements(plan.shape, max(plan.MC, plan.skinny), plan.KC) * self.size)
 
     @property
     def kept(self) -> int:
         plan = self.plan
-        return self.rhs + _aligned(panel_elements(plan.shape, plan.NC, plan.KC) * self.size)
+        return self.rhs + _align(panel_elements(plan.shape, plan.NC, plan.KC) * self.size)
 
     @property
     def end(self) -> int:
         plan = self.plan
         rows = max(plan.MB * plan.NC, plan.skinny * plan.NS)
-        return self.kept + _aligned(rows * self.size)
+        return self.kept + _align(rows * self.size)
 
 
-def _aligned(size: int) -> int:
+def _align(size: int) -> int:
     return -(-size // 64) * 64
 
 
@@ -154,11 +154,11 @@ def emit_gemm(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> None:
     streams = problem.rhs.is_memory
     contiguous = f.icmp("eq", problem.rhs.column_stride, 1) if streams else f.const("i1", False)
     if "false" in (contiguous.text, few_rows.text):
-        writer.packed()
+        writer.emit_packed()
     elif "true" in (contiguous.text, few_rows.text):
-        f.if_(few_rows if contiguous.text == "true" else contiguous, writer.streamed, writer.packed)
+        f.if_(few_rows if contiguous.text == "true" else contiguous, writer.emit_streamed, writer.emit_packed)
     else:
-        f.if_(f.op("and", few_rows, contiguous), writer.streamed, writer.packed)
+        f.if_(f.op("and", few_rows, contiguous), writer.emit_streamed, writer.emit_packed)
 
 
 class _Gemm:
@@ -175,7 +175,7 @@ class _Gemm:
         self.kept = f.gep(problem.scratch, layout.kept, "i8")
         self.finish = outline_epilogue(f, plan, problem)
 
-    def packed(self) -> None:
+    def emit_packed(self) -> None:
         """Both operands packed; columns outermost, then rows, then k."""
         f, plan, p = self.f, self.plan, self.problem
         one_block = f.icmp("sle", p.k, plan.KC)
@@ -274,7 +274,7 @@ class _Gemm:
         args = [tile, f.index(stride), f.index(rows), row, column, left]
         f.call(self.finish, [*args, *self.problem.frame])
 
-    def streamed(self) -> None:
+    def emit_streamed(self) -> None:
         """Few rows: read B once, row after row, into accumulators that stay in the cache."""
         f, plan, p = self.f, self.plan, self.problem
         m = f.sub(p.m_hi, p.m_lo)

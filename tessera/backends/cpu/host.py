@@ -55,7 +55,7 @@ def checked_dim(f: FunctionText, dim: Dim, symbols: dict[str, Index]) -> tuple[V
     return f.overflow_of(lambda: dim_value(f, dim, symbols))
 
 
-def _counted(f: FunctionText, dim: Dim, symbols: dict[str, Index]) -> Value:
+def _saturating_dim(f: FunctionText, dim: Dim, symbols: dict[str, Index]) -> Value:
     """The value of a dim, or the most there is where it is beyond 64 bits: what no memory is found for."""
     value, overflow = checked_dim(f, dim, symbols)
     return value if overflow.text == "false" else f.select(overflow, f.const_i(_MOST), value)
@@ -73,14 +73,14 @@ def _emit_shapes(module: ModuleText, face: Interface) -> None:
     f = module.function("tessera_shapes", [("ptr", "symbols"), ("ptr", "out_dims")])
     symbols = sizes_at(f, f.arguments[0], face.symbols)
     for place, dim in enumerate(dim for type in face.outputs for dim in type.shape):
-        f.store(_counted(f, dim, symbols), f.gep(f.arguments[1], place, "i64"))
+        f.store(_saturating_dim(f, dim, symbols), f.gep(f.arguments[1], place, "i64"))
     f.ret()
 
 
 def _emit_workspace(module: ModuleText, program: SpecOp, face: Interface) -> None:
     f = module.function("tessera_workspace", [("ptr", "symbols")], ret="i64")
     symbols = sizes_at(f, f.arguments[0], face.symbols)
-    f.ret(_counted(f, program.value("workspace") or Dim.constant(0), symbols))
+    f.ret(_saturating_dim(f, program.value("workspace") or Dim.constant(0), symbols))
 
 
 class _Entry(HostProgram):

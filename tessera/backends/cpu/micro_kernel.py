@@ -159,7 +159,7 @@ def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, 
     addresses = [g.gep(row, v * shape.lanes, element) for row in rows for v in range(vectors)]
     held = _cut_lanes(g, end, shape.lanes, vectors) * height
     zeros = [g.const(element, 0, shape.lanes)] * len(addresses)
-    start = g.if_(accumulate, lambda: _loaded(g, addresses, held, type_), lambda: zeros)
+    start = g.if_(accumulate, lambda: _load_all(g, addresses, held, type_), lambda: zeros)
     # One index runs along all rows of A: their starts stay in registers, each on its own.
     lefts = _lines(g, lhs, across if in_rows else 1, height, element)
     if in_rows:
@@ -198,7 +198,7 @@ def _cut_lanes(g: FunctionText, end: Value | None, lanes: int, vectors: int) -> 
     return [None if end is None else g.lane_mask(g.sub(end, v * lanes), lanes) for v in range(vectors)]
 
 
-def _loaded(g: FunctionText, addresses: list[Value], held: list[Value | None], type_: str) -> list[Value]:
+def _load_all(g: FunctionText, addresses: list[Value], held: list[Value | None], type_: str) -> list[Value]:
     return [
         g.load(address, type_) if mask is None else g.masked_load(address, type_, mask)
         for address, mask in zip(addresses, held, strict=True)

@@ -16,7 +16,7 @@ from tessera.backends.cpu.micro_kernel import MicroShape, outline_micro_kernel
 from tessera.backends.cpu.registers import transpose
 from tessera.backends.cpu.windows import TransposedWindows, WindowElement, Windows, pack_windows
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, known
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -53,7 +53,7 @@ class Operand:
     @property
     def is_runs(self) -> bool:
         """Whether every row is contiguous: transposing it into a panel costs more than reading it along k."""
-        return self.is_memory and known(self.column_stride) == 1
+        return self.is_memory and constant_of(self.column_stride) == 1
 
     @property
     def transposed(self) -> Operand:
@@ -97,7 +97,7 @@ def pack_panel(
     offset = f.add(f.mul(row, source.row_stride), f.mul(k, source.column_stride))
     start = f.gep(source.base, offset, convert.storage_type(source.dtype))
     args = [panel, start, f.index(source.row_stride), f.index(source.column_stride), f.index(count), f.index(k_count)]
-    along_k, along_rows = known(source.column_stride), known(source.row_stride)
+    along_k, along_rows = constant_of(source.column_stride), constant_of(source.row_stride)
     paths: dict[str, Callable[[], None]] = {
         kind: lambda kind=kind: _call_strided(f, kind, source.dtype, width, to, register, args)
         for kind in ("copied", "transposed", "gathered")

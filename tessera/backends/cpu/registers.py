@@ -156,9 +156,9 @@ class _Varying:
         first, second = (self.value(arg) for arg in atom.args)
         if atom.kind in ("max", "min"):
             return f.intrinsic("smax" if atom.kind == "max" else "smin", first, second)
-        return self._divided(atom, first, second)
+        return self._divide(atom, first, second)
 
-    def _divided(self, atom: Atom, first: Value, second: Value) -> Value:
+    def _divide(self, atom: Atom, first: Value, second: Value) -> Value:
         f = self.f
         zero, one = (Value(second.type, f.splat(f.const_i(n), self.lanes).text) for n in (0, 1))
         is_zero = f.icmp("eq", second, zero)

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from tessera.backends.cpu.emit_access import gather_narrow
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, known, vector
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value, vector
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -365,7 +365,7 @@ class _Vector:
         return self.g.gather(pointers, self.type, mask, zero, size)
 
     def _cast(self, stored: Value) -> Value:
-        value = convert.widened(self.g, stored, self.of.dtype)
+        value = convert.widen(self.g, stored, self.of.dtype)
         return convert.cast(self.g, value, self.of.dtype, self.of.accumulator)
 
 
@@ -498,7 +498,7 @@ class _Packer:
             self.vectors.at(g.add(panel.at, offset), write)
 
         # Only a width known now may end within a vector.
-        remainder = (known(panel.width) or 0) % lanes
+        remainder = (constant_of(panel.width) or 0) % lanes
         whole = g.sub(panel.width, remainder)
         g.loop(0, whole, lanes, lambda offset: vector(offset, lanes))
         if remainder:

@@ -24,7 +24,7 @@ from tessera.backends.nvptx.text import WARP, DeviceModule, KernelCode, barrier,
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.llvm.instructions import Index, Value, dim_value, known
+from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoopOp, ProgramsOp, ScratchOp, TailOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
@@ -239,7 +239,7 @@ class Emitter:
             # Blocks of a grid are counted in 31 bits, so that division can be that of 32.
             outer = f.cast("trunc", number, "i32")
             for extent in reversed(grid[1:]):
-                size = f.cast("trunc", extent, "i32") if known(extent) is None else Value("i32", extent.text)
+                size = f.cast("trunc", extent, "i32") if constant_of(extent) is None else Value("i32", extent.text)
                 indices.append(f.cast("zext", f.op("urem", outer, size), "i64"))
                 outer = f.op("udiv", outer, size)
             indices.append(f.cast("zext", outer, "i64"))
@@ -263,7 +263,7 @@ class Emitter:
 
     def on_index(self, op: IndexOp) -> None:
         value = dim_value(self.f, op.expr, self.index_values(op.names, op.at))
-        number = known(value)
+        number = constant_of(value)
         self.indices[op.result] = value if number is None else number
 
     def index_values(self, names: Sequence[str], at: Sequence[SSAValue]) -> dict[str, Index]:
@@ -274,7 +274,7 @@ class Emitter:
     def on_loop(self, op: LoopOp) -> None:
         f, step, unroll = self.f, op.step, op.unroll
         low, high = self.indices[op.low], self.indices[op.high]
-        first, last = known(low), known(high)
+        first, last = constant_of(low), constant_of(high)
         carried = self.flatten(op.carried)
         if self.divided is not None:
             self.divided.loop(op, carried)
@@ -320,7 +320,7 @@ class Emitter:
         whole = f.add(low, f.round_down(f.smax(f.sub(high, low), 0), op.step))
         carried = self.flatten(op.carried)
         has = f.icmp("slt", whole, high)
-        number = known(whole)
+        number = constant_of(whole)
         start: Index = whole if number is None else number
         if carried:
             ends = f.if_(has, lambda: self.isolate(lambda: self._iterate_once(op, start, carried)), lambda: carried)

@@ -15,7 +15,7 @@ from tessera.backends.nvptx.row_prefetch import StaticPrefetch, to_staged
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
-from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, known
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import FetchOp, LoadOp, LoopOp, ScratchOp, StoreOp
 from tessera.ir.target.types import VectorAttr
@@ -272,7 +272,7 @@ def _held_offset(access: Access) -> int | str:
     """Where a tile is in scratch that registers hold: the number of its first element, or a warp's name for it."""
     if access.emitter.divided is not None:
         return str(access.env[access.op.axes[0]])
-    offset = known(dim_value(access.f, access.op.offset, access.env))
+    offset = constant_of(dim_value(access.f, access.op.offset, access.env))
     assert offset is not None, "scratch in registers is found by numbers known while emitting"
     return offset
 

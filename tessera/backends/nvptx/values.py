@@ -66,14 +66,14 @@ def cast(f: FunctionText, values: Sequence[Value], source: DType, to: DType) -> 
     if source is to:
         return list(values)
     if is_narrow(source):
-        values = [convert.widened(f, value, source) for value in values]
+        values = [convert.widen(f, value, source) for value in values]
         source = source.compute
     if not is_narrow(to):
         return [_cast_wide(f, value, source, to) for value in values]
     wide = [convert.before_narrowing(f, value, source, to) for value in values]
     if to is dt.bf16:
         return _to_bf16(f, wide)
-    return [convert.narrowed(f, value, to) for value in wide]
+    return [convert.narrow(f, value, to) for value in wide]
 
 
 def _cast_wide(f: FunctionText, value: Value, source: DType, to: DType) -> Value:

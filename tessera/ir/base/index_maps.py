@@ -247,10 +247,10 @@ def roll_map(x: Shape, shifts: Sequence[int], axes: Sequence[int]) -> IndexMap:
     by: dict[int, int] = {}
     for shift, axis in zip(shifts, axes, strict=True):
         by[axis] = by.get(axis, 0) + shift
-    return tuple(_rolled(coordinate(axis), by.get(axis, 0), dim) for axis, dim in enumerate(x))
+    return tuple(_roll_index(coordinate(axis), by.get(axis, 0), dim) for axis, dim in enumerate(x))
 
 
-def _rolled(index: Dim, shift: int, dim: Dim) -> Dim:
+def _roll_index(index: Dim, shift: int, dim: Dim) -> Dim:
     if dim.value is not None:
         shift = -(-shift % dim.value) if dim.value else 0  # read ahead, so that no index is negative
     return (index - shift) % dim if shift else index

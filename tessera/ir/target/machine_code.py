@@ -132,7 +132,7 @@ os.register_at_fork(after_in_child=_begun.clear)  # a child has no workers to fi
 def begin(text: str, target: CodeTarget, *, timeout: float = DEFAULT_TIMEOUT) -> None:
     """Let a worker start on a text while the caller goes on; `compile_texts` with the same text then waits for it."""
     key = target.key(text)
-    if key not in _begun and _known(key, _find_store()) is None:
+    if key not in _begun and _find_object(key, _find_store()) is None:
         _begun[key] = _submit(text, target, timeout)
 
 
@@ -151,7 +151,7 @@ def compile_texts(texts: Sequence[str], target: CodeTarget, *, timeout: float = 
     missing: dict[str, str] = {}
     store = _find_store()
     for key, text in zip(keys, texts, strict=True):
-        value = None if key in _begun else _known(key, store)
+        value = None if key in _begun else _find_object(key, store)
         if value is None:
             missing[key] = text
         else:
@@ -167,7 +167,7 @@ def compile_texts(texts: Sequence[str], target: CodeTarget, *, timeout: float = 
     return [found[key] for key in keys]
 
 
-def _known(key: str, store: Store | None) -> bytes | None:
+def _find_object(key: str, store: Store | None) -> bytes | None:
     """Bytes made before, by this process or another."""
     value = _memory.get(key)
     if value is None and store is not None:

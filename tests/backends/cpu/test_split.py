@@ -9,6 +9,7 @@ from xdsl.ir import SSAValue
 from tessera.backends.cpu.compile import CpuBackend
 from tessera.backends.cpu.emit_loops import find_split
 from tessera.ir.base.op import SpecOp
+from tessera.ir.target.typed_ops import LoopOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
@@ -38,9 +39,9 @@ def less_its_maximum(shift: int, saves: bool = False) -> SpecOp:
     return b.finish()
 
 
-def loops(kernel: SpecOp) -> list[SpecOp]:
+def loops(kernel: SpecOp) -> list[LoopOp]:
     target = CpuBackend(machines()[0]).lower(kernel)
-    return [op for op in target.walk() if isinstance(op, SpecOp) and op.name == "ttarget.loop"]
+    return [op for op in target.walk() if isinstance(op, LoopOp)]
 
 
 @pytest.mark.parametrize("saves", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.ir.target.llvm.instructions import TargetText, Value, known
+from tessera.ir.target.llvm.instructions import TargetText, Value, constant_of
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tests.backends.cpu.jit import build, targets
 
@@ -24,7 +24,7 @@ def scratch() -> FunctionText:
 def test_known_indices_fold_without_a_line() -> None:
     f = scratch()
     (n,) = f.arguments
-    assert [known(x) for x in (f.add(2, 3), f.mul(4, 5), f.sdiv(-7, 2), f.srem(-7, 2), f.ceil_div(7, 3))] == [
+    assert [constant_of(x) for x in (f.add(2, 3), f.mul(4, 5), f.sdiv(-7, 2), f.srem(-7, 2), f.ceil_div(7, 3))] == [
         5, 20, -3, -1, 3,
     ]  # fmt: skip
     assert f.add(n, 0) is n

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.layout import Layout, Threads
 from tessera.backends.nvptx.text import DeviceModule
-from tessera.ir.target.llvm.instructions import Value, known
+from tessera.ir.target.llvm.instructions import Value, constant_of
 
 SHAPES = st.lists(st.sampled_from([1, 2, 3, 6, 8, 16, 32]), min_size=0, max_size=2).map(tuple)
 
@@ -27,7 +27,7 @@ def holders(layout: Layout) -> dict[tuple[int, ...], list[tuple[int, int]]]:
         for register in range(layout.registers):
             there = threads.is_there(register)
             if there is None or there.text == "true":
-                place = tuple(known(index) for index in threads.coordinates(register))
+                place = tuple(constant_of(index) for index in threads.coordinates(register))
                 found.setdefault(tuple(index or 0 for index in place), []).append((thread, register))
     return found
 
@@ -47,9 +47,9 @@ def test_neighbours_of_a_thread_are_contiguous(shape: tuple[int, ...], threads: 
     f = DeviceModule(GPUS["sm_90a"]).kernel("k", [], 32)
     at = Threads(f, Value("i64", "1"), layout)
     for register in range(0, layout.registers, layout.vector):
-        first = [known(index) or 0 for index in at.coordinates(register)]
+        first = [constant_of(index) or 0 for index in at.coordinates(register)]
         for step in range(layout.vector):
-            here = [known(index) or 0 for index in at.coordinates(register + step)]
+            here = [constant_of(index) or 0 for index in at.coordinates(register + step)]
             assert here == [*first[:-1], first[-1] + step]
 
 

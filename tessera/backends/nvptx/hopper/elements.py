@@ -188,7 +188,7 @@ def load(cells: Cells, dtype: DType, pad: float) -> Registers:
                 starts[start.text] = f.gep(buffer, start, stored)
             address = f.gep(starts[start.text], rest, stored)
             safe = address if condition is None else f.select(condition, address, buffer)
-            value = convert.widened(f, f.load(safe, stored), dtype)
+            value = convert.widen(f, f.load(safe, stored), dtype)
             made[key] = value if condition is None else f.select(condition, value, outside)
         found.append(made[key])
     return Registers(places.layout, dtype, found)
@@ -261,7 +261,7 @@ def _words(f: FunctionText, tile: Registers) -> list[Value]:
             high = f.raw("i32", f"lshr {pair}, 16")
             found += [f.raw("i16", f"trunc {half} to i16") for half in (pair, high)]
         return found
-    stored = [convert.narrowed(f, value, tile.dtype) for value in tile.floats(f)]
+    stored = [convert.narrow(f, value, tile.dtype) for value in tile.floats(f)]
     return [f.bitcast(value, f"i{8 * tile.dtype.bytes}") for value in stored]
 
 

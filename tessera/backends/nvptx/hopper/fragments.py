@@ -126,4 +126,4 @@ def _unpacked(f: FunctionText, pair: Value, dtype: DType) -> list[Value]:
     low = f.raw("i16", f"trunc {pair} to i16")
     upper = f.raw("i32", f"lshr {pair}, 16")
     high = f.raw("i16", f"trunc {upper} to i16")
-    return [convert.widened(f, f.bitcast(half, "half"), dtype) for half in (low, high)]
+    return [convert.widen(f, f.bitcast(half, "half"), dtype) for half in (low, high)]

@@ -275,9 +275,9 @@ class TileOps:
     def _bitcast(self, op: SpecOp) -> Registers:
         tile, type = self._tile(op.operands[0]), op.results[0].type
         assert isinstance(type, ShapedAttr)
-        values = [convert.narrowed(self.f, value, tile.dtype) for value in tile.floats(self.f)]
+        values = [convert.narrow(self.f, value, tile.dtype) for value in tile.floats(self.f)]
         stored = convert.storage_type(type.dtype)
-        found = [convert.widened(self.f, self.f.bitcast(value, stored), type.dtype) for value in values]
+        found = [convert.widen(self.f, self.f.bitcast(value, stored), type.dtype) for value in values]
         return Registers(tile.layout, type.dtype, found)
 
     def _select(self, op: SpecOp) -> Registers:
@@ -469,7 +469,7 @@ class TileOps:
                 piece = op32(f, "add", op32(f, "and", op32(f, "lshr", lane, 1), 1), 2 * step + inner // 4)
                 place = op32(f, "add", start, op32(f, "shl", op32(f, "xor", piece, swizzle), 4))
                 pair = values[first + 4 * step + 2 * number_of : first + 4 * step + 2 * number_of + 2]
-                bits = [f.bitcast(convert.narrowed(f, value, tile.dtype), "i32") for value in pair]
+                bits = [f.bitcast(convert.narrow(f, value, tile.dtype), "i32") for value in pair]
                 text = "st.shared.v2.b32 [$0], {$1, $2};"
                 asm.effect(f, text, "r,r,r", [op32(f, "add", place, inside), *bits])
 

@@ -37,7 +37,7 @@ def round_to(f: FunctionText, value: Value, rule: Rounding) -> Value:
     magnitude = absolute(f, value)
     # With all of f32's exponents a format is f32 with fewer bits; with fewer, small numbers lose more of theirs.
     rounded = _by_bits(f, magnitude, rule) if rule.kind.exponent == 8 else _by_steps(f, magnitude, rule)
-    rounded = _limited(f, rounded, magnitude, rule)
+    rounded = _limit(f, rounded, magnitude, rule)
     if rule.denormals == "flush":
         is_small = f.fcmp("olt", rounded, f.const_like(rounded, rule.kind.smallest_normal))
         rounded = f.select(is_small, f.const_like(rounded, 0.0), rounded)
@@ -94,7 +94,7 @@ def _whole(f: FunctionText, value: Value, rule: Rounding) -> Value:
     return f.select(goes_up, add(f, low, f.const_like(low, 1.0)), low)
 
 
-def _limited(f: FunctionText, rounded: Value, magnitude: Value, rule: Rounding) -> Value:
+def _limit(f: FunctionText, rounded: Value, magnitude: Value, rule: Rounding) -> Value:
     kind = rule.kind
     largest = f.const_like(rounded, kind.largest)
     is_beyond = f.fcmp("ogt", rounded, largest)
@@ -144,7 +144,7 @@ def load(f: FunctionText, pointer: Value, dtype: DType, lanes: int, mask: Value 
     """Elements from memory in their compute type; lanes that the mask leaves out are not touched and read as 0."""
     type_ = vector(storage_type(dtype), lanes)
     stored = f.load(pointer, type_) if mask is None else f.masked_load(pointer, type_, mask)
-    return widened(f, stored, dtype)
+    return widen(f, stored, dtype)
 
 
 def load_some(f: FunctionText, pointer: Value, dtype: DType, lanes: int, count: Value) -> Value:
@@ -169,14 +169,14 @@ def has_masked_memory(f: FunctionText, dtype: DType) -> bool:
 
 def store(f: FunctionText, value: Value, pointer: Value, dtype: DType, mask: Value | None = None) -> None:
     """Elements of the compute type to memory, rounded to the dtype; lanes that the mask leaves out are not touched."""
-    stored = narrowed(f, value, dtype)
+    stored = narrow(f, value, dtype)
     if mask is None:
         f.store(stored, pointer)
     else:
         f.masked_store(stored, pointer, mask)
 
 
-def widened(f: FunctionText, stored: Value, dtype: DType) -> Value:
+def widen(f: FunctionText, stored: Value, dtype: DType) -> Value:
     """Stored elements in their compute type; always exact."""
     if dtype is dt.bf16:
         return from_bits(f, shift(f, "shl", f.cast("zext", stored, "i32"), 16))
@@ -191,7 +191,7 @@ def widened(f: FunctionText, stored: Value, dtype: DType) -> Value:
     return stored
 
 
-def narrowed(f: FunctionText, value: Value, dtype: DType) -> Value:
+def narrow(f: FunctionText, value: Value, dtype: DType) -> Value:
     """Values of the compute type as stored elements, rounded to nearest even; i4 wraps."""
     if dtype is dt.bf16:
         return _to_bf16(f, value)
@@ -206,11 +206,11 @@ def narrowed(f: FunctionText, value: Value, dtype: DType) -> Value:
     return value
 
 
-def rounded(f: FunctionText, value: Value, dtype: DType) -> Value:
+def round_to_dtype(f: FunctionText, value: Value, dtype: DType) -> Value:
     """Values of the compute type as they would come back from memory."""
     if dtype.is_float and dtype.compute is not dtype:
-        return widened(f, narrowed(f, value, dtype), dtype)
-    return narrowed(f, value, dtype) if dtype is dt.i4 else value
+        return widen(f, narrow(f, value, dtype), dtype)
+    return narrow(f, value, dtype) if dtype is dt.i4 else value
 
 
 def cast(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
@@ -221,10 +221,10 @@ def cast(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
         zero = f.const_like(value, 0)
         return f.fcmp("une", value, zero) if source.is_float else f.icmp("ne", value, zero)
     if to.is_float:
-        return rounded(f, before_narrowing(f, value, source, to), to)
+        return round_to_dtype(f, before_narrowing(f, value, source, to), to)
     if source.is_float:
         return _float_to_integer(f, value, to)
-    return rounded(f, _resized(f, value, source, compute_type(to)), to)
+    return round_to_dtype(f, _resize(f, value, source, compute_type(to)), to)
 
 
 def before_narrowing(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
@@ -285,7 +285,7 @@ def _float_to_integer(f: FunctionText, value: Value, to: DType) -> Value:
     return whole
 
 
-def _resized(f: FunctionText, value: Value, source: DType, element: str) -> Value:
+def _resize(f: FunctionText, value: Value, source: DType, element: str) -> Value:
     wide, narrow = int(element[1:]), int(value.element[1:])
     if wide < narrow:
         return f.cast("trunc", value, element)

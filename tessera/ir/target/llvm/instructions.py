@@ -66,7 +66,7 @@ def integer_like(type_: str) -> str:
 
 
 @cache
-def mangled(type_: str) -> str:
+def mangle(type_: str) -> str:
     """The suffix an overloaded intrinsic carries for a type, such as `v16f32`."""
     element = element_of(type_)
     name = _MANGLED.get(element, element)
@@ -123,7 +123,7 @@ Index: TypeAlias = Value | int
 """An i64: a value, or a number known while emitting."""
 
 
-def known(value: Index) -> int | None:
+def constant_of(value: Index) -> int | None:
     """The number an i64 is known to be, or None."""
     if isinstance(value, int):
         return value
@@ -251,10 +251,10 @@ class Instructions:
     def _i64(self, instruction: str, a: Index, b: Index) -> Value:
         a, b = self.index(a), self.index(b)
         if self._overflow is not None and instruction.endswith(" nsw"):
-            return self._checked(instruction.split()[0], a, b)
+            return self._check_overflow(instruction.split()[0], a, b)
         return self.raw("i64", f"{instruction} i64 {a.text}, {b.text}")
 
-    def _checked(self, instruction: str, a: Value, b: Value) -> Value:
+    def _check_overflow(self, instruction: str, a: Value, b: Value) -> Value:
         name = f"llvm.s{instruction}.with.overflow.i64"
         self.declare(name, "{ i64, i1 }", ["i64", "i64"])
         pair = self.raw("{ i64, i1 }", f"call {{ i64, i1 }} @{name}(i64 {a.text}, i64 {b.text})")
@@ -269,14 +269,14 @@ class Instructions:
         self._overflow = Value("i1", "false")
         made, overflow = write(), self._overflow
         self._overflow = None
-        number = known(made)
+        number = constant_of(made)
         if number is not None and not -(2**63) <= number < 2**63:
             return self.const_i(0), Value("i1", "true")
         return made, overflow
 
     def add(self, a: Index, b: Index) -> Value:
         """`a + b`."""
-        x, y = known(a), known(b)
+        x, y = constant_of(a), constant_of(b)
         if x is not None and y is not None:
             return self.const_i(x + y)
         if x == 0:
@@ -285,14 +285,14 @@ class Instructions:
 
     def sub(self, a: Index, b: Index) -> Value:
         """`a - b`."""
-        x, y = known(a), known(b)
+        x, y = constant_of(a), constant_of(b)
         if x is not None and y is not None:
             return self.const_i(x - y)
         return self.index(a) if y == 0 else self._i64("sub nsw", a, b)
 
     def mul(self, a: Index, b: Index) -> Value:
         """`a * b`."""
-        x, y = known(a), known(b)
+        x, y = constant_of(a), constant_of(b)
         if x is not None and y is not None:
             return self.const_i(x * y)
         if x == 0 or y == 0:
@@ -303,7 +303,7 @@ class Instructions:
 
     def sdiv(self, a: Index, b: Index) -> Value:
         """`a / b`, cut toward zero."""
-        x, y = known(a), known(b)
+        x, y = constant_of(a), constant_of(b)
         if x is not None and y:
             quotient = abs(x) // abs(y)
             return self.const_i(quotient if (x < 0) == (y < 0) else -quotient)
@@ -311,35 +311,35 @@ class Instructions:
 
     def srem(self, a: Index, b: Index) -> Value:
         """The remainder of `sdiv`."""
-        x, y = known(a), known(b)
+        x, y = constant_of(a), constant_of(b)
         if x is not None and y:
             return self.const_i(abs(x) % abs(y) * (-1 if x < 0 else 1))
         return self.const_i(0) if y == 1 else self._i64("srem", a, b)
 
     def udiv(self, a: Index, b: Index) -> Value:
         """`a / b` of numbers known not to be negative: cheaper than `sdiv` for a power of two."""
-        x, y = known(a), known(b)
+        x, y = constant_of(a), constant_of(b)
         if x is not None and y:
             return self.const_i(x // y)
         return self.index(a) if y == 1 else self._i64("udiv", a, b)
 
     def urem(self, a: Index, b: Index) -> Value:
         """The remainder of `udiv`."""
-        x, y = known(a), known(b)
+        x, y = constant_of(a), constant_of(b)
         if x is not None and y:
             return self.const_i(x % y)
         return self.const_i(0) if y == 1 else self._i64("urem", a, b)
 
     def smin(self, a: Index, b: Index) -> Value:
         """The smaller, signed."""
-        x, y = known(a), known(b)
+        x, y = constant_of(a), constant_of(b)
         if x is not None and y is not None:
             return self.const_i(min(x, y))
         return self.intrinsic("smin", self.index(a), self.index(b))
 
     def smax(self, a: Index, b: Index) -> Value:
         """The larger, signed."""
-        x, y = known(a), known(b)
+        x, y = constant_of(a), constant_of(b)
         if x is not None and y is not None:
             return self.const_i(max(x, y))
         return self.intrinsic("smax", self.index(a), self.index(b))
@@ -368,7 +368,7 @@ class Instructions:
 
     def icmp(self, predicate: str, a: Index, b: Index) -> Value:
         """Compare integers or pointers; known i64s fold."""
-        x, y = known(a), known(b)
+        x, y = constant_of(a), constant_of(b)
         if x is not None and y is not None and predicate in _FOLD:
             return Value("i1", "true" if _FOLD[predicate](x, y) else "false")
         a, b = self.index(a), self.index(b)
@@ -423,7 +423,7 @@ class Instructions:
 
     def lane_mask(self, count: Index, lanes: int) -> Value:
         """True in the first `count` lanes."""
-        number = known(count)
+        number = constant_of(count)
         if number is not None:
             return self.lanes_const("i1", [lane < number for lane in range(lanes)])
         bound = self.cast("trunc", self.smin(count, lanes), "i32")
@@ -440,7 +440,7 @@ class Instructions:
         result = ret or args[0].type
         if overloads is None:
             overloads = _overloads(name, result, args)
-        full = ".".join(["llvm", name, *map(mangled, overloads)])
+        full = ".".join(["llvm", name, *map(mangle, overloads)])
         return self.call(full, args, result)
 
     def call(self, name: str, args: Sequence[Value], ret: str = "void") -> Value:
@@ -460,7 +460,7 @@ class Instructions:
 
     def gep(self, pointer: Value, index: Index, element: str) -> Value:
         """The address `index` elements on."""
-        if known(index) == 0:
+        if constant_of(index) == 0:
             return pointer
         return self.raw("ptr", f"getelementptr {element}, ptr {pointer.text}, i64 {self.index(index).text}")
 
@@ -483,14 +483,14 @@ class Instructions:
     ) -> Value:
         """Lanes of a vector where `mask` holds, else of `passthru` (zero); other addresses are not touched."""
         other = passthru or Value(type_, "zeroinitializer")
-        name = f"llvm.masked.load.{mangled(type_)}.p0"
+        name = f"llvm.masked.load.{mangle(type_)}.p0"
         self.declare(name, type_, ["ptr", mask.type, type_])
         alignment = align or bytes_of(element_of(type_))
         return self.raw(type_, f"call {type_} @{name}(ptr align {alignment} {pointer.text}, {mask}, {other})")
 
     def gather(self, pointers: Value, type_: str, mask: Value, passthru: Value, align: int) -> Value:
         """A lane from each address where `mask` holds, else of `passthru`; other addresses are not touched."""
-        name = f"llvm.masked.gather.{mangled(type_)}.{mangled(pointers.type)}"
+        name = f"llvm.masked.gather.{mangle(type_)}.{mangle(pointers.type)}"
         self.declare(name, type_, [pointers.type, mask.type, type_])
         return self.raw(
             type_, f"call {type_} @{name}({pointers.type} align {align} {pointers.text}, {mask}, {passthru})"
@@ -503,7 +503,7 @@ class Instructions:
             # LLVM 22 makes a scalar store of it as well, but as wide as what was truncated to these lanes.
             self.store(self.extract(value, held[0]), self.gep(pointer, held[0], value.element), align)
             return
-        name = f"llvm.masked.store.{mangled(value.type)}.p0"
+        name = f"llvm.masked.store.{mangle(value.type)}.p0"
         self.declare(name, "void", [value.type, "ptr", mask.type])
         alignment = align or bytes_of(value.element)
         self.line(f"call void @{name}({value}, ptr align {alignment} {pointer.text}, {mask})")
@@ -537,7 +537,7 @@ def dim_value(f: Instructions, dim: Dim, env: Mapping[str, Index]) -> Value:
         part = _product(f, monomial, env)
         if number == 0:
             total = part if coefficient == 1 else f.mul(part, coefficient)
-        elif coefficient < 0 and known(total) != 0:
+        elif coefficient < 0 and constant_of(total) != 0:
             total = f.sub(total, f.mul(part, -coefficient))
         else:
             total = f.add(total, part if coefficient == 1 else f.mul(part, coefficient))
@@ -561,22 +561,22 @@ def _atom(f: Instructions, atom: Atom, env: Mapping[str, Index]) -> Index:
         return f.smax(first, second)
     if atom.kind == "min":
         return f.smin(first, second)
-    return _divided(f, atom, first, second)
+    return _divide(f, atom, first, second)
 
 
-def _divided(f: Instructions, atom: Atom, first: Value, second: Value) -> Value:
+def _divide(f: Instructions, atom: Atom, first: Value, second: Value) -> Value:
     above, below = atom.args
     is_zero = f.icmp("eq", second, 0)
     divisor = f.select(is_zero, f.const_i(1), second)
     if is_at_least(above, 0) and is_at_least(below, 0):
         found = f.udiv(first, divisor) if atom.kind == "floordiv" else f.urem(first, divisor)
     else:
-        found = _floored(f, atom.kind, first, divisor)
+        found = _floor_divide(f, atom.kind, first, divisor)
     # A remainder by the 1 that stands for 0 is 0 already.
     return f.select(is_zero, f.const_i(0), found) if atom.kind == "floordiv" else found
 
 
-def _floored(f: Instructions, kind: str, first: Value, divisor: Value) -> Value:
+def _floor_divide(f: Instructions, kind: str, first: Value, divisor: Value) -> Value:
     """Python's `//` or `%` from the machine's, which cut toward zero."""
     remainder = f.srem(first, divisor)
     is_off = f.op("and", f.icmp("ne", remainder, 0), f.icmp("slt", f.op("xor", remainder, divisor), 0))

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, overload
 
-from tessera.ir.target.llvm.instructions import Index, Instructions, TargetText, Value, constant_text, known
+from tessera.ir.target.llvm.instructions import Index, Instructions, TargetText, Value, constant_of, constant_text
 
 Results: TypeAlias = "Sequence[Value] | Value | None"
 """What a loop or branch body gives back."""
@@ -189,7 +189,7 @@ class FunctionText(Instructions):
         The step is positive. The test is at the end, with one guard before the first iteration unless both bounds are
         known or there is an iteration for sure (`is_nonempty`).
         """
-        first, last = known(lo), known(hi)
+        first, last = constant_of(lo), constant_of(hi)
         guarded = not is_nonempty and (first is None or last is None)
         starts = carried or ()
         if first is not None and last is not None and first >= last:

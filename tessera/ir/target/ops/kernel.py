@@ -169,10 +169,10 @@ def _check_memory(op: SpecOp) -> None:
                 if not is_at_most(high, start) and not is_at_most(end, low):
                     part.fail(f"parts of scratch at {start}..{end} and {low}..{high} may overlap")
             parts.append((start, end))
-        for buffer in _read(part):
+        for buffer in _read_buffers(part):
             if isinstance(buffer, OpResult) and buffer.op.name == "ttarget.scratch" and buffer not in written:
                 part.fail(f"`{part.name}` reads scratch that nothing has written yet")
-        written.update(_written(part))
+        written.update(_written_buffers(part))
     missing = set(op.value("writes")) - {argument_of(buffer) for buffer in written}
     if missing and len(list(op.regions[0].block.ops)) > 1:
         op.fail(f"`@{op.value('symbol')}` declares that it writes argument {min(missing)}, and nothing does")
@@ -185,7 +185,7 @@ def _part_of_scratch(op: SpecOp) -> tuple[Dim, Dim]:
     return op.value("offset"), op.value("offset") + type.data.bytes.ceildiv(LINE) * LINE
 
 
-def _read(op: SpecOp) -> list[SSAValue]:
+def _read_buffers(op: SpecOp) -> list[SSAValue]:
     """The buffers that an op reads."""
     if op.name in ("ttarget.load", "ttarget.fetch"):
         return [op.operands[0]]
@@ -196,7 +196,7 @@ def _read(op: SpecOp) -> list[SSAValue]:
     return list(op.operands[:2]) if op.name in ("ttarget.gemm", "ttarget.sort") else []
 
 
-def _written(op: SpecOp) -> list[SSAValue]:
+def _written_buffers(op: SpecOp) -> list[SSAValue]:
     """The buffers that an op writes."""
     written = {"ttarget.store": (1,), "ttarget.block_dot": (2, 3), "ttarget.sort": (0, 1, 2, 3)}
     return [op.operands[index] for index in written.get(op.name, ())]
