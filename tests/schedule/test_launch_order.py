@@ -96,7 +96,7 @@ def order_for(function: Callable[..., Any]) -> LaunchOrder:
 
 
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
-def test_an_arc_less_is_found_whichever_it_is(function: Callable[..., Any]) -> None:
+def test_a_missing_edge_is_found_whichever_it_is(function: Callable[..., Any]) -> None:
     order = order_for(function).reduce()
     order.check()
     assert order.edges
@@ -108,7 +108,7 @@ def test_an_arc_less_is_found_whichever_it_is(function: Callable[..., Any]) -> N
         assert f"an edge ({first}, {second})" in str(caught.value)
 
 
-def test_an_arc_less_gives_other_bits_sooner_or_later() -> None:
+def test_a_missing_edge_gives_other_bits_sooner_or_later() -> None:
     tape = traced(branches)
     module, arrays = scheduled(simplified(tape)), inputs_for(tape, SIZES)
     expected = bits(run_program(module, *arrays))
@@ -140,7 +140,7 @@ def test_what_waits_in_a_cycle_is_refused() -> None:
         LaunchOrder(nodes, frozenset({(0, 1), (1, 2), (2, 1)})).check()
 
 
-def test_an_arc_that_is_turned_is_refused() -> None:
+def test_a_reversed_edge_is_refused() -> None:
     place = ByteRange("workspace", Dim.constant(64), Dim.constant(64))
     nodes = (Node(0, "call", "writes", (), (place,)), Node(1, "call", "reads", (place,)))
     with pytest.raises(ScheduleError) as caught:
@@ -172,7 +172,7 @@ def orders(draw: st.DrawFn) -> LaunchOrder:
 
 
 @given(orders(), st.integers(0, 1 << 20))
-def test_arcs_are_those_of_meetings_and_drawn_orders_keep_them(order: LaunchOrder, seed: int) -> None:
+def test_edges_are_those_of_conflicts_and_drawn_orders_keep_them(order: LaunchOrder, seed: int) -> None:
     order.check()
     for first, second in order.edges:
         assert first < second
@@ -186,7 +186,7 @@ def test_arcs_are_those_of_meetings_and_drawn_orders_keep_them(order: LaunchOrde
 
 
 @given(orders())
-def test_width_and_the_longest_way_are_those_of_a_search(order: LaunchOrder) -> None:
+def test_width_and_the_longest_path_are_those_of_a_search(order: LaunchOrder) -> None:
     launches = order.launches()
     before, count = launches.before(), len(launches.nodes)
     free = [
