@@ -203,7 +203,7 @@ class Sum:
 
 
 @dataclass(eq=False)
-class Product:
+class MmaDot:
     """A dot in flight: what it adds to, and where its operands will be read."""
 
     op: SpecOp
@@ -325,7 +325,7 @@ class _Role(Tiles):
         super().__init__(dict(cta.values), cta.sizes, consumer, consumers)
         self.cta, self.name = cta, name
         self.title = "the producer" if name == "producer" else f"consumer {consumer}"
-        self.flying: list[Product] = []
+        self.flying: list[MmaDot] = []
         self.place: tuple[int, ...] = ()
         self.wait, self.is_done = "", False
 
@@ -501,7 +501,7 @@ class _Role(Tiles):
 
     def on_mma_issue(self, op: SpecOp) -> list[Any]:
         acc = self.values[op.operands[0]]
-        self.flying.append(Product(op, acc, *self._sides(op)))
+        self.flying.append(MmaDot(op, acc, *self._sides(op)))
         return [acc]
 
     def on_mma_wait(self, op: SpecOp) -> list[Any]:

@@ -69,22 +69,22 @@ def _words(addresses: Iterable[int | None], width: int) -> set[int]:
     }
 
 
-def banked(row: int, column: int, line: int) -> int:
+def swizzled_offset(row: int, column: int, line: int) -> int:
     """Where a byte of a tile with lines of 128, 64 or 32 bytes lies, as TMA and tensor cores swizzle it.
 
     Pieces of 16 bytes of a line change places by the number of the 128 bytes that it lies in, counted to 8, 4 or 2 (PTX
     ISA, tensor swizzling modes).
 
-    >>> [banked(row, 0, 32) for row in range(6)]
+    >>> [swizzled_offset(row, 0, 32) for row in range(6)]
     [0, 32, 64, 96, 144, 176]
     """
     address = row * line + column
     return address ^ (address >> 7 & line // 16 - 1) << 4
 
 
-def banked_128(row: int, column: int) -> int:
+def swizzled_offset_128(row: int, column: int) -> int:
     """Where a byte of a tile with the widest lines lies."""
-    return banked(row, column, 128)
+    return swizzled_offset(row, column, 128)
 
 
 Address: TypeAlias = Callable[[int | None], int | None]
@@ -431,7 +431,7 @@ def staging_turns(size: int, is_swizzled: bool = True) -> Turns:
     """What a warp's 16 rows of one span cost on their way into shared memory: `stmatrix`, or pairs of 4 bytes."""
 
     def place(row: int, column: int) -> int:
-        return banked_128(row, column) if is_swizzled else row * SPAN + column
+        return swizzled_offset_128(row, column) if is_swizzled else row * SPAN + column
 
     if size == 2:
         lanes: list[int | None] = [place(lane & 15, (lane >> 4) * 16) for lane in range(WARP)]
@@ -443,7 +443,7 @@ def staging_turns(size: int, is_swizzled: bool = True) -> Turns:
 def core_matrix_turns(line: int = SPAN, is_swizzled: bool = True) -> Turns:
     """What eight rows of 16 bytes cost, which a tensor core reads at once, in lines of so many bytes."""
     rows = range(WGMMA_ROWS // 8)
-    return turns_of([banked(row, 0, line) if is_swizzled else row * line for row in rows], 16)
+    return turns_of([swizzled_offset(row, 0, line) if is_swizzled else row * line for row in rows], 16)
 
 
 # Kernels of single warps, and with tensor memory.
@@ -468,10 +468,10 @@ def _of_warps(kernel: SpecOp) -> Iterator[SharedAccess]:
 def rows_turns(is_swizzled: bool = True) -> Turns:
     """What four rows of a span cost, whose pieces of 16 bytes are one for each lane."""
     places = [(lane >> 3, (lane & 7) * 16) for lane in range(WARP)]
-    return turns_of([banked_128(*at) if is_swizzled else at[0] * SPAN + at[1] for at in places], 16)
+    return turns_of([swizzled_offset_128(*at) if is_swizzled else at[0] * SPAN + at[1] for at in places], 16)
 
 
 def pairs_turns(is_swizzled: bool = True) -> Turns:
     """What pairs of 2-byte elements of eight rows cost, as dots of single warps leave them."""
     places = [(lane >> 2, (lane & 3) * 4) for lane in range(WARP)]
-    return turns_of([banked_128(*at) if is_swizzled else at[0] * SPAN + at[1] for at in places], 4)
+    return turns_of([swizzled_offset_128(*at) if is_swizzled else at[0] * SPAN + at[1] for at in places], 4)

@@ -14,12 +14,12 @@ from benchmarks import gpu_banks
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import (
     Turns,
-    banked_128,
     conflicts,
     core_matrix_turns,
     handed_turns,
     shared_accesses,
     staging_turns,
+    swizzled_offset_128,
     turned_turns,
     turns_of,
 )
@@ -80,9 +80,9 @@ def test_a_swizzle_moves_every_element_to_a_place_of_its_own(size: int, swizzle:
 
 
 def test_the_swizzle_of_the_copy_engine_is_its_own_inverse_and_keeps_rows() -> None:
-    places = {banked_128(row, column) for row in range(64) for column in range(128)}
+    places = {swizzled_offset_128(row, column) for row in range(64) for column in range(128)}
     assert places == set(range(64 * 128))
-    assert all(banked_128(row, column) // 128 == row for row in range(16) for column in range(0, 128, 16))
+    assert all(swizzled_offset_128(row, column) // 128 == row for row in range(16) for column in range(0, 128, 16))
 
 
 def test_staging_and_matrix_reads_meet_no_one_thanks_to_the_swizzle() -> None:

@@ -15,7 +15,7 @@ from tessera.backends.nvptx.hopper.assembly import effect, number, op32
 from tessera.backends.nvptx.hopper.emit import MatrixEmitter, watched
 from tessera.backends.nvptx.hopper.programs import program_at
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
-from tessera.backends.nvptx.mma.kernel_text import framed
+from tessera.backends.nvptx.mma.kernel_text import frame_kernel
 from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, WARPGROUP
 from tessera.backends.nvptx.text import KernelCode, special
 from tessera.backends.nvptx.waits import GLOBALS, Waits
@@ -164,7 +164,7 @@ def emit_warp_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False)
     """
     groups = kernel.value("consumers")
     waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
-    code = framed(
+    code = frame_kernel(
         kernel,
         machine,
         WARPGROUP * groups,

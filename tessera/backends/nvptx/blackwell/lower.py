@@ -9,7 +9,7 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.ampere.lower import RowsOut, WarpLowering
 from tessera.backends.nvptx.mma.loops import sum_of
-from tessera.backends.nvptx.mma.plan import Product
+from tessera.backends.nvptx.mma.plan import MmaDot
 from tessera.backends.nvptx.mma.rings import RingPlan, target_rings
 from tessera.backends.nvptx.tensor_cores import TCGEN05_FEATURES, tmem_columns
 from tessera.backends.nvptx.types import CURSOR, FragmentAttr, TensorMemoryAttr
@@ -73,7 +73,7 @@ class Summing(RowsOut):
         assert product is not None
         self._tensor_sum(op, product)
 
-    def _tensor_sum(self, op: SpecOp, product: Product) -> None:
+    def _tensor_sum(self, op: SpecOp, product: MmaDot) -> None:
         """Stages are left to the producer as dots get done; the whole sum is waited for once."""
         assert self.memory is not None
         rings, source, outer = self._rings(product), op.regions[0].block, self.block

@@ -17,7 +17,7 @@ from tessera.backends.nvptx.hopper.programs import Mailbox, Part, Rolled, mailbo
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, Ring, SharedTile
 from tessera.backends.nvptx.hopper.synchronize import TURNING, Meetings
 from tessera.backends.nvptx.hopper.tiles import TileOps
-from tessera.backends.nvptx.mma.kernel_text import framed
+from tessera.backends.nvptx.mma.kernel_text import frame_kernel
 from tessera.backends.nvptx.tensor_cores import WARPGROUP
 from tessera.backends.nvptx.text import KernelCode, special
 from tessera.backends.nvptx.types import SharedAttr
@@ -54,7 +54,7 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
     """
     waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
     tokens = len(mailboxes(kernel))
-    code = framed(
+    code = frame_kernel(
         kernel,
         machine,
         WARPGROUP * (1 + kernel.value("consumers")),

@@ -7,10 +7,10 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.mma.epilogue import PART, Rest, pieces_of
+from tessera.backends.nvptx.mma.epilogue import PART, Epilogue, pieces_of
 from tessera.backends.nvptx.mma.loops import is_longer, rings_read, skew_of, sum_of
 from tessera.backends.nvptx.mma.lower_skewed import SkewedLoop
-from tessera.backends.nvptx.mma.plan import Product, Side
+from tessera.backends.nvptx.mma.plan import MmaDot, MmaOperand
 from tessera.backends.nvptx.mma.producer import Role
 from tessera.backends.nvptx.mma.rings import RingPlan
 from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
@@ -51,7 +51,7 @@ class Consumer(Role):
                 break
         self._leave_rest(rest)
 
-    def _leave_rest(self, rest: Rest) -> None:
+    def _leave_rest(self, rest: Epilogue) -> None:
         """The ops after the dots, which the next program of the CTA does: in a block of their own."""
         given, outer = self.values[rest.value], (self.block, self.program_ids, dict(self.values))
         block = Block(arg_types=[*[INDEX] * len(self.program_ids), given.type])
@@ -82,7 +82,7 @@ class Consumer(Role):
 
     # Dots.
 
-    def _rings(self, product: Product) -> list[int]:
+    def _rings(self, product: MmaDot) -> list[int]:
         """The rings that a dot reads."""
         return rings_read(product, self.rings)
 
@@ -106,13 +106,13 @@ class Consumer(Role):
         assert isinstance(pending.type, PendingAttr)
         return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(pending.type.data)]).result
 
-    def _issue(self, product: Product, acc: SSAValue) -> SSAValue:
+    def _issue(self, product: MmaDot, acc: SSAValue) -> SSAValue:
         """Wait for the operands, and start the dot."""
         lhs = self.side(product.lhs)  # made before anything is in flight
         self.wait_for(product)
         return self.start(product, acc, lhs)
 
-    def wait_for(self, product: Product) -> None:
+    def wait_for(self, product: MmaDot) -> None:
         """Wait until the operands of a dot are in shared memory."""
         for at in product.op.value("awaits"):
             self._await(at)
@@ -122,14 +122,14 @@ class Consumer(Role):
         assert ring is not None
         self.emit("await", [ring, self.cursors[at]])
 
-    def start(self, product: Product, acc: SSAValue, lhs: SSAValue) -> SSAValue:
+    def start(self, product: MmaDot, acc: SSAValue, lhs: SSAValue) -> SSAValue:
         """Start a dot whose operands are there."""
         operands = [acc, lhs, self.side(product.rhs), self._cursor(product.lhs), self._cursor(product.rhs)]
         mode = "tf32" if product.rhs.dtype is f32 else ""
         values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major, "mode": mode}
         return self.emit("mma_issue", operands, values, [acc.type]).result
 
-    def side(self, side: Side) -> SSAValue:
+    def side(self, side: MmaOperand) -> SSAValue:
         if side.load is None:
             fragment = self.values[side.value]
             assert isinstance(fragment.type, FragmentAttr)
@@ -140,7 +140,7 @@ class Consumer(Role):
                     return tile
         raise AssertionError("a loaded operand is in a ring")
 
-    def _cursor(self, side: Side) -> SSAValue:
+    def _cursor(self, side: MmaOperand) -> SSAValue:
         """Where an operand is in its ring; one in registers has any place."""
         for at, ring in enumerate(self.rings):
             if side.load is None or any(given.load is side.load for given in ring.loads):
@@ -210,7 +210,7 @@ class Consumer(Role):
         """Whether a loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched."""
         return is_longer(op, 0)
 
-    def _sum(self, op: SpecOp, product: Product) -> None:
+    def _sum(self, op: SpecOp, product: MmaDot) -> None:
         """One dot is always in flight: a stage is released one step after it was read."""
         rings, source, outer = self._rings(product), op.regions[0].block, self.block
         cursors = [self.cursors[at] for at in rings]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from xdsl.ir import Operation, SSAValue
 
 from tessera.backends.nvptx.mma.loops import is_longer
-from tessera.backends.nvptx.mma.plan import Plan, Product
+from tessera.backends.nvptx.mma.plan import MmaDot, Plan
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.limits import is_multiple
@@ -28,7 +28,7 @@ _AFTER = (
 
 
 @frozen
-class Rest:
+class Epilogue:
     """The loop of dots, the op that rounds its sums, if one does, and all ops that come after."""
 
     loop: SpecOp
@@ -47,7 +47,7 @@ def has_next(kernel: SpecOp, blocks: int) -> bool:
     return total is not None and total > blocks
 
 
-def rest_of(kernel: SpecOp, plan: Plan, stores: Collection[SpecOp]) -> Rest | None:
+def epilogue_of(kernel: SpecOp, plan: Plan, stores: Collection[SpecOp]) -> Epilogue | None:
     """What programs can leave to the next; `stores` are those that go through shared memory."""
     ops = [op for op in kernel.regions[0].block.ops if isinstance(op, SpecOp)]
     loops = [op for op in ops if op.name == "ttile.for"]
@@ -63,7 +63,7 @@ def rest_of(kernel: SpecOp, plan: Plan, stores: Collection[SpecOp]) -> Rest | No
         return None
     if not all(_is_plain(op, product, stores) for op in after):
         return None
-    return Rest(loop, last, tuple(_needed(ops, after, {loop, last})))
+    return Epilogue(loop, last, tuple(_needed(ops, after, {loop, last})))
 
 
 def _rounded(loop: SpecOp) -> SpecOp | None:
@@ -76,7 +76,7 @@ def _rounded(loop: SpecOp) -> SpecOp | None:
     return user if isinstance(type, TileAttr) and type.dtype.is_float and type.dtype.bytes == 2 else None
 
 
-def has_steps(rest: Rest, pieces: int = 1) -> bool:
+def has_steps(rest: Epilogue, pieces: int = 1) -> bool:
     """Whether there is a step of dots for each piece of each part of the rest, and two more."""
     type = rest.value.type
     assert isinstance(type, TileAttr)
@@ -84,7 +84,7 @@ def has_steps(rest: Rest, pieces: int = 1) -> bool:
     return known_ends(rest.loop) is not None and is_longer(rest.loop, (parts + 1) * rest.loop.value("step"))
 
 
-def pieces_of(rest: Rest) -> int:
+def pieces_of(rest: Epilogue) -> int:
     """In how many steps a part is computed: more than one where it is work, so that dots never wait for it.
 
     A step starts its dots one after the other, and what is between them must not take longer than they do.
@@ -102,7 +102,7 @@ def _fits(plan: Plan, last: SpecOp) -> bool:
     return sums + left <= _MOST[plan.consumers]
 
 
-def _is_plain(op: SpecOp, product: Product, stores: Collection[SpecOp]) -> bool:
+def _is_plain(op: SpecOp, product: MmaDot, stores: Collection[SpecOp]) -> bool:
     """Whether an op is done some columns at a time, without a branch."""
     wanted = product.op.results[0].type
     assert isinstance(wanted, TileAttr)

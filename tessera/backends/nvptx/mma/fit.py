@@ -219,7 +219,7 @@ def mark_plain(kernel: SpecOp) -> None:
 
 
 @contextmanager
-def refusing(kernel: SpecOp, *names: str) -> Generator[None]:
+def refuse_choices(kernel: SpecOp, *names: str) -> Generator[None]:
     """What a kernel says by attributes of these names is refused (T0501) where it does not fit."""
     try:
         yield

@@ -19,7 +19,7 @@ _MAP_TYPE = 'ptr byval([128 x i8]) align 64 "nvvm.grid_constant"'
 """A TMA descriptor as a kernel takes it: by value, never copied."""
 
 
-def framed(
+def frame_kernel(
     kernel: SpecOp,
     machine: Machine,
     threads: int,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from tessera.backends.nvptx.mma.plan import Plan, Product
+from tessera.backends.nvptx.mma.plan import MmaDot, Plan
 from tessera.backends.nvptx.mma.rings import Ring
 from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
 from tessera.ir.base.op import SpecOp
@@ -29,13 +29,13 @@ def is_longer(op: SpecOp, length: int) -> bool:
     return is_at_least((high - low).substitute(sizes), length + 1)
 
 
-def rings_read(product: Product, rings: Sequence[Ring]) -> list[int]:
+def rings_read(product: MmaDot, rings: Sequence[Ring]) -> list[int]:
     """The rings that a dot reads."""
     loads = [side.load for side in product.sides if side.load is not None]
     return [at for at, ring in enumerate(rings) if any(side.load in loads for side in ring.loads)]
 
 
-def sum_of(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> Product | None:
+def sum_of(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> MmaDot | None:
     """The dot that a loop does nothing but add up, with both operands from memory."""
     source = op.regions[0].block
     found = [plan.products[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.products]
@@ -69,8 +69,8 @@ class Skew:
     `kept` are values of a step that `after` reads: one step later, when the dot is done.
     """
 
-    first: Product
-    second: Product
+    first: MmaDot
+    second: MmaDot
     slow: tuple[int, ...]
     before: tuple[SpecOp, ...]
     after: tuple[SpecOp, ...]
@@ -112,7 +112,7 @@ def skew_of(op: SpecOp, plan: Plan) -> Skew | None:
     return None if kept is None else Skew(first, second, slow, tuple(before), tuple(after), kept, root)
 
 
-def _right_loads(products: Sequence[Product]) -> list[SpecOp]:
+def _right_loads(products: Sequence[MmaDot]) -> list[SpecOp]:
     return [product.rhs.load for product in products if product.rhs.load is not None]
 
 
@@ -135,7 +135,7 @@ def _makers(value: SSAValue, source: Block) -> set[Operation]:
     return {value.op}.union(*(_makers(operand, source) for operand in value.op.operands))
 
 
-def _grown(source: Block, second: Product, after: Sequence[SpecOp]) -> tuple[int, ...]:
+def _grown(source: Block, second: MmaDot, after: Sequence[SpecOp]) -> tuple[int, ...]:
     """The carried values that the second dot gives, or what reads it; then those that are computed from them."""
     last = source.last_op
     assert last is not None
@@ -164,7 +164,7 @@ def _with_spreads(after: Sequence[SpecOp], source: Block) -> list[SpecOp]:
 
 
 def _kept(
-    source: Block, slow: Sequence[int], second: Product, before: Sequence[SpecOp], after: Sequence[SpecOp]
+    source: Block, slow: Sequence[int], second: MmaDot, before: Sequence[SpecOp], after: Sequence[SpecOp]
 ) -> tuple[SSAValue, ...] | None:
     """What `after` reads of its step; None where it reads what the loop itself changes."""
     inside = {value for op in after for value in op.results} | {second.op.results[0]}

@@ -11,9 +11,9 @@ from tessera.backends.nvptx.dialect import DIALECT
 from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.mma.boxes import staged_rows, stored_dtypes, stores_in
 from tessera.backends.nvptx.mma.consumer import Consumer
-from tessera.backends.nvptx.mma.epilogue import rest_of
+from tessera.backends.nvptx.mma.epilogue import epilogue_of
 from tessera.backends.nvptx.mma.fit import units_in
-from tessera.backends.nvptx.mma.plan import Side, planned
+from tessera.backends.nvptx.mma.plan import MmaOperand, read_plan
 from tessera.backends.nvptx.mma.producer import Producer
 from tessera.backends.nvptx.mma.rings import RingPlan, swizzle_of, target_rings, tile_of
 from tessera.backends.nvptx.mma.target_kernels import UNPLACED
@@ -40,14 +40,14 @@ class MatrixLowering(Writer):
 
     def __init__(self, kernel: SpecOp) -> None:
         super().__init__()
-        self.kernel, self.plan = kernel, planned(kernel)
+        self.kernel, self.plan = kernel, read_plan(kernel)
         self.source = kernel.regions[0].block
         self.block = self.entry = Block(arg_types=[argument.type for argument in self.source.args])
         self.values.update(zip(self.source.args, self.entry.args, strict=True))
         self.staging: dict[DType, SSAValue] = {}
         self.mailbox = UNPLACED if kernel.value("walk") == DYNAMIC else -1
         self.stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
-        self.rest = rest_of(kernel, self.plan, self.stores) if kernel.value("epilogue") == BESIDE else None
+        self.rest = epilogue_of(kernel, self.plan, self.stores) if kernel.value("epilogue") == BESIDE else None
 
     def run(self) -> SpecOp:
         rings = target_rings(self.plan)
@@ -110,7 +110,7 @@ class MatrixLowering(Writer):
             values = {"stages": ring.stages, "bytes": copied}
             ring.ring = self.emit("ring", ring.tiles, values, [RING]).result
 
-    def half_of(self, side: Side) -> tuple[str, tuple[int, ...]]:
+    def half_of(self, side: MmaOperand) -> tuple[str, tuple[int, ...]]:
         """What a CTA copies half of for both of its pair, and the box it copies."""
         box = side.box
         assert box is not None

@@ -1,8 +1,8 @@
 """What a kernel asks of tensor cores: the operands of each dot, and what TMA can bring.
 
 Nothing here knows a kernel by its name or its loops: a kernel fits when each of its dots has operands that the units
-take, and everything else it does keeps to the layouts that fragments have. `plan_of` finds all of that; `planned` reads
-it back from a kernel that has its attributes.
+take, and everything else it does keeps to the layouts that fragments have. `plan_of` finds all of that; `read_plan`
+reads it back from a kernel that has its attributes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ assembler, which would do one dot after the other."""
 
 
 @frozen
-class Side:
+class MmaOperand:
     """One operand of a dot: a load that TMA makes, or a value in registers.
 
     `major` is `k` where K is contiguous in memory, else `mn`; `rounds` is the format that f32 is rounded to as it is
@@ -55,18 +55,18 @@ class Side:
 
 
 @frozen
-class Product:
+class MmaDot:
     """A `ttile.dot` with both operands found."""
 
     op: SpecOp
-    lhs: Side
-    rhs: Side
+    lhs: MmaOperand
+    rhs: MmaOperand
     instruction: tuple[int, int, int]
     parts: int = 1
     """In how many parts of its columns it is computed, where its sums are added up outside of tensor cores."""
 
     @property
-    def sides(self) -> tuple[Side, Side]:
+    def sides(self) -> tuple[MmaOperand, MmaOperand]:
         return self.lhs, self.rhs
 
 
@@ -76,7 +76,7 @@ class Plan:
 
     rows: int
     consumers: int
-    products: dict[SpecOp, Product]
+    products: dict[SpecOp, MmaDot]
     hidden: frozenset[Operation]
     """Loads, casts and transposes that are nothing but the way from memory to a dot."""
     columns: frozenset[SSAValue]
@@ -106,7 +106,7 @@ def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
     return Plan(rows, consumers, products, hidden, _columns(ops))
 
 
-def _check_held(products: Mapping[SpecOp, Product], blocks: int) -> None:
+def _check_held(products: Mapping[SpecOp, MmaDot], blocks: int) -> None:
     """Raises `UnfitError` where sums, and A operands that threads keep, leave no register for anything else."""
     held = sum(tile_sizes(op.results[0])[1] // 2 for op in products)
     held += sum(tile_sizes(one.lhs.value)[1] // 4 for one in products.values() if one.lhs.load is None)
@@ -125,32 +125,32 @@ def _check_still(kernel: SpecOp, ahead: Sequence[SpecOp]) -> None:
             raise UnfitError(f"`{op.name}` runs ahead, and the kernel writes the buffer that it reads")
 
 
-def planned(kernel: SpecOp) -> Plan:
+def read_plan(kernel: SpecOp) -> Plan:
     """The plan of a kernel for which everything was chosen, read from its attributes."""
     ops = list(_ops(kernel.regions[0].block))
     passed: set[Operation] = set()
-    products: dict[SpecOp, Product] = {}
+    products: dict[SpecOp, MmaDot] = {}
     for op in ops:
         if op.name == "ttile.dot":
             rows, columns, depth = op.value("instruction")
             is_whole = len(TENSOR_CORES[op.value("unit")].instruction.columns) > 1
             parts = tile_sizes(op.results[0])[1] // columns if is_whole else 1
             sides = _planned_side(op.operands[0], 1, passed), _planned_side(op.operands[1], 0, passed)
-            products[op] = Product(op, *sides, (rows, columns, depth), parts)
+            products[op] = MmaDot(op, *sides, (rows, columns, depth), parts)
     rows = tile_sizes(next(iter(products)).results[0])[0]
     return Plan(rows, kernel.value("warpgroups"), products, _hidden(ops, passed, set(products)), _columns(ops))
 
 
-def _planned_side(value: SSAValue, summed: int, passed: set[Operation]) -> Side:
+def _planned_side(value: SSAValue, summed: int, passed: set[Operation]) -> MmaOperand:
     value, summed, rounds = _source(value, summed, passed)
     assert isinstance(value.type, TileAttr)
     load = _copied_load(value)
     if load is None:
-        return Side(None, value, None, "k", value.type.dtype)
+        return MmaOperand(None, value, None, "k", value.type.dtype)
     passed.add(load)
     box, inner = tuple(load.value("box")), int(load.value("layout") == ALONG)
     pieces = -(-tile_sizes(value)[inner] // box[-1])
-    return Side(load, value, Box(inner, box, pieces), "k" if inner == summed else "mn", value.type.dtype, rounds)
+    return MmaOperand(load, value, Box(inner, box, pieces), "k" if inner == summed else "mn", value.type.dtype, rounds)
 
 
 def _groups(kernel: SpecOp, rows: int, columns: Sequence[int], units: TensorCores) -> int:
@@ -179,7 +179,7 @@ def _ops(block: Block) -> Iterator[SpecOp]:
 
 def _product(
     op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: TensorCores, forms: Mapping[DType, Form]
-) -> Product:
+) -> MmaDot:
     M, N = tile_sizes(op.results[0])
     K = tile_sizes(op.operands[0])[1]
     if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_SUMS:
@@ -204,7 +204,7 @@ def _product(
     if written and tuple(written) != units.shape_of(N, parts, lhs.dtype):
         wanted = " x ".join(map(str, units.shape_of(N, parts, lhs.dtype)))
         raise UnfitError(f"`instruction` is {' x '.join(map(str, written))}, and for {lhs.dtype} it is {wanted}")
-    return Product(op, lhs, rhs, units.shape_of(N, parts, lhs.dtype), parts)
+    return MmaDot(op, lhs, rhs, units.shape_of(N, parts, lhs.dtype), parts)
 
 
 def _parts_of(columns: int, blocks: int, most: int) -> int:
@@ -213,7 +213,7 @@ def _parts_of(columns: int, blocks: int, most: int) -> int:
     return 1 if is_whole else 2
 
 
-def _side(value: SSAValue, summed: int, passed: set[Operation], units: TensorCores, is_right: bool) -> Side:
+def _side(value: SSAValue, summed: int, passed: set[Operation], units: TensorCores, is_right: bool) -> MmaOperand:
     """One operand, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
     value, summed, rounds = _source(value, summed, passed)
     assert isinstance(value.type, TileAttr)
@@ -228,13 +228,13 @@ def _side(value: SSAValue, summed: int, passed: set[Operation], units: TensorCor
         # Across k, what a last span has too much of is copied and not multiplied.
         box = Box(box.inner, box.sizes, box.pieces + bool(box.rest))
         passed.add(load)
-        side = Side(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype, rounds)
+        side = MmaOperand(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype, rounds)
         return _as_written(side, _with_rows_there(side), units.trims and not is_right)
     if summed != 1:
         raise UnfitError("an operand that is computed is transposed, and fragments are not")
     if value.type.dtype.bytes != 2:
         raise UnfitError(f"an operand that is computed is {value.type.dtype}, and only 2-byte floats stay in registers")
-    return Side(None, value, None, "k", value.type.dtype)
+    return MmaOperand(None, value, None, "k", value.type.dtype)
 
 
 def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> Box:
@@ -296,7 +296,7 @@ def _copied_load(value: SSAValue) -> SpecOp | None:
     return source if isinstance(source, SpecOp) and is_load and source.value("space") != REGISTERS else None
 
 
-def _as_written(whole: Side, trimmed: Side, trims: bool) -> Side:
+def _as_written(whole: MmaOperand, trimmed: MmaOperand, trims: bool) -> MmaOperand:
     """A operand as its load says that it is copied, else as units like it."""
     assert whole.load is not None
     assert whole.box is not None
@@ -310,7 +310,7 @@ def _as_written(whole: Side, trimmed: Side, trims: bool) -> Side:
     return trimmed if is_trimmed else whole
 
 
-def _with_rows_there(side: Side) -> Side:
+def _with_rows_there(side: MmaOperand) -> MmaOperand:
     """An A operand of which no more rows are copied than its buffer has: those beyond give rows that nobody stores."""
     if side.load is None or side.box is None or side.major != "k":
         return side
@@ -320,7 +320,7 @@ def _with_rows_there(side: Side) -> Side:
         if extent.value is not None and sizes[dim] > 1:
             sizes[dim] = min(sizes[dim], -(-extent.value // 8) * 8)
     box = Box(side.box.inner, tuple(sizes), side.box.pieces)
-    return Side(side.load, side.value, box, side.major, side.dtype, side.rounds)
+    return MmaOperand(side.load, side.value, box, side.major, side.dtype, side.rounds)
 
 
 def _widens(op: SpecOp) -> bool:

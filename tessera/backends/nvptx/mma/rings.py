@@ -9,7 +9,7 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.backends.nvptx.mma.plan import Plan, Side
+from tessera.backends.nvptx.mma.plan import MmaOperand, Plan
 from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SHARED_BYTES, UnfitError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
@@ -26,7 +26,7 @@ class Ring:
     """Loads of one block that one dot waits for together."""
 
     block: Block
-    loads: list[Side]
+    loads: list[MmaOperand]
     last: SpecOp
     """The last op of the block that reads the stage: a dot, or the loop that has it inside."""
 
@@ -67,7 +67,7 @@ class Ring:
         return around if isinstance(around, SpecOp) and around.name == "ttile.for" else None
 
 
-def tile_of(side: Side) -> TensorType:
+def tile_of(side: MmaOperand) -> TensorType:
     """The type of a loaded operand in shared memory: the axis along memory is its columns, in whole spans."""
     assert side.box is not None
     type = side.value.type
@@ -76,7 +76,7 @@ def tile_of(side: Side) -> TensorType:
     return type.data.with_shape([rows, Dim.of(side.box.pieces * side.box.sizes[-1])])
 
 
-def swizzle_of(side: Side) -> int:
+def swizzle_of(side: MmaOperand) -> int:
     """Bytes of the lines of a loaded operand in shared memory."""
     assert side.box is not None
     return side.box.sizes[-1] * side.dtype.bytes

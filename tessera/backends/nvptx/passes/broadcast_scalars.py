@@ -31,11 +31,11 @@ class BroadcastScalars(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for op in module.ops:
-            if isinstance(op, SpecOp) and op.name == "ttile.kernel" and broadcast_ones(op):
+            if isinstance(op, SpecOp) and op.name == "ttile.kernel" and broadcast_scalars_in(op):
                 broadcast_scalars(op)
 
 
-def broadcast_ones(kernel: SpecOp) -> list[SpecOp]:
+def broadcast_scalars_in(kernel: SpecOp) -> list[SpecOp]:
     """The ops of a kernel with dots that spread a single number which can be had for each element."""
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
     if all(op.name != "ttile.dot" or op.value("unit") == PLAIN for op in ops):
@@ -46,7 +46,7 @@ def broadcast_ones(kernel: SpecOp) -> list[SpecOp]:
 
 def broadcast_scalars(kernel: SpecOp) -> None:
     """Do it to one kernel."""
-    for op in broadcast_ones(kernel):
+    for op in broadcast_scalars_in(kernel):
         tile = op.results[0].type
         assert isinstance(tile, TileAttr)
         op.results[0].replace_all_uses_with(_wide(op, op.operands[0], tile.shape))

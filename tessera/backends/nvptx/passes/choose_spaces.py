@@ -5,7 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.boxes import Box, layout_of, shared_stores
-from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing
+from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import TensorCores
 from tessera.ir.base.op import SpecOp
@@ -24,7 +24,7 @@ class ChooseSpaces(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refusing(kernel, "space", "layout"):
+            with refuse_choices(kernel, "space", "layout"):
                 choose_spaces(kernel, units)
 
 

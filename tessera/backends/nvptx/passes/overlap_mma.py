@@ -9,10 +9,10 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
 from tessera.backends.nvptx.mma.boxes import stores_in
-from tessera.backends.nvptx.mma.epilogue import has_next, has_steps, rest_of
-from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing
+from tessera.backends.nvptx.mma.epilogue import epilogue_of, has_next, has_steps
+from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.loops import is_longer, skew_of, sum_of
-from tessera.backends.nvptx.mma.plan import Plan, planned
+from tessera.backends.nvptx.mma.plan import Plan, read_plan
 from tessera.backends.nvptx.mma.rings import Ring, rings_of
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC, WGMMA, TensorCores, UnfitError
 from tessera.ir.base.op import SpecOp
@@ -42,7 +42,7 @@ class OverlapMma(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refusing(kernel, "form", "turns", "epilogue", "lag"):
+            with refuse_choices(kernel, "form", "turns", "epilogue", "lag"):
                 overlap_mma(kernel, units, gpu_of(self.machine), self.lag, self.epilogue)
 
 
@@ -50,7 +50,7 @@ def overlap_mma(
     kernel: SpecOp, units: TensorCores, machine: Machine, lag: int = LAGS[0], epilogue: str = EPILOGUES[0]
 ) -> None:
     """Write what overlaps in a kernel that has its stages; raises `UnfitError` for what it says and cannot have."""
-    plan = planned(kernel)
+    plan = read_plan(kernel)
     rings = rings_of(plan)
     for op in kernel.walk():
         if isinstance(op, SpecOp) and op.name == "ttile.for":
@@ -95,7 +95,7 @@ def _forms(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCores) ->
 def _has_rest(kernel: SpecOp, plan: Plan) -> bool:
     """Whether what follows the dots may stand apart: there is one sum, with steps enough to do it beside."""
     stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
-    rest = rest_of(kernel, plan, stores)
+    rest = epilogue_of(kernel, plan, stores)
     return rest is not None and rest.loop.value("form") == SUM and has_steps(rest)
 
 

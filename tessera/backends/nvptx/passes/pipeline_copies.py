@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
-from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing, stages_of
-from tessera.backends.nvptx.mma.plan import planned
+from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices, stages_of
+from tessera.backends.nvptx.mma.plan import read_plan
 from tessera.backends.nvptx.mma.rings import rings_of
 from tessera.backends.nvptx.tensor_cores import TensorCores
 from tessera.ir.base.op import SpecOp
@@ -30,13 +30,13 @@ class PipelineCopies(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refusing(kernel, "stages"):
+            with refuse_choices(kernel, "stages"):
                 pipeline_copies(kernel, units, gpu_of(self.machine))
 
 
 def pipeline_copies(kernel: SpecOp, units: TensorCores, machine: Machine) -> None:
     """Write the stages of a kernel whose spaces are chosen; raises `UnfitError` for some that do not fit."""
-    plan = planned(kernel)
+    plan = read_plan(kernel)
     rings = rings_of(plan)
     for ring, stages in zip(rings, stages_of(kernel, plan, rings, units, machine), strict=True):
         if ring.loop is not None:

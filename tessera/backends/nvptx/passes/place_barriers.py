@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing
+from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.loops import rings_read
-from tessera.backends.nvptx.mma.plan import Plan, planned
+from tessera.backends.nvptx.mma.plan import Plan, read_plan
 from tessera.backends.nvptx.mma.rings import Ring, is_within, rings_of
 from tessera.backends.nvptx.tensor_cores import UnfitError
 from tessera.ir.base.op import SpecOp
@@ -27,13 +27,13 @@ class PlaceBarriers(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel, _ in kernels_on_units(module):
-            with refusing(kernel, "ring", "awaits", "leaves"):
+            with refuse_choices(kernel, "ring", "awaits", "leaves"):
                 place_barriers(kernel)
 
 
 def place_barriers(kernel: SpecOp) -> None:
     """Write the barriers of a kernel whose spaces are chosen; raises `UnfitError` for some that it cannot have."""
-    plan = planned(kernel)
+    plan = read_plan(kernel)
     rings = rings_of(plan)
     for number, ring in enumerate(rings):
         for side in ring.loads:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
-from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing
-from tessera.backends.nvptx.mma.plan import planned
+from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
+from tessera.backends.nvptx.mma.plan import read_plan
 from tessera.backends.nvptx.mma.programs import PAIRS, are_pairs_faster, group_of, is_uneven, pair_problem
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC, TCGEN05, WGMMA, TensorCores, UnfitError
 from tessera.ir.base.op import SpecOp
@@ -36,13 +36,13 @@ class SchedulePrograms(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refusing(kernel, "walk", "group", "pair"):
+            with refuse_choices(kernel, "walk", "group", "pair"):
                 schedule_programs(kernel, units, gpu_of(self.machine), self.pairs)
 
 
 def schedule_programs(kernel: SpecOp, units: TensorCores, machine: Machine, pairs: str = PAIRS[0]) -> None:
     """Write the order of programs; raises `UnfitError` for one that a kernel says and cannot have."""
-    plan, ways = planned(kernel), _WALKS[units.name]
+    plan, ways = read_plan(kernel), _WALKS[units.name]
     problem = pair_problem(kernel, plan) if units is WGMMA else f"pairs are for {WGMMA.name}"
     if kernel.value("walk"):
         if kernel.value("walk") not in ways:

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
-from tessera.backends.nvptx.mma.fit import Choice, check_fit, choose_units, dots_in, mark_plain, refusing, tile_kernels
+from tessera.backends.nvptx.mma.fit import (
+    Choice,
+    check_fit,
+    choose_units,
+    dots_in,
+    mark_plain,
+    refuse_choices,
+    tile_kernels,
+)
 from tessera.backends.nvptx.mma.plan import Plan, plan_of
 from tessera.backends.nvptx.passes.add_fallbacks import unaligned_in
 from tessera.backends.nvptx.passes.fit_steps import fit_steps, unfit_loops
@@ -50,18 +58,18 @@ def choose_with_steps(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) 
 
     No K of a block is to be what decides which tensor cores accumulate, and so over bits.
     """
-    choice = chosen_units(kernel, machine, asked)
+    choice = choose_or_refuse(kernel, machine, asked)
     if choice.units is None and unfit_loops(kernel, shallow=True):
         trial = kernel.clone()
         fit_steps(trial, shallow=True)
-        again = chosen_units(trial, machine, asked)
+        again = choose_or_refuse(trial, machine, asked)
         if again.units is not None:
             fit_steps(kernel, shallow=True)
             return again
     return choice
 
 
-def chosen_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
+def choose_or_refuse(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
     """The units that a kernel says itself, else those that are asked for, else the best that take it.
 
     Raises FeatureError (T0602) for units that the machine lacks, and TileVerifyError (T0501) where a kernel says what
@@ -82,12 +90,12 @@ def chosen_units(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Ch
             fix=advice_on(name, machine.features),
         )
     if written and name != PLAIN:
-        with refusing(kernel, "unit", "instruction", "warpgroups"):
+        with refuse_choices(kernel, "unit", "instruction", "warpgroups"):
             check_fit(kernel, TENSOR_CORES[name], machine)
         return Choice(TENSOR_CORES[name], ())
     choice = choose_units(kernel, machine, name)
     if choice.units is None and (names := said_for_units(kernel)):
-        with refusing(kernel, *names):
+        with refuse_choices(kernel, *names):
             raise UnfitError("; ".join(choice.reasons) or f"its dots are {PLAIN} on {machine.name}")
     return choice
 

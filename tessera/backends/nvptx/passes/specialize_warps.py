@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.mma.boxes import stores_in
-from tessera.backends.nvptx.mma.fit import dots_in, kernels_on_units, refusing
+from tessera.backends.nvptx.mma.fit import dots_in, kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.plan import Plan, plan_of
 from tessera.backends.nvptx.tensor_cores import (
     MMA_SYNC,
@@ -78,7 +78,7 @@ class SpecializeWarps(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refusing(kernel, "roles", "registers", "across"):
+            with refuse_choices(kernel, "roles", "registers", "across"):
                 specialize_warps(kernel, units)
 
 

@@ -6,7 +6,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.mma.boxes import shared_stores, stores_in
-from tessera.backends.nvptx.mma.fit import kernels_on_units, refusing
+from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.mma.rings import swizzle_of
 from tessera.backends.nvptx.tensor_cores import TensorCores
@@ -27,7 +27,7 @@ class SwizzleTiles(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refusing(kernel, "swizzle", "box"):
+            with refuse_choices(kernel, "swizzle", "box"):
                 swizzle_tiles(kernel, units)
 
 

@@ -38,14 +38,14 @@ class UseExp2(Pass):
                 use_exp2(kernel)
 
 
-def narrowed_exps(kernel: SpecOp) -> list[SpecOp]:
+def find_narrowed_exps(kernel: SpecOp) -> list[SpecOp]:
     """The powers of a kernel that this is about."""
     return [op for op in kernel.walk() if isinstance(op, SpecOp) and _shifted(op) is not None and _is_narrowed(op)]
 
 
 def use_exp2(kernel: SpecOp) -> None:
     """Do it to one kernel."""
-    powers = narrowed_exps(kernel)
+    powers = find_narrowed_exps(kernel)
     if not powers:
         return
     for op in list(kernel.walk()):
