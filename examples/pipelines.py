@@ -12,7 +12,7 @@ from tessera import KTile, f32, kernel, tile
 
 
 @kernel
-def ahead(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> Any:
+def prefetched(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> Any:
     """A matmul whose loads are prefetched two iterations ahead, where the machine can overlap both."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
@@ -41,7 +41,7 @@ def main(sizes: tuple[tuple[int, int, int], ...] = ((300, 256, 200), (65, 1000, 
     for m, k, n in sizes:
         a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
         exact = a.astype(np.float64) @ b
-        error = float(np.abs(np.asarray(ahead(a, b)) - exact).max())
+        error = float(np.abs(np.asarray(prefetched(a, b)) - exact).max())
         print(f"{m}x{k}x{n} largest error {error:.1e}")
         # Each of the K multiply-adds rounds once.
         assert error <= k * 2.0**-24 * float((np.abs(a) @ np.abs(b)).max())

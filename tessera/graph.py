@@ -1,4 +1,4 @@
-"""`tessera.graph`: queues by name, so that work of one goes on beside that of others."""
+"""`tessera.graph`: streams by name, whose work runs concurrently."""
 
 from __future__ import annotations
 

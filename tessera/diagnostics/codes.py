@@ -1,4 +1,4 @@
-"""One class per error code, grouped by room: the only place where codes are minted."""
+"""One class per error code, grouped by stage, and the page of each code; codes are assigned nowhere else."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class Expression:
     def operands(self, count: int) -> Sequence[Part]:
         """The first `count` things that are worked on, in order; none where the source does not show them all.
 
-        Those of an operator are its sides; those of a function its arguments, the items of a leading list one by one;
+        Those of an operator are its operands; those of a function its arguments, with a leading list expanded;
         a method's first is what stands before the dot.
         """
         node = self.whole.node
@@ -123,7 +123,7 @@ class Expression:
 
     def name_of(self, path: str) -> str | None:
         """How the file writes a name of Tessera such as `ops.pad`; None where it imports nothing that leads there."""
-        return _written(_imports(self.whole.span.file), path)
+        return _shortest_name(_imports(self.whole.span.file), path)
 
     def _positional(self, node: ast.Call) -> list[ast.expr]:
         func = node.func
@@ -241,7 +241,7 @@ def _target(item: ast.alias) -> str:
     return item.name if item.asname else item.name.split(".")[0]
 
 
-def _written(imports: dict[str, str], path: str) -> str | None:
+def _shortest_name(imports: dict[str, str], path: str) -> str | None:
     whole = f"tessera.{path}"
     found = [name + whole[len(target) :] for name, target in imports.items() if f"{whole}.".startswith(f"{target}.")]
     return min(found, key=len, default=None)

@@ -1,4 +1,9 @@
-"""A stretch of user source: where an op, a dim or an error came from."""
+"""Spans of user source: where an op, a dim or an error comes from.
+
+A span of traced code comes from the frame of the user's call: `f_lasti` is the instruction being executed, and
+`co_positions` maps it to the lines and columns of its expression, so `a @ b + c` shows the operator that failed and not
+only the line.
+"""
 
 from __future__ import annotations
 

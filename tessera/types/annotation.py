@@ -36,7 +36,7 @@ from tessera.types.policy import (
 from tessera.types.tensor_type import TensorType
 
 ANONYMOUS = "_"
-"""The dim name that is never equal to another: free, and unnamed."""
+"""The dim name that is never equal to another: dynamic, and unnamed."""
 
 HEADS = {"Tensor": None, "KVCache": 4, "KTile": None, "Quantized": None}
 """What can be annotated, and how many dims each must have (None: any number)."""
@@ -107,7 +107,7 @@ class TensorAnnotation:
     def __str__(self) -> str:
         items = [str(dim) if dim.is_static else f'"{readable(str(dim))}"' for dim in self.dims]
         items += [self.element] if self.dtype is not None else []
-        # `Tensor[()]` is the one way Python has to write an empty subscript.
+        # `Tensor[()]` is Python's only syntax for an empty subscript.
         return f"{self.head}[{', '.join(items) or '()'}]"
 
     __repr__ = __str__
@@ -130,7 +130,7 @@ def annotation_of(items: Item | tuple[Item, ...], head: str = "Tensor") -> Tenso
         return TensorAnnotation(dims, head=head)
     if isinstance(element, ComputeMode):
         raise AnnotationError(
-            f"`{element}` is a way to compute, not a type to store",
+            f"`{element}` is a compute mode, not a storage type",
             fix=lambda span: _mode_fix(span, element),
         )
     if isinstance(element, DType):
@@ -322,7 +322,7 @@ def _known_dtypes() -> str:
 
 @frozen
 class KVCacheType:
-    """Keys and values of a batch of sequences: room for `capacity` positions, of which the first `length` are filled.
+    """Keys and values of a batch of sequences: `capacity` positions, of which the first `length` are filled.
 
     >>> print(KVCacheType.of("B", 8, "S_max", 64, i64))
     KVCache["B", 8, "S_max", 64, i64]

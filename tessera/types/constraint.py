@@ -139,7 +139,7 @@ class ConstraintSolver:
         return Verdict.UNKNOWN, 0
 
     def _decide(self, kind: str, gap: Dim) -> tuple[Verdict, int]:
-        """The verdict on one comparison with zero; `ne` is `eq` turned round."""
+        """The verdict on one comparison with zero; `ne` is the negation of `eq`."""
         if kind == "ne":
             verdict, why = self._decide("eq", gap)
             return _OPPOSITE[verdict], why
@@ -163,8 +163,8 @@ class ConstraintSolver:
             return None if below is None else (Verdict.REFUTED, below)
         if above is not None and below is not None:
             return Verdict.PROVED, above | below
-        for side in (gap, -gap):
-            apart = proofs.at_least_zero(side - 1)
+        for signed in (gap, -gap):
+            apart = proofs.at_least_zero(signed - 1)
             if apart is not None:
                 return Verdict.REFUTED, apart
         return None

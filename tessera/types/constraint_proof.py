@@ -15,7 +15,7 @@ _LARGEST_COEFFICIENT = 1 << 128
 
 _BOUNDS = frozenset(("<=", "<", ">=", ">", "in"))
 
-_DEPTH, _TRIALS = 4, 48
+_LEVELS, _TRIALS = 4, 48
 """How many rules a proof may add up, and how many attempts it has."""
 
 
@@ -139,7 +139,7 @@ class Proofs:
             self._note(-gap, why)
 
     def _post_simple(self, item: Constraint, why: int) -> bool:
-        """`S <= 8192` and `D % 8 == 0`, the commonest of all, speak of one name with no more ado."""
+        """`S <= 8192` and `D % 8 == 0`, the most common ones, bound a single name directly."""
         name, bound = item.left.symbol_name, item.right.value
         high = bound if item.high is None else item.high.value
         if bound is None or high is None:
@@ -168,7 +168,7 @@ class Proofs:
         dividend, modulus = monomial[0].args[0], monomial[0].args[1].value
         if (rest and rest[0][0]) or modulus is None or not 0 <= residue < modulus:
             return False
-        self.store.meet_class(self.store.node_of(dividend), modulus, residue, why)
+        self.store.intersect_class(self.store.node_of(dividend), modulus, residue, why)
         return True
 
     def _note(self, gap: Dim, why: int) -> None:
@@ -221,12 +221,12 @@ class Proofs:
         first, second = atom.args
         if atom.kind in ("max", "min"):
             for smaller, larger in ((first, second), (second, first)):
-                why = self.at_least_zero(larger - smaller, depth=1)
+                why = self.at_least_zero(larger - smaller, level=1)
                 if why is not None:
                     return _replaced(gap, atom, larger if atom.kind == "max" else smaller), why
             return None
         if atom.kind == "mod":
-            whys = self.at_least_zero(first, depth=1), self.at_least_zero(second - first - 1, depth=1)
+            whys = self.at_least_zero(first, level=1), self.at_least_zero(second - first - 1, level=1)
             return None if None in whys else (_replaced(gap, atom, first), (whys[0] or 0) | (whys[1] or 0))
         return self._without_division(gap, atom)
 
@@ -240,35 +240,35 @@ class Proofs:
             return None
         return parts[0] * (first - left.low) + parts[1] * second, divisor.why | left.why
 
-    def at_least_zero(self, gap: Dim, depth: int = _DEPTH) -> int | None:
+    def at_least_zero(self, gap: Dim, level: int = _LEVELS) -> int | None:
         """The reasons why `gap >= 0`, or None where no proof is found."""
         self._trials = _TRIALS
-        return self._at_least_zero(gap, depth)
+        return self._at_least_zero(gap, level)
 
-    def _at_least_zero(self, gap: Dim, depth: int) -> int | None:
+    def _at_least_zero(self, gap: Dim, level: int) -> int | None:
         value = self.store.evaluate(gap)
         if value.low >= 0:
             return value.why
         self._trials -= 1
-        if depth <= 0 or self._trials <= 0 or len(gap.terms) > _MOST_TERMS or gap.value is not None:
+        if level <= 0 or self._trials <= 0 or len(gap.terms) > _MOST_TERMS or gap.value is not None:
             return None
         for attempt in (self._factored, self._taken_apart, self._added_up, self._multiplied_out):
-            found = attempt(gap, depth - 1)
+            found = attempt(gap, level - 1)
             if found is not None:
                 return found
         return None
 
-    def _factored(self, gap: Dim, depth: int) -> int | None:
+    def _factored(self, gap: Dim, level: int) -> int | None:
         """A common factor that is at least 0 does not matter."""
         for atom in gap.terms[0][0]:
             if all(atom in monomial for monomial, _ in gap.terms):
                 value = self.store.evaluate_atom(atom)
                 parts = _divided(gap, atom)
-                found = self._at_least_zero(parts, depth) if value.low >= 0 else None
+                found = self._at_least_zero(parts, level) if value.low >= 0 else None
                 return None if found is None else found | value.why
         return None
 
-    def _taken_apart(self, gap: Dim, depth: int) -> int | None:
+    def _taken_apart(self, gap: Dim, level: int) -> int | None:
         """A quotient by what it is at least or at most; a maximum or minimum by its parts."""
         for atom in _atoms(gap):
             parts = None if atom.kind in ("symbol", "mod") else _split(gap, atom)
@@ -277,7 +277,7 @@ class Proofs:
             factor, rest = parts[0].value, parts[1]
             first, second = atom.args
             if atom.kind in ("max", "min"):
-                found = [self._at_least_zero(rest + arg * factor, depth) for arg in atom.args]
+                found = [self._at_least_zero(rest + arg * factor, level) for arg in atom.args]
                 whys = [why for why in found if why is not None]
                 # c*max(a, b) is at least either of c*a and c*b when c > 0, and is one of them in any case
                 if (atom.kind == "max") == (factor > 0):
@@ -285,10 +285,10 @@ class Proofs:
                 return whys[0] | whys[1] if len(whys) == 2 else None
             if second.value is not None and second.value > 0:
                 slack = second.value - 1 if factor > 0 else 0
-                return self._at_least_zero((first - slack) * factor + rest * second.value, depth)
+                return self._at_least_zero((first - slack) * factor + rest * second.value, level)
         return None
 
-    def _added_up(self, gap: Dim, depth: int) -> int | None:
+    def _added_up(self, gap: Dim, level: int) -> int | None:
         """`gap` is a multiple of a rule and something else that is at least zero."""
         for monomial, coefficient in gap.terms:
             if coefficient >= 0 or not monomial:
@@ -297,12 +297,12 @@ class Proofs:
                 other = next(count for factors, count in fact.terms if factors == monomial)
                 if self._trials <= 0 or abs(coefficient * other) > _LARGEST_COEFFICIENT:
                     return None
-                found = self._at_least_zero(gap * -other - fact * -coefficient, depth)
+                found = self._at_least_zero(gap * -other - fact * -coefficient, level)
                 if found is not None:
                     return found | why
         return None
 
-    def _multiplied_out(self, gap: Dim, depth: int) -> int | None:
+    def _multiplied_out(self, gap: Dim, level: int) -> int | None:
         """From `a >= 2` and `b >= 1` follows `(a - 2)*(b - 1) >= 0`, so `a*b` is at least `a + 2*b - 2`."""
         for monomial, coefficient in gap.terms:
             if coefficient <= 0 or len(monomial) < 2:
@@ -312,7 +312,7 @@ class Proofs:
             if one.low < 0 or other.low < 0 or one.low + other.low == 0:
                 continue
             below = rest * one.low + first * other.low - one.low * other.low
-            found = self._at_least_zero(gap + (below - first * rest) * coefficient, depth)
+            found = self._at_least_zero(gap + (below - first * rest) * coefficient, level)
             if found is not None:
                 return found | one.why | other.why
         return None

@@ -69,7 +69,7 @@ def _classed(low: int, high: int, modulus: int, residue: int, why: int) -> Value
     return Value(max(-BIG, min(low, BIG - 1)), min(BIG, max(high, 1 - BIG)), modulus, residue % modulus, why)
 
 
-def _bounded_product(x: int, y: int) -> int:
+def _bounded_multiply(x: int, y: int) -> int:
     """`x * y` of two bounds, where BIG stands for infinity."""
     return max(-BIG, min(BIG, x * y))
 
@@ -92,7 +92,7 @@ def times(a: Value, b: Value) -> Value:
     if a.low >= 0 and b.low >= 0:
         low, high = a.low * b.low, min(BIG, a.high * b.high)
     else:
-        corners = [_bounded_product(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+        corners = [_bounded_multiply(x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
         low, high = min(corners), max(corners)
     (first, one), (second, other) = residue_class(a), residue_class(b)
     modulus = gcd(first * second, first * other, second * one)
@@ -140,7 +140,7 @@ def remainder(a: Value, b: Value) -> Value:
     return Value(0, high, modulus, residue, why) if b.low >= 1 else Value(0, high, 1, 0, why)
 
 
-def extreme(kind: str, a: Value, b: Value) -> Value:
+def min_or_max(kind: str, a: Value, b: Value) -> Value:
     """All `max(x, y)` or `min(x, y)`."""
     choose = max if kind == "max" else min
     (first, one), (second, other) = residue_class(a), residue_class(b)
@@ -152,19 +152,19 @@ def applied(kind: str, a: Value, b: Value) -> Value:
     """An atom of a dim (`floordiv`, `mod`, `max`, `min`) on all values of its two arguments."""
     if kind == "floordiv":
         return quotient(a, b)
-    return remainder(a, b) if kind == "mod" else extreme(kind, a, b)
+    return remainder(a, b) if kind == "mod" else min_or_max(kind, a, b)
 
 
-def meet_classes(modulus: int, residue: int, other: int, rest: int) -> tuple[int, int] | None:
+def intersect_classes(modulus: int, residue: int, other: int, other_residue: int) -> tuple[int, int] | None:
     """The class of numbers in both classes; None when there is none. A class too fine to keep leaves the first."""
     common = gcd(modulus, other)
-    if (residue - rest) % common:
+    if (residue - other_residue) % common:
         return None
     step = other // common
     joined = modulus * step
     if joined > _LARGEST_MODULUS:
         return modulus, residue
-    shift = (rest - residue) // common * pow(modulus // common, -1, step) % step if step > 1 else 0
+    shift = (other_residue - residue) // common * pow(modulus // common, -1, step) % step if step > 1 else 0
     return joined, (residue + modulus * shift) % joined
 
 
@@ -245,7 +245,7 @@ class Store:
                 return found
             if atom.kind in ("max", "min"):
                 found = self._atoms[atom] = self._node()
-                self.post(Extreme(atom.kind, found, first, second))
+                self.post(MinMaxRule(atom.kind, found, first, second))
             else:
                 found = self._divide(atom, first, second)
         return found
@@ -266,7 +266,7 @@ class Store:
         if found is None:
             factors = [self.atom(atom) for atom in monomial]
             found = self._products[monomial] = self._node()
-            self.post(Product(found, factors))
+            self.post(ProductRule(found, factors))
         return found
 
     def form(self, dim: Dim) -> tuple[Terms, int]:
@@ -360,12 +360,12 @@ class Store:
         self.high_why[node] = why
         self._changed(node)
 
-    def meet_class(self, node: int, modulus: int, residue: int, why: int) -> None:
+    def intersect_class(self, node: int, modulus: int, residue: int, why: int) -> None:
         """Note that a node is `residue` modulo `modulus`."""
         known = self.modulus[node]
         if modulus <= 1 or (known % modulus == 0 and self.residue[node] % modulus == residue % modulus):
             return
-        joined = meet_classes(known, self.residue[node], modulus, residue % modulus)
+        joined = intersect_classes(known, self.residue[node], modulus, residue % modulus)
         if joined is None:
             raise ContradictionError(self.class_why[node] | why)
         if joined[0] == known:
@@ -381,11 +381,11 @@ class Store:
             self.high_why[node] |= self.class_why[node]
         self._changed(node)
 
-    def meet(self, node: int, value: Value) -> None:
-        """Note all that a value says."""
+    def intersect(self, node: int, value: Value) -> None:
+        """Narrow a node to a value."""
         self.raise_low(node, value.low, value.why)
         self.lower_high(node, value.high, value.why)
-        self.meet_class(node, value.modulus, value.residue, value.why)
+        self.intersect_class(node, value.modulus, value.residue, value.why)
 
     def _changed(self, node: int) -> None:
         if self.low[node] > self.high[node]:
@@ -420,9 +420,9 @@ class Store:
 
 
 def _narrower(a: Value, b: Value) -> Value:
-    """Both at once."""
+    """The intersection of two values."""
     low, high = max(a.low, b.low), min(a.high, b.high)
-    joined = meet_classes(a.modulus, a.residue, b.modulus, b.residue)
+    joined = intersect_classes(a.modulus, a.residue, b.modulus, b.residue)
     why = a.why | b.why
     if joined is None or low > high:
         raise ContradictionError(why)
@@ -463,16 +463,16 @@ class Linear:
             factor = coefficient * sign
             self._tighten(store, sign, index, total - factor * (high[node] if factor > 0 else low[node]))
 
-    def _tighten(self, store: Store, sign: int, index: int, rest: int) -> None:
-        """`factor * node + rest >= 0`, where `rest` is the most that all other terms can be."""
+    def _tighten(self, store: Store, sign: int, index: int, others: int) -> None:
+        """`factor * node + others >= 0`, where `others` is the maximum of all other terms."""
         coefficient, node = self.terms[index]
         factor = coefficient * sign
         if factor > 0:
-            bound = -(rest // factor)
+            bound = -(others // factor)
             if bound > store.low[node]:
                 store.raise_low(node, bound, self._reasons(store, sign, index))
         else:
-            bound = rest // -factor
+            bound = others // -factor
             if bound < store.high[node]:
                 store.lower_high(node, bound, self._reasons(store, sign, index))
 
@@ -501,7 +501,7 @@ class Linear:
             solved = solve_class(coefficient, coefficient * classes[index][1] - whole, others)
             if solved is None:
                 raise ContradictionError(why)
-            store.meet_class(node, *solved, why)
+            store.intersect_class(node, *solved, why)
 
 
 class NotZero:
@@ -532,7 +532,7 @@ class NotZero:
             store.lower_high(node, hole - 1, why)
 
 
-class Product:
+class ProductRule:
     """A node is the product of others."""
 
     def __init__(self, result: int, factors: Sequence[int]) -> None:
@@ -541,28 +541,28 @@ class Product:
 
     def run(self, store: Store) -> None:
         values = [store.value(node) for node in self.factors]
-        store.meet(self.result, reduce(times, values))
+        store.intersect(self.result, reduce(times, values))
         result = store.value(self.result)
         is_open = result.low < 1 and result.high >= BIG and result.modulus == 1
         if is_open or not all(value.low >= 0 for value in values):
             return
         for index, node in enumerate(self.factors):
-            rest = reduce(times, (value for at, value in enumerate(values) if at != index))
-            _divide_back(store, node, rest, result)
+            others = reduce(times, (value for at, value in enumerate(values) if at != index))
+            _divide_back(store, node, others, result)
 
 
-def _divide_back(store: Store, node: int, rest: Value, result: Value) -> None:
-    """`node * rest == result`, all at least 0."""
-    why = rest.why | result.why
-    if rest.low >= 1 and result.high < BIG:
-        store.lower_high(node, result.high // rest.low, why)
+def _divide_back(store: Store, node: int, others: Value, result: Value) -> None:
+    """`node * others == result`, all at least 0."""
+    why = others.why | result.why
+    if others.low >= 1 and result.high < BIG:
+        store.lower_high(node, result.high // others.low, why)
     if result.low >= 1:
-        store.raise_low(node, -(-result.low // rest.high) if 0 < rest.high < BIG else 1, why)
-    if rest.is_fixed and rest.low:
-        solved = solve_class(rest.low, result.residue, result.modulus) if result.modulus > 1 else (1, 0)
+        store.raise_low(node, -(-result.low // others.high) if 0 < others.high < BIG else 1, why)
+    if others.is_fixed and others.low:
+        solved = solve_class(others.low, result.residue, result.modulus) if result.modulus > 1 else (1, 0)
         if solved is None:
             raise ContradictionError(why)
-        store.meet_class(node, *solved, why)
+        store.intersect_class(node, *solved, why)
 
 
 class Division:
@@ -574,8 +574,8 @@ class Division:
 
     def run(self, store: Store) -> None:
         first, second = store.value(self.dividend), store.value(self.divisor)
-        store.meet(self.quotient, applied("floordiv", first, second))
-        store.meet(self.remainder, applied("mod", first, second))
+        store.intersect(self.quotient, applied("floordiv", first, second))
+        store.intersect(self.remainder, applied("mod", first, second))
         if second.low < 1:
             return
         if second.is_fixed:
@@ -583,10 +583,10 @@ class Division:
             Linear(terms, 0, True, second.why).run(store)
             return
         whole = plus(times(store.value(self.quotient), second), store.value(self.remainder))
-        store.meet(self.dividend, whole._replace(why=whole.why | second.why))
+        store.intersect(self.dividend, whole._replace(why=whole.why | second.why))
 
 
-class Extreme:
+class MinMaxRule:
     """A node is the larger, or the smaller, of two others."""
 
     def __init__(self, kind: str, result: int, first: int, second: int) -> None:
@@ -595,7 +595,7 @@ class Extreme:
 
     def run(self, store: Store) -> None:
         first, second = store.value(self.first), store.value(self.second)
-        store.meet(self.result, applied(self.kind, first, second))
+        store.intersect(self.result, applied(self.kind, first, second))
         result = store.value(self.result)
         limit: Callable[[int, int, int], None] = store.lower_high if self.kind == "max" else store.raise_low
         bound = result.high if self.kind == "max" else result.low
@@ -604,4 +604,4 @@ class Extreme:
         for other, node in ((first, self.second), (second, self.first)):
             # What cannot reach the result leaves the other one to be it.
             if other.high < result.low if self.kind == "max" else other.low > result.high:
-                store.meet(node, result._replace(why=result.why | other.why))
+                store.intersect(node, result._replace(why=result.why | other.why))

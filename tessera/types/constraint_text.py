@@ -48,8 +48,8 @@ class Constraint:
         found = _RANGE.fullmatch(written) if ".." in written else None
         try:
             if found is not None:
-                high = _side(found["high"]) - (0 if found["closed"] else 1)
-                left, relation, right = _side(found["left"]), "in", _side(found["low"])
+                high = _parse_operand(found["high"]) - (0 if found["closed"] else 1)
+                left, relation, right = _parse_operand(found["left"]), "in", _parse_operand(found["low"])
             else:
                 left, relation, right = _split(written)
                 high = None
@@ -164,18 +164,18 @@ def _fix(span: Span | None, text: str) -> Fix | None:
 def _split(text: str) -> tuple[Dim, str, Dim]:
     parts = _RELATION.split(text)
     if len(parts) == 3:
-        return _side(parts[0]), parts[1], _side(parts[2])
+        return _parse_operand(parts[0]), parts[1], _parse_operand(parts[2])
     if len(parts) == 1:
         raise ValueError("it compares nothing")
     if " and " in text:
         raise ValueError("it joins several with `and`; write each as a constraint of its own")
     if " or " in text:
         raise ValueError("constraints have no `or`; say what holds in every case")
-    raise ValueError("it compares more than two sides; write `B in 1..=4096` for a range, or two constraints")
+    raise ValueError("it has more than two operands; write `B in 1..=4096` for a range, or two constraints")
 
 
-def _side(text: str) -> Dim:
-    """One side; most are a number or a name, which need no parser."""
+def _parse_operand(text: str) -> Dim:
+    """One operand; most are a number or a name, which need no parser."""
     text = text.strip()
     if text.isdigit():
         return Dim.constant(int(text))
@@ -226,7 +226,7 @@ def _atom_text(atom: Atom) -> str:
 
 
 def _dividend(dim: Dim) -> str:
-    """The left side of a division: a plain product needs no parentheses."""
+    """The dividend of a division: a plain product needs no parentheses."""
     is_product = len(dim.terms) == 1 and dim.terms[0][1] > 0 and all(a.kind == "symbol" for a in dim.terms[0][0])
     return dim_text(dim) if is_product else _operand(dim)
 

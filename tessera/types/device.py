@@ -51,7 +51,7 @@ TRANSFERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("managed", "host"): ("",),
     ("host", "managed"): ("",),
 }
-"""What moves from one space to another at once, by the features that do it; "" is what every machine does.
+"""Direct transfers between spaces, by the machine features that do them; "" is what every machine has.
 
 Within one space things are copied by whoever sees it: `register` and `shared`, `global`, `managed` and `host` alone.
 """
@@ -85,7 +85,7 @@ def join(first: str, second: str) -> str:
 
 
 def moves(source: str, target: str) -> tuple[str, ...]:
-    """The features that move something from one space to another at once; none where nothing does."""
+    """The features that transfer directly between two spaces; none where nothing does."""
     if source == target:
         return ("",) if source in _WITHIN else ()
     return TRANSFERS.get((source, target), ())
@@ -107,14 +107,14 @@ def route(source: str, target: str) -> tuple[str, ...]:
 
 
 def problem(source: str, target: str, features: tuple[str, ...] | None = None) -> str:
-    """Why nothing moves from one space to another at once on a machine; nothing where something does."""
+    """Why a machine has no direct transfer between two spaces; empty where it has one."""
     for space in (source, target):
         if space not in SPACES:
             return f"there is no memory `{space}`; there are {', '.join(SPACES)}"
     ways = moves(source, target)
     if not ways:
         steps = " to ".join(route(source, target))
-        return f"nothing moves from {source} to {target} memory at once" + (f": go from {steps}" if steps else "")
+        return f"there is no direct transfer from {source} to {target} memory" + (f": go from {steps}" if steps else "")
     if features is not None and not any(way == "" or way in features for way in ways):
         return f"moving from {source} to {target} memory takes {' or '.join(ways)}, and the machine has neither"
     return ""

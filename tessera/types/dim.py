@@ -31,7 +31,7 @@ class Atom:
         if self.kind == "symbol":
             return env[self.name]
         first, second = (arg.evaluate(env) for arg in self.args)
-        return _FOLD[self.kind](first, second)
+        return _EVALUATE[self.kind](first, second)
 
 
 def _wrapped(dim: Dim) -> str:
@@ -47,7 +47,7 @@ def _mod(a: int, b: int) -> int:
     return a % b if b else 0
 
 
-_FOLD: dict[str, Callable[[int, int], int]] = {"floordiv": _floordiv, "mod": _mod, "max": max, "min": min}
+_EVALUATE: dict[str, Callable[[int, int], int]] = {"floordiv": _floordiv, "mod": _mod, "max": max, "min": min}
 
 Monomial: TypeAlias = tuple[Atom, ...]
 
@@ -56,7 +56,7 @@ Monomial: TypeAlias = tuple[Atom, ...]
 class Dim:
     """A polynomial with integer coefficients over atoms; equal values in this form are equal objects.
 
-    Arithmetic folds and sorts as it goes, so `(B + 1) * H - H == B * H` holds by construction. Division and
+    Arithmetic simplifies and sorts terms, so `(B + 1) * H - H == B * H` holds by construction. Division and
     remainder by zero are zero, as a size of an empty tensor.
 
     >>> B = Dim.symbol("B")
@@ -304,15 +304,15 @@ def _split_multiples(a: Dim, b: Dim) -> tuple[Dim, Dim]:
 
 def maximum(*dims: DimLike) -> Dim:
     """The largest of several dims."""
-    return reduce(lambda a, b: _extreme("max", a, b), (Dim.of(d) for d in dims))
+    return reduce(lambda a, b: _min_or_max("max", a, b), (Dim.of(d) for d in dims))
 
 
 def minimum(*dims: DimLike) -> Dim:
     """The smallest of several dims."""
-    return reduce(lambda a, b: _extreme("min", a, b), (Dim.of(d) for d in dims))
+    return reduce(lambda a, b: _min_or_max("min", a, b), (Dim.of(d) for d in dims))
 
 
-def _extreme(kind: str, a: Dim, b: Dim) -> Dim:
+def _min_or_max(kind: str, a: Dim, b: Dim) -> Dim:
     difference = (a - b).value
     if difference is not None:
         return a if (difference >= 0) == (kind == "max") else b
@@ -321,11 +321,11 @@ def _extreme(kind: str, a: Dim, b: Dim) -> Dim:
 
 def product(dims: Iterable[DimLike]) -> Dim:
     """The product of several dims; 1 for none."""
-    return _product(tuple(Dim.of(dim) for dim in dims))
+    return _multiply_all(tuple(Dim.of(dim) for dim in dims))
 
 
 @lru_cache(maxsize=1 << 12)
-def _product(dims: tuple[Dim, ...]) -> Dim:
+def _multiply_all(dims: tuple[Dim, ...]) -> Dim:
     return reduce(_multiply, dims, Dim.constant(1))
 
 
@@ -337,7 +337,7 @@ def _substitute_atom(atom: Atom, env: Mapping[str, DimLike]) -> Dim:
         return first // second
     if atom.kind == "mod":
         return first % second
-    return _extreme(atom.kind, first, second)
+    return _min_or_max(atom.kind, first, second)
 
 
 _TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][A-Za-z0-9_.]*)|(//|[-+*%(),]))")
@@ -415,7 +415,7 @@ class _Parser:
             self.take(",")
             second = self.sum()
             self.take(")")
-            return _extreme(word, first, second)
+            return _min_or_max(word, first, second)
         if word.isdigit():
             return Dim.constant(int(word))
         if word[0].isalpha() or word[0] == "_":

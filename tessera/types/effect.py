@@ -9,8 +9,8 @@ from typing import Any, Self, cast
 from tessera.diagnostics.codes import EffectError
 
 KINDS = ("random", "io", "memory", "state", "collective")
-"""Every kind of effect. `random` reads a random key, `io` meets the outside world, `memory` reads or writes memory in
-place, `state` changes a named state (a key-value cache), `collective` waits for other ranks."""
+"""Every kind of effect. `random` reads a random key, `io` interacts with the outside world, `memory` reads or writes
+memory in place, `state` changes a named state (a key-value cache), `collective` waits for other ranks."""
 
 _EFFECT = re.compile(r"\s*(?P<kind>[a-z]+)\s*(?:\(\s*(?P<resource>[^()\s][^()]*?)\s*\))?\s*")
 
@@ -116,7 +116,7 @@ PURE = Effects()
 ALL = Effects(KINDS)
 """The top: what is assumed of code that nobody knows."""
 
-_MEETS_IO = frozenset(KINDS) - {"random"}
+_ORDERED_WITH_IO = frozenset(KINDS) - {"random"}
 
 
 def may_swap(left: Iterable[str], right: Iterable[str]) -> bool:
@@ -135,7 +135,7 @@ def _conflict(left: str, right: str) -> bool:
     if "random" in kinds:
         return False
     if "io" in kinds:
-        return kinds <= _MEETS_IO
+        return kinds <= _ORDERED_WITH_IO
     return len(kinds) == 1 and (left == right or left in KINDS or right in KINDS)
 
 
@@ -185,7 +185,7 @@ def _closed(own: Mapping[str, Effects], calls: Mapping[str, set[str]]) -> dict[s
 def report(text: str) -> list[str]:
     """What functions do, from lines `name: effects and names of others`, and answers to questions about them.
 
-    `? f <= g` asks whether `f` does no more than `g`, `? f >< g` whether they may change places; sides are names or
+    `? f <= g` asks whether `f` does no more than `g`, `? f >< g` whether they commute; operands are names or
     effects, and `#` begins a comment. Raises EffectError at a name that stands for nothing.
 
     >>> report("load: memory; step: io, load; ? load <= step; ? step >< random")

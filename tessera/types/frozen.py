@@ -1,7 +1,7 @@
 """`frozen`: a frozen dataclass with slots, made in a fraction of the time that the standard library takes for one.
 
-The front of the house declares some fifty values, and a program that is in the disk cache runs in less time than it
-takes `dataclasses` to write and compile six methods for each. Here all but `__init__` are written once.
+The front end declares some fifty value classes, and a program in the disk cache runs in less time than `dataclasses`
+takes to generate and compile six methods for each. Here only `__init__` is generated.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T]) -> type[T]:
-    """What `@dataclass(frozen=True, slots=True)` makes of a class, as far as its users can tell.
-
-    Not for fields that are keyword-only, nor for classes with an order.
-    """
-    # Without methods to write, the standard library only reads the fields, so that its own functions know them.
+    """Like `@dataclass(frozen=True, slots=True)`, without keyword-only fields and ordering."""
+    # Without methods to generate, `dataclass` only registers the fields, so that `fields` and `replace` work.
     declared: Any = dataclass(init=False, repr=False, eq=False)(cls)
     items = fields(declared)
     made = _with_slots(declared, items)
@@ -36,14 +33,14 @@ def frozen(cls: type[T]) -> type[T]:
         "__setstate__": _restore,
     }
     for name, method in methods.items():
-        # Python itself puts None in the place of a hash where a class says what equals what.
+        # Python sets `__hash__` to None in a class that defines `__eq__`.
         if made.__dict__.get(name) is None:
             setattr(made, name, method)
     return made
 
 
 def _with_slots(cls: Any, items: Sequence[Field[Any]]) -> Any:
-    """The class again: slots can be had only when a class is made."""
+    """The class made again with slots, which can only be given at creation."""
     names = {item.name for item in items}
     body = {name: value for name, value in cls.__dict__.items() if name not in (*names, "__dict__", "__weakref__")}
     inherited = {name for base in cls.__mro__[1:] for name in getattr(base, "__slots__", ())}
@@ -57,7 +54,7 @@ def _initializer(cls: Any, items: Sequence[Field[Any]]) -> Callable[..., None]:
     parameters, lines = ["self"], list[str]()
     for number, item in enumerate(items):
         name, given = item.name, item.name
-        scope[f"set_{number}"] = getattr(cls, name).__set__  # goes to the slot, past the refusal to set
+        scope[f"set_{number}"] = getattr(cls, name).__set__  # sets the slot directly, past `__setattr__`
         if item.default_factory is not MISSING:
             scope[f"new_{number}"] = item.default_factory
             given = f"new_{number}()" + (f" if {name} is MISSING else {name}" if item.init else "")
@@ -74,7 +71,7 @@ def _initializer(cls: Any, items: Sequence[Field[Any]]) -> Callable[..., None]:
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     text = f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines or ["pass"])
-    # As part of this file, so that what a value refuses is shown at the line of the one who made it.
+    # Compiled as part of this file, so that errors of `__post_init__` show the line of the user's call.
     exec(compile(text, __file__, "exec"), scope)
     made = scope["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"

@@ -166,7 +166,7 @@ class Policy:
     def joined(self, other: Policy) -> Policy:
         """Both policies as one; raises PolicyError when they set one field differently."""
         _check_policy(other)
-        changes = _said(other)
+        changes = _fields_set(other)
         for name, theirs in changes.items():
             ours = getattr(self, name)
             if ours != getattr(SILENT, name) and ours != theirs:
@@ -178,12 +178,12 @@ class Policy:
         _check_policy(inner)
         if not self or not inner:
             return inner or self
-        return replace(self, **_said(inner))
+        return replace(self, **_fields_set(inner))
 
     @property
     def entries(self) -> dict[str, Any]:
         """What it says, by field, as plain values: what IR carries as an attribute."""
-        return {name: _PLAIN.get(name, lambda value: value)(value) for name, value in _said(self).items()}
+        return {name: _PLAIN.get(name, lambda value: value)(value) for name, value in _fields_set(self).items()}
 
     @staticmethod
     def of(entries: Any) -> Policy:
@@ -243,7 +243,7 @@ def _silenced(policy: Policy) -> Policy:
     )
 
 
-def _said(policy: Policy) -> dict[str, Any]:
+def _fields_set(policy: Policy) -> dict[str, Any]:
     names = [field.name for field in fields(policy)]
     return {name: getattr(policy, name) for name in names if getattr(policy, name) != getattr(SILENT, name)}
 
@@ -288,7 +288,7 @@ def tile_scaled(*block: int) -> Policy:
 def _sizes(name: str, given: tuple[Any, ...], least: int) -> tuple[int, ...]:
     for one in given:
         if isinstance(one, bool) or not isinstance(one, int) or one < least:
-            raise PolicyError(f"`{name}` takes whole numbers from {least}, got {one!r}", fix=f"write `{name}({least})`")
+            raise PolicyError(f"`{name}` takes integers from {least}, got {one!r}", fix=f"write `{name}({least})`")
     return given
 
 

@@ -19,7 +19,7 @@ from tessera.types.frozen import frozen
 SWIZZLES = ("none", "xor")
 TRIANGLES = ("lower", "upper")
 REGISTER_CAPS = (16, 255)
-"""Registers of a thread that a cap may allow: fewer run nothing, and more there are not."""
+"""The range of register caps per thread: fewer are of no use, and a thread has no more."""
 NAMES = {"BM": "m", "BN": "n", "BK": "k", "BD": "d"}
 """What tile sizes are called in a space and as parameters of a kernel, and which extent of the context each is."""
 
@@ -56,7 +56,7 @@ class Schedule:
         if isinstance(block, int):
             block = (block,)
         if not isinstance(block, tuple | list):
-            raise ScheduleError(f"`block` is rows, columns and depth, got {block!r}", fix="write `block=(128, 128)`")
+            raise ScheduleError(f"`block` is rows, columns and K, got {block!r}", fix="write `block=(128, 128)`")
         object.__setattr__(self, "block", tuple(cast("Any", block)))
         _check(self)
 
@@ -83,7 +83,7 @@ class Schedule:
                 raise ScheduleError(f"a schedule has no `{name}`", fix=f"it has {', '.join(known)}")
         made = replace(self, **changes)
         lines = [
-            f"{name} {_shown(getattr(self, name))} -> {_shown(getattr(made, name))}"
+            f"{name} {_show(getattr(self, name))} -> {_show(getattr(made, name))}"
             for name in changes
             if getattr(self, name) != getattr(made, name)
         ]
@@ -97,7 +97,7 @@ class Schedule:
     def with_k(self, k: int) -> Schedule:
         """Another K of a block."""
         if len(self.block) < 2:
-            raise ScheduleError("a depth needs blocks of rows and columns first", fix="give `block=(m, n)`")
+            raise ScheduleError("a K block needs blocks of rows and columns first", fix="give `block=(m, n)`")
         return self.with_(block=(*self.block[:2], k))
 
     def with_warps(self, warps: int) -> Schedule:
@@ -136,7 +136,7 @@ class Schedule:
         try:
             given: Any = json.loads(text)
         except (TypeError, ValueError) as error:
-            raise ScheduleError(f"this is no text of a schedule: {error}", fix="give what `to_json` gave") from None
+            raise ScheduleError(f"invalid JSON of a schedule: {error}", fix="give what `to_json` gave") from None
         known = [item.name for item in fields(Schedule)]
         values: dict[str, Any] = dict(given) if isinstance(given, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
         if not isinstance(given, dict) or not values.keys() <= set(known):
@@ -155,7 +155,7 @@ class Schedule:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __str__(self) -> str:
-        choices = ", ".join(f"{name}={_shown(value)}" for name, value in self.choices().items())
+        choices = ", ".join(f"{name}={_show(value)}" for name, value in self.choices().items())
         return f"Schedule({choices})"
 
     __repr__ = __str__
@@ -165,7 +165,7 @@ class Schedule:
         return "\n".join([str(self), *(f"  {line}" for line in self.lineage)])
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return repr(value) if isinstance(value, str) else str(value)
 
 
@@ -173,7 +173,7 @@ def _check(made: Schedule) -> None:
     """What no machine could carry out; what one machine cannot is `legality`'s to say."""
     if len(made.block) > 3:
         raise ScheduleError(
-            f"`block` is rows, columns and depth at most, got {made.block}", fix="write `block=(128, 128, 64)`"
+            f"`block` is at most rows, columns and K, got {made.block}", fix="write `block=(128, 128, 64)`"
         )
     sizes = {**dict(zip(("block m", "block n", "block k"), made.block, strict=False)), "d": made.d}
     counts = {"warps": made.warps, "stages": made.stages, "vector": made.vector}
@@ -181,7 +181,7 @@ def _check(made: Schedule) -> None:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ScheduleError(f"`{name}` is a whole number, got {value!r}", fix=f"give `{name}` a number, such as 4")
+            raise ScheduleError(f"`{name}` is an integer, got {value!r}", fix=f"give `{name}` a number, such as 4")
         if value < 1:
             raise ScheduleError(f"`{name}` must be at least 1, got {value}", fix=f"give `{name}` a number, such as 4")
     for name, value in (("warps", made.warps), ("vector", made.vector)):
@@ -207,7 +207,7 @@ def _check_caps(made: Schedule) -> None:
         is_whole = isinstance(number, int) and not isinstance(number, bool)
         if value is not None and not (is_whole and low <= value <= high):
             raise ScheduleError(
-                f"`{name}` is a whole number from {low} to {high}, got {value!r}", fix=f"write `{name}={high}` or less"
+                f"`{name}` is an integer from {low} to {high}, got {value!r}", fix=f"write `{name}={high}` or less"
             )
 
 
@@ -250,7 +250,7 @@ class Space:
     def __iter__(self) -> Iterator[Schedule]:
         names = [name for name, _ in self.axes]
         for point in itertools.product(*(values for _, values in self.axes)):
-            yield _made(dict(zip(names, point, strict=True)))
+            yield _schedule_of(dict(zip(names, point, strict=True)))
 
     def without(self, name: str, value: Any) -> Space:
         """The part of the space where one choice is fixed."""
@@ -274,12 +274,12 @@ def _values(given: Any) -> tuple[Any, ...]:
     return values
 
 
-def _made(choices: Mapping[str, Any]) -> Schedule:
+def _schedule_of(choices: Mapping[str, Any]) -> Schedule:
     sizes = [choices.get(name) for name in ("m", "n", "k")]
     while sizes and sizes[-1] is None:
         sizes.pop()
     if None in sizes:
-        raise ScheduleError("a depth needs rows and columns, and columns need rows", fix="give the blocks before it")
+        raise ScheduleError("a K block needs rows and columns, and columns need rows", fix="give the blocks before it")
     rest = {name: value for name, value in choices.items() if name not in ("m", "n", "k")}
     return Schedule(block=tuple(int(size) for size in sizes if size is not None), **rest)
 
@@ -299,9 +299,9 @@ class Chain:
             raise ScheduleError(f"`{name}` is chosen twice in one chain")
         return Chain((*self.axes, (name, _values(given))))
 
-    def k(self, depth: Any) -> Chain:
+    def k(self, size: Any) -> Chain:
         """K of a block."""
-        return self._with("k", depth)
+        return self._with("k", size)
 
     def d(self, extent: Any) -> Chain:
         """The extent that is not cut."""
@@ -312,7 +312,7 @@ class Chain:
         return self._with("warps", count)
 
     def stages(self, count: Any) -> Chain:
-        """Copies under way."""
+        """Pipeline stages."""
         return self._with("stages", count)
 
     def vector(self, width: Any) -> Chain:

@@ -137,7 +137,7 @@ def _count(values: Mapping[str, str], name: str, default: int, *, least: int, mo
     if number > most:
         raise SettingsError(f"`{name}` is `{text}`; it must be at most {most}", span=None)
     if number < least:
-        raise SettingsError(f"`{name}` is `{text}`; it must be a whole number of at least {least}", span=None)
+        raise SettingsError(f"`{name}` is `{text}`; it must be an integer of at least {least}", span=None)
     return number
 
 

@@ -68,12 +68,12 @@ def broadcast(context: ShapeContext, op: str, *operands: Named) -> Shape:
             if own < 0 or operand.shape[own].value == 1:
                 continue
             here = operand.shape[own], path(operand.name, own, operand.shape[own])
-            chosen = here if chosen is None else (_meet(context, op, operands, chosen, here), chosen[1])
+            chosen = here if chosen is None else (_broadcast_dims(context, op, operands, chosen, here), chosen[1])
         result.append(ONE if chosen is None else chosen[0])
     return tuple(result)
 
 
-def _meet(
+def _broadcast_dims(
     context: ShapeContext, op: str, operands: Sequence[Named], left: tuple[Dim, str], right: tuple[Dim, str]
 ) -> Dim:
     if left[0] == right[0]:
@@ -85,7 +85,7 @@ def _meet(
             help="dims broadcast when they are equal, or when one of them is the number 1",
         )
     what = f"`{op}` broadcasts {left[1]} with {right[1]}"
-    # Only a trace can take a free dim for the 1 that stretches; everyone later sees the 1 itself.
+    # Only a trace may assume that a symbolic dim is a broadcast 1; later stages see the 1 itself.
     stretches = getattr(context, "stretches", None)
     if stretches is not None:
         for dim, other in ((left[0], right[0]), (right[0], left[0])):
@@ -129,17 +129,17 @@ def without_axes(shape: Shape, axes: Sequence[int], *, keepdims: bool) -> Shape:
 
 def is_at_least(dim: Dim, bound: int) -> bool:
     """Whether `dim >= bound` for all sizes its symbols can have (0 and up); False means not proven."""
-    return _lower_is(dim - bound, depth=6)
+    return _lower_is(dim - bound, level=6)
 
 
-def _lower_is(dim: Dim, depth: int) -> bool:
+def _lower_is(dim: Dim, level: int) -> bool:
     """Whether `dim >= 0` is provable, taking one max or min atom apart at a time."""
     if dim.value is not None:
         return dim.value >= 0
     for monomial, coefficient in dim.terms:
-        if depth and len(monomial) == 1 and monomial[0].kind in ("max", "min"):
-            rest = dim - Dim(((monomial, coefficient),))
-            proofs = (_lower_is(rest + arg * coefficient, depth - 1) for arg in monomial[0].args)
+        if level and len(monomial) == 1 and monomial[0].kind in ("max", "min"):
+            others = dim - Dim(((monomial, coefficient),))
+            proofs = (_lower_is(others + arg * coefficient, level - 1) for arg in monomial[0].args)
             # c*max(a, b) is at least either of c*a and c*b when c > 0, and is one of them in any case
             return any(proofs) if (monomial[0].kind == "max") == (coefficient > 0) else all(proofs)
     total = 0
@@ -170,7 +170,7 @@ def _atom_range(atom: Atom) -> tuple[int | None, int | None]:
     if atom.kind == "symbol":
         return 0, None
     first, second = atom.args
-    low = 0 if _lower_is(first, depth=4) and _lower_is(second, depth=4) else None
+    low = 0 if _lower_is(first, level=4) and _lower_is(second, level=4) else None
     if atom.kind == "mod":
         positive = second.value is not None and second.value > 0
         return (0 if positive else low), ((second.value or 1) - 1 if positive else None)

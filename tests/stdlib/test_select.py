@@ -110,7 +110,7 @@ def _way(count: int | str, keep: int) -> str:
 def test_the_model_selects_few_and_sorts_for_many() -> None:
     assert [_way(count, 10) for count in (16, 100, 1000, 50000, "N")] == ["sort", *["select"] * 4]
     assert [_way(count, keep) for count, keep in ((1000, 900), (50000, 40000), ("N", 65))] == ["sort"] * 3
-    widths = [sort.depth_of(Dim.constant(count), 16) for count in (10, 1000, 50000, 10**7)]
+    widths = [sort.stretches_per_block(Dim.constant(count), 16) for count in (10, 1000, 50000, 10**7)]
     assert widths == sorted(widths)
     assert widths[0] < widths[2] <= 64
 

@@ -60,7 +60,7 @@ def test_a_cache_goes_to_a_memory_that_there_is() -> None:
     with pytest.raises(ShapeError, match="there is no memory `moon`; there are register, shared, tmem, global"):
         ts.jit(brought).trace(*arrays)
     with pytest.raises(
-        ShapeError, match="nothing moves from global to tmem memory at once: go from global to register"
+        ShapeError, match="there is no direct transfer from global to tmem memory: go from global to register"
     ):
         ts.jit(tensor_memory).trace(*arrays)
 

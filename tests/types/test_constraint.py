@@ -73,7 +73,7 @@ def test_the_equalities_that_code_checks_say_the_same(seed: int) -> None:
         ("D % 8", "it compares nothing"),
         ("D % 8 == 0 and S <= 4", "it joins several with `and`; write each as a constraint of its own"),
         ("D == 8 or D == 16", "constraints have no `or`"),
-        ("1 <= B <= 4", "it compares more than two sides; write `B in 1..=4096` for a range"),
+        ("1 <= B <= 4", "it has more than two operands; write `B in 1..=4096` for a range"),
         ("B in 1..", "it compares nothing"),
         ("D % == 0", "`D %` is not a size: expected a value, got end"),
         ("D == $", "unexpected `$`"),

@@ -64,7 +64,7 @@ def test_counts_of_workers_and_the_number_of_a_gpu_are_checked_too(monkeypatch: 
     assert (compile_workers(3), cuda_device()) == (2, 1)
     monkeypatch.setenv("TESSERA_COMPILE_WORKERS", "0")
     monkeypatch.setenv("TESSERA_CUDA_DEVICE", "x")
-    with pytest.raises(SettingsError, match="`TESSERA_COMPILE_WORKERS` is `0`; it must be a whole number"):
+    with pytest.raises(SettingsError, match="`TESSERA_COMPILE_WORKERS` is `0`; it must be an integer"):
         compile_workers(3)
     with pytest.raises(SettingsError, match="`TESSERA_CUDA_DEVICE` is `x`"):
         cuda_device()

@@ -22,7 +22,7 @@ def test_a_pair_is_moved_at_once_or_by_way_of_others(source: str, target: str) -
         assert said == ""
         return
     way = route(source, target)
-    assert said.startswith(f"nothing moves from {source} to {target} memory at once: go from {source} to ") or (
+    assert said.startswith(f"there is no direct transfer from {source} to {target} memory: go from {source} to ") or (
         source == target == "tmem"
     )
     assert all(moves(one, other) for one, other in itertools.pairwise(way))

@@ -1,6 +1,10 @@
-"""Attention in one pass over keys: blocks of queries, a running maximum and sum, and an accumulator that is rescaled.
+"""Attention in one pass over keys, as in FlashAttention-2 (Dao, 2023).
 
-Scores are kept in base 2: queries are scaled by `scale * log2(e)` once, masks by `log2(e)`, and powers are of two.
+A program has a block of queries of one head. It loops over blocks of keys with an online softmax: a running maximum and
+sum per row, and an accumulator that is rescaled whenever the maximum grows, so that scores are never stored. Scores are
+kept in base 2: queries are scaled by `scale * log2(e)` once, masks by `log2(e)`, and `exp2` replaces `exp`. A causal
+program ends its loop at the last key that its last query sees. On tensor cores (`NarrowAttention`) queries are
+multiplied unscaled, and the scale goes into the argument of `exp2` as one multiply-add.
 """
 
 from __future__ import annotations
@@ -18,22 +22,22 @@ from tessera.types.dtype import DType, bf16, f16
 from tessera.types.tensor_type import TensorType
 
 KEYS = 256
-"""Keys of a block. It decides in which steps the sum is rescaled, so it is part of the result, and never chosen."""
+"""Keys of a block. It decides when the sum is rescaled, so it is part of the result (numeric), and never tuned."""
 NARROW_KEYS = 128
-"""The same where matrix units take them."""
+"""The same for WGMMA."""
 WARP_KEYS = 64
-"""The same for matrix units of single warps, whose machines have less shared memory, and for wide heads."""
+"""The same for `mma.sync`, whose machines have less shared memory, and for wide heads."""
 NARROW_HEAD, WIDE_HEAD = 128, 256
-"""Sizes of a head up to which shared memory holds blocks of so many keys, and up to which registers hold its sums."""
+"""Head sizes up to which shared memory holds such blocks of keys, and up to which registers hold the accumulators."""
 QUERIES = (128, 64, 32, 96)
-"""Candidates for queries of a block, which change nothing but speed."""
+"""Candidates for the queries of a block, which change only the speed."""
 THREAD_QUERIES = (32, 64, 128)
-"""The same where threads of a GPU multiply and add."""
+"""The same for GPU kernels without tensor cores."""
 _WHOLE = 256
-"""A head up to this size is one tile; a larger or a free one is taken in parts."""
+"""A head up to this size is one tile; a larger or dynamic one is processed in parts."""
 _PART = 64
 _THREAD_PART = 32
-"""Columns of such a part of queries and keys where threads multiply and add."""
+"""Columns of such a part without tensor cores."""
 _LOG2E = math.log2(math.e)
 _LN2 = math.log(2)
 _LOW = float("-inf")
@@ -61,7 +65,7 @@ class _Extent:
 
 
 class Attention:
-    """The writing of one kernel; a program has a block of queries of one head, and a part of the values' columns."""
+    """Emits one kernel; a program has a block of queries of one head, and a part of the values' columns."""
 
     @property
     def width(self) -> int:
@@ -76,7 +80,7 @@ class Attention:
         self.dtype: DType = q.dtype.compute
         self.rows = _Extent("_i", self._row_count, int(call.choose("attention.queries", self._candidates)))
         self.keys = _Extent("_j", self._key_count, self.width)
-        self.depth = self._in_tiles("_d", q.shape[3], _THREAD_PART if self.is_by_threads else _PART)
+        self.head = self._in_tiles("_d", q.shape[3], _THREAD_PART if self.is_by_threads else _PART)
         self.columns = self._in_tiles("_e", v.shape[3], _PART)
         parts = [] if self.columns.is_one else [self.columns.size.ceildiv(self.columns.tile)]
         self.grid = self._grid()
@@ -92,8 +96,8 @@ class Attention:
     def _is_whole(self, size: int) -> bool:
         if not self.is_by_threads or self.call.machine.shared == 0:
             return size <= _WHOLE
-        # Rows that a warp does not share evenly are held by single threads, which is for few of them alone; a product
-        # has both its sides in shared memory.
+        # Rows that a warp cannot share evenly are held by single threads, which is good for few of them only; a dot has
+        # both operands in shared memory.
         rows, item = self.rows.tile, self.dtype.bytes
         scores = rows * size * item + self.width * (size * item + 16)
         sums = rows * (self.width * item + 16) + self.width * size * item
@@ -106,10 +110,10 @@ class Attention:
 
     @property
     def is_by_threads(self) -> bool:
-        """Whether threads of a GPU multiply and add: all that a tile has is written out, so code is to be small."""
+        """Whether a GPU without tensor cores runs it: tiles are fully unrolled there, so code must stay small."""
         return self.call.lanes == 32
 
-    # Where things lie: what kernels of another grid do in their own way.
+    # Index expressions and grid: overridden by kernels with another grid.
 
     @property
     def _row_count(self) -> Dim:
@@ -135,30 +139,30 @@ class Attention:
 
     @property
     def _row_at(self) -> list[Dim]:
-        """Where a query and what becomes of it are, without the last axis."""
+        """The index of a query and of its result, without the last axis."""
         return [Dim.symbol("_b"), Dim.symbol("_h"), self.rows.at]
 
     @property
     def _query_at(self) -> list[Dim]:
-        return [*self._row_at, self.depth.at]
+        return [*self._row_at, self.head.at]
 
     @property
     def _query_place(self) -> Place:
-        return self._place(self.rows, self.depth)
+        return self._place(self.rows, self.head)
 
     @property
     def _key_at(self) -> list[Dim]:
-        """Where a key and its value are, without the last axis."""
+        """The index of a key and its value, without the last axis."""
         return [Dim.symbol("_b"), Dim.symbol("_g"), self.keys.at]
 
     @property
     def is_cached(self) -> bool:
-        """Whether only the first keys count: their number is an operand."""
+        """Whether keys come from a KV cache, whose filled length is an operand."""
         return _is_cached(self.call)
 
     @property
     def _filled(self) -> Dim:
-        """How many keys there are: a cache is never read beyond its length, whatever lies there."""
+        """The number of valid keys: a cache is never read beyond its length."""
         if not self.is_cached:
             return self.keys.size
         return maximum(0, minimum(self.keys.size, Dim.symbol("_filled")))
@@ -181,7 +185,7 @@ class Attention:
 
     @property
     def _seen(self) -> Dim:
-        """How many keys query `i` sees, when later ones are hidden: the last query stands at the last key."""
+        """How many keys query `i` sees under a causal mask: the last query is aligned with the last key."""
         return self.rows.at + 1 + self._filled - self.rows.size
 
     @property
@@ -192,7 +196,7 @@ class Attention:
         return maximum(0, minimum(self._filled, self._seen + self.rows.tile - 1))
 
     def _keys_place(self, other: _Extent, **coords: SSAValue) -> Place:
-        """A block of keys (or their values): what no query of the block sees is not read."""
+        """A block of keys (or values): keys that no query of the block sees are not read."""
         place = self._place(self.keys, other, **coords)
         bounds = {**place.bounds, "_j": self._end} if self.is_causal or self.is_cached else place.bounds
         return place.along(place.axes, place.sizes, bounds)
@@ -238,7 +242,7 @@ class Attention:
         return self.b.elementwise("mul", top, self.b.full(_LN2, (self.rows.tile,), self.dtype))
 
     def _store_rows(self, tile: SSAValue, buffer: SSAValue) -> None:
-        """A number for each row; of programs with parts of one head, by the first column of the first alone."""
+        """Store a number for each row; of programs with parts of one head, only the first stores."""
         if self.columns.is_one:
             self.b.store(tile, buffer, self._row_at, self._place(self.rows))
             return
@@ -247,7 +251,7 @@ class Attention:
         self.b.store(self._across(tile, self.columns.tile), buffer, self._row_at, once)
 
     def _across(self, column: SSAValue, width: int) -> SSAValue:
-        """One number for each row, along the row."""
+        """One number for each row, broadcast along it."""
         return self.b.broadcast(column, (self.rows.tile, width), (0,))
 
     def _queries(self, d: SSAValue) -> SSAValue:
@@ -257,7 +261,7 @@ class Attention:
         return b.elementwise("mul", q, self._scale(place))
 
     def _scale(self, place: Place) -> SSAValue:
-        b, given, size = self.b, self.call.attributes["scale"], self.depth.size
+        b, given, size = self.b, self.call.attributes["scale"], self.head.size
         if given is None and size.value is not None:
             given = 1.0 / math.sqrt(max(size.value, 1))
         if given is not None:
@@ -265,39 +269,39 @@ class Attention:
         rows = self._place(self.rows)
         root = b.elementwise("sqrt", b.cast(b.coordinate_of(maximum(size, 1), rows), self.dtype))
         scale = b.elementwise("div", b.full(_LOG2E, rows.sizes, self.dtype), root)
-        return self._across(scale, self.depth.tile)
+        return self._across(scale, self.head.tile)
 
     @property
     def _has_first(self) -> bool:
-        """Whether the first part of queries is kept; threads take all parts in one loop, which is written once."""
-        return self.depth.is_one or not self.is_by_threads
+        """Whether the first part of queries stays in registers; without tensor cores one loop has all parts."""
+        return self.head.is_one or not self.is_by_threads
 
     def _covered(self, end: Dim, step: int) -> Dim:
-        """Where a loop in steps ends: threads have no code of its own for what is left behind whole steps."""
+        """The end of a loop: without tensor cores it is rounded up to whole steps, to have no remainder loop."""
         return end.ceildiv(step) * step if self.is_by_threads and end.value is None else end
 
     def _scores(self, first: SSAValue | None, j: SSAValue) -> SSAValue:
-        """Queries by keys: the first part of the head, then the others where it is not one tile."""
+        """Queries times keys: the first part of the head, then the others where it is not one tile."""
         b = self.b
 
         def part(queries: SSAValue, d: SSAValue, scores: SSAValue) -> SSAValue:
-            at = self.call.at(1, [*self._key_at, self.depth.at])
-            k = b.load(self.call.input(b, 1), at, self._keys_place(self.depth, _j=j, _d=d))
+            at = self.call.at(1, [*self._key_at, self.head.at])
+            k = b.load(self.call.input(b, 1), at, self._keys_place(self.head, _j=j, _d=d))
             return b.dot(queries, b.transpose(b.cast(k, self.dtype)), scores)
 
-        def rest(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        def next_part(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             return [part(self._queries(d), d, carried[0])]
 
         scores = b.full(0.0, (self.rows.tile, self.width), self.dtype)
         if first is not None:
             scores = part(first, b.index(0), scores)
-        if self.depth.is_one:
+        if self.head.is_one:
             return scores
-        start, end = 0 if first is None else self.depth.tile, self._covered(self.depth.size, self.depth.tile)
-        return b.loop(b.index(start), b.index(end), self.depth.tile, rest, [scores])[0]
+        start, end = 0 if first is None else self.head.tile, self._covered(self.head.size, self.head.tile)
+        return b.loop(b.index(start), b.index(end), self.head.tile, next_part, [scores])[0]
 
     def _masked(self, scores: SSAValue, j: SSAValue) -> SSAValue:
-        """Scores plus the mask; -inf for keys that are not there, or not to be seen."""
+        """Scores plus the mask; -inf for keys that are out of bounds or masked."""
         b, place = self.b, self._place(self.rows, self.keys, _j=j)
         for number, mask in enumerate(self._masks, 3):
             tile = b.cast(b.load(self.call.input(b, number), self.call.at(number, _mask_map(mask)), place), self.dtype)
@@ -310,33 +314,33 @@ class Attention:
         return b.clip(scores, "_j", _LOW, place.along(place.axes, place.sizes, {"_j": seen}))
 
     def _accumulate(self, scores: SSAValue, j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        """The online softmax: what was summed so far is scaled to the new maximum, then this block is added."""
+        """The online softmax: sums so far are rescaled to the new maximum, then this block is added."""
         b, rows = self.b, self.rows.tile
         acc, top, total = carried
         new = b.elementwise("max", top, b.reduce(scores, "max", 1))
-        # Where nothing has been seen, any number will do to subtract, and -inf would not.
+        # Rows that have seen no key subtract 0: -inf - -inf would be NaN.
         nothing = b.elementwise("eq", new, b.full(_LOW, (rows,), self.dtype))
         shift = b.select(nothing, b.full(0.0, (rows,), self.dtype), new)
-        powers, kept = self._powers(scores, top, shift)
-        total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(powers, "sum", 1))
+        weights, kept = self._exp2(scores, top, shift)
+        total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(weights, "sum", 1))
         acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
         at = self.call.at(2, [*self._key_at, self.columns.at])
         v = b.load(self.call.input(b, 2), at, self._keys_place(self.columns, _j=j))
-        return [b.dot(self._left(powers), b.cast(v, self.dtype), acc), new, total]
+        return [b.dot(self._left(weights), b.cast(v, self.dtype), acc), new, total]
 
-    def _powers(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
-        """Powers of the scores, and of the maximum so far, less the shift."""
+    def _exp2(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
+        """`exp2` of the scores, and of the maximum so far, minus the shift."""
         b = self.b
-        powers = b.elementwise("exp2", b.elementwise("sub", scores, self._across(shift, self.width)))
-        return powers, b.elementwise("exp2", b.elementwise("sub", top, shift))
+        weights = b.elementwise("exp2", b.elementwise("sub", scores, self._across(shift, self.width)))
+        return weights, b.elementwise("exp2", b.elementwise("sub", top, shift))
 
-    def _left(self, powers: SSAValue) -> SSAValue:
-        """Powers as they are multiplied by values."""
-        return powers
+    def _left(self, weights: SSAValue) -> SSAValue:
+        """The weights as the left operand of the dot with values."""
+        return weights
 
 
 def _mask_map(mask: TensorType) -> list[Dim]:
-    """Where the mask is read: trailing dims of [b, h, i, j], a static 1 stretched."""
+    """The index of a mask: trailing dims of [b, h, i, j], a static 1 is broadcast."""
     names = ("_b", "_h", "_i", "_j")[4 - mask.rank :]
     return [
         Dim.constant(0) if dim.value == 1 else Dim.symbol(name) for name, dim in zip(names, mask.shape, strict=True)
@@ -344,11 +348,10 @@ def _mask_map(mask: TensorType) -> list[Dim]:
 
 
 class NarrowAttention(Attention):
-    """The same where products run on matrix units that take 2-byte floats.
+    """Attention on tensor cores, for 2-byte floats.
 
-    Queries are multiplied as they are and scores scaled after it; powers are rounded to the dtype of the values before
-    they are multiplied, their sum is of what they were. Keys that are not to be seen have a power of 0, and their
-    values are multiplied by it.
+    Queries are multiplied unscaled and scores scaled afterwards; weights are rounded to the dtype of the values before
+    the dot, their sum is of the unrounded ones. Masked keys have weight 0, which their values are multiplied by.
     """
 
     @property
@@ -365,7 +368,7 @@ class NarrowAttention(Attention):
 
     @property
     def _candidates(self) -> tuple[int, ...]:
-        # A small head leaves registers for one more warpgroup.
+        # A small head leaves registers for a third warpgroup.
         return (192, 128, 64) if self._head_size == 64 else (128, 64)
 
     def _queries(self, d: SSAValue) -> SSAValue:
@@ -374,7 +377,7 @@ class NarrowAttention(Attention):
 
     def _keys_place(self, other: _Extent, **coords: SSAValue) -> Place:
         place = self._place(self.keys, other, **coords)
-        # Blocks are read whole, but for what a cache does not hold: its copies end with it.
+        # Whole blocks are read, except beyond the length of a cache.
         bounds = {**place.bounds, "_j": self._filled} if self.is_cached else place.bounds
         return place.along(place.axes, place.sizes, bounds)
 
@@ -387,18 +390,18 @@ class NarrowAttention(Attention):
             scores = self.b.elementwise("mul", scores, self._scale(self._place(self.rows, self.keys, _j=j)))
         return super()._masked(scores, j)
 
-    def _powers(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
+    def _exp2(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
         if self._is_masked:
-            return super()._powers(scores, top, shift)
+            return super()._exp2(scores, top, shift)
         b, rows = self.b, self._place(self.rows)
         scale = self._scale(rows)
         lowered = b.elementwise("neg", b.elementwise("mul", shift, scale))
         wide = self._scale(self._place(self.rows, self.keys, _j=b.index(0)))
-        powers = b.elementwise("exp2", b.elementwise("fma", scores, wide, self._across(lowered, self.width)))
-        return powers, b.elementwise("exp2", b.elementwise("fma", top, scale, lowered))
+        weights = b.elementwise("exp2", b.elementwise("fma", scores, wide, self._across(lowered, self.width)))
+        return weights, b.elementwise("exp2", b.elementwise("fma", top, scale, lowered))
 
-    def _left(self, powers: SSAValue) -> SSAValue:
-        return self.b.cast(self.b.cast(powers, self.call.operands[2].dtype), self.dtype)
+    def _left(self, weights: SSAValue) -> SSAValue:
+        return self.b.cast(self.b.cast(weights, self.call.operands[2].dtype), self.dtype)
 
     def _natural(self, top: SSAValue) -> SSAValue:
         if self._is_masked:
@@ -413,14 +416,14 @@ def _is_cached(call: Call) -> bool:
 
 
 def is_narrow(call: Call) -> bool:
-    """Whether products of the call run on matrix units: where they are, with a scale that keeps the order of scores."""
+    """Whether the call runs on tensor cores: 2-byte floats, a supported head, an order-preserving scale."""
     given, head = call.attributes["scale"], call.operands[0].shape[3].value
     dtypes = {operand.dtype for operand in call.operands[:3]}
-    # A head is whole lines of shared memory, of which warpgroups read those of 32 bytes too.
+    # A head is a multiple of a swizzle line of shared memory: 128 bytes, and 32 for WGMMA.
     line = 16 if "wgmma" in call.features else 64
     widest = WIDE_HEAD if "wgmma" in call.features else NARROW_HEAD
     fits = head is not None and head % line == 0 and call.operands[2].shape[3].value == head and head <= widest
-    # What lies beyond the length of a cache is not to be read, and of all copies those of Hopper alone can end there.
+    # Memory beyond the length of a cache must not be read, and only TMA copies can be bounded by it.
     fits = fits and (not _is_cached(call) or "wgmma" in call.features)
     return "mma.sync" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0
 

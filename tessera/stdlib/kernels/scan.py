@@ -1,4 +1,9 @@
-"""Running folds: each element with all before it along an axis, one after the other."""
+"""Scan along an axis: each element combined with all before it, in order.
+
+The tensor is seen as [outer, n, inner]. Programs run over `outer` and blocks of `inner`; each has a sequential loop
+over `n` that carries one accumulator, a vector along `inner`. The order of the sum is that of the definition, so results
+do not depend on the machine; parallelism comes from `outer` and `inner` alone.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ _FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def _start(kind: str, dtype: DType) -> Any:
-    """What the fold of nothing is; -0.0, unlike 0.0, leaves a first -0.0 as it is."""
+    """The identity of a scan; for sums -0.0, which unlike 0.0 keeps a leading -0.0."""
     if kind in ("sum", "prod"):
         zero = -0.0 if dtype.is_float else 0
         return zero if kind == "sum" else 1
@@ -28,7 +33,7 @@ def _start(kind: str, dtype: DType) -> Any:
 
 
 def _write(call: Call) -> list[SpecOp]:
-    """[outer, n, inner]: programs over outer and blocks of inner, a loop over n that carries a number or a vector."""
+    """[outer, n, inner]: programs over outer and blocks of inner, a loop over n that carries a scalar or a vector."""
     (x,), (out,) = call.operands, call.results
     axis, kind = int(call.attributes["axis"]) % x.rank, str(call.attributes["kind"])
     outer, count, inner = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
@@ -49,7 +54,7 @@ def _write(call: Call) -> list[SpecOp]:
     compute = (asked or out.dtype).compute
     narrow = call.narrow_accumulator
 
-    def fold(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+    def step_scan(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         here = place.with_coords(_k=k)
         element = b.cast(b.load(call.input(b, 0), at, here), compute)
         total = b.elementwise(_FUNCTIONS[kind], carried[0], element)
@@ -57,8 +62,8 @@ def _write(call: Call) -> list[SpecOp]:
         b.store(b.cast(total, out.dtype), call.output(b, 0), at, here)
         return [total]
 
-    b.loop(b.index(0), b.index(count), 1, fold, [b.full(_start(kind, compute), place.sizes, compute)])
+    b.loop(b.index(0), b.index(count), 1, step_scan, [b.full(_start(kind, compute), place.sizes, compute)])
     return [b.finish()]
 
 
-SCAN = LibraryKernel("scan", "Running sum, product, maximum or minimum along an axis, in order.", _write)
+SCAN = LibraryKernel("scan", "Cumulative sum, product, maximum or minimum along an axis, in order.", _write)

@@ -1,6 +1,12 @@
-"""Sorting rows: each in the memory of one program, together with the places its elements came from.
+"""Sort and top-k of rows: a merge sort in scratch memory, or repeated selection where only few elements are needed.
 
-Where only the first few are wanted, and that is cheaper, they are selected instead (`select.py`).
+Sort: a program copies its row and the indices of its elements to scratch, sorts both there (stable, NaN last), and
+stores them.
+
+Selection (top-k): a row is cut into blocks of several stretches of `width` elements, and the maximum of each column of
+a block is kept in scratch. A round finds the lowest block that has the best key, takes the first element with that key,
+and reduces that block again over elements after the one taken (by key, then by index). So a row is read once, and a
+round reads one block and the maxima of all.
 """
 
 from __future__ import annotations
@@ -19,19 +25,20 @@ from tessera.types.promotion import integer_range
 # The first few of each row in order, without sorting the rest: the best of every block, and rounds that take one.
 
 _MOST_FREE = 64
-"""The most that is selected from rows of unknown length; a sort of a row that short costs about as much."""
+"""The most elements that are selected from rows of dynamic length; sorting a row that short costs about as much."""
 _ROUND, _BLOCK, _STRETCH, _STEP = 60, 1, 6, 5
-"""Nanoseconds of a round, for each block and for each stretch in it, and of one step of a merge sort for an element."""
+"""Cost in nanoseconds of a round, per block and per stretch of it, and of one merge step per element (a static
+model: only their ratios matter)."""
 _MOST_ROUNDS = 32
-"""The most rounds on a GPU, where each waits for memory several times."""
+"""The most rounds on a GPU, where each has several dependent memory latencies."""
 
 
 def _log2(number: int) -> int:
     return max(number - 1, 1).bit_length()
 
 
-def depth_of(count: Dim, width: int) -> int:
-    """Stretches of a block, a power of two: more of them make a round read more, and leave it fewer blocks."""
+def stretches_per_block(count: Dim, width: int) -> int:
+    """Stretches of a block, a power of two: more of them make a round read more elements, but fewer blocks."""
     stretches = 256 if count.value is None else -(-count.value // width)
     depth = 2
     while 2 * _STRETCH * depth * depth <= _BLOCK * stretches and depth < 64:
@@ -40,20 +47,20 @@ def depth_of(count: Dim, width: int) -> int:
 
 
 def is_selected(call: Call) -> bool:
-    """Whether rounds are cheaper than a sort, by the static model."""
+    """Whether selection is cheaper than sorting, by a static model."""
     count, keep = call.operands[0].shape[1].value, int(call.attributes["keep"])
     if call.machine.is_gpu and keep > _MOST_ROUNDS:
         return False
     if count is None:
         return keep <= _MOST_FREE
     width = call.lanes
-    depth = depth_of(Dim.constant(count), width)
+    depth = stretches_per_block(Dim.constant(count), width)
     rounds = keep * (_ROUND + _STRETCH * depth + _BLOCK * -(-count // (width * depth)))
     return rounds <= _STEP * count * _log2(count)
 
 
 def _key_dtype(dtype: DType) -> DType:
-    """Integers whose order is that of the values: with room below for floats and for narrow integers."""
+    """Integers in the order of the values, with a spare value below those of floats and narrow integers."""
     if dtype.is_float:
         return i64 if dtype.compute.bytes == 8 else i32
     return dtype if dtype.bytes >= 4 else i32
@@ -64,14 +71,14 @@ def _whole(b: TileBuilder, place: Place, dtype: DType) -> Callable[[int | float]
 
 
 def _key(b: TileBuilder, tile: SSAValue, dtype: DType, place: Place, *, descending: bool) -> SSAValue:
-    """The elements as keys, the greatest first to take; NaN comes after all numbers."""
+    """The elements as keys, the largest taken first; NaN comes after all numbers."""
     kind = _key_dtype(dtype)
     number = _whole(b, place, kind)
     if not dtype.is_float:
         key = b.cast(tile, kind)
         return key if descending else b.elementwise("not", key)
     wide = b.cast(tile, dtype.compute)
-    # Both zeros are one value: adding zero leaves the positive one.
+    # Adding 0.0 turns -0.0 into 0.0, which compares equal.
     bits = b.bitcast(b.elementwise("add", wide, _whole(b, place, dtype.compute)(0.0)), kind)
     low, high = integer_range(kind)
     sign = b.elementwise("shr", bits, number(kind.bits - 1))
@@ -81,14 +88,14 @@ def _key(b: TileBuilder, tile: SSAValue, dtype: DType, place: Place, *, descendi
 
 
 class Selection:
-    """The writing of one kernel: a row a program."""
+    """Emits the selection kernel: one row per program."""
 
     def __init__(self, call: Call) -> None:
         (self.x,), self.call = call.operands, call
         rows, self.count = self.x.shape
         self.width = call.choose("select.tile", [times * call.lanes for times in (1, 2, 4)])
-        self.depth = call.choose("select.depth", _depths(self.count, self.width))
-        self.block = self.width * self.depth
+        self.stretches = call.choose("select.depth", _stretch_candidates(self.count, self.width))
+        self.block = self.width * self.stretches
         self.blocks = self.count.ceildiv(self.block)
         self.kind = _key_dtype(self.x.dtype)
         self.nothing = integer_range(self.kind)[0]
@@ -96,35 +103,35 @@ class Selection:
         self.row = self.b.program_id(0)
         self.bests = self.b.scratch([self.blocks, self.width], self.kind)
         self.cell = self.b.scratch([3], i64)
-        """Where numbers become indices: the block to look into, the place that is taken, and whether to look at all."""
+        """Scratch to convert values to indices: block of the best key, element taken, whether to search all."""
 
     def write(self) -> SpecOp:
         b = self.b
 
-        def first_folds(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            self._fold(at, None)
+        def reduce_all(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            self._reduce_block(at, None)
             return carried
 
-        b.loop(b.index(0), b.index(self.blocks), 1, first_folds)
+        b.loop(b.index(0), b.index(self.blocks), 1, reduce_all)
         start = [b.full(self.nothing, (), self.kind), b.full(-1, (), i64)]
         b.loop(b.index(0), b.index(int(self.call.attributes["keep"])), 1, self._round, start)
         return b.finish()
 
     def _keys(self, j: SSAValue, *, beyond: int) -> tuple[SSAValue, SSAValue]:
-        """The keys of a stretch and their places; `beyond` the row there is nothing."""
+        """The keys of a stretch and their indices; `beyond` the row for out-of-bounds elements."""
         b, place = self.b, Place({"_i": self.row, "_j": j}, ("_j",), (self.width,), {"_j": self.count})
         loaded = b.load(self.call.input(b, 0), [Dim.symbol("_i"), Dim.symbol("_j")], place)
         key = _key(b, loaded, self.x.dtype, place, descending=bool(self.call.attributes["descending"]))
         return b.clip(key, "_j", beyond, place), b.coordinate_of(Dim.symbol("_j"), place)
 
-    def _spread(self, scalar: SSAValue) -> SSAValue:
+    def _broadcast(self, scalar: SSAValue) -> SSAValue:
         return self.b.broadcast(scalar, (self.width,), ())
 
     def _cell_of(self, number: int, value: SSAValue) -> SSAValue:
-        """A number as an index, by way of memory."""
+        """A value as an index, through scratch memory."""
         b = self.b
         b.store(value, self.cell, [Dim.constant(number)], Place({}))
-        # Everybody reads what one wrote; the barrier of another cell stands before this one is written again.
+        # All threads read what one wrote; before the next write to this cell comes the barrier of another.
         b.barrier()
         return b.fetch(self.cell, [Dim.constant(number)], {})
 
@@ -132,16 +139,16 @@ class Selection:
         start = Dim.symbol("_b") * self.block
         return self.b.index(start, {"_b": at}), self.b.index(minimum(self.count, start + self.block), {"_b": at})
 
-    def _fold(self, at: SSAValue, taken: tuple[SSAValue, SSAValue] | None) -> None:
-        """The best of each column of a block, of what comes after the element that was taken."""
+    def _reduce_block(self, at: SSAValue, taken: tuple[SSAValue, SSAValue] | None) -> None:
+        """The maximum of each column of a block, over elements after the one that was taken."""
         b = self.b
-        beaten = None if taken is None else [self._spread(part) for part in taken]
+        beaten = None if taken is None else [self._broadcast(part) for part in taken]
 
         def join(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            key, places = self._keys(j, beyond=self.nothing)
+            key, indices = self._keys(j, beyond=self.nothing)
             if beaten is not None:
                 later = b.elementwise(
-                    "and", b.elementwise("eq", key, beaten[0]), b.elementwise("gt", places, beaten[1])
+                    "and", b.elementwise("eq", key, beaten[0]), b.elementwise("gt", indices, beaten[1])
                 )
                 is_left = b.elementwise("or", b.elementwise("lt", key, beaten[0]), later)
                 key = b.select(is_left, key, b.full(self.nothing, (self.width,), self.kind))
@@ -171,14 +178,14 @@ class Selection:
         return b.reduce(best, "max", 0), b.arg_reduce(best, where, "argmax", 0)
 
     def _first(self, best: SSAValue, before: SSAValue, low: SSAValue, high: SSAValue) -> SSAValue:
-        """The first place behind `before` that has the key."""
+        """The index of the first element after `before` that has the key."""
         b = self.b
-        wanted, passed, none = self._spread(best), self._spread(before), b.full((1 << 63) - 1, (self.width,), i64)
+        wanted, passed, none = self._broadcast(best), self._broadcast(before), b.full((1 << 63) - 1, (self.width,), i64)
 
         def join(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            key, places = self._keys(j, beyond=self.nothing)
-            is_one = b.elementwise("and", b.elementwise("eq", key, wanted), b.elementwise("gt", places, passed))
-            return [b.elementwise("min", carried[0], b.select(is_one, places, none))]
+            key, indices = self._keys(j, beyond=self.nothing)
+            is_one = b.elementwise("and", b.elementwise("eq", key, wanted), b.elementwise("gt", indices, passed))
+            return [b.elementwise("min", carried[0], b.select(is_one, indices, none))]
 
         (found,) = b.loop(low, high, self.width, join, [none])
         return b.reduce(found, "min", 0)
@@ -195,15 +202,15 @@ class Selection:
         place = self._first(best, before, low, high)
         taken = self._cell_of(1, place)
         self._put(number, taken, place)
-        self._fold(b.index(Dim.symbol("_t") // self.block, {"_t": taken}), (best, place))
+        self._reduce_block(b.index(Dim.symbol("_t") // self.block, {"_t": taken}), (best, place))
         return [best, place]
 
     def _or_row(self, best: SSAValue, low: SSAValue, high: SSAValue) -> tuple[SSAValue, SSAValue]:
-        """The whole row where the best is the key that also stands for nothing: its block may have none left."""
+        """Search the whole row where the best key equals the out-of-bounds key: its block may have none left."""
         b = self.b
         is_nothing = b.elementwise("eq", best, b.full(self.nothing, (), self.kind))
-        flag = self._cell_of(2, b.select(is_nothing, b.full(1, (), i64), b.full(0, (), i64)))
-        names, own = {"_f": flag, "_l": low, "_h": high}, Dim.constant(1) - Dim.symbol("_f")
+        is_whole = self._cell_of(2, b.select(is_nothing, b.full(1, (), i64), b.full(0, (), i64)))
+        names, own = {"_f": is_whole, "_l": low, "_h": high}, Dim.constant(1) - Dim.symbol("_f")
         end = own * Dim.symbol("_h") + Dim.symbol("_f") * self.count
         return b.index(own * Dim.symbol("_l"), names), b.index(end, names)
 
@@ -217,36 +224,36 @@ class Selection:
             b.store(place, call.output(b, 1), at, here)
 
 
-def _depths(count: Dim, width: int) -> list[int]:
-    best = depth_of(count, width)
+def _stretch_candidates(count: Dim, width: int) -> list[int]:
+    best = stretches_per_block(count, width)
     return [best, best * 2, best // 2]
 
 
 def _sort_dtype(dtype: DType) -> DType:
-    """What elements are compared as: every value of `dtype` has its own, in the same order."""
+    """The dtype that elements are compared in, with the same order."""
     return u8 if dtype.is_bool else i8 if dtype.name == "i4" else dtype.compute
 
 
 def _write(call: Call) -> list[SpecOp]:
-    """In order as a whole, or only the first few: as the static model has it, unless somebody chooses."""
+    """Sort whole rows, or select the first few: by the static model, unless the tuner chooses."""
     if int(call.attributes.get("keep", -1)) < 0:
         return _write_sorted(call)
-    ways = ["select", "sort"] if is_selected(call) else ["sort", "select"]
-    return [Selection(call).write()] if call.choose("topk.way", ways) == "select" else _write_sorted(call)
+    kinds = ["select", "sort"] if is_selected(call) else ["sort", "select"]
+    return [Selection(call).write()] if call.choose("topk.way", kinds) == "select" else _write_sorted(call)
 
 
 def _write_sorted(call: Call) -> list[SpecOp]:
-    """A row a program: keys and places into scratch, sorted there, and out; a result no one wants stays inside."""
+    """One row per program: keys and indices to scratch, sorted there, and stored; an unused result is not stored."""
     (x,), (values, _) = call.operands, call.results
     rows, count = x.shape
-    # A row has what is kept of it, which the shape rule knows and a kernel does not.
+    # At most a whole row is kept, which the shape rule knows and a kernel does not.
     kept = count if values.shape[1] == count else minimum(values.shape[1], count)
     width = call.choose("sort.tile", [times * call.lanes for times in (2, 1, 4)])
     key = _sort_dtype(x.dtype)
     b = call.builder([rows])
     row, low, high = b.program_id(0), b.index(0), b.index(count)
     keys, spare_keys = b.scratch([count], key), b.scratch([count], key)
-    places, spare_places = b.scratch([count], i64), b.scratch([count], i64)
+    indices, spare_indices = b.scratch([count], i64), b.scratch([count], i64)
     column = [Dim.symbol("_j")]
     at = [Dim.symbol("_i"), *column]
 
@@ -256,7 +263,7 @@ def _write_sorted(call: Call) -> list[SpecOp]:
     def fill(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         place = here(j)
         b.store(b.cast(b.load(call.input(b, 0), at, place), key), keys, column, place)
-        b.store(b.coordinate_of(column[0], place), places, column, place)
+        b.store(b.coordinate_of(column[0], place), indices, column, place)
         return carried
 
     def empty(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -264,13 +271,13 @@ def _write_sorted(call: Call) -> list[SpecOp]:
         if call.outputs[0] is not None:
             b.store(b.cast(b.load(keys, column, place), x.dtype), call.output(b, 0), at, place)
         if call.outputs[1] is not None:
-            b.store(b.load(places, column, place), call.output(b, 1), at, place)
+            b.store(b.load(indices, column, place), call.output(b, 1), at, place)
         return carried
 
     b.loop(low, high, width, fill)
-    b.sort(keys, places, [spare_keys, spare_places], high, descending=bool(call.attributes["descending"]))
+    b.sort(keys, indices, [spare_keys, spare_indices], high, descending=bool(call.attributes["descending"]))
     b.loop(low, high if kept == count else b.index(kept), width, empty)
     return [b.finish()]
 
 
-SORT = LibraryKernel("sort", "Rows in order and where their elements came from; stable, NaN last.", _write)
+SORT = LibraryKernel("sort", "Sorted rows and the indices of their elements; stable, NaN last.", _write)

@@ -1,4 +1,10 @@
-"""Parts of an attention joined: each weighs what its scores are of the sum of all, and they are added in order."""
+"""Split attention for decoding (Flash-Decoding): single queries over parts of the keys, and the combination of parts.
+
+A single query leaves most rows of a block empty and reads all keys in one program. Here the rows of a block are the
+heads that share keys, and a program has one part of the keys; it stores a result and a log-sum-exp for each head. The
+combining kernel weighs each part by `exp(lse - max lse)` over the sum of all and adds them in order, so that the result
+does not depend on when parts finish.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +16,13 @@ from tessera.stdlib.kernels.attention import Attention, NarrowAttention, is_narr
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
 
-# Attention of single queries in parts of the keys: all heads that share keys are the rows of one block.
-
 
 class _Parts(Attention):
-    """The writing of one kernel: programs over batch, heads of keys, blocks of their queries, and parts."""
+    """Emits one kernel: programs over batch, KV heads, blocks of their queries, and parts."""
 
     @property
     def _group(self) -> Dim:
-        """How many queries share a key."""
+        """How many query heads share a KV head."""
         return self.heads // self.shared
 
     @property
@@ -27,7 +31,7 @@ class _Parts(Attention):
 
     @property
     def _is_even(self) -> bool:
-        """Whether all parts have as many keys."""
+        """Whether all parts have the same number of keys."""
         count = self.call.operands[1].shape[2].value
         return count is not None and count % self._part == 0
 
@@ -37,11 +41,11 @@ class _Parts(Attention):
 
     @property
     def _key_count(self) -> Dim:
-        """Keys from the start of the part on: those of the next are not met where blocks end with the part."""
+        """Keys from the start of the part on: blocks that end with the part never reach those of the next."""
         if self._is_even:
             return Dim.constant(self._part)
-        rest = self.call.operands[1].shape[2] - Dim.symbol("_s")
-        return minimum(self._part, rest) if self._part % self.width else rest
+        remaining = self.call.operands[1].shape[2] - Dim.symbol("_s")
+        return minimum(self._part, remaining) if self._part % self.width else remaining
 
     @property
     def _candidates(self) -> tuple[int, ...]:
@@ -61,12 +65,12 @@ class _Parts(Attention):
 
     @property
     def is_causal(self) -> bool:
-        """A last query sees all keys."""
+        """The last query sees all keys."""
         return False
 
     @property
     def _filled(self) -> Dim:
-        """How many keys of the part there are; parts beyond the length of a cache have none."""
+        """The number of valid keys of the part; parts beyond the length of a cache have none."""
         if not self.is_cached:
             return self.keys.size
         return maximum(0, minimum(self.keys.size, Dim.symbol("_filled") - Dim.symbol("_s")))
@@ -85,7 +89,7 @@ class _Parts(Attention):
 
     @property
     def _query_at(self) -> list[Dim]:
-        return [Dim.symbol("_b"), self._head, Dim.constant(0), self.depth.at]
+        return [Dim.symbol("_b"), self._head, Dim.constant(0), self.head.at]
 
     @property
     def _key_at(self) -> list[Dim]:
@@ -93,7 +97,7 @@ class _Parts(Attention):
 
 
 class _NarrowParts(_Parts, NarrowAttention):
-    """The same on matrix units, whose blocks have 64 rows: those beyond the group are read, and not written."""
+    """The same on tensor cores, whose blocks have 64 rows: those beyond the group are read, but not stored."""
 
     @property
     def _candidates(self) -> tuple[int, ...]:
@@ -106,10 +110,10 @@ class _NarrowParts(_Parts, NarrowAttention):
         return place.along(place.axes, place.sizes, bounds)
 
     def _quotient(self, acc: SSAValue, divisor: SSAValue) -> SSAValue:
-        """One division for each row: those of a whole block would take as long as some keys."""
+        """One division per row: dividing the whole block would cost as much as several keys."""
         b = self.b
-        turned = b.elementwise("div", b.full(1.0, (self.rows.tile,), self.dtype), divisor)
-        return b.elementwise("mul", acc, self._across(turned, self.columns.tile))
+        inverse = b.elementwise("div", b.full(1.0, (self.rows.tile,), self.dtype), divisor)
+        return b.elementwise("mul", acc, self._across(inverse, self.columns.tile))
 
 
 def _write_parts(call: Call) -> list[SpecOp]:
@@ -121,10 +125,10 @@ ATTENTION_PARTS = LibraryKernel(
 )
 
 
-# Parts of an attention joined: each weighs what its scores are of the sum of all, and they are added in order.
+# Combining parts: each is weighed by its fraction of the sum of all exponentials, and they are added in order.
 
 _BLOCK = 32
-"""Parts that are looked at together for their maximum and their sum."""
+"""Parts whose maximum and sum are reduced together."""
 _COLUMNS = 128
 _LOW = float("-inf")
 
@@ -155,8 +159,8 @@ def _write_join(call: Call) -> list[SpecOp]:
 
     def summed(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         found, at = logarithms(p)
-        powers = b.elementwise("exp", b.elementwise("sub", found, b.broadcast(top, (_BLOCK,), ())))
-        return [b.elementwise("add", carried[0], b.clip(powers, "_s", 0.0, at))]
+        weights = b.elementwise("exp", b.elementwise("sub", found, b.broadcast(top, (_BLOCK,), ())))
+        return [b.elementwise("add", carried[0], b.clip(weights, "_s", 0.0, at))]
 
     total = b.reduce(b.loop(low, high, _BLOCK, summed, [b.full(0.0, (_BLOCK,), dtype)])[0], "sum", 0)
     none = b.elementwise("eq", total, b.full(0.0, (), dtype))
@@ -165,9 +169,9 @@ def _write_join(call: Call) -> list[SpecOp]:
     def joined(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         at = [*row, Dim.symbol("_s")]
         one = b.cast(b.load(call.input(b, 1), call.at(1, at), Place({**coords, "_s": p})), dtype)
-        share = b.elementwise("div", b.elementwise("exp", b.elementwise("sub", one, top)), divisor)
+        fraction = b.elementwise("div", b.elementwise("exp", b.elementwise("sub", one, top)), divisor)
         part = b.cast(b.load(call.input(b, 0), call.at(0, [*at, Dim.symbol("_e")]), place.with_coords(_s=p)), dtype)
-        return [b.elementwise("fma", b.broadcast(share, (columns,), ()), part, carried[0])]
+        return [b.elementwise("fma", b.broadcast(fraction, (columns,), ()), part, carried[0])]
 
     acc = b.loop(low, high, 1, joined, [b.full(0.0, (columns,), dtype)])[0]
     made, where = b.cast(acc, out.dtype), [*row, Dim.constant(0), Dim.symbol("_e")]
@@ -179,12 +183,12 @@ def _write_join(call: Call) -> list[SpecOp]:
 
 
 def _finite(call: Call, b: TileBuilder, top: SSAValue) -> SSAValue:
-    """What to take off: where nothing was seen any number will do, and -inf would not."""
+    """What to subtract: 0 where a maximum is -inf, since -inf - -inf is NaN."""
     dtype = call.operands[1].dtype.compute
     nothing = b.elementwise("eq", top, b.full(_LOW, (), dtype))
     return b.select(nothing, b.full(0.0, (), dtype), top)
 
 
 ATTENTION_JOIN = LibraryKernel(
-    "attention_join", "Parts of an attention, weighed by their shares of the sum.", _write_join
+    "attention_join", "Parts of an attention, weighed by their fractions of the sum.", _write_join
 )

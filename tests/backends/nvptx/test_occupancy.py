@@ -169,7 +169,7 @@ def test_caps_are_for_programs_of_threads() -> None:
 
 
 def test_a_schedule_says_which_cap_is_broken() -> None:
-    with pytest.raises(ScheduleError, match="`max_registers` is a whole number from 16 to 255, got 8"):
+    with pytest.raises(ScheduleError, match="`max_registers` is an integer from 16 to 255, got 8"):
         Schedule(max_registers=8)
     small = multiplied.with_schedule(Schedule(block=(64, 64, 32), warps=4, max_shared=4096))
     arrays = [np.zeros((64, 64), np.float32)] * 2
