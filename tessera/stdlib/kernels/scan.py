@@ -1,8 +1,8 @@
 """Scan along an axis: each element combined with all before it, in order.
 
 The tensor is seen as [outer, n, inner]. Programs run over `outer` and blocks of `inner`; each has a sequential loop
-over `n` that carries one accumulator, a vector along `inner`. The order of the sum is that of the definition, so results
-do not depend on the machine; parallelism comes from `outer` and `inner` alone.
+over `n` that carries one accumulator, a vector along `inner`. The order of the sum is that of the definition, so
+results do not depend on the machine; parallelism comes from `outer` and `inner` alone.
 """
 
 from __future__ import annotations
