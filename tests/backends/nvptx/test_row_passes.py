@@ -78,8 +78,9 @@ def kernels_of(
 ) -> list[KernelOp]:
     """The tile kernels of a function, before anything is decided for a GPU."""
     tape = ts.jit(function, dynamic=dynamic).trace(np.zeros((rows, columns), dtype)).tape
-    lowering = lower(tape, Options.of(backend="cuda", features=("sm_90a",)))
-    return [op for op in lowering.kernels if isinstance(op, KernelOp)]
+    lowering = lower(tape, Options.of(backend="cuda", features=("sm_90a",)), keep_snapshots=True)
+    text = next(one.text for one in lowering.stages.snapshots if one.name == "tile-drop-bounds")
+    return [op for op in parse_module(text).ops if isinstance(op, KernelOp)]
 
 
 def run_on_numbers(kernel: KernelOp, sizes: dict[str, int]) -> list[bytes]:
