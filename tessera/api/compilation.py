@@ -166,16 +166,16 @@ def _lines(tape: Tape) -> list[str]:
     """All lines that errors of a run may name: where ops stand, and the kernels that they call."""
     from tessera.ir.base.kernels import KERNELS  # noqa: PLC0415 - for debug builds alone
 
-    known = sorted(_called(tape) & KERNELS.keys())
+    known = sorted(_called_kernels(tape) & KERNELS.keys())
     return [*spans_of(tape, repr), *(f"{name} {KERNELS[name].place}" for name in known)]
 
 
-def _called(tape: Tape) -> set[str]:
+def _called_kernels(tape: Tape) -> set[str]:
     """The kernels that a tape calls, by name, in bodies too."""
     values = [(name, value) for record in tape.records for name, value in record.attributes.items()]
     bodies = [body for _, value in values for body in ([value] if isinstance(value, Tape) else as_tuple(value))]
     own = {value for name, value in values if name == "kernel"}
-    return own.union(*(_called(body) for body in bodies if isinstance(body, Tape)))
+    return own.union(*(_called_kernels(body) for body in bodies if isinstance(body, Tape)))
 
 
 def _key(parts: dict[str, str]) -> str:
@@ -190,7 +190,7 @@ def machine_text() -> str:
     wanted, found = ("model name", "flags", "Features", "CPU part"), [platform.machine()]
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            # The first CPU speaks for all; the file has a block for each.
+            # All CPUs are alike; the file has a block for each.
             found += [line.rstrip() for line in takewhile(str.strip, lines) if line.startswith(wanted)]
     except OSError:
         found.append(platform.processor())

@@ -60,7 +60,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
     key: Any = (op, _forms(op, operands), _key_of(op, attributes) if attributes else ())
     if options is not None:
         key = (key, options)
-    found = _kept(key)
+    found = _lookup(key)
     if found is _UNKNOWN:
         options = _options_for(op, operands) if options is None else options
         made = _compiled(op, [_type_of(operand) for operand in operands], attributes, options)
@@ -69,7 +69,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
         # The rule of this op needs numbers, such as the two words of a key: then sizes are part of the program.
         types = [_type_of(operand) for operand in operands]
         key = (key, tuple(type.shape for type in types))
-        found = _kept(key)
+        found = _lookup(key)
         if found is _UNKNOWN:
             options = _options_for(op, operands) if options is None else options
             found = _keep(key, _with_numbers(_loaded(_traced(op, types, attributes), options), operands))
@@ -110,7 +110,7 @@ def _key_of(op: str, attributes: Mapping[str, Any]) -> Any:
         raise
 
 
-def _kept(key: Any) -> Any:
+def _lookup(key: Any) -> Any:
     found = _PROGRAMS.get(key, _UNKNOWN)
     if found is not _UNKNOWN:
         try:

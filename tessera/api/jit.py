@@ -153,7 +153,7 @@ class Jit(_Hot):
         return self.under(scope.policy, scope.device) if getattr(scope, "is_scope", False) else self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Inside another trace nothing runs: what is computed from concrete tensors there must be computed again later.
+        # Inside another trace nothing runs: what is computed from concrete tensors there is computed when it runs.
         if not kwargs and dispatch.active() is None:
             result = self._fast(*args)
             if result is not NotImplemented:
@@ -188,7 +188,7 @@ class Jit(_Hot):
             result = there._call_checked(args, kwargs, is_led=True)
             self._prefer(there._fast)
             return result
-        made, captured = self._found(call)
+        made, captured = self._find(call)
         if captured and (there := self._where_they_are((*call.tensors, *captured), made)) is not None:
             return there(*args, **kwargs)
         if captured and is_led:
@@ -197,7 +197,7 @@ class Jit(_Hot):
         is_host = manifest_of(self.options.backend).runs_in_host_memory
         return made.run(copy_to_host(call.tensors) if is_host else call.tensors, captured)
 
-    def _found(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
+    def _find(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         if (found := self._current(call.signature)) is not None:
             self._hits += 1
             return found
@@ -261,9 +261,9 @@ class Jit(_Hot):
     def _specialize(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         with self._lock:
             # Another thread may have made it while this one waited.
-            return self._current(call.signature) or self._made(call)
+            return self._current(call.signature) or self._specialize_locked(call)
 
-    def _made(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
+    def _specialize_locked(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         signature = call.signature
         given = static_arguments(signature)
         before = CapturedVariables(self.function, given)
@@ -313,9 +313,9 @@ class Jit(_Hot):
         """
         here = self._here()
         with dispatch.suspended():
-            return here._trace(here._asked(args, kwargs))
+            return here._trace(here._requested_signature(args, kwargs))
 
-    def _asked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
+    def _requested_signature(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
         """The signature that somebody asks about, who may leave the arguments out where all is known."""
         if args or kwargs or not self._required:
             return self._binder.bind(args, kwargs).signature
@@ -349,7 +349,7 @@ class Jit(_Hot):
             if not args and not kwargs and here._required:
                 known = [(made, one.options) for one in here._all() for made in one.specializations]
                 pages = [explained(made.traced, options, made) for made, options in known]
-                pages = pages or [explained(here._trace(here._asked(args, kwargs)), here.options, None)]
+                pages = pages or [explained(here._trace(here._requested_signature(args, kwargs)), here.options, None)]
                 return Account(repr(here).splitlines()[0], here.cache_info(), tuple(pages))
             call = here._binder.bind(args, kwargs)
             found = here._current(call.signature)

@@ -99,8 +99,8 @@ class Kernel:
         ) is not None:
             return self._at(device)(*args, **kwargs)
         if self.tuning is not None:
-            return self.tuning.chosen(self, args, kwargs)._called(args, kwargs)
-        return self._called(args, kwargs)
+            return self.tuning.chosen(self, args, kwargs)._call_as_op(args, kwargs)
+        return self._call_as_op(args, kwargs)
 
     def _residence(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Device | None:
         """The GPU that the tensors of a call are on, where nobody names a device for the kernel."""
@@ -117,7 +117,7 @@ class Kernel:
             self._placed[device] = made
         return self._placed[device]
 
-    def _called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _call_as_op(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         results = [f"`{parameter.name}`" for parameter in self.definition.results]
         if results and len(args) > len(self.signature.parameters):
             # Python would say that there are too many, and they may be all that the author wrote down.

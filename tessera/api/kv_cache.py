@@ -253,11 +253,11 @@ def _grow(
 def with_donation_note(result: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:
     """What makes a result, of a program that arguments are donated to: where it refuses, they are gone already."""
 
-    def made(outputs: Sequence[Any]) -> Any:
+    def result_with_note(outputs: Sequence[Any]) -> Any:
         try:
             return result(outputs)
         except GuardError as error:
             gone = "this was seen after the run: what `donate` names was donated to the call, and is gone"
             raise error.with_notes(gone) from None
 
-    return made
+    return result_with_note

@@ -83,7 +83,7 @@ class Explanation:
         lines += [f"  guard: {guard}" for guard in self.guards]
         lines += [f"  proved: {fact}" for fact in self.proved]
         for name, value in self.report.items():
-            lines += _shown(name, value)
+            lines += _format(name, value)
         return readable("\n".join(lines))
 
     __repr__ = __str__
@@ -105,7 +105,7 @@ class Account:
     __repr__ = __str__
 
 
-def _shown(name: str, value: Any) -> list[str]:
+def _format(name: str, value: Any) -> list[str]:
     if not isinstance(value, list):
         return [f"  {name}: {value}"]
     items: list[Any] = value  # pyright: ignore[reportUnknownVariableType]

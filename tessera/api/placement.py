@@ -69,7 +69,7 @@ def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -
     active: Any = dispatch.active()
     is_traced = active is not None and not getattr(active, "is_scope", False)
     # What is traced may be meant for another machine: only one that runs it must have the device.
-    place = wanted if is_traced and otherwise is None else _found(wanted, otherwise)
+    place = wanted if is_traced and otherwise is None else _resolve(wanted, otherwise)
     if is_traced:
         _note(active, place)
         yield place
@@ -152,7 +152,7 @@ def _named(what: str, where: Any) -> Device:
     return wanted
 
 
-def _found(wanted: Device, otherwise: Device | None) -> Device:
+def _resolve(wanted: Device, otherwise: Device | None) -> Device:
     """The device, or the one to go to instead."""
     if wanted == cpu:
         return wanted
@@ -160,7 +160,7 @@ def _found(wanted: Device, otherwise: Device | None) -> Device:
     if missing is None:
         return wanted
     if otherwise is not None:
-        return _found(otherwise, None)
+        return _resolve(otherwise, None)
     raise DeviceError(
         f"there is no {wanted!r} here: {missing}", fix=f"write `device({wanted!r}, otherwise=cpu)` to go on without one"
     )

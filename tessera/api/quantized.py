@@ -77,7 +77,7 @@ class Quantized:
     def __matmul__(self, other: Any) -> Any:
         if not isinstance(other, Quantized):
             return matmul(self.dequantize(), other)
-        return _product(self, other)
+        return _matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
         return matmul(other, self.dequantize())
@@ -94,7 +94,7 @@ def _axes(q: Quantized) -> str:
     return f"({', '.join(str(axis) for axis, size in enumerate(shape) if size != 1)})"
 
 
-def _product(a: Quantized, b: Quantized) -> Any:
+def _matmul(a: Quantized, b: Quantized) -> Any:
     """Integers are multiplied and summed as such where no scale changes along the sum; else floats are."""
     along = (a.scale.shape[-1:] or (1,))[0], (b.scale.shape[-2:-1] or (1,))[0]
     is_whole = a.dtype.is_integer and b.dtype.is_integer and not a.block and not b.block

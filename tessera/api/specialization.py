@@ -47,7 +47,7 @@ def broken(signature: Signature, traced: TracedFunction, tensors: Sequence[Any])
         symbols = sorted(item.left.symbols | item.right.symbols)
         sources = tuple(f"`{symbol}` is {sizes[symbol][0]} from `{sizes[symbol][1]}`" for symbol in symbols)
         return GuardError(
-            _sides(item.left, left, item.right, right),
+            _dims(item.left, left, item.right, right),
             span=item.span,
             notes=(f"rule: {item.rule}", *sources),
             fix=_fix(item, sizes, signature, tensors),
@@ -90,7 +90,7 @@ def _multiple(left: Dim, right: Dim) -> tuple[str, int] | None:
     return None
 
 
-def _sides(left: Dim, left_value: int, right: Dim, right_value: int) -> str:
+def _dims(left: Dim, left_value: int, right: Dim, right_value: int) -> str:
     whole = _multiple(left, right)
     if whole is not None:
         return f"`{whole[0]}` is {max(left_value, right_value)}, but it must be a multiple of {whole[1]}"

@@ -51,7 +51,7 @@ class Tuning:
         key = _key(kernel, args, kwargs)
         found = self._variants.get(key)
         if found is None:
-            stored = self.kept(kernel, key)
+            stored = self.lookup(kernel, key)
             if stored is not None:
                 found = kernel.with_schedule(stored)
             elif dispatch.active() is not None:
@@ -143,7 +143,7 @@ class Tuning:
             return {}
         return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
-    def kept(self, kernel: Kernel, key: str) -> Schedule | None:
+    def lookup(self, kernel: Kernel, key: str) -> Schedule | None:
         """What was chosen before, as long as the space still has it."""
         found = self._stored(kernel).get(key)
         if found is None:

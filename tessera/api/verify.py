@@ -242,7 +242,7 @@ def _prove(tape: Tape, rules: Rules) -> list[int]:
 
 def _flags(trace: Trace, watched: Sequence[int]) -> Any:
     """For each value that is watched: its least and largest; NaN stays in both."""
-    rows = [_extremes(TracedTensor(trace, value, trace.tape.types[value])) for value in watched]
+    rows = [_min_max(TracedTensor(trace, value, trace.tape.types[value])) for value in watched]
     if not rows:
         return apply("full", (), {"shape": (), "value": 0.0, "dtype": _f64()})
     return concat(rows, axis=0)
@@ -254,7 +254,7 @@ def _f64() -> Any:
     return f64
 
 
-def _extremes(tensor: TracedTensor) -> Any:
+def _min_max(tensor: TracedTensor) -> Any:
     """Least and largest as two numbers of f64; NaN stays in both."""
     axes = tuple(range(tensor.ndim))
     parts = [apply(kind, (tensor,), {"axes": axes, "identity": True}) for kind in ("min", "max")]
@@ -292,7 +292,7 @@ class Watched:
             if bad is None and not (low <= least and most <= high):
                 bad = least if not low <= least else most
             if bad is not None:
-                tell = self._found_input if ends else self._found
+                tell = self._found_input if ends else self._describe
                 raise tell(bad, int(place), (low, high), args, kwargs)
 
     def _found_input(
@@ -307,7 +307,7 @@ class Watched:
             fix="mend what is passed, or declare wider `inputs`",
         )
 
-    def _found(
+    def _describe(
         self, bad: float, place: int, limits: tuple[float, float], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> NumericsError:
         tape = self.jitted.trace(*args, **kwargs).tape

@@ -129,7 +129,7 @@ def arguments_for(function: Jit | Kernel, given: Given) -> Arguments:
             arguments.by_name[name] = values.pop(name)
         elif name in shapes:
             arguments.by_name[name] = _built(shapes.pop(name))
-        elif (made := _made(annotation, arguments)) is not None:
+        elif (made := _make(annotation, arguments)) is not None:
             arguments.by_name[name] = made
         elif parameter.default is parameter.empty and parameter.kind not in (
             parameter.VAR_POSITIONAL,
@@ -166,7 +166,7 @@ def _element(annotation: Any) -> Any:
     return typing.get_args(annotation)[0] if typing.get_origin(annotation) is list else annotation
 
 
-def _made(annotation: Any, arguments: Arguments) -> Any:
+def _make(annotation: Any, arguments: Arguments) -> Any:
     """A value as an annotation declares it, a list with one element; None where it does not say enough."""
     if isinstance(annotation, TensorAnnotation):
         return arguments.example(annotation)

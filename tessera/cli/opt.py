@@ -22,7 +22,7 @@ ALIASES = {
 }
 """Pipelines with a name of their own: `-pm-v1_1-verify` runs all checks of Graph IR that texts may fail."""
 
-_ROOMS = {"tgraph": "graph", "tsched": "schedule", "ttile": "tile", "ttarget": "target"}
+_STAGES = {"tgraph": "graph", "tsched": "schedule", "ttile": "tile", "ttarget": "target"}
 _SPLIT = "// -----"
 OK, USER_ERROR, USAGE, INTERNAL = 0, 1, 2, 3
 
@@ -87,10 +87,10 @@ def run(arguments: Sequence[str], stdin: TextIO, stdout: TextIO, stderr: TextIO)
 def _one(text: str, name: str, passes: Sequence[Pass], options: argparse.Namespace, stderr: TextIO) -> tuple[int, str]:
     try:
         module = parse_module(text, name)
-        room = _room(module)
-        check_entry(room, module)
+        stage = _stage(module)
+        check_entry(stage, module)
         stages = Stages()
-        stages.run(room, passes, module)
+        stages.run(stage, passes, module)
         stages.finish()
         if options.verify:
             return OK, ""
@@ -104,7 +104,7 @@ def _one(text: str, name: str, passes: Sequence[Pass], options: argparse.Namespa
 
 
 def _without_flags(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `-name` and `--name` of passes and aliases turned into `-p name`."""
+    """The arguments with `-name` and `--name` of passes and aliases rewritten to `-p name`."""
     found: list[str] = []
     known = pass_modules().keys() | ALIASES.keys()
     for argument in arguments:
@@ -146,9 +146,9 @@ def _parts(text: str, split: bool) -> list[tuple[str, int]]:
     return found
 
 
-def _room(module: ModuleOp) -> str:
+def _stage(module: ModuleOp) -> str:
     first = next(iter(module.ops), None)
-    return _ROOMS.get(first.name.split(".", 1)[0], "graph") if first is not None else "graph"
+    return _STAGES.get(first.name.split(".", 1)[0], "graph") if first is not None else "graph"
 
 
 def _listing() -> str:

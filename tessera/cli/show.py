@@ -29,7 +29,7 @@ _SHORTER = (
     (re.compile(r" candidates = \[.*\] chosen"), " chosen"),
 )
 _WIDE = 120
-"""Columns of a terminal from which on all levels have room side by side."""
+"""Columns of a terminal from which on all levels fit side by side."""
 _ROWS = 24
 """Lines of a cell; the page has all of them."""
 

@@ -82,8 +82,8 @@ def run_python(
     names = _grid_names(program)
     grid = [dim.value or 0 for dim in program.grid]
     with np.errstate(all="ignore"):
-        for place in itertools.product(*(range(extent) for extent in grid)):
-            at = dict(zip(names, place, strict=False))
+        for index in itertools.product(*(range(extent) for extent in grid)):
+            at = dict(zip(names, index, strict=False))
             b = NativeBuilder(definition.name, arrays, results, schedule, at)
             given = CallOperands(definition, types)
             with b.active():
@@ -109,12 +109,12 @@ class NativeBuilder(KernelBuilder):
     """Carries out every op as soon as it is written, for one program of the grid."""
 
     def __init__(
-        self, name: str, arrays: Sequence[Array], results: Sequence[Array], schedule: Schedule, place: Mapping[str, int]
+        self, name: str, arrays: Sequence[Array], results: Sequence[Array], schedule: Schedule, index: Mapping[str, int]
     ) -> None:
         types = types_of(arrays)
         super().__init__(name, types, schedule, {})
         self.is_native = True
-        self.place, self.results = place, list(results)
+        self.program_index, self.results = index, list(results)
         self.block = Block(arg_types=[type_attr(Memory(type)) for type in types])
         values: dict[int, SSAValue] = dict(enumerate(self.block.args))
         self.writer = Writer(self.types, self.block, values)
@@ -147,7 +147,7 @@ class NativeBuilder(KernelBuilder):
         if name not in self.axes:
             self.axes[name] = ProgramAxis(name, extent, size)  # with its number here, not that of any program
             self._names.setdefault(name, 1)
-            self.coords[name] = self._number(self.place.get(name, 0) * size)
+            self.coords[name] = self._number(self.program_index.get(name, 0) * size)
         return super()._axis(name, extent, size)
 
     def _number(self, value: int) -> int:

@@ -1,4 +1,4 @@
-"""`Options`: what a compilation may be told, in one frozen value that is wholly part of the cache key."""
+"""`Options`: what a compilation may be given, in one frozen value that is wholly part of the cache key."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from tessera.ir.base.policies import policy_text
 from tessera.ir.base.types import ShapedAttr
 from tessera.types.dim import Dim
 
-# What `explain` says of tensors on their way: which kernel reads each, and by what it is moved where.
+# What `explain` says of prefetched tensors: which kernel reads each, and by what it is moved where.
 
 ENGINES = {
     "ttarget.tensor_map": "by the TMA, blocks ahead of their use",
     "ttarget.copy_async": "by asynchronous copies (cp.async), blocks ahead of their use",
 }
 """What a machine moves an argument with, by the op that says so."""
-LIES = "by its own loads"
+LOADS = "by its own loads"
 
 
 def movements_of(program: SpecOp, targets: Sequence[SpecOp]) -> list[str]:
@@ -29,22 +29,22 @@ def movements_of(program: SpecOp, targets: Sequence[SpecOp]) -> list[str]:
     for call in program.walk():
         if not isinstance(call, SpecOp) or call.name != "tsched.call":
             continue
-        for place, operand in enumerate(call.operands):
+        for index, operand in enumerate(call.operands):
             alias = operand.owner
             if isinstance(alias, SpecOp) and alias.name == "tsched.alias" and alias.value("space"):
-                lines[_line(program, call, place, alias, targets)] = None
+                lines[_line(program, call, index, alias, targets)] = None
     return list(lines)
 
 
-def _line(program: SpecOp, call: SpecOp, place: int, alias: SpecOp, targets: Sequence[SpecOp]) -> str:
+def _line(program: SpecOp, call: SpecOp, index: int, alias: SpecOp, targets: Sequence[SpecOp]) -> str:
     type = alias.result.type
     assert isinstance(type, ShapedAttr)
     name = call.value("kernel")
-    how = _engine(name, place, targets)
+    how = _engine(name, index, targets)
     where = f" at {alias.span}" if alias.span is not None else ""
     shape = f"[{', '.join(map(str, type.shape))}] {type.dtype}"
-    said = f"{_named(program, alias.operands[0])} {shape} to {alias.value('space')} for {name}, beside compute: {how}"
-    return said + where
+    text = f"{_named(program, alias.operands[0])} {shape} to {alias.value('space')} for {name}, beside compute: {how}"
+    return text + where
 
 
 def _named(program: SpecOp, value: SSAValue) -> str:
@@ -56,17 +56,17 @@ def _named(program: SpecOp, value: SSAValue) -> str:
     return "a value"
 
 
-def _engine(name: str, place: int, targets: Sequence[SpecOp]) -> str:
+def _engine(name: str, index: int, targets: Sequence[SpecOp]) -> str:
     """What moves an argument of a kernel; a kernel may have several forms, of which the first that moves it tells."""
     for kernel in targets:
         symbol = kernel.value("symbol")
         if symbol != name and not symbol.startswith(f"{name}__"):
             continue
         for op in kernel.walk():
-            read = [value for value in op.operands if isinstance(value, BlockArgument) and value.index == place]
+            read = [value for value in op.operands if isinstance(value, BlockArgument) and value.index == index]
             if op.name in ENGINES and any(value.block is kernel.regions[0].block for value in read):
                 return ENGINES[op.name]
-    return LIES
+    return LOADS
 
 
 __all__ = ["movements_of"]
@@ -83,7 +83,7 @@ def report_of(
     """Plain values only: the report travels in the executable.
 
     `approximations` are what kernels, by name, compute by functions of the machine's own, each with its bound;
-    `device` is what there is to say of a GPU, `movements` what is brought somewhere ahead of its use.
+    `device` is what there is to say of a GPU, `movements` what is prefetched.
     """
     calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
     flops = _total(call.value("flops") for call in calls)
@@ -108,7 +108,7 @@ def _numerics(kernels: Sequence[SpecOp], approximations: Mapping[str, Sequence[s
     """Whether results are those of the reference, or of fast math, or of functions that the machine has itself."""
     found = [kernel.attributes.get("numerics.fused") for kernel in kernels]
     count = sum(plain(attribute) for attribute in found if attribute is not None)
-    parts = [f"fast math: {count} sums fused with their products"] if count else ["reproducible"]
+    parts = [f"fast math: {count} adds fused with their multiplies"] if count else ["reproducible"]
     by_machine = sorted({text for texts in approximations.values() for text in texts})
     if by_machine:
         parts.append(f"the machine's own {', '.join(by_machine)}")

@@ -51,7 +51,7 @@ def wrap(function: Callable[..., Any], derivative: Callable[..., Any] | None = N
 
 def run(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """Call a jitted function with what PyTorch has; a tensor, or a tuple of them, comes back."""
-    found = _called(function, arguments)
+    found = _run_on_host(function, arguments)
     made = [_shared(one) for one in as_tuple(found)]
     return tuple(made) if is_sequence(found) else made[0]
 
@@ -76,7 +76,7 @@ def _pytorch() -> Any:
         ) from error
 
 
-def _called(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+def _run_on_host(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """What a function gives for PyTorch's tensors, as tensors of ours."""
     torch = _pytorch()
     if not any(isinstance(one, torch.Tensor) and one.is_cuda for one in arguments):
@@ -105,19 +105,19 @@ def _bridge() -> Any:
         def forward(ctx: Any, own: TorchFunction, *arguments: Any) -> Any:
             made = run(own.function, arguments)
             results = as_tuple(made) if is_sequence(made) else (made,)
-            places = [at for at, argument in enumerate(arguments) if isinstance(argument, torch.Tensor)]
-            ctx.own, ctx.count, ctx.places = own, len(arguments), places
-            ctx.others = {at: argument for at, argument in enumerate(arguments) if at not in places}
-            ctx.save_for_backward(*[arguments[at] for at in places], *results)
+            indices = [at for at, argument in enumerate(arguments) if isinstance(argument, torch.Tensor)]
+            ctx.own, ctx.count, ctx.indices = own, len(arguments), indices
+            ctx.others = {at: argument for at, argument in enumerate(arguments) if at not in indices}
+            ctx.save_for_backward(*[arguments[at] for at in indices], *results)
             ctx.mark_non_differentiable(*[one for one in results if not one.is_floating_point()])
             return made
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
-            kept, places = ctx.saved_tensors, ctx.places
-            given = {**ctx.others, **dict(zip(places, kept[: len(places)], strict=True))}
+            kept, indices = ctx.saved_tensors, ctx.indices
+            given = {**ctx.others, **dict(zip(indices, kept[: len(indices)], strict=True))}
             arguments = [given[at] for at in range(ctx.count)]
-            made = _gradients(ctx.own.derivative, [*arguments, *kept[len(places) :], *gradients], ctx.count)
+            made = _gradients(ctx.own.derivative, [*arguments, *kept[len(indices) :], *gradients], ctx.count)
             return None, *made
 
     return Bridge
@@ -125,7 +125,7 @@ def _bridge() -> Any:
 
 def _gradients(derivative: Callable[..., Any], given: Sequence[Any], count: int) -> tuple[Any, ...]:
     """What a derivative gives, one for each argument."""
-    made = _called(derivative, given)
+    made = _run_on_host(derivative, given)
     found = as_tuple(made) if is_sequence(made) else (made,)
     if len(found) != count:
         raise ArgumentError(

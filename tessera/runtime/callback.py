@@ -21,7 +21,7 @@ from tessera.runtime.tensor import Tensor
 from tessera.types.dtype import BY_NAME
 from tessera.types.frozen import frozen
 
-# Positions that kernels read from memory, in debug builds: the records of what is no place, and the error of them.
+# Indices that kernels read from memory, in debug builds: the records of those out of bounds, and their error.
 
 _CELLS = 4
 """Numbers of a record: the least below 0, how far the least beyond the end is from `_MOST`, the extent and 1."""
@@ -29,45 +29,45 @@ _MOST = (1 << 63) - 1
 
 
 def check_positions(text: str, records: Tensor, *sources: Tensor) -> None:
-    """Raise PositionError (T0710) where a kernel would have gone to no place of a tensor: by its first program."""
+    """Raise PositionError (T0710) where a kernel would have used an out-of-bounds index: for its first program."""
     data = ctypes.string_at(records.address, records.nbytes)
     if data.count(0) == len(data):
         return
     numbers: array.array[int] = array.array("q", data)
     sites: list[dict[str, Any]] = json.loads(text)
     at = next(at for at in range(2, len(numbers), _CELLS) if numbers[at])
-    number, site = divmod(at // _CELLS, len(sites))
-    program = _place(number, records.shape[:-1])
+    number, number_of_site = divmod(at // _CELLS, len(sites))
+    program = _unravel(number, records.shape[:-1])
     below, beyond, extent = numbers[at - 2], numbers[at - 1], numbers[at] - 1
-    said = sites[site]
+    site = sites[number_of_site]
     found = below if below < 0 else _MOST - beyond
-    where = f"kernel `{said['kernel']}`, program {program} of {list(records.shape[:-1])}"
-    number = -1 if said["source"] is None else int(said["source"])
+    where = f"kernel `{site['kernel']}`, program {program} of {list(records.shape[:-1])}"
+    number = -1 if site["source"] is None else int(site["source"])
     source: Tensor | None = sources[number] if number >= 0 else None
-    raise outside(said, found, extent, source, where)
+    raise out_of_bounds_error(site, found, extent, source, where)
 
 
-def outside(
-    said: Mapping[str, Any], found: int, extent: int, source: Tensor | None = None, where: str = ""
+def out_of_bounds_error(
+    site: Mapping[str, Any], found: int, extent: int, source: Tensor | None = None, where: str = ""
 ) -> PositionError:
-    """The error of a position; one `said` to count from both ends has had the extent added where it was below 0."""
-    ends = said.get("ends", False)
+    """The error of an index; where a `site` counts from both ends, the extent was added to what was below 0."""
+    ends = site.get("ends", False)
     index = found - extent if ends and found < 0 else found
-    who = f"`{said['op']}`" + (f" of `{said['into']}`" if said.get("into") else "")
+    who = f"`{site['op']}`" + (f" of `{site['into']}`" if site.get("into") else "")
     stands = _standing((found, index), source)
     stands = f"{stands} that {who} uses" if stands else f"{who} uses it"
     if ends:
         rule = f"rule: an index is in -{extent}..{extent - 1}; a debug build checks, others clamp"
         fix = f"use indices of the axis, or clamp them where that is meant: `ops.clamp(i, 0, {extent - 1})`"
-    elif said.get("masked") is None:
+    elif site.get("masked") is None:
         rule = f"rule: a position is in 0..{extent - 1}; a debug build checks, in others it reads as 0"
-        fix = "say what is read where there is no such place: `pad=0`, or `mask=` where there is one"
+        fix = "say what is read out of bounds: `pad=0`, or `mask=` where there is one"
     else:
         rule = f"rule: a position is in 0..{extent - 1}; a debug build checks, others write nothing"
         fix = "leave such elements out with `mask=`"
     return PositionError(
         f"index {index} is outside of an axis of {extent} elements",
-        span=Span(*said["place"]) if said.get("place") else HERE,
+        span=Span(*site["place"]) if site.get("place") else HERE,
         notes=(*([where] if where else []), stands, rule),
         fix=fix,
     )
@@ -79,15 +79,15 @@ def _standing(found: Sequence[int], source: Tensor | None) -> str:
     at = next((at for at, value in enumerate(values) if value in found), None)
     if source is None or at is None:
         return ""
-    return f"it stands at {_place(at, source.shape)} of the indices, {list(source.shape)} {source.dtype},"
+    return f"it stands at {_unravel(at, source.shape)} of the indices, {list(source.shape)} {source.dtype},"
 
 
-def _place(number: int, shape: Sequence[int]) -> list[int]:
-    place: list[int] = []
+def _unravel(number: int, shape: Sequence[int]) -> list[int]:
+    index: list[int] = []
     for length in reversed(shape):
         number, own = divmod(number, length)
-        place.insert(0, own)
-    return place
+        index.insert(0, own)
+    return index
 
 
 def _numbers(values: Any) -> Iterator[int]:
@@ -107,7 +107,7 @@ _SHOW_ALL, _EDGE = 200, 3  # elements shown in full, and at each end of a longer
 
 @frozen
 class Callback:
-    """One place where a program calls Python: what it calls, and the dtype and rank of each buffer.
+    """One call site of Python in a program: what it calls, and the dtype and rank of each buffer.
 
     `call` is `debug_print` (of `text`), `io_callback` (function number `slot`), `check_positions` or `fresh_key`;
     `axis_index` (along `text`, of `slot` ranks), `collective_start` (of `text`) and `collective_wait`, number `slot`.
@@ -130,7 +130,7 @@ class Callback:
         return [self.call, self.slot, self.text, [list(port) for port in self.inputs], [list(p) for p in self.outputs]]
 
 
-# ---- What calls do, for compiled code, for the reference and outside `jit` alike.
+# ---- What calls do, for compiled code, for the reference and for eager ops alike.
 
 
 class Deferred:
@@ -236,7 +236,7 @@ class _Shown:
         return f"[{', '.join((*ends[:_EDGE], '...', *ends[_EDGE:]))}]"
 
 
-# ---- The way from native code to them.
+# ---- The path from native code to them.
 
 _Thunk = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.POINTER(ctypes.c_int64))
 
@@ -307,9 +307,9 @@ class Callbacks:
             key = ctypes.create_string_buffer(fresh_key(), 16)
             self.put(slots[count], ctypes.addressof(key), len(key))
         elif one.call == "axis_index":
-            from tessera.runtime.ranks.world import place  # noqa: PLC0415 - few programs ask
+            from tessera.runtime.ranks.world import axis_position  # noqa: PLC0415 - few programs ask
 
-            index = ctypes.c_int64(place(one.text, one.slot))
+            index = ctypes.c_int64(axis_position(one.text, one.slot))
             self.put(slots[count], ctypes.addressof(index), 8)
         else:
             wanted = [(dtype, shapes[count + i]) for i, (dtype, _) in enumerate(one.outputs)]

@@ -71,7 +71,7 @@ _USED_PLAIN, _USED_VERSIONED = ctypes.c_char_p(b"used_dltensor"), ctypes.c_char_
 
 
 class Import:
-    """A producer's tensor: where it is, what it is, and who must be told when it is no longer needed."""
+    """A producer's tensor: where it is, what it is, and who is notified when it is no longer needed."""
 
     __slots__ = ("_capsule", "_used", "address", "data", "dtype", "kind", "read_only", "shape", "strides")
 
@@ -82,7 +82,7 @@ class Import:
             self.address = int(_pointer_of(capsule, _VERSIONED))
             managed = _Versioned.from_address(self.address)
             if managed.major != 1:
-                raise RuntimeArgumentError(f"the producer speaks DLPack {managed.major}, this is DLPack 1")
+                raise RuntimeArgumentError(f"the producer has DLPack {managed.major}, this is DLPack 1")
             tensor, self.kind, self._used = managed.tensor, OWNER_VERSIONED, _USED_VERSIONED
             self.read_only = bool(managed.flags & _READ_ONLY)
         elif _is_valid(capsule, _PLAIN):

@@ -34,7 +34,7 @@ def host_features() -> frozenset[str] | None:
     """The features of this CPU, spelled as `missing_features` compares them; None where nobody says."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            # The first CPU speaks for all; the file has a block for each.
+            # All CPUs are alike; the file has a block for each.
             flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), None)
     except OSError:
         return None
@@ -245,8 +245,8 @@ class LoadedExecutable:
             return GuardError(f"guard {number} of the compiled function failed", notes=notes)
         guard = guards[number]
         left, right = _evaluate(guard.left, symbols), _evaluate(guard.right, symbols)
-        sides = f"`{guard.left}`{_value(guard.left, left)} and `{guard.right}`{_value(guard.right, right)}"
-        return GuardError(f"{guard.what}: {sides} must agree", notes=notes)
+        dims = f"`{guard.left}`{_value(guard.left, left)} and `{guard.right}`{_value(guard.right, right)}"
+        return GuardError(f"{guard.what}: {dims} must agree", notes=notes)
 
     def failure(self, what: int, numbers: Sequence[int]) -> BaseException:
         """Why a call did not come to its end: an exception of a function it called, or want of memory."""

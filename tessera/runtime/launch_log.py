@@ -1,4 +1,4 @@
-"""What streams were told, and whether it is ordered: launches with the bytes they touch, events, waits, and races.
+"""A log of streams, and whether it is ordered: launches with the bytes they touch, events, waits, and races.
 
 A launch happens after what stands before it in its stream, after what its stream has waited for, and after what the
 thread that issued it had waited for. Each stream has a clock that counts its entries, and each entry the last tick of
@@ -172,7 +172,7 @@ class HappensBefore:
 class LaunchLog:
     """A log that is checked as it is written.
 
-    Its methods say what a stream is told, and `launch` raises QueueRaceError (T0711) for one that races. `names` gives
+    Its methods log what a stream is given, and `launch` raises QueueRaceError (T0711) for one that races. `names` gives
     what a stream is called.
 
     >>> log = LaunchLog()
@@ -234,8 +234,8 @@ class LaunchLog:
 
     def _line(self, entry: Entry) -> str:
         if isinstance(entry, Launch):
-            touched = [f"reads {_shown(one)}" for one in entry.reads] + [
-                f"writes {_shown(one)}" for one in entry.writes
+            touched = [f"reads {_format_range(one)}" for one in entry.reads] + [
+                f"writes {_format_range(one)}" for one in entry.writes
             ]
             return f"{self.names(entry.stream)}: {entry.name} {', '.join(touched)}".rstrip()
         if isinstance(entry, HostWait):
@@ -245,7 +245,7 @@ class LaunchLog:
         return f"{self.names(entry.stream)}: {verb} event {entry.event}"
 
 
-def _shown(span: Bytes) -> str:
+def _format_range(span: Bytes) -> str:
     return f"[{span[0]:#x}, {span[1]:#x})"
 
 
@@ -262,7 +262,7 @@ def race_error(race: Race, names: Callable[[Stream], str] = str) -> QueueRaceErr
     did = "writes" if any(low < end and start < high for low, high in first.writes) else "reads"
     one, other = names(first.stream), names(second.stream)
     is_again = any(low <= start and end <= high for low, high in second.taken)
-    notes = [f"they share {end - start} bytes, {_shown(race.bytes)}"]
+    notes = [f"they share {end - start} bytes, {_format_range(race.bytes)}"]
     if is_again:
         notes.append(f"the bytes were given back before `{first.name}` was done with them, and taken again")
     late, early = f"`{second.name}` in stream `{other}` {does}", f"`{first.name}` in stream `{one}` {did}"
@@ -275,7 +275,7 @@ def race_error(race: Race, names: Callable[[Stream], str] = str) -> QueueRaceErr
 
 
 class _Watch:
-    """Who is told of work before it goes into a stream."""
+    """Who is notified of work before it goes into a stream."""
 
     note: Callable[[Entry], None] | None = None
 

@@ -35,17 +35,17 @@ ELSEWHERE: Mapping[str, str] = {
     "requires_grad": "derivatives are not taken yet",
     "to": "write `x.cast(dtype)` for another dtype, `tessera.cuda.array(x)` for a GPU, and `x.cpu()` for host memory",
 }
-"""What other libraries have as methods, and what is said of it here."""
+"""What other libraries have as methods, and the advice here."""
 
 
 def no_attribute(what: str, name: str, is_function: bool) -> str:
     """The sentence about a name that tensors do not have, with what to write instead where that is known."""
-    said = ELSEWHERE.get(name, "")
+    advice = ELSEWHERE.get(name, "")
     if other := OTHER_NAMES.get(name):
-        said = f"write `x.{other}`"
+        advice = f"write `x.{other}`"
     elif is_function:
-        said = f"write `tessera.ops.{name}(x)`"
-    return f"{what} has no attribute `{name}`{said and f': {said}'}"
+        advice = f"write `tessera.ops.{name}(x)`"
+    return f"{what} has no attribute `{name}`{advice and f': {advice}'}"
 
 
 def set_operators(operations: Mapping[str, Operation]) -> None:
@@ -74,7 +74,7 @@ def _binary(name: str) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _product(self: Any, other: Any) -> Any:
+def _matmul(self: Any, other: Any) -> Any:
     # What has products of its own (a quantized tensor) is asked by Python next.
     return NotImplemented if getattr(other, "has_matmul", False) else apply("matmul", self, other)
 
@@ -103,7 +103,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 class Operators:
-    """Python's operators and the usual methods, each handed to the table."""
+    """Python's operators and the usual methods, each looked up in the table."""
 
     __slots__ = ()
 
@@ -114,7 +114,7 @@ class Operators:
     __floordiv__, __rfloordiv__ = _binary("floordiv"), _reflected("floordiv")
     __mod__, __rmod__ = _binary("mod"), _reflected("mod")
     __pow__, __rpow__ = _binary("pow"), _reflected("pow")
-    __matmul__, __rmatmul__ = _product, _reflected("matmul")
+    __matmul__, __rmatmul__ = _matmul, _reflected("matmul")
     __and__, __rand__ = _binary("and"), _reflected("and")
     __or__, __ror__ = _binary("or"), _reflected("or")
     __xor__, __rxor__ = _binary("xor"), _reflected("xor")

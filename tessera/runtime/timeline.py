@@ -53,7 +53,7 @@ class Timeline:
 
     @property
     def missed(self) -> int:
-        """How many kernels there was no room for."""
+        """How many kernels were not kept."""
         return max(0, self._kernels[1] - KERNELS)
 
     @property
@@ -74,15 +74,15 @@ class Timeline:
 
     def running(self) -> list[tuple[str, str]]:
         """What has begun and not ended, as pairs of kind and name."""
-        return [*(("kernel", name) for name, start, end in self._called() if start and not end), *self._open]
+        return [*(("kernel", name) for name, start, end in self._kernel_times() if start and not end), *self._open]
 
     @property
     def spans(self) -> tuple[Span, ...]:
         """All spans that have ended."""
-        kernels = [Span("kernel", name, start, end, self.rank) for name, start, end in self._called() if end]
+        kernels = [Span("kernel", name, start, end, self.rank) for name, start, end in self._kernel_times() if end]
         return tuple(sorted([*kernels, *self._others], key=lambda span: (span.start, span.end)))
 
-    def _called(self) -> list[tuple[str, int, int]]:
+    def _kernel_times(self) -> list[tuple[str, int, int]]:
         found: list[tuple[str, int, int]] = []
         for at in range(min(KERNELS, self._kernels[1])):
             kernel, start, end, _ = self._kernels[2 + at * _FIELDS : 2 + (at + 1) * _FIELDS]
@@ -101,7 +101,7 @@ class Timeline:
         save_trace(path, self.spans)
 
 
-_RECORDING: list[Timeline] = []
+_ACTIVE: list[Timeline] = []
 _AWAITED: list[Timeline] = []
 """Those that are over, while kernels of other threads still have their memory to write to."""
 
@@ -114,13 +114,13 @@ def recorded() -> Generator[Timeline]:
 
     made, pointer = Timeline(rank()), ctypes.c_void_p.from_address(native().code.address("tessera_timeline"))
     before = pointer.value
-    _RECORDING.append(made)
+    _ACTIVE.append(made)
     pointer.value = made.address
     try:
         yield made
     finally:
         pointer.value = before
-        _RECORDING[:] = [one for one in _RECORDING if one is not made]
+        _ACTIVE[:] = [one for one in _ACTIVE if one is not made]
         _AWAITED[:] = [one for one in (*_AWAITED, made) if one.is_awaited]
 
 
@@ -128,7 +128,7 @@ def recorded() -> Generator[Timeline]:
 def span(kind: str, name: str) -> Generator[None]:
     """Note how long a block takes, where somebody records."""
     with ExitStack() as stack:
-        for one in _RECORDING:
+        for one in _ACTIVE:
             stack.enter_context(one.span(kind, name))
         yield
 

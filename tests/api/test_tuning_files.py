@@ -81,16 +81,16 @@ def test_what_a_file_keeps_counts_while_the_space_has_it(tmp_path: Path) -> None
     kernel: Any = SimpleNamespace(name="k")
     first, schedule = tuning_of(cache=str(tmp_path)), Schedule(block=(16,))
     (tmp_path / "k.json").write_text(json.dumps({"key": json.loads(schedule.to_json())}))
-    assert first.kept(kernel, "key") == schedule
-    assert first.kept(kernel, "other") is None
-    assert tuning_of(cache=str(tmp_path), space={"BM": [8, 32]}).kept(kernel, "key") is None
+    assert first.lookup(kernel, "key") == schedule
+    assert first.lookup(kernel, "other") is None
+    assert tuning_of(cache=str(tmp_path), space={"BM": [8, 32]}).lookup(kernel, "key") is None
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "{torn", "3", '{"key": [16]}', '{"key": {"blocks": [16]}}'])
 def test_a_file_of_something_else_is_measured_again(tmp_path: Path, text: str) -> None:
     (tmp_path / "k.json").write_text(text)
     kernel: Any = SimpleNamespace(name="k")
-    assert tuning_of(cache=str(tmp_path)).kept(kernel, "key") is None
+    assert tuning_of(cache=str(tmp_path)).lookup(kernel, "key") is None
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

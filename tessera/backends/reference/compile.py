@@ -22,15 +22,15 @@ class ReferenceProgram:
         self.calls = 0
 
     def call(self, *tensors: Any) -> Any:
-        """Always the checked way: the oracle has no fast one."""
+        """NotImplemented: the oracle has the checked path alone."""
         return NotImplemented
 
     def run(self, arguments: Sequence[Any]) -> Any:
         """The outputs as tensors."""
         arrays, given = [np.asarray(argument) for argument in arguments], self.tape.promises.get(DONATED, ())
         if given:
-            places = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in arrays]
-            Donation(given, ()).check(self.tape.names, places)
+            spans = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in arrays]
+            Donation(given, ()).check(self.tape.names, spans)
         try:
             with calling(self.tape.functions):
                 outputs = run_tape(self.tape, arrays)

@@ -44,7 +44,7 @@ def perform(
     if call == "fresh_key":
         return (np.frombuffer(callback.fresh_key(), np.uint64).copy(),)
     if call == "axis_index":
-        return (np.array(world.place(text, slot), np.int64),)
+        return (np.array(world.axis_position(text, slot), np.int64),)
     declared = [(dtype.name, tuple(shape)) for dtype, shape in wanted]
     given = callback.call(_FUNCTIONS.get()[slot], tensors, declared)
     return tuple(np.asarray(one).astype(numpy_dtype(dtype)) for one, (dtype, _) in zip(given, wanted, strict=True))

@@ -41,7 +41,10 @@ class Pass(ABC):
         changed = {
             field.name: getattr(self, field.name)
             for field in fields(self)
-            if field.default is not MISSING and getattr(self, field.name) != field.default
+            if field.default is not MISSING
+            and getattr(self, field.name) != field.default
+            # What a compilation gives a pass beside its options (a library, a machine) has no text.
+            and isinstance(getattr(self, field.name), bool | int | float | str | tuple)
         }
         return f"{self.name}{text_of(changed)}" if changed else self.name
 

@@ -24,7 +24,7 @@ def ranks_of(spec: OpSpec, attributes: Mapping[str, Any]) -> int:
 def over_ranks(spec: OpSpec, operands: Sequence[Array], attributes: Mapping[str, Any]) -> tuple[Array, ...]:
     """What this rank gets of an op that needs others, who must be at the same op."""
     axis, ranks = attributes["axis"], ranks_of(spec, attributes)
-    place = world.place(axis, ranks)
+    place = world.axis_position(axis, ranks)
     if not spec.operands:
         return (np.array(place, np.int64),)
     own = np.ascontiguousarray(operands[0])

@@ -155,7 +155,7 @@ _compiler: ObjectCompiler | None = None
 
 
 def set_object_compiler(compiler: ObjectCompiler) -> None:
-    """Say who turns LLVM text into an object when the support code is not in the cache."""
+    """Say who compiles LLVM text to an object when the support code is not in the cache."""
     global _compiler
     _compiler = compiler
 

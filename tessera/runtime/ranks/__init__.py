@@ -1,1 +1,1 @@
-"""Ranks: processes of one program that meet in collectives; what moves their bytes, and who starts them."""
+"""Ranks: processes of one program that communicate by collectives; what moves their bytes, and who starts them."""

@@ -2,8 +2,8 @@
 
 Every ordered pair of ranks has a few slots in one anonymous file (`memfd_create`: it has no name, so that nothing stays
 behind whatever happens). Who sends fills a slot and says so on the socket of the pair; who receives copies it out and
-gives the slot back. A rank that dies closes its sockets, which the others see at once; one that does not come is given
-up after a time limit. A thread does all of it, while kernels run in native code beside it.
+gives the slot back. A rank that dies closes its sockets, which the others see immediately; one that does not come is
+abandoned after a time limit. A thread does all of it, while kernels run in native code beside it.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ class _Peer:
         self.inbox: deque[bytes] = deque()
         self.has_left, self.reason = False, ""
 
-    def tell(self, kind: bytes, rest: bytes = b"") -> bool:
+    def tell(self, kind: bytes, payload: bytes = b"") -> bool:
         """Send a message; whether somebody is there to get it."""
         try:
-            self.end.send(kind + rest)
+            self.end.send(kind + payload)
         except OSError:
-            # Nobody reads any more. What it has sent may still lie here: that it has left is heard after all of it.
+            # Nobody reads any more. What it has sent may still be here: that it has left is heard after all of it.
             return False
         return not self.has_left
 
     def listen(self) -> None:
-        """Take what has come: slots that are free again are counted, everything else waits for its turn."""
+        """Take what has come: slots that are free again are counted, everything else waits in order."""
         try:
             message = self.end.recv(_LONGEST)
         except ConnectionResetError:
@@ -133,7 +133,7 @@ class _Transfer:
         while peer.inbox and not self.is_done:
             message = peer.inbox.popleft()
             if not self.is_open:
-                self._meet(message)
+                self._rendezvous(message)
                 continue
             (count,) = struct.unpack("<Q", message[1:])
             ctypes.memmove(self.target, peer.incoming + peer.received % SLOTS * SLOT, count)
@@ -141,7 +141,7 @@ class _Transfer:
             peer.tell(_CREDIT)
             self.target, self.unread = self.target + count, self.unread - count
 
-    def _meet(self, message: bytes) -> None:
+    def _rendezvous(self, message: bytes) -> None:
         if message != _OPEN + self.what:
             raise RankError(
                 f"rank {self.peer.rank} is at {message[1:].decode()}, and this rank is at {self.what.decode()}",

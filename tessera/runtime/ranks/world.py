@@ -19,7 +19,7 @@ from tessera.types.dtype import BY_NAME
 from tessera.types.frozen import frozen
 from tessera.types.settings import cache_place
 
-# What a rank needs to speak with others: exchanges of bytes that are started, and waited for later.
+# What a rank needs to communicate with others: exchanges of bytes that are started, and waited for later.
 
 CALLS = ("all_gather", "all_to_all")
 """What moves bytes; every other collective is one of these with computing around it."""
@@ -30,8 +30,8 @@ class Exchange:
     """One collective as memory sees it, among the ranks of `group` in their order.
 
     `all_gather` puts the `bytes` bytes at `source` of every rank one after the other at `target`. `all_to_all` has a
-    part of `bytes` bytes for each rank at `source`, and puts there what each rank has for this one. Both places belong
-    to the exchange until it was waited for. `what` is how people call it; ranks that meet must say the same.
+    part of `bytes` bytes for each rank at `source`, and puts there what each rank has for this one. Both belong
+    to the exchange until it was waited for. `what` is how people call it; ranks of one exchange must say the same.
     """
 
     call: str
@@ -79,7 +79,7 @@ class Communicator(Protocol):
         ...
 
 
-# The mesh: ranks by their places along named axes, and the one that is in force where code runs.
+# The mesh: ranks by their positions along named axes, and the one that is in force where code runs.
 
 
 @frozen
@@ -87,7 +87,7 @@ class Mesh:
     """Axes with their sizes, in order; the ranks of the last axis are next to each other.
 
     >>> mesh = mesh_of((("dp", 2), ("tp", 2)))
-    >>> mesh.group("dp", 3), mesh.group("tp", 3), mesh.place("tp", 3)
+    >>> mesh.group("dp", 3), mesh.group("tp", 3), mesh.position("tp", 3)
     ((1, 3), (2, 3), 1)
     """
 
@@ -104,12 +104,12 @@ class Mesh:
         return dict(self.axes)
 
     def group(self, axis: str, rank: int) -> tuple[int, ...]:
-        """The ranks that differ from one in their place along an axis alone, in order; it is among them."""
+        """The ranks that differ from one in their position along an axis alone, in order; it is among them."""
         step, count = self._step(axis), self.sizes[axis]
-        first = rank - self.place(axis, rank) * step
+        first = rank - self.position(axis, rank) * step
         return tuple([first + at * step for at in range(count)])
 
-    def place(self, axis: str, rank: int) -> int:
+    def position(self, axis: str, rank: int) -> int:
         """The number of a rank along an axis."""
         return rank // self._step(axis) % self.sizes[axis]
 
@@ -133,7 +133,7 @@ MESH: ContextVar[Mesh] = ContextVar("mesh", default=NONE)
 
 
 def mesh_in_force(_key: Any = None, _missing: Any = None) -> Mesh:
-    """The mesh around the code that runs; what a watched place is read with."""
+    """The mesh around the code that runs; what a watched variable is read with."""
     return MESH.get()
 
 
@@ -173,15 +173,15 @@ def size() -> int:
     return 1 if found is None else found.size
 
 
-def place(axis: str, count: int) -> int:
+def axis_position(axis: str, count: int) -> int:
     """The number of this rank along an axis of the mesh around it, which must have `count` ranks."""
-    return 0 if count == 1 else _mesh(axis, count).place(axis, rank())
+    return 0 if count == 1 else _mesh(axis, count).position(axis, rank())
 
 
 def start(call: str, axis: str, count: int, memory: tuple[int, int, int], elements: str) -> Handle:
     """Begin a collective along an axis; `memory` is source, target, and the bytes of one rank's part.
 
-    `elements` says what is sent: ranks that meet must say the same.
+    `elements` says what is sent: ranks of one exchange must say the same.
     """
     communicator, mesh = current(), _mesh(axis, count)
     assert communicator is not None
@@ -214,7 +214,7 @@ def _mesh(axis: str, count: int) -> Mesh:
     )
 
 
-# Taking turns: what all ranks of a machine want is made by one of them.
+# Mutual exclusion: what all ranks of a machine want is made by one of them.
 
 
 @contextmanager
@@ -235,10 +235,10 @@ def exclusive(name: str) -> Generator[None]:
 
 
 def _locked(name: str) -> int | None:
-    """The file that is locked for a name; None where there is no place for one: then nobody waits for anybody."""
+    """The file that is locked for a name; None where none can be made: then nobody waits."""
     import fcntl  # noqa: PLC0415 - ranks alone need it
 
-    folder = os.path.join(cache_place()[0], "turns")
+    folder = os.path.join(cache_place()[0], "locks")
     try:
         os.makedirs(folder, exist_ok=True)
         # The names are digests: few files serve all, and two of one file merely wait for each other.
@@ -277,7 +277,7 @@ class Exchanges(threading.local):
         call, axis, ranks, *purpose = json.loads(text)
         size = math.prod(shape) * BY_NAME[dtype].bytes
         part = size // ranks if call == "all_to_all" else size
-        # Its shape tells apart what has as many bytes, and its purpose what is folded in another way.
+        # Its shape tells apart what has as many bytes, and its purpose what is reduced in another way.
         what = " for ".join((f"{dtype} {list(shape)}", *filter(None, purpose)))
         self.under_way[number] = start(call, axis, ranks, (source, target, part), what)
 

@@ -81,9 +81,9 @@ def test_a_mesh_has_each_rank_once_in_the_groups_of_an_axis(sizes: Sequence[int]
         groups = {mesh.group(axis, rank) for rank in ranks}
         assert sorted(rank for group in groups for rank in group) == list(ranks)
         assert all(len(group) == size for group in groups)
-        assert all(mesh.group(axis, rank)[mesh.place(axis, rank)] == rank for rank in ranks)
-    places = {tuple(mesh.place(axis, rank) for axis, _ in mesh.axes) for rank in ranks}
-    assert len(places) == mesh.size
+        assert all(mesh.group(axis, rank)[mesh.position(axis, rank)] == rank for rank in ranks)
+    positions = {tuple(mesh.position(axis, rank) for axis, _ in mesh.axes) for rank in ranks}
+    assert len(positions) == mesh.size
 
 
 def messages(found: Sequence[RankError]) -> str:

@@ -76,11 +76,11 @@ def refuse_outside(checked: Any, indices: Array, extent: int) -> None:
         return
     wrong = np.flatnonzero((indices < 0) | (indices >= extent))
     if wrong.size:
-        from tessera.runtime.callback import outside  # noqa: PLC0415 - tracing needs no runtime
+        from tessera.runtime.callback import out_of_bounds_error  # noqa: PLC0415 - tracing needs no runtime
         from tessera.runtime.tensor import Tensor  # noqa: PLC0415
 
         first = int(indices.reshape(-1)[wrong[0]])
-        raise outside(checked, first, extent, Tensor.of(np.ascontiguousarray(indices)))
+        raise out_of_bounds_error(checked, first, extent, Tensor.of(np.ascontiguousarray(indices)))
 
 
 def check_not_empty(ctx: InferContext, op: str, extent: Dim, indices: TensorType) -> None:

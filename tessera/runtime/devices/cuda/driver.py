@@ -19,7 +19,7 @@ from tessera.types.settings import cuda_device
 LIBRARY = "libcuda.so.1"
 OUT_OF_MEMORY = 2
 NO_CONTEXT = 201
-"""What is said to a thread that has not met the device."""
+"""The error of a thread that has no context yet."""
 _ADVICE = {
     OUT_OF_MEMORY: "free tensors that are no longer needed, or use smaller ones",
     700: "a kernel touched memory outside its buffers; run the program with `debug=True` to see where",
@@ -83,7 +83,7 @@ class Driver:
             self.check(code, name)
 
     def check(self, code: int, what: str) -> None:
-        """Raises DeviceError (T0720) unless the driver said yes, OutOfMemoryError (T0707) where memory is short."""
+        """Raises DeviceError (T0720) unless the driver succeeded, OutOfMemoryError (T0707) where memory is short."""
         if code:
             raise error_of(code, what, self.library)
 
@@ -115,15 +115,15 @@ class Driver:
 def error_of(code: int, what: str, library: Any = None) -> Exception:
     """The error for a number of the driver: its name and sentence, where there is a driver to ask."""
     name, text = ctypes.c_char_p(), ctypes.c_char_p()
-    said = f"error {code}"
+    described = f"error {code}"
     if library is not None and not library.cuGetErrorName(code, ctypes.byref(name)):
         library.cuGetErrorString(code, ctypes.byref(text))
-        said = f"{(name.value or b'').decode()} ({code}): {(text.value or b'').decode()}"
+        described = f"{(name.value or b'').decode()} ({code}): {(text.value or b'').decode()}"
     hangs = hanging() if code in _STOPPED else ""
     if hangs:
-        return DeviceError(hangs, notes=(f"`{what}` failed: {said}",), fix=_HANGING)
+        return DeviceError(hangs, notes=(f"`{what}` failed: {described}",), fix=_HANGING)
     kind = OutOfMemoryError if code == OUT_OF_MEMORY else DeviceError
-    return kind(f"`{what}` failed: {said}", fix=_ADVICE.get(code))
+    return kind(f"`{what}` failed: {described}", fix=_ADVICE.get(code))
 
 
 @cache

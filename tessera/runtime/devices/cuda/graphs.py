@@ -19,7 +19,7 @@ NODE = ("lock", "kernel", "graph", "node", "launch", "set", "play", "recorded")
 """Words of a record: whether somebody is at it, the kernel, its graph and node, and functions of the driver."""
 _FUNCTIONS = ("cuLaunchKernel", "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch", "cuStreamIsCapturing")
 STRUCT = 8 * len(NODE)
-"""Where a record has what the driver is told of a node: `CUDA_KERNEL_NODE_PARAMS`."""
+"""The offset in a record of what the driver reads of a node: `CUDA_KERNEL_NODE_PARAMS`."""
 GRID, PARAMETERS, _BYTES = 8, 40, 72
 """Where that has sizes of grid, block and shared memory, and the addresses of arguments; its bytes."""
 _MOST_PARAMETERS, _MOST_BYTES = 4096, 4096
@@ -36,19 +36,19 @@ class Node:
         # Arguments are set before each replay; until then they are zeros, of whatever size.
         zeros = (ctypes.c_char * _MOST_BYTES)()
         parameters = (ctypes.c_void_p * _MOST_PARAMETERS)(*[ctypes.addressof(zeros)] * _MOST_PARAMETERS)
-        told = (ctypes.c_char * _BYTES)()
-        ctypes.c_void_p.from_buffer(told, 0).value = kernel
-        (ctypes.c_uint32 * 7).from_buffer(told, GRID)[:] = (1, 1, 1, threads, 1, 1, shared)
-        ctypes.c_void_p.from_buffer(told, PARAMETERS).value = ctypes.addressof(parameters)
+        described = (ctypes.c_char * _BYTES)()
+        ctypes.c_void_p.from_buffer(described, 0).value = kernel
+        (ctypes.c_uint32 * 7).from_buffer(described, GRID)[:] = (1, 1, 1, threads, 1, 1, shared)
+        ctypes.c_void_p.from_buffer(described, PARAMETERS).value = ctypes.addressof(parameters)
         cuda.call("cuGraphCreate", ctypes.byref(self._graph), 0)
         nothing = ctypes.c_size_t(0)
-        cuda.call("cuGraphAddKernelNode_v2", ctypes.byref(node), self._graph, None, nothing, ctypes.byref(told))
+        cuda.call("cuGraphAddKernelNode_v2", ctypes.byref(node), self._graph, None, nothing, ctypes.byref(described))
         cuda.call("cuGraphInstantiateWithFlags", ctypes.byref(self._executable), self._graph, ctypes.c_ulonglong(0))
         cuda.call("cuGraphUpload", self._executable, ctypes.c_void_p(stream))
         words = [0, kernel, self._executable.value or 0, node.value or 0, *map(cuda.address, _FUNCTIONS)]
         self.record = (ctypes.c_char * (STRUCT + _BYTES))()
         (ctypes.c_uint64 * len(NODE)).from_buffer(self.record)[:] = words
-        self.record[STRUCT:] = told.raw
+        self.record[STRUCT:] = described.raw
 
     @property
     def address(self) -> int:
@@ -90,11 +90,11 @@ which one Python is asked to capture, and what it is asked by."""
 ENTRY = ("graph", "count")
 """Words of an entry before its addresses: its graph, once there is one, and how often it was seen."""
 ENTRIES = 8
-"""Calls that are told apart. A loop that keeps some results for some turns goes through a few blocks of memory."""
+"""Calls that are distinguished: a loop that keeps results for some iterations uses a few blocks of memory."""
 CAPTURE_AFTER = 4
 """Calls with the same addresses before they are captured, which costs as much as a dozen launches."""
 RELEASE_AFTER = 1000
-"""Calls in a row that find no graph and no room for one, before all graphs are let go."""
+"""Calls in a row that find no graph and no free entry, before all graphs are let go."""
 NODES_AFTER = 24
 """Calls that are launched, and not replayed, before launches are made cheaper by graphs of one kernel each."""
 RELEASE, NODES = 0, 1
@@ -122,7 +122,7 @@ class Replays:
         self.use_nodes: Callable[[], None] | None = None
         """What makes launches cheaper."""
         self.is_off = False
-        """Whether a capture failed: the program waits for the device, or the driver has no more room."""
+        """Whether a capture failed: the program waits for the device, or the driver has no memory for it."""
 
     @property
     def graphs(self) -> list[int]:

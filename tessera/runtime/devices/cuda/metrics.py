@@ -36,11 +36,11 @@ class Watched:
     counts: int = 0
     driver: Any = None
 
-    def said(self) -> str:
+    def describe_hang(self) -> str:
         """Where the kernel hangs; nothing while it does not."""
         words: list[int] = list((ctypes.c_uint32 * _WORDS).from_address(self.address))
-        is_told, number, block, thread, barrier, parity = words
-        if not is_told:
+        is_written, number, block, thread, barrier, parity = words
+        if not is_written:
             return ""
         where = self.waits[number] if number < len(self.waits) else f"wait {number}"
         who = f"{where}, thread {thread} of CTA {block}"
@@ -50,7 +50,7 @@ class Watched:
         return f"`{self.kernel}` waits for a barrier that never opens: {who}, {at}"
 
     def counted(self) -> list[dict[str, Any]]:
-        """What warps met at each wait: how often they came, how often they were held up, and for how many cycles."""
+        """The counters of each wait: how often warps came, how often they stalled, and for how many cycles."""
         words = (ctypes.c_uint64 * (_COUNTS * min(len(self.waits), _MOST_COUNTED)))()
         self.driver.call("cuCtxSynchronize")
         size = ctypes.c_size_t(ctypes.sizeof(words))
@@ -66,9 +66,9 @@ _WATCHED: list[Watched] = []
 def watch(module: Module, kernel: str, waits: Sequence[str]) -> None:
     """Give the kernel of a module a record."""
     cuda = module.driver
-    place = ctypes.c_void_p()
-    cuda.call("cuMemHostAlloc", ctypes.byref(place), ctypes.c_size_t(_BYTES), _PORTABLE_AND_MAPPED)
-    address = place.value or 0
+    pointer = ctypes.c_void_p()
+    cuda.call("cuMemHostAlloc", ctypes.byref(pointer), ctypes.c_size_t(_BYTES), _PORTABLE_AND_MAPPED)
+    address = pointer.value or 0
     ctypes.memset(address, 0, _BYTES)
     own = ctypes.c_uint64()
     cuda.call("cuMemHostGetDevicePointer_v2", ctypes.byref(own), ctypes.c_void_p(address), 0)
@@ -80,20 +80,20 @@ def watch(module: Module, kernel: str, waits: Sequence[str]) -> None:
 
 
 def wait_counts() -> list[dict[str, Any]]:
-    """What warps met at the waits of all kernels that were made with `debug=True` and loaded here; plain values."""
+    """The counters of the waits of all kernels that were made with `debug=True` and loaded here; plain values."""
     return [one for watched in _WATCHED for one in watched.counted()]
 
 
 def hanging() -> str:
     """Where some kernel of this process hangs; nothing where none is known to."""
-    return next((said for watched in _WATCHED if (said := watched.said())), "")
+    return next((found for watched in _WATCHED if (found := watched.describe_hang())), "")
 
 
 # The area in which a host program caches its TMA descriptors, and what it counts there, as plain values.
 
 _LINE = 64
 _WAYS, _ENTRY = 16, 256
-"""Maps that are kept for each place of a program that needs one, and bytes of each, behind a line for the place."""
+"""Descriptors that are cached for each site of a program that needs one, and the bytes of each."""
 _PROGRAMS: WeakSet[TensorMaps] = WeakSet()
 _BEGUN = time.monotonic()
 
@@ -135,7 +135,7 @@ class TensorMaps:
 def tensor_map_counts() -> dict[str, int]:
     """Maps that all programs of this process, as far as they live, made and used again; those that were let go.
 
-    One is let go where there is no room for it any more.
+    One is dropped where another takes its entry.
     """
     programs = list(_PROGRAMS)
     created, reused, kept = (sum(getattr(maps, name) for maps in programs) for name in ("created", "reused", "kept"))

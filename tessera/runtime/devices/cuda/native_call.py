@@ -90,7 +90,7 @@ class NativeCall:
         return self._record[_CALLS]
 
     def count(self) -> None:
-        """Count a run of the entry by another way."""
+        """Count a run of the entry that Python called."""
         self._record[_CALLS] += 1
 
     def add(self, plan: Plan) -> None:

@@ -1,6 +1,6 @@
 """Ranges of a profiler (NVTX): kernels by name in its timeline, where one looks on; without one nothing is loaded.
 
-A profiler names its library in NVTX_INJECTION64_PATH. That library asks for tables of places where functions would be,
+A profiler names its library in NVTX_INJECTION64_PATH. That library asks for tables of pointers to functions,
 and writes its own there; the host program calls what it finds in two of them around each launch.
 """
 
@@ -21,7 +21,7 @@ _GROUPS = {1: 16, 2: 9, 3: 15, 4: 7, 5: 16, 6: 7}
 Marks and ranges; names of what CUDA, OpenCL and CUDA's runtime have; domains; locks.
 """
 _CORE, _PUSH, _POP = 1, 9, 11
-"""The first group, and the places of `nvtxRangePushA` and `nvtxRangePop` in it."""
+"""The first group, and the indices of `nvtxRangePushA` and `nvtxRangePop` in it."""
 
 _GET_TABLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)
 _SET_VERSION = ctypes.CFUNCTYPE(None, ctypes.c_uint)
@@ -46,7 +46,7 @@ class Ranges:
 
     def __init__(self, initialize: Any) -> None:
         self._functions = {group: (ctypes.c_void_p * count)() for group, count in _GROUPS.items()}
-        self._places = {group: _places(functions) for group, functions in self._functions.items()}
+        self._slots = {group: _slots(functions) for group, functions in self._functions.items()}
         self._tables = _Callbacks(ctypes.sizeof(_Callbacks), _GET_TABLE(self._table))
         self._version = _Version(ctypes.sizeof(_Version), _PROTOCOL, 0, _SET_VERSION(_ignored))
         # It may come back for tables later, so they stay.
@@ -58,11 +58,11 @@ class Ranges:
         push, pop = (self._functions[_CORE][at] or 0 if self._is_watched else 0 for at in (_PUSH, _POP))
         return (push, pop) if push and pop else (0, 0)
 
-    def _table(self, group: int, places: int, count: int) -> int:
+    def _table(self, group: int, slots: int, count: int) -> int:
         if group not in _GROUPS:
             return 0
-        if places:
-            ctypes.c_void_p.from_address(places).value = ctypes.addressof(self._places[group])
+        if slots:
+            ctypes.c_void_p.from_address(slots).value = ctypes.addressof(self._slots[group])
         if count:
             ctypes.c_uint.from_address(count).value = _GROUPS[group]
         return 1
@@ -72,7 +72,7 @@ class Ranges:
         return 0 if found is None else ctypes.addressof(found)
 
 
-def _places(functions: Any) -> Any:
+def _slots(functions: Any) -> Any:
     """Where the functions of a group go; there is none with the number 0, and none behind the last."""
     start, size = ctypes.addressof(functions), ctypes.sizeof(ctypes.c_void_p)
     found = [0, *(start + at * size for at in range(1, len(functions))), 0]
@@ -80,7 +80,7 @@ def _places(functions: Any) -> Any:
 
 
 def _ignored(_: int) -> None:
-    """The version that the profiler has: it is told ours, and does as it likes."""
+    """The version that the profiler has: it gets ours, and does as it likes."""
 
 
 def ranges() -> tuple[int, int]:

@@ -128,8 +128,6 @@ class CudaCallbacks(Callbacks):
         copy_in(address, source, size, current_stream())
 
 
-# `CudaProgram`: an executable for a GPU loaded into this process, and its way from arguments to results.
-
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 _FUNCTIONS = (
     "cuLaunchKernel",
@@ -274,7 +272,7 @@ class CudaProgram:
             if raised is not None:
                 raise raised
             if code & _NUMBER == NO_CONTEXT and driver().enter():
-                # The first call of a thread that has not met the device yet.
+                # The first call of a thread that has no context yet.
                 return self.launch(plan, tensors, stream)
             raise self._failure(code)
         self._native.count()

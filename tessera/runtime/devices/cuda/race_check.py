@@ -37,7 +37,7 @@ _WORDS = {
     "cuEventRecord": 2,
     "cuStreamWaitEvent": 3,
 }
-"""How many words each watched function takes; all of them fit registers or whole places on the stack."""
+"""How many words each watched function takes; all of them fit registers or whole slots of the stack."""
 _STOPPED = 1
 """What a function answers in place of the driver when it has found a race: the host program ends there."""
 
@@ -134,7 +134,7 @@ class Watcher:
 
 
 def _copied_rows(area: int, stream: int, taken: tuple[Bytes, ...]) -> Launch:
-    """`CUDA_MEMCPY2D`, both sides on the device: rows of `width` bytes, `pitch` apart."""
+    """`CUDA_MEMCPY2D`, source and target on the device: rows of `width` bytes, `pitch` apart."""
     words = list((ctypes.c_uint64 * 16).from_address(area))
     source, from_pitch, target, to_pitch, width, height = (words[at] for at in (4, 6, 11, 13, 14, 15))
     ends = [start + pitch * (height - 1) + width for start, pitch in ((source, from_pitch), (target, to_pitch))]

@@ -320,7 +320,7 @@ def capture() -> Generator[Graph]:
 
 
 class Words:
-    """What an entry reads behind the first words of its table: handles of kernels and places of constants.
+    """What an entry reads behind the first words of its table: handles of kernels and addresses of constants.
 
     After those comes what a program of several streams needs: two functions, the other streams, its events.
     """
@@ -343,5 +343,5 @@ class Words:
         if events is None:
             events = self._events[stream] = [Event(timed=False) for _ in range(self._count)]
         functions = [address(name) for name in ("cuEventRecord", "cuStreamWaitEvent")]
-        sides = branch_streams(stream, self.streams - 1)
-        return [*self._fixed, *functions, *sides, *(event.handle for event in events)]
+        branches = branch_streams(stream, self.streams - 1)
+        return [*self._fixed, *functions, *branches, *(event.handle for event in events)]

@@ -85,9 +85,9 @@ def export(owner: Any, address: int, dtype: DType, shape: tuple[int, ...], ordin
     record.shape = ctypes.addressof(words)
     record.strides = ctypes.addressof(words) + 8 * rank
     record.deleter = ctypes.cast(_let_go, ctypes.c_void_p).value
-    place = ctypes.addressof(record)
-    _held[place] = (record, words, owner)
-    return _capsule_new(place, _NAME, ctypes.cast(_end_capsule, ctypes.c_void_p).value)
+    address_of_record = ctypes.addressof(record)
+    _held[address_of_record] = (record, words, owner)
+    return _capsule_new(address_of_record, _NAME, ctypes.cast(_end_capsule, ctypes.c_void_p).value)
 
 
 # `CudaTensor`: elements in the memory of a GPU, shared with other libraries without copies.
@@ -445,5 +445,5 @@ class WithNumbers:
         return self.program.call(*[number(tensor) for tensor in tensors])
 
     def run(self, arguments: Sequence[Any]) -> Any:
-        """The way that takes all that can be made to fit."""
+        """For all that can be made to fit."""
         return self.program.run([number(argument) for argument in arguments])

@@ -38,7 +38,7 @@ def test_one_at_a_time_works_on_a_name(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("0124", "01ff"):
         with world.exclusive(name):
             pass
-    assert os.listdir(tmp_path / "turns") == ["01"]
+    assert os.listdir(tmp_path / "locks") == ["01"]
 
 
 def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
