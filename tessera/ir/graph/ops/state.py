@@ -217,7 +217,7 @@ SPECS: tuple[OpSpec, ...] = (
     _mover("kv_prefetch", "A cache prefetched to a memory space before its use.", "shared", _decompose_prefetch),
     OpSpec(
         name="tgraph.kv_write",
-        summary="Rows of a cache with new ones from position `length` on; those that find no room are left out.",
+        summary="Rows of a cache with new ones from position `length` on; those beyond its capacity are left out.",
         operands=("old", "length", "new"),
         attributes=(IN_PLACE,),
         infer=_infer_write,

@@ -42,7 +42,7 @@ def _check_arg_reduce(op: SpecOp) -> None:
 SPECS = (
     OpSpec(
         name="ttile.reduce",
-        summary="Fold an axis in a halving tree: element i with i + h, h half of the next power of two, down to one.",
+        summary="Reduce an axis in a halving tree: element i with i + h, h half of the next power of two, down to one.",
         operands=("tile",),
         attributes=(Attribute("kind", "str", doc=", ".join(KINDS)), Attribute("axis", "int", doc="the axis to fold")),
         verify=_check_reduce,
