@@ -6,13 +6,17 @@ import ctypes
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.backends.nvptx.ampere.emit import emit_warp_kernel
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
 from tessera.backends.nvptx.waits import ELSEWHERE, LIMIT, RECORD, Waits
+from tessera.compiler.compile import lower
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda import metrics as cuda_waits
@@ -95,7 +99,13 @@ def test_bounded_waits_know_their_op_and_are_taken_by_the_assembler() -> None:
     code = emit_matrix_kernel(kernel, BACKEND.machine, bounded=True)
     assert any("the producer in `ttarget.acquire` of ring 0" in told for told in code.waits)
     assert any("a consumer in `ttarget.await` of ring 0" in told for told in code.waits)
-    assert all("matrices.py" in told for told in code.waits)
+    options = Options.of(
+        backend="cuda", features=("sm_90a",), debug=True, overrides={"contraction.block": (128, 256, 64)}
+    )
+    lowering = lower(ts.jit(nt).trace(*[np.zeros((512, 256), np.float16)] * 2).tape, options)
+    waits = [wait for fact in lowering.code.metadata(lowering.program)["kernels"] for wait in fact["waits"]]
+    assert waits
+    assert all("matrices.py" in wait for wait in waits)
     assert str(LIMIT) in code.text
     plain = BACKEND.code(kernel)
     assert (plain.waits, RECORD in plain.text, plain.shared) == ((), False, code.shared)
