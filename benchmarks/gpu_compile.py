@@ -16,11 +16,11 @@ from typing import Any
 from benchmarks.gpu_cases import CASES, Case
 from benchmarks.gpu_record import chosen, options, write
 from tessera.backends.nvptx.compile import NvptxCode
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.assembler import assemble, assembler
+from tessera.runtime.devices.cuda.driver import assemble, assembler
 
 
 def rows_of(name: str, case: Case, architecture: str) -> list[dict[str, Any]]:

@@ -20,8 +20,7 @@ from xdsl.ir import Operation
 
 from scripts.ops import STAGES, registry_of
 from tessera.ir.base.passes import pass_modules
-from tessera.ir.base.text import print_module
-from tessera.ir.base.version import stamp
+from tessera.ir.base.text import print_module, stamp
 from tessera.ir.graph.dialect import from_tape
 from tests.contracts.programs import BOTH, OPTIONS, PROGRAMS, lowered, ops_of, tape
 

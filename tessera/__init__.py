@@ -11,21 +11,19 @@ if TYPE_CHECKING:
     from tessera.api.callbacks import debug_print, io_callback
     from tessera.api.constraints import constrain, require
     from tessera.api.control import cond, fori_loop, scan, while_loop
-    from tessera.api.eager import arange, array, full, ones, zeros
+    from tessera.api.eager import Tensor, arange, array, full, ones, zeros
     from tessera.api.effects import deterministic
     from tessera.api.jit import Jit, jit
     from tessera.api.kernel import Kernel, kernel
     from tessera.api.kv_cache import KVCache
     from tessera.api.placement import device, prefetch
-    from tessera.api.precision import AdaptivePrecision, LossScaler
-    from tessera.api.quantized import Quantized, quantize
+    from tessera.api.precision import AdaptivePrecision, LossScaler, Quantized, quantize
     from tessera.api.shape_trace import ShapeTrace, shape_trace
-    from tessera.api.tensor import Tensor
     from tessera.compiler.options import Options
     from tessera.diagnostics.error import InternalError, TesseraError
     from tessera.frontend.kernel.language import KTile
-    from tessera.frontend.policy_scopes import policy
     from tessera.frontend.pytree import register as register_tree
+    from tessera.frontend.scopes import policy
     from tessera.types.device import cpu, gpu
     from tessera.types.dtype import (
         DType,
@@ -73,15 +71,13 @@ __version__ = "0.1.0"
 _DTYPES = "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8 bool_ nvfp4"
 _HOME = {
     "tessera.types.dtype": _DTYPES,
-    "tessera.frontend.policy_scopes": "policy",
-    "tessera.api.quantized": "Quantized quantize",
-    "tessera.api.precision": "AdaptivePrecision LossScaler",
+    "tessera.frontend.scopes": "policy",
+    "tessera.api.precision": "AdaptivePrecision LossScaler Quantized quantize",
     "tessera.types.policy": "Policy Training Inference NVFP4 accum compute loss_scale saturate wrap stochastic_round "
     "round_nearest_even round_toward_zero flush_denormals keep_denormals scaled tile_scaled tf32",
     "tessera.diagnostics.error": "TesseraError InternalError",
-    "tessera.api.tensor": "Tensor",
     "tessera.api.jit": "jit Jit",
-    "tessera.api.eager": "array zeros ones full arange",
+    "tessera.api.eager": "Tensor array zeros ones full arange",
     "tessera.api.constraints": "constrain require",
     "tessera.api.control": "cond while_loop fori_loop scan",
     "tessera.api.shape_trace": "ShapeTrace shape_trace",

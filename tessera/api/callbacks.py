@@ -8,14 +8,14 @@ from typing import Any, cast
 
 from tessera.diagnostics.codes import ArgumentError, RuntimeArgumentError, TracingError
 from tessera.frontend.concrete import Tracer, is_concrete
-from tessera.frontend.effect_scopes import active_trace
 from tessera.frontend.functions.operands import dtype_of
+from tessera.frontend.scopes import active_trace
 from tessera.frontend.size import dim_of
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dtype import f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 def debug_print(text: str, *values: Any, **named: Any) -> None:
@@ -36,7 +36,7 @@ def debug_print(text: str, *values: Any, **named: Any) -> None:
     if active_trace() is not None:
         dispatch.apply("debug_print", tensors, {"format": form})
         return
-    from tessera.api.tensor import Tensor  # noqa: PLC0415 - tracing needs no runtime
+    from tessera.api.eager import Tensor  # noqa: PLC0415 - tracing needs no runtime
     from tessera.runtime.callback import show  # noqa: PLC0415
 
     show(form, [Tensor.of(tensor) for tensor in tensors])
@@ -135,7 +135,7 @@ def io_callback(function: Callable[..., Any], *values: Any, result: Any = None, 
         }
         given = dispatch.apply("io_callback", values, attributes)
     else:
-        from tessera.api.tensor import Tensor  # noqa: PLC0415 - tracing needs no runtime
+        from tessera.api.eager import Tensor  # noqa: PLC0415 - tracing needs no runtime
         from tessera.runtime.callback import call  # noqa: PLC0415
 
         wanted = [(type.dtype.name, _sizes(type)) for type in types]

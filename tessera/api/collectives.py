@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tessera.compiler.backend import backend_for_kind, manifest_of
-from tessera.diagnostics import span as source
+from tessera.diagnostics import error as source
 from tessera.diagnostics.codes import ArgumentError, RankError, TracingError
 from tessera.frontend.arguments import check_callables, check_int, check_string
 from tessera.frontend.functions.operands import axis_of, dtype_of, rank_of
@@ -180,8 +180,8 @@ def check_order(tape: Tape) -> None:
     """Raise EffectOrderError (T0302) where ranks could reach the collectives of a program in different orders."""
     if not any(_has_bodies(record.attributes.values()) for record in tape.records):
         return  # without branches all ranks have one order, which is known without loading the compiler
-    from tessera.ir.graph.collective_order import check_collective_order  # noqa: PLC0415
     from tessera.ir.graph.dialect import function_of  # noqa: PLC0415 - loads the compiler
+    from tessera.ir.graph.tape_analysis import check_collective_order  # noqa: PLC0415
 
     check_collective_order(function_of(tape, "main"))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.api.jit import CONSTRAINTS, Jit
 from tessera.diagnostics.codes import ArgumentError, ConstraintError
-from tessera.diagnostics.span import Span, user_span
+from tessera.diagnostics.error import Span, user_span
 from tessera.frontend.annotations import Parameter
 from tessera.frontend.constraints import assume_constraint, parse_constraints
 from tessera.frontend.size import Condition, dim_of

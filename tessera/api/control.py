@@ -7,23 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.diagnostics.codes import DTypeError, PytreeError, ShapeError, TracingError
-from tessera.diagnostics.span import user_span
+from tessera.diagnostics.error import user_span
 from tessera.frontend.arguments import check_callables, check_int
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
 from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
 from tessera.frontend.shape_inference import check_sizes
 from tessera.frontend.size import Size, dim_of
-from tessera.frontend.trace import Trace
-from tessera.frontend.tracer import TracedTensor
+from tessera.frontend.trace import Trace, TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
 from tessera.types.dim import Dim
 from tessera.types.dtype import bool_, i64
 from tessera.types.policy import SILENT
-from tessera.types.shape import is_refuted
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, is_refuted
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -9,7 +10,6 @@ from typing import Any
 
 from tessera.api.compilation import load
 from tessera.api.specialization import Loaded
-from tessera.api.tensor import Tensor
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import (
@@ -20,7 +20,7 @@ from tessera.diagnostics.codes import (
     SpecializationError,
     TracingError,
 )
-from tessera.diagnostics.span import user_span
+from tessera.diagnostics.error import user_span
 from tessera.frontend.arguments import check_attributes
 from tessera.frontend.concrete import (
     Tracer,
@@ -36,16 +36,62 @@ from tessera.frontend.functions.operands import dtype_of, parse_dtype
 from tessera.frontend.methods import TensorMethods
 from tessera.frontend.pytree import as_tuple, is_sequence, static_key
 from tessera.frontend.shape_inference import Facts
-from tessera.frontend.trace import Trace, leaked_tracer_error
-from tessera.frontend.tracer import TracedTensor
+from tessera.frontend.trace import Trace, TracedTensor, leaked_tracer_error
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime import operators
+from tessera.runtime.native.support import missing_source, set_object_compiler
+from tessera.runtime.tensor import Tensor
 from tessera.types.device import Device
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
+
+# `tessera.Tensor` as users get it: with operators, and with someone to make its native support code.
+
+_NAMES = (
+    "add sub mul div floordiv mod pow matmul and or xor lshift rshift eq ne lt le gt ge neg pos abs invert getitem T mT"
+    " reshape transpose squeeze expand astype cast broadcast_to flatten swapaxes expand_dims"
+    " sum prod max min mean var any all argmax argmin cumsum cumprod sort argsort exp log sqrt tanh round clip"
+)
+
+
+def _late(name: str) -> Any:
+    """An operation that loads all functions when it is first used, and then stands aside."""
+
+    def operation(*arguments: Any, **options: Any) -> Any:
+        importlib.import_module("tessera.api.eager")  # its functions take this one's place in the table
+        return operators.apply(name, *arguments, **options)
+
+    return operation
+
+
+_TARGET = ("x86_64-unknown-linux-gnu", "x86-64-v2")
+
+
+def _compile_support(text: str) -> bytes:
+    machine_code = importlib.import_module("tessera.ir.target.machine_code")
+    return machine_code.compile_text(text, machine_code.CodeTarget(*_TARGET))
+
+
+def begin_support() -> None:
+    """Have the support code made, where there is none, while the caller does something else."""
+    text = missing_source()
+    if text is not None:
+        machine_code = importlib.import_module("tessera.ir.target.machine_code")
+        machine_code.begin(text, machine_code.CodeTarget(*_TARGET))
+
+
+@cache
+def prepare() -> None:
+    """Let tensors have operators, and native support code where the cache has none; once in a process."""
+    operators.set_operators({name: _late(name) for name in _NAMES.split()})
+    set_object_compiler(_compile_support)
+
+
+prepare()
+
 
 PROGRAMS = 1024
 """How many programs of ops are kept; those not used for longest are dropped, and the disk cache still has them."""
@@ -290,3 +336,18 @@ def install() -> None:
 
 
 install()
+
+
+__all__ = [
+    "Tensor",
+    "arange",
+    "array",
+    "begin_support",
+    "full",
+    "install",
+    "ones",
+    "prepare",
+    "run_at",
+    "run_op",
+    "zeros",
+]

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar, overload
 
 from tessera.diagnostics.codes import DeterminismError, EffectError
-from tessera.diagnostics.span import user_span
-from tessera.frontend import effect_scopes as scopes
+from tessera.diagnostics.error import user_span
+from tessera.frontend import scopes as scopes
 from tessera.frontend.arguments import check_bool, check_callables, check_string
 from tessera.frontend.trace import PROMISES
 from tessera.ir.base import dispatch
@@ -112,7 +112,7 @@ def _at_once() -> AbstractContextManager[None]:
     """Outside of any trace, what lets jitted functions see that a promise holds where they are called."""
     if dispatch.active() is not None:
         return nullcontext()
-    from tessera.frontend.policy_scopes import PolicyScope, static_bits  # noqa: PLC0415 - few functions have any
+    from tessera.frontend.scopes import PolicyScope, static_bits  # noqa: PLC0415 - few functions have any
 
     return dispatch.recording(PolicyScope(SILENT, static_bits()))
 

@@ -168,7 +168,7 @@ class Jit(_Hot):
         """`is_led` says that its tensors alone led the call here, to a GPU: nobody asked for copies."""
         outer: Any = dispatch.active()
         if getattr(outer, "is_scope", False):
-            from tessera.frontend.effect_scopes import keep_promise  # noqa: PLC0415 - few calls stand in a scope
+            from tessera.frontend.scopes import keep_promise  # noqa: PLC0415 - few calls stand in a scope
 
             made = keep_promise(self.under(outer.policy, outer.device))
             with dispatch.suspended():
@@ -333,7 +333,7 @@ class Jit(_Hot):
 
         Without arguments, it is that of the annotations, or the one that was compiled last.
         """
-        from tessera.api.lowering import lowered  # noqa: PLC0415 - loads the compiler
+        from tessera.api.compilation import lowered  # noqa: PLC0415 - loads the compiler
 
         return lowered(self.trace(*args, **kwargs), self._here().options)
 
@@ -342,7 +342,7 @@ class Jit(_Hot):
 
         Without arguments, all that was compiled so far; before the first call, what the annotations say.
         """
-        from tessera.api.lowering import Account, explained  # noqa: PLC0415 - loads the compiler
+        from tessera.api.compilation import Account, explained  # noqa: PLC0415 - loads the compiler
 
         here = self._here()
         with dispatch.suspended():

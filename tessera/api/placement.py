@@ -10,8 +10,8 @@ from tessera.api.kv_cache import KVCache
 from tessera.compiler.backend import backend_for_kind
 from tessera.diagnostics.codes import ArgumentError, DeviceError, TracingError
 from tessera.frontend.functions.operands import is_tensor
-from tessera.frontend.policy_scopes import PolicyScope
 from tessera.frontend.pytree import flatten, unflatten
+from tessera.frontend.scopes import PolicyScope
 from tessera.ir.base import dispatch
 from tessera.ir.graph.policy_casts import static_bits
 from tessera.types.device import DEVICE, Device, Gpus, cpu

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.diagnostics.span import user_span
-from tessera.frontend import effect_scopes as scopes
+from tessera.diagnostics.error import user_span
+from tessera.frontend import scopes as scopes
 from tessera.frontend.arguments import check_int
 from tessera.frontend.functions.operands import (
     as_tensor,
@@ -44,7 +44,7 @@ def key(seed: int | None = None) -> Any:
     if seed is None:
         return _fresh()
     number = _seed("key", seed)
-    from tessera.api.tensor import Tensor  # noqa: PLC0415 - a key is a tensor with data
+    from tessera.api.eager import Tensor  # noqa: PLC0415 - a key is a tensor with data
 
     return Tensor.of([number, 0], "u64")
 
@@ -64,7 +64,7 @@ def _fresh() -> Any:
         return apply("fresh_key", ())
     if scope is None:
         scopes.check_repeatable(REGISTRY["fresh_key"], {}, user_span())
-    from tessera.api.tensor import Tensor  # noqa: PLC0415 - a key is a tensor with data
+    from tessera.api.eager import Tensor  # noqa: PLC0415 - a key is a tensor with data
     from tessera.runtime.callback import fresh_key  # noqa: PLC0415
 
     words = scope.next_words() if scope is not None else list(struct.unpack("=QQ", fresh_key()))

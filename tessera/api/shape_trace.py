@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.api.jit import Jit
-from tessera.diagnostics.error import TesseraError, readable
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span, TesseraError, readable
 from tessera.frontend.bind import named_sizes
 from tessera.frontend.shape_inference import Assumption
 from tessera.frontend.trace import Trace, trace_function
 from tessera.ir.base.tape import Tape
 from tessera.types.dim import Dim
-from tessera.types.shape import text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, text
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 from tessera.api.captured_variables import MISSING, Captures
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
-from tessera.diagnostics.error import Fix, TesseraError, readable
-from tessera.diagnostics.span import user_span
+from tessera.diagnostics.error import Fix, TesseraError, readable, user_span
 from tessera.frontend.bind import Signature, fit_argument_fix, named_sizes
 from tessera.frontend.concrete import common_device
 from tessera.frontend.pytree import as_tuple, make_flattener

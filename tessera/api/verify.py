@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.api.jit import Jit
 from tessera.diagnostics.codes import NumericsError, RangeError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.frontend.functions.movement import concat, reshape
 from tessera.frontend.pytree import flatten, leaf_paths
-from tessera.frontend.trace import PROMISES
-from tessera.frontend.tracer import TracedTensor
+from tessera.frontend.trace import PROMISES, TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Record, Tape

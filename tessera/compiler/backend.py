@@ -16,12 +16,12 @@ from tessera.diagnostics.codes import OverrideError
 
 if TYPE_CHECKING:
     from tessera.compiler.options import Options
-    from tessera.ir.base.choice import Chooser, Model
+    from tessera.ir.base.compilation import Chooser, Model
     from tessera.ir.base.op import SpecOp
     from tessera.ir.base.passes import Pass
     from tessera.ir.base.tape import Tape
     from tessera.ir.target.program import Begin, Code
-    from tessera.types.backend import Manifest
+    from tessera.types.device import Manifest
     from tessera.types.machine import Machine
 
 

@@ -16,29 +16,27 @@ from tessera.compiler.options import Options
 from tessera.compiler.report import movements_of, report_of
 from tessera.diagnostics.codes import CodegenError, TargetVerifyError
 from tessera.diagnostics.error import InternalError, TesseraError
-from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.compilation import StaticChooser, write_reproducer
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
-from tessera.ir.base.reproducer import write_reproducer
 from tessera.ir.base.tape import Tape
-from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.base.version import stamp
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape, to_tape
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.emit.request import KernelLibrary
-from tessera.ir.schedule.host_program.aliasing import donated_in, kept_in
 from tessera.ir.schedule.host_program.launch_order import order_of
+from tessera.ir.schedule.host_program.memory import donated_in, kept_in
 from tessera.ir.schedule.kinds import all_models
 from tessera.ir.schedule.plan import programs_in
 from tessera.ir.target import pipeline as target
-from tessera.ir.target.llvm.host_program import callbacks_in
+from tessera.ir.target.llvm.text import callbacks_in
 from tessera.ir.target.machine_code import begin
 from tessera.ir.target.program import Begin, Code, callback_of, interface_of
 from tessera.ir.tile import pipeline as tile
 from tessera.runtime.executable import Executable, Guard, Port
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 # What a failed compilation leaves behind: a script that holds the whole program and compiles it again.
 

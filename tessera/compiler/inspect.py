@@ -14,7 +14,7 @@ from xdsl.ir import Operation
 
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 
 from tessera.compiler.backend import backend_for_kind, manifests
 from tessera.diagnostics.codes import OverrideError
-from tessera.diagnostics.error import Fix
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Fix, Span
 from tessera.types.device import Device
 from tessera.types.frozen import frozen
 

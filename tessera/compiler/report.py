@@ -7,7 +7,7 @@ from typing import Any
 
 from xdsl.ir import BlockArgument, SSAValue
 
-from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.policies import policy_text
 from tessera.ir.base.types import ShapedAttr

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
 
-from tessera.diagnostics.error import Fix
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Fix, Span
 
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Tuple)
 """What a dot, a call or an index can follow without parentheses."""

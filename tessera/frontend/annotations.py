@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import AnnotationError, ArgumentError
-from tessera.diagnostics.error import TesseraError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span, TesseraError
 from tessera.frontend.pytree import LEAF, Tree, as_tuple, container_named, node_of
 from tessera.types.annotation import HEADS, TensorAnnotation
 from tessera.types.frozen import frozen

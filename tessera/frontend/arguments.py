@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.frontend.concrete import Tracer, is_array, is_tensor
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size

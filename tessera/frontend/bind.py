@@ -19,7 +19,7 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 _COORDINATE = re.compile(r"[a-z]\d+_*")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import ArgumentError, DeviceError, DTypeError
 from tessera.types.dtype import BY_NAME, DType
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 if TYPE_CHECKING:
     from tessera.runtime.tensor import Tensor

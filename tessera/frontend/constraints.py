@@ -11,8 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import ConstraintError, GuardError
-from tessera.diagnostics.error import HERE, Fix, FixLike
-from tessera.diagnostics.span import Span, user_span
+from tessera.diagnostics.error import HERE, Fix, FixLike, Span, user_span
 from tessera.frontend.annotations import Parameter
 from tessera.frontend.bind import Signature, dim_name, fit_argument_fix, named_sizes
 from tessera.frontend.fixes import fixes_of

@@ -8,21 +8,20 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import DTypeError, ShapeError
-from tessera.diagnostics.span import Span, user_span
+from tessera.diagnostics.error import Span, user_span
 from tessera.frontend.annotations import Parameter, leaf_annotations
 from tessera.frontend.bind import bind_arguments, check_form, not_a_tensor_error
 from tessera.frontend.concrete import concrete_type
 from tessera.frontend.pytree import flatten, leaf_paths, unflatten
 from tessera.frontend.return_annotations import check_type
 from tessera.frontend.size import Size
-from tessera.frontend.tracer import TracedTensor
+from tessera.frontend.trace import TracedTensor
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
-from tessera.types.shape import is_refuted
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, is_refuted
 
 if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
@@ -68,7 +67,7 @@ class DeclaredFunction:
     def _policy(self, trace: Trace) -> Any:
         if not self.policy:
             return nullcontext()
-        from tessera.frontend.policy_scopes import enter_policy  # noqa: PLC0415 - few functions have any
+        from tessera.frontend.scopes import enter_policy  # noqa: PLC0415 - few functions have any
 
         return enter_policy(trace, self.policy)
 

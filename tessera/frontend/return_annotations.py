@@ -6,17 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import DTypeError, ShapeError
-from tessera.diagnostics.span import Span, user_span
+from tessera.diagnostics.error import Span, user_span
 from tessera.frontend.annotations import leaf_annotations
 from tessera.frontend.bind import Signature, dim_name
 from tessera.frontend.concrete import concrete_type
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import flatten, leaf_paths
-from tessera.frontend.trace import TracedFunction
-from tessera.frontend.tracer import TracedTensor
+from tessera.frontend.trace import TracedFunction, TracedTensor
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 if TYPE_CHECKING:
     from tessera.frontend.shape_inference import Facts

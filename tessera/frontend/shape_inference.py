@@ -7,16 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tessera.diagnostics.codes import BroadcastError, DTypeError, ShapeError, SpecializationError
-from tessera.diagnostics.error import Fix, TesseraError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Fix, Span, TesseraError
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import is_sequence
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.types.dim import Atom, Dim, maximum, minimum
 from tessera.types.frozen import frozen
-from tessera.types.shape import is_at_least, is_refuted
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, is_at_least, is_refuted
 
 if TYPE_CHECKING:
     from tessera.frontend.trace import Trace

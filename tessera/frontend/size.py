@@ -8,8 +8,7 @@ from operator import index
 from typing import Any, NoReturn, TypeAlias
 
 from tessera.diagnostics.codes import ShapeError, SpecializationError
-from tessera.diagnostics.error import FixLike, readable
-from tessera.diagnostics.span import Span, user_span
+from tessera.diagnostics.error import FixLike, Span, readable, user_span
 from tessera.frontend.fixes import fixes_of
 from tessera.ir.base import dispatch
 from tessera.types.dim import Dim

@@ -13,8 +13,7 @@ from contextvars import ContextVar
 from typing import Any, cast
 
 from tessera.diagnostics.codes import CallbackError, LoadError, PositionError, RuntimeArgumentError
-from tessera.diagnostics.error import HERE
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import HERE, Span
 from tessera.runtime import run_record
 from tessera.runtime.launch import FAILED
 from tessera.runtime.tensor import Tensor

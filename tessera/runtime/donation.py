@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
-from tessera.runtime.native.layout import OFFSETS
+from tessera.runtime.native.support import OFFSETS
 from tessera.runtime.tensor import CONSUMED, MOVED, Tensor, shown
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen

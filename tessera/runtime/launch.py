@@ -13,8 +13,7 @@ from weakref import WeakValueDictionary
 from tessera.diagnostics.codes import GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays
-from tessera.runtime.executable import Executable, Port
-from tessera.runtime.loader import LinkedCode, link
+from tessera.runtime.executable import Executable, LinkedCode, Port, link
 from tessera.runtime.native.support import Support
 from tessera.runtime.tensor import CODES, MOST_BYTES, Tensor, native
 from tessera.types.dim import parse_dim

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
 from tessera.diagnostics.codes import OperatorError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime import arrays, dlpack
-from tessera.runtime.element import FORMATS, Scalar, decode, encode, render
-from tessera.runtime.native.layout import slot_offset
-from tessera.runtime.native.support import Support, load_support
+from tessera.runtime.arrays import FORMATS, Scalar, decode, encode, render
+from tessera.runtime.native.support import Support, load_support, slot_offset
 from tessera.runtime.operators import Operators, set_operators
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dtype import ALL, BY_NAME, DType

@@ -9,11 +9,290 @@ from __future__ import annotations
 import ctypes
 import json
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
+from tessera.diagnostics.codes import QueueRaceError
 from tessera.types.frozen import frozen
+
+# A log of streams, and whether it is ordered: launches with the bytes they touch, events, waits, and races.
+
+Bytes: TypeAlias = "tuple[int, int]"
+"""Addresses from the first to the one behind the last."""
+Stream: TypeAlias = Hashable
+_KEPT = 4096
+"""Entries that can be looked at again."""
+_RULE = "work of two streams is ordered by an event that one signals and the other waits for, or by a wait of the host"
+
+
+@frozen
+class Launch:
+    """Work in a stream: a kernel or a copy by its name, and the bytes that it reads and writes.
+
+    `taken` are those of the written bytes that were somebody else's before: memory that is used again.
+    """
+
+    name: str
+    stream: Stream
+    reads: tuple[Bytes, ...] = ()
+    writes: tuple[Bytes, ...] = ()
+    taken: tuple[Bytes, ...] = ()
+
+    def moved(self, source: Stream, target: Stream) -> Launch:
+        """The same in a stream in place of another."""
+        stream = target if self.stream == source else self.stream
+        return Launch(self.name, stream, self.reads, self.writes, self.taken)
+
+
+@frozen
+class Signal:
+    """An event that happens when a stream has come so far."""
+
+    event: Hashable
+    stream: Stream
+
+    def moved(self, source: Stream, target: Stream) -> Signal:
+        return Signal(self.event, target if self.stream == source else self.stream)
+
+
+@frozen
+class Wait:
+    """A stream goes on after an event."""
+
+    event: Hashable
+    stream: Stream
+
+    def moved(self, source: Stream, target: Stream) -> Wait:
+        return Wait(self.event, target if self.stream == source else self.stream)
+
+
+@frozen
+class HostWait:
+    """A thread goes on after a stream, an event, or, where it names neither, after everything."""
+
+    stream: Stream | None = None
+    event: Hashable = None
+
+    def moved(self, source: Stream, target: Stream) -> HostWait:
+        return HostWait(target if self.stream == source else self.stream, self.event)
+
+
+Entry: TypeAlias = "Launch | Signal | Wait | HostWait"
+
+
+@frozen
+class Race:
+    """Two launches that share bytes and have no order."""
+
+    first: Launch
+    second: Launch
+    bytes: Bytes
+    is_write: bool
+    """Whether the second writes them."""
+
+
+class _Clock(dict[Stream, int]):
+    """The last tick of each stream that is known to have come before."""
+
+    def join(self, other: Mapping[Stream, int]) -> None:
+        for stream, tick in other.items():
+            if self.get(stream, 0) < tick:
+                self[stream] = tick
+
+
+@frozen
+class _Access:
+    launch: Launch
+    tick: int
+    start: int
+    end: int
+    is_write: bool
+
+
+class HappensBefore:
+    """Clocks of streams, events and threads, and the accesses that something later may still race with."""
+
+    def __init__(self) -> None:
+        self._queues: dict[Stream, _Clock] = {}
+        self._events: dict[Hashable, _Clock] = {}
+        self._threads: dict[int, _Clock] = {}
+        self._accesses: list[_Access] = []
+
+    def add(self, entry: Entry, thread: int = 0) -> Race | None:
+        """Take notice of an entry; the first race of a launch with an earlier one."""
+        host = self._threads.setdefault(thread, _Clock())
+        if isinstance(entry, HostWait):
+            self._wait(entry, host)
+            return None
+        clock = self._queues.setdefault(entry.stream, _Clock())
+        clock.join(host)
+        if isinstance(entry, Wait):
+            clock.join(self._events.get(entry.event, {}))
+            return None
+        clock[entry.stream] = clock.get(entry.stream, 0) + 1
+        if isinstance(entry, Signal):
+            self._events[entry.event] = _Clock(clock)
+            return None
+        return self._launch(entry, clock)
+
+    def _wait(self, entry: HostWait, host: _Clock) -> None:
+        if entry.stream is None and entry.event is None:
+            # All work is done: whatever comes, from whatever thread, comes after it.
+            self._accesses.clear()
+            for clock in self._queues.values():
+                host.join(clock)
+        elif entry.event is not None:
+            host.join(self._events.get(entry.event, {}))
+        else:
+            host.join(self._queues.get(entry.stream, {}))
+
+    def _launch(self, launch: Launch, clock: _Clock) -> Race | None:
+        tick = clock[launch.stream]
+        touched = [(start, end, True) for start, end in launch.writes if start < end]
+        touched += [(start, end, False) for start, end in launch.reads if start < end]
+        found: Race | None = None
+        kept: list[_Access] = []
+        for access in self._accesses:
+            is_before = clock.get(access.launch.stream, 0) >= access.tick
+            is_covered = False
+            for start, end, is_write in touched:
+                low, high = max(start, access.start), min(end, access.end)
+                if low >= high:
+                    continue
+                if not is_before and (is_write or access.is_write):
+                    found = found or Race(access.launch, launch, (low, high), is_write)
+                # Whoever races with what is covered races with what covers it.
+                whole = start <= access.start and access.end <= end
+                is_covered |= is_before and whole and (is_write or not access.is_write)
+            if not is_covered:
+                kept.append(access)
+        self._accesses = kept
+        self._accesses += [_Access(launch, tick, start, end, is_write) for start, end, is_write in touched]
+        return found
+
+
+class LaunchLog:
+    """A log that is checked as it is written.
+
+    Its methods log what a stream is given, and `launch` raises QueueRaceError (T0711) for one that races. `names` gives
+    what a stream is called.
+
+    >>> log = LaunchLog()
+    >>> log.launch("matmul", "compute", writes=[(0, 64)])
+    >>> log.signal("done", "compute")
+    >>> log.wait("done", "comm")
+    >>> log.launch("all_reduce", "comm", reads=[(0, 64)])
+    >>> len(log)
+    4
+    """
+
+    def __init__(self, names: Callable[[Stream], str] = str) -> None:
+        self.names = names
+        self.entries: deque[Entry] = deque(maxlen=_KEPT)
+        """The last of them."""
+        self._order = HappensBefore()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __str__(self) -> str:
+        return "\n".join(self._line(entry) for entry in self.entries)
+
+    def add(self, entry: Entry, thread: int = 0) -> None:
+        """Take notice of anything; raises QueueRaceError (T0711)."""
+        self.entries.append(entry)
+        self._count += 1
+        race = self._order.add(entry, thread)
+        if race is not None:
+            raise race_error(race, self.names)
+
+    def launch(
+        self,
+        name: str,
+        stream: Stream,
+        reads: Iterable[Bytes] = (),
+        writes: Iterable[Bytes] = (),
+        taken: Iterable[Bytes] = (),
+        thread: int = 0,
+    ) -> None:
+        """Work in a stream; raises QueueRaceError (T0711)."""
+        self.add(Launch(name, stream, tuple(reads), tuple(writes), tuple(taken)), thread)
+
+    def signal(self, event: Hashable, stream: Stream, thread: int = 0) -> None:
+        """An event in a stream."""
+        self.add(Signal(event, stream), thread)
+
+    def wait(self, event: Hashable, stream: Stream, thread: int = 0) -> None:
+        """A stream waits for an event."""
+        self.add(Wait(event, stream), thread)
+
+    def host_wait(self, stream: Stream | None = None, event: Hashable = None, thread: int = 0) -> None:
+        """A thread waits for a stream, an event, or everything."""
+        self.add(HostWait(stream, event), thread)
+
+    def _line(self, entry: Entry) -> str:
+        if isinstance(entry, Launch):
+            touched = [f"reads {_format_range(one)}" for one in entry.reads] + [
+                f"writes {_format_range(one)}" for one in entry.writes
+            ]
+            return f"{self.names(entry.stream)}: {entry.name} {', '.join(touched)}".rstrip()
+        if isinstance(entry, HostWait):
+            what = f"event {entry.event}" if entry.event is not None else "everything"
+            return f"host: waits for {what if entry.stream is None else self.names(entry.stream)}"
+        verb = "signals" if isinstance(entry, Signal) else "waits for"
+        return f"{self.names(entry.stream)}: {verb} event {entry.event}"
+
+
+def _format_range(span: Bytes) -> str:
+    return f"[{span[0]:#x}, {span[1]:#x})"
+
+
+def first_race(entries: Iterable[Entry]) -> Race | None:
+    """The first race of a log that one thread wrote."""
+    order = HappensBefore()
+    return next((race for entry in entries if (race := order.add(entry)) is not None), None)
+
+
+def race_error(race: Race, names: Callable[[Stream], str] = str) -> QueueRaceError:
+    """The error for a race: both launches and their streams, the bytes, the rule, and the wait that is missing."""
+    first, second, (start, end) = race.first, race.second, race.bytes
+    does = "writes" if race.is_write else "reads"
+    did = "writes" if any(low < end and start < high for low, high in first.writes) else "reads"
+    one, other = names(first.stream), names(second.stream)
+    is_again = any(low <= start and end <= high for low, high in second.taken)
+    notes = [f"they share {end - start} bytes, {_format_range(race.bytes)}"]
+    if is_again:
+        notes.append(f"the bytes were given back before `{first.name}` was done with them, and taken again")
+    late, early = f"`{second.name}` in stream `{other}` {does}", f"`{first.name}` in stream `{one}` {did}"
+    return QueueRaceError(
+        f"{late} what {early}, and nothing orders them",
+        notes=(*notes, _RULE),
+        fix=f"let stream `{other}` wait, before `{second.name}`, for an event that stream `{one}` signals after "
+        f"`{first.name}`",
+    )
+
+
+class _Watch:
+    """Who is notified of work before it goes into a stream."""
+
+    note: Callable[[Entry], None] | None = None
+
+
+WATCH = _Watch()
+"""Whether somebody looks: `note` is None for all who put work into streams while nobody does."""
+
+
+def notify(entries: Iterable[Entry]) -> None:
+    """Let who watches know of some entries."""
+    for entry in entries if WATCH.note is not None else ():
+        WATCH.note(entry)  # pyright: ignore[reportOptionalCall]
+
 
 KERNELS = 1 << 16
 """How many kernels one timeline holds; those that run after so many are counted, and not kept."""

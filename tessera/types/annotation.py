@@ -7,8 +7,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, Union
 
 from tessera.diagnostics.codes import AnnotationError
-from tessera.diagnostics.error import Fix, readable
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Fix, Span, readable
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import BLOCK_FORMATS, BY_NAME, DType, i64
 from tessera.types.frozen import frozen
@@ -33,7 +32,7 @@ from tessera.types.policy import (
     tile_scaled,
     wrap,
 )
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 ANONYMOUS = "_"
 """The dim name that is never equal to another: dynamic, and unnamed."""

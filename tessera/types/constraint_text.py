@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from tessera.diagnostics.codes import ConstraintError
-from tessera.diagnostics.error import HERE, Fix
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import HERE, Fix, Span
 from tessera.types.dim import Atom, Dim, DimLike, maximum, minimum, parse_dim
 
 Goal: TypeAlias = tuple[str, Dim]

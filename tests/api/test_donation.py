@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import ArgumentError, DonatedError, GuardError, RuntimeArgumentError
-from tessera.ir.base.tape_text import tape_hash
+from tessera.ir.base.tape import tape_hash
 
 RNG = np.random.default_rng(5)
 SHAPE = (1, 2, 32, 16)

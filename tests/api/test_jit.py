@@ -13,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import BroadcastError, GuardError, RankError, ShapeError, TracingError
-from tessera.ir.base.tape_text import tape_text
+from tessera.ir.base.tape import tape_text
 
 F32 = np.float32
 

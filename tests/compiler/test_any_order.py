@@ -17,7 +17,7 @@ from tessera import ops
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import ScheduleError
-from tessera.ir.base.callbacks import calling
+from tessera.ir.base.interpret import calling
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.host_program.launch_order import order_of

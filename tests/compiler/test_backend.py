@@ -95,7 +95,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     folder.mkdir()
     (folder / "__init__.py").write_text('"""Words."""\n')
     (folder / "manifest.py").write_text(
-        "from tessera.types.backend import Manifest\n"
+        "from tessera.types.device import Manifest\n"
         'MANIFEST = Manifest("speech", device_kind="speaker", device="host")\n'
     )
     (folder / "compile.py").write_text(WORDS)

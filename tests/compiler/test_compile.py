@@ -12,7 +12,7 @@ import pytest
 
 from tessera import ops
 from tessera.api.control import fori_loop
-from tessera.backends.reference.interpret import run_tape
+from tessera.backends.reference.compile import run_tape
 from tessera.compiler.compile import compile_tape, lower, lower_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import GuardError, OverrideError, ScheduleError

@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
-from tessera.api.lowering import lowered
+from tessera.api.compilation import lowered
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.options import Options
 from tessera.ir.base.passes import find_pass, pass_modules
-from tessera.ir.base.text import parse_module, print_module
-from tessera.ir.base.version import stamp
+from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.target.pipeline import check_kernels
 from tests.backends.cpu.bodies import kernels_of

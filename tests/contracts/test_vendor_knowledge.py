@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.runtime.devices.cuda import program
 
 ROOT = Path(__file__).parents[2] / "tessera"

@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
-from tessera.ir.base.rounding import round_to
+from tessera.ir.base.arrays import round_to
 from tessera.runtime.devices.cuda.driver import is_available
 from tests.device.poison import poisoned
 from tests.kernel.test_dtypes import DTYPES, product

@@ -10,8 +10,7 @@ import pytest
 
 from tessera import ops
 from tessera.diagnostics.edit import Expression, edit_literal, edit_text, expression_at
-from tessera.diagnostics.error import Fix, TesseraError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Fix, Span, TesseraError
 
 IMPORTS = "import tessera as ts\nfrom tessera import f32, ops as o\nimport numpy as np\n"
 

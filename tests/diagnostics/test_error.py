@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics.codes import ShapeError, all_codes
-from tessera.diagnostics.error import CompilationError, Fix, InternalError, TesseraError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import CompilationError, Fix, InternalError, Span, TesseraError
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tessera.diagnostics.error import TesseraError
-from tessera.diagnostics.span import Span, user_span
+from tessera.diagnostics.error import Span, TesseraError, user_span
 
 
 class Recorder:

@@ -18,7 +18,7 @@ import tessera as ts
 from tessera import Tensor, f32, u64
 from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.compiler.compile import standard_library
-from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.effects import declared_effects, effects_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages

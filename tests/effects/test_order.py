@@ -23,19 +23,18 @@ from tessera.diagnostics.codes import EffectOrderError
 from tessera.diagnostics.error import InternalError
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
-from tessera.ir.base.callbacks import calling
 from tessera.ir.base.effects import check_order, first_swap, steps_of
-from tessera.ir.base.interpret import HANDLERS, Run, interpret
+from tessera.ir.base.interpret import HANDLERS, Run, calling, interpret
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import verify
-from tessera.ir.graph.collective_order import check_collective_order
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.pipeline import pipeline
-from tessera.types.tensor_type import TensorType
+from tessera.ir.graph.tape_analysis import check_collective_order
+from tessera.types.shape import TensorType
 
 X = np.arange(1, 5, dtype=np.float32)
 STEPS = ["reduce", "reduce", "max", "pure", "join", "print", "append"]

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.ir.base.hashing import content_hash
 from tessera.ir.base.op import CURRENT, OpError
 from tessera.ir.base.pipeline import Stages
-from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.text import content_hash, parse_module, print_module
 from tessera.ir.base.verify import verify
 from tessera.ir.graph.dialect import from_tape
 from tests.fuzz.generate import Generator

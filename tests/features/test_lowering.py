@@ -18,11 +18,10 @@ import tessera as ts
 from tessera import ops
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
-from tessera.ir.base.hashing import content_hash
 from tessera.ir.base.interpret import bind_dims
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.tape import Tape
-from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.text import content_hash, parse_module, print_module
 from tessera.ir.base.verify import verify
 from tessera.ir.schedule.host_program.memory import aligned, first_overlap, lay_out, naive_total
 from tessera.ir.schedule.passes.plan_memory import lifetimes_in

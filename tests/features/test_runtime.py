@@ -25,7 +25,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.ir.tile.passes.check_races import CheckRaces
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.compilers import COMPILERS
 from tests.graph.eager import RuleDTypeError, infer, reference, registry
 from tests.stdlib.running import run_library, typed

@@ -15,15 +15,14 @@ from tessera.diagnostics.codes import BroadcastError, ShapeError
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.constraints import assume_constraint
 from tessera.frontend.shape_inference import Assumption, Facts
-from tessera.frontend.trace import Trace
-from tessera.frontend.tracer import TracedTensor
+from tessera.frontend.trace import Trace, TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import dtype_of
 from tessera.ir.base.spec import OpSpec, Sample
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.constraint import Constraint
 from tessera.types.dim import Dim
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.graph.eager import reference
 
 SPECS = [spec for spec in REGISTRY if spec.samples]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.backends.reference.interpret import bind_sizes, run_tape
+from tessera.backends.reference.compile import bind_sizes, run_tape
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.ops import REGISTRY

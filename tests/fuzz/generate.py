@@ -11,7 +11,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.promotion import sum_of
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.fuzz.program import DTYPES, Program, Step, Value
 
 DEPTH = 10

@@ -17,7 +17,7 @@ from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.promotion import integer_range
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ import numpy as np
 import tessera as ts
 from tessera import ops
 from tests.fuzz.program import random_array
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tessera.types.dtype import BY_NAME
 
 {self.text}

@@ -13,7 +13,7 @@ from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.spec import Attributes, OpSpec, Registry
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 class RuleError(Exception):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics.codes import PositionError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 INSIDE = np.array([3, -4, 0, 2, -1])

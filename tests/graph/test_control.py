@@ -11,7 +11,7 @@ from tessera.ir.base.arrays import Array
 from tessera.ir.base.tape import Record, Tape
 from tessera.types.dim import Dim
 from tessera.types.dtype import bool_, f32, i64
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, registry, tensor
 
 

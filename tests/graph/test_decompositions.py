@@ -10,9 +10,9 @@ import pytest
 
 from tessera.ir.base.arrays import Array, dtype_of
 from tessera.ir.base.spec import OpSpec, Sample
-from tessera.ir.graph.samples import retype, sample_dtype
+from tessera.ir.graph.building import retype, sample_dtype
 from tessera.types.dtype import BY_NAME, DType
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.graph.eager import Rules, decomposed, reference, registry
 
 

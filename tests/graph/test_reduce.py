@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.graph.building import retype
 from tessera.ir.graph.ops import cumulative, reduce, statistics
-from tessera.ir.graph.samples import retype
 from tessera.ir.graph.shared_reference import LANES, reduce_lanes
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import Dim

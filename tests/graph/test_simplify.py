@@ -15,7 +15,7 @@ from tessera.ir.base.arrays import Array
 from tessera.ir.base.spec import Producer
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, bf16, f16, f32, i8, i32, u32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.graph.eager import infer, reference, registry, tensor
 
 

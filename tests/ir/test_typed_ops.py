@@ -13,7 +13,7 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.types import TileAttr
 from tessera.ir.tile import typed_ops as ttile
 from tessera.types.dtype import f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 @pytest.mark.parametrize("package", stubs.PACKAGES)

@@ -12,7 +12,7 @@ import tessera as ts
 from tessera import KTile, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.diagnostics.codes import FusionError
-from tessera.ir.tile.write_records import write_kernel
+from tessera.ir.tile.records import write_kernel
 from tests.kernel.compare import attention
 
 BACKEND = NvptxBackend()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import KTile, kernel, tile
 from tessera.frontend.kernel.builder import KernelBuilder
-from tessera.frontend.kernel.index_bounds import IndexBounds
+from tessera.frontend.kernel.extents import IndexBounds
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.schedule import Schedule
 from tests.kernel.compare import agree

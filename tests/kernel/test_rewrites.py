@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tessera.backends.cpu.expand_products import expanded, may_expand
 
 from tessera import Schedule
+from tessera.backends.cpu.match_contraction import can_expand, expand_dots
 from tessera.compiler.kernel_trial import results_for
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.records import TileOp, without_unused
-from tessera.ir.tile.write_records import write_kernel
+from tessera.ir.tile.records import TileOp, without_unused, write_kernel
 from tests.kernel import kernels, test_python
 
 SIZES = st.integers(1, 20)
@@ -36,7 +35,7 @@ def test_a_product_written_out_has_the_bits_of_the_product(M: int, K: int, N: in
     operands = [normal(M, M, K), normal(N, K, N)]
     program = kernels.matmul.with_schedule(Schedule(block=(m, n, k))).program(*operands)
     kernel = write_kernel(program)
-    other = expanded(kernel)
+    other = expand_dots(kernel)
     other.verify()
     assert not any(op.name in ("ttile.dot", "ttile.transpose") for op in other.walk())
     assert any(op.name == "ttile.dot" for op in kernel.walk())
@@ -51,15 +50,15 @@ def test_turned_tiles_written_out_keep_attention(S: int, L: int, causal: bool) -
     split = kernels.flash.with_schedule(Schedule(block=(8, 8)))
     program = split.program(*operands, causal=causal and S <= L)
     kernel = write_kernel(program)
-    for first, second in zip(run(kernel, program, operands), run(expanded(kernel), program, operands), strict=True):
+    for first, second in zip(run(kernel, program, operands), run(expand_dots(kernel), program, operands), strict=True):
         np.testing.assert_array_equal(first, second)
 
 
 def test_tiles_that_are_too_large_for_registers_are_not_written_out() -> None:
     operands = [normal(0, 20, 16), normal(1, 16, 40)]
     large = test_python.computed_side.with_schedule(Schedule(block=(256, 256)))
-    assert may_expand(write_kernel(test_python.computed_side.program(*operands)))
-    assert not may_expand(write_kernel(large.program(*operands)))
+    assert can_expand(write_kernel(test_python.computed_side.program(*operands)))
+    assert not can_expand(write_kernel(large.program(*operands)))
 
 
 def test_what_nothing_reads_is_left_out_and_stores_and_loops_stay() -> None:

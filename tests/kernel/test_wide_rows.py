@@ -10,8 +10,8 @@ import pytest
 import tessera as ts
 from tessera import KTile, kernel, tile
 from tessera.diagnostics.codes import KernelError
-from tessera.frontend.kernel.row_padding import LANES, NARROW
-from tessera.types.tensor_type import TensorType
+from tessera.frontend.kernel.tiles import LANES, NARROW
+from tessera.types.shape import TensorType
 
 RNG = np.random.default_rng(4)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tessera.ir.base.spec import OpSpec
+from tessera.ir.graph.building import sample_dtype
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.samples import sample_dtype
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.types.dtype import BY_NAME, DType
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.graph.eager import RuleDTypeError, RuleError, infer
 from tests.numerics import forms_composite as composite
 from tests.numerics import forms_elementwise as elementwise

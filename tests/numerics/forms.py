@@ -15,7 +15,7 @@ from tessera.frontend.pytree import as_tuple
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.samples import EXTREMES, retype, sample_dtype
+from tessera.ir.graph.building import EXTREMES, retype, sample_dtype
 from tessera.runtime.tensor import Tensor
 from tessera.types import dtype as dt
 from tessera.types.annotation import TensorAnnotation

@@ -128,5 +128,5 @@ def test_references_are_never_a_fallback(monkeypatch: pytest.MonkeyPatch) -> Non
 
     case = CASES["mlp"]
     wanted = bits(case.jitted()(*case.arrays()))
-    monkeypatch.setattr("tessera.backends.reference.interpret.run_tape", gone)
+    monkeypatch.setattr("tessera.backends.reference.compile.run_tape", gone)
     assert bits(ts.jit(case.function, dynamic=True)(*case.arrays())) == wanted

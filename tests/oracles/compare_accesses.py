@@ -13,8 +13,7 @@ from tessera.ir.base.index_maps import linear, simplify
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.limits import is_multiple
-from tessera.ir.tile.ranges import is_in_bounds
-from tessera.ir.tile.sites import Site, Variable, sites_of
+from tessera.ir.tile.sites import Site, Variable, is_in_bounds, sites_of
 from tessera.types.dim import Dim, minimum
 
 ZERO = Dim.constant(0)

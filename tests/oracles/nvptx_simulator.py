@@ -13,9 +13,8 @@ from xdsl.ir import Block, SSAValue
 from tessera.backends.nvptx.tensor_cores import PROMOTED_K
 from tessera.backends.nvptx.types import ColumnVectorAttr, SharedAttr
 from tessera.ir.base import scalar_reference as scalars
-from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.arrays import Array, numpy_dtype, round_to
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.rounding import round_to
 from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.tile.indexing import along, cells_of, evaluate
 

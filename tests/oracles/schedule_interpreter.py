@@ -10,18 +10,17 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.arrays import Array, numpy_dtype
-from tessera.ir.base.callbacks import perform
-from tessera.ir.base.interpret import InterpretError, Run, bind_dims, handles
+from tessera.ir.base.interpret import InterpretError, Run, bind_dims, handles, perform
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import ShapedAttr
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.host_program.aliasing import donated_in, overwritten_by
 from tessera.ir.schedule.host_program.builder import tensor_of
+from tessera.ir.schedule.host_program.memory import donated_in, overwritten_by
 from tessera.ir.schedule.ops.flow import has_buffers
 from tessera.ir.schedule.plan import programs_in
 from tessera.ir.tile.interpret import run_kernel
 from tessera.runtime.ranks import world
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 POISON = 0xA5
 """The byte that fills memory nobody has written, so that reading it shows."""

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import ops
-from tessera.ir.base.arrays import rounded
+from tessera.ir.base.arrays import round_to, rounded
 from tessera.ir.base.interpret import interpret
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.rounding import round_to
 from tessera.ir.base.text import parse_module
 from tessera.ir.graph.ops.contraction import matmul_reference
 from tessera.ir.graph.passes.apply_policy import ApplyPolicy

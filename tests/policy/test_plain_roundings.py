@@ -11,13 +11,13 @@ import pytest
 
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import CodegenError, OverrideError
-from tessera.ir.base.rounding import round_to
+from tessera.ir.base.arrays import round_to
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda.assembler import assemble, assembler
+from tessera.runtime.devices.cuda.driver import assemble, assembler
 from tests.policy.test_bits import bits_of
 
 X = np.zeros((256, 256), np.float32)

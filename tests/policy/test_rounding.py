@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import ops
-from tessera.ir.base.rounding import round_to
+from tessera.ir.base.arrays import round_to
 from tessera.types.dtype import BY_NAME
 from tests.policy.tables import decoded, magnitudes, nearest
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import ops
-from tessera.backends.reference.interpret import run_tape
+from tessera.backends.reference.compile import run_tape
 from tessera.diagnostics.codes import NumericsError, RangeError
 from tessera.ir.base.interval import Interval
 from tessera.ir.base.tape import Tape

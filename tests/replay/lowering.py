@@ -7,7 +7,7 @@ from typing import Any
 import tessera as ts
 from tessera.backends.cpu.compile import CpuBackend
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.ir.target.architectures import machine_of
 from tests.replay.case import Case, Sample

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.diagnostics.codes import QueueRaceError
-from tessera.runtime.launch_log import Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait, first_race
+from tessera.runtime.timeline import Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait, first_race
 
 QUEUES = ("a", "b", "c")
 EVENTS = ("e", "f", "g")

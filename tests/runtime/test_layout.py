@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tessera.diagnostics.codes import LoadError
-from tessera.runtime.native import layout
-from tessera.runtime.native.layout import OFFSETS, check_arrays, check_python, slot_offset, with_offsets
+from tessera.runtime.native import support
+from tessera.runtime.native.support import OFFSETS, check_arrays, check_python, slot_offset, with_offsets
 
-NATIVE = Path(layout.__file__).parent
+NATIVE = Path(support.__file__).parent
 SAMPLE = np.zeros((2, 3), np.float32)
 PYTHON = [name for name in OFFSETS if not name.startswith("PyArray")]
 ARRAYS = [name for name in OFFSETS if name.startswith("PyArray")]
@@ -34,7 +34,7 @@ def test_a_wrong_offset_of_python_is_refused(name: str) -> None:
 
 
 def test_another_layout_of_method_definitions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "FASTCALL", layout.FASTCALL | 2)
+    monkeypatch.setattr(support, "FASTCALL", support.FASTCALL | 2)
     with pytest.raises(LoadError, match="`PyMethodDef` is expected"):
         check_python()
 

@@ -16,7 +16,7 @@ from tessera import ops
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array, numpy_dtype
-from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph import pipeline as graph
@@ -25,7 +25,7 @@ from tessera.ir.schedule import pipeline as schedule
 from tessera.stdlib.kernels import StandardLibrary
 from tessera.types.dtype import BY_NAME
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 MACHINE = Machine("test", lanes=8)
 

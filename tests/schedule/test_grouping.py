@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tessera import ops
-from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.plan import fusions_in
 from tessera.types.dtype import bf16, f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.schedule.programs import scheduled, simplified, trace, typed
 
 

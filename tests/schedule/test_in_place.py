@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import ops
-from tessera.backends.reference.interpret import run_tape
+from tessera.backends.reference.compile import run_tape
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import DONATED, Tape
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.host_program.aliasing import donated_in, kept_in, overwritten_by
+from tessera.ir.schedule.host_program.memory import donated_in, kept_in, overwritten_by
 from tessera.ir.schedule.plan import programs_in
 from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import scheduled, simplified, trace, typed

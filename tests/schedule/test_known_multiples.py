@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import ops
-from tessera.backends.reference.interpret import run_tape
+from tessera.backends.reference.compile import run_tape
 from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.base.text import print_module
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.canonical import canonicalize, multiples
+from tessera.ir.schedule.bodies import canonicalize, multiples
 from tessera.ir.schedule.plan import fusions_in
 from tessera.ir.tile.passes.drop_bounds import DropBounds
 from tessera.types.dim import Dim, minimum

@@ -21,11 +21,18 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import symbol_table, verify
 from tessera.ir.schedule.host_program.accesses import ByteRange
-from tessera.ir.schedule.host_program.launch_order import LaunchOrder, Node, order_among, order_of
-from tessera.ir.schedule.host_program.launch_streams import BEGIN, StreamPlan, assign_streams
+from tessera.ir.schedule.host_program.launch_order import (
+    BEGIN,
+    LaunchOrder,
+    Node,
+    StreamPlan,
+    assign_streams,
+    order_among,
+    order_of,
+)
 from tessera.ir.schedule.passes.reorder_launches import ReorderLaunches
 from tessera.ir.schedule.plan import programs_in
-from tessera.runtime.launch_log import first_race
+from tessera.runtime.timeline import first_race
 from tessera.types.dim import Dim
 from tessera.types.effect import Effects
 from tests.oracles.any_order import AnyOrder

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from tessera import ops
 from tessera.api.control import cond, fori_loop, scan, while_loop
-from tessera.backends.reference.interpret import run_tape
-from tessera.ir.base.hashing import content_hash
+from tessera.backends.reference.compile import run_tape
 from tessera.ir.base.tape import Tape
-from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.text import content_hash, parse_module, print_module
 from tessera.ir.base.verify import verify
 from tessera.ir.schedule.host_program.memory import first_overlap, lay_out, naive_total
 from tessera.ir.schedule.passes.plan_memory import lifetimes_in

@@ -16,9 +16,9 @@ from xdsl.ir import Operation
 import tessera as ts
 from tessera import ops
 from tessera.api.control import cond, fori_loop
-from tessera.backends.reference.interpret import run_tape
+from tessera.backends.reference.compile import run_tape
 from tessera.ir.base.arrays import Array, numpy_dtype
-from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.interpret import interpret
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera import ops
 from tessera.diagnostics.codes import OverrideError
-from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table

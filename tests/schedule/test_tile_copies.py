@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.reference.interpret import run_tape
+from tessera.backends.nvptx.tensor_cores import GPUS
+from tessera.backends.reference.compile import run_tape
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.index_maps import delinear, linear
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.emit.tile_copies import is_walkable, joined_runs
+from tessera.ir.schedule.emit.evaluate import is_walkable, joined_runs
 from tessera.types.dim import Dim, product
 from tests.backends.nvptx.matrices import general_kernels
 from tests.oracles.schedule_interpreter import run_program

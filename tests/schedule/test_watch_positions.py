@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import PositionError
-from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.tape import Tape

@@ -17,7 +17,7 @@ from tessera.ir.tile.passes.check_bounds import REFUTED, examine
 from tessera.ir.tile.passes.check_races import find_race
 from tessera.stdlib.kernels import LIBRARY
 from tessera.types.dtype import DType
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.graph.eager import infer, registry
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tessera.ir.base.arrays import Array, numpy_dtype
-from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.dialect import DIALECT
 from tessera.ir.schedule.emit.request import Request
@@ -16,7 +16,7 @@ from tessera.ir.tile.interpret import run_kernel
 from tessera.stdlib.kernels import LIBRARY, StandardLibrary
 from tessera.types import dtype as dt
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.graph.eager import reference, registry
 from tests.stdlib.running import assert_sound, kernels_of, run_library, typed
 

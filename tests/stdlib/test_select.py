@@ -18,7 +18,7 @@ from tessera.stdlib.kernels.call import LibraryKernel, first
 from tessera.stdlib.kernels.sort import SORT
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.graph.eager import RuleError, Rules, infer, reference, tensor
 from tests.stdlib.running import assert_sound, kernels_of, run_library
 

@@ -15,7 +15,7 @@ from tessera.ir.target.ops.memory import PATTERNS
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f64, i8
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 ACCESSES = ("ttarget.load", "ttarget.store", "ttarget.gemm", "ttarget.block_dot", "ttarget.scratch")
 LOOPS = ("ttarget.loop", "ttarget.tail")

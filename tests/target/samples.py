@@ -11,7 +11,7 @@ from tessera.stdlib.kernels import LIBRARY
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.cpu.bodies import Writer, kernels_of
 
 _HALF = ("avx2", "fma", "f16c", "bmi", "bmi2", "popcnt", "sse4.2", "avx")

@@ -22,7 +22,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.cpu.native import machines
 from tests.target.texts import BUFFER, INDEX, LINE, check, kernel, load, refused, store
 

@@ -7,14 +7,14 @@ import pytest
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.codes import FeatureError, ShapeError
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
+from tessera.ir.target.limits import check_moves, moves_of
 from tessera.ir.target.passes.check_features import CheckFeatures
-from tessera.ir.target.spaces import check_moves, moves_of
 from tessera.types.device import moves
 from tests.backends.nvptx.kernels import lowered
 from tests.backends.nvptx.matrices import product_text

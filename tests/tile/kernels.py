@@ -5,13 +5,13 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 M, N, K = Dim.symbol("M"), Dim.symbol("N"), Dim.symbol("K")
 ROW, COLUMN, STEP = Dim.symbol("i"), Dim.symbol("j"), Dim.symbol("k")

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from xdsl.ir import SSAValue
 
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32, i64
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.tile.kernels import COLUMN, ROW, STEP, K, M, N, checked
 
 A, B, T = Dim.symbol("a"), Dim.symbol("b"), Dim.symbol("t")

@@ -25,8 +25,7 @@ from tessera.ir.tile.passes.check_bounds import CheckBounds
 from tessera.ir.tile.passes.check_policy import CheckPolicy
 from tessera.ir.tile.passes.check_races import CheckRaces
 from tessera.ir.tile.pipeline import pipeline
-from tessera.ir.tile.race_observer import RaceObserver
-from tessera.ir.tile.worker_race import WorkerRace
+from tessera.ir.tile.sampled_run import RaceObserver, WorkerRace
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32, i64
 from tests.tile import shared_kernels

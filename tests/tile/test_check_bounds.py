@@ -16,7 +16,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.ir.tile.passes.check_bounds import PROVEN, REFUTED, UNKNOWN, CheckBounds, examine
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.tile import kernels
 from tests.tile.kernels import COLUMN, ROW, K, M, N
 from tests.tile.test_interpret import gather

@@ -13,7 +13,7 @@ from tessera.ir.tile.passes.check_races import CheckRaces, find_race
 from tessera.ir.tile.sampled_run import sampled_conflict
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i64
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.tile import kernels
 from tests.tile.kernels import COLUMN, ROW, M, N
 from tests.tile.test_check_bounds import flat_copy

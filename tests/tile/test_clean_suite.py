@@ -18,7 +18,7 @@ from tessera.ir.tile.passes.check_barriers import CheckBarriers
 from tessera.ir.tile.passes.check_bounds import CheckBounds
 from tessera.ir.tile.passes.check_races import CheckRaces
 from tessera.ir.tile.pipeline import pipeline
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.graph.eager import RuleError, Rules, registry, type_of
 
 OPS = {spec.short_name: spec for spec in registry() if spec.samples and spec.reference is not None}

@@ -20,7 +20,7 @@ from tessera.ir.tile.interpret import Access, Breakpoint, Observer, TileRun, run
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.tile import kernels
 
 

@@ -10,7 +10,7 @@ from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import Observer, TileRun, run_kernel
 from tessera.ir.tile.language import Place
-from tessera.ir.tile.race_observer import RaceObserver
+from tessera.ir.tile.sampled_run import RaceObserver
 from tessera.types.dtype import DType, f32, i32
 from tests.tile import shared_kernels
 from tests.tile.shared_kernels import CASES, A, Lined

@@ -20,7 +20,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.ir.tile.passes.expand_softmax import ExpandSoftmax
 from tessera.ir.tile.pipeline import pipeline
 from tessera.types.dtype import DType, bf16, f32, f64
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.cpu.native import build, machines
 from tests.tile.kernels import COLUMN, ROW, checked
 

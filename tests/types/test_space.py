@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.frontend.kernel.memory import SPACES as LANGUAGE
 from tessera.ir.target.ops.memory import SPACES as SCRATCH
 from tessera.types.device import CIRCLES, SPACES, TRANSFERS, is_seen_by, join, moves, problem, route

@@ -6,18 +6,184 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from xdsl.ir import SSAValue
+
 from tessera.backends.cpu.emit import emit_kernel, emit_parts
-from tessera.backends.cpu.host import host_text
 from tessera.backends.cpu.passes.lower_kernels import LowerKernels, lower_kernel
 from tessera.diagnostics.codes import OverrideError
-from tessera.ir.base.choice import Chooser, Model
+from tessera.ir.base.compilation import Chooser, Model
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.architectures import host_machine, level_of, machine_of, target_text
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
+from tessera.ir.target.llvm.text import (
+    EXCHANGES,
+    FunctionText,
+    HostProgram,
+    ModuleText,
+    buffer_type,
+    callbacks_in,
+    sizes_at,
+)
 from tessera.ir.target.machine_code import CodeTarget, begin, compile_texts
 from tessera.ir.target.passes.check_kernels import CheckKernels, check_kernel
-from tessera.ir.target.program import LLVM, Begin, CompileOptions, LlvmEmitter
+from tessera.ir.target.program import LLVM, Begin, CompileOptions, Interface, LlvmEmitter, interface_of
+from tessera.runtime.launch import CALLBACK
+from tessera.types.dim import Dim
 from tessera.types.machine import Machine
+
+# The host program as LLVM text: the four functions of an executable, with kernels called through the thread pool.
+
+_MOST = 2**63 - 1
+_LOOPS = ("tsched.while", "tsched.for")
+
+
+def host_text(program: SpecOp, target: TargetText) -> str:
+    """The LLVM module of a host program."""
+    module = ModuleText(target)
+    face = interface_of(program)
+    _emit_check(module, program, face)
+    _emit_shapes(module, face)
+    _emit_workspace(module, program, face)
+    f = module.function(
+        "tessera_entry", [("ptr", "inputs"), ("ptr", "outputs"), ("ptr", "symbols"), ("ptr", "workspace")], ret="i64"
+    )
+    _Entry(f, program, face).run()
+    f.ret(f.const_i(0))
+    return module.text()
+
+
+def _emit_check(module: ModuleText, program: SpecOp, face: Interface) -> None:
+    """Guards in order, then every input dim against its expression; the number of the first that fails, plus 1."""
+    f = module.function("tessera_check", [("ptr", "symbols"), ("ptr", "in_dims")], ret="i64")
+    symbols = sizes_at(f, f.arguments[0], face.symbols)
+    number = 0
+    for guard in (op for op in program.regions[0].block.ops if op.name == "tsched.guard"):
+        assert isinstance(guard, SpecOp)
+        number += 1
+        left, right = (checked_dim(f, guard.value(side), symbols) for side in ("left", "right"))
+        _fail_unless_equal(f, left, right, number)
+    dims = [dim for type in face.inputs for dim in type.shape]
+    for place, dim in enumerate(dims):
+        number += 1
+        if place not in face.binding:
+            given = f.load(f.gep(f.arguments[1], place, "i64"), "i64")
+            _fail_unless_equal(f, (given, Value("i1", "false")), checked_dim(f, dim, symbols), number)
+    f.ret(f.const_i(0))
+
+
+def checked_dim(f: FunctionText, dim: Dim, symbols: dict[str, Index]) -> tuple[Value, Value]:
+    """The value of a dim, and whether it, or a part of it, is beyond 64 bits."""
+    return f.overflow_of(lambda: dim_value(f, dim, symbols))
+
+
+def _saturating_dim(f: FunctionText, dim: Dim, symbols: dict[str, Index]) -> Value:
+    """The value of a dim, or the most there is where it is beyond 64 bits: what no memory is found for."""
+    value, overflow = checked_dim(f, dim, symbols)
+    return value if overflow.text == "false" else f.select(overflow, f.const_i(_MOST), value)
+
+
+def _fail_unless_equal(f: FunctionText, left: tuple[Value, Value], right: tuple[Value, Value], number: int) -> None:
+    fails = f.icmp("ne", left[0], right[0])
+    for _, overflow in (left, right):
+        if overflow.text != "false":
+            fails = f.op("or", fails, overflow)
+    f.if_(fails, lambda: f.ret(f.const_i(number)))
+
+
+def _emit_shapes(module: ModuleText, face: Interface) -> None:
+    f = module.function("tessera_shapes", [("ptr", "symbols"), ("ptr", "out_dims")])
+    symbols = sizes_at(f, f.arguments[0], face.symbols)
+    for place, dim in enumerate(dim for type in face.outputs for dim in type.shape):
+        f.store(_saturating_dim(f, dim, symbols), f.gep(f.arguments[1], place, "i64"))
+    f.ret()
+
+
+def _emit_workspace(module: ModuleText, program: SpecOp, face: Interface) -> None:
+    f = module.function("tessera_workspace", [("ptr", "symbols")], ret="i64")
+    symbols = sizes_at(f, f.arguments[0], face.symbols)
+    f.ret(_saturating_dim(f, program.value("workspace") or Dim.constant(0), symbols))
+
+
+class _Entry(HostProgram):
+    """The function that runs the program, kernels divided among threads."""
+
+    def __init__(self, f: FunctionText, program: SpecOp, face: Interface) -> None:
+        super().__init__(f, program, face.symbols)
+        self.callbacks = callbacks_in(program)
+        self.context = f.alloca("i64", _longest_context(program))
+        self.rounds: Value | None = None
+        if any(op.name in _LOOPS for op in program.walk()):
+            self.rounds = f.alloca("i64", 3, align=8)  # `%Rounds` of the native code
+            for at in range(3):
+                f.store(f.const_i(0), f.gep(self.rounds, at, "i64"))
+
+    def constant(self, op: SpecOp) -> None:
+        data: bytes = op.value("value").tobytes()
+        self.pointers[op.result] = self.f.module.constant("i8", list(data))
+
+    def copy(self, op: SpecOp) -> None:
+        source, target = (self.pointers[value] for value in op.operands)
+        size = self.dim(buffer_type(op.operands[0]).bytes)
+        self.f.call("memcpy", [target, source, size], "ptr")
+
+    def call(self, op: SpecOp) -> None:
+        """Fill the context with pointers and sizes, ask for the number of tasks, and run them."""
+        f, name = self.f, op.value("kernel")
+        slots = [self.pointers[value] for value in op.operands] + [self.dim(size) for size in op.value("sizes")]
+        for at, slot in enumerate(slots):
+            f.store(slot, f.gep(self.context, at, "i64"), align=8)
+        threads = f.call("tessera_threads", [], "i64")
+        tasks = f.call(f"{name}_tasks", [self.context, threads], "i64")
+
+        def run() -> None:
+            scratch = f.call(f"{name}_scratch", [self.context], "i64")
+            f.declare(name, "void", ["ptr", "i64", "i64", "ptr"])
+            missing = f.call("tessera_pool_run", [Value("ptr", f"@{name}"), self.context, tasks, scratch], "i64")
+            f.if_(f.icmp("ne", missing, 0), lambda: self._leave(missing))
+
+        f.if_(f.icmp("sgt", tasks, 0), run)
+
+    def call_back(self, op: SpecOp) -> None:
+        """Give Python the buffers and their dims; whatever it raised ends the program."""
+        f = self.f
+        dims = [dim for value in op.operands for dim in buffer_type(value).shape]
+        for at, slot in enumerate([*(self.pointers[value] for value in op.operands), *map(self.dim, dims)]):
+            f.store(slot, f.gep(self.context, at, "i64"), align=8)
+        failed = f.call(CALLBACK, [f.const_i(self.callbacks.index(op)), self.context], "i64")
+        f.if_(f.icmp("ne", failed, 0), lambda: self._leave(failed))
+
+    def _leave(self, code: Value) -> None:
+        """Return early; the memory of collectives that are under way is freed with the program's."""
+        if any(op.name in EXCHANGES for op in self.callbacks):
+            self.f.call(CALLBACK, [self.f.const_i(-1), self.context], "i64")
+        self.f.ret(code)
+
+    def next_round(self) -> None:
+        """Ask for signals, and seldom where rounds are short; what a handler raised ends the program."""
+        f, rounds = self.f, self.rounds
+        assert rounds is not None, "a loop that nobody has seen"
+        left = f.load(rounds, "i64")
+
+        def ask() -> None:
+            raised = f.call("tessera_poll", [rounds], "i64")
+            f.if_(f.icmp("ne", raised, 0), lambda: self._leave(raised))
+
+        f.if_(f.icmp("eq", left, 0), ask, lambda: f.store(f.sub(left, 1), rounds))
+
+    def read(self, buffer: SSAValue, type_: str) -> Value:
+        return self.f.load(self.pointers[buffer], type_)
+
+    def write(self, number: Value, buffer: SSAValue) -> None:
+        f, dtype = self.f, f"i{buffer_type(buffer).dtype.bits}"
+        f.store(f.cast("trunc", number, dtype) if dtype != "i64" else number, self.pointers[buffer])
+
+
+def _longest_context(program: SpecOp) -> int:
+    """Slots of the longest call: buffers, sizes, and one that the kernel keeps its grid of tasks in."""
+    calls = (op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call")
+    called = (sum(1 + buffer_type(value).rank for value in op.operands) for op in callbacks_in(program))
+    return 1 + max((*(len(op.operands) + len(op.value("sizes")) for op in calls), *called), default=0)
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,16 @@ from tessera.backends.cpu import emit_values
 from tessera.backends.cpu.emit_access import Access
 from tessera.backends.cpu.emit_block_dot import emit_block_dot
 from tessera.backends.cpu.emit_gemm import contraction_scratch, contraction_tasks, emit_contraction, slot_of
-from tessera.backends.cpu.emit_loops import Version, emit_split, emit_versions, find_split, is_worth_versions
-from tessera.backends.cpu.emit_sort import emit_fetch, emit_sort
-from tessera.backends.cpu.emit_values import emit_shuffle, emit_vote
-from tessera.backends.cpu.registers import Layout, Vectors
+from tessera.backends.cpu.emit_values import emit_fetch, emit_shuffle, emit_sort, emit_vote
+from tessera.backends.cpu.registers import (
+    Layout,
+    Vectors,
+    Version,
+    emit_split,
+    emit_versions,
+    find_split,
+    is_worth_versions,
+)
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value

@@ -33,7 +33,7 @@ from tessera.ir.tile.lower_to_target import access_pattern
 from tessera.ir.tile.typed_ops import LoadOp, StoreOp
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import u8
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 _LEFT_TO_DOT = ("ttile.load", "ttile.cast", "ttile.transpose")
 _SCALAR = ("ttile.program_id", "ttile.index", "ttile.fetch", "ttile.scratch")

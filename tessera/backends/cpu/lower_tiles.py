@@ -16,7 +16,7 @@ from tessera.ir.tile.lower_to_target import KernelLowering, access_pattern
 from tessera.ir.tile.typed_ops import LoadOp
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 if TYPE_CHECKING:
     from tessera.ir.tile.typed_ops import FetchOp, StoreOp

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tessera.types.backend import Manifest
+from tessera.types.device import Manifest
 
 MANIFEST = Manifest("cpu", device_kind="cpu", device="host", has_collectives=True, runs_in_host_memory=True)

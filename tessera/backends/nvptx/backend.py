@@ -11,12 +11,12 @@ from tessera.backends.nvptx.ampere.emit import emit_warp_kernel
 from tessera.backends.nvptx.approximate_functions import approximations
 from tessera.backends.nvptx.blackwell.emit import emit_tensor_kernel
 from tessera.backends.nvptx.emit import emit_kernel
-from tessera.backends.nvptx.gpus import DEFAULT, GPUS
 from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
 from tessera.backends.nvptx.mma.fit import tile_kernels, units_in
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.pipeline import MmaChoices, lower_planned, plan_kernel, target_passes, tile_passes
+from tessera.backends.nvptx.tensor_cores import DEFAULT, GPUS
 from tessera.backends.nvptx.text import KernelCode
 from tessera.backends.nvptx.values import EXACT
 from tessera.ir.base.op import SpecOp
@@ -24,7 +24,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.target.machine_code import CodeTarget
 from tessera.ir.target.passes.check_kernels import check_kernel
 from tessera.ir.target.typed_ops import KernelOp as TargetKernelOp
-from tessera.ir.tile.choices import EPILOGUES
+from tessera.ir.tile.facets import EPILOGUES
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, Machine

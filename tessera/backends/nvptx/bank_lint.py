@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
 from xdsl.ir import OpResult, SSAValue
 
-from tessera.backends.nvptx.gpus import SPAN
+from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
 from tessera.backends.nvptx.mma.target_kernels import swizzle_of
-from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS
+from tessera.backends.nvptx.register_estimate import Resources, resources_of
+from tessera.backends.nvptx.tensor_cores import SPAN, WGMMA_ROWS
+from tessera.backends.nvptx.text import KernelCode
 from tessera.backends.nvptx.types import SharedAttr
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.swizzle import SWIZZLES, swizzled, why_not_swizzled
@@ -475,3 +478,39 @@ def pairs_turns(is_swizzled: bool = True) -> Turns:
     """What pairs of 2-byte elements of eight rows cost, as dots of single warps leave them."""
     places = [(lane >> 2, (lane & 3) * 4) for lane in range(WARP)]
     return turns_of([swizzled_offset_128(*at) if is_swizzled else at[0] * SPAN + at[1] for at in places], 4)
+
+
+# Kernels looked at before they run: what each takes of a GPU, and its bank conflicts in shared memory.
+
+
+@dataclass(frozen=True)
+class KernelLint:
+    """One kernel: its resources, and its accesses of shared memory whose lanes are known."""
+
+    resources: Resources
+    accesses: tuple[SharedAccess, ...]
+
+    @property
+    def conflicts(self) -> tuple[SharedAccess, ...]:
+        """Accesses in which lanes wait for each other."""
+        return tuple(access for access in self.accesses if access.degree > 1)
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        """What should be otherwise, a sentence each."""
+        found = [str(access) for access in self.conflicts]
+        if self.resources.registers.spills:
+            found.append(f"{self.resources.name}: {self.resources.registers}")
+        return tuple(found)
+
+
+def lint_kernels(
+    targets: Sequence[SpecOp], codes: Sequence[KernelCode], texts: Sequence[bytes], backend: NvptxBackend
+) -> tuple[KernelLint, ...]:
+    """Look at kernels as Target IR, as code and as PTX."""
+    found: list[KernelLint] = []
+    for target, code, ptx in zip(targets, codes, texts, strict=True):
+        fact = {"name": code.name, "threads": code.threads, "shared": code.shared, "resident": code.resident}
+        resources = resources_of(fact, ptx.decode(), backend.machine.cpu)
+        found.append(KernelLint(resources, tuple(shared_accesses(target))))
+    return tuple(found)

@@ -18,7 +18,7 @@ from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 
 if TYPE_CHECKING:
-    from tessera.ir.base.choice import Model
+    from tessera.ir.base.compilation import Model
 
 WGMMA_BLOCKS = (
     *((128, 256, 64), (128, 128, 64), (256, 128, 64), (128, 192, 64), (128, 64, 64)),

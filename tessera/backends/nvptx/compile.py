@@ -10,13 +10,11 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.bank_lint import KernelLint, lint_kernels
 from tessera.backends.nvptx.block_model import MODELS
-from tessera.backends.nvptx.gpus import DEFAULT, GPUS, gpu_name
 from tessera.backends.nvptx.host import STATE, HostCode, host_code
-from tessera.backends.nvptx.host_call import PLAN
-from tessera.backends.nvptx.host_descriptors import area_bytes
-from tessera.backends.nvptx.host_streams import plan_streams, preferred_streams
-from tessera.backends.nvptx.lint import KernelLint, lint_kernels
+from tessera.backends.nvptx.host_graphs import PLAN
+from tessera.backends.nvptx.host_streams import area_bytes, plan_streams, preferred_streams
 from tessera.backends.nvptx.mma.fit import dots_in, units_in
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.mma.target_kernels import check_laid_out
@@ -24,18 +22,17 @@ from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
 from tessera.backends.nvptx.passes.fit_steps import FitSteps
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.passes.select_mma import SelectMma
-from tessera.backends.nvptx.resources import resources_in
-from tessera.backends.nvptx.tensor_cores import TENSOR_CORES
+from tessera.backends.nvptx.register_estimate import resources_in
+from tessera.backends.nvptx.tensor_cores import DEFAULT, GPUS, TENSOR_CORES, gpu_name
 from tessera.backends.nvptx.text import KernelCode, plain_symbol
 from tessera.backends.nvptx.values import EXACT, HARDWARE
 from tessera.diagnostics.codes import OverrideError
-from tessera.ir.base.choice import Chooser, StaticChooser
+from tessera.ir.base.compilation import Chooser, StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
 from tessera.ir.schedule.host_program.accesses import accesses_of
-from tessera.ir.schedule.host_program.launch_order import LaunchOrder, launches_in, order_of
-from tessera.ir.schedule.host_program.launch_streams import StreamPlan
+from tessera.ir.schedule.host_program.launch_order import LaunchOrder, StreamPlan, launches_in, order_of
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.target.program import (
     BASELINE_CODE,
@@ -45,7 +42,7 @@ from tessera.ir.target.program import (
     CompileOptions,
     interface_of,
 )
-from tessera.ir.tile.choices import EPILOGUES
+from tessera.ir.tile.facets import EPILOGUES
 from tessera.types.machine import PLAIN, Machine
 
 MANY = 2

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from tessera.backends.nvptx.gpus import FEATURES, GPUS, INSTRUCTIONS, LEVELS
 from tessera.backends.nvptx.ops import REGISTRY
+from tessera.backends.nvptx.tensor_cores import FEATURES, GPUS, INSTRUCTIONS, LEVELS
 from tessera.backends.nvptx.types import TYPES
 from tessera.ir.base.dialect_of import contribute
 from tessera.ir.target.dialect import DIALECT as TTARGET
-from tessera.ir.target.limits import WARP, Width, add_features
-from tessera.ir.target.spaces import MOVES, Move
-from tessera.ir.tile.choices import describe_machines
+from tessera.ir.target.limits import MOVES, WARP, Move, Width, add_features
+from tessera.ir.tile.facets import describe_machines
 
 _MOVES = {
     "ttarget.copy": (Move("global", "shared", "tma"),),

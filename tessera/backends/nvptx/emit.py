@@ -12,13 +12,18 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx import emit_access, emit_exchange, emit_values, row_minmax, values
-from tessera.backends.nvptx.exp_bounds import Bound, find_exp_bounds
+from tessera.backends.nvptx import emit_access, emit_exchange, emit_values, row_matrix, values
+from tessera.backends.nvptx.approximate_functions import Bound, find_exp_bounds
 from tessera.backends.nvptx.layout import Layout, Threads, Tile
-from tessera.backends.nvptx.row_accesses import matrix_rows, prefetched_static_rows, programs_in, shared_widths
 from tessera.backends.nvptx.row_matrix import RowMatrices, lane_of
 from tessera.backends.nvptx.row_plan import BLOCKS, FETCHES_LINES, LAUNCHED, PROGRAMS, SLOTS, WIDENS_IN_EACH_LOOP
-from tessera.backends.nvptx.row_prefetch import StaticPrefetch
+from tessera.backends.nvptx.row_prefetch import (
+    StaticPrefetch,
+    matrix_rows,
+    prefetched_static_rows,
+    programs_in,
+    shared_widths,
+)
 from tessera.backends.nvptx.row_warps import DividedRows
 from tessera.backends.nvptx.text import WARP, DeviceModule, KernelCode, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
@@ -282,8 +287,8 @@ class Emitter:
         if unroll == 0 and first is not None and last is not None:
             starts = range(first, first + (last - first) // step * step, step)
             self.unrolled_loops += 1
-            if not row_minmax.write_minmax(self, op, starts, carried):
-                ends = row_minmax.write_near_maximum(self, op, lambda: self.iterate(op, starts, carried))
+            if not row_matrix.write_minmax(self, op, starts, carried):
+                ends = row_matrix.write_near_maximum(self, op, lambda: self.iterate(op, starts, carried))
                 self.bind(op.results, self.iterate(op, starts, carried) if ends is None else ends)
             return
         span = f.smax(f.sub(high, low), 0)

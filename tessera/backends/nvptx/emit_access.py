@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
-from tessera.backends.nvptx.row_accesses import is_constant
 from tessera.backends.nvptx.row_plan import BY_MATRIX
-from tessera.backends.nvptx.row_prefetch import StaticPrefetch, to_staged
+from tessera.backends.nvptx.row_prefetch import StaticPrefetch, is_constant, to_staged
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction

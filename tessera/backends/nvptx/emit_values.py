@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tessera.backends.nvptx import row_minmax, values
+from tessera.backends.nvptx import row_matrix, values
 from tessera.backends.nvptx.approximate_functions import SHORT, TESTED, compute_short
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Value, dim_value
@@ -44,7 +44,7 @@ def emit_elementwise(emitter: Emitter, op: ElementwiseOp) -> None:
         emitter.set_result(op, divide_by_common(emitter.f, operands[0], operands[1][0]))
         return
     is_normal = op in emitter.normal_exps
-    found = row_minmax.compute_exp_near_maximum(emitter, op) if fn == "exp" and not is_normal else None
+    found = row_matrix.compute_exp_near_maximum(emitter, op) if fn == "exp" and not is_normal else None
     if found is not None:
         emitter.set_result(op, found)
         return

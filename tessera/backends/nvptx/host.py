@@ -13,19 +13,24 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.nvptx.host_call import write_call
-from tessera.backends.nvptx.host_descriptors import BYTES, NUMBERS, DescriptorCache, encode_arguments
-from tessera.backends.nvptx.host_graphs import write_launch
-from tessera.backends.nvptx.host_streams import ONE_STREAM, SideStreams, write_nothing
+from tessera.backends.nvptx.host_graphs import write_call, write_launch
+from tessera.backends.nvptx.host_streams import (
+    BYTES,
+    NUMBERS,
+    ONE_STREAM,
+    DescriptorCache,
+    SideStreams,
+    encode_arguments,
+    write_nothing,
+)
 from tessera.backends.nvptx.text import DescriptorCode, KernelCode, matrix_symbol, shared_symbol
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.host_program.launch_streams import StreamPlan
+from tessera.ir.schedule.host_program.launch_order import StreamPlan
 from tessera.ir.schedule.typed_ops import CallOp, ForOp
 from tessera.ir.target.limits import is_multiple
-from tessera.ir.target.llvm.host_program import HostProgram, buffer_type, callbacks_in
 from tessera.ir.target.llvm.instructions import TargetText, Value
-from tessera.ir.target.llvm.text import FunctionText, ModuleText
+from tessera.ir.target.llvm.text import FunctionText, HostProgram, ModuleText, buffer_type, callbacks_in
 from tessera.runtime.devices.cuda.metrics import MOST_PLACES, TOO_FAR
 from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim, product

@@ -10,14 +10,164 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from tessera.backends.nvptx.text import KernelCode, matrix_symbol
+from tessera.backends.nvptx.text import DescriptorCode, KernelCode, matrix_symbol
 from tessera.ir.base.op import SpecOp
-from tessera.ir.schedule.host_program.launch_order import LaunchOrder, launches_in
-from tessera.ir.schedule.host_program.launch_streams import Step, StreamPlan, assign_streams
+from tessera.ir.schedule.host_program.launch_order import LaunchOrder, Step, StreamPlan, assign_streams, launches_in
 from tessera.ir.schedule.typed_ops import CallOp
 from tessera.ir.target.llvm.instructions import Value
-from tessera.ir.target.llvm.text import ModuleText
+from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.types.machine import Machine
+
+# TMA descriptors of a host program: how one is made, and a cache of those made before, which many threads use.
+
+BYTES = 128
+"""Of a TMA descriptor (`CUtensorMap`)."""
+MAP_DTYPES = {
+    **dict.fromkeys(("u8", "i8", "i4", "bool", "f8e4m3", "f8e5m2"), 0),
+    **dict.fromkeys(("u16", "i16"), 1),
+    **dict(zip(("u32", "i32", "u64", "i64", "f16", "f32", "f64", "bf16"), range(2, 10), strict=True)),
+    "tf32": 11,
+}
+"""The driver's numbers of dtypes (`CUtensorMapDataType`): bytes are copied as they are; a copy as tf32 rounds f32."""
+_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
+_L2_PROMOTION = 3
+"""256 bytes at a time into L2 (`CU_TENSOR_MAP_L2_PROMOTION_L2_256B`)."""
+NUMBERS = 32
+"""Words of memory for the extents, strides, box and steps of a descriptor that is made."""
+WAYS = 16
+"""Descriptors that are kept for an access, the oldest out first."""
+KEY, MAP = 8, 16
+"""Words of what a descriptor is made of, and of the descriptor."""
+_VERSION, _KEY, _MAP, _ENTRY = 0, 64, 128, 256
+"""Bytes from the start of an entry to its parts, and to the next entry; an odd version is being written, 0 is none."""
+_HEAD = 64
+REUSED, CREATED = 0, 1
+"""The counters, by their words at the start of the area."""
+
+
+def area_bytes(accesses: int) -> int:
+    """Bytes of the area of a program with so many accesses that need descriptors."""
+    return _HEAD + accesses * (_HEAD + WAYS * _ENTRY) if accesses else 0
+
+
+def encode_arguments(
+    f: FunctionText, code: DescriptorCode, numbers: Value, buffer: Value, sizes: Sequence[Value], pitch: Value
+) -> list[Value]:
+    """The arguments of `cuTensorMapEncodeTiled` behind the first; `numbers` is memory for those that are arrays.
+
+    `sizes` are the extents of the dims, innermost first, and `pitch` bytes from one row to the next.
+    """
+    dims, strides, box, steps = (f.gep(numbers, NUMBERS // 4 * at, "i64") for at in range(4))
+    stride, box_sizes = pitch, list(code.box)
+    pairs: list[tuple[Value, Value]] = []
+    for at, extent in enumerate(sizes):
+        pairs.append((extent, stride))
+        if at == code.cut:
+            # Rows are counted from the end of the dim, to which a copy adds where it ends.
+            pairs.append((f.add(extent, 1), stride))
+            box_sizes.insert(at + 1, 1)
+            buffer = f.gep(buffer, f.sub(f.const_i(0), f.mul(stride, extent)), "i8")
+        stride = f.mul(stride, extent) if at > 0 else stride
+    for at, (extent, distance) in enumerate(pairs):
+        f.store(extent, f.gep(dims, at, "i64"), align=8)
+        if at > 0:
+            f.store(distance, f.gep(strides, at - 1, "i64"), align=8)
+    for at, size in enumerate(box_sizes):
+        f.store(Value("i32", str(size)), f.gep(box, at, "i32"), align=4)
+        f.store(Value("i32", "1"), f.gep(steps, at, "i32"), align=4)
+    words = (MAP_DTYPES[code.dtype], len(pairs), 0, _SWIZZLES[code.swizzle], _L2_PROMOTION, 0)
+    dtype, rank, interleave, swizzle, promotion, fill = (Value("i32", str(number)) for number in words)
+    return [dtype, rank, buffer, dims, strides, box, steps, interleave, swizzle, promotion, fill]
+
+
+class DescriptorCache:
+    """All that a host program does with the descriptors it keeps, written."""
+
+    def __init__(self, f: FunctionText, area: Value) -> None:
+        self.f, self.area, self.accesses = f, area, 0
+        self._key = f.alloca("i64", KEY)
+
+    def get(self, words: Sequence[Value], target: Value, make: Callable[[], None]) -> None:
+        """Put the descriptor that is made of these words at `target`: one that is kept, or what `make` writes there."""
+        f, module = self.f, self.f.module
+        table = f.gep(self.area, _HEAD + self.accesses * (_HEAD + WAYS * _ENTRY), "i8")
+        self.accesses += 1
+        assert len(words) <= KEY
+        for at in range(KEY):
+            f.store(words[at] if at < len(words) else f.const_i(0), f.gep(self._key, at, "i64"), align=8)
+        pointers = [("ptr", "place"), ("ptr", "key"), ("ptr", "map")]
+        find = module.outline("find_map", "find_map", pointers, _write_find, ret="i1")
+        keep = module.outline("keep_map", "keep_map", pointers, _write_keep)
+        arguments = f"ptr {table.text}, ptr {self._key.text}, ptr {target.text}"
+
+        def make_and_keep() -> None:
+            make()
+            f.line(f"call void @{keep}({arguments})")
+            self._count(CREATED)
+
+        f.if_(f.raw("i1", f"call i1 @{find}({arguments})"), lambda: self._count(REUSED), make_and_keep)
+
+    def _count(self, counter: int) -> None:
+        self.f.atomic("add", self.f.gep(self.area, counter, "i64"), self.f.const_i(1))
+
+
+def _load(f: FunctionText, pointer: Value, order: str = "monotonic") -> Value:
+    return f.raw("i64", f"load atomic i64, ptr {pointer.text} {order}, align 8")
+
+
+def _store(f: FunctionText, value: Value, pointer: Value, order: str = "monotonic") -> None:
+    f.line(f"store atomic {value}, ptr {pointer.text} {order}, align 8")
+
+
+def _move(f: FunctionText, source: Value, target: Value, words: int) -> None:
+    for at in range(words):
+        _store(f, _load(f, f.gep(source, at, "i64")), f.gep(target, at, "i64"))
+
+
+def _write_find(f: FunctionText) -> None:
+    """Copy the descriptor with this key to its target and say so; false where none is kept, or is whole now."""
+    table, key, target = f.arguments
+    wanted = [f.load(f.gep(key, at, "i64"), "i64") for at in range(KEY)]
+
+    def look(number: Value) -> None:
+        entry = f.gep(f.gep(table, _HEAD, "i8"), f.mul(number, _ENTRY), "i8")
+        version = _load(f, entry, "acquire")
+        whole = f.icmp("eq", f.op("and", version, f.const_i(1)), 0)
+        same = f.op("and", whole, f.icmp("ne", version, 0))
+        for at, word in enumerate(wanted):
+            same = f.op("and", same, f.icmp("eq", _load(f, f.gep(entry, _KEY // 8 + at, "i64")), word))
+
+        def copy() -> None:
+            _move(f, f.gep(entry, _MAP, "i8"), target, MAP)
+            f.line("fence acquire")
+            f.if_(f.icmp("eq", _load(f, entry), version), lambda: f.ret(Value("i1", "true")))
+
+        f.if_(same, copy)
+
+    f.loop(0, WAYS, 1, look)
+    f.ret(Value("i1", "false"))
+
+
+def _write_keep(f: FunctionText) -> None:
+    """Put a descriptor into the oldest entry of its table, unless another thread is about to."""
+    table, key, source = f.arguments
+    number = f.op("and", f.atomic("add", table, f.const_i(1)), f.const_i(WAYS - 1))
+    entry = f.gep(f.gep(table, _HEAD, "i8"), f.mul(number, _ENTRY), "i8")
+    version = _load(f, entry)
+    f.if_(f.icmp("ne", f.op("and", version, f.const_i(1)), 0), f.ret)
+    odd, even = f.add(version, 1), f.add(version, 2)
+    pair = f.raw("{ i64, i1 }", f"cmpxchg ptr {entry.text}, {version}, {odd} acquire monotonic, align 8")
+    is_ours = f.raw("i1", f"extractvalue {{ i64, i1 }} {pair.text}, 1")
+
+    def write() -> None:
+        f.line("fence release")
+        _move(f, key, f.gep(entry, _KEY, "i8"), KEY)
+        _move(f, source, f.gep(entry, _MAP, "i8"), MAP)
+        _store(f, even, entry, "release")
+
+    f.if_(is_ours, write)
+    f.ret()
+
 
 ONE_STREAM = StreamPlan((), (), False)
 STREAMS = (1, 2, 4, 8)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tessera.backends.nvptx.gpus import GPUS
-from tessera.types.backend import Manifest
+from tessera.backends.nvptx.tensor_cores import GPUS
+from tessera.types.device import Manifest
 
 MANIFEST = Manifest(
     "cuda", device_kind="gpu", device="cuda", asks_device=True, has_launch_schedule=True, machines=tuple(GPUS.values())

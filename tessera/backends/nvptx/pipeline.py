@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import gpu_name
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.passes.add_fallbacks import AddFallbacks
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
@@ -32,10 +31,11 @@ from tessera.backends.nvptx.passes.swizzle_tiles import SwizzleTiles
 from tessera.backends.nvptx.passes.unroll_loops import UnrollLoops
 from tessera.backends.nvptx.passes.use_exp2 import UseExp2
 from tessera.backends.nvptx.row_plan import ALIGN
+from tessera.backends.nvptx.tensor_cores import gpu_name
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.passes.check_kernels import CheckKernels
-from tessera.ir.tile.choices import EPILOGUES
+from tessera.ir.tile.facets import EPILOGUES
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, Machine

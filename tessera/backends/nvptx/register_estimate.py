@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from tessera.backends.nvptx.gpus import MULTIPROCESSORS
+from tessera.backends.nvptx.tensor_cores import MULTIPROCESSORS
 from tessera.types.frozen import frozen
-from tessera.types.occupancy import registers_for
+from tessera.types.machine import Occupancy, Usage, occupancy, registers_for
 
 OVERHEAD = 4
 """What moves and addresses in flight take beside what is live: fitted, as what follows, to what `ptxas -v` says."""
@@ -339,3 +340,57 @@ def _live_out(blocks: list[_Block], names: Mapping[str, int]) -> list[int]:
             if after != live_out[number] or before != live_in[number]:
                 live_out[number], live_in[number], is_changing = after, before, True
     return live_out
+
+
+# What a kernel takes of a GPU in numbers: threads, registers, shared memory, and the blocks that there is room for.
+
+
+@frozen
+class Resources:
+    """A kernel on a multiprocessor; `resident` is how many of its blocks are launched at most, 0 for one a program."""
+
+    name: str
+    threads: int
+    shared: int
+    resident: int
+    registers: RegisterEstimate
+    occupancy: Occupancy
+
+    @property
+    def launch(self) -> str:
+        """How programs come to blocks."""
+        return (
+            f"persistent, at most {self.resident} blocks take programs in turn"
+            if self.resident
+            else "one block a program"
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.threads} threads a block, {self.registers}, {self.shared} bytes of shared memory, "
+            f"{self.occupancy}; launched {self.launch}"
+        )
+
+
+def resources_of(fact: Mapping[str, Any], ptx: str, architecture: str) -> Resources:
+    """The resources of a kernel from what is known of its launch, and its PTX."""
+    estimate = estimate_registers(ptx, architecture)
+    usage = Usage(fact["threads"], estimate.registers, fact["shared"])
+    return Resources(
+        fact["name"],
+        fact["threads"],
+        fact["shared"],
+        fact.get("resident", 0),
+        estimate,
+        occupancy(MULTIPROCESSORS[architecture], usage),
+    )
+
+
+def resources_in(metadata: Mapping[str, Any], objects: Sequence[bytes]) -> list[Resources]:
+    """Those of all kernels of an executable for a GPU; what is machine code already is left out."""
+    _, *kernels, _ = objects
+    return [
+        resources_of(fact, code.decode(), metadata["architecture"])
+        for fact, code in zip(metadata["kernels"], kernels, strict=True)
+        if code.lstrip().startswith(b"//") or b".version" in code[:400]
+    ]

@@ -20,13 +20,287 @@ On Target IR, where offsets, guards and alignment of accesses are known:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Generic, TypeVar
 
-from xdsl.ir import Operation
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tessera.ir.base.op import plain
-from tessera.ir.base.types import attribute_of
+from tessera.backends.nvptx.text import WARP
+from tessera.ir.base.op import SpecOp, plain
+from tessera.ir.base.types import BufferAttr, TileAttr, attribute_of
+from tessera.ir.target.limits import ROW_WARPS, is_multiple, largest
+from tessera.ir.tile.indexing import index_expr, known_ends, size_expr
+from tessera.ir.tile.typed_ops import (
+    ArgReduceOp,
+    DotOp,
+    ElementwiseOp,
+    ForOp,
+    IndexOp,
+    KernelOp,
+    LoadOp,
+    ProgramIdOp,
+    ReduceOp,
+    StoreOp,
+)
+from tessera.types.dim import Dim, product
+from tessera.types.dtype import bf16
+
+# What a tile kernel does with rows, as far as its ops show it: what planning asks before it decides.
+
+ROW_OPS = frozenset(
+    f"ttile.{name}"
+    for names in (
+        ("for", "load", "store", "elementwise", "cast", "select", "constant", "broadcast", "reduce", "yield", "return"),
+        ("index", "program_id", "coordinate", "round", "bitcast"),
+    )
+    for name in names
+)
+"""Ops of a kernel whose rows registers may hold as they are in memory."""
+_DIVISIBLE = ROW_OPS | {"ttile.clip", "ttile.scratch", "ttile.arg_reduce"}
+"""Ops of a kernel whose loops may be divided among warps."""
+CHEAP = frozenset(
+    ("add", "sub", "mul", "div", "fma", "neg", "abs", "max", "min", "relu", "exp", "eq", "ne", "lt", "le", "gt", "ge")
+)
+"""Functions that take few instructions, so that many of them unrolled still compile soon."""
+ELEMENTS_PER_THREAD = 64
+"""Iterations of a warp that shares a row, at most: 64 elements of 4 bytes leave registers for two other values each."""
+INSTRUCTIONS = 4900
+"""Instructions that are unrolled for a thread, all iterations together: more take seconds to compile with ptxas."""
+
+# How long an iteration is.
+
+_NO_INSTRUCTION = frozenset(("constant", "broadcast", "index", "yield"))
+_ONE_INSTRUCTION = frozenset(
+    name
+    for names in (
+        ("add", "sub", "mul", "fma", "neg", "abs", "max", "min", "relu", "eq", "ne", "lt", "le", "gt", "ge", "isnan"),
+        ("not", "and", "or", "xor", "shl", "shr", "floor", "ceil", "round", "trunc", "sign", "isinf", "sqrt"),
+    )
+    for name in names
+)
+_LENGTHS = {"exp": 12, "exp2": 12, "div": 8, "reciprocal": 8, "sin": 90, "cos": 90, "tan": 120, "pow": 60, "atan2": 60,
+    "tanh": 50}  # fmt: skip
+_LENGTH = 25
+"""Instructions of a function, about, as counted in PTX: of those that are one, of some others, and of the rest."""
+
+
+def count_instructions(ops: Sequence[SpecOp]) -> int:
+    """Instructions of an iteration of each loop, about, in Tile IR or Target IR; at least 1."""
+    return sum(_length(op) for op in ops if (op.parent_op() or op).name in ("ttile.for", "ttarget.loop")) or 1
+
+
+def _length(op: SpecOp) -> int:
+    name = op.spec.short_name
+    if name == "elementwise":
+        fn: str = op.value("fn")
+        return 1 if fn in _ONE_INSTRUCTION else _LENGTHS.get(fn, _LENGTH)
+    return 0 if name in _NO_INSTRUCTION else 1
+
+
+# Shapes.
+
+
+def ops_in(kernel: SpecOp) -> list[SpecOp]:
+    """All ops inside a kernel or loop."""
+    return [op for op in kernel.walk() if isinstance(op, SpecOp) and op is not kernel]
+
+
+def loops_in(kernel: SpecOp) -> list[ForOp]:
+    """All loops of a kernel, nested ones too."""
+    return [op for op in kernel.walk() if isinstance(op, ForOp)]
+
+
+def tile_sizes(kernel: Operation) -> list[int]:
+    """Elements of each tile that an op of a kernel, or of a loop, gives."""
+    tiles = [value.type for op in kernel.walk() for value in op.results if isinstance(value.type, TileAttr)]
+    return [prod(dim.value or 1 for dim in tile.shape) for tile in tiles]
+
+
+def trip_count(loop: ForOp) -> int | None:
+    """How often a loop runs, where that is known."""
+    ends = known_ends(loop)
+    return None if ends is None else -(-(ends[1] - ends[0]) // loop.step)
+
+
+# What a kernel does.
+
+
+def reduces_rows(kernel: SpecOp) -> bool:
+    """Whether every tile that a loop carries is reduced once its loop is over: softmax, norms, sums over an axis.
+
+    A program of such a kernel goes over its row, or some columns side by side, in loops that stand one after the
+    other, and each lane accumulates its own elements.
+    """
+    loops = loops_in(kernel)
+    carried = [value for loop in loops for value in loop.results]
+    is_flat = all(loop.parent_op() is kernel for loop in loops) and not any(
+        isinstance(op, DotOp) for op in kernel.walk()
+    )
+    return bool(carried) and is_flat and all(map(_is_reduced, carried))
+
+
+def _is_reduced(value: SSAValue) -> bool:
+    return any(isinstance(use.operation, ReduceOp | ArgReduceOp) for use in value.uses)
+
+
+def reduces_whole_tiles(kernel: SpecOp, size: int) -> bool:
+    """Whether the largest tiles, of `size` elements, are single rows that are reduced whole."""
+    for op in kernel.walk():
+        if isinstance(op, ReduceOp | ArgReduceOp):
+            type = op.operands[0].type
+            assert isinstance(type, TileAttr)
+            sizes = [dim.value or 1 for dim in type.shape]
+            if sizes[op.axis] == prod(sizes) == size:
+                return True
+    return False
+
+
+def stores_whole_buffers(kernel: KernelOp, loop: ForOp) -> bool:
+    """Whether the loop of all programs together writes each element of a buffer once: an elementwise map does.
+
+    A copy into a part of a larger result, or an atomic update, does not.
+    """
+    stores = [op for op in loop.body.block.ops if isinstance(op, StoreOp)]
+    return bool(stores) and all(op.mode == "set" and _stores_whole_buffer(kernel, loop, op) for op in stores)
+
+
+def _stores_whole_buffer(kernel: KernelOp, loop: ForOp, store: StoreOp) -> bool:
+    programs = [value.owner for value in (loop.low.owner.operands if isinstance(loop.low.owner, SpecOp) else ())]
+    if len(store.bounds) != 1 or not all(isinstance(op, ProgramIdOp) for op in programs):
+        return False
+    divided = {op.axis for op in programs if isinstance(op, ProgramIdOp)}
+    (end,) = store.bounds
+    if end.value == -1:
+        # The bound was proved and dropped: the loop itself ends where the last program does.
+        found = _last_end(kernel, loop)
+        if found is None:
+            return False
+        end = found
+    extents = [extent for axis, extent in enumerate(kernel.grid) if axis not in divided]
+    assert isinstance(store.buffer.type, BufferAttr)
+    return product([*extents, end]) == product(store.buffer.type.shape)
+
+
+def _last_end(kernel: KernelOp, loop: ForOp) -> Dim | None:
+    """Where a loop ends in the last program."""
+    expr, owner = index_expr(loop.high), loop.high.owner
+    if expr is None or not isinstance(owner, IndexOp):
+        return None
+    ids = zip(owner.names, (value.owner for value in owner.at), strict=True)
+    return largest(expr, {name: kernel.grid[op.axis] - 1 if isinstance(op, ProgramIdOp) else None for name, op in ids})
+
+
+def has_bf16_rows(kernel: SpecOp) -> bool:
+    """Whether a program reads one row of bf16, and nothing else is kept of it.
+
+    Such a row takes half a register an element, and `ldmatrix` moves it.
+    """
+    ops = ops_in(kernel)
+    loads = [op for op in ops if isinstance(op, LoadOp)]
+    types = [load.results[0].type for load in loads]
+    buffers = {load.buffer for load in loads}
+    has_one_row = sum(isinstance(one.type, BufferAttr) and len(one.type.shape) > 1 for one in buffers) <= 1
+    is_narrow = all(isinstance(type, TileAttr) and type.dtype is bf16 for type in types) and has_one_row
+    return is_narrow and {op.name for op in ops} <= ROW_OPS and all(map(_is_cheap, ops))
+
+
+def _is_cheap(op: SpecOp) -> bool:
+    """Whether an op on each element of a row is a few instructions: a function of `CHEAP`, of no wide dtype."""
+    type = op.results[0].type if op.results else None
+    if not isinstance(type, TileAttr) or prod(dim.value or 1 for dim in type.shape) == 1:
+        return True
+    return type.dtype.bytes <= 4 and (not isinstance(op, ElementwiseOp) or op.fn in CHEAP)
+
+
+# Rows that several warps divide among them.
+
+
+def choose_warps(kernel: KernelOp, most: int, unaligned: int) -> int:
+    """Warps that share a row of known width; 0 where one has it: up to `most` iterations, or loops that stay whole.
+
+    One has up to `unaligned` iterations where rows do not begin at 16 bytes, if they are of 2-byte elements.
+    """
+    ops, width = ops_in(kernel), divisible_width(kernel)
+    if width is None or width.value is None:
+        return 0
+    iterations = width.value // WARP
+    length = count_instructions(ops)
+    if iterations <= (unaligned if width.value % 8 else most) and iterations * length <= INSTRUCTIONS:
+        return 0
+    own = min(_iterations_of_a_warp(ops), INSTRUCTIONS // length)
+    return next((count for count in ROW_WARPS if iterations // count <= own), 0)
+
+
+def has_divisible_symbolic_rows(kernel: KernelOp) -> bool:
+    """Whether warps can share rows whose width is known at run time only, as many for each as it needs."""
+    width = divisible_width(kernel)
+    return width is not None and width.value is None and not is_multiple(width, WARP)
+
+
+def divisible_width(kernel: KernelOp) -> Dim | None:
+    """Elements of a row of a kernel whose loops can be divided among warps; None for any other.
+
+    Warps can divide a loop where no iteration meets another in memory, and nothing that depends on what iterations
+    carry is stored in it: what they carry is known only when all warps before have had their turn.
+    """
+    ops = ops_in(kernel)
+    width = _end_of(loops_in(kernel), kernel)
+    if width is None or not {op.name for op in ops} <= _DIVISIBLE or not all(map(_has_lanes, ops)):
+        return None
+    is_apart = all(_is_apart(kernel, op) for op in ops if isinstance(op, LoadOp | StoreOp))
+    return width if is_apart and not any(map(_stores_carried, loops_in(kernel))) else None
+
+
+def _stores_carried(loop: ForOp) -> bool:
+    """Whether a loop stores anything that depends on what its iterations carry."""
+    late: set[SSAValue] = set(loop.body.block.args[1:])
+    for op in loop.body.block.ops:
+        if late & set(op.operands):
+            late.update(op.results)
+            if isinstance(op, StoreOp):
+                return True
+    return False
+
+
+def _end_of(loops: Sequence[ForOp], kernel: KernelOp) -> Dim | None:
+    """Where all loops end, which run over a row alike from 0 on, one after the other; None where they do not."""
+    ends: set[tuple[Dim, Dim]] = set()
+    for loop in loops:
+        low, high = size_expr(loop.low), size_expr(loop.high)
+        if loop.parent_op() is not kernel or loop.step != WARP or low is None or high is None:
+            return None
+        ends.add((low, high))
+    if len(ends) != 1:
+        return None
+    ((begin, end),) = ends
+    return end if begin.value == 0 and end.symbols <= set(kernel.symbols) else None
+
+
+def _iterations_of_a_warp(ops: Sequence[SpecOp]) -> int:
+    types = [op.results[0].type for op in ops if op.results]
+    widest = max((type.dtype.bytes for type in types if isinstance(type, TileAttr) and type.shape), default=4)
+    return ELEMENTS_PER_THREAD * 4 // max(4, widest)
+
+
+def _has_lanes(op: SpecOp) -> bool:
+    """Whether an op gives single elements, or one to a lane."""
+    types = [value.type for value in op.results if isinstance(value.type, TileAttr)]
+    return all(prod(dim.value or 0 for dim in type.shape) in (1, WARP) for type in types)
+
+
+def _is_apart(kernel: SpecOp, op: LoadOp | StoreOp) -> bool:
+    """Whether no iteration meets another in memory: arguments are read or written, scratch is indexed by the loop."""
+    loop, indices = op.parent_op(), list(op.at)
+    index: SSAValue | None = loop.regions[0].block.args[0] if loop is not kernel and loop is not None else None
+    if isinstance(op, StoreOp) and (op.mode != "set" or (index is not None and index not in indices)):
+        return False
+    if not isinstance(op.buffer, BlockArgument):
+        return index is not None and indices == [index]
+    users = {use.operation.name for use in op.buffer.uses}
+    return users == {op.name}
+
 
 T = TypeVar("T")
 

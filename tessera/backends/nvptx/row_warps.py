@@ -23,30 +23,157 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.nvptx import emit_access, row_minmax
-from tessera.backends.nvptx.exp_bounds import Bound
+from tessera.backends.nvptx import emit_access, row_matrix, values
+from tessera.backends.nvptx.approximate_functions import Bound
 from tessera.backends.nvptx.layout import Tile
 from tessera.backends.nvptx.passes.defer_sums import tail_of
-from tessera.backends.nvptx.row_accesses import (
+from tessera.backends.nvptx.row_plan import COMPUTES_LATE, DEFERRED, KEEPS_ROWS_ONLY, SECTIONS
+from tessera.backends.nvptx.row_prefetch import (
     LINE,
     ROW,
     SECTION,
+    DividedPrefetch,
     elements_in_shared_memory,
+    pack_pairs,
     prefetched_rows,
     row_width,
+    unpack_pairs,
     widest_row,
 )
-from tessera.backends.nvptx.row_exchange import RowExchange
-from tessera.backends.nvptx.row_plan import COMPUTES_LATE, DEFERRED, KEEPS_ROWS_ONLY, SECTIONS
-from tessera.backends.nvptx.row_prefetch import DividedPrefetch, pack_pairs, unpack_pairs
 from tessera.backends.nvptx.text import WARP, barrier, special
 from tessera.ir.base.op import SpecOp
-from tessera.ir.target.llvm.instructions import Index, Value, dim_value
-from tessera.ir.target.typed_ops import IndexOp, LoadOp, LoopOp, ProgramsOp, TailOp
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value
+from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, TailOp
 from tessera.ir.target.types import VectorAttr
+from tessera.types.dtype import DType
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
+
+
+# What warps that share a row exchange through shared memory: minima and maxima of all, and accumulators, in order.
+
+_SLOT = 8
+"""Bytes of one exchanged element, of any dtype."""
+
+
+def exchanged_bytes(kernel: KernelOp) -> int:
+    """Shared memory of a block through which its warps exchange what loops carry."""
+    loops = [op for op in kernel.walk() if isinstance(op, LoopOp)]
+    return _SLOT * WARP * kernel.warps_per_row * sum(len(op.results) for op in loops)
+
+
+class RowExchange:
+    """Shared memory from `start` on, where each loop has a slot for every element that a thread carries.
+
+    A warp group has the named barrier of the number of its first warp.
+    """
+
+    group: WarpGroup
+
+    def __init__(self, emitter: Emitter, warp: Value, start: int) -> None:
+        self.emitter, self.warp = emitter, warp
+        self.slots: dict[SpecOp, int] = {}
+        for op in emitter.kernel.walk():
+            if isinstance(op, LoopOp):
+                self.slots[op] = start
+                start += _SLOT * WARP * emitter.warps_per_row * len(self._dtypes(op.results))
+        self.end = start
+
+    def synchronize(self) -> None:
+        """All warps of the group wait for each other."""
+        f = self.emitter.f
+        numbers = [
+            f.cast("trunc", f.index(one), "i32") if not isinstance(one, int) else Value("i32", str(one))
+            for one in (self.group.first, f.mul(self.group.warps, WARP))
+        ]
+        f.call("llvm.nvvm.barrier.cta.sync.aligned.count", numbers)
+
+    def reduce(self, loop: SpecOp, flat: Sequence[Value], functions: Sequence[str]) -> list[Value]:
+        """What all warps of the group have, reduced in any order by the function of each element."""
+        f, group, dtypes = self.emitter.f, self.group, self._dtypes(loop.results)
+        every = range(len(flat))
+        self._put(loop, flat, dtypes, every)
+        self.synchronize()
+        last = f.sub(f.add(group.first, group.warps), 1)
+        # A group of fewer warps reads its last one several times, which a minimum does not mind.
+        warps = [f.smin(f.add(group.first, warp), last) for warp in range(self.emitter.warps_per_row)]
+        found = [list(self._get(loop, warp, dtypes, every).values()) for warp in warps]
+        while len(found) > 1:
+            pairs = zip(found[::2], found[1::2], strict=True)
+            found = [
+                [
+                    values.compute(f, name, [one, other], dtype)
+                    for name, one, other, dtype in zip(functions, a, b, dtypes, strict=True)
+                ]
+                for a, b in pairs
+            ]
+        return found[0]
+
+    def chain(
+        self,
+        loop: SpecOp,
+        carried: Sequence[Value],
+        wanted: Sequence[int],
+        write: Callable[[Value, list[Value]], list[Value]],
+    ) -> list[Value]:
+        """What iterations carry, by one warp after the other, each from what the one before has left.
+
+        Only what is wanted is exchanged, the others are as they were. All warps of the group wait at the end of each.
+        """
+        f, group, dtypes = self.emitter.f, self.group, self._dtypes(loop.results)
+        # Behind assembly, so that LLVM does not know the number: it would unroll the loop, once for each warp.
+        warps = f.raw("i64", f'call i64 asm "mov.b64 $0, $1;", "=l,l"({f.index(group.warps)})')
+
+        def carried_at(number: int, before: dict[int, Value]) -> Value:
+            return before.get(number, carried[number])
+
+        def own(turn: Value) -> None:
+            every = range(len(carried))
+            taken = f.if_(
+                f.icmp("sgt", turn, 0),
+                lambda: [carried_at(at, self._get(loop, f.sub(self.warp, 1), dtypes, [at])) for at in wanted],
+                lambda: [carried[at] for at in wanted],
+            )
+            before = dict(zip(wanted, taken, strict=True))
+            self._put(loop, write(turn, [carried_at(at, before) for at in every]), dtypes, wanted)
+
+        def turn(number: Value) -> None:
+            f.if_(f.icmp("eq", number, group.index), lambda: own(number))
+            self.synchronize()
+
+        f.loop(0, warps, 1, turn)
+        found = self._get(loop, f.sub(f.add(group.first, group.warps), 1), dtypes, wanted)
+        return [carried_at(number, found) for number in range(len(carried))]
+
+    def _dtypes(self, results: Sequence[SSAValue]) -> list[DType]:
+        """The dtype of each element that a thread has of some values."""
+        found: list[DType] = []
+        for value in results:
+            assert isinstance(value.type, VectorAttr)
+            found += [value.type.dtype] * self.emitter.layout(value)[0].registers
+        return found
+
+    def _address(self, loop: SpecOp, warp: Index, number: int) -> Value:
+        f, emitter = self.emitter.f, self.emitter
+        offset = f.mul(f.add(f.mul(warp, WARP), emitter.thread), _SLOT)
+        start = self.slots[loop] + number * _SLOT * WARP * emitter.warps_per_row
+        return f.gep(emitter.module.shared_base(), f.add(offset, start), "i8")
+
+    def _put(self, loop: SpecOp, flat: Sequence[Value], dtypes: Sequence[DType], wanted: Sequence[int]) -> None:
+        f = self.emitter.f
+        for number in wanted:
+            kept = values.to_memory(f, flat[number], dtypes[number])
+            f.store(kept, self._address(loop, self.warp, number), align=bytes_of(kept.type))
+
+    def _get(self, loop: SpecOp, warp: Index, dtypes: Sequence[DType], wanted: Sequence[int]) -> dict[int, Value]:
+        f = self.emitter.f
+        found: dict[int, Value] = {}
+        for number in wanted:
+            stored = f.load(self._address(loop, warp, number), values.memory_type(dtypes[number]))
+            found[number] = values.from_memory(f, stored, dtypes[number])
+        return found
+
 
 FINITE = 2.0**120
 """Lanes below this have a sum that is finite: there are 32 of them, and f32 ends at 2**128."""
@@ -281,7 +408,7 @@ class DividedRows:
             for section, body in parts:
                 self._if(section, lambda section=section, body=body: self._iterate_alone(section, body))
             ends: list[Value] = []
-        elif row_minmax.joins_of(op) is not None:
+        elif row_matrix.joins_of(op) is not None:
             ends = self._reduce_minmax(op, parts, carried)
         elif deferred := dict(DEFERRED.of(op)):
             self._sum(op, tail_of(op), parts, carried, deferred)
@@ -309,7 +436,7 @@ class DividedRows:
         ends = self._sum_to_end(op, tail, parts, carried, always)
         tests = [f.fcmp("olt", f.intrinsic("fabs", ends[main]), f.const("float", FINITE)) for main in deferred.values()]
         write = partial(self._sum_to_end, op, tail, parts, carried, list(deferred))
-        others = f.if_(row_minmax.all_of(emitter, tests), lambda: carried, lambda: emitter.isolate(write))
+        others = f.if_(row_matrix.all_of(emitter, tests), lambda: carried, lambda: emitter.isolate(write))
         found = [others[number] if number in deferred else end for number, end in enumerate(ends)]
         emitter.bind(op.results, found)
         if tail is not None:
@@ -344,7 +471,7 @@ class DividedRows:
         """Iterations that carry nothing."""
         emitter = self.emitter
         self._know(section)
-        if row_minmax.write_near_maximum(emitter, op, lambda: emitter.iterate(op, section.starts, [])) is None:
+        if row_matrix.write_near_maximum(emitter, op, lambda: emitter.iterate(op, section.starts, [])) is None:
             emitter.iterate(op, section.starts, [])
         return []
 
@@ -358,7 +485,7 @@ class DividedRows:
         emitter, ends = self.emitter, carried
         for section, body in parts:
             ends = self._own_minmax(section, body, ends)
-        joins = row_minmax.joins_of(op)
+        joins = row_matrix.joins_of(op)
         assert joins is not None
         names = [join.fn for join in joins for _ in range(emitter.layout(join.results[0])[0].registers)]
         return self.exchange.reduce(op, ends, names)
@@ -369,7 +496,7 @@ class DividedRows:
 
         def write() -> list[Value]:
             emitter.smallest = {}
-            if not row_minmax.write_minmax(emitter, op, section.starts, carried):
+            if not row_matrix.write_minmax(emitter, op, section.starts, carried):
                 emitter.bind(op.results, emitter.iterate(op, section.starts, carried))
             bounds.extend((bound, len(flat)) for bound, flat in emitter.smallest.items())
             return [*emitter.flatten(op.results), *(value for flat in emitter.smallest.values() for value in flat)]
@@ -434,7 +561,7 @@ class DividedRows:
 
         def write_known() -> list[Value]:
             self._know(section)
-            flat = row_minmax.write_near_maximum(emitter, op, write)
+            flat = row_matrix.write_near_maximum(emitter, op, write)
             return write() if flat is None else flat
 
         flat, at, iterations = self._if(section, write_known), 0, list[dict[SSAValue, Tile]]()

@@ -39,7 +39,7 @@ def is_narrow(dtype: DType) -> bool:
 def constant(f: FunctionText, dtype: DType, value: Any) -> Value:
     """A number as an element."""
     if is_narrow(dtype):
-        from tessera.runtime.element import encode  # noqa: PLC0415 - few kernels have such constants
+        from tessera.runtime.arrays import encode  # noqa: PLC0415 - few kernels have such constants
 
         bits = int.from_bytes(encode(dtype, [float(value)]), "little")
         number = Value(f"i{dtype.bits}", str(bits))

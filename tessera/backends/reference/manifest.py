@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tessera.types.backend import Manifest
+from tessera.types.device import Manifest
 
 MANIFEST = Manifest("reference", has_collectives=True)

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 
 from tessera.diagnostics.edit import Expression, Part, edit_text, expression_at
-from tessera.diagnostics.error import Fix
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Fix, Span
 from tessera.frontend.fixes.operands import dtype_name
 from tessera.types.dtype import BY_NAME, DType, i64
 

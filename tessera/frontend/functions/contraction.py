@@ -2,14 +2,133 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tessera.diagnostics.codes import ShapeError
-from tessera.frontend.arguments import check_sequence, check_string
-from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, parse_dtype, rank_of
+from tessera.diagnostics.codes import ArgumentError, DTypeError, ShapeError
+from tessera.frontend.arguments import check_int, check_sequence, check_string
+from tessera.frontend.functions.elementwise import abs as magnitude
+from tessera.frontend.functions.elementwise import where
+from tessera.frontend.functions.movement import reshape
+from tessera.frontend.functions.operands import as_tensor, axis_of, cast, check_tensors, dtype_of, parse_dtype, rank_of
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.ir.base.dispatch import apply
-from tessera.types.dtype import DType
+from tessera.types.dtype import FORMATS, DType, f32
+
+# Functions that narrow explicitly: rounding to a format, quantizing by scales, blocks.
+
+
+def _format_name(format: Any) -> str:
+    name = str(format)
+    if name not in FORMATS:
+        raise DTypeError(f"`{format}` is no format to round to", fix=f"the formats are {', '.join(FORMATS)}")
+    return name
+
+
+def round_to(
+    x: Any,
+    format: Any,
+    *,
+    rounding: str = "nearest_even",
+    saturation: str = "",
+    denormals: str = "keep",
+    key: Any = None,
+) -> Any:
+    """`x` as numbers of a format, in the dtype that stores it: a cast that says how it rounds.
+
+    `format` is a dtype, `tf32` or `"f4e2m1"`; `rounding` nearest_even, toward_zero or stochastic, which takes a `key`;
+    `saturation` saturate, or wrap for integers; `denormals` keep or flush.
+
+    >>> ts.ops.round_to(ts.array([1.999, 500.0]), ts.f8e4m3, rounding="toward_zero", saturation="saturate")
+    Tensor([2] f8e4m3, [1.875, 448])
+    """
+    limits = {"format": _format_name(format), "saturation": saturation, "denormals": denormals}
+    value = as_tensor(x, f32)
+    if rounding != "stochastic":
+        return apply("round_to", (value,), {**limits, "rounding": rounding})
+    if key is None:
+        raise DTypeError("stochastic rounding needs a `key` to draw from", fix="make one with `random.key(seed)`")
+    from tessera.frontend.functions.operands import shape_dims  # noqa: PLC0415 - rare
+
+    bits = apply("random_bits", (key,), {"shape": shape_dims(value)})
+    return round_stochastic(value, bits, format, saturation=saturation, denormals=denormals)
+
+
+def round_stochastic(x: Any, bits: Any, format: Any, *, saturation: str = "", denormals: str = "keep") -> Any:
+    """As `round_to`, up or down by 32 random bits of u32 for each element."""
+    limits = {"format": _format_name(format), "saturation": saturation, "denormals": denormals}
+    return apply("round_stochastic", (x, bits), limits)
+
+
+def round_blocks(x: Any, format: str = "nvfp4", axis: int = -1, *, whole: bool = True) -> Any:
+    """`x` as blocks of narrow numbers along `axis`, each block with its scale, would keep it.
+
+    With `whole` there is one more scale, in f32, that brings the largest number of all to the largest there is.
+
+    >>> ts.ops.round_blocks(ts.arange(16).cast(ts.f32))[1:4]
+    Tensor([3] f32, [1.25, 2.5, 2.5])
+    """
+    check_tensors(x)
+    own_axis = axis_of("round_blocks", axis, rank_of(x))
+    return apply("round_blocks", (x,), {"format": str(format), "axis": own_axis, "whole": whole})
+
+
+def quantize(
+    x: Any,
+    scale: Any,
+    dtype: Any,
+    *,
+    block: Sequence[int] = (),
+    rounding: str = "nearest_even",
+    saturation: str = "saturate",
+    denormals: str = "keep",
+) -> Any:
+    """`x / scale` in a narrow dtype; scales broadcast to `x`, or there is one for each `block` of it.
+
+    >>> ts.ops.quantize(ts.array([0.1, -0.25]), 0.01, ts.i8)
+    Tensor([2] i8, [10, -25])
+    """
+    conversion = {"rounding": rounding, "saturation": saturation, "denormals": denormals}
+    attributes = {"dtype": parse_dtype(dtype), "block": as_tuple(block), **conversion}
+    return apply("quantize", (as_tensor(x, f32), as_tensor(scale, f32)), attributes)
+
+
+def dequantize(q: Any, scale: Any, *, dtype: Any = f32, block: Sequence[int] = ()) -> Any:
+    """`q * scale` as floats; scales as those of `quantize`.
+
+    >>> ts.ops.dequantize(ts.array([10, -25]).cast(ts.i8), 0.5)
+    Tensor([2] f32, [5, -12.5])
+    """
+    return apply("dequantize", (q, as_tensor(scale, f32)), {"dtype": parse_dtype(dtype), "block": as_tuple(block)})
+
+
+def scale_of(x: Any, dtype: Any, *, axis: Any = None, block: Sequence[int] = ()) -> Any:
+    """The scale that brings the largest of `x` to the largest of a dtype: one for each index of `axis`, or each block.
+
+    Without either there is one for all. What is zero everywhere, or has no elements, has the scale 1.
+
+    >>> ts.ops.scale_of(ts.array([[1.0, 254.0], [-127.0, 0.0]]), ts.i8, axis=1)
+    Tensor([1, 2] f32, [[1, 2]])
+    """
+    target: DType = parse_dtype(dtype)
+    value, rank = cast(x, f32), rank_of(x)
+    _format_name(target)
+    blocks = [check_int("scale_of", "block", own) for own in check_sequence("scale_of", "block", block)]
+    if blocks:
+        if len(blocks) != rank or min(blocks) < 1:
+            raise ArgumentError(f"`scale_of` takes a `block` of a size for each of {rank} dims, got {blocks}")
+        pairs = [part for size, own in zip(value.shape, blocks, strict=True) for part in (size // own, own)]
+        top = _largest(reshape(value, pairs), range(1, 2 * rank, 2), keepdims=False)
+    else:
+        kept = {axis_of("scale_of", one, rank) for one in as_tuple(() if axis is None else axis)}
+        top = _largest(value, (at for at in range(rank) if at not in kept), keepdims=True)
+    scale = top / FORMATS[target.name].largest
+    return where(scale <= 0.0, 1.0, scale)
+
+
+def _largest(value: Any, axes: Iterable[int], *, keepdims: bool) -> Any:
+    """The largest magnitude along axes; -inf of no elements, which have a scale like all that has nothing to scale."""
+    return apply("max", (magnitude(value),), {"axes": tuple(axes), "keepdims": keepdims, "identity": True})
 
 
 def _numerics(dtype: Any, accumulate: Any) -> dict[str, DType | None]:
@@ -145,3 +264,21 @@ def _pool(op: str, x: Any, window: Any, stride: Any, padding: Any, dilation: Any
         **_padding(op, padding, len(sizes)),
     }
     return apply(op, (x,), {**form, **more})
+
+
+__all__ = [
+    "avg_pool",
+    "conv1d",
+    "conv2d",
+    "dequantize",
+    "diagonal",
+    "dot_general",
+    "einsum",
+    "matmul",
+    "max_pool",
+    "quantize",
+    "round_blocks",
+    "round_stochastic",
+    "round_to",
+    "scale_of",
+]

@@ -8,13 +8,12 @@ from contextvars import ContextVar
 from typing import Any
 
 from tessera.diagnostics.codes import KernelError, ShapeError
-from tessera.diagnostics.error import HERE
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import HERE, Span
 from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.frozen import frozen
 from tessera.types.schedule import Schedule
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 # The grid of a triangular result. Row `r` of a lower triangle of `R` rows has `min(r + 1, C)` blocks, so a full grid
 # leaves half of its programs idle. Rows `p` and `R - 1 - p` together have about `R + 1` blocks, whatever `p` is:

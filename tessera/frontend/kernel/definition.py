@@ -15,7 +15,7 @@ from tessera.frontend.bind import Binder, Leaf, dim_name
 from tessera.frontend.concrete import concrete_dtype
 from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.evaluate import Evaluator
-from tessera.frontend.kernel.index_bounds import check_positions
+from tessera.frontend.kernel.extents import check_positions
 from tessera.frontend.kernel.operands import (
     CACHE_FIELDS,
     CallOperands,
@@ -31,7 +31,7 @@ from tessera.ir.tile.records import Body, KernelProgram, TileOp, without_unused
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.schedule import NAMES, Schedule
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 # Whether the K block of a kernel is numeric. A sum of dots does not depend on the K block of its loop: it is one chain
 # of multiply-adds. A dot that is scaled or rounded in each iteration does, so `k` is then part of the result.

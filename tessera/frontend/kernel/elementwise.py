@@ -22,7 +22,7 @@ from tessera.frontend.kernel.tiles import (
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType, f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 def fma(a: Any, b: Any, c: Any) -> Tile:

@@ -6,8 +6,17 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tessera.frontend.kernel.builder import KernelBuilder
-from tessera.frontend.kernel.extents import NO_ROW, NO_ROW_FIX, Axis, Extent, Loop, NeedsNumber, dim_of, index_of
-from tessera.frontend.kernel.index_bounds import IndexBounds
+from tessera.frontend.kernel.extents import (
+    NO_ROW,
+    NO_ROW_FIX,
+    Axis,
+    Extent,
+    IndexBounds,
+    Loop,
+    NeedsNumber,
+    dim_of,
+    index_of,
+)
 from tessera.frontend.kernel.tiles import (
     Operand,
     Tile,
@@ -22,7 +31,7 @@ from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, i32, i64
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 class TensorRef:

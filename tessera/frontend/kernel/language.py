@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from tessera.frontend.kernel import scalar
-from tessera.frontend.kernel.attention import dropout_in_kernel, mask_causal, softmax_accumulate, softmax_online
+from tessera.frontend.kernel.attention import (
+    dot,
+    dropout_in_kernel,
+    mask_causal,
+    softmax_accumulate,
+    softmax_online,
+    transpose,
+)
 from tessera.frontend.kernel.elementwise import bitcast, broadcast, cast, col_index, fma, full, row_index, where, zeros
 from tessera.frontend.kernel.extents import context, program
 from tessera.frontend.kernel.loops import pipeline, range_k, range_m, range_n, steps
-from tessera.frontend.kernel.matmul import dot, transpose
 from tessera.frontend.kernel.memory import atomic_add, atomic_max, atomic_min, load, store
 from tessera.frontend.kernel.reductions import (
     butterfly,

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from math import prod
 
 from tessera.diagnostics.codes import ScheduleError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.ir.tile.records import Body, KernelProgram, TileOp
 from tessera.types.frozen import frozen
-from tessera.types.machine import Machine
-from tessera.types.occupancy import Usage
-from tessera.types.occupancy import occupancy as occupancy_of
+from tessera.types.machine import Machine, Usage
+from tessera.types.machine import occupancy as occupancy_of
 from tessera.types.schedule import Schedule
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 WARP = 32
 MOST_THREADS = 1024

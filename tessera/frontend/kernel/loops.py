@@ -16,7 +16,7 @@ from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.ir.tile.records import INDEX, Body, TileOp
 from tessera.types.dim import Dim, maximum
 from tessera.types.dim import minimum as smaller
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 # Pipelines of buffers. A kernel never writes what it reads, so a block that was loaded one iteration ago equals the
 # block that would be loaded now. Therefore a loop carries no tiles for slots: it loads at the start of each iteration

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import DTypeError
+from tessera.frontend.kernel.attention import Transposed
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.extents import Extent
 from tessera.frontend.kernel.indexing import DimAccess, Origin, TensorRef, access_of, dim_accesses
-from tessera.frontend.kernel.matmul import Transposed
 from tessera.frontend.kernel.tiles import Operand, Tile, broadcast_shape, broadcast_to, cast_to, tile_of
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.types.schedule import SWIZZLES

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import DTypeError, KernelError
 from tessera.frontend.annotations import resolve
+from tessera.frontend.kernel.attention import Transposed
 from tessera.frontend.kernel.builder import UNKNOWN, KernelBuilder, current, has_square_blocks
 from tessera.frontend.kernel.elementwise import col_index, row_index, where
 from tessera.frontend.kernel.extents import Axis
 from tessera.frontend.kernel.indexing import DimAccess, TensorRef, access_of
-from tessera.frontend.kernel.matmul import Transposed
 from tessera.frontend.kernel.memory import cast_for_store, load
 from tessera.frontend.kernel.tiles import Operand, Tile, not_a_tile_error, number_of
 from tessera.frontend.pytree import as_tuple, is_sequence
@@ -21,7 +21,7 @@ from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT
 from tessera.types.schedule import NAMES
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 if TYPE_CHECKING:
     from tessera.frontend.kernel.definition import KernelDefinition

@@ -25,7 +25,7 @@ from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.promotion import integer_range
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 KINDS = ("sum", "prod", "max", "min", "any", "all")
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from tessera.diagnostics.codes import KernelError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.types.frozen import frozen
 
 WRITERS = ("store", "atomic_add", "atomic_max", "atomic_min")

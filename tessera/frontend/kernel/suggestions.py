@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-from tessera.diagnostics.error import Fix
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Fix, Span
 from tessera.frontend.kernel import scalar
 from tessera.frontend.kernel.extents import Context
 from tessera.frontend.kernel.indexing import TensorRef

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tessera.ir.base.spec import Attribute
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType
+from tessera.types.dtype import FORMATS, DType, NumberFormat, conversion_fault
+
+if TYPE_CHECKING:
+    from tessera.ir.base.op import SpecOp  # graph ops are declared without the IR library
+
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -152,3 +157,101 @@ def static(dim: Dim | int) -> int:
 def static_shape(dims: Any) -> tuple[int, ...]:
     """The numbers of a `dims` attribute."""
     return tuple(static(dim) for dim in dims)
+
+
+# What rounding to a number format means, on NumPy arrays of f32: the executable text of `docs/guide/numerics.md`.
+
+# Rounding ops of all dialects: the attributes that say how, and their check.
+
+CONVERSION = (
+    Attribute("format", "str", doc="the numbers that are kept: a float or integer dtype, tf32 or f4e2m1"),
+    Attribute("rounding", "str", "nearest_even", "nearest_even, toward_zero or stochastic"),
+    Attribute("saturation", "str", "", "saturate or wrap; else floats overflow and integers stop at their ends"),
+    Attribute("denormals", "str", "keep", "keep or flush"),
+)
+
+
+def check_conversion(op: SpecOp) -> None:
+    """Raises unless the attributes say how to round, and random bits are there where they are needed."""
+    fault = conversion_fault(*(op.value(attribute.name) for attribute in CONVERSION))
+    if fault:
+        op.fail(f"`{op.name}`: {fault}")
+    wanted = 2 if op.value("rounding") == "stochastic" else 1
+    if len(op.operands) != wanted:
+        given = "random bits beside its values" if wanted == 2 else "its values and nothing else"
+        op.fail(f"`{op.name}` that rounds {op.value('rounding')} takes {given}, got {len(op.operands)} operands")
+
+
+STEPS = 24
+"""Random bits that decide a stochastic rounding: it goes up where they, as a fraction, are below what is lost."""
+
+
+def round_to(
+    x: Array,
+    *,
+    format: str,
+    rounding: str = "nearest_even",
+    saturation: str = "",
+    denormals: str = "keep",
+    bits: Array | None = None,
+) -> Array:
+    """The values of `x` as numbers of a format, still in f32; `bits` are 32 random ones for each element."""
+    kind, exact = FORMATS[format], np.asarray(x, np.float32).astype(np.float64)
+    with np.errstate(all="ignore"):
+        if not kind.is_float:
+            return _to_integer(exact, kind, rounding, saturation, bits)
+        magnitude = np.abs(exact)
+        quantum = _quantum(magnitude, kind)
+        steps = np.where(np.isfinite(magnitude), magnitude, 0.0) / quantum
+        rounded = np.where(np.isfinite(magnitude), _whole(steps, rounding, bits) * quantum, magnitude)
+        rounded = _limited(rounded, magnitude, kind, rounding, saturation)
+        if denormals == "flush":
+            rounded = np.where(rounded < kind.smallest_normal, 0.0, rounded)
+        result = np.copysign(rounded, exact)
+        return np.where(np.isnan(exact), np.nan, result).astype(np.float32)
+
+
+def _quantum(magnitude: Array, kind: NumberFormat) -> Array:
+    """The distance between neighbours of the format around each number."""
+    _, exponent = np.frexp(np.where(np.isfinite(magnitude), magnitude, 0.0))
+    normal = np.where(magnitude > 0, exponent - 1, 1 - kind.bias)
+    return np.ldexp(1.0, np.maximum(normal, 1 - kind.bias) - kind.mantissa)
+
+
+def _whole(steps: Array, rounding: str, bits: Array | None) -> Array:
+    """Whole numbers from any; toward zero only what is not negative."""
+    if rounding == "nearest_even":
+        return np.rint(steps)
+    low = np.floor(steps)
+    if rounding == "toward_zero":
+        return low
+    assert bits is not None, "stochastic rounding needs random bits"
+    share = (bits.astype(np.uint32) >> np.uint32(32 - STEPS)).astype(np.float64) * 2.0**-STEPS
+    return low + (share < steps - low)
+
+
+def _limited(rounded: Array, magnitude: Array, kind: NumberFormat, rounding: str, saturation: str) -> Array:
+    """What becomes of numbers beyond the largest, and of infinity."""
+    beyond: Any = np.inf if kind.has_infinity else np.nan if kind.has_nan else kind.largest
+    if saturation == "saturate":
+        beyond = kind.largest
+    outside = rounded > kind.largest
+    if rounding == "toward_zero":
+        # What is finite stops at the largest; what was infinite is not.
+        beyond = np.where(np.isinf(magnitude), beyond, kind.largest)
+    return np.where(outside, beyond, rounded)
+
+
+def _to_integer(exact: Array, kind: NumberFormat, rounding: str, saturation: str, bits: Array | None) -> Array:
+    if rounding == "stochastic":
+        whole = _whole(exact, rounding, bits)
+    else:
+        whole = np.rint(exact) if rounding == "nearest_even" else np.trunc(exact)
+    if saturation == "wrap":
+        span = kind.largest - kind.lowest + 1
+        offset = whole - span * np.floor(whole / span)
+        whole = np.where(offset > kind.largest, offset - span, offset)
+    else:
+        whole = np.clip(whole, kind.lowest, kind.largest)
+    # Adding zero makes an integer's zero positive.
+    return (np.where(np.isnan(whole), 0.0, whole) + 0.0).astype(np.float32)

@@ -14,12 +14,11 @@ from xdsl.dialects.builtin import Builtin
 from xdsl.ir import Block, Operation, OpTraits, Region, SSAValue
 from xdsl.traits import IsolatedFromAbove, IsTerminator, NoTerminator, OpTrait, Pure
 
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.ir.base.infer import RuleContext
-from tessera.ir.base.location import location_of
 from tessera.ir.base.op import TAPES, SpecOp
 from tessera.ir.base.spec import OpSpec, Registry
-from tessera.ir.base.types import TensorAttr, ValueAttr, attribute_of
+from tessera.ir.base.types import TensorAttr, ValueAttr, attribute_of, location_of
 
 _DIALECTS: dict[str, Registry] = {}
 _TYPES: dict[str, type[Any]] = {}

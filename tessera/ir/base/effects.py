@@ -9,7 +9,7 @@ from typing import Any
 from xdsl.ir import Attribute, Operation
 
 from tessera.diagnostics.codes import EffectError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import ValueAttr, attribute_of
 from tessera.types.effect import ALL, Effects, may_swap

@@ -7,8 +7,7 @@ from functools import cache
 from typing import TypeAlias
 
 from tessera.types.dim import Atom, Dim, product
-from tessera.types.shape import ONE, ZERO, Shape
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import ONE, ZERO, Shape, TensorType
 
 IndexMap: TypeAlias = tuple[Dim, ...]
 """One expression per dim of the tensor read, over the coordinates `d0`, `d1`, ... of the tensor written."""

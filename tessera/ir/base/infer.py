@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from tessera.types.dim import Dim
-from tessera.types.shape import is_refuted
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, is_refuted
 
 if TYPE_CHECKING:
     from tessera.types.constraint import ConstraintSolver

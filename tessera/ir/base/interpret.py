@@ -2,17 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 from xdsl.ir import Block, Region, SSAValue
 
-from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.arrays import Array, numpy_dtype, static
 from tessera.ir.base.op import TAPES, SpecOp
-from tessera.ir.base.rank_reference import over_ranks, ranks_of
+from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.types import TensorAttr
+from tessera.runtime.ranks import world
 from tessera.types.dim import Dim
-from tessera.types.tensor_type import TensorType
+from tessera.types.dtype import DType
+from tessera.types.shape import TensorType
+
+# Calls of Python by a program that is run op by op: the functions it was traced with, and what each call does.
+
+_FUNCTIONS: ContextVar[Sequence[Callable[..., Any]]] = ContextVar("functions", default=())
+
+
+@contextmanager
+def calling(functions: Sequence[Callable[..., Any]]) -> Generator[None]:
+    """Within it, callbacks find the functions of a program by their slots."""
+    token = _FUNCTIONS.set(functions)
+    try:
+        yield
+    finally:
+        _FUNCTIONS.reset(token)
+
+
+def perform(
+    call: str, slot: int, text: str, values: Sequence[Array], wanted: Sequence[tuple[DType, Sequence[int]]]
+) -> tuple[Array, ...]:
+    """What a callback gives for arrays: one for each dtype and shape that is `wanted`."""
+    from tessera.runtime import callback  # noqa: PLC0415 - tracing needs no runtime
+    from tessera.runtime.callback import check_positions  # noqa: PLC0415
+    from tessera.runtime.ranks import world  # noqa: PLC0415
+    from tessera.runtime.tensor import Tensor  # noqa: PLC0415
+
+    tensors = [Tensor.of(np.array(value, order="C")) for value in values]
+    if call == "debug_print":
+        callback.show(text, tensors)
+        return ()
+    if call == "check_positions":
+        check_positions(text, *tensors)
+        return ()
+    if call == "fresh_key":
+        return (np.frombuffer(callback.fresh_key(), np.uint64).copy(),)
+    if call == "axis_index":
+        return (np.array(world.axis_position(text, slot), np.int64),)
+    declared = [(dtype.name, tuple(shape)) for dtype, shape in wanted]
+    given = callback.call(_FUNCTIONS.get()[slot], tensors, declared)
+    return tuple(np.asarray(one).astype(numpy_dtype(dtype)) for one, (dtype, _) in zip(given, wanted, strict=True))
+
+
+# The meaning of collectives to one rank: the arrays of all are gathered, and the reference says what each gets.
+
+
+def ranks_of(spec: OpSpec, attributes: Mapping[str, Any]) -> int:
+    """How many ranks an op needs to be computed; 1 for what a rank does by itself."""
+    size = attributes.get("size")
+    if not isinstance(size, tuple) or not isinstance(attributes.get("axis"), str):
+        return 1
+    speaks = "collective" in spec.effects or not spec.operands
+    return static(size[0]) if speaks and len(size) == 1 else 1  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def over_ranks(spec: OpSpec, operands: Sequence[Array], attributes: Mapping[str, Any]) -> tuple[Array, ...]:
+    """What this rank gets of an op that needs others, who must be at the same op."""
+    axis, ranks = attributes["axis"], ranks_of(spec, attributes)
+    place = world.axis_position(axis, ranks)
+    if not spec.operands:
+        return (np.array(place, np.int64),)
+    own = np.ascontiguousarray(operands[0])
+    every = np.empty((ranks, *np.shape(operands[0])), own.dtype)
+    memory = (own.ctypes.data, every.ctypes.data, own.nbytes)
+    facts = ", ".join(f"{name} {value}" for name, value in attributes.items() if value and name not in ("axis", "size"))
+    what = f"{own.dtype} {list(own.shape)} for `{spec.short_name}`" + (f" ({facts})" if facts else "")
+    world.wait(world.start("all_gather", axis, ranks, memory, what))
+    assert spec.reference is not None
+    return (np.asarray(spec.reference(*every, **attributes)[place]),)
 
 
 class InterpretError(Exception):

@@ -16,7 +16,7 @@ from tessera.types.dim import product
 from tessera.types.dtype import FORMATS, DType
 from tessera.types.frozen import frozen
 from tessera.types.promotion import integer_range
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 INF = math.inf
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 from tessera.types import dtype as dtypes
 from tessera.types.dim import Dim, parse_dim
 from tessera.types.dtype import DType
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 def _number(value: Any) -> Any:

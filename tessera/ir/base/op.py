@@ -10,12 +10,11 @@ from xdsl.ir import Attribute, Operation, Region, SSAValue
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.ir.base.infer import Guards, RuleContext, RuleError
 from tessera.ir.base.literal import Reader, normalize, text_of
-from tessera.ir.base.location import span_of
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.base.types import ShapedAttr, TensorAttr, ValueAttr, attribute_of, read_with, type_text_of
+from tessera.ir.base.types import ShapedAttr, TensorAttr, ValueAttr, attribute_of, read_with, span_of, type_text_of
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
@@ -236,7 +235,7 @@ def rule_attributes(op: SpecOp) -> dict[str, Any]:
     """All attributes as a shape rule sees them: regions made from tapes are given as tapes."""
     values: dict[str, Any] = op.values()
     if op.regions:
-        from tessera.ir.base.region_tape import tapes_of  # noqa: PLC0415 - it reads ops, so it imports this file
+        from tessera.ir.base.build import tapes_of  # noqa: PLC0415 - it reads ops, so it imports this file
 
         values.update(tapes_of(op))
     return values

@@ -15,14 +15,12 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics import codes
 from tessera.diagnostics.error import CompilationError, InternalError, TesseraError
-from tessera.ir.base.collection import without_collection
+from tessera.ir.base.compilation import without_collection, write_reproducer
 from tessera.ir.base.effects import check_order, steps_of
-from tessera.ir.base.legality import Legality
 from tessera.ir.base.op import OpError
 from tessera.ir.base.passes import Pass, pipeline_text
-from tessera.ir.base.reproducer import write_reproducer
 from tessera.ir.base.text import print_module
-from tessera.ir.base.verify import verify
+from tessera.ir.base.verify import Legality, verify
 from tessera.types.frozen import frozen
 from tessera.types.settings import Settings
 

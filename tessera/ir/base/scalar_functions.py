@@ -11,20 +11,215 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tessera.ir.base import interval as bounds
-from tessera.ir.base import simplify
 from tessera.ir.base.interval import ANYTHING, BOOLEAN, INF, IntervalRule, always_within, gate, monotone, rising_from
-from tessera.ir.base.spec import ANY, BITS, BOOL, FLOATS, INTEGERS, NUMBERS, ROUND, PolicyRule, Simplify, Transform
+from tessera.ir.base.spec import (
+    ANY,
+    BITS,
+    BOOL,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    ROUND,
+    Attributes,
+    PolicyRule,
+    Producer,
+    Simplifier,
+    Simplify,
+    Transform,
+)
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
-from tessera.types.promotion import ARITHMETIC, BITWISE, COMPARISON, FLOATING, LOGICAL, PREDICATE, OpClass
+from tessera.types.promotion import ARITHMETIC, BITWISE, COMPARISON, FLOATING, LOGICAL, PREDICATE, OpClass, holds
+from tessera.types.shape import Shape
 
 if TYPE_CHECKING:
     from tessera.ir.base.op import SpecOp
+
+
+# Simplifications that ops declare: what rules ask of values, and the rules that several ops share.
+
+Unit: TypeAlias = Callable[[Any, DType], bool]
+"""Whether a number, beside an operand of a dtype, changes nothing."""
+
+
+# Questions about values.
+
+
+def uniform_value(simplifier: Simplifier, value: Any) -> float | int | bool | None:
+    """The one number a value holds in all its elements, where its producers say so."""
+    producer = simplifier.producer(value)
+    if producer is None:
+        return None
+    if producer.moves_elements:
+        return uniform_value(simplifier, producer.operands[0])
+    if producer.name == "full":
+        return producer.attributes["value"]
+    if producer.name == "constant":
+        return uniform_element(producer.attributes["value"])
+    return None
+
+
+def uniform_element(array: Any) -> float | int | bool | None:
+    """The one number all elements of an array are, bit for bit; None for an empty or a varied array."""
+    flat = array.reshape(-1)
+    if not flat.size or any(flat[:1].tobytes() != flat[at : at + 1].tobytes() for at in range(1, flat.size)):
+        return None
+    return flat[0].item()
+
+
+def producer_named(simplifier: Simplifier, value: Any, name: str) -> Producer | None:
+    """The producer of a value, if it is the op of that name."""
+    producer = simplifier.producer(value)
+    return producer if producer is not None and producer.name == name else None
+
+
+def keeps_shape(kept: Shape, dropped: Shape) -> bool:
+    """Whether broadcasting `kept` with `dropped` gives the shape of `kept`."""
+    if len(dropped) > len(kept):
+        return False
+    tail = kept[len(kept) - len(dropped) :]
+    return all(theirs.value == 1 or theirs == ours for ours, theirs in zip(tail, dropped, strict=True))
+
+
+# Rules of many ops.
+
+
+def drop_double(name: str) -> Simplify:
+    """Rewrite f(f(x)) to x."""
+
+    def simplify(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+        inner = producer_named(simplifier, operands[0], name)
+        return None if inner is None else inner.operands[0]
+
+    return simplify
+
+
+def drop_repeated(name: str) -> Simplify:
+    """Rewrite f(f(x)) to f(x)."""
+
+    def simplify(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+        return None if producer_named(simplifier, operands[0], name) is None else operands[0]
+
+    return simplify
+
+
+def drop_unit(right: Unit, left: Unit | None = None) -> Simplify:
+    """Rewrite f(x, u) to x for a right unit u, and f(u, x) to x for a left one, where the shape stays."""
+
+    def simplify(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+        for kept, dropped, is_unit in ((0, 1, right), (1, 0, left)):
+            if is_unit is None:
+                continue
+            number, kept_type = uniform_value(simplifier, operands[dropped]), simplifier.type_of(operands[kept])
+            if number is None or not is_unit(number, kept_type.dtype):
+                continue
+            if keeps_shape(kept_type.shape, simplifier.type_of(operands[dropped]).shape):
+                return operands[kept]
+        return None
+
+    return simplify
+
+
+def drop_same(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Rewrite f(x, x) to x."""
+    return operands[0] if operands[0] is operands[1] else None
+
+
+def first_of(*rules: Simplify) -> Simplify:
+    """The first of several rules that applies."""
+
+    def simplify(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+        return next((found for one in rules if (found := one(simplifier, operands, attributes)) is not None), None)
+
+    return simplify
+
+
+# Units.
+
+
+def adds_nothing(number: Any, dtype: DType) -> bool:
+    """The unit of `+`: of floats -0.0 alone, as -0.0 + 0.0 is 0.0."""
+    return _is_negative_zero(number) if dtype.is_float else number == 0
+
+
+def subtracts_nothing(number: Any, dtype: DType) -> bool:
+    """The right unit of `-`."""
+    return number == 0 and not (dtype.is_float and _is_negative_zero(number))
+
+
+def is_one(number: Any, dtype: DType) -> bool:
+    """The unit of `*` and `/`."""
+    return number == 1
+
+
+def is_one_integer(number: Any, dtype: DType) -> bool:
+    """The unit of `//`, which rounds floats."""
+    return number == 1 and dtype.is_integer
+
+
+def is_zero(number: Any, dtype: DType) -> bool:
+    """The unit of `|`, `^` and shifts."""
+    return number == 0
+
+
+def has_all_bits(number: Any, dtype: DType) -> bool:
+    """The unit of `&`."""
+    return number == (1 if dtype.is_bool else (1 << dtype.bits) - 1 if dtype.kind == "uint" else -1)
+
+
+def _is_negative_zero(number: float) -> bool:
+    return number == 0 and math.copysign(1.0, number) < 0
+
+
+# Rules of one op.
+
+
+def square_power(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Rewrite x ** 2 to x * x, which is rounded correctly too."""
+    x, y = operands
+    if uniform_value(simplifier, y) != 2 or not keeps_shape(simplifier.type_of(x).shape, simplifier.type_of(y).shape):
+        return None
+    return simplifier.emit("mul", x, x)
+
+
+def simplify_where(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Rewrite where(c, x, x) to x, and where of a known condition to its branch, where the shape stays."""
+    condition, x, y = operands
+    known = uniform_value(simplifier, condition)
+    if x is not y and known is None:
+        return None
+    kept, other = (x, y) if x is y or known else (y, x)
+    shapes = [simplifier.type_of(value).shape for value in (kept, condition, other)]
+    return kept if all(keeps_shape(shapes[0], shape) for shape in shapes[1:]) else None
+
+
+def simplify_cast(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Drop a cast to the same dtype, and rewrite cast(cast(x)) to cast(x) where the inner one loses nothing."""
+    source, target = simplifier.type_of(operands[0]).dtype, attributes["dtype"]
+    if source is target:
+        return operands[0]
+    inner = producer_named(simplifier, operands[0], "cast")
+    if inner is None:
+        return None
+    origin = simplifier.type_of(inner.operands[0]).dtype
+    # An integer that is too large wraps, and saturates where it comes as a float.
+    saturates = source.is_float and origin.is_integer and target.is_integer and not holds(target, origin)
+    if not holds(source, origin) or saturates:
+        return None
+    return inner.operands[0] if origin is target else simplifier.emit("cast", inner.operands[0], dtype=target)
+
+
+def simplify_bitcast(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """Drop a bitcast to the same dtype, and one that undoes another."""
+    if attributes["source"] is attributes["dtype"]:
+        return operands[0]
+    inner = producer_named(simplifier, operands[0], "bitcast")
+    return inner.operands[0] if inner is not None and inner.attributes["source"] is attributes["dtype"] else None
 
 
 @frozen
@@ -162,17 +357,17 @@ _SATURATING = PolicyRule("round", saturates=True)
 
 declare(ScalarFunction("neg", "`-x`; unsigned integers wrap.", "numpy:negative", group=ARITHMETIC, dtypes=NUMBERS,
     emit="fneg", emit_integer="math_integer:negate", interval=monotone(lambda x: -x, falls=True, is_exact=True),
-    simplify=simplify.drop_double("neg"), policy=_SATURATING, kernel="", keeps_zero=True))
+    simplify=drop_double("neg"), policy=_SATURATING, kernel="", keeps_zero=True))
 declare(ScalarFunction("abs", "`|x|`; the smallest signed integer is its own.", "numpy:abs", group=ARITHMETIC,
     dtypes=NUMBERS, emit="llvm.fabs", emit_integer="math_integer:absolute", interval=bounds.ABSOLUTE,
-    simplify=simplify.drop_repeated("abs"), policy=_SATURATING, keeps_zero=True))
+    simplify=drop_repeated("abs"), policy=_SATURATING, keeps_zero=True))
 declare(ScalarFunction("sign", "-1, 0 or 1 by the sign of `x`; NaN stays.", "numpy:sign", group=ARITHMETIC,
     dtypes=NUMBERS, emit="math:sign", emit_integer="math_integer:sign",
-    interval=always_within(-1.0, 1.0, is_exact=True), flops=2, simplify=simplify.drop_repeated("sign"),
+    interval=always_within(-1.0, 1.0, is_exact=True), flops=2, simplify=drop_repeated("sign"),
     keeps_zero=True))
 declare(ScalarFunction("relu", "`max(x, 0)`; NaN stays.", "relu", group=ARITHMETIC, dtypes=NUMBERS, emit="math:relu",
     emit_integer="math_integer:relu", interval=monotone(lambda x: max(x, 0.0), is_exact=True),
-    simplify=simplify.drop_repeated("relu"), keeps_zero=True))
+    simplify=drop_repeated("relu"), keeps_zero=True))
 for _name, _summary, _reference, _intrinsic, _number in (
     ("floor", "Largest integer not above `x`.", "numpy:floor", "llvm.floor", math.floor),
     ("ceil", "Smallest integer not below `x`.", "numpy:ceil", "llvm.ceil", math.ceil),
@@ -180,7 +375,7 @@ for _name, _summary, _reference, _intrinsic, _number in (
     ("trunc", "`x` without its fraction.", "numpy:trunc", "llvm.trunc", math.trunc),
 ):
     declare(ScalarFunction(_name, _summary, _reference, emit=_intrinsic, emit_integer="math_integer:identity",
-        interval=monotone(_number, is_exact=True), simplify=simplify.drop_repeated(_name),
+        interval=monotone(_number, is_exact=True), simplify=drop_repeated(_name),
         kernel=None if _name in ("floor", "ceil") else "", keeps_zero=True))
 for _name, _summary, _writer in (
     ("isnan", "Whether `x` is not a number.", "math:isnan"),
@@ -247,26 +442,26 @@ declare(ScalarFunction("gelu_tanh", "The tanh formula for `gelu`.", "gelu_tanh",
 # Arithmetic of several operands.
 
 for _name, _operator, _reference, _interval, _simplify in (
-    ("add", "+", "add", bounds.ADD, simplify.drop_unit(simplify.adds_nothing, simplify.adds_nothing)),
-    ("sub", "-", "subtract", bounds.SUBTRACT, simplify.drop_unit(simplify.subtracts_nothing)),
-    ("mul", "*", "multiply", bounds.MULTIPLY, simplify.drop_unit(simplify.is_one, simplify.is_one)),
+    ("add", "+", "add", bounds.ADD, drop_unit(adds_nothing, adds_nothing)),
+    ("sub", "-", "subtract", bounds.SUBTRACT, drop_unit(subtracts_nothing)),
+    ("mul", "*", "multiply", bounds.MULTIPLY, drop_unit(is_one, is_one)),
 ):
     declare(ScalarFunction(_name, f"`x {_operator} y`.", f"numpy:{_reference}", arity=2, group=ARITHMETIC,
         dtypes=NUMBERS, emit=f"f{_name}", emit_integer=_name, emit_bool={"add": "or", "mul": "and"}.get(_name, ""),
         interval=_interval, simplify=_simplify, policy=_SATURATING, kernel=""))
 declare(ScalarFunction("div", "`x / y`; integers become floats first.", "numpy:divide", arity=2, emit="fdiv",
-    interval=bounds.DIVIDE, flops=4, simplify=simplify.drop_unit(simplify.is_one), kernel=""))
+    interval=bounds.DIVIDE, flops=4, simplify=drop_unit(is_one), kernel=""))
 declare(ScalarFunction("floordiv", "`x / y` rounded down; integers by zero give 0.", "floordiv", arity=2,
     group=ARITHMETIC, dtypes=NUMBERS, integer_reference="numpy:floor_divide", emit="math:floor_divide",
     emit_integer="math_integer:floor_divide", ulp=(0.5, 1.0), interval=ANYTHING, flops=12, samples="tame",
-    simplify=simplify.drop_unit(simplify.is_one_integer), kernel=""))
+    simplify=drop_unit(is_one_integer), kernel=""))
 declare(ScalarFunction("mod", "What `x // y` leaves, with the sign of `y`; integers by zero give 0.", "numpy:mod",
     arity=2, group=ARITHMETIC, dtypes=NUMBERS, emit="math:modulo", emit_integer="math_integer:modulo", ulp=(0.5, 0.5),
     interval=ANYTHING, flops=12, samples="tame", kernel=""))
 declare(ScalarFunction("pow", "`x` to the power `y`; integers wrap.", "numpy:power", arity=2, group=ARITHMETIC,
     dtypes=NUMBERS, integer_reference="integer_pow", emit="math_log:power", emit_integer="math_integer:power",
     ulp=(1.0, 2.0), interval=bounds.POWER, flops=30, is_expensive=True, samples="powers",
-    simplify=simplify.first_of(simplify.drop_unit(simplify.is_one), simplify.square_power), kernel=""))
+    simplify=first_of(drop_unit(is_one), square_power), kernel=""))
 # Tile passes make it; the kernel language has it by hand, as the only function of three.
 declare(ScalarFunction("fma", "`x * y + z`, rounded once.", "fma", arity=3, group=ARITHMETIC, dtypes=NUMBERS,
     emit="llvm.fma", emit_integer="math_integer:multiply_add", ops=(), kernel=""))
@@ -276,7 +471,7 @@ for _name, _public, _summary, _rule in (
 ):
     declare(ScalarFunction(_name, _summary, _public, arity=2, group=ARITHMETIC, dtypes=NUMBERS,
         emit=f"math:{_public}", emit_integer=f"math_integer:{_public}", emit_bool={"max": "or", "min": "and"}[_name],
-        interval=_rule, simplify=simplify.drop_same, op=_public))
+        interval=_rule, simplify=drop_same, op=_public))
 
 # Comparisons.
 
@@ -297,15 +492,15 @@ for _name, _sign, _reference, _ordered in (
 declare(ScalarFunction("not", "The opposite of a bool; all bits of an integer inverted.", "numpy:invert",
     group=BITWISE, dtypes=BITS, emit_integer="math_integer:invert", emit_bool="math_integer:invert_bool",
     ops=(
-        GraphOp("logical_not", "Whether `x` is false.", LOGICAL, BOOL, BOOLEAN, simplify.drop_double("logical_not")),
+        GraphOp("logical_not", "Whether `x` is false.", LOGICAL, BOOL, BOOLEAN, drop_double("logical_not")),
         GraphOp("bitwise_not", "All bits inverted; of a bool, its opposite.", BITWISE, BITS, ANYTHING,
-            simplify.drop_double("bitwise_not")),
+            drop_double("bitwise_not")),
     ), kernel=""))
-_AND_UNIT = simplify.drop_unit(simplify.has_all_bits, simplify.has_all_bits)
-_OR_UNIT = simplify.drop_unit(simplify.is_zero, simplify.is_zero)
+_AND_UNIT = drop_unit(has_all_bits, has_all_bits)
+_OR_UNIT = drop_unit(is_zero, is_zero)
 for _name, _logical, _bitwise, _simplify in (
-    ("and", "Whether both are true.", "Bits set in both.", simplify.first_of(simplify.drop_same, _AND_UNIT)),
-    ("or", "Whether at least one is true.", "Bits set in either.", simplify.first_of(simplify.drop_same, _OR_UNIT)),
+    ("and", "Whether both are true.", "Bits set in both.", first_of(drop_same, _AND_UNIT)),
+    ("or", "Whether at least one is true.", "Bits set in either.", first_of(drop_same, _OR_UNIT)),
     ("xor", "Whether exactly one is true.", "Bits set in exactly one.", _OR_UNIT),
 ):
     declare(ScalarFunction(_name, f"The {_name} of bools, or of the bits of integers.", f"numpy:bitwise_{_name}",
@@ -316,7 +511,7 @@ for _name, _logical, _bitwise, _simplify in (
         ), kernel=""))
 declare(ScalarFunction("shl", "`x << y`; counts outside the width give 0.", "numpy:left_shift", arity=2,
     group=BITWISE, dtypes=INTEGERS, emit_integer="math_integer:shift_left", interval=ANYTHING, flops=3,
-    simplify=simplify.drop_unit(simplify.is_zero), op="shift_left", kernel=""))
+    simplify=drop_unit(is_zero), op="shift_left", kernel=""))
 declare(ScalarFunction("shr", "`x >> y`, filled with the sign; counts outside the width shift everything out.",
     "numpy:right_shift", arity=2, group=BITWISE, dtypes=INTEGERS, emit_integer="math_integer:shift_right",
-    interval=ANYTHING, flops=3, simplify=simplify.drop_unit(simplify.is_zero), op="shift_right", kernel=""))
+    interval=ANYTHING, flops=3, simplify=drop_unit(is_zero), op="shift_right", kernel=""))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 if TYPE_CHECKING:
     import numpy as np

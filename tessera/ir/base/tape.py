@@ -1,16 +1,18 @@
-"""The tape: a traced program as plain records with spans; its hash keys the disk cache, and it needs no xDSL."""
+"""The tape: a traced program as plain records with spans, and the text whose hash keys the disk cache."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.types.dim import Dim
+from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 POLICY = "tessera.numerics.policy"
 """The attribute that says which policy a function, an op or a kernel keeps: `{storage = bf16, accumulate = f32}`."""
@@ -63,3 +65,61 @@ class Tape:
     def new_value(self, type: TensorType) -> int:
         self.types.append(type)
         return len(self.types) - 1
+
+
+# A tape as text: the same in every process and on every run, so that its hash can key the disk cache.
+
+VERSION = 1
+"""Raised when the text of a tape changes its meaning."""
+
+
+def tape_text(tape: Tape, indent: str = "") -> str:
+    """The tape, one op a line, values numbered; spans and names are left out, as they do not change the code.
+
+    >>> print(tape_text(Tape(inputs=[0], names=["x"], outputs=[0], types=[TensorType.of(["B"], f32)])))
+    tape 1 (%0: [B] f32)
+    return %0
+    """
+    inputs = ", ".join(f"%{value}: {_type(tape.types[value])}" for value in tape.inputs)
+    lines = [f"{indent}tape {VERSION} ({inputs})"]
+    for record in tape.records:
+        results = ", ".join(f"%{value}: {_type(tape.types[value])}" for value in record.results)
+        operands = ", ".join(f"%{value}" for value in record.operands)
+        attributes = ", ".join(
+            f"{name}={_attribute(value, indent)}" for name, value in sorted(record.attributes.items())
+        )
+        under = f" under {record.policy}" if record.policy else ""
+        lines.append(f"{indent}{results} = {record.op}({operands}) {{{attributes}}}{under}")
+    lines += [f"{indent}guard {guard.left} == {guard.right}" for guard in tape.guards]
+    if POLICY in tape.promises:
+        # It changes no code, and is written in the code's report.
+        lines.append(f"{indent}policy {sorted(tape.promises[POLICY].items())}")
+    if DONATED in tape.promises:
+        lines.append(f"{indent}donated {list(tape.promises[DONATED])}")
+    lines.append(f"{indent}return {', '.join(f'%{value}' for value in tape.outputs)}")
+    return "\n".join(lines)
+
+
+def tape_hash(tape: Tape) -> str:
+    """A SHA-256 that two tapes share exactly when they compile to the same code."""
+    return hashlib.sha256(tape_text(tape).encode()).hexdigest()
+
+
+def _type(type: TensorType) -> str:
+    return f"[{', '.join(map(str, type.shape))}] {type.dtype}"
+
+
+def _attribute(value: Any, indent: str) -> str:
+    """One attribute; types are told apart (1, 1.0 and True), floats are exact."""
+    if isinstance(value, Tape):
+        return "{\n" + tape_text(value, indent + "  ") + f"\n{indent}}}"
+    if isinstance(value, tuple | list):
+        items: Any = value  # pyright: ignore[reportUnknownVariableType]
+        return "(" + ", ".join(_attribute(item, indent) for item in items) + ")"
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, Dim | DType):
+        return str(value)
+    if hasattr(value, "tobytes"):
+        return f"array({value.dtype}, {value.shape}, {hashlib.sha256(value.tobytes()).hexdigest()})"
+    return repr(value)

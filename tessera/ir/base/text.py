@@ -1,25 +1,180 @@
-"""Modules as text: parsing with source locations, printing, and errors that show the line."""
+"""Modules as text: parsing with source locations, printing, versions with their upgrades, and content hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import linecache
 import re
 from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import field
 from functools import cache
 from io import StringIO
-from typing import Any
+from typing import Any, TypeAlias
 
-from xdsl.dialects.builtin import UNKNOWN_LOC, ModuleOp
-from xdsl.ir import Operation
+from xdsl.dialects.builtin import UNKNOWN_LOC, IntegerAttr, ModuleOp, i64
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import ParseError
 
-from tessera.diagnostics.codes import IRSyntaxError
-from tessera.diagnostics.span import Span
-from tessera.ir.base.dialect_of import DialectContext
-from tessera.ir.base.location import location_of
-from tessera.ir.base.op import SpecOp
-from tessera.ir.base.version import new_name, stamp, upgrade, version_of_text
+from tessera.diagnostics.codes import IRSyntaxError, VersionError
+from tessera.diagnostics.error import Span
+from tessera.ir.base.dialect_of import DialectContext, properties_of
+from tessera.ir.base.op import CURRENT, SpecOp, value_text
+from tessera.ir.base.types import ValueAttr, location_of, type_text_of
+from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
+
+# The version every IR text carries, the refusal of versions we do not read, and how older texts are brought up.
+
+KEY = "tessera.version"
+_WRITTEN = re.compile(rf'^[^\n]*?(?<![\w.])"?{re.escape(KEY)}"?\s*=\s*([^\s,}}]+)', re.MULTILINE)
+
+Renames: TypeAlias = Mapping[str, str]
+
+
+@frozen
+class Upgrade:
+    """What the next version renamed: ops, attributes of ops, and names in their expressions.
+
+    Attributes and names are found by the newest name of the op.
+    """
+
+    ops: Renames
+    attributes: Mapping[str, Renames]
+    symbols: Mapping[str, Renames] = field(default_factory=dict[str, Renames])
+
+
+_COORDS = {"names": "coords"}
+_ACCESS = {**_COORDS, "way": "pattern"}
+
+UPGRADES: dict[int, Upgrade] = {
+    # Version 1 ended functions and loop bodies alike in `tgraph.output`, and wrote `tgraph.function`.
+    1: Upgrade(
+        ops={"tgraph.function": "tgraph.func", "tgraph.output": "tgraph.return"},
+        attributes={"tgraph.func": {"arguments": "names"}},
+    ),
+    # Version 2 had other names in Target IR for the ops and attributes of Tile IR.
+    2: Upgrade(
+        ops={
+            "ttarget.math": "ttarget.elementwise",
+            "ttarget.convert": "ttarget.cast",
+            "ttarget.spread": "ttarget.broadcast",
+            "ttarget.fold": "ttarget.reduce",
+            "ttarget.fold_place": "ttarget.arg_reduce",
+            "ttarget.fold_rows": "ttarget.reduce_rows",
+        },
+        attributes={
+            "ttarget.load": _ACCESS,
+            "ttarget.store": _ACCESS,
+            "ttarget.fetch": _COORDS,
+            "ttarget.coordinate": _COORDS,
+            "ttarget.clip": _COORDS,
+            "ttarget.copy_async": _COORDS,
+            "ttarget.fragment_load": _COORDS,
+            "ttarget.fragment_store": _COORDS,
+            "ttarget.store_rows": _COORDS,
+            "ttarget.store_tile": _COORDS,
+            "ttarget.kernel": {"shares": "warps_per_row"},
+            "ttarget.block_dot": {"rows": "max_rows", "depth": "max_k"},
+            "ttarget.shuffle": {"way": "mode"},
+            "ttile.shuffle": {"way": "mode"},
+        },
+        symbols={"ttarget.block_dot": {"_depth": "_inner_k"}},
+    ),
+}
+"""By the version that a text comes from: one table of renames for each."""
+
+
+def version_of_text(text: str, name: str = "<text>") -> int:
+    """The version that a text says it is; one that says nothing is of this version.
+
+    Raises VersionError (T0303) for a version newer than this one, older than the oldest upgrade, or no number.
+    """
+    found = next((match for match in _WRITTEN.finditer(text) if "//" not in match.group().split(KEY)[0]), None)
+    if found is None:
+        return CURRENT
+    written = found.group(1)
+    version = int(written) if written.isdigit() else -1
+    if version != CURRENT and version not in UPGRADES:
+        line = text.count("\n", 0, found.start(1)) + 1
+        column = found.start(1) - text.rfind("\n", 0, found.start(1))
+        raise VersionError(
+            f"this is IR of version {written}, and this Tessera reads versions {min(UPGRADES)} to {CURRENT}",
+            span=Span(name, line, column, line, column + len(written)),
+            fix="write the text again with the Tessera that made it, or use a newer one here",
+        )
+    return version
+
+
+def new_name(name: str, version: int) -> str:
+    """What an op of an older version is called now."""
+    for step in range(version, CURRENT):
+        name = UPGRADES[step].ops.get(name, name)
+    return name
+
+
+def upgrade(op: SpecOp, version: int) -> None:
+    """Bring the attributes of an op parsed from an older version up to this one."""
+    for step in range(version, CURRENT):
+        renames = UPGRADES[step].attributes.get(op.name, {})
+        symbols = {old: Dim.symbol(new) for old, new in UPGRADES[step].symbols.get(op.name, {}).items()}
+        if renames or symbols:
+            given = {name: value.data for name, value in op.properties.items() if isinstance(value, ValueAttr)}
+            values = {renames.get(name, name): _substitute(value, symbols) for name, value in given.items()}
+            op.properties = properties_of(type(op), values)
+
+
+def _substitute(value: Any, symbols: Mapping[str, Dim]) -> Any:
+    return value.substitute(symbols) if symbols and isinstance(value, Dim) else value
+
+
+def stamp(module: ModuleOp) -> None:
+    """Write this version on a module."""
+    module.attributes[KEY] = IntegerAttr(CURRENT, i64)
+
+
+# The content hash of IR: the same in every process, blind to spans, names of values and the order of attributes.
+
+
+def content_hash(op: Operation) -> str:
+    """A SHA-256 that two ops share exactly when their texts are equal but for names and spans."""
+    return hashlib.sha256(canonical_text(op).encode()).hexdigest()
+
+
+def canonical_text(op: Operation) -> str:
+    """What is hashed: one op a line, values numbered in the order they are defined."""
+    lines: list[str] = []
+    _write_op(op, {}, lines, 0)
+    return "\n".join(lines)
+
+
+def _write_op(op: Operation, numbers: dict[SSAValue, int], lines: list[str], level: int) -> None:
+    operands = ",".join([str(numbers[value]) if value in numbers else "free" for value in op.operands])
+    types = ",".join([type_text_of(result.type) for result in op.results])
+    lines.append(f"{level} {op.name}({operands}){_attributes(op)}:{types}")
+    for result in op.results:
+        numbers[result] = len(numbers)
+    for region in op.regions:
+        for block in region.blocks:
+            _write_block(block, numbers, lines, level + 1)
+
+
+def _write_block(block: Block, numbers: dict[SSAValue, int], lines: list[str], level: int) -> None:
+    for argument in block.args:
+        numbers[argument] = len(numbers)
+    lines.append(f"{level} block({','.join([type_text_of(argument.type) for argument in block.args])})")
+    for op in block.ops:
+        _write_op(op, numbers, lines, level)
+
+
+def _attributes(op: Operation) -> str:
+    properties: dict[str, Any] = dict(op.properties)
+    if isinstance(op, SpecOp) and op.defaults.keys() - properties.keys():
+        properties = {**op.defaults, **properties}
+    parts = [f"{name}={value_text(value)}" for name, value in sorted(properties.items())]
+    parts += [f"+{name}={value_text(value)}" for name, value in sorted(op.attributes.items())]
+    return "{" + ",".join(parts) + "}" if parts else ""
 
 
 @cache

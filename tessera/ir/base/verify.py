@@ -1,8 +1,8 @@
-"""The IR verifier: one walk that checks each op, dominance, isolation, and how blocks end."""
+"""Verifiers: one walk that checks each op, dominance and block ends; exit rules of stages; checks of kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
@@ -10,7 +10,78 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.ir.base.dialect_of import is_isolated
 from tessera.ir.base.infer import Guards
 from tessera.ir.base.op import OpError, SpecOp, check_form, check_meaning
-from tessera.ir.base.types import ValueAttr
+from tessera.ir.base.spec import Attribute
+from tessera.ir.base.types import BufferAttr, ValueAttr
+from tessera.types.frozen import frozen
+
+# What may leave a stage: the exit check of its ops, with the reason for a refusal.
+
+
+@frozen
+class Legality:
+    """The exit rule of one stage: dialects whose ops may leave it, and a closer look at each op.
+
+    `refusal(op)` gives the reason why an op may not leave, or None.
+    """
+
+    stage: str
+    dialects: frozenset[str]
+    refusal: Callable[[SpecOp], str | None] | None = None
+
+    def check(self, module: Operation) -> None:
+        """Raises `OpError` at the first op that may not leave."""
+        for op in module.walk():
+            if isinstance(op, ModuleOp):
+                continue
+            if op.name.split(".", 1)[0] not in self.dialects:
+                raise OpError(op, f"`{op.name}` may not leave {self.stage}: only ops of {self._listed} may")
+            reason = self.refusal(op) if self.refusal is not None and isinstance(op, SpecOp) else None
+            if reason is not None:
+                raise OpError(op, f"`{op.name}` may not leave {self.stage}: {reason}")
+
+    @property
+    def _listed(self) -> str:
+        return ", ".join(sorted(self.dialects))
+
+
+# What kernels and loops of every level have in common: attributes, and checks of arguments, grids and steps.
+
+KERNEL = (
+    Attribute("symbol", "symbol", doc="the kernel's name"),
+    Attribute("symbols", "strs", doc="the sizes passed at a call"),
+    Attribute("grid", "dims", doc="programs along each axis"),
+    Attribute("writes", "ints", doc="the arguments it writes"),
+)
+"""What a kernel of a grid of programs says about itself."""
+STEP = Attribute("step", "int", doc="the step, positive")
+
+
+def check_arguments(op: SpecOp) -> None:
+    """Arguments are buffers, those written are among them, and the grid uses declared sizes only."""
+    block = op.regions[0].block
+    for argument in block.args:
+        if not isinstance(argument.type, BufferAttr):
+            op.fail(f"argument {argument.index} of `@{op.value('symbol')}` is {argument.type}, not a buffer")
+    if any(not 0 <= index < len(block.args) for index in op.value("writes")):
+        op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(op.value('writes'))}")
+    known = set(op.value("symbols"))
+    for dim in op.value("grid"):
+        if not dim.symbols <= known:
+            op.fail(f"the grid uses {sorted(dim.symbols - known)}, and the kernel's sizes are {sorted(known)}")
+
+
+def check_step(op: SpecOp) -> None:
+    """Raises unless a loop makes progress."""
+    if op.value("step") <= 0:
+        op.fail(f"`step` must be positive, got {op.value('step')}")
+
+
+def around(op: Operation, *names: str) -> SpecOp | None:
+    """The innermost op of one of these names that encloses an op, or is it; None where there is none."""
+    at: Operation | None = op
+    while at is not None and at.name not in names:
+        at = at.parent_op()
+    return at if isinstance(at, SpecOp) else None
 
 
 def verify(root: Operation) -> None:

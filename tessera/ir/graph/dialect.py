@@ -5,13 +5,13 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Region
 
+from tessera.ir.base.build import block_of, tape_of
 from tessera.ir.base.dialect_of import install, make
 from tessera.ir.base.op import SpecOp, plain
-from tessera.ir.base.region_tape import block_of, tape_of
 from tessera.ir.base.spec import Attribute, OpSpec, Registry
 from tessera.ir.base.tape import Guard, Tape
+from tessera.ir.base.text import stamp
 from tessera.ir.base.types import TensorAttr, attribute_of
-from tessera.ir.base.version import stamp
 from tessera.ir.graph.ops import REGISTRY
 
 

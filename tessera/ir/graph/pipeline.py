@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.base.legality import Legality
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.verify import Legality
 from tessera.ir.graph.dialect import STRUCTURE
 from tessera.ir.graph.passes.apply_policy import ApplyPolicy
 from tessera.ir.graph.passes.canonicalize import Canonicalize

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from tessera.diagnostics.codes import PolicyError
-from tessera.diagnostics.error import HERE
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import HERE, Span
 from tessera.ir.base.spec import Attributes, Builder, OpSpec, PolicyRule
 from tessera.ir.graph.building import cast, constant
 from tessera.ir.graph.ops import REGISTRY, policy_of
@@ -24,7 +23,7 @@ from tessera.types.dtype import FORMATS, BlockFormat, DType
 from tessera.types.frozen import frozen
 from tessera.types.policy import ComputeMode, Policy
 from tessera.types.promotion import holds, integer_range, promote_all
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 Bits: TypeAlias = Callable[[Builder, tuple[Dim, ...]], Any]
 """32 random bits for each element of a shape."""

@@ -24,8 +24,7 @@ from tessera.ir.base.index_maps import coordinates
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.kinds import GroupKind, kind_for
-from tessera.ir.schedule.program import Program, Read
-from tessera.ir.schedule.row_space import RowSpace
+from tessera.ir.schedule.program import Program, Read, RowSpace
 from tessera.ir.tile.facets import Pointwise
 from tessera.types.dim import Dim
 from tessera.types.effect import Effects, may_swap

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.base.choice import Chooser
-from tessera.ir.base.legality import Legality
+from tessera.ir.base.compilation import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.verify import Legality
 from tessera.ir.schedule.emit.request import KernelLibrary
 from tessera.ir.schedule.passes.check_effects import CheckEffects
 from tessera.ir.schedule.passes.check_policy import CheckPolicy

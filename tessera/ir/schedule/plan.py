@@ -9,14 +9,14 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.ir.base.choice import Choice, Chooser
+from tessera.ir.base.compilation import Choice, Chooser
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.effects import declared_effects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TensorAttr
 from tessera.ir.schedule import typed_ops
 from tessera.types.effect import PURE, Effects
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 def programs_in(module: ModuleOp) -> Iterator[typed_ops.ModuleOp]:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import Block, SSAValue
 
 from tessera.diagnostics.codes import FusionError
+from tessera.ir.base.build import block_of
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.infer import GuardedPair
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.region_tape import block_of
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.bodies import Body, bodies_of, cost_of

@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.error import InternalError
-from tessera.ir.base.legality import Legality
+from tessera.ir.base.compilation import write_reproducer
 from tessera.ir.base.op import OpError, SpecOp
-from tessera.ir.base.reproducer import write_reproducer
-from tessera.ir.base.text import print_module
-from tessera.ir.base.verify import check_symbols, symbols_in, verify
-from tessera.ir.base.version import stamp
+from tessera.ir.base.text import print_module, stamp
+from tessera.ir.base.verify import Legality, check_symbols, symbols_in, verify
 from tessera.ir.target.passes.check_features import CheckFeatures
 from tessera.types.machine import Machine
 

@@ -8,11 +8,11 @@ from typing import Any, Protocol, TypeAlias
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.architectures import host_architecture
-from tessera.ir.target.llvm.host_program import EXCHANGES, buffer_type
+from tessera.ir.target.llvm.text import EXCHANGES, buffer_type
 from tessera.ir.target.machine_code import CodeTarget, compile_texts
 from tessera.runtime.callback import Callback
 from tessera.types.frozen import frozen
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 Begin: TypeAlias = Callable[[str, CodeTarget], None]
 """Takes a text as soon as it is written, to make its machine code meanwhile."""

@@ -9,18 +9,18 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
+from tessera.ir.base.build import OpWriter
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
-from tessera.ir.base.writer import OpWriter
 from tessera.ir.target.ops.vector import VOTES
 from tessera.ir.tile.dialect import DIALECT
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import BY_NAME, DType, bool_, i64
 from tessera.types.frozen import frozen
 from tessera.types.promotion import rounding_of
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 @frozen

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, SSAValue
 
+from tessera.ir.base.build import OpWriter
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
-from tessera.ir.base.writer import OpWriter
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.limits import LINE, fits, is_multiple, largest
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 if TYPE_CHECKING:
     from tessera.ir.tile.typed_ops import (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tessera.ir.base.legality import Legality
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.verify import Legality
 from tessera.ir.tile.passes.drop_bounds import DropBounds
 from tessera.ir.tile.passes.expand_softmax import ExpandSoftmax
 

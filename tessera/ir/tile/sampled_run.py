@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
+from xdsl.ir import SSAValue
 
 from tessera.diagnostics.codes import BoundsError, RaceError
 from tessera.ir.base.arrays import Array, numpy_dtype
@@ -15,9 +16,224 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.tile.interpret import Access, Observer, TileRun
 from tessera.ir.tile.ops.access import is_shared
-from tessera.ir.tile.race_observer import RaceObserver
-from tessera.ir.tile.worker_race import WorkerRace
 from tessera.types.dim import Dim
+
+# `RaceObserver`: looks on while a kernel runs, and stops it where workers meet in shared memory without a barrier.
+
+# Two workers of a program at one cell of shared memory, and no barrier between: which deeds clash, how it is told.
+
+READ, WRITE, ADD = "read", "write", "add to"
+
+
+def deed(op: SpecOp) -> str:
+    """What an access does to a cell.
+
+    Sums of integers are the same in any order, so adding them is a deed of its own; a sum of floats is a write.
+    """
+    if op.name != "ttile.store":
+        return READ
+    buffer = op.operands[1].type
+    assert isinstance(buffer, BufferAttr)
+    is_sum = op.value("mode") == "add" and not buffer.dtype.is_float
+    return ADD if is_sum or op.value("mode").startswith("atomic") else WRITE
+
+
+AT_ODDS: Mapping[str, tuple[str, ...]] = {READ: (WRITE, ADD), WRITE: (READ, WRITE, ADD), ADD: (READ, WRITE)}
+"""The deeds whose order with a deed matters."""
+
+
+def collides_with_itself(op: SpecOp) -> bool:
+    """Whether two elements of one access must not meet in a cell: mode `add` takes them in order."""
+    return op.name == "ttile.store" and op.value("mode") == "set"
+
+
+def loops_around(op: SpecOp) -> list[SpecOp]:
+    """The loops that an op stands in, outermost first."""
+    found: list[SpecOp] = []
+    at = op.parent_op()
+    while isinstance(at, SpecOp) and at.name == "ttile.for":
+        found.append(at)
+        at = at.parent_op()
+    return found[::-1]
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One element of an access, in one step of each loop around it; no element where all workers do it."""
+
+    op: SpecOp
+    element: tuple[int, ...] | None
+    steps: tuple[int, ...]
+
+    def told(self) -> str:
+        """Where it stands, what it does, and who does it; a place alone says nothing across tiles of two shapes."""
+        verb = {READ: "reads", WRITE: "writes", ADD: "adds"}[deed(self.op)]
+        who = (
+            "for all workers"
+            if self.element is None
+            else f"at element {list(self.element)} of a tile {list(self._tile.shape)}"
+        )
+        when = f", in step {list(self.steps)}" if self.steps else ""
+        return f"{self.op.span or self.op.name} {verb} {who}{when}"
+
+    @property
+    def _tile(self) -> TileAttr:
+        type = (self.op.operands if self.op.name == "ttile.store" else self.op.results)[0].type
+        assert isinstance(type, TileAttr)
+        return type
+
+
+@dataclass(frozen=True)
+class WorkerRace:
+    """Two touches of one cell by different workers of one program; the second is the later one."""
+
+    first: Touch
+    second: Touch
+    cell: tuple[int, ...]
+    program: tuple[int, ...]
+    sizes: tuple[tuple[str, int], ...]
+
+    def error(self, kernel: SpecOp) -> RaceError:
+        """What a user reads."""
+        deeds = [deed(touch.op) for touch in (self.first, self.second)]
+        did = f"both {deeds[0]}" if deeds[0] == deeds[1] else f"{deeds[0]} and then {deeds[1]}"
+        sizes = "".join(f", {name} = {size}" for name, size in self.sizes)
+        return RaceError(
+            f"two workers of `@{kernel.value('symbol')}` {did} cell {list(self.cell)} of shared memory,"
+            " and no barrier stands between",
+            span=self.second.op.span,
+            notes=(
+                f"first {self.first.told()}",
+                f"then {self.second.told()}",
+                f"in program {list(self.program)}{sizes}",
+            ),
+            fix=self._fix(),
+        )
+
+    def _fix(self) -> str:
+        if self.first.op is self.second.op and self.first.steps == self.second.steps:
+            return "let every element write a cell of its own"
+        if self.first.steps[: len(self._loops)] == self.second.steps[: len(self._loops)]:
+            return "put a barrier between the two"
+        return "put a barrier between the two, where the loop goes from one step to the next"
+
+    @property
+    def _loops(self) -> Sequence[SpecOp]:
+        """The loops around both."""
+        return [loop for loop in loops_around(self.first.op) if loop in loops_around(self.second.op)]
+
+
+_NOBODY, _EVERYBODY = -1, -2
+_MOST_ELEMENTS = 1 << 40
+
+
+class _Visitors:
+    """For each cell of a buffer two workers who did one deed to it since the last barrier, where there were so many.
+
+    Two are enough: whoever comes later differs from one of them, or is the only one.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.workers = np.full((2, count), _NOBODY, np.int64)
+        self.accesses = np.zeros((2, count), np.int64)
+
+    def other(self, cells: Array, workers: Array) -> tuple[int, int, int] | None:
+        """Number of a touch, and access and worker that differ from its own at its cell; None where there is none."""
+        for known, accesses in zip(self.workers, self.accesses, strict=True):
+            there = known[cells]
+            clashes = np.flatnonzero((there != _NOBODY) & (there != workers))
+            if clashes.size:
+                at = int(clashes[0])
+                return at, int(accesses[cells[at]]), int(there[at])
+        return None
+
+    def mark(self, cells: Array, workers: Array, access: int) -> None:
+        for slot in (0, 1):
+            known = self.workers[slot]
+            is_new = known[cells] == _NOBODY
+            if slot:
+                is_new &= self.workers[0][cells] != workers
+            known[cells[is_new]] = workers[is_new]
+            self.accesses[slot][cells[is_new]] = access
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """An access since the last barrier, and the steps of the loops around it."""
+
+    op: SpecOp
+    steps: tuple[int, ...]
+
+
+class RaceObserver(Observer):
+    """Raises RaceError (T0503) at the second of two accesses that race, on the data at hand; `race` then holds it.
+
+    Give it to `run_kernel(..., observer=RaceObserver())`.
+    """
+
+    def __init__(self) -> None:
+        self.race: WorkerRace | None = None
+        self._memory: dict[SSAValue, dict[str, _Visitors]] = {}
+        self._visits: list[_Visit] = []
+        self._shapes: list[tuple[int, ...]] = []
+
+    def before(self, run: TileRun, op: SpecOp) -> None:
+        if op.name == "ttile.barrier":
+            self._memory.clear()
+            self._visits.clear()
+        elif op.name == "ttile.scratch":
+            # The next program has memory of its own.
+            self._memory.pop(op.result, None)
+
+    def access(self, run: TileRun, access: Access) -> None:
+        if not is_shared(access.buffer):
+            return
+        count = run[access.buffer].size
+        memory = self._memory.setdefault(access.buffer, {kind: _Visitors(count) for kind in AT_ODDS})
+        workers = self._workers(access)
+        steps = tuple(run[loop.regions[0].block.args[0]] for loop in loops_around(access.op))
+        self._visits.append(_Visit(access.op, steps))
+        number = len(self._visits) - 1
+        if collides_with_itself(access.op):
+            self._check_alone(run, access, workers, number)
+        for kind in AT_ODDS[deed(access.op)]:
+            found = memory[kind].other(access.cells, workers)
+            if found is not None:
+                at, earlier, worker = found
+                self._report(run, access, (earlier, worker), (number, int(workers[at])), int(access.cells[at]))
+        memory[deed(access.op)].mark(access.cells, workers, number)
+
+    def _workers(self, access: Access) -> Array:
+        """A number for each element that takes part: of its place, in tiles of its shape."""
+        if access.op.name == "ttile.fetch":
+            return np.array([_EVERYBODY])
+        shape = access.inside.shape
+        if shape not in self._shapes:
+            self._shapes.append(shape)
+        return np.flatnonzero(access.inside) + self._shapes.index(shape) * _MOST_ELEMENTS
+
+    def _check_alone(self, run: TileRun, access: Access, workers: Array, number: int) -> None:
+        """Two elements of one store in one cell."""
+        order = np.argsort(access.cells, kind="stable")
+        cells = access.cells[order]
+        twice = np.flatnonzero(cells[1:] == cells[:-1])
+        if twice.size:
+            first, second = (int(workers[order[twice[0] + step]]) for step in (0, 1))
+            self._report(run, access, (number, first), (number, second), int(cells[twice[0]]))
+
+    def _report(self, run: TileRun, access: Access, first: tuple[int, int], second: tuple[int, int], cell: int) -> None:
+        at = tuple(int(part) for part in np.unravel_index(cell, run[access.buffer].shape))
+        sizes = tuple(sorted((name, run.dims[name]) for name in run.kernel.value("symbols")))
+        self.race = WorkerRace(self._touch(*first), self._touch(*second), at, run.program, sizes)
+        raise self.race.error(run.kernel)
+
+    def _touch(self, number: int, worker: int) -> Touch:
+        visit = self._visits[number]
+        if worker == _EVERYBODY:
+            return Touch(visit.op, None, visit.steps)
+        shape, place = self._shapes[worker // _MOST_ELEMENTS], worker % _MOST_ELEMENTS
+        return Touch(visit.op, tuple(int(part) for part in np.unravel_index(place, shape)), visit.steps)
+
 
 _MOST_ACCESSES = 10_000
 _MOST_CELLS = 1 << 22

@@ -18,7 +18,7 @@ from tessera.ir.tile.language import Place, TileBuilder, buffer_type
 from tessera.types.dim import Dim
 from tessera.types.dtype import i64
 from tessera.types.frozen import frozen
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 CELLS = 4
 """Numbers of a record: the least below 0, how far the least beyond the end is from `MOST`, the extent and 1."""

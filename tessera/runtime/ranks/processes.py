@@ -18,8 +18,7 @@ from threading import Thread
 from typing import IO, Any
 
 from tessera.diagnostics.codes import RankError
-from tessera.diagnostics.error import TesseraError
-from tessera.diagnostics.span import is_ours
+from tessera.diagnostics.error import TesseraError, is_ours
 from tessera.runtime.ranks import world
 from tessera.runtime.ranks.shared_memory import Ends, LocalCommunicator, ends_of
 from tessera.types.settings import rank_seconds, usable_cpus

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tessera.backends.reference.interpret import run_tape
+from tessera.backends.reference.compile import run_tape
 from tessera.ir.base.arrays import Array
-from tessera.ir.base.choice import StaticChooser
+from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.graph.dialect import DIALECT
@@ -22,7 +22,7 @@ from tessera.ir.tile.facets import Assembly, Contraction, Pointwise, Reduction
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, f32
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.cpu.native import Native, assert_close, build, interpreted, machines, values_of
 
 

@@ -15,7 +15,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, bool_, f32, i32, i64
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.cpu.native import assert_close, build, interpreted, machines, values_of
 
 N, K = Dim.symbol("N"), Dim.symbol("K")

@@ -17,7 +17,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.cpu.native import Native, Walled, build, interpreted, machines, values_of
 
 N, I = Dim.symbol("N"), Dim.symbol("i")  # noqa: E741 - a coordinate

@@ -14,7 +14,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, f32, i64
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.cpu.native import assert_close, build, filled, interpreted, machines
 from tests.oracles.compare_accesses import compare_accesses
 

@@ -12,7 +12,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import f32, i64
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.cpu.bodies import Writer, kernel_of
 from tests.backends.cpu.native import assert_close, build, interpreted, machines, values_of
 

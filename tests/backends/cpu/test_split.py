@@ -7,13 +7,13 @@ import pytest
 from xdsl.ir import SSAValue
 
 from tessera.backends.cpu.compile import CpuBackend
-from tessera.backends.cpu.emit_loops import find_split
+from tessera.backends.cpu.registers import find_split
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.typed_ops import LoopOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.cpu.native import assert_close, build, interpreted, machines, values_of
 
 M, R, C = Dim.symbol("M"), Dim.symbol("r"), Dim.symbol("c")

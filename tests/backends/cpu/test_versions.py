@@ -11,7 +11,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.cpu.native import assert_close, build, interpreted, machines, values_of
 
 N, M, I = Dim.symbol("N"), Dim.symbol("M"), Dim.symbol("i")  # noqa: E741 - the name of a coordinate

@@ -19,7 +19,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i64
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.graph.eager import reference
 
 X, IDS, PAIRS = np.zeros((50, 96), np.float32), np.zeros(40, np.int64), np.zeros((50, 30), np.int64)

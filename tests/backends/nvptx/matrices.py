@@ -12,14 +12,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.base.version import stamp
 
 BACKEND = NvptxBackend(GPUS["sm_90a"])
 

@@ -18,10 +18,9 @@ from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import conflicts, pairs_turns, rows_turns, shared_accesses
 from tessera.backends.nvptx.block_model import MMA_SYNC_BLOCKS, contraction_block
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.mma.fit import check_fit
 from tessera.backends.nvptx.mma.plan import plan_of
-from tessera.backends.nvptx.tensor_cores import MMA_SYNC, MMA_SYNC_FEATURES, UnfitError
+from tessera.backends.nvptx.tensor_cores import GPUS, MMA_SYNC, MMA_SYNC_FEATURES, UnfitError
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import FeatureError, OverrideError

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera.backends.nvptx.blackwell.emit import instruction
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.mma.fit import check_fit
-from tessera.backends.nvptx.tensor_cores import MIN_TMEM_COLUMNS, TCGEN05, TMEM_COLUMNS, UnfitError, tmem_columns
+from tessera.backends.nvptx.tensor_cores import GPUS, MIN_TMEM_COLUMNS, TCGEN05, TMEM_COLUMNS, UnfitError, tmem_columns
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError

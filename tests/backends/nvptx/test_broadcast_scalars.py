@@ -15,8 +15,8 @@ from xdsl.ir import SSAValue
 
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
@@ -26,7 +26,7 @@ from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.nvptx.dropped import product
 from tests.backends.nvptx.matrices import text_of
 from tests.oracles.nvptx_simulator import simulate

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import compile_tape
 from tessera.diagnostics.codes import CodegenError, FeatureError, OverrideError
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.target.pipeline import check_kernels
-from tessera.runtime.devices.cuda.assembler import assemble, assemble_with_words, assembler, check_words
+from tessera.runtime.devices.cuda.driver import assemble, assemble_with_words, assembler, check_words
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
 from tests.device.cases import OPTIONS, chosen, op_case
 

@@ -8,8 +8,8 @@ from math import prod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.layout import Layout, Threads
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.nvptx.text import DeviceModule
 from tessera.ir.target.llvm.instructions import Value, constant_of
 

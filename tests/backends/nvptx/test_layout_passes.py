@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.mma.target_kernels import UNPLACED, check_laid_out, parts_of
 from tessera.backends.nvptx.passes.hoist_descriptors import HoistDescriptors
 from tessera.backends.nvptx.passes.place_shared import PlaceShared
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.diagnostics.error import InternalError
 from tessera.ir.base.op import OpError, SpecOp

@@ -14,13 +14,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import core_matrix_turns, shared_accesses, swizzled_offset
-from tessera.backends.nvptx.gpus import GPUS, SPANS
+from tessera.backends.nvptx.tensor_cores import GPUS, SPANS
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import parse_pipeline
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
+from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler
 from tests.backends.nvptx.lines import BLOCKS, KERNELS, product, shapes
 from tests.backends.nvptx.matrices import BACKEND, arrays_of, causal, full, kernels_of, matrix_of, text_of
 from tests.oracles.nvptx_simulator import simulate

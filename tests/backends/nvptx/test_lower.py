@@ -6,15 +6,15 @@ import pytest
 from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.passes.plan_threads import choose_threads
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.nvptx.kernels import lowered, parts_of
 
 HOPPER = NvptxBackend(GPUS["sm_90a"])

@@ -20,9 +20,9 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda.assembler import assemble, assembler
+from tessera.runtime.devices.cuda.driver import assemble, assembler
 from tessera.types import dtype as dt
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.backends.nvptx.matrices import BACKEND, attention_text, causal, kernels_of, matrix_of, text_of
 from tests.graph.eager import reference
 from tests.oracles.nvptx_simulator import simulate

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.host import STATE
 from tessera.backends.nvptx.mma.fit import choose_units
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.dialect_of import load_dialects
@@ -22,9 +22,9 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
-from tessera.runtime.devices.cuda.assembler import assemble, assembler
+from tessera.runtime.devices.cuda.driver import assemble, assembler
 from tessera.runtime.devices.cuda.metrics import TensorMaps
-from tessera.runtime.loader import link
+from tessera.runtime.executable import link
 from tests.backends.nvptx.matrices import BACKEND, general_kernels, text_of
 from tests.backends.nvptx.test_matrix_host import numbers
 from tests.graph.eager import reference

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module

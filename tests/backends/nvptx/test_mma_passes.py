@@ -16,7 +16,7 @@ from xdsl.dialects.builtin import ModuleOp
 import tessera as ts
 from tessera.backends.cpu.compile import CpuBackend
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import parse_pipeline

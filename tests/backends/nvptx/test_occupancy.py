@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import MULTIPROCESSORS
+from tessera.backends.nvptx.tensor_cores import MULTIPROCESSORS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import ScheduleError, TargetVerifyError
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
-from tessera.ir.tile.write_records import write_kernel
-from tessera.types.occupancy import (
+from tessera.ir.tile.records import write_kernel
+from tessera.types.machine import (
     Usage,
     occupancy,
     registers_for,

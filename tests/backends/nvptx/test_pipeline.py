@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.pipeline import MmaChoices, target_passes, tile_passes
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.resources import resources_in
+from tessera.backends.nvptx.register_estimate import resources_in
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import OverrideError

@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera.backends.nvptx.block_model import RATES, WGMMA_BLOCKS, block_time, contraction_block
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.hopper.fragments import FRAGMENT, Layout, Registers
 from tessera.backends.nvptx.hopper.programs import window_of
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.ops.epilogue import parts_of, pieces_of
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.machine_code import compile_text
-from tessera.ir.tile.choices import EPILOGUES
-from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
+from tessera.ir.tile.facets import EPILOGUES
+from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f8e4m3, f32
 from tests.backends.nvptx.matrices import BACKEND, kernels_of, matrix_of, nn, nt, text_of

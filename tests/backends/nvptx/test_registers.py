@@ -17,7 +17,7 @@ from tessera.backends.nvptx.register_estimate import (
     spills_said,
 )
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
+from tessera.runtime.devices.cuda.driver import assemble_with_words, assembler
 from tests.backends.nvptx.kernels import PROGRAMS, lowered, parts_of
 from tests.backends.nvptx.matrices import BACKEND, full, matrix_of, nt
 

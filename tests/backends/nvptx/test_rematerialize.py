@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.passes.rematerialize_rows import find_recipes
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp

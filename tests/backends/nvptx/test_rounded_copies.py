@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
+from tessera.ir.base.arrays import round_to
 from tessera.ir.base.op import OpError, SpecOp
-from tessera.ir.base.rounding import round_to
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.types import attribute_of
 from tessera.ir.base.verify import verify

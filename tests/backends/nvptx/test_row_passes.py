@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.pipeline import lower_planned, plan_kernel, thread_target_passes, thread_tile_passes
 from tessera.backends.nvptx.row_plan import (
     BLOCKS,
@@ -27,6 +26,7 @@ from tessera.backends.nvptx.row_plan import (
     UNROLL,
     WARPS_PER_ROW,
 )
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base.arrays import numpy_dtype

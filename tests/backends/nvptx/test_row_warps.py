@@ -16,10 +16,10 @@ import tessera as ts
 from benchmarks.gpu_widths import free
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.compile import NvptxCode
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.passes.defer_sums import find_deferred_sums
-from tessera.backends.nvptx.row_accesses import LINE, ROW, SECTION, prefetched_rows, shared_widths
+from tessera.backends.nvptx.row_prefetch import LINE, ROW, SECTION, prefetched_rows, shared_widths
 from tessera.backends.nvptx.row_warps import Division, divide_static, divide_symbolic, split_iteration
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import OpError, SpecOp

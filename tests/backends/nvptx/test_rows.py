@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera.api.kernel import kernel
+from tessera.backends.nvptx.approximate_functions import find_exp_bounds
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.exp_bounds import find_exp_bounds
-from tessera.backends.nvptx.gpus import GPUS
-from tessera.backends.nvptx.row_accesses import matrix_rows, prefetched_static_rows
 from tessera.backends.nvptx.row_matrix import thread_distance
 from tessera.backends.nvptx.row_plan import WIDENS_IN_EACH_LOOP
+from tessera.backends.nvptx.row_prefetch import matrix_rows, prefetched_static_rows
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.frontend.kernel import language as tile
@@ -33,7 +33,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.target.typed_ops import KernelOp
-from tessera.runtime.devices.cuda.assembler import assemble_with_words, assembler
+from tessera.runtime.devices.cuda.driver import assemble_with_words, assembler
 from tessera.stdlib import efficient_layernorm, stable_softmax
 from tests.oracles.schedule_interpreter import run_program
 

@@ -17,7 +17,7 @@ from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.assembler import assemble, assembler
+from tessera.runtime.devices.cuda.driver import assemble, assembler
 
 pytestmark = pytest.mark.skipif(
     shutil.which("nvdisasm") is None or not assembler(), reason="there is no nvdisasm, or no ptxas, on the PATH"

@@ -15,7 +15,7 @@ from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 from tests.tile.kernels import COLUMN, ROW, checked
 
 ROWS, COLUMNS = 4, 8

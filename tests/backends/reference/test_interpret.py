@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.backends.reference.interpret import run_tape
+from tessera.backends.reference.compile import run_tape
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import CompilationError
 from tessera.frontend.concrete import concrete_type
@@ -20,7 +20,7 @@ from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 SPECS = [spec for spec in REGISTRY if spec.samples and "collective" not in spec.effects]
 

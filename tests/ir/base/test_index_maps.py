@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tessera.ir.base.index_maps import broadcast_at, collapse, compose, delinear, linear, simplify, strides
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 A, B, C, X = (Dim.symbol(name) for name in ("A", "B", "C", "x"))
 SHAPES = st.lists(st.integers(1, 6), max_size=4)

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
+from tessera.ir.base.build import block_of, tape_of
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.interpret import HANDLERS, InterpretError, Run, handles, interpret
-from tessera.ir.base.location import span_of
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.region_tape import block_of, tape_of
-from tessera.ir.base.tape import Record, Tape
-from tessera.ir.base.tape_text import tape_text
+from tessera.ir.base.tape import Record, Tape, tape_text
 from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.types import span_of
 from tessera.ir.base.verify import symbol_table, verify
 from tessera.types import dtype as dtypes
 from tests.ir.base import toy

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tessera.ir.base.literal import LiteralError, normalize, parse_value, text_of
 from tessera.types import dtype as dtypes
 from tessera.types.dim import Dim
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 names = st.sampled_from(["B", "S", "H", "D_h", "n0"])
 dims = st.recursive(

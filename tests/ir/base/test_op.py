@@ -10,14 +10,12 @@ import pytest
 from xdsl.ir import Block
 
 from tessera.diagnostics.codes import IRSyntaxError
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.ir.base.dialect_of import find_spec, make, op_class
-from tessera.ir.base.hashing import content_hash
-from tessera.ir.base.location import span_of
 from tessera.ir.base.op import OpError, SpecOp, check_form
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.text import parse_module, print_module
-from tessera.ir.base.types import INDEX, BufferAttr, TensorAttr, ValueAttr
+from tessera.ir.base.text import content_hash, parse_module, print_module
+from tessera.ir.base.types import INDEX, BufferAttr, TensorAttr, ValueAttr, span_of
 from tessera.ir.base.verify import symbol_table, verify
 from tests.ir.base import toy
 

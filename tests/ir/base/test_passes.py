@@ -13,14 +13,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.codes import GraphVerifyError, OverrideError, TileVerifyError
 from tessera.diagnostics.error import InternalError
-from tessera.ir.base.choice import Choice, StaticChooser
-from tessera.ir.base.hashing import content_hash
-from tessera.ir.base.legality import Legality
+from tessera.ir.base.compilation import Choice, StaticChooser
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import Pass, find_pass, parse_pipeline, pass_modules, pass_name, pipeline_text
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.rewrite import BudgetError, Rewriter, rewrite
-from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.text import content_hash, parse_module, print_module
+from tessera.ir.base.verify import Legality
 from tests.ir.base import toy
 
 T = "!tgraph.tensor<[B], f32>"
@@ -207,7 +206,7 @@ def test_dead_ops_go_and_ops_with_effects_stay() -> None:
 def test_the_hash_of_a_module_is_the_same_in_every_process() -> None:
     script = (
         "from tests.ir.base import toy; toy.use_toy()\n"
-        "from tessera.ir.base.text import parse_module\nfrom tessera.ir.base.hashing import content_hash\n"
+        "from tessera.ir.base.text import parse_module\nfrom tessera.ir.base.text import content_hash\n"
         f"print(content_hash(parse_module({TEXT!r})))"
     )
     root = Path(__file__).parents[3]

@@ -16,7 +16,7 @@ from tessera.ir.target.llvm.instructions import TargetText
 from tessera.ir.target.llvm.math import emit
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.types import dtype as dt
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 BASE: dict[str, Any] = {"name": "half", "summary": "Half of `x`.", "reference": "numpy:abs"}
 F32 = TensorType((), dt.f32)

@@ -12,7 +12,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Registry, Simplifier
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr, TensorAttr, TileAttr
 from tessera.types.dim import Dim
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 def infer_add(context: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

@@ -12,20 +12,17 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.arrays import dtype_of
 from tessera.ir.base.build import Build
 from tessera.ir.base.dialect_of import make
-from tessera.ir.base.hashing import content_hash
 from tessera.ir.base.interpret import interpret
 from tessera.ir.base.op import function_results
 from tessera.ir.base.spec import OpSpec, Sample
-from tessera.ir.base.tape import Record, Tape
-from tessera.ir.base.tape_text import tape_text
-from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.tape import Record, Tape, tape_text
+from tessera.ir.base.text import content_hash, parse_module, print_module, stamp
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.base.verify import symbol_table, verify
-from tessera.ir.base.version import stamp
 from tessera.ir.graph.dialect import from_tape, new_function, to_tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types import dtype as dt
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 SPECS = [spec for spec in REGISTRY if spec.samples]
 

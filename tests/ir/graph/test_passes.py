@@ -13,14 +13,12 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.build import Build
 from tessera.ir.base.dialect_of import make
-from tessera.ir.base.hashing import content_hash
 from tessera.ir.base.interpret import interpret
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.pipeline import Stages
-from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.base.text import content_hash, parse_module, print_module, stamp
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.base.verify import symbol_table, verify
-from tessera.ir.base.version import stamp
 from tessera.ir.graph.dialect import from_tape, new_function, to_tape
 from tessera.ir.graph.passes.canonicalize import Canonicalize
 from tessera.ir.graph.passes.decompose import Decompose
@@ -29,7 +27,7 @@ from tessera.ir.graph.passes.fold_constants import FoldConstants
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.graph.pipeline import EXIT, pipeline
 from tessera.types import dtype as dt
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 SIZES = {"A": 3, "B": 2}
 Step = Callable[[Build, Sequence[SSAValue]], Any]

@@ -15,7 +15,7 @@ from tessera.ir.target.pipeline import check_kernels
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 AVX2 = ("avx2", "fma")
 

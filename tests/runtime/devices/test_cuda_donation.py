@@ -10,8 +10,7 @@ import pytest
 
 from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
 from tessera.runtime.devices.cuda.memory import FreeList, Pool
-from tessera.runtime.devices.cuda.native_call import Plan
-from tessera.runtime.devices.cuda.program import CudaDonation
+from tessera.runtime.devices.cuda.program import CudaDonation, Plan
 from tessera.runtime.devices.cuda.tensor import CudaTensor, Shared, form_of
 from tessera.runtime.donation import Donation
 from tessera.types.dtype import f32

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tessera.runtime.devices.cuda import nvtx as cuda_ranges
-from tessera.runtime.devices.cuda.nvtx import Ranges, ranges
+from tessera.runtime.devices.cuda import metrics as cuda_ranges
+from tessera.runtime.devices.cuda.metrics import Ranges, ranges
 
 _TABLE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p)
 

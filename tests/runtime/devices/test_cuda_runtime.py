@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.gpus import GPUS
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime import dlpack
 from tessera.runtime.devices.cuda import tensor as cuda_dlpack
 from tessera.runtime.devices.cuda.driver import error_of, is_available
 from tessera.runtime.devices.cuda.memory import FreeList, Pool, rounded
-from tessera.runtime.devices.cuda.native_call import NativeCall, Plan
-from tessera.runtime.devices.cuda.program import CudaProgram, Sizes, code_for
+from tessera.runtime.devices.cuda.program import CudaProgram, NativeCall, Plan, Sizes, code_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, form_of
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.dtype import bf16, f32

@@ -12,16 +12,15 @@ import pytest
 import tessera as ts
 from tessera.backends.nvptx.ampere.emit import emit_warp_kernel
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.nvptx.waits import ELSEWHERE, LIMIT, RECORD, Waits
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda import metrics as cuda_waits
-from tessera.runtime.devices.cuda.assembler import PROBLEM, assemble_with_words, assembler
-from tessera.runtime.devices.cuda.driver import error_of
+from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler, error_of
 from tests.backends.nvptx.matrices import BACKEND, causal, matrix_of, nt
 from tests.backends.nvptx.units import kernel_of, lowered, of
 

@@ -9,7 +9,7 @@ import pytest
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.schedule.kinds.row import LANES, WIDE, plan_passes
-from tessera.ir.schedule.row_space import row_space
+from tessera.ir.schedule.program import row_space
 from tessera.ir.tile.passes.check_bounds import PROVEN, REFUTED, UNKNOWN, examine
 from tessera.ir.tile.passes.check_races import find_race
 from tessera.types import dtype as dt

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import ops
-from tessera.backends.reference.interpret import run_tape
-from tessera.ir.base.choice import StaticChooser
+from tessera.backends.reference.compile import run_tape
+from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.schedule import fusion

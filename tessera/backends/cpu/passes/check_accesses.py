@@ -31,9 +31,8 @@ from tessera.ir.target.typed_ops import (
     TailOp,
 )
 from tessera.ir.target.types import VectorAttr
-from tessera.ir.tile.affine import Affine, isl_set
-from tessera.ir.tile.ranges import is_in_bounds
-from tessera.ir.tile.sites import Axis, Site, Variable
+from tessera.ir.tile.indexing import Affine, isl_set
+from tessera.ir.tile.sites import Axis, Site, Variable, is_in_bounds
 from tessera.types.dim import Dim, minimum
 
 ZERO = Dim.constant(0)

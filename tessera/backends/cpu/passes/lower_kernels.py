@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.cpu.block_kernels import is_rowwise
-from tessera.backends.cpu.expand_dots import can_expand, expand_dots
 from tessera.backends.cpu.lower_blocks import BlockLowering, has_dots
 from tessera.backends.cpu.lower_tiles import Lowering
-from tessera.backends.cpu.match_contraction import match_contraction
+from tessera.backends.cpu.match_contraction import can_expand, expand_dots, match_contraction
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
 from tessera.ir.target.architectures import host_features, machine_of
-from tessera.ir.tile.choices import said_for_units
+from tessera.ir.tile.facets import said_for_units
 from tessera.types.machine import PLAIN, Machine
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.hopper.assembly import effect, pure
-from tessera.backends.nvptx.tensor_cores import MMA_SYNC_FORMS_TF32
+from tessera.backends.nvptx.tensor_cores import MMA_SYNC_FORMS_TF32, SPAN
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType

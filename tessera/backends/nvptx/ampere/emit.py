@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from tessera.backends.nvptx.ampere import assembly as warp_asm
 from tessera.backends.nvptx.ampere.assembly import Share, copy_rows
 from tessera.backends.nvptx.ampere.tiles import WarpTiles
-from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper.assembly import effect, number, op32
 from tessera.backends.nvptx.hopper.emit import MatrixEmitter, watched
 from tessera.backends.nvptx.hopper.programs import program_at
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
-from tessera.backends.nvptx.mma.kernel_text import frame_kernel
-from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, WARPGROUP
+from tessera.backends.nvptx.mma.target_kernels import frame_kernel
+from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, SPAN, WARPGROUP
 from tessera.backends.nvptx.text import KernelCode, special
 from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.index_maps import linear

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.backends.nvptx.ampere import assembly as warp_asm
-from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.hopper import assembly as asm
-from tessera.backends.nvptx.hopper import elements as elements
+from tessera.backends.nvptx.hopper import fragments as elements
 from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, Layout, Registers, is_paired
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
 from tessera.backends.nvptx.hopper.tiles import TileOps
-from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, K_BYTES
+from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, K_BYTES, SPAN
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp

@@ -16,7 +16,7 @@ from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.emit import MatrixEmitter, watched
 from tessera.backends.nvptx.hopper.fragments import Registers
 from tessera.backends.nvptx.hopper.shared_memory import Ring, SharedTile
-from tessera.backends.nvptx.mma.kernel_text import frame_kernel
+from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.tensor_cores import TCGEN05_FORMATS, TCGEN05_FORMS, TCGEN05_ROWS, WARPGROUP
 from tessera.backends.nvptx.text import KernelCode
 from tessera.backends.nvptx.waits import GLOBALS, Waits

@@ -9,15 +9,13 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.hopper import assembly as asm
-from tessera.backends.nvptx.hopper import synchronize as pairs
+from tessera.backends.nvptx.hopper import shared_memory as pairs
 from tessera.backends.nvptx.hopper.assembly import number, op32
-from tessera.backends.nvptx.hopper.elements import Thread, thread_of
-from tessera.backends.nvptx.hopper.fragments import Registers
+from tessera.backends.nvptx.hopper.fragments import Registers, Thread, thread_of
 from tessera.backends.nvptx.hopper.programs import Mailbox, Part, Rolled, mailboxes, program_at, rest_in
-from tessera.backends.nvptx.hopper.shared_memory import Cursor, Ring, SharedTile
-from tessera.backends.nvptx.hopper.synchronize import TURNING, Meetings
+from tessera.backends.nvptx.hopper.shared_memory import TURNING, Cursor, Meetings, Ring, SharedTile
 from tessera.backends.nvptx.hopper.tiles import TileOps
-from tessera.backends.nvptx.mma.kernel_text import frame_kernel
+from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.tensor_cores import WARPGROUP
 from tessera.backends.nvptx.text import KernelCode, special
 from tessera.backends.nvptx.types import SharedAttr

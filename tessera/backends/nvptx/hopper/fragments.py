@@ -6,15 +6,18 @@ Of a fragment with `N` columns a thread of a warpgroup has `N / 2` elements for 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from tessera.backends.nvptx.hopper.assembly import pure
-from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.instructions import Value
+from tessera.backends.nvptx.hopper.assembly import effect, flag, number, op32, pure
+from tessera.backends.nvptx.hopper.fast_math import exponential, power
+from tessera.ir.target.llvm import convert, math
+from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types import dtype as dt
-from tessera.types.dtype import DType
+from tessera.types.dim import Dim
+from tessera.types.dtype import DType, f32
 from tessera.types.frozen import frozen
 
 FRAGMENT, ROWS, COLUMNS = "fragment", "rows", "columns"
@@ -127,3 +130,292 @@ def _unpacked(f: FunctionText, pair: Value, dtype: DType) -> list[Value]:
     upper = f.raw("i32", f"lshr {pair}, 16")
     high = f.raw("i16", f"trunc {upper} to i16")
     return [convert.widen(f, f.bitcast(half, "half"), dtype) for half in (low, high)]
+
+
+# Ops on elements of fragments: arithmetic, coordinates, clips, folds along rows, loads and stores one by one.
+
+_FAR = 1 << 30
+"""Farther than any element of a tile is from its start: distances are cut there, to fit 32 bits."""
+
+
+@frozen
+class Thread:
+    """Where a consumer's thread stands in its tiles: the first of its rows and of its columns, as i32."""
+
+    row: Value
+    column: Value
+
+
+def math_of(f: FunctionText, fn: str, args: Sequence[Value], dtype: DType, exact: bool = False) -> Value:
+    """A function of one element. Powers are the machine's, within 2 or 3 ulp, unless `exact`; others the house's."""
+    if dtype is f32 and fn == "exp2" and not exact:
+        return power(f, args[0])
+    if dtype is f32 and fn == "exp" and not exact:
+        return exponential(f, args[0])
+    if dtype is f32 and fn in ("max", "min"):
+        # One instruction, which keeps NaN as the house does.
+        return f.intrinsic("maximum" if fn == "max" else "minimum", *args)
+    return math.emit(f, fn, args, dtype)
+
+
+class Places:
+    """The elements of a tile, each with its coordinates: what expressions over them are, element by element."""
+
+    def __init__(
+        self,
+        f: FunctionText,
+        layout: Layout,
+        thread: Thread,
+        axes: Sequence[str],
+        env: Mapping[str, Index],
+    ) -> None:
+        self.f, self.layout, self.env = f, layout, dict(env)
+        self.row_axis = axes[0] if layout.kind != COLUMNS else None
+        self.column_axis = axes[-1] if layout.kind != ROWS else None
+        self.thread = thread
+
+    @cached_property
+    def rows(self) -> list[Value]:
+        """The row coordinate of each row of the thread."""
+        assert self.row_axis is not None
+        f, start = self.f, self.f.add(self.env[self.row_axis], _wide(self.f, self.thread.row))
+        return [f.add(start, first_row(number, self.layout.step)) for number in range(2 * self.layout.blocks)]
+
+    @cached_property
+    def column(self) -> Value:
+        """The coordinate of the thread's first column."""
+        assert self.column_axis is not None
+        return self.f.add(self.env[self.column_axis], _wide(self.f, self.thread.column))
+
+    def at(self, place: int) -> dict[str, Index]:
+        """All coordinates of an element."""
+        found = dict(self.env)
+        if self.row_axis is not None:
+            found[self.row_axis] = self.rows[self.layout.row(place)]
+        if self.column_axis is not None:
+            found[self.column_axis] = self.f.add(self.column, first_column(self.layout.column(place)))
+        return found
+
+    def evaluate(self, expr: Dim) -> list[Value]:
+        """An expression at every element."""
+        made: dict[tuple[str, int], Value] = {}
+        found: list[Value] = []
+        for start, rest in self.split(expr):
+            key = (start.text, rest)
+            if key not in made:
+                made[key] = self.f.add(start, rest)
+            found.append(made[key])
+        return found
+
+    def split(self, expr: Dim) -> list[tuple[Value, int]]:
+        """An expression at every element, as a value and a number; what does not change along an axis is one value."""
+        made: dict[tuple[int, int], Value] = {}
+        found: list[tuple[Value, int]] = []
+        axis = self.column_axis
+        parts = expr.coefficient(axis) if axis is not None else None
+        step = parts[0].value if parts is not None else None
+        for place in range(self.layout.count):
+            row = self.layout.row(place) if self.row_axis in expr.symbols else -1
+            column = self.layout.column(place) if axis in expr.symbols else -1
+            rest = 0
+            if column >= 0 and step is not None:
+                rest, column = step * first_column(column), -2
+            if (row, column) not in made:
+                at = self.at(place) if column != -2 else {**self.at(place), str(axis): self.column}
+                made[row, column] = dim_value(self.f, expr, at)
+            found.append((made[row, column], rest))
+        return found
+
+    def below(self, axis: str, bound: Dim) -> list[Value]:
+        """Whether the coordinate along an axis is below a bound, which may change along the other."""
+        f, layout = self.f, self.layout
+        if axis != self.column_axis or axis in bound.symbols:
+            return [f.icmp("slt", self.at(place)[axis], limit) for place, limit in enumerate(self.evaluate(bound))]
+        rooms: dict[int, Value] = {}
+        made: dict[tuple[int, int], Value] = {}
+        found: list[Value] = []
+        for place in range(layout.count):
+            row = layout.row(place) if self.row_axis in bound.symbols else -1
+            if row not in rooms:
+                left = f.sub(dim_value(f, bound, self.at(place)), self.column)
+                rooms[row] = f.cast("trunc", f.smax(f.smin(left, _FAR), -_FAR), "i32")
+            key = (row, layout.column(place))
+            if key not in made:
+                made[key] = f.icmp("sgt", rooms[row], number(first_column(layout.column(place))))
+            found.append(made[key])
+        return found
+
+    def inside(self, axes: Sequence[str], bounds: Sequence[Dim], windows: Sequence[Dim]) -> list[Value] | None:
+        """Whether each element is inside all bounds and windows; None where all are."""
+        f = self.f
+        conditions: list[list[Value]] = []
+        for axis, bound in zip(axes, bounds, strict=True):
+            if bound.value != -1:
+                conditions.append(self.below(axis, bound))
+        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
+            values, limit = self.evaluate(expr), dim_value(f, extent, self.env)
+            # Unsigned, a negative number is beyond every extent.
+            conditions.append([f.icmp("ult", value, limit) for value in values])
+        if not conditions:
+            return None
+        found = conditions[0]
+        for other in conditions[1:]:
+            found = [f.op("and", one, two) for one, two in zip(found, other, strict=True)]
+        return found
+
+
+def _wide(f: FunctionText, value: Value) -> Value:
+    return f.raw("i64", f"zext {value} to i64")
+
+
+@frozen
+class Cells:
+    """Where the elements of a tile lie in a buffer: their offset, an expression of places, and which are inside."""
+
+    places: Places
+    buffer: Value
+    offset: Dim
+    inside: list[Value] | None
+
+    def condition(self, place: int) -> Value:
+        """Whether an element is there."""
+        return Value("i1", "true") if self.inside is None else self.inside[place]
+
+
+def load(cells: Cells, dtype: DType, pad: float) -> Registers:
+    """Elements of a buffer; those outside read its first one, and become the pad."""
+    places, buffer, inside = cells.places, cells.buffer, cells.inside
+    f, made = places.f, dict[tuple[str, str], Value]()
+    found: list[Value] = []
+    stored = convert.storage_type(dtype)
+    outside = f.const(convert.compute_type(dtype), pad)
+    starts: dict[str, Value] = {}
+    for place, (start, rest) in enumerate(places.split(cells.offset)):
+        condition = None if inside is None else inside[place]
+        key = (f"{start.text} {rest}", "" if condition is None else condition.text)
+        if key not in made:
+            if start.text not in starts:
+                starts[start.text] = f.gep(buffer, start, stored)
+            address = f.gep(starts[start.text], rest, stored)
+            safe = address if condition is None else f.select(condition, address, buffer)
+            value = convert.widen(f, f.load(safe, stored), dtype)
+            made[key] = value if condition is None else f.select(condition, value, outside)
+        found.append(made[key])
+    return Registers(places.layout, dtype, found)
+
+
+def load_pairs(cells: Cells, dtype: DType) -> Registers:
+    """Elements of two bytes, two neighbours of a row at a time: the first is even, and both are inside or become 0."""
+    places, buffer = cells.places, cells.buffer
+    f, made = places.f, dict[tuple[str, int, str], Value]()
+    found: list[Value] = []
+    starts: dict[str, Value] = {}
+    for place, (start, rest) in enumerate(places.split(cells.offset)):
+        condition = cells.condition(place)
+        key = (start.text, rest, condition.text)
+        if place % 2 == 0 and key not in made:
+            if start.text not in starts:
+                starts[start.text] = f.gep(buffer, start, "i16")
+            address = f.gep(starts[start.text], rest, "i16")
+            if cells.inside is None:
+                made[key] = f.load(address, "i32")
+            else:
+                made[key] = f.select(condition, f.load(f.select(condition, address, buffer), "i32"), number(0))
+        if place % 2 == 0:
+            found.append(made[key])
+    return Registers(places.layout, dtype, None, found)
+
+
+_STORES = {1: ("b8", "r", "i32"), 2: ("b16", "h", "i16"), 4: ("b32", "r", "i32"), 8: ("b64", "l", "i64")}
+
+
+def store(cells: Cells, tile: Registers, once: Value | None = None) -> None:
+    """Elements to a buffer, those inside; of a vector, which several threads hold, by the thread that `once` names."""
+    f = cells.places.f
+    suffix, kind, type = _STORES[tile.dtype.bytes]
+    words = _words(f, tile)
+    base = f.raw("i64", f"ptrtoint {cells.buffer} to i64")
+    for place, offset in enumerate(cells.places.evaluate(cells.offset)):
+        bits = words[place] if words[place].type == type else f.cast("zext", words[place], type)
+        address = f.add(base, f.mul(offset, tile.dtype.bytes))
+        condition = cells.condition(place)
+        if once is not None:
+            condition = f.op("and", condition, once)
+        text = f"{{ .reg .pred P; setp.ne.b32 P, $2, 0; @P st.global.{suffix} [$0], $1; }}"
+        effect(f, text, f"l,{kind},r", [address, bits, flag(f, condition)])
+
+
+def store_pairs(cells: Cells, tile: Registers, first: int) -> None:
+    """Columns of a fragment from the `first` on, two at a time: rows of the buffer have an even number of elements."""
+    places, f = cells.places, cells.places.f
+    is_packed = is_paired(tile.dtype)
+    words = tile.packed(f) if is_packed else [f.bitcast(value, "i32") for value in tile.floats(f)]
+    base = f.raw("i64", f"ptrtoint {cells.buffer} to i64")
+    offsets = places.evaluate(cells.offset)
+    store = "st.global.b32 [$0], $2;" if is_packed else "st.global.v2.b32 [$0], {$2, $3};"
+    for place in range(0, places.layout.count, 2):
+        if first_column(places.layout.column(place)) < first:
+            continue
+        given = [words[place // 2]] if is_packed else words[place : place + 2]
+        address = f.add(base, f.mul(offsets[place], tile.dtype.bytes))
+        condition = cells.condition(place)
+        text = f"{{ .reg .pred P; setp.ne.b32 P, $1, 0; @P {store} }}"
+        effect(f, text, ",".join(["l", "r", *["r"] * len(given)]), [address, flag(f, condition), *given])
+
+
+def _words(f: FunctionText, tile: Registers) -> list[Value]:
+    """The bits of each element, as they are stored."""
+    if is_paired(tile.dtype) and tile.layout.kind == FRAGMENT:
+        found: list[Value] = []
+        for pair in tile.packed(f):
+            high = f.raw("i32", f"lshr {pair}, 16")
+            found += [f.raw("i16", f"trunc {half} to i16") for half in (pair, high)]
+        return found
+    stored = [convert.narrow(f, value, tile.dtype) for value in tile.floats(f)]
+    return [f.bitcast(value, f"i{8 * tile.dtype.bytes}") for value in stored]
+
+
+_FOLDS = {"sum": "add", "prod": "mul"}
+
+
+def fold_own(f: FunctionText, tile: Registers, kind: str) -> list[Value]:
+    """The thread's columns of each of its rows to one number, in four chains."""
+    fn, layout, values = _FOLDS.get(kind, kind), tile.layout, tile.floats(f)
+    found: list[Value] = []
+    for row in range(2 * layout.blocks):
+        own = [value for place, value in enumerate(values) if layout.row(place) == row]
+        chains = own[:4]
+        for place, value in enumerate(own[4:]):
+            chains[place % 4] = math_of(f, fn, [chains[place % 4], value], tile.dtype)
+        while len(chains) > 1:
+            chains = [math_of(f, fn, chains[at : at + 2], tile.dtype) for at in range(0, len(chains), 2)]
+        found.append(chains[0])
+    return found
+
+
+def across_threads(f: FunctionText, value: Value, kind: str, dtype: DType) -> Value:
+    """A number of each of the four threads of a row, folded; all of them get it."""
+    for distance in (1, 2):
+        value = math_of(f, _FOLDS.get(kind, kind), [value, _across(f, value, distance)], dtype)
+    return value
+
+
+def fold_rows(f: FunctionText, tile: Registers, kind: str) -> Registers:
+    """Rows to one number each: four chains over the thread's columns, then the four threads of the row."""
+    found = [across_threads(f, value, kind, tile.dtype) for value in fold_own(f, tile, kind)]
+    layout = tile.layout
+    return Registers(Layout(ROWS, layout.blocks, layout.columns, layout.step), tile.dtype, found)
+
+
+def _across(f: FunctionText, value: Value, distance: int) -> Value:
+    kind = "f" if value.type == "float" else "r"
+    text = f"shfl.sync.bfly.b32 $0, $1, {distance}, 0x1f, 0xffffffff;"
+    return effect(f, text, f"={kind},{kind}", [value], value.type)
+
+
+def thread_of(f: FunctionText, tid: Value, group: Value, rows: int) -> Thread:
+    """Where a thread of a consumer stands: `group` is its warpgroup, which has so many rows."""
+    lane, warp = op32(f, "and", tid, 31), op32(f, "and", op32(f, "lshr", tid, 5), 3)
+    inside = op32(f, "add", op32(f, "mul", warp, 16), op32(f, "lshr", lane, 2))
+    row = op32(f, "add", op32(f, "mul", group, rows), inside)
+    return Thread(row, op32(f, "shl", op32(f, "and", lane, 3), 1))

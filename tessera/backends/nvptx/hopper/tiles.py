@@ -9,21 +9,29 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.approximate_functions import is_exact
 from tessera.backends.nvptx.approximate_functions import is_rounded as _is_rounded
-from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.hopper import assembly as asm
-from tessera.backends.nvptx.hopper import elements as elements
+from tessera.backends.nvptx.hopper import fragments as elements
 from tessera.backends.nvptx.hopper.assembly import number, op32
-from tessera.backends.nvptx.hopper.elements import across_threads, fold_own, math_of
 from tessera.backends.nvptx.hopper.fast_math import FLOORS, NARROW, PAIRED, floored, narrow_math, paired_math, quotients
-from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, Registers, is_paired
+from tessera.backends.nvptx.hopper.fragments import (
+    COLUMNS,
+    FRAGMENT,
+    ROWS,
+    Layout,
+    Registers,
+    across_threads,
+    fold_own,
+    is_paired,
+    math_of,
+)
 from tessera.backends.nvptx.hopper.shared_memory import SharedTile
-from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, WARPGROUP
+from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, SPAN, WARPGROUP
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
 from tessera.backends.nvptx.types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr
 from tessera.ir.base.index_maps import linear
-from tessera.ir.base.kernel_frame import around
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.base.verify import around
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Value, dim_value

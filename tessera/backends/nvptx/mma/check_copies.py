@@ -6,11 +6,267 @@ A fault here would be a race on the device, so the kernel is walked as it runs: 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backends.nvptx.types import CursorAttr, SharedAttr
 from tessera.ir.base.op import SpecOp
+
+# Dots in tensor memory: stages are there when they are read, sums done when they are loaded, memory given back.
+
+# What is under way in a matrix kernel: copies are waited for, stages left when no dot reads them, turns passed
+# on.
+
+Stage = tuple[SSAValue, SSAValue]
+"""A ring and a place in it."""
+Owed = Sequence[tuple[SSAValue, int]]
+"""Rings of which a stage is left to others, and which of the values given to them says where it is."""
+
+
+def check_producer(block: Block) -> None:
+    """Fails where a stage is filled in part, or before consumers have left it."""
+    ops = [op for op in block.ops if isinstance(op, SpecOp)]
+    taken: dict[Stage, list[SpecOp]] = {}
+    for op in ops:
+        if op.name == "ttarget.acquire":
+            if (op.operands[0], op.operands[1]) in taken:
+                op.fail("a stage is acquired twice, and its barrier would wait for twice its bytes", "acquire it once")
+            taken[op.operands[0], op.operands[1]] = []
+        elif op.name == "ttarget.copy":
+            stage = op.operands[1], op.operands[2]
+            if stage not in taken:
+                op.fail("a copy goes to a stage that was not acquired", "wait for it with `ttarget.acquire`")
+            taken[stage].append(op)
+        elif op.name == "ttarget.advance":
+            _check_filled(op, taken.pop((op.operands[0], op.operands[1]), None))
+        for region in op.regions:
+            check_producer(region.block)
+    for ring, _ in taken:
+        assert isinstance(ring.owner, SpecOp)
+        ring.owner.fail("a stage is acquired, and the ring does not go on to the next")
+
+
+def _check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
+    if copies is None:
+        op.fail("a producer goes on from a stage that it did not acquire")
+    ring = op.operands[0].owner
+    assert isinstance(ring, SpecOp)
+    copied = [copy.operands[3] for copy in copies]
+    if sorted(map(id, copied)) != sorted(map(id, ring.operands)):
+        op.fail(f"a stage has {len(ring.operands)} tiles, and {len(set(copied))} are copied: it would never be full")
+    bytes = sum(map(_bytes_of, copies))
+    whole = sum((v.type.data.bytes.value or 0) for v in ring.operands if isinstance(v.type, SharedAttr))
+    if bytes != (ring.value("bytes") or whole):
+        op.fail(f"{bytes} bytes are copied to a stage, and its barrier counts {ring.value('bytes') or whole}")
+
+
+def _bytes_of(copy: SpecOp) -> int:
+    """What a copy brings, with the other CTA's half of it."""
+    made, tile = copy.operands[0].owner, copy.operands[3].type
+    assert isinstance(made, SpecOp)
+    assert isinstance(tile, SharedAttr)
+    each = prod(made.value("box")) * copy.value("pieces") * tile.dtype.bytes
+    return 2 * each if copy.value("half") == "rows" else each
+
+
+class ConsumerCheck:
+    """The consumers' walk: which stages are there, and which dots are in flight."""
+
+    def __init__(self) -> None:
+        self.flying: list[tuple[SpecOp, bool]] = []
+        """Dots, and whether they are of the step before."""
+        self.turns = 0
+        self.carried: dict[SSAValue, SSAValue] = {}
+        """What the body of a loop takes, with what the step before gave for it."""
+
+    def run(self, block: Block, there: frozenset[Stage] = frozenset(), given: frozenset[Stage] = frozenset()) -> Owed:
+        """Fails where a block reads a stage too early, leaves it too early, or never.
+
+        Stages that are `there` are somebody else's to leave, those that are `given` the block's own.
+        """
+        here: set[Stage] = set(given)
+        left_before: set[Stage] = set()
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            if op.name == "ttarget.await":
+                here.add((op.operands[0], op.operands[1]))
+                left_before.discard((op.operands[0], op.operands[1]))
+            elif op.name == "ttarget.mma_issue":
+                self._issue(op, here | there)
+            elif op.name == "ttarget.mma_add":
+                self._add(op, here | there)
+            elif op.name == "ttarget.mma_wait":
+                left = op.value("left")
+                self.flying = self.flying[len(self.flying) - left :] if left else []
+            elif op.name == "ttarget.release":
+                self._release(op, here, left_before)
+            elif op.name == "ttarget.turn":
+                self._turn(op)
+            for region in op.regions:
+                here.update(self._inside(op, region.block, frozenset(here | there)))
+        return self._end(block, here)
+
+    def _inside(self, op: SpecOp, body: Block, there: frozenset[Stage]) -> set[Stage]:
+        """The stages that a loop or branch leaves to who comes after it."""
+        owed = self.run(body, there)
+        if owed and op.name not in ("ttarget.steps", "ttarget.when"):
+            op.fail("a stage is waited for and never left: the producer would wait for it for ever")
+        if op.name == "ttarget.steps" and (self.flying or owed):
+            self._again(body, there, owed)
+        return {(ring, op.results[at]) for ring, at in owed}
+
+    def _again(self, body: Block, there: frozenset[Stage], owed: Owed) -> None:
+        """A second step, which begins with dots of the first in flight, and with the stages it did not leave."""
+        last = body.last_op
+        assert last is not None
+        outer, given = self.carried, list(body.args[1:])
+        self.carried = {given[at]: value for at, value in enumerate(last.operands)}
+        self.flying = [(product, True) for product, _ in self.flying]
+        self.run(body, there, frozenset((ring, given[at]) for ring, at in owed))
+        self.carried = outer
+
+    def _add(self, op: SpecOp, there: set[Stage]) -> None:
+        if self.flying:
+            op.fail("a dot is summed apart while others are in flight", "wait for them first")
+        self._issue(op, there)
+        self.flying.clear()
+
+    def _issue(self, op: SpecOp, there: set[Stage]) -> None:
+        for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
+            if isinstance(tile.type, SharedAttr) and not any(_has(ring, tile) and at is cursor for ring, at in there):
+                op.fail("a dot reads a stage that nobody waited for", "put a `ttarget.await` before it")
+        self.flying.append((op, False))
+
+    def _release(self, op: SpecOp, here: set[Stage], left_before: set[Stage]) -> None:
+        ring, cursor = op.operands[0], op.operands[1]
+        if (ring, cursor) in left_before:
+            op.fail("a stage is left twice, and the producer would fill it while others read it", "leave it once")
+        left_before.add((ring, cursor))
+        for product, is_earlier in self.flying:
+            place = self.carried.get(cursor) if is_earlier else cursor
+            for tile, at in zip(product.operands[1:3], product.operands[3:5], strict=True):
+                if at is place and _has(ring, tile):
+                    op.fail("a stage is left while a dot in flight reads it", "wait for the dot first")
+        here.discard((ring, cursor))
+
+    def _turn(self, op: SpecOp) -> None:
+        self.turns += 1 if op.value("way") == "take" else -1
+        if self.turns not in (0, 1):
+            op.fail("turns are taken and passed one after the other")
+
+    def _end(self, block: Block, here: set[Stage]) -> Owed:
+        last = block.last_op
+        carried = list(last.operands) if last is not None else []
+        owed: list[tuple[SSAValue, int]] = []
+        for ring, cursor in here:
+            if cursor not in carried:
+                assert isinstance(ring.owner, SpecOp)
+                ring.owner.fail("a stage is waited for and never left: the producer would wait for it for ever")
+            owed.append((ring, carried.index(cursor)))
+        if self.turns and last is not None:
+            assert isinstance(last, SpecOp)
+            last.fail("a turn is taken and not passed on: the other consumer would wait for ever")
+        return owed
+
+
+def _has(ring: SSAValue, tile: SSAValue) -> bool:
+    owner: Operation | Block = ring.owner
+    return isinstance(owner, SpecOp) and tile in owner.operands
+
+
+# Dots in tensor memory: stages are there when they are read, sums done when they are loaded, memory given back.
+
+"""A ring and a place in it."""
+
+
+class TensorCheck:
+    """The consumers' walk: which stages are there, which dots were read from them, and what is still in flight."""
+
+    def __init__(self) -> None:
+        self.flying: dict[SSAValue, str] = {}
+        """Tensor memory whose dots are not done, and what is missing."""
+        self.held: dict[SSAValue, SpecOp] = {}
+        """Tensor memory that is to be given back."""
+
+    def run(self, block: Block) -> None:
+        """Fails where a step comes too early, or is left out."""
+        here: dict[Stage, bool] = {}
+        for op in block.ops:
+            assert isinstance(op, SpecOp)
+            self._step(op, here)
+            for region in op.regions:
+                self.run(region.block)
+        for ring, _ in here:
+            assert isinstance(ring.owner, SpecOp)
+            ring.owner.fail("a stage is waited for and never left: the producer would wait for it for ever")
+
+    def end(self) -> None:
+        """Fails where tensor memory is kept: the next kernel would wait for it for ever."""
+        for op in self.held.values():
+            op.fail("tensor memory is allocated and never given back", "put a `ttarget.tensor_dealloc` at the end")
+
+    def _step(self, op: SpecOp, here: dict[Stage, bool]) -> None:
+        if op.name == "ttarget.await":
+            here[op.operands[0], op.operands[1]] = False
+        elif op.name == "ttarget.tensor_mma":
+            self._product(op, here)
+        elif op.name == "ttarget.tensor_release":
+            if not here.pop((op.operands[0], op.operands[1]), False):
+                op.fail("a stage is left to the producer before a dot has read it")
+        elif op.name == "ttarget.tensor_commit":
+            self._commit(op)
+        elif op.name == "ttarget.tensor_wait":
+            self._wait(op)
+        elif op.name == "ttarget.tensor_load":
+            self._load(op)
+        elif op.name == "ttarget.tensor_alloc":
+            self.held[op.result] = op
+        elif op.name == "ttarget.tensor_dealloc":
+            self._dealloc(op)
+
+    def _alive(self, op: SpecOp, memory: SSAValue) -> None:
+        if memory not in self.held:
+            op.fail("tensor memory is used after it was given back")
+
+    def _product(self, op: SpecOp, here: dict[Stage, bool]) -> None:
+        self._alive(op, op.operands[0])
+        for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
+            stages = [(ring, at) for ring, at in here if at is cursor and _has(ring, tile)]
+            if not stages:
+                op.fail("a dot reads a stage that nobody waited for", "put a `ttarget.await` before it")
+            here.update(dict.fromkeys(stages, True))
+        self.flying[op.operands[0]] = "committed"
+
+    def _commit(self, op: SpecOp) -> None:
+        self._alive(op, op.operands[0])
+        if self.flying.get(op.operands[0]) != "committed":
+            op.fail("there are no dots to commit, and a barrier would count what nobody waits for")
+        self.flying[op.operands[0]] = "waited for"
+
+    def _wait(self, op: SpecOp) -> None:
+        if self.flying.get(op.operands[0]) != "waited for":
+            op.fail("a wait for dots that nobody committed never ends", "put a `ttarget.tensor_commit` before it")
+        del self.flying[op.operands[0]]
+
+    def _load(self, op: SpecOp) -> None:
+        self._alive(op, op.operands[0])
+        missing = self.flying.get(op.operands[0])
+        if missing is not None:
+            op.fail(
+                f"tensor memory is read while dots in it are not {missing}",
+                "put a `ttarget.tensor_commit` and a `ttarget.tensor_wait` before it",
+            )
+
+    def _dealloc(self, op: SpecOp) -> None:
+        memory = op.operands[0]
+        self._alive(op, memory)
+        if memory in self.flying:
+            op.fail("tensor memory is given back while dots write it")
+        made = self.held.pop(memory)
+        if made.value("warp") != op.value("warp"):
+            op.fail(f"warp {made.value('warp')} allocated tensor memory, and warp {op.value('warp')} gives it back")
+
 
 Cell = tuple[SSAValue, int]
 """A shared tile and the number of a stage."""

@@ -11,7 +11,7 @@ from tessera.backends.nvptx.mma.rings import Ring
 from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
-from tessera.ir.tile.index_exprs import size_expr
+from tessera.ir.tile.indexing import size_expr
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.frozen import frozen

@@ -8,26 +8,24 @@ from typing import Any
 from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.dialect import DIALECT
-from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.mma.boxes import staged_rows, stored_dtypes, stores_in
-from tessera.backends.nvptx.mma.consumer import Consumer
-from tessera.backends.nvptx.mma.epilogue import epilogue_of
+from tessera.backends.nvptx.mma.consumer import Consumer, Producer
 from tessera.backends.nvptx.mma.fit import units_in
 from tessera.backends.nvptx.mma.plan import MmaOperand, read_plan
-from tessera.backends.nvptx.mma.producer import Producer
+from tessera.backends.nvptx.mma.programs import epilogue_of
 from tessera.backends.nvptx.mma.rings import RingPlan, swizzle_of, target_rings, tile_of
 from tessera.backends.nvptx.mma.target_kernels import UNPLACED
-from tessera.backends.nvptx.tensor_cores import WGMMA_FEATURES
+from tessera.backends.nvptx.tensor_cores import SPAN, WGMMA_FEATURES
 from tessera.backends.nvptx.text import matrix_symbol
 from tessera.backends.nvptx.types import RING, SharedAttr
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.limits import fits, largest
-from tessera.ir.tile.choices import BESIDE, DYNAMIC, SHARED
+from tessera.ir.tile.facets import BESIDE, DYNAMIC, SHARED
 from tessera.ir.tile.lower_to_target import Writer
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 def lower_matrix_kernel(kernel: SpecOp) -> SpecOp:

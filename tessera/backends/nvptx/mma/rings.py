@@ -13,10 +13,10 @@ from tessera.backends.nvptx.mma.plan import MmaOperand, Plan
 from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SHARED_BYTES, UnfitError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
-from tessera.ir.tile.choices import MAX_STAGES
+from tessera.ir.tile.facets import MAX_STAGES
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 # Rings of a kernel: loads that a dot waits for together, kept in several stages of shared memory.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.mma.check_copies import check_copies
 from tessera.backends.nvptx.mma.target_kernels import (
     MAJORS,
@@ -25,15 +24,16 @@ from tessera.backends.nvptx.tensor_cores import (
     MMA_SYNC_FORMS,
     MMA_SYNC_FORMS_TF32,
     SHARED_BYTES,
+    SPAN,
     WARPS_ACROSS,
     WGMMA_ROWS,
 )
 from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, SharedAttr
-from tessera.ir.base.kernel_frame import around, check_arguments
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.tile.choices import MAX_STAGES
+from tessera.ir.base.verify import around, check_arguments
+from tessera.ir.tile.facets import MAX_STAGES
 from tessera.types.dim import Dim
 
 _SETUP = ("ttarget.shared_tile",)

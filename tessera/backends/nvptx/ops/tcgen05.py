@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.backends.nvptx.mma.check_rings import TensorCheck, check_producer
+from tessera.backends.nvptx.mma.check_copies import TensorCheck, check_producer
 from tessera.backends.nvptx.mma.target_kernels import (
     BARRIER,
     MAJORS,
@@ -31,10 +31,10 @@ from tessera.backends.nvptx.tensor_cores import (
     TMEM_COLUMNS,
 )
 from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMemoryAttr
-from tessera.ir.base.kernel_frame import check_arguments
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import IndexAttr
+from tessera.ir.base.verify import check_arguments
 from tessera.types.dtype import f32
 
 _FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget.turn", "ttarget.mma_sync")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.mma.target_kernels import BARRIER, OFFSET, SWIZZLE, check_offset, check_swizzle, swizzle_of
 from tessera.backends.nvptx.ops.wgmma import check_places
-from tessera.backends.nvptx.tensor_cores import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_TRANSACTION
+from tessera.backends.nvptx.tensor_cores import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_TRANSACTION, SPAN
 from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMapAttr
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.tile.choices import MAX_STAGES
+from tessera.ir.tile.facets import MAX_STAGES
 from tessera.types.dtype import f32
 
 

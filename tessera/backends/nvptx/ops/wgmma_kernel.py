@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
-from tessera.backends.nvptx.mma.check_rings import ConsumerCheck, check_producer
+from tessera.backends.nvptx.mma.check_copies import ConsumerCheck, check_producer
 from tessera.backends.nvptx.mma.target_kernels import (
     BARRIER,
     MATRIX_KERNEL,
@@ -20,10 +20,10 @@ from tessera.backends.nvptx.mma.target_kernels import (
 )
 from tessera.backends.nvptx.tensor_cores import REGISTERS, SHARED_BYTES, WARPGROUP, WGMMA_FEATURES, WGMMA_ROWS
 from tessera.backends.nvptx.types import CursorAttr, OperandAttr, PendingAttr
-from tessera.ir.base.kernel_frame import STEP, around, check_arguments, check_step
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, IndexAttr, ShapedAttr
+from tessera.ir.base.verify import STEP, around, check_arguments, check_step
 from tessera.ir.target.types import VectorAttr
 
 _AROUND = ("ttarget.cursor", "ttarget.yield", "ttarget.tensor_alloc", "ttarget.tensor_dealloc", "ttarget.lag")

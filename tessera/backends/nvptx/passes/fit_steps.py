@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, OpResult, SSAValue
 
-from tessera.backends.nvptx.gpus import SPAN
-from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, WGMMA_FORMS
+from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, SPAN, WGMMA_FORMS
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.tile.dialect import DIALECT
-from tessera.ir.tile.index_exprs import size_expr
+from tessera.ir.tile.indexing import size_expr
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen

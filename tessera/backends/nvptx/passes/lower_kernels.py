@@ -11,11 +11,10 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backends.nvptx.ampere.lower import lower_warp_kernel
 from tessera.backends.nvptx.approximate_functions import EXACT_MATH
 from tessera.backends.nvptx.blackwell.lower import lower_tensor_kernel
-from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
 from tessera.backends.nvptx.mma.fit import units_in
 from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
 from tessera.backends.nvptx.row_plan import ALIGN, SPACE, THREADS, UNROLL, WARPS_PER_ROW
-from tessera.backends.nvptx.tensor_cores import MMA_SYNC, TCGEN05, WGMMA
+from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, gpu_of
 from tessera.backends.nvptx.text import fallback_symbol
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp

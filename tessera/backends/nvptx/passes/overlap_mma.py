@@ -7,17 +7,16 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
 from tessera.backends.nvptx.mma.boxes import stores_in
-from tessera.backends.nvptx.mma.epilogue import epilogue_of, has_next, has_steps
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.loops import is_longer, skew_of, sum_of
 from tessera.backends.nvptx.mma.plan import Plan, read_plan
+from tessera.backends.nvptx.mma.programs import epilogue_of, has_next, has_steps
 from tessera.backends.nvptx.mma.rings import Ring, rings_of
-from tessera.backends.nvptx.tensor_cores import MMA_SYNC, WGMMA, TensorCores, UnfitError
+from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, WGMMA, TensorCores, UnfitError, gpu_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.choices import AFTER, BESIDE, EPILOGUES, ORDERED, SHARED, SKEWED, SUM
+from tessera.ir.tile.facets import AFTER, BESIDE, EPILOGUES, ORDERED, SHARED, SKEWED, SUM
 from tessera.types.machine import Machine
 
 LAGS = (2, 0, 1, 3)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices, stages_of
 from tessera.backends.nvptx.mma.plan import read_plan
 from tessera.backends.nvptx.mma.rings import rings_of
-from tessera.backends.nvptx.tensor_cores import TensorCores
+from tessera.backends.nvptx.tensor_cores import DEFAULT, TensorCores, gpu_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.types.machine import Machine

@@ -7,18 +7,8 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.passes.rematerialize_rows import find_recipes
-from tessera.backends.nvptx.row_analysis import (
-    choose_warps,
-    has_bf16_rows,
-    has_divisible_symbolic_rows,
-    loops_in,
-    reduces_rows,
-    tile_sizes,
-    trip_count,
-)
 from tessera.backends.nvptx.row_plan import (
     ALIGN,
     ALIGNED,
@@ -27,7 +17,15 @@ from tessera.backends.nvptx.row_plan import (
     ROWS,
     THREADS,
     WARPS_PER_ROW,
+    choose_warps,
+    has_bf16_rows,
+    has_divisible_symbolic_rows,
+    loops_in,
+    reduces_rows,
+    tile_sizes,
+    trip_count,
 )
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.nvptx.text import WARP, shared_symbol
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.limits import ROW_WARPS

@@ -8,8 +8,14 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.passes.add_fallbacks import unaligned_in
-from tessera.backends.nvptx.row_analysis import reduces_rows, reduces_whole_tiles, tile_sizes
-from tessera.backends.nvptx.row_plan import ALIGN, MOST_NEIGHBOURS, THREADS
+from tessera.backends.nvptx.row_plan import (
+    ALIGN,
+    MOST_NEIGHBOURS,
+    THREADS,
+    reduces_rows,
+    reduces_whole_tiles,
+    tile_sizes,
+)
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.typed_ops import KernelOp, LoadOp

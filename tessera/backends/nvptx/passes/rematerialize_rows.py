@@ -15,7 +15,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from tessera.backends.nvptx.row_plan import REMATERIALIZED, ROWS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.index_exprs import known_ends
+from tessera.ir.tile.indexing import known_ends
 from tessera.ir.tile.typed_ops import ForOp, IndexOp, KernelOp, LoadOp, ScratchOp, StoreOp
 
 MOST_OPS = 24

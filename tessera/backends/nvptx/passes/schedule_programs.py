@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.plan import read_plan
 from tessera.backends.nvptx.mma.programs import PAIRS, are_pairs_faster, group_of, is_uneven, pair_problem
-from tessera.backends.nvptx.tensor_cores import MMA_SYNC, TCGEN05, WGMMA, TensorCores, UnfitError
+from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, TensorCores, UnfitError, gpu_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.choices import DYNAMIC, ONCE, PERSISTENT
+from tessera.ir.tile.facets import DYNAMIC, ONCE, PERSISTENT
 from tessera.types.machine import Machine
 
 _WALKS = {WGMMA.name: (PERSISTENT, DYNAMIC), TCGEN05.name: (PERSISTENT,), MMA_SYNC.name: (ONCE,)}

@@ -8,9 +8,26 @@ from dataclasses import dataclass, replace
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
-from tessera.backends.nvptx.gpus import GPUS
 from tessera.backends.nvptx.passes.plan_rows import IN_REGISTERS
-from tessera.backends.nvptx.row_accesses import (
+from tessera.backends.nvptx.row_plan import (
+    BLOCKS,
+    BY_MATRIX,
+    CHEAP,
+    COMPUTES_LATE,
+    FETCHES_LINES,
+    INSTRUCTIONS,
+    KEEPS_ROWS_ONLY,
+    LAUNCHED,
+    PREFETCH,
+    PROGRAMS,
+    SECTIONS,
+    SLOTS,
+    USES_MATRICES,
+    WIDENS_IN_EACH_LOOP,
+    count_instructions,
+    ops_in,
+)
+from tessera.backends.nvptx.row_prefetch import (
     LINE,
     ROW,
     SECTION,
@@ -30,22 +47,8 @@ from tessera.backends.nvptx.row_accesses import (
     stores_whole_parts,
     widest_row,
 )
-from tessera.backends.nvptx.row_analysis import CHEAP, INSTRUCTIONS, count_instructions, ops_in
-from tessera.backends.nvptx.row_exchange import exchanged_bytes
-from tessera.backends.nvptx.row_plan import (
-    BLOCKS,
-    BY_MATRIX,
-    COMPUTES_LATE,
-    FETCHES_LINES,
-    KEEPS_ROWS_ONLY,
-    LAUNCHED,
-    PREFETCH,
-    PROGRAMS,
-    SECTIONS,
-    SLOTS,
-    USES_MATRICES,
-    WIDENS_IN_EACH_LOOP,
-)
+from tessera.backends.nvptx.row_warps import exchanged_bytes
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import DEFAULT, gpu_of
 from tessera.backends.nvptx.mma.fit import (
     Choice,
     check_fit,
@@ -19,12 +18,12 @@ from tessera.backends.nvptx.mma.fit import (
 from tessera.backends.nvptx.mma.plan import Plan, plan_of
 from tessera.backends.nvptx.passes.add_fallbacks import unaligned_in
 from tessera.backends.nvptx.passes.fit_steps import fit_steps, unfit_loops
-from tessera.backends.nvptx.tensor_cores import TENSOR_CORES, TensorCores, UnfitError
+from tessera.backends.nvptx.tensor_cores import DEFAULT, TENSOR_CORES, TensorCores, UnfitError, gpu_of
 from tessera.diagnostics.codes import FeatureError, TileVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.passes.check_features import advice_on
-from tessera.ir.tile.choices import said_for_units
+from tessera.ir.tile.facets import said_for_units
 from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
 

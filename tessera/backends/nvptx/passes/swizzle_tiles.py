@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.gpus import SPAN
 from tessera.backends.nvptx.mma.boxes import shared_stores, stores_in
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.mma.rings import swizzle_of
-from tessera.backends.nvptx.tensor_cores import TensorCores
+from tessera.backends.nvptx.tensor_cores import SPAN, TensorCores
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.choices import SHARED
+from tessera.ir.tile.facets import SHARED
 
 
 class SwizzleTiles(Pass):

@@ -5,7 +5,11 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.fit import thread_kernels
-from tessera.backends.nvptx.row_analysis import (
+from tessera.backends.nvptx.row_plan import (
+    REGISTERS,
+    ROWS,
+    THREADS,
+    UNROLL,
     count_instructions,
     loops_in,
     ops_in,
@@ -13,7 +17,6 @@ from tessera.backends.nvptx.row_analysis import (
     stores_whole_buffers,
     tile_sizes,
 )
-from tessera.backends.nvptx.row_plan import REGISTERS, ROWS, THREADS, UNROLL
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass

@@ -11,14 +11,13 @@ from tessera.ir.base.arrays import Array, dtype_of, rounded, static_shape
 from tessera.ir.base.index_maps import coordinates
 from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, point
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
+from tessera.ir.graph.building import normal, shape_name
 from tessera.ir.graph.ops.movement import STORED, dims, moving_cost, moving_sample
 from tessera.ir.graph.ops.reduce import check_axes
-from tessera.ir.graph.samples import normal, shape_name
 from tessera.ir.tile.facets import Assembly, Piece
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.shape import ONE, ZERO, Shape, equal_dims, is_at_least, path, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import ONE, ZERO, Shape, TensorType, equal_dims, is_at_least, path, text
 
 
 def check_value(ctx: InferContext, op: str, value: float, dtype: DType) -> None:

@@ -26,12 +26,14 @@ from tessera.ir.base.spec import (
     Simplifier,
 )
 from tessera.ir.graph.building import (
+    Make,
     cast,
     check_float,
     check_integer,
     common_dtype,
     constant,
     expand,
+    normal,
     restate,
     same_dim,
     size_value,
@@ -41,13 +43,11 @@ from tessera.ir.graph.building import (
     widen,
 )
 from tessera.ir.graph.ops.contraction import accumulate_matmul
-from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import BlockFormat, DType
-from tessera.types.shape import ONE, Named, broadcast, equal_dims, is_refuted, path, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import ONE, Named, TensorType, broadcast, equal_dims, is_refuted, path, text
 
 CAUSAL = Attribute("causal", "bool", False, "hide later keys; the last query is aligned with the last key")
 SCALE = Attribute("scale", "float", None, "factor of the scores; default one over the root of the head dim")

@@ -9,7 +9,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, rounded
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import check_float, common_dtype, visits
+from tessera.ir.graph.building import Make, check_float, common_dtype, normal, visits
 from tessera.ir.graph.ops.attention import (
     SCALE,
     attention_arrays,
@@ -19,12 +19,10 @@ from tessera.ir.graph.ops.attention import (
     check_length,
     with_length,
 )
-from tessera.ir.graph.samples import Make, normal
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
-from tessera.types.shape import equal_dims, path
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, equal_dims, path
 
 
 def _infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

@@ -25,12 +25,10 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import constant, same_dim, traffic
-from tessera.ir.graph.samples import normal
+from tessera.ir.graph.building import constant, normal, same_dim, traffic
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.shape import normalize_axis, path
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, normalize_axis, path
 
 REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
     "sum": np.add,

@@ -24,11 +24,9 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import cast, check_float, common_dtype, visits, widen
+from tessera.ir.graph.building import cast, check_float, common_dtype, normal, visits, widen
 from tessera.ir.graph.ops.random import check_key, check_rate, keep_mask, key_sample
-from tessera.ir.graph.samples import normal
-from tessera.types.shape import Named, broadcast
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import Named, TensorType, broadcast
 
 
 def _infer_residual(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

@@ -22,15 +22,13 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import axes_attribute, cast, expand, same_dim, traffic
-from tessera.ir.graph.samples import normal
+from tessera.ir.graph.building import axes_attribute, cast, expand, normal, same_dim, traffic
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import BlockFormat, DType
 from tessera.types.promotion import promote
-from tessera.types.shape import ONE, Named, broadcast, is_refuted, path, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import ONE, Named, TensorType, broadcast, is_refuted, path, text
 
 NUMERICS = (
     Attribute(

@@ -15,8 +15,7 @@ from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, OpSpec
 from tessera.ir.base.tape import Tape
 from tessera.types.dim import Dim
-from tessera.types.shape import equal_dims, is_refuted, path
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, equal_dims, is_refuted, path
 
 Body: TypeAlias = "Callable[..., tuple[Array, ...]]"
 """A tape as a reference sees it."""

@@ -22,7 +22,16 @@ from tessera.ir.base.spec import (
     PolicyRule,
     Sample,
 )
-from tessera.ir.graph.building import axes_attribute, cast, check_at_least, constant, same_dim, size_value, traffic
+from tessera.ir.graph.building import (
+    axes_attribute,
+    cast,
+    check_at_least,
+    constant,
+    normal,
+    same_dim,
+    size_value,
+    traffic,
+)
 from tessera.ir.graph.ops.contraction import (
     NUMERICS,
     contract_reference,
@@ -30,13 +39,11 @@ from tessera.ir.graph.ops.contraction import (
     coordinate,
     reference_dtype,
 )
-from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, maximum, product
 from tessera.types.dtype import BlockFormat, DType
-from tessera.types.shape import ONE, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import ONE, TensorType, text
 
 MODES = ("explicit", "same", "valid")
 

@@ -19,19 +19,18 @@ from tessera.ir.base.interval import (
     always_within,
     point,
 )
+from tessera.ir.base.scalar_functions import uniform_element
 from tessera.ir.base.scalar_reference import round_to_storage
-from tessera.ir.base.simplify import uniform_element
 from tessera.ir.base.spec import ANY, FLOATS, NUMBERS, Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
+from tessera.ir.graph.building import shape_name
 from tessera.ir.graph.ops.assembly import check_value
 from tessera.ir.graph.ops.elementwise import check_dtype, pointwise_cost
 from tessera.ir.graph.ops.movement import dims, moving_sample
-from tessera.ir.graph.samples import shape_name
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import BY_NAME, DType
-from tessera.types.shape import path, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, path, text
 
 CONSTANT_LIMIT = 64
 """Elements a constant may have; a larger array is data, and comes in as an input."""

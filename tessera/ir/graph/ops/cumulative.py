@@ -21,15 +21,14 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import traffic
+from tessera.ir.graph.building import normal, shape_name, traffic
 from tessera.ir.graph.ops.elementwise import check_dtype
 from tessera.ir.graph.ops.reduce import ACCUMULATE, check_accumulator, check_axes
-from tessera.ir.graph.samples import normal, shape_name
 from tessera.ir.graph.shared_reference import scan_reference
 from tessera.ir.tile.facets import Library
 from tessera.types.dtype import DType
 from tessera.types.promotion import sum_of
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 KINDS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 

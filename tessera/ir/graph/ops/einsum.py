@@ -24,16 +24,14 @@ from tessera.ir.base.spec import (
     PolicyRule,
     Sample,
 )
-from tessera.ir.graph.building import same_dim, traffic
+from tessera.ir.graph.building import normal, same_dim, traffic
 from tessera.ir.graph.ops.contraction import accumulator
-from tessera.ir.graph.samples import normal
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.promotion import promote_all
-from tessera.types.shape import normalize_axis, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, normalize_axis, text
 
 Labels: TypeAlias = tuple[str, ...]
 

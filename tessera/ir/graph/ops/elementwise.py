@@ -23,8 +23,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import traffic
-from tessera.ir.graph.samples import (
+from tessera.ir.graph.building import (
     BINARY_SHAPES,
     UNARY_SHAPES,
     bools,
@@ -34,13 +33,13 @@ from tessera.ir.graph.samples import (
     normal,
     over,
     positive,
+    traffic,
 )
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.promotion import float_of
-from tessera.types.shape import Named, broadcast
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import Named, TensorType, broadcast
 
 
 def check_dtype(ctx: InferContext, op: str, name: str, x: TensorType, allowed: Sequence[str]) -> None:

@@ -10,8 +10,7 @@ from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import FLOATS, Attributes, InferContext, OpSpec
 from tessera.ir.graph.building import visits
 from tessera.ir.tile.facets import Pointwise
-from tessera.types.shape import is_refuted, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, is_refuted, text
 
 
 def _infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

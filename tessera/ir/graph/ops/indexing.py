@@ -18,6 +18,7 @@ from tessera.ir.base.index_maps import coordinate as at
 from tessera.ir.base.interval import SAME, always_within
 from tessera.ir.base.spec import FLOATS, INTEGERS, KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import (
+    Make,
     axes_attribute,
     cast,
     check_at_least,
@@ -28,13 +29,11 @@ from tessera.ir.graph.building import (
     slice_axis,
     visits,
 )
-from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Gather
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.shape import Named, Shape, broadcast, equal_dims, normalize_axis, path, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import Named, Shape, TensorType, broadcast, equal_dims, normalize_axis, path, text
 
 STORED = (*FLOATS, *INTEGERS, "i4", "bool")
 _MOST = Dim.constant((1 << 63) - 1)

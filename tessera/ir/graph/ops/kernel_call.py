@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.ir.base.arrays import Array
+from tessera.ir.base.dispatch import KERNELS, UserKernel
 from tessera.ir.base.interval import ANYTHING
-from tessera.ir.base.kernels import KERNELS, UserKernel
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, Cost, InferContext, Nondeterminism, OpSpec
 from tessera.ir.graph.building import traffic
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim
 from tessera.types.effect import ALL
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 def _infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, static_shape
 from tessera.ir.base.index_maps import IndexMap, broadcast_map, expand_map, reshape_map, squeeze_map, transpose_map
-from tessera.ir.base.simplify import keeps_shape, producer_named
+from tessera.ir.base.scalar_functions import keeps_shape, producer_named
 from tessera.ir.base.spec import (
     ANY,
     Attribute,
@@ -22,13 +22,11 @@ from tessera.ir.base.spec import (
     Simplifier,
     Simplify,
 )
-from tessera.ir.graph.building import traffic
+from tessera.ir.graph.building import normal, shape_name, traffic
 from tessera.ir.graph.ops.reduce import check_axes
-from tessera.ir.graph.samples import normal, shape_name
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim, product
-from tessera.types.shape import Shape, equal_dims, is_refuted, path, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import Shape, TensorType, equal_dims, is_refuted, path, text
 
 STORED = (*ANY, "i4")
 """Moving elements asks nothing of their dtype."""

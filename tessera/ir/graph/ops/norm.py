@@ -11,11 +11,9 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, rounded
 from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, add, multiply
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, check_float, constant, same_dim, visits, widen
-from tessera.ir.graph.samples import normal
+from tessera.ir.graph.building import cast, check_float, constant, normal, same_dim, visits, widen
 from tessera.types.dtype import DType
-from tessera.types.shape import normalize_axis, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, normalize_axis, text
 
 SCALE = {"f32": 2.0**-52, "f64": 2.0**-400}
 """Powers of two, so scaling by them does not round; what overflows when squared no longer does after it.

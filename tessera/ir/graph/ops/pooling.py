@@ -12,7 +12,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, static
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import FLOATS, KEEP, ROUND, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import axes_attribute, cast, check_float, constant, restate, slice_axis, traffic
+from tessera.ir.graph.building import axes_attribute, cast, check_float, constant, normal, restate, slice_axis, traffic
 from tessera.ir.graph.ops.convolution import (
     WINDOW,
     check_window,
@@ -22,12 +22,10 @@ from tessera.ir.graph.ops.convolution import (
     window_padding,
 )
 from tessera.ir.graph.ops.reduce import ACCUMULATE, check_accumulator
-from tessera.ir.graph.samples import normal
 from tessera.ir.graph.shared_reference import scan_reference
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
-from tessera.types.shape import text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, text
 
 SIZE = Attribute("window", "ints", doc="size of the window, one number for each pooled (trailing) axis")
 

@@ -9,7 +9,7 @@ from tessera.ir.base.index_maps import IndexMap, coordinates
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec
 from tessera.ir.graph.ops.movement import moving_sample, view
 from tessera.types.device import problem
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 OVERLAPS = ("compute",)
 """What a movement may go on beside."""

@@ -7,20 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
+from tessera.ir.base.arrays import CONVERSION, Array, dtype_of, round_to, rounded, widened
 from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, IntervalRule
-from tessera.ir.base.rounding import round_to
-from tessera.ir.base.rounding_op import CONVERSION
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample, Simplifier
-from tessera.ir.graph.building import cast, check_float, constant, same_dim
+from tessera.ir.graph.building import EXTREMES, UNARY_SHAPES, Make, cast, check_float, constant, normal, over, same_dim
 from tessera.ir.graph.ops.elementwise import pointwise_cost
-from tessera.ir.graph.samples import EXTREMES, UNARY_SHAPES, Make, normal, over
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import BLOCK_FORMATS, FORMATS, BlockFormat, DType, conversion_fault
-from tessera.types.shape import Named, broadcast, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import Named, TensorType, broadcast, text
 
 ROUNDED = ("f32", "bf16", "f16", "f8e4m3", "f8e5m2")
 INTEGERS = ("i8", "i4", "u8", "i16")

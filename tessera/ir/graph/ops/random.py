@@ -22,8 +22,7 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import cast, check_float, check_integer, constant, slice_axis, visits
-from tessera.ir.graph.samples import Make, normal
+from tessera.ir.graph.building import Make, cast, check_float, check_integer, constant, normal, slice_axis, visits
 from tessera.ir.graph.shared_reference import (
     KEY_BRANCH,
     PHILOX_KEY_STEPS,
@@ -38,8 +37,7 @@ from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.shape import Named, broadcast, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import Named, TensorType, broadcast, text
 
 RANDOM = frozenset({"random"})
 SHAPE = Attribute("shape", "dims", doc="dims of the result")

@@ -24,15 +24,13 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import check_at_least, traffic
+from tessera.ir.graph.building import bools, check_at_least, normal, traffic
 from tessera.ir.graph.ops.elementwise import check_dtype
-from tessera.ir.graph.samples import bools, normal
 from tessera.ir.graph.shared_reference import kept_shape, reduce, reduced_last
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dtype import DType
 from tessera.types.promotion import ARITHMETIC, INDEX, LOGICAL, SUM, OpClass, sum_of
-from tessera.types.shape import path, without_axes
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, path, without_axes
 
 AXES = (
     Attribute("axes", "ints", doc="the reduced axes: sorted, counted from the front, none twice"),

@@ -23,7 +23,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import cast, check_integer, common_dtype, traffic
+from tessera.ir.graph.building import Make, cast, check_integer, common_dtype, traffic
 from tessera.ir.graph.ops.indexing import (
     CHECKED,
     STORED,
@@ -32,12 +32,10 @@ from tessera.ir.graph.ops.indexing import (
     legal_indices,
     refuse_outside,
 )
-from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import product
 from tessera.types.dtype import DType
-from tessera.types.shape import equal_dims, normalize_axis, path, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, equal_dims, normalize_axis, path, text
 
 NUMBERS = (*FLOATS, *INTEGERS)
 

@@ -9,15 +9,14 @@ import numpy as np
 
 from tessera.ir.base import scalar_reference as scalars
 from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule, range_of
-from tessera.ir.base.simplify import simplify_bitcast, simplify_cast, simplify_where
+from tessera.ir.base.scalar_functions import simplify_bitcast, simplify_cast, simplify_where
 from tessera.ir.base.spec import ANY, CONVERT, KEEP, NUMBERS, ROUND, Attribute, Attributes, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import EXTREMES, UNARY_SHAPES, Make, bools, normal, over, retype
 from tessera.ir.graph.ops.elementwise import check_dtype, check_same, pointwise_cost
-from tessera.ir.graph.samples import EXTREMES, UNARY_SHAPES, Make, bools, normal, over, retype
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
-from tessera.types.shape import Named, Shape, broadcast
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import Named, Shape, TensorType, broadcast
 
 
 def _broadcast(ctx: InferContext, op: str, names: Sequence[str], types: Sequence[TensorType]) -> Shape:

@@ -9,13 +9,12 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, static_shape
 from tessera.ir.base.index_maps import IndexMap, coordinates, flip_map, repeat_map, roll_map, slice_map, tile_map
-from tessera.ir.base.simplify import producer_named
+from tessera.ir.base.scalar_functions import producer_named
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Simplifier
 from tessera.ir.graph.ops.movement import dims, moving_sample, view
 from tessera.ir.graph.ops.reduce import check_axes
 from tessera.types.dim import Dim, minimum
-from tessera.types.shape import ZERO, equal_dims, is_at_least, is_at_most, path, slice_extent
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import ZERO, TensorType, equal_dims, is_at_least, is_at_most, path, slice_extent
 
 
 def _check_at_most(ctx: InferContext, left: Dim, right: Dim, message: str) -> None:

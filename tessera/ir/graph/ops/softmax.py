@@ -13,20 +13,20 @@ from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, Interval
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import (
     LOWEST,
+    Make,
     axes_attribute,
     cast,
     check_float,
     check_integer,
     constant,
     expand,
+    normal,
     same_dim,
     visits,
     widen,
 )
-from tessera.ir.graph.samples import Make, normal
 from tessera.types import dtype as dt
-from tessera.types.shape import normalize_axes, normalize_axis, path, text, without_axes
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, normalize_axes, normalize_axis, path, text, without_axes
 
 AXIS = Attribute("axis", "int", -1, "the axis whose elements sum to one")
 REDUCTIONS = ("none", "mean", "sum")

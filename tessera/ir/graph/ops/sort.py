@@ -21,12 +21,10 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import check_at_least, index_dtype, traffic
-from tessera.ir.graph.samples import Make, normal
+from tessera.ir.graph.building import Make, check_at_least, index_dtype, normal, traffic
 from tessera.ir.tile.facets import Library
 from tessera.types.dim import Dim, product
-from tessera.types.shape import normalize_axis, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, normalize_axis, text
 
 ORDERED = (*FLOATS, *INTEGERS, "i4", "bool")
 AXIS = Attribute("axis", "int", -1, "the axis that is sorted")

@@ -10,14 +10,12 @@ import numpy as np
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.interval import ANYTHING, IntervalRule
 from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, Builder, Infer, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, check_integer, common_dtype, constant, size_value, visits
-from tessera.ir.graph.samples import Make
+from tessera.ir.graph.building import Make, cast, check_integer, common_dtype, constant, size_value, visits
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.device import problem
 from tessera.types.dim import Dim
-from tessera.types.shape import equal_dims, path, text
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, equal_dims, path, text
 
 STATE = frozenset({"state"})
 NAMES = ("batch", "heads", "length", "head dim")

@@ -11,15 +11,13 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
 from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import traffic
+from tessera.ir.graph.building import normal, traffic
 from tessera.ir.graph.ops.elementwise import check_dtype
 from tessera.ir.graph.ops.reduce import AXES, check_axes, check_not_empty, samples
-from tessera.ir.graph.samples import normal
 from tessera.ir.graph.shared_reference import reduce_lanes
 from tessera.types.dim import Dim, maximum, product
 from tessera.types.frozen import frozen
-from tessera.types.shape import is_at_least, without_axes
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType, is_at_least, without_axes
 
 CORRECTION = Attribute("correction", "int", 0, doc="what the count is less by before dividing")
 ORDER = Attribute("order", "float", 2.0, doc="1 (sum of sizes), 2 (Euclid) or infinity (largest size)")

@@ -17,8 +17,8 @@ from tessera.ir.base.effects import (
 from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbols_in
-from tessera.ir.graph.collective_order import check_collective_order
 from tessera.ir.graph.passes.infer_effects import infer_effects
+from tessera.ir.graph.tape_analysis import check_collective_order
 from tessera.types.effect import Effects
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
 
-from tessera.ir.base.hashing import canonical_text
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import is_removable
+from tessera.ir.base.text import canonical_text
 
 
 class EliminateCommon(Pass):

@@ -16,7 +16,7 @@ from tessera.ir.base.rewrite import Pattern, Rewriter, is_removable, rewrite
 from tessera.ir.base.types import TensorAttr
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 CONSTANT = "tgraph.constant"
 FULL = "tgraph.full"

@@ -6,20 +6,223 @@ way. So any fusable set of ops becomes one kernel, and a value is computed exact
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, SSAValue
+from xdsl.rewriter import Rewriter
 
-from tessera.diagnostics.span import Span
+from tessera.diagnostics.error import Span
 from tessera.ir.base.dialect_of import find_spec
-from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, linear
+from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, delinear, linear, simplify
+from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.tile.facets import Gather, Pointwise, View
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.tile.facets import ContractionMaps, Gather, Pointwise, Reduction, View
 from tessera.ir.tile.language import Place, PointBuilder, TileBuilder
-from tessera.types.dim import Dim
+from tessera.ir.tile.typed_ops import FetchOp, LoadOp, StoreOp
+from tessera.types.dim import Dim, product
+from tessera.types.dtype import DType, i64
+from tessera.types.frozen import frozen
+
+# Reductions along a loop: what a loop carries, how a tile is accumulated, and how the lanes are reduced at the end.
+
+_JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+_NO_INDEX = (1 << 63) - 1
+"""The index of an empty row while it is reduced: above all others."""
+
+
+def identity(kind: str, dtype: DType) -> Any:
+    """The result of a reduction of no elements."""
+    if kind in ("sum", "any"):
+        return False if dtype.is_bool else 0
+    if kind in ("prod", "all"):
+        return True if dtype.is_bool else 1
+    highest = kind in ("min", "argmin")
+    if dtype.is_float:
+        return math.inf if highest else -math.inf
+    if dtype.is_bool:
+        return highest
+    if dtype.kind == "uint":
+        return (1 << dtype.bits) - 1 if highest else 0
+    return (1 << (dtype.bits - 1)) - 1 if highest else -(1 << (dtype.bits - 1))
+
+
+@frozen
+class Reducer:
+    """One reduction of a pass: its lanes are a tile whose first axis is reduced at the end."""
+
+    tile: TileBuilder
+    record: Record
+    body: Tape
+    lower: Reduction
+    shape: tuple[int, ...]
+
+    @property
+    def is_argreduce(self) -> bool:
+        return self.lower.kind in ("argmax", "argmin")
+
+    @property
+    def width(self) -> int:
+        """How many tiles are carried."""
+        return len(self.dtypes)
+
+    @property
+    def dtype(self) -> DType:
+        """The accumulator's dtype: the operand's compute dtype for min and max, the result's for a sum."""
+        if self.is_argreduce or self.lower.kind in ("max", "min"):
+            return self.body.types[self.record.operands[0]].dtype.compute
+        if self._asked is not None:
+            return self._asked.compute
+        return self.body.types[self.record.results[0]].dtype.compute
+
+    @property
+    def _asked(self) -> DType | None:
+        """The accumulator dtype that the op states, if it states one."""
+        return self.record.attributes.get("accumulate")
+
+    @property
+    def dtypes(self) -> list[DType]:
+        """The dtypes of the tiles that are carried."""
+        return [self.dtype, i64] if self.is_argreduce else [self.dtype]
+
+    def start(self) -> list[SSAValue]:
+        self.tile.span = self.record.span
+        first = self.tile.full(identity(self.lower.kind, self.dtype), self.shape, self.dtype)
+        return [first, self.tile.full(_NO_INDEX, self.shape, i64)] if self.is_argreduce else [first]
+
+    def step(self, carried: Sequence[SSAValue], operand: SSAValue, place: Place) -> list[SSAValue]:
+        tile = self.tile
+        tile.span = self.record.span
+        value = tile.cast(operand, self.dtype)
+        value = tile.clip(value, "_r", identity(self.lower.kind, self.dtype), place)
+        if not self.is_argreduce:
+            joined = tile.elementwise(_JOIN[self.lower.kind], carried[0], value)
+            is_narrow = self._asked is not None and self._asked.compute is not self._asked
+            return [tile.round(joined, format=str(self._asked)) if is_narrow else joined]
+        best, at = carried
+        here = tile.coordinate_of(Dim.symbol("_r"), place)
+        beats = tile.elementwise("gt" if self.lower.kind == "argmax" else "lt", value, best)
+        ties = tile.elementwise("and", tile.elementwise("eq", value, best), tile.elementwise("lt", here, at))
+        takes = tile.elementwise("or", beats, ties)
+        if self.dtype.is_float:
+            was_number = tile.elementwise("eq", best, best)
+            takes = tile.elementwise("or", takes, tile.elementwise("and", tile.elementwise("isnan", value), was_number))
+        return [tile.select(takes, value, best), tile.select(takes, here, at)]
+
+    def finish(self, carried: Sequence[SSAValue]) -> SSAValue:
+        self.tile.span = self.record.span
+        out = self.body.types[self.record.results[0]].dtype
+        if self.is_argreduce:
+            index = self.tile.arg_reduce(carried[0], carried[1], self.lower.kind, 0)
+            # The index of an empty row is 0.
+            shape = self.shape[1:]
+            is_empty = self.tile.elementwise("eq", index, self.tile.full(_NO_INDEX, shape, i64))
+            return self.tile.cast(self.tile.select(is_empty, self.tile.full(0, shape, i64), index), out)
+        return self.tile.cast(self.tile.reduce(carried[0], self.lower.kind, 0), out)
+
+
+# Copies of whole tiles: TMA and cp.async go along single dims of memory, so buffers have as few as serve.
+
+_SPLIT = ("mod", "floordiv")
+
+
+def join_dims(kernel: SpecOp) -> None:
+    """Give the arguments of a kernel the fewest dims with which each access is at one index of a whole dim.
+
+    `x[m floordiv S, m mod S, k]` of [B, S, K] is `x[m, k]` of [B S, K]: the same elements of the same memory.
+    """
+    block = kernel.regions[0].block
+    for number in range(len(block.args)):
+        _join(block, number)
+
+
+def _join(block: Block, number: int) -> None:
+    argument = block.args[number]
+    users = {use.operation for use in argument.uses}
+    accesses = [op for op in users if isinstance(op, LoadOp | StoreOp | FetchOp) and _is_access(op, argument)]
+    assert isinstance(argument.type, BufferAttr)
+    shape = argument.type.shape
+    runs = joined_runs(shape, [op.map for op in accesses])
+    if len(accesses) < len(users) or len(runs) == len(shape):
+        return
+    joined = argument.type.data.with_shape([product(shape[first:end]) for first, end in runs])
+    for op in accesses:
+        op.map = tuple(linear(op.map[first:end], shape[first:end]) for first, end in runs)
+    Rewriter.replace_value_with_new_type(argument, BufferAttr.of(joined))
+
+
+def _is_access(op: LoadOp | StoreOp | FetchOp, argument: SSAValue) -> bool:
+    """Whether an argument is the buffer of an access, and no other operand of it."""
+    return op.buffer is argument and list(op.operands).count(argument) == 1
+
+
+def joined_runs(shape: Sequence[Dim], maps: Sequence[Sequence[Dim]]) -> list[tuple[int, int]]:
+    """Runs of dims, each the shortest that all maps walk as one, or a single dim."""
+    found: list[tuple[int, int]] = []
+    first = 0
+    while first < len(shape):
+        ends = [
+            end
+            for end in range(first + 2, len(shape) + 1)
+            if maps and all(_is_one(at[first:end], shape[first:end]) for at in maps)
+        ]
+        found.append((first, min(ends, default=first + 1)))
+        first = found[-1][1]
+    return found
+
+
+def _is_one(at: Sequence[Dim], shape: Sequence[Dim]) -> bool:
+    """Whether indices that are parts of a split coordinate are that coordinate when they are linearized."""
+    parts = [index for index, size in zip(at, shape, strict=True) if size.value != 1]
+    is_split = len(parts) > 1 and all(_is_split(index) for index in parts)
+    return is_split and shape[-1].value != 1 and not _is_split(linear(at, shape))
+
+
+def _is_split(index: Dim) -> bool:
+    return any(atom.kind in _SPLIT for monomial, _ in index.terms for atom in monomial)
+
+
+def operand_at(maps: ContractionMaps, number: int) -> IndexMap:
+    """The index of a contraction's lhs (0) or rhs (1), over the coordinates `_m`, `_n`, `_k` of its tiles."""
+    where: dict[str, Dim] = {}
+    for letter, extents in (("m", maps.m), ("n", maps.n), ("k", maps.k)):
+        parts = delinear(Dim.symbol(f"_{letter}"), extents)
+        where.update({f"{letter}{axis}": part for axis, part in enumerate(parts)})
+    return tuple(simplify(index.substitute(where)) for index in (maps.lhs, maps.rhs)[number])
+
+
+def axes_of(maps: ContractionMaps, number: int) -> dict[str, Dim]:
+    """The axes of a tile of the lhs (0) or rhs (1), each with its extent."""
+    extents = {"_m": product(maps.m), "_n": product(maps.n), "_k": product(maps.k)}
+    return {axis: extents[axis] for axis in (("_m", "_k"), ("_k", "_n"))[number]}
+
+
+def is_walkable(at: Sequence[Dim], shape: Sequence[Dim], axes: Mapping[str, Dim], may_cut: bool = False) -> bool:
+    """Whether each axis runs along one dim, element by element, to its end, and one of them along the last.
+
+    With `may_cut`, outer dims may go on where an axis ends.
+    """
+    runs = joined_runs(shape, [at])
+    joined = [linear(at[first:end], shape[first:end]) if end > first + 1 else at[first] for first, end in runs]
+    sizes = [product(shape[first:end]) for first, end in runs]
+    dims = {axis: [dim for dim, index in enumerate(joined) if axis in index.symbols] for axis in axes}
+    if any(len(found) > 1 for found in dims.values()):
+        return False
+    steps: Mapping[str, Dim | None] = {axis: _step(joined[found[0]], axis) for axis, found in dims.items() if found}
+    has_last = any(found == [len(joined) - 1] for found in dims.values())
+    if not has_last or any(step is None or step.value != 1 for step in steps.values()):
+        return False
+    kept = {axis: found[0] for axis, found in dims.items() if found and not (may_cut and found[0] < len(joined) - 1)}
+    return all(joined[dim].substitute({axis: axes[axis]}) == sizes[dim] for axis, dim in kept.items())
+
+
+def _step(index: Dim, axis: str) -> Dim | None:
+    parts = index.coefficient(axis)
+    return None if parts is None or axis in parts[1].symbols else parts[0]
 
 
 def spec_of(record: Record) -> OpSpec:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tessera.ir.base.tape import Record
-from tessera.ir.schedule.emit.evaluate import spec_of
-from tessera.ir.schedule.emit.tile_copies import axes_of, is_walkable, operand_at
+from tessera.ir.schedule.emit.evaluate import axes_of, is_walkable, operand_at, spec_of
 from tessera.ir.schedule.grouping import FusionRule, Group, Groups, Site, When
 from tessera.ir.schedule.kinds.contraction import accumulator, layout_of
 from tessera.ir.schedule.program import CHEAP, is_conversion

@@ -11,7 +11,7 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.dialect import DIALECT
-from tessera.ir.schedule.host_program.aliasing import insert_frees, overwritten_by, root_of
+from tessera.ir.schedule.host_program.memory import insert_frees, overwritten_by, root_of
 from tessera.ir.schedule.plan import tensor_of
 from tessera.ir.schedule.typed_ops import (
     CallbackOp,
@@ -24,7 +24,7 @@ from tessera.ir.schedule.typed_ops import (
     WhileOp,
 )
 from tessera.types.dim import Dim
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 _MAKERS = (FuseOp, IfOp, ForOp, CallbackOp, CollectiveWaitOp)
 """Ops that can compute a result into a buffer that is chosen for them."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tessera.ir.base.choice import Model
+from tessera.ir.base.compilation import Model
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.types.dim import Dim
@@ -22,8 +22,7 @@ from tessera.types.policy import Policy
 if TYPE_CHECKING:
     from tessera.ir.schedule.emit.request import Request
     from tessera.ir.schedule.grouping import Group, Groups
-    from tessera.ir.schedule.program import Program
-    from tessera.ir.schedule.row_space import RowSpace
+    from tessera.ir.schedule.program import Program, RowSpace
 
 
 class GroupKind:

@@ -21,7 +21,7 @@ from tessera.ir.schedule.kinds.map import BLOCK, map_tiles, small_rows
 from tessera.ir.tile.facets import Assembly, Piece
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, minimum
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 def emit_assembly(request: Request) -> list[SpecOp]:

@@ -15,9 +15,8 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.index_maps import IndexMap, compose, delinear, simplify
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.schedule.emit.evaluate import Evaluator, spec_of
+from tessera.ir.schedule.emit.evaluate import Evaluator, join_dims, spec_of
 from tessera.ir.schedule.emit.request import Request, buffers_of
-from tessera.ir.schedule.emit.tile_copies import join_dims
 from tessera.ir.schedule.kinds import GroupKind
 from tessera.ir.tile.facets import Contraction, ContractionMaps, View
 from tessera.ir.tile.language import Place, TileBuilder

@@ -20,7 +20,7 @@ from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.kinds import GroupKind
 from tessera.ir.schedule.ops.collective import CALLS
 from tessera.ir.schedule.plan import tensor_of
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 if TYPE_CHECKING:
     from tessera.ir.schedule.grouping import Group, Groups

@@ -21,12 +21,10 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.index_maps import IndexMap, delinear, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, producers, spec_of
-from tessera.ir.schedule.emit.reductions import Reducer
+from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, Reducer, producers, spec_of
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
 from tessera.ir.schedule.kinds import GroupKind
-from tessera.ir.schedule.program import Program
-from tessera.ir.schedule.row_space import RowSpace, row_space
+from tessera.ir.schedule.program import Program, RowSpace, row_space
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, minimum, product

@@ -17,7 +17,7 @@ MOST_STAGES = 8
 
 
 def _check_program(op: ModuleOp) -> None:
-    from tessera.ir.schedule.host_program.checks import check_program  # noqa: PLC0415 - it needs the classes made here
+    from tessera.ir.schedule.host_program.accesses import check_program  # noqa: PLC0415 - it needs the classes made here
 
     check_program(op)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.ir.base.choice import Choice, Chooser, StaticChooser
+from tessera.ir.base.build import tape_of
+from tessera.ir.base.compilation import Choice, Chooser, StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import policy_over
-from tessera.ir.base.region_tape import tape_of
 from tessera.ir.base.spec import Cost
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.bodies import nanoseconds

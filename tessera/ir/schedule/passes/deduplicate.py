@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.ir.base.build import block_of, tape_of
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.region_tape import block_of, tape_of
 from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.canonical import canonicalize, files_of, name_of
+from tessera.ir.schedule.bodies import canonicalize, files_of, name_of
 from tessera.ir.schedule.plan import fusions_in
 
 

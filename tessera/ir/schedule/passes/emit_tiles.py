@@ -6,16 +6,21 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.ir.base.choice import Chooser, StaticChooser
+from tessera.ir.base.build import tape_of
+from tessera.ir.base.compilation import Chooser, StaticChooser
 from tessera.ir.base.effects import declare_effects
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import declare_policies, policy_over
-from tessera.ir.base.region_tape import tape_of
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.emit.evaluate import spec_of
-from tessera.ir.schedule.emit.finish_kernel import drop_plain_roundings, prefetched_arguments, set_prefetch
-from tessera.ir.schedule.emit.request import KernelLibrary, Request
+from tessera.ir.schedule.emit.request import (
+    KernelLibrary,
+    Request,
+    drop_plain_roundings,
+    prefetched_arguments,
+    set_prefetch,
+)
 from tessera.ir.schedule.kinds import all_kinds
 from tessera.ir.schedule.ops.plan import stages_of
 from tessera.ir.schedule.plan import RecordedChooser, choices_for, fusions_in, write_choice

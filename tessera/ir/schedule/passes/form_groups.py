@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block
 
-from tessera.ir.base.choice import Chooser, StaticChooser
+from tessera.ir.base.build import tape_of
+from tessera.ir.base.compilation import Chooser, StaticChooser
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import policy_over
-from tessera.ir.base.region_tape import tape_of
 from tessera.ir.base.tape import Guard
 from tessera.ir.base.types import TensorAttr
-from tessera.ir.schedule.canonical import with_safe_sizes
+from tessera.ir.schedule.bodies import with_safe_sizes
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.fusion import RULES
 from tessera.ir.schedule.grouping import FusionRule, forbid_fusion

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.ir.base.choice import Chooser, StaticChooser
+from tessera.ir.base.compilation import Chooser, StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.host_program.aliasing import ANNOTATIONS, overwritten_by, unaliased
+from tessera.ir.schedule.host_program.memory import ANNOTATIONS, overwritten_by, unaliased
 from tessera.ir.schedule.plan import all_effects, programs_in
 from tessera.ir.schedule.typed_ops import CollectiveStartOp, CollectiveWaitOp
 from tessera.types.effect import Effects, may_swap

@@ -12,8 +12,8 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule import typed_ops
-from tessera.ir.schedule.host_program.aliasing import donated_in, insert_frees, root_of
 from tessera.ir.schedule.host_program.builder import HostBuilder
+from tessera.ir.schedule.host_program.memory import donated_in, insert_frees, root_of
 from tessera.ir.schedule.plan import programs_in, tensor_of
 
 

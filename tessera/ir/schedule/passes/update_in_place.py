@@ -11,7 +11,7 @@ from tessera.ir.base.dialect_of import find_spec
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.host_program.aliasing import enclosing_op, is_overwritten, may_be_written, readers_of, root_of
+from tessera.ir.schedule.host_program.memory import enclosing_op, is_overwritten, may_be_written, readers_of, root_of
 from tessera.ir.schedule.plan import programs_in, tensor_of
 from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.ir.tile.facets import Library, Pointwise

@@ -19,7 +19,7 @@ from tessera.ir.schedule.typed_ops import CallOp
 from tessera.ir.tile.language import buffer_type
 from tessera.ir.tile.watch import Site, Watch, watch
 from tessera.types.dim import Dim
-from tessera.types.tensor_type import TensorType
+from tessera.types.shape import TensorType
 
 
 class WatchPositions(Pass):

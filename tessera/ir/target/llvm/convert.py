@@ -9,10 +9,10 @@ from tessera.types import dtype as dt
 from tessera.types.dtype import FORMATS, DType, NumberFormat
 from tessera.types.frozen import frozen
 
-# Rounding f32 vectors to a number format, by lane: the instructions for what `ir/base/rounding.py` means.
+# Rounding f32 vectors to a number format, by lane: the instructions for what `ir/base/arrays.py` means.
 
 _INFINITY = 0x7F800000
-_STEPS = 24  # random bits that decide, as in `ir/base/rounding.py`
+_STEPS = 24  # random bits that decide, as in `ir/base/arrays.py`
 
 
 @frozen

@@ -7,10 +7,10 @@ from math import prod
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from tessera.ir.base.kernel_frame import STEP, check_step
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
+from tessera.ir.base.verify import STEP, check_step
 from tessera.ir.target.limits import (
     FEATURES,
     LINE,

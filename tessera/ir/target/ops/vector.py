@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tessera.ir.base.arrays import CONVERSION, check_conversion
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.rounding_op import CONVERSION, check_conversion
 from tessera.ir.base.scalar_functions import function_of
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import IndexAttr, ShapedAttr

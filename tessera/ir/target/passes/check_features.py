@@ -10,8 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.target.limits import LEVELS, MATRIX_FEATURES
-from tessera.ir.target.spaces import check_moves
+from tessera.ir.target.limits import LEVELS, MATRIX_FEATURES, check_moves
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tessera.ir.base.arrays import CONVERSION, check_conversion
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.rounding_op import CONVERSION, check_conversion
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.types import TileAttr
 

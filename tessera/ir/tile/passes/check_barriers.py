@@ -10,11 +10,18 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.affine import Affine, alike, isl_set, point_of, size_conditions
+from tessera.ir.tile.indexing import Affine, alike, isl_set, point_of, size_conditions
 from tessera.ir.tile.ops.access import is_shared
-from tessera.ir.tile.sampled_run import sampled_worker_race
+from tessera.ir.tile.sampled_run import (
+    AT_ODDS,
+    Touch,
+    WorkerRace,
+    collides_with_itself,
+    deed,
+    loops_around,
+    sampled_worker_race,
+)
 from tessera.ir.tile.sites import Site, Timeline, timeline_of
-from tessera.ir.tile.worker_race import AT_ODDS, Touch, WorkerRace, collides_with_itself, deed, loops_around
 from tessera.types.dim import Dim
 
 UNKNOWN = "unknown"

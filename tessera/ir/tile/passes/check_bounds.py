@@ -11,9 +11,8 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.affine import Affine, alike, evaluated, isl_set, point_of, size_conditions
-from tessera.ir.tile.ranges import is_in_bounds
-from tessera.ir.tile.sites import Site, sites_of
+from tessera.ir.tile.indexing import Affine, alike, evaluated, isl_set, point_of, size_conditions
+from tessera.ir.tile.sites import Site, is_in_bounds, sites_of
 from tessera.types.dim import Dim
 
 PROVEN, REFUTED, UNKNOWN = "proven", "refuted", "unknown"

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.affine import Affine, alike, isl_set, point_of, size_conditions
+from tessera.ir.tile.indexing import Affine, alike, isl_set, point_of, size_conditions
 from tessera.ir.tile.sampled_run import grown_sizes, sampled_conflict
 from tessera.ir.tile.sites import Site, sites_of
 from tessera.types.dim import Dim

@@ -14,7 +14,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.dialect import DIALECT
-from tessera.ir.tile.softmax_recipe import attend, softmax
+from tessera.ir.tile.interpret import attend, softmax
 from tessera.types.dtype import bool_
 from tessera.types.promotion import rounding_of
 

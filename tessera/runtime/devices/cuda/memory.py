@@ -7,7 +7,7 @@ import threading
 
 from tessera.diagnostics.codes import OutOfMemoryError
 from tessera.runtime.devices.cuda.driver import OUT_OF_MEMORY, driver, error_of
-from tessera.runtime.launch_log import WATCH, HostWait, Launch
+from tessera.runtime.timeline import WATCH, HostWait, Launch
 
 _SMALL, _LARGE = 512, 2 << 20
 ALIGNMENT = 256

@@ -1,13 +1,21 @@
-"""`Chooser`: how a pass asks for a size without knowing who answers, and how a user fixes the answer."""
+"""What one compilation carries along, without xDSL: choices, reproducer files, and no garbage collection."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import gc
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tessera.diagnostics.codes import OverrideError
 from tessera.types.frozen import frozen
+
+# `Chooser`: how a pass asks for a size without knowing who answers, and how a user fixes the answer.
 
 
 @frozen
@@ -83,3 +91,41 @@ def _checked(name: str, value: Any, candidates: Sequence[Any]) -> Any:
             return candidate
     listed = ", ".join(map(str, candidates))
     raise OverrideError(f"`{name}` cannot be {value}", span=None, fix=f"it can be {listed}")
+
+
+# Compiling without Python's garbage collector, which would walk every object made so far, over and over.
+
+
+@contextmanager
+def without_collection() -> Generator[None]:
+    """Within it nothing is collected: loading the compiler and building IR make many objects, and most of them live."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+# Files that let someone else see a failure: a text, where it goes, and its name made from its content.
+
+
+def reproducer_folder() -> Path:
+    """`TESSERA_REPRODUCERS`, or a folder of this user's below the system's temporary one."""
+    given = os.environ.get("TESSERA_REPRODUCERS")
+    return Path(given) if given else Path(tempfile.gettempdir()) / f"tessera-{os.getuid()}" / "reproducers"
+
+
+def write_reproducer(stem: str, suffix: str, text: str) -> Path:
+    """Write `text` once, under a name that the same text always gets; the path written.
+
+    Written beside its place and moved into it, so that two processes failing alike do not mix their lines.
+    """
+    folder = reproducer_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}{suffix}"
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
+        file.write(text)
+    Path(file.name).replace(path)
+    return path
