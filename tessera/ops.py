@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 from tessera.api.eager import install as _install
+from tessera.frontend import epilogue as epilogue
 from tessera.frontend.arguments import explain_wrong_calls as _named
 from tessera.frontend.functions import public as _public
 from tessera.frontend.functions.public import *  # noqa: F403

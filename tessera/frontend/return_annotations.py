@@ -50,7 +50,7 @@ def check_type(
             f"`{path}` is {type.dtype}, and is declared {dtype}",
             span=span,
             notes=notes,
-            fix=lambda span: fixes_of("values").cast_fix(span if is_made else None, path, dtype),
+            fix=lambda span: fixes_of("operands").cast_fix(span if is_made else None, path, dtype),
         )
     if wanted.rank != type.rank:
         raise ShapeError(f"`{path}` has {type.rank} dims, and is declared with {wanted.rank}", span=span, notes=notes)
@@ -115,7 +115,7 @@ class ReturnedSizes:
                 *named,
                 f"{f'with {given} ' if given else ''}it is {left.evaluate(sizes)}, not {right.evaluate(sizes)}",
             ),
-            fix=lambda _: fixes_of("values").returned_fix(self.function, list(map(self._named, type.shape)), wanted),
+            fix=lambda _: fixes_of("operands").returned_fix(self.function, list(map(self._named, type.shape)), wanted),
         )
 
     def _named(self, dim: Dim) -> Dim:

@@ -225,7 +225,7 @@ class Facts:
                 f"`{symbol}` is declared symbolic, but this op specializes it to {value}",
                 span=span,
                 notes=(f"rule: {item.rule}",),
-                fix=lambda span: fixes_of("values").annotation_fix(span, symbol, value),
+                fix=lambda span: fixes_of("operands").annotation_fix(span, symbol, value),
             )
         self.values = {name: dim.substitute({symbol: value}) for name, dim in self.values.items()}
         self.values[symbol] = value

@@ -118,7 +118,7 @@ class Size:
     def __float__(self) -> float:
         help = "use it in tensor arithmetic instead, where it stays symbolic"
         return _refuse(
-            self, "converted to a number", lambda span: fixes_of("values").itself_fix(span, help, ("float",))
+            self, "converted to a number", lambda span: fixes_of("operands").itself_fix(span, help, ("float",))
         )
 
 
@@ -140,7 +140,7 @@ def length_of(size: Any) -> int:
     """A size for `len`, which must return an int."""
     if isinstance(size, int):
         return size
-    _refuse(size, "converted to a number", lambda span: fixes_of("values").length_fix(span))
+    _refuse(size, "converted to a number", lambda span: fixes_of("operands").length_fix(span))
 
 
 def loop_range(size: Any) -> range:
@@ -215,7 +215,7 @@ class Condition:
             f"the branch `{self}` depends on a symbolic dim",
             span=self.span,
             notes=(f"`{self.left}` is symbolic, and the condition holds for some of its values only",),
-            fix=lambda span: fixes_of("values").branch_fix(span),
+            fix=lambda span: fixes_of("operands").branch_fix(span),
         )
 
 

@@ -185,8 +185,8 @@ def _refuse(tensor: TracedTensor, what: str, help: str, asked: str = "", why: st
 
     def find(span: Span | None) -> Any:
         if what == "NumPy":
-            return fixes_of("values").numpy_fix(span, help)
-        return fixes_of("values").itself_fix(span, help, (asked,)) if asked else help
+            return fixes_of("operands").numpy_fix(span, help)
+        return fixes_of("operands").itself_fix(span, help, (asked,)) if asked else help
 
     raise TracingError(
         f"{what} needs the value of a traced tensor {tensor.type}",

@@ -31,7 +31,7 @@ def dtype_of(value: Any) -> DType:
     if dtype is None:
         raise TracingError(
             f"expected a tensor, got {describe_value(value)}",
-            fix=lambda span: fixes_of("values").tensor_fix(span, value),
+            fix=lambda span: fixes_of("operands").tensor_fix(span, value),
         )
     return dtype
 
