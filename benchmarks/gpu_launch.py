@@ -31,7 +31,8 @@ from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.driver import Driver, Module, driver
-from tessera.runtime.devices.cuda.graphs import CAPTURE_AFTER, Stream, graph_of
+from tessera.runtime.devices.cuda.graphs import CAPTURE_AFTER, graph_of
+from tessera.runtime.devices.cuda.streams import Stream
 from tessera.runtime.executable import link
 
 GOAL = 5.0

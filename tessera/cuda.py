@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tessera.runtime.devices.cuda.driver import driver, is_available, synchronize
-from tessera.runtime.devices.cuda.graphs import Event, Graph, Stream, capture, current_stream, stream
 from tessera.runtime.devices.cuda.memory import POOL
 from tessera.runtime.devices.cuda.metrics import metrics, tensor_map_counts
 from tessera.runtime.devices.cuda.race_check import race_check
+from tessera.runtime.devices.cuda.streams import Event, Graph, Stream, capture, current_stream, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor
 
 array = CudaTensor.of

@@ -13,7 +13,7 @@ from tessera.api.jit import Jit
 from tessera.api.specialization import Specialization
 from tessera.api.tuning import Tuning
 from tessera.compiler.backend import machines
-from tessera.compiler.kernel_trial import KernelInstance
+from tessera.compiler.kernel_instance import KernelInstance
 from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import ArgumentError, DTypeError, KernelError, RuntimeArgumentError, ShapeError
 from tessera.diagnostics.error import CompilationError, Span

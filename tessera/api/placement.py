@@ -40,12 +40,12 @@ def stream(name: str, /) -> Generator[None]:
     if dispatch.tracing() is not None:
         yield
         return
-    from tessera.runtime.devices.cuda import driver, graphs  # noqa: PLC0415 - only where streams are asked for
+    from tessera.runtime.devices.cuda import driver, streams  # noqa: PLC0415 - only where streams are asked for
 
     if not driver.is_available():
         yield
         return
-    with graphs.stream(graphs.named(name)):
+    with streams.stream(streams.named(name)):
         yield
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import FusionError
 from tessera.frontend.arguments import check_sequence
-from tessera.frontend.functions import elementwise, reduction
+from tessera.frontend.functions import composite, elementwise
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.types.frozen import frozen
@@ -49,7 +49,7 @@ def dropout(rate: float, key: Any) -> Step:
 
 def residual(r: Any) -> Step:
     """Add a tensor of the matmul's shape."""
-    return Step("residual", lambda x: reduction.residual(r, x))
+    return Step("residual", lambda x: composite.residual(r, x))
 
 
 @frozen

@@ -28,7 +28,7 @@ def resolve_min_max(dim: Dim, at_least: Mapping[str, int]) -> Dim:
     """The dim without the `min` and `max` that lower bounds of its symbols decide.
 
     >>> n = Dim.symbol("N")
-    >>> str(resolved(minimum(n, 4) + maximum(n - 1, 0), {"N": 4}))
+    >>> str(resolve_min_max(minimum(n, 4) + maximum(n - 1, 0), {"N": 4}))
     'N + 3'
     """
     if dim.symbols.isdisjoint(at_least):
@@ -63,7 +63,7 @@ _LARGE = (1_000_003, 2_000_029)
 def least_value_for_one(dim: Dim) -> tuple[str, int] | None:
     """The symbol of a dim and the least value of it from which on the dim is 1; None where there is none.
 
-    >>> one_from(minimum(Dim.symbol("N"), 1))
+    >>> least_value_for_one(minimum(Dim.symbol("N"), 1))
     ('N', 1)
     """
     if len(dim.symbols) != 1:

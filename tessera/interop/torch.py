@@ -81,7 +81,7 @@ def _run_on_host(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     torch = _pytorch()
     if not any(isinstance(one, torch.Tensor) and one.is_cuda for one in arguments):
         return function(*[Tensor.of(_whole(one)) if isinstance(one, torch.Tensor) else one for one in arguments])
-    from tessera.runtime.devices.cuda.graphs import stream  # noqa: PLC0415 - only where there is a device
+    from tessera.runtime.devices.cuda.streams import stream  # noqa: PLC0415 - only where there is a device
     from tessera.runtime.devices.cuda.tensor import CudaTensor  # noqa: PLC0415
 
     # In PyTorch's own stream nobody waits, and memory that it gives away afterwards is used after this.

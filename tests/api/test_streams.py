@@ -11,8 +11,8 @@ import tessera as ts
 from tessera import dist, graph, op
 from tessera.diagnostics.codes import ArgumentError
 from tessera.runtime.devices.cuda import driver as cuda_driver
-from tessera.runtime.devices.cuda import graphs as cuda_stream
-from tessera.runtime.devices.cuda.graphs import CURRENT, Stream
+from tessera.runtime.devices.cuda import streams as cuda_stream
+from tessera.runtime.devices.cuda.streams import CURRENT, Stream
 
 
 def reduced(a: Any, b: Any) -> Any:

@@ -13,8 +13,8 @@ import pytest
 import tessera as ts
 from benchmarks.gpu_launch import counts
 from tessera.runtime.devices.cuda.driver import Driver, is_available
-from tessera.runtime.devices.cuda.graphs import current_stream
 from tessera.runtime.devices.cuda.memory import copy_within
+from tessera.runtime.devices.cuda.streams import current_stream
 
 pytestmark = [
     pytest.mark.device("sm_80"),

@@ -108,7 +108,7 @@ def test_what_is_on_its_way_comes_by_the_copy_engine_and_changes_nothing(size: t
     assert found.tobytes() == on_gpu(nn, x, w).tobytes()
     (line,) = near.explain(x, w).report["movements"]
     assert "to shared for matmul" in line
-    assert "by the TMA (TMA)" in line
+    assert "by the TMA" in line
     assert "cp.async.bulk.tensor.2d.shared::cluster.global" in texts_of(product_near, x, w)
 
 

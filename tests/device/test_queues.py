@@ -13,7 +13,7 @@ import tessera as ts
 from benchmarks.gpu_timeline import Span, Timeline, library
 from tessera import dist, graph, op
 from tessera.runtime.devices.cuda.driver import Module, driver, is_available
-from tessera.runtime.devices.cuda.graphs import current_stream
+from tessera.runtime.devices.cuda.streams import current_stream
 
 pytestmark = [
     pytest.mark.device("sm_80"),

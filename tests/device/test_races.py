@@ -14,12 +14,12 @@ from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
 from tessera.ir.schedule.host_program.launch_order import BEGIN, StreamPlan, assign_streams
-from tessera.runtime.devices.cuda import graphs as cuda_stream
 from tessera.runtime.devices.cuda import program as cuda_program
+from tessera.runtime.devices.cuda import streams as cuda_stream
 from tessera.runtime.devices.cuda import tensor as cuda_tensor
 from tessera.runtime.devices.cuda.driver import is_available
-from tessera.runtime.devices.cuda.graphs import wait_for
 from tessera.runtime.devices.cuda.program import CudaProgram
+from tessera.runtime.devices.cuda.streams import wait_for
 from tessera.runtime.timeline import Launch, Signal, Wait
 
 pytestmark = [

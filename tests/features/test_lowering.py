@@ -145,11 +145,11 @@ def test_X2_the_same_kernels_run_natively(name: str) -> None:
 
 def faults(op: SpecOp) -> Iterator[tuple[str, Any]]:
     """Attributes of a memory op, made wrong one at a time."""
-    names, axes = op.value("names"), op.value("axes")
+    names, axes = op.value("coords"), op.value("axes")
     yield from (("align", align) for align in (0, 3, 5, -4, 128, 1024, op.value("align") * 2))
-    yield from (("way", way) for way in ("contiguous", "uniform", "strided", "somehow"))
-    yield "names", names[1:]
-    yield "names", (*names, "extra")
+    yield from (("pattern", pattern) for pattern in ("contiguous", "uniform", "strided", "somehow"))
+    yield "coords", names[1:]
+    yield "coords", (*names, "extra")
     yield "axes", (*axes, "elsewhere")
     yield "axes", axes[1:]
     yield "guarded", (*op.value("guarded"), "elsewhere")

@@ -86,7 +86,7 @@ def test_policies_chain_in_any_order() -> None:
     [
         ("Tensor", "has no dims"),
         ("List[2]", "is not an annotation"),
-        ('Tensor["B", tf32]', "is a way to compute"),
+        ('Tensor["B", tf32]', "is a compute mode"),
         ('Tensor["B S"]', "is not a dimension"),
         ("Tensor[-1]", "cannot be negative"),
         ("Tensor[1.5]", "is not a dimension"),

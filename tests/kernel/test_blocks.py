@@ -11,7 +11,7 @@ import pytest
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
-from tessera.ir.tile.records import write_kernel
+from tessera.ir.tile.write_records import write_kernel
 from tests.kernel.compare import agree
 
 BF16: Any = ml_dtypes.bfloat16

@@ -98,7 +98,7 @@ def test_a_kernel_that_takes_no_epilogue_says_so() -> None:
 
 
 def test_a_chain_outside_jit_is_refused() -> None:
-    with pytest.raises(FusionError, match="outside `jit`"):
+    with pytest.raises(FusionError, match="outside of `jit`"):
         ts.ops.epilogue.chain([ts.ops.epilogue.act("relu")])(ts.array(normal(2, 2)))
     with pytest.raises(FusionError, match="no activation `cube`"):
         ts.ops.epilogue.act("cube")

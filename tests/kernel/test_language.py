@@ -12,7 +12,7 @@ import tessera as ts
 from tessera import Schedule
 from tessera.compiler.kernel_trial import results_for
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.records import write_kernel
+from tessera.ir.tile.write_records import write_kernel
 from tests.kernel import kernels
 from tests.kernel.compare import agree, arrays
 

@@ -12,11 +12,11 @@ import pytest
 from tessera import KTile, KVCache, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
-from tessera.compiler.kernel_trial import KernelInstance, candidates
+from tessera.compiler.kernel_instance import KernelInstance, candidates
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend.kernel.legality import busy_fraction, rank_blocks
 from tessera.ir.target.machine_code import compile_text
-from tessera.ir.tile.records import write_kernel
+from tessera.ir.tile.write_records import write_kernel
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
 from tests.kernel import document, kernels, test_pipelines, test_schedule

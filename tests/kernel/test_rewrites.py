@@ -12,7 +12,8 @@ from tessera import Schedule
 from tessera.backends.cpu.match_contraction import can_expand, expand_dots
 from tessera.compiler.kernel_trial import results_for
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.records import TileOp, without_unused, write_kernel
+from tessera.ir.tile.records import TileOp, without_unused
+from tessera.ir.tile.write_records import write_kernel
 from tests.kernel import kernels, test_python
 
 SIZES = st.integers(1, 20)

@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.ir.tile.records import write_kernel
+from tessera.ir.tile.write_records import write_kernel
 
 TILE = 128
 BACKEND = NvptxBackend()

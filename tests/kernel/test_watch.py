@@ -16,8 +16,8 @@ from tessera.api.compilation import cache_key
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import PositionError
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.records import write_kernel
 from tessera.ir.tile.watch import CELLS, MOST, watch
+from tessera.ir.tile.write_records import write_kernel
 
 ROWS = Schedule(block=(4, 8, 16))
 

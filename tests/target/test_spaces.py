@@ -86,5 +86,5 @@ def test_what_is_copied_and_never_waited_for_is_refused() -> None:
     load_dialects()
     lines = product_text().splitlines()
     gone = ("ttarget.await", "ttarget.release")
-    with pytest.raises(OpError, match="a product reads a stage that nobody waited for"):
+    with pytest.raises(OpError, match="a dot reads a stage that nobody waited for"):
         verify(parse_module("\n".join(line for line in lines if not line.strip().startswith(gone))))

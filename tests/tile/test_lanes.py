@@ -20,7 +20,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.target.ops import vector
 from tessera.ir.tile.language import Place, TileBuilder
-from tessera.ir.tile.records import write_kernel
+from tessera.ir.tile.write_records import write_kernel
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType, bool_
 from tessera.types.shape import TensorType

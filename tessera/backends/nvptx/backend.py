@@ -24,7 +24,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.target.machine_code import CodeTarget
 from tessera.ir.target.passes.check_kernels import check_kernel
 from tessera.ir.target.typed_ops import KernelOp as TargetKernelOp
-from tessera.ir.tile.facets import EPILOGUES
+from tessera.ir.tile.choices import EPILOGUES
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, Machine

@@ -42,7 +42,7 @@ from tessera.ir.target.program import (
     CompileOptions,
     interface_of,
 )
-from tessera.ir.tile.facets import EPILOGUES
+from tessera.ir.tile.choices import EPILOGUES
 from tessera.types.machine import PLAIN, Machine
 
 MANY = 2

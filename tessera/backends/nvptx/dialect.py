@@ -8,7 +8,7 @@ from tessera.backends.nvptx.types import TYPES
 from tessera.ir.base.dialect_of import contribute
 from tessera.ir.target.dialect import DIALECT as TTARGET
 from tessera.ir.target.limits import MOVES, WARP, Move, Width, add_features
-from tessera.ir.tile.facets import describe_machines
+from tessera.ir.tile.choices import describe_machines
 
 _MOVES = {
     "ttarget.copy": (Move("global", "shared", "tma"),),

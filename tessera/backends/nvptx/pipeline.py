@@ -35,7 +35,7 @@ from tessera.backends.nvptx.tensor_cores import gpu_name
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.passes.check_kernels import CheckKernels
-from tessera.ir.tile.facets import EPILOGUES
+from tessera.ir.tile.choices import EPILOGUES
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, Machine

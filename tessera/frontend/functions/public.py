@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tessera.frontend.functions.contraction import *  # noqa: F403  # noqa: F403
-from tessera.frontend.functions.creation import *  # noqa: F403  # noqa: F403
+from tessera.frontend.functions.composite import *  # noqa: F403
+from tessera.frontend.functions.contraction import *  # noqa: F403
+from tessera.frontend.functions.creation import *  # noqa: F403
 from tessera.frontend.functions.elementwise import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
-from tessera.frontend.functions.reduction import *  # noqa: F403  # noqa: F403
+from tessera.frontend.functions.reduction import *  # noqa: F403

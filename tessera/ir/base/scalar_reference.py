@@ -199,7 +199,7 @@ def cast(x: Array, *, dtype: DType) -> Array:
     # 2**63 - 1 and 2**64 - 1 are not floats: compare with the power of two above, and convert only what is inside
     inside = (wide >= low) & (wide < float(high + 1))
     whole = np.where(inside, wide, 0.0).astype(np.uint64 if dtype.kind == "uint" else np.int64)
-    ends = np.where(wide > 0, high, low).astype(whole.dtype)
+    ends = np.where(wide > 0, whole.dtype.type(high), whole.dtype.type(low))
     result = np.where(inside, whole, np.where(np.isnan(wide), np.zeros_like(ends), ends))
     return np.asarray(result).astype(numpy_dtype(dtype))
 

@@ -16,15 +16,7 @@ from typing import Any
 from tessera.ir.base.index_maps import IndexMap, broadcast_at, compose, coordinates, linear
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import axes_of, is_walkable, operand_at, operand_reads, producers, spec_of
-from tessera.ir.tile.facets import (
-    Contraction,
-    ContractionMaps,
-    Gather,
-    Library,
-    Pointwise,
-    Reduction,
-    View,
-)
+from tessera.ir.tile.facets import Contraction, ContractionMaps, Gather, Library, Pointwise, Reduction, View
 from tessera.types.dim import Dim
 from tessera.types.policy import Policy
 from tessera.types.promotion import holds

@@ -17,7 +17,7 @@ from tessera.backends.nvptx.passes.fit_steps import FitSteps, fit_steps, unfit_l
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.records import write_kernel
+from tessera.ir.tile.write_records import write_kernel
 from tests.kernel.test_dtypes import product
 
 FLOATS = {"bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}

@@ -21,7 +21,7 @@ from tessera.diagnostics.codes import ScheduleError, TargetVerifyError
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
-from tessera.ir.tile.records import write_kernel
+from tessera.ir.tile.write_records import write_kernel
 from tessera.types.machine import (
     Usage,
     occupancy,

@@ -28,7 +28,7 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.machine_code import compile_text
-from tessera.ir.tile.facets import EPILOGUES
+from tessera.ir.tile.choices import EPILOGUES
 from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f8e4m3, f32

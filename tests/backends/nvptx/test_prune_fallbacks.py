@@ -11,11 +11,11 @@ import pytest
 from tessera import KTile, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.mma.fit import dots_in, tile_kernels, units_in
-from tessera.compiler.kernel_trial import KernelInstance
+from tessera.compiler.kernel_instance import KernelInstance
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.records import write_kernel
+from tessera.ir.tile.write_records import write_kernel
 from tessera.stdlib import flash_attention_2
 from tessera.types.schedule import Schedule
 from tessera.types.shape import TensorType

@@ -18,7 +18,7 @@ from tessera.backends.nvptx.types import SharedAttr
 from tessera.compiler.kernel_trial import accumulation_unit, with_other_bits
 from tessera.diagnostics.codes import ScheduleError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.records import write_kernel
+from tessera.ir.tile.write_records import write_kernel
 from tests.backends.nvptx.matrices import BACKEND
 from tests.kernel.test_dtypes import DTYPES, product
 from tests.oracles.nvptx_simulator import simulate

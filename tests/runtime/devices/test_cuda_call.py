@@ -15,9 +15,9 @@ import pytest
 import tessera as ts
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
-from tessera.runtime.devices.cuda.graphs import current_stream, stream
 from tessera.runtime.devices.cuda.memory import FreeList, Pool
 from tessera.runtime.devices.cuda.program import NativeCall, Plan
+from tessera.runtime.devices.cuda.streams import current_stream, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor, Form, form_of
 from tessera.runtime.executable import link
 from tessera.types.dtype import f32

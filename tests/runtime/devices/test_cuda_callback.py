@@ -15,8 +15,8 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError, PositionError
 from tessera.runtime.devices.cuda import program as cuda_callback
 from tessera.runtime.devices.cuda import program as cuda_program
-from tessera.runtime.devices.cuda.graphs import CURRENT
 from tessera.runtime.devices.cuda.program import CudaProgram
+from tessera.runtime.devices.cuda.streams import CURRENT
 from tessera.runtime.executable import link
 from tessera.runtime.launch import CALLBACK, FAILED
 

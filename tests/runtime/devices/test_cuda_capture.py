@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics.codes import DeviceError
-from tessera.runtime.devices.cuda import graphs as cuda_stream
 from tessera.runtime.devices.cuda import memory as cuda_memory
 from tessera.runtime.devices.cuda import program as cuda_program
-from tessera.runtime.devices.cuda.graphs import CURRENT, Graph
+from tessera.runtime.devices.cuda import streams as cuda_stream
 from tessera.runtime.devices.cuda.memory import Pool
 from tessera.runtime.devices.cuda.program import CudaProgram, NativeCall, Sizes
+from tessera.runtime.devices.cuda.streams import CURRENT, Graph
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.runtime.executable import Executable, Port
 from tessera.types.dtype import f32

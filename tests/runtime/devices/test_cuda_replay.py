@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics.codes import DeviceError
-from tessera.runtime.devices.cuda import graphs as cuda_stream
 from tessera.runtime.devices.cuda import memory as cuda_memory
-from tessera.runtime.devices.cuda.graphs import Graph, Stream, capture, stream
+from tessera.runtime.devices.cuda import streams as cuda_stream
 from tessera.runtime.devices.cuda.memory import Pool
+from tessera.runtime.devices.cuda.streams import Graph, Stream, capture, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.types.dtype import f32
 from tests.runtime.devices.numbered import Numbered

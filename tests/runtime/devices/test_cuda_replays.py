@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.runtime.devices.cuda import graphs as cuda_replays
-from tessera.runtime.devices.cuda.graphs import CAPTURE_AFTER, ENTRIES, RELEASE_AFTER, Replays, current_stream, stream
+from tessera.runtime.devices.cuda.graphs import CAPTURE_AFTER, ENTRIES, RELEASE_AFTER, Replays
 from tessera.runtime.devices.cuda.program import Plan
+from tessera.runtime.devices.cuda.streams import current_stream, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.types.dtype import f32
 from tests.runtime.devices.test_cuda_call import OTHER, SHAPE, Called, both, grouped, summed, tensor

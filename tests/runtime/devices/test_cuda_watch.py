@@ -18,12 +18,12 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
 from tessera.ir.schedule.host_program.launch_order import BEGIN, StreamPlan, assign_streams
 from tessera.runtime.devices.cuda import driver as cuda_driver
-from tessera.runtime.devices.cuda import graphs as cuda_stream
 from tessera.runtime.devices.cuda import program as cuda_program
-from tessera.runtime.devices.cuda.graphs import CURRENT, Stream, Words, capture, stream
+from tessera.runtime.devices.cuda import streams as cuda_stream
 from tessera.runtime.devices.cuda.memory import Pool
 from tessera.runtime.devices.cuda.program import CudaProgram, NativeCall, Sizes
 from tessera.runtime.devices.cuda.race_check import race_check
+from tessera.runtime.devices.cuda.streams import CURRENT, Stream, Words, capture, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.runtime.executable import link
 from tessera.runtime.timeline import WATCH, HostWait, Launch, Signal, Wait, notify

@@ -16,7 +16,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
 from tessera.ir.target.architectures import host_features, machine_of
-from tessera.ir.tile.facets import said_for_units
+from tessera.ir.tile.choices import said_for_units
 from tessera.types.machine import PLAIN, Machine
 
 

@@ -14,7 +14,7 @@ from tessera.backends.nvptx.tensor_cores import MMA_SYNC_FEATURES
 from tessera.backends.nvptx.types import CURSOR, FragmentAttr
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX
-from tessera.ir.tile.facets import SHARED
+from tessera.ir.tile.choices import SHARED
 from tessera.ir.tile.indexing import size_expr
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32

@@ -9,8 +9,8 @@ from xdsl.ir import BlockArgument, SSAValue
 from tessera.backends.nvptx.tensor_cores import MAX_BOX, MAX_RANK, SPAN, WGMMA_ROWS, TensorCores, UnfitError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.tile.facets import COLUMNS, REGISTERS, SHARED
-from tessera.ir.tile.facets import ROWS as ALONG
+from tessera.ir.tile.choices import COLUMNS, REGISTERS, SHARED
+from tessera.ir.tile.choices import ROWS as ALONG
 from tessera.runtime.devices.cuda.metrics import MOST_PLACES
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f16

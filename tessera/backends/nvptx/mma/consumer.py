@@ -25,7 +25,7 @@ from tessera.backends.nvptx.types import (
 )
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
-from tessera.ir.tile.facets import SHARED, SKEWED, SUM
+from tessera.ir.tile.choices import SHARED, SKEWED, SUM
 from tessera.ir.tile.lower_to_target import OpLowering
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32

@@ -21,7 +21,7 @@ from tessera.backends.nvptx.types import RING, SharedAttr
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.limits import fits, largest
-from tessera.ir.tile.facets import BESIDE, DYNAMIC, SHARED
+from tessera.ir.tile.choices import BESIDE, DYNAMIC, SHARED
 from tessera.ir.tile.lower_to_target import Writer
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType

@@ -17,8 +17,8 @@ from tessera.backends.nvptx.tensor_cores import MmaForm as Form
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.policies import policies_of
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.tile.facets import REGISTERS
-from tessera.ir.tile.facets import ROWS as ALONG
+from tessera.ir.tile.choices import REGISTERS
+from tessera.ir.tile.choices import ROWS as ALONG
 from tessera.types.dtype import DType, f32
 from tessera.types.frozen import frozen
 from tessera.types.policy import tf32

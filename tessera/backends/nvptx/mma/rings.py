@@ -13,7 +13,7 @@ from tessera.backends.nvptx.mma.plan import MmaOperand, Plan
 from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SHARED_BYTES, UnfitError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
-from tessera.ir.tile.facets import MAX_STAGES
+from tessera.ir.tile.choices import MAX_STAGES
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType

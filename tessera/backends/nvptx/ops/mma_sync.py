@@ -33,7 +33,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import around, check_arguments
-from tessera.ir.tile.facets import MAX_STAGES
+from tessera.ir.tile.choices import MAX_STAGES
 from tessera.types.dim import Dim
 
 _SETUP = ("ttarget.shared_tile",)

@@ -9,7 +9,7 @@ from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, RingA
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.tile.facets import MAX_STAGES
+from tessera.ir.tile.choices import MAX_STAGES
 from tessera.types.dtype import f32
 
 

@@ -10,7 +10,7 @@ from tessera.backends.nvptx.mma.plan import plan_of
 from tessera.backends.nvptx.tensor_cores import TensorCores
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.facets import REGISTERS, SHARED
+from tessera.ir.tile.choices import REGISTERS, SHARED
 
 
 class ChooseSpaces(Pass):

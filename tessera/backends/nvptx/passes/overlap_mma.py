@@ -16,7 +16,7 @@ from tessera.backends.nvptx.mma.rings import Ring, rings_of
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, WGMMA, TensorCores, UnfitError, gpu_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.facets import AFTER, BESIDE, EPILOGUES, ORDERED, SHARED, SKEWED, SUM
+from tessera.ir.tile.choices import AFTER, BESIDE, EPILOGUES, ORDERED, SHARED, SKEWED, SUM
 from tessera.types.machine import Machine
 
 LAGS = (2, 0, 1, 3)

@@ -14,7 +14,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.plan import programs_in
-from tessera.ir.tile.facets import SHARED
+from tessera.ir.tile.choices import SHARED
 from tessera.ir.tile.indexing import index_expr
 from tessera.types.dim import Dim
 

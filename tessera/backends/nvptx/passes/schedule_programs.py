@@ -12,7 +12,7 @@ from tessera.backends.nvptx.mma.programs import PAIRS, are_pairs_faster, group_o
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, TensorCores, UnfitError, gpu_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.facets import DYNAMIC, ONCE, PERSISTENT
+from tessera.ir.tile.choices import DYNAMIC, ONCE, PERSISTENT
 from tessera.types.machine import Machine
 
 _WALKS = {WGMMA.name: (PERSISTENT, DYNAMIC), TCGEN05.name: (PERSISTENT,), MMA_SYNC.name: (ONCE,)}

@@ -23,7 +23,7 @@ from tessera.diagnostics.codes import FeatureError, TileVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.passes.check_features import advice_on
-from tessera.ir.tile.facets import said_for_units
+from tessera.ir.tile.choices import said_for_units
 from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
 

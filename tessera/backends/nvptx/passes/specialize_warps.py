@@ -23,7 +23,7 @@ from tessera.backends.nvptx.tensor_cores import (
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
-from tessera.ir.tile.facets import PRODUCER, UNIFORM
+from tessera.ir.tile.choices import PRODUCER, UNIFORM
 
 # How single warps share a tile: below each other, with whole rows, or side by side, with some of the columns.
 

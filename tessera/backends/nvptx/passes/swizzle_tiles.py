@@ -11,7 +11,7 @@ from tessera.backends.nvptx.mma.rings import swizzle_of
 from tessera.backends.nvptx.tensor_cores import SPAN, TensorCores
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.facets import SHARED
+from tessera.ir.tile.choices import SHARED
 
 
 class SwizzleTiles(Pass):

@@ -20,7 +20,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
 from tessera.ir.target.swizzle import check_swizzle
-from tessera.ir.tile.facets import PLACE, STAGES, check_place, check_stages
+from tessera.ir.tile.choices import PLACE, STAGES, check_place, check_stages
 
 _ACCESS = (
     Attribute("coords", "strs", doc="the name of each index operand"),

@@ -6,7 +6,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
 from tessera.ir.base.verify import KERNEL, STEP, around, check_arguments, check_step
-from tessera.ir.tile.facets import MAX_STAGES, ORDER, OVERLAP, WAITS, check_order, check_overlap, check_waits
+from tessera.ir.tile.choices import MAX_STAGES, ORDER, OVERLAP, WAITS, check_order, check_overlap, check_waits
 
 
 def _check_kernel(op: SpecOp) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import TileAttr
-from tessera.ir.tile.facets import INSTRUCTIONS, WAITS, check_waits
+from tessera.ir.tile.choices import INSTRUCTIONS, WAITS, check_waits
 from tessera.types.machine import PLAIN
 
 

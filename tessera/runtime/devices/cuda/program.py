@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, RuntimeArgumentError
 from tessera.runtime.callback import EXCHANGES, Callback, Callbacks
 from tessera.runtime.devices.cuda.driver import NO_CONTEXT, Module, driver, error_of, machine_code
-from tessera.runtime.devices.cuda.graphs import CURRENT, NodeTable, Replays, Words, current_stream, wait_for
+from tessera.runtime.devices.cuda.graphs import NodeTable, Replays
 from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, FreeList, copy_in, copy_out
 from tessera.runtime.devices.cuda.metrics import TOO_FAR, TensorMaps, ranges, too_far, watch
+from tessera.runtime.devices.cuda.streams import CURRENT, Words, current_stream, wait_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, Form, form_of
 from tessera.runtime.donation import Donation
 from tessera.runtime.executable import Executable, Port, link

@@ -12,9 +12,9 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tessera.runtime.devices.cuda import graphs
+from tessera.runtime.devices.cuda import streams
 from tessera.runtime.devices.cuda.driver import driver
-from tessera.runtime.devices.cuda.graphs import CURRENT
+from tessera.runtime.devices.cuda.streams import CURRENT
 from tessera.runtime.timeline import WATCH, Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait, notify
 from tessera.types.dim import Dim, parse_dim
 from tessera.types.frozen import frozen
@@ -188,7 +188,7 @@ def race_check() -> Generator[LaunchLog]:
     What other libraries do on the device is not seen. A capture that is made inside is checked when it is replayed,
     kernel by kernel.
     """
-    log = LaunchLog(graphs.name_of)
+    log = LaunchLog(streams.name_of)
 
     def note(entry: Entry) -> None:
         graph = CURRENT.capture
@@ -197,14 +197,14 @@ def race_check() -> Generator[LaunchLog]:
         else:
             log.add(entry, threading.get_ident())
 
-    before, handle = WATCH.note, graphs.current_stream()
+    before, handle = WATCH.note, streams.current_stream()
     driver().call("cuCtxSynchronize")
     WATCH.note = note
     _WATCHERS.append(Watcher())
-    CURRENT.handle = graphs.handle_of(handle)
+    CURRENT.handle = streams.handle_of(handle)
     try:
         yield log
     finally:
         _WATCHERS.pop()
         WATCH.note = before
-        CURRENT.handle = graphs.handle_of(handle)
+        CURRENT.handle = streams.handle_of(handle)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import RuntimeArgumentError
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.devices.cuda.driver import driver
-from tessera.runtime.devices.cuda.graphs import CURRENT, current_stream, wait_for
 from tessera.runtime.devices.cuda.memory import POOL, FreeList, copy_in, copy_out, copy_within
+from tessera.runtime.devices.cuda.streams import CURRENT, current_stream, wait_for
 from tessera.runtime.donation import donated_error
 from tessera.runtime.operators import Operators
 from tessera.runtime.tensor import Tensor, dtype_named

@@ -1,0 +1,147 @@
+"""`KernelInstance`: a kernel with its static arguments and schedule, as ops that call it know it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tessera.frontend.kernel.definition import KernelDefinition
+from tessera.frontend.kernel.tiles import check_width, pad_rows
+from tessera.ir.base.dispatch import Outcome, register
+from tessera.ir.tile.records import KernelProgram
+from tessera.types.machine import Machine
+from tessera.types.schedule import Schedule
+from tessera.types.shape import TensorType
+
+
+def candidates(usual: tuple[int, ...], numeric: Sequence[str], between: bool = False) -> tuple[tuple[int, ...], ...]:
+    """Blocks of rows, columns and depth to choose from, the usual ones first; columns stay where they change bits.
+
+    Matrix units take columns `between` powers of two, which leave fewer multiprocessors idle where programs are few.
+    """
+    m, n, k = usual
+    rows = (m, m // 2, m * 2, m // 4)
+    columns = (n,) if "n" in numeric else (n, n // 2, n * 2, *([n + n // 2] if between else []))
+    return tuple((max(1, row), max(1, column), k) for row in rows for column in columns)
+
+
+class KernelInstance:
+    """One use of a kernel: what it computes is known but for the types of its operands."""
+
+    def __init__(
+        self, definition: KernelDefinition, statics: Mapping[str, Any], schedule: Schedule | None = None
+    ) -> None:
+        self.definition, self.statics, self.schedule = definition, dict(statics), schedule
+        self._programs: dict[Any, KernelProgram] = {}
+
+    def program(self, types: Sequence[TensorType], kind: str = "cpu") -> KernelProgram:
+        """The kernel on tiles for operands of these types, on a kind of machine."""
+        key = (tuple(types), kind)
+        found = self._programs.get(key)
+        if found is None:
+            schedule = self.definition.complete(self.schedule, kind, types)
+            found = self.definition.build(types, self.statics, schedule)
+            found = self._programs[key] = pad_rows(found) if kind == "cpu" else found
+        return found
+
+    def registered(self, types: Sequence[TensorType]) -> str:
+        """The name that ops call it by: the same for the same work, in every process.
+
+        A schedule that is given and one that is found are told apart, even where they agree on this machine.
+        """
+        digest = self.program(types).digest
+        if self.schedule is not None:
+            digest = hashlib.sha256(f"{digest} {self.schedule.choices()}".encode()).hexdigest()
+        name = f"{self.definition.name}:{digest[:24]}"
+        register(name, self)
+        return name
+
+    def outcome(self, types: Sequence[TensorType]) -> Outcome:
+        made = self.program(types)
+        return Outcome(made.results, made.equalities)
+
+    def reference(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        from tessera.compiler.kernel_trial import run_program  # noqa: PLC0415 - it needs NumPy and xDSL
+
+        return run_program(self, arrays)
+
+    def write(self, call: Any) -> list[Any]:
+        from tessera.ir.tile.write_records import write_call  # noqa: PLC0415 - it needs xDSL
+
+        program = self._chosen(call)
+        if call.machine.kind == "cpu":
+            from tessera.ir.target.limits import MAX_REGISTERS  # noqa: PLC0415 - for machine code alone
+
+            check_width(program, call.lanes, MAX_REGISTERS * call.machine.registers)
+        return write_call(program, call)
+
+    def _chosen(self, call: Any) -> KernelProgram:
+        """The program under its schedule, or under blocks that are asked for: those that change no bit alone."""
+        kind = call.machine.kind
+        if self.schedule is not None:
+            self.check(call.operands, call.machine, tries=False)
+            return self.program(call.operands, kind)
+        made = self.program(call.operands, kind)
+        usual = self.definition.complete(None, kind, call.operands).block
+        block = call.choose("kernel.block", self._blocks(call.operands, call.machine))
+        return made if tuple(block) == usual else self._under(block).program(call.operands, kind)
+
+    def _blocks(self, types: Sequence[TensorType], machine: Machine) -> Sequence[tuple[int, ...]]:
+        """Blocks to choose from, the one that does best by the model of the machine first."""
+        usual = self.definition.complete(None, machine.kind, types).block
+        between = machine.is_gpu and self.definition.has_dots
+        blocks = candidates(usual, self.program(types, machine.kind).numeric, between)
+        if not machine.is_gpu:
+            return blocks
+        from tessera.frontend.kernel.legality import rank_blocks  # noqa: PLC0415 - for GPUs alone
+
+        return rank_blocks(blocks, lambda block: self._under(block).program(types, machine.kind), machine)
+
+    def discovered(self, types: Sequence[TensorType], machine: Machine) -> Schedule:
+        """The schedule that is in force for such operands: the one given, or the one that is found for a machine."""
+        if self.schedule is not None:
+            return self.definition.complete(self.schedule, machine.kind, types)
+        first, *others = self._blocks(types, machine)
+        why = f"found for {machine.cpu or machine.name}, the first of {1 + len(others)} blocks"
+        return Schedule(block=first, lineage=(f"{why}{self._share(first, types, machine)}",))
+
+    def _share(self, block: tuple[int, ...], types: Sequence[TensorType], machine: Machine) -> str:
+        """How much of a GPU a block keeps at work, where sizes are known."""
+        if not machine.is_gpu:
+            return ""
+        from tessera.frontend.kernel.legality import busy_fraction  # noqa: PLC0415 - for GPUs alone
+
+        share = busy_fraction(self._under(block).program(types, machine.kind), block, machine)
+        return "" if share is None else f": {share:.0%} of it are at work"
+
+    def _under(self, block: Sequence[int]) -> KernelInstance:
+        return KernelInstance(self.definition, self.statics, Schedule(block=tuple(block)))
+
+    def check(self, types: Sequence[TensorType], machine: Machine, *, tries: bool = True) -> None:
+        """Raises ScheduleError (T0401) where the machine cannot carry the schedule out: its numbers, and its code.
+
+        Code is written for it only if it `tries`; a compilation does that anyway, and comes back where it fails.
+        """
+        from tessera.frontend.kernel.legality import check  # noqa: PLC0415 - for schedules that users give
+
+        def build(schedule: Schedule) -> KernelProgram:
+            return KernelInstance(self.definition, self.statics, schedule).program(types, machine.kind)
+
+        schedule = self.definition.complete(self.schedule, machine.kind, types)
+        source = self.definition.source
+        span = source.span(source.tree)
+        if not (tries and machine.is_gpu):
+            check(build, schedule, machine, self.definition.name, span)
+            return
+        from tessera.compiler.kernel_trial import refusal  # noqa: PLC0415 - it needs xDSL
+
+        check(build, schedule, machine, self.definition.name, span, lambda program: refusal(program, machine))
+
+    @property
+    def place(self) -> str:
+        return str(self.definition.source.span(self.definition.source.tree))
+
+    @property
+    def vjp(self) -> Callable[..., Any] | None:
+        return self.definition.vjp
