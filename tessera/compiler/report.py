@@ -69,9 +69,6 @@ def _engine(name: str, index: int, targets: Sequence[SpecOp]) -> str:
     return LOADS
 
 
-__all__ = ["movements_of"]
-
-
 def report_of(
     program: SpecOp,
     kernels: Sequence[SpecOp],
