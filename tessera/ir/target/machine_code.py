@@ -213,5 +213,6 @@ def _failure(message: str, details: str, text: str, target: CodeTarget) -> Codeg
     """The error to raise, its text saved: LLVM IR with the target and LLVM's words as comments, ready for `llc`."""
     words = "\n".join(f"; {line}" for line in details.splitlines()[:40])
     flags = f"-mtriple={target.triple} -mcpu={target.cpu} -mattr={target.features} -O{target.opt}"
-    path = write_reproducer("codegen", ".ll", f"; {generator()} {target}\n; llc {flags}\n{words}\n{text}")
+    # The file is named by its text: the library's version has no part in it, nor have its size and date.
+    path = write_reproducer("codegen", ".ll", f"; {target}\n; llc {flags}\n{words}\n{text}")
     return CodegenError(message, span=None, notes=(f"the LLVM text is in {path}",))
