@@ -1,4 +1,4 @@
-"""The rules of the house that a machine can check; CONTRIBUTING.md says why they are rules."""
+"""Rules of the code base that a machine can check; CONTRIBUTING.md says why they are rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tessera.diagnostics.codes import all_codes
 from tessera.ir.base.passes import find_pass
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDERS = ("tessera", "tests", "scripts", "examples", "benchmarks", "docs")
 LONGEST_FILE = 700
 LONGEST_FUNCTION = 60
@@ -126,9 +126,9 @@ def test_every_error_code_has_a_page_and_every_page_a_code() -> None:
     assert sorted(file.stem for file in (ROOT / "docs" / "errors").glob("T*.md")) == list(all_codes())
 
 
-def test_every_room_has_a_page() -> None:
-    rooms = {file.name for file in (ROOT / "tessera" / "ir").iterdir() if (file / "__init__.py").is_file()} - {"base"}
-    assert rooms == {file.stem for file in (ROOT / "docs" / "contributing" / "stages").glob("*.md")}
+def test_every_stage_has_a_page() -> None:
+    stages = {file.name for file in (ROOT / "tessera" / "ir").iterdir() if (file / "__init__.py").is_file()} - {"base"}
+    assert stages == {file.stem for file in (ROOT / "docs" / "contributing" / "stages").glob("*.md")}
 
 
 def test_every_change_fragment_is_one_short_sentence_or_two() -> None:

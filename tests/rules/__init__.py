@@ -1,0 +1,1 @@
+"""Rules of the code base that a machine can check."""
