@@ -67,8 +67,8 @@ class Clock:
         given = (ctypes.c_void_p * 1)()
         address = ctypes.c_uint64(self.stamps[which].data_ptr())
         given[0] = ctypes.cast(ctypes.pointer(address), ctypes.c_void_p)
-        queue = ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream)
-        driver().call("cuLaunchKernel", self.function, self.blocks, 1, 1, 1, 1, 1, 0, queue, given, None)
+        stream = ctypes.c_void_p(self.torch.cuda.current_stream().cuda_stream)
+        driver().call("cuLaunchKernel", self.function, self.blocks, 1, 1, 1, 1, 1, 0, stream, given, None)
 
     def hertz(self) -> float:
         """The clock between both readings; the device has done all of it."""

@@ -389,7 +389,7 @@ def _install(image: _Image, base: int) -> None:
 
 
 MAGIC = b"TESSERAX"
-VERSION = 2
+VERSION = 3
 _PREFIX = struct.Struct("<8sII")  # magic, version, bytes of the JSON header
 _DIGEST_BYTES = 32
 

@@ -23,7 +23,7 @@ def reduced(a: Any, b: Any) -> Any:
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_a_program_with_queues_means_what_it_means_without(backend: str) -> None:
+def test_a_program_with_streams_means_what_it_means_without(backend: str) -> None:
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     with dist.mesh(dp=1):
         made = ts.jit(reduced, backend=backend)(a, a.T)
@@ -40,15 +40,15 @@ class Driver:
     """Gives each stream a number of its own."""
 
     def __init__(self) -> None:
-        self.queues = 0
+        self.streams = 0
 
     def call(self, name: str, place: Any, flags: int) -> None:
         assert (name, flags) == ("cuStreamCreate", 1)
-        self.queues += 1
-        place._obj.value = self.queues
+        self.streams += 1
+        place._obj.value = self.streams
 
 
-def test_a_name_is_one_queue_and_the_inner_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_is_one_stream_and_the_inner_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Driver()
     monkeypatch.setattr(cuda_stream, "driver", lambda: made)
     monkeypatch.setattr(cuda_stream, "_NAMED", {})
@@ -62,4 +62,4 @@ def test_a_name_is_one_queue_and_the_inner_one_counts(monkeypatch: pytest.Monkey
             found.append(CURRENT.handle)
         found.append(CURRENT.handle)
     assert found == [1, 2, 1, 1]
-    assert (CURRENT.handle, made.queues) == (0, 2)
+    assert (CURRENT.handle, made.streams) == (0, 2)

@@ -59,13 +59,13 @@ def test_sanitizers_found_nothing_as_recorded() -> None:
         assert {"nt", "nn-ragged", "e4m3", "pair", "warps", "warps-ragged"} <= {row["case"] for row in rows}
 
 
-def test_pairs_are_chosen_where_they_win_as_recorded() -> None:
-    made = record("gpu-pairs")
+def test_clusters_are_chosen_where_they_are_faster_as_recorded() -> None:
+    made = record("gpu-clusters")
     assert made["right"] == made["of"] == len(made["rows"]) >= 14
-    assert {row["chosen"] for row in made["rows"]} == {"pairs", "single"}
-    able = [row for row in made["rows"] if row["can_pair"]]
+    assert {row["chosen"] for row in made["rows"]} == {"clusters", "single"}
+    able = [row for row in made["rows"] if row["can_cluster"]]
     assert len(able) >= 13
-    assert all((row["gain_of_pairs"] > 1.0) == (row["chosen"] == "pairs") for row in able)
+    assert all((row["gain_of_clusters"] > 1.0) == (row["chosen"] == "clusters") for row in able)
     assert made["most_lost"] <= 0.005
 
 

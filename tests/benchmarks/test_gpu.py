@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from benchmarks import gpu, gpu_cases, gpu_pairs, gpu_ranges, gpu_record, gpu_replay, gpu_sanitize
+from benchmarks import gpu, gpu_cases, gpu_clusters, gpu_ranges, gpu_record, gpu_replay, gpu_sanitize
 from benchmarks.gpu_cases import CASES, LIBRARY, Case
 from tessera.runtime.devices.cuda.driver import is_available
 from tessera.stdlib import __all__ as library
@@ -87,7 +87,7 @@ def test_an_unknown_measurement_is_refused_with_those_there_are(capsys: pytest.C
     assert left(["--help"]) == 0
 
 
-@pytest.mark.parametrize("name", ["compile", "pairs", "ranges", "sanitize"])
+@pytest.mark.parametrize("name", ["compile", "clusters", "ranges", "sanitize"])
 def test_an_unknown_part_is_refused_with_those_there_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert left([name, "--only", "nothing"]) == 2
     assert "there is no nothing: the parts are" in capsys.readouterr().err
@@ -285,25 +285,25 @@ def test_a_step_of_decoding_means_what_it_says(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("pairs", "single", "is_chosen", "is_right"),
+    ("clusters", "single", "is_chosen", "is_right"),
     [(90.0, 100.0, True, True), (90.0, 100.0, False, False), (100.0, 90.0, True, False), (100.0, 100.3, False, True)],
 )
 def test_a_choice_is_right_where_nothing_is_much_faster(
-    pairs: float, single: float, is_chosen: bool, is_right: bool
+    clusters: float, single: float, is_chosen: bool, is_right: bool
 ) -> None:
-    own = pairs if is_chosen else single
-    times = {"pairs": pairs, "single": single, "model": own, "model again": own * 1.002}
-    found = gpu_pairs.judged({name: value * 1e-6 for name, value in times.items()}, is_chosen, True)
+    own = clusters if is_chosen else single
+    times = {"clusters": clusters, "single": single, "model": own, "model again": own * 1.002}
+    found = gpu_clusters.judged({name: value * 1e-6 for name, value in times.items()}, is_chosen, True)
     assert found["is_right"] is is_right
-    assert found["chosen"] == ("pairs" if is_chosen else "single")
+    assert found["chosen"] == ("clusters" if is_chosen else "single")
     row = {"form": "nt", "size": [1, 2, 3], **found}
-    record = gpu_pairs.record_of([row])
+    record = gpu_clusters.record_of([row])
     assert (record["right"], record["of"], bool(record["wrong"])) == (int(is_right), 1, not is_right)
 
 
-def test_who_is_paired_is_read_off_the_kernel() -> None:
-    assert not gpu_pairs.is_paired("nt", (1024, 1024, 256), {})
-    assert gpu_pairs.is_paired("nt", (1024, 1024, 256), gpu_pairs.WAYS["pairs"])
+def test_whether_there_are_clusters_is_read_off_the_kernel() -> None:
+    assert not gpu_clusters.has_clusters("nt", (1024, 1024, 256), {})
+    assert gpu_clusters.has_clusters("nt", (1024, 1024, 256), gpu_clusters.VARIANTS["clusters"])
 
 
 # Compile times.

@@ -84,7 +84,7 @@ def recorded() -> tuple[Any, Any, Any, Any]:
     return function, graph, x, y
 
 
-def test_a_replay_in_another_queue_waits_for_it_and_is_waited_for() -> None:
+def test_a_replay_in_another_stream_waits_for_it_and_is_waited_for() -> None:
     function, graph, x, y = recorded()
     double = ts.jit(doubled, backend="cuda")
     assert y.stream == x.stream == 0

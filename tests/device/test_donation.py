@@ -132,7 +132,7 @@ def test_one_tensor_is_not_given_up_twice() -> None:
     assert np.asarray(cache.K).shape == (BATCH, SHARED, CAPACITY, WIDTH)
 
 
-def test_a_cache_of_another_queue_changes_queues() -> None:
+def test_a_cache_of_another_stream_changes_streams() -> None:
     donating, plain = ts.jit(step, backend="cuda", donate={"cache"}), ts.jit(step, backend="cuda")
     make, new = filled(3), rows()
     with ts.graph.stream("donors"):

@@ -120,7 +120,7 @@ def test_tensors_stay_on_the_device_and_memory_is_used_again() -> None:
     assert x.tolist()[3][7] == 55.0
 
 
-def test_queues_wait_for_each_other() -> None:
+def test_streams_wait_for_each_other() -> None:
     function = on_device(lambda a: a * 2.0 + 1.0)
     x = ts.cuda.array(np.ones((4096, 1024), np.float32))
     first, second = ts.cuda.Stream(), ts.cuda.Stream()

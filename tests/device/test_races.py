@@ -71,15 +71,15 @@ def unheard(*_: Any) -> None:
     """A wait that nobody makes."""
 
 
-def test_a_program_whose_queues_wait_is_clean_and_means_what_it_did() -> None:
+def test_a_program_whose_streams_wait_is_clean_and_means_what_it_did() -> None:
     x = ts.cuda.array(given())
     expected = np.asarray(both(x))
     with ts.cuda.race_check() as log:
         for _ in range(3):
             np.testing.assert_array_equal(np.asarray(both(x)), expected)
     launches = [entry for entry in log if isinstance(entry, Launch)]
-    queues = {cuda_stream.named(name).handle for name in ("compute", "comm")}
-    assert queues <= {launch.stream for launch in launches}
+    streams = {cuda_stream.named(name).handle for name in ("compute", "comm")}
+    assert streams <= {launch.stream for launch in launches}
     assert any(isinstance(entry, Signal) for entry in log)
     assert any(isinstance(entry, Wait) for entry in log)
     assert any(launch.reads and launch.writes for launch in launches)
@@ -125,7 +125,7 @@ def test_a_wait_left_out_behind_a_call_is_found_where_memory_is_used_again(monke
     assert "given back before" in str(caught.value)
 
 
-def test_copies_between_queues_are_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_between_streams_are_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
     with graph.stream("compute"):
         x = GROWN(ts.cuda.array(given()))
     with ts.cuda.race_check(), graph.stream("comm"):
@@ -179,7 +179,7 @@ def sides() -> list[Any]:
     return [ts.cuda.array(rng.standard_normal((SIZE, SIZE)).astype(np.float32) * 0.05) for _ in range(4)]
 
 
-def test_a_program_in_several_queues_gives_the_same_bits_and_is_clean() -> None:
+def test_a_program_in_several_streams_gives_the_same_bits_and_is_clean() -> None:
     given, one = sides(), ts.jit(wide, backend="cuda")
     several = ts.jit(wide, backend="cuda", overrides={"launch.streams": 4})
     expected = np.asarray(one(*given))
@@ -199,7 +199,7 @@ def test_a_program_in_several_queues_gives_the_same_bits_and_is_clean() -> None:
     np.testing.assert_array_equal(np.asarray(made), expected)
 
 
-def test_an_event_left_out_between_queues_of_a_program_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_left_out_between_streams_of_a_program_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     given = sides()
     found: list[str] = []
     plans: list[StreamPlan] = []
@@ -243,10 +243,10 @@ def apart(x: Any, weights: Any) -> Any:
     return tuple(ts.ops.relu(x @ one) for one in weights)
 
 
-def test_small_launches_side_by_side_have_queues_of_their_own_and_the_same_bits() -> None:
+def test_small_launches_side_by_side_have_streams_of_their_own_and_the_same_bits() -> None:
     rng = np.random.default_rng(11)
     x, *weights = (ts.cuda.array(rng.standard_normal((64, 64)).astype(np.float32)) for _ in range(7))
-    several, one = (ts.jit(apart, backend="cuda", overrides=queues) for queues in ({}, {"launch.streams": 1}))
+    several, one = (ts.jit(apart, backend="cuda", overrides=streams) for streams in ({}, {"launch.streams": 1}))
     expected = [np.asarray(part).tobytes() for part in one(x, weights)]
     for _ in range(4):
         assert [np.asarray(part).tobytes() for part in several(x, weights)] == expected

@@ -93,7 +93,7 @@ def test_results_that_are_kept_stay_as_they_are() -> None:
     assert any(one.graphs for one in replays_of(function))
 
 
-def test_queues_have_their_own_and_wait_for_each_other() -> None:
+def test_streams_have_their_own_and_wait_for_each_other() -> None:
     function, wanted = ts.jit(layered, backend="cuda"), ts.jit(layered, backend="cuda")
     w = ts.cuda.array(values(256, 256))
     for _ in range(TURNS):

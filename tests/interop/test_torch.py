@@ -79,11 +79,11 @@ def test_gradients_flow_through_a_declared_derivative(where: tuple[str, str]) ->
 
 @needs_torch
 @pytest.mark.parametrize("where", WHERE)
-def test_queues_of_both_sides_are_in_order(where: tuple[str, str]) -> None:
+def test_streams_of_both_sides_are_in_order(where: tuple[str, str]) -> None:
     torch: Any = pytest.importorskip("torch")
     device, backend = where
     if device != "cuda":
-        pytest.skip("a processor has no queues")
+        pytest.skip("a processor has no streams")
     function = wrap(ts.jit(same, backend=backend))
     x, side = torch.zeros(1 << 22, 4, device=device), torch.cuda.Stream()
     for turn in range(5):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tessera.diagnostics.codes import QueueRaceError
 from tessera.runtime.timeline import Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait, first_race
 
-QUEUES = ("a", "b", "c")
+STREAMS = ("a", "b", "c")
 EVENTS = ("e", "f", "g")
 
 
@@ -21,7 +21,7 @@ def spans() -> st.SearchStrategy[tuple[Bytes, ...]]:
 
 
 def entries() -> st.SearchStrategy[Entry]:
-    stream, event = st.sampled_from(QUEUES), st.sampled_from(EVENTS)
+    stream, event = st.sampled_from(STREAMS), st.sampled_from(EVENTS)
     launch = st.builds(Launch, st.just("k"), stream, spans(), spans())
     waits = st.one_of(st.builds(HostWait, stream), st.builds(HostWait, st.none(), event), st.just(HostWait()))
     return st.one_of(launch, launch, launch, st.builds(Signal, event, stream), st.builds(Wait, event, stream), waits)
@@ -89,7 +89,7 @@ def test_a_race_is_found_where_nothing_leads_from_one_to_the_other(written: list
 
 
 @settings(max_examples=40)
-@given(st.lists(st.tuples(st.sampled_from(QUEUES), spans(), spans()), min_size=2, max_size=8), st.data())
+@given(st.lists(st.tuples(st.sampled_from(STREAMS), spans(), spans()), min_size=2, max_size=8), st.data())
 def test_waits_for_all_arcs_are_enough_and_one_that_is_needed_is_missed(
     given_launches: list[tuple[str, tuple[Bytes, ...], tuple[Bytes, ...]]], data: st.DataObject
 ) -> None:

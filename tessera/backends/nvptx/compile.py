@@ -106,7 +106,7 @@ class NvptxCode:
             "state": list(STATE),
             "plan": list(PLAN),
             "maps": area_bytes(host.maps),
-            "queues": host.queues,
+            "streams": host.streams,
             "events": host.events,
         }
 
@@ -153,7 +153,7 @@ class NvptxCompilation:
         backend = self.backend
         called = [kernel for kernel in kernels if not kernel.value("variant_of")]
         codes = backend.codes(targets, begin)
-        plan = _queues(program, called, codes, self.chooser, backend.machine)
+        plan = _plan_streams(program, called, codes, self.chooser, backend.machine)
         known = {code.name: code for code in codes}
         host = host_code(program, interface_of(program).symbols, known, BASELINE_TEXT, plan)
         accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in called)
@@ -226,10 +226,10 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
     return replace(backend, pairs=pair.value, lag=lag.value, epilogue=epilogue.value)
 
 
-def _queues(
+def _plan_streams(
     program: SpecOp, kernels: Sequence[SpecOp], codes: Sequence[KernelCode], chooser: Chooser, machine: Machine
 ) -> StreamPlan | None:
-    """The queues of a program with more than one launch; None for the one of its call."""
+    """The streams of a program with more than one launch; None for the one of its call."""
     if len(launches_in(program.regions[0].block)) < MANY:
         return None
 

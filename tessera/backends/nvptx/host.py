@@ -54,7 +54,7 @@ class HostCode:
     """For each kernel with scratch in global memory: its grid, programs of a block, slots, bytes of one; as strings."""
     maps: int = 0
     """Accesses that need a TMA descriptor, for which the runtime keeps an area."""
-    queues: int = 1
+    streams: int = 1
     events: int = 0
     """Streams that it uses, that of the call among them, and events between them."""
 

@@ -246,7 +246,19 @@ class _NodeLaunch:
 
 # A call from Python to the entry of a host program, as native code that knows how many tensors there are.
 
-RECORD = ("type", "refused", "queue", "handle", "calls", "plans", "address", "form", "lane", "stream", "_owner")
+RECORD = (
+    "type",
+    "refused",
+    "current",
+    "handle",
+    "calls",
+    "plans",
+    "address",
+    "form",
+    "lane",
+    "stream",
+    "_owner",
+)
 """Words that the runtime fills: objects of Python, how often the entry ran, the first plan, offsets of slots."""
 # A plan has the words of `PLAN`, then the forms of its inputs, then form, home, free blocks of each output and how many
 # it needs. The last three of the first are the free blocks that the workspace comes from, how many, and its graphs.
@@ -312,7 +324,7 @@ class _Call:
     def _stream(self) -> Value:
         """The stream of this thread as a Python int, which somebody holds all the while."""
         f = self.f
-        found = f.call("PyObject_GetAttr", [self._word("queue"), self._word("handle")], "ptr")
+        found = f.call("PyObject_GetAttr", [self._word("current"), self._word("handle")], "ptr")
         f.if_(f.icmp("eq", found, _NULL), lambda: f.ret(_NULL))
         f.call("Py_DecRef", [found])
         return found

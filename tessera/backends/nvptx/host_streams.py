@@ -176,7 +176,7 @@ SEVERAL = 4
 """How many it uses by itself where at least as many launches are independent and small.
 
 Replayed, eight matmuls of a few blocks each took an H200 16 us on four streams and 29 us on one, eight that fill it 187
-us and 191 us; three independent ones in a longer chain gained nothing (`benchmarks/results/gpu-queues.json`).
+us and 191 us; three independent ones in a longer chain gained nothing (`benchmarks/results/gpu-streams.json`).
 """
 
 

@@ -23,15 +23,15 @@ def chain(x: Any, weights: Any) -> Any:
     return x
 
 
-def lowered(function: Callable[..., Any], width: int, count: int, queues: int = 0, dynamic: bool = False) -> Lowering:
+def lowered(function: Callable[..., Any], width: int, count: int, streams: int = 0, dynamic: bool = False) -> Lowering:
     given = [np.zeros((64, width), np.float32), [np.zeros((width, width), np.float32)] * count]
-    overrides = {"launch.streams": queues} if queues else {}
+    overrides = {"launch.streams": streams} if streams else {}
     options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
     return lower(ts.jit(function, dynamic=dynamic).trace(*given).tape, options)
 
 
-def queues_of(lowering: Lowering) -> int:
-    return lowering.code.metadata(lowering.program)["queues"]
+def streams_of(lowering: Lowering) -> int:
+    return lowering.code.metadata(lowering.program)["streams"]
 
 
 @pytest.mark.parametrize(
@@ -42,19 +42,19 @@ def queues_of(lowering: Lowering) -> int:
 def test_small_independent_launches_have_streams_of_their_own(
     function: Callable[..., Any], width: int, count: int, wanted: int
 ) -> None:
-    assert queues_of(lowered(function, width, count)) == wanted
+    assert streams_of(lowered(function, width, count)) == wanted
 
 
 def test_launches_of_symbolic_sizes_stay_on_one_stream() -> None:
-    assert queues_of(lowered(apart, 64, 6, dynamic=True)) == 1
-    assert queues_of(lowered(apart, 64, 6, queues=2, dynamic=True)) == 2
+    assert streams_of(lowered(apart, 64, 6, dynamic=True)) == 1
+    assert streams_of(lowered(apart, 64, 6, streams=2, dynamic=True)) == 2
 
 
 def test_one_stream_has_no_events_and_several_record_and_wait() -> None:
-    one, several = lowered(apart, 64, 6, queues=1), lowered(apart, 64, 6, queues=8)
-    assert queues_of(several) == 6
+    one, several = lowered(apart, 64, 6, streams=1), lowered(apart, 64, 6, streams=8)
+    assert streams_of(several) == 6
     facts = several.code.metadata(several.program)
-    # The start, and each other queue at its end.
+    # The start, and each other stream at its end.
     assert facts["events"] == 6
     calls = several.host.count("call i32 %") - one.host.count("call i32 %")
     assert calls == 1 + 5 + 5 + 5

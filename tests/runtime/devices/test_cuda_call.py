@@ -120,7 +120,7 @@ def test_tensors_that_fit_a_plan_go_straight_to_the_entry() -> None:
         (tensor(0x10000), tensor(0x20000, handle=OTHER)),
         (_half_made(), tensor(0x10000)),
     ],
-    ids=["none", "one", "three", "number", "array", "form", "anywhere", "queue", "empty"],
+    ids=["none", "one", "three", "number", "array", "form", "anywhere", "stream", "empty"],
 )
 def test_anything_else_is_refused(given: tuple[Any, ...]) -> None:
     program = Called(summed)
@@ -130,7 +130,7 @@ def test_anything_else_is_refused(given: tuple[Any, ...]) -> None:
     assert len(program.free_lists[0].free) == 4
 
 
-def test_a_plan_is_for_one_queue() -> None:
+def test_a_plan_is_for_one_stream() -> None:
     program = Called(summed)
     with stream(OTHER):
         handle = current_stream()

@@ -113,7 +113,7 @@ def test_errors_of_a_play_are_told(plain: Driver) -> None:
     assert ctypes.c_uint64.from_address(node.address).value == 0
 
 
-def test_a_queue_that_is_recorded_takes_launches(plain: Driver) -> None:
+def test_a_stream_that_is_recorded_takes_launches(plain: Driver) -> None:
     node = Node(0x77, 128, 64, 5)
     assert launched(node, 5) == 0
     assert plain.take() == ["cuStreamIsCapturing", "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch"]

@@ -16,7 +16,7 @@ from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.types.dtype import f32
 from tests.runtime.devices.numbered import Numbered
 
-_QUEUE_AT = {
+_STREAM_AT = {
     "cuGraphLaunch": 1,
     "cuEventRecord": 1,
     "cuStreamWaitEvent": 0,
@@ -46,10 +46,10 @@ class Driver(Numbered):
     def __getattr__(self, name: str) -> Any:
         def asked(*given: Any) -> int:
             self.give(name, given)
-            at = _QUEUE_AT.get(name)
+            at = _STREAM_AT.get(name)
             if at is not None:
-                queue = given[at]
-                self.asked.append((name, queue.value or 0))
+                stream = given[at]
+                self.asked.append((name, stream.value or 0))
             return self.answer if name == "cuGraphLaunch" else 0
 
         return asked
@@ -69,9 +69,9 @@ def recorded(cuda: Driver) -> tuple[Graph, CudaTensor]:
     """A graph in which one tensor was made, and another died."""
     pool: Pool = cuda.__dict__["pool"]
     with capture() as graph:
-        queue = graph.stream.handle
+        stream = graph.stream.handle
         made, dead = (
-            CudaTensor((free_list := pool.free_list(FORM.bytes, queue)).take(), FORM, queue, free_list)
+            CudaTensor((free_list := pool.free_list(FORM.bytes, stream)).take(), FORM, stream, free_list)
             for _ in range(2)
         )
         graph.hold([made, dead])
@@ -80,7 +80,7 @@ def recorded(cuda: Driver) -> tuple[Graph, CudaTensor]:
     return graph, made
 
 
-def test_a_replay_at_home_is_one_launch_in_the_queue_of_the_recording(cuda: Driver) -> None:
+def test_a_replay_at_home_is_one_launch_in_the_stream_of_the_recording(cuda: Driver) -> None:
     graph, _ = recorded(cuda)
     graph.replay()
     assert cuda.asked == [("cuGraphLaunch", 0)]
@@ -101,7 +101,7 @@ def test_a_replay_elsewhere_waits_and_is_waited_for(cuda: Driver) -> None:
     assert cuda.asked == [*before, ("cuGraphLaunch", 0), ("cuEventRecord", 0), ("cuStreamWaitEvent", here)]
 
 
-def test_results_belong_to_the_queue_of_the_replays_and_so_does_their_memory(cuda: Driver) -> None:
+def test_results_belong_to_the_stream_of_the_replays_and_so_does_their_memory(cuda: Driver) -> None:
     pool: Pool = cuda.__dict__["pool"]
     graph, made = recorded(cuda)
     assert (made.stream, made.lane) == (0, 0)
@@ -121,8 +121,8 @@ def test_a_recording_in_a_recording_is_launched_there_and_held(cuda: Driver) -> 
     with capture() as whole:
         cuda.asked.clear()
         graph.replay()
-        queue = whole.stream.handle
-        assert cuda.asked == [("cuStreamGetCaptureInfo_v2", queue), ("cuStreamUpdateCaptureDependencies", queue)]
+        stream = whole.stream.handle
+        assert cuda.asked == [("cuStreamGetCaptureInfo_v2", stream), ("cuStreamUpdateCaptureDependencies", stream)]
     assert graph in whole._held  # pyright: ignore[reportPrivateUsage]
 
 

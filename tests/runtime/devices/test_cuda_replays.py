@@ -201,7 +201,7 @@ def test_a_play_that_fails_is_python_s_to_explain(cuda: Driver) -> None:
     assert program.call(x, x).address == 0x1030000
 
 
-def test_a_queue_that_somebody_records_takes_launches(cuda: Driver) -> None:
+def test_a_stream_that_somebody_records_takes_launches(cuda: Driver) -> None:
     with stream(OTHER):
         handle = current_stream()
         program, x = Replayed(summed, handle=handle), tensor(0x10000, handle=handle)

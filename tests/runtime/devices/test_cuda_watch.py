@@ -74,9 +74,9 @@ def wide(x: Any, y: Any) -> Any:
 
 
 @cache
-def executable(function: Callable[..., Any] = chained, queues: int = 1) -> Any:
+def executable(function: Callable[..., Any] = chained, streams: int = 1) -> Any:
     arrays = [np.zeros(SHAPE, np.float32)] * 2
-    overrides = {"launch.streams": queues} if queues > 1 else {}
+    overrides = {"launch.streams": streams} if streams > 1 else {}
     options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
     return compile_tape(ts.jit(function).trace(*arrays).tape, options)
 
@@ -112,9 +112,9 @@ def program(compiled: Any = None) -> Callable[..., Any]:
         "_entry": cuda_program._ENTRY(code.address("tessera_entry")),  # pyright: ignore[reportPrivateUsage]
         "_words": Words(
             [7000 + at for at in range(len(facts["called"]))],
-            facts["queues"],
+            facts["streams"],
             facts["events"],
-            code.address("tessera_nothing") if facts["queues"] > 1 else 0,
+            code.address("tessera_nothing") if facts["streams"] > 1 else 0,
         ),
         "_maps": type("Maps", (), {"address": 0})(),
     }
@@ -146,7 +146,7 @@ def test_a_call_says_what_each_kernel_reads_and_writes(cuda: Driver) -> None:
     assert cuda.calls == 2
 
 
-def test_queues_that_wait_are_clean_and_those_that_do_not_are_stopped(
+def test_streams_that_wait_are_clean_and_those_that_do_not_are_stopped(
     cuda: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function, x, aside = program(), tensor(), Stream()
@@ -223,7 +223,7 @@ def test_of_a_recording_that_nobody_watched_the_memory_is_known(cuda: Driver) ->
             notify([Launch("other", 9, (moved,))])
 
 
-def test_a_program_of_several_queues_fills_them_where_it_is_recorded(cuda: Driver) -> None:
+def test_a_program_of_several_streams_fills_them_where_it_is_recorded(cuda: Driver) -> None:
     function, x, y = program(executable(wide, 4)), tensor(), tensor()
     with race_check() as log:
         function(x, y)
@@ -237,9 +237,9 @@ def test_a_program_of_several_queues_fills_them_where_it_is_recorded(cuda: Drive
         with capture() as recording:
             function(x, y)
         recording.replay()
-    queues = {entry.stream for entry in log if isinstance(entry, Launch)}
-    assert len(queues) == 3
-    assert 0 in queues
+    streams = {entry.stream for entry in log if isinstance(entry, Launch)}
+    assert len(streams) == 3
+    assert 0 in streams
     assert len(cuda_stream._SPARE) == 2  # pyright: ignore[reportPrivateUsage] - one capture after the other
     assert {type(entry) for entry in log} >= {Signal, Wait}
 

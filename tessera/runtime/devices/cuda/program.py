@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from tessera.runtime.callback import Callbacks
 
 
-# The builtin that calls a program of a GPU, and the plans that it looks arguments up in: see `host_call.py`.
+# The builtin that calls a program of a GPU, and the plans that it looks arguments up in: see `host_graphs.py`.
 
 PLAN = ("next", "self", "stream", "sizes", "state", "workspace", "needed", "replays")
-"""The first words of a plan, as native code knows them: see `host_call.py`."""
-_WORDS = ("type", "refused", "queue", "handle", "calls", "plans")
+"""The first words of a plan, as native code knows them: see `host_graphs.py`."""
+_WORDS = ("type", "refused", "current", "handle", "calls", "plans")
 _SLOTS = ("address", "form", "lane", "stream", "_owner")
 _CALLS, _PLANS = _WORDS.index("calls"), _WORDS.index("plans")
 _HANDLE = "handle"
@@ -300,7 +300,7 @@ class CudaProgram:
         for size in facts["constants"]:
             words.append(start)
             start += size
-        streams = facts.get("queues", 1)
+        streams = facts.get("streams", 1)
         nothing = self._code.address("tessera_nothing") if streams > 1 else 0
         self._words = Words(words, streams, facts.get("events", 0), nothing)
         self._maps = TensorMaps(facts["maps"])

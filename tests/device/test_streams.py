@@ -63,8 +63,8 @@ def spin(watched: int, seen: int, limit: int) -> Module:
     )
     given = (ctypes.c_void_p * 4)(*[ctypes.addressof(value) for value in values])
     handle = ctypes.c_void_p(module.function("spin"))
-    queue = ctypes.c_void_p(current_stream())
-    driver().call("cuLaunchKernel", handle, 1, 1, 1, 1, 1, 1, 0, queue, given, None)
+    stream = ctypes.c_void_p(current_stream())
+    driver().call("cuLaunchKernel", handle, 1, 1, 1, 1, 1, 1, 0, stream, given, None)
     return module
 
 
@@ -77,7 +77,7 @@ def summed(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("others", [True, False], ids=["two streams", "one stream"])
-def test_a_kernel_sees_what_a_kernel_of_another_queue_writes_meanwhile(others: bool) -> None:
+def test_a_kernel_sees_what_a_kernel_of_another_stream_writes_meanwhile(others: bool) -> None:
     """In one stream the second would begin after the first, which waits for it in vain."""
     function = ts.jit(grown, backend="cuda")
     waiting = graph.stream("waiting") if others else graph.stream("working")
@@ -123,7 +123,7 @@ def both(first: str, second: str) -> list[Span]:
 
 
 @pytest.mark.skipif(library() is None, reason="there is no CUPTI here")
-def test_two_queues_overlap_in_the_timeline() -> None:
+def test_two_streams_overlap_in_the_timeline() -> None:
     together = both("compute", "comm")
     streams = {kernel.stream for kernel in together}
     assert len(streams) == 2
@@ -135,7 +135,7 @@ def test_two_queues_overlap_in_the_timeline() -> None:
     assert all(one.end <= other.start for one, other in itertools.pairwise(ordered))
 
 
-def test_products_and_collectives_in_queues_of_their_own() -> None:
+def test_products_and_collectives_in_streams_of_their_own() -> None:
     """Each call waits for the tensors that it takes, and for nothing else."""
     multiply = ts.jit(op.matmul, backend="cuda")
     reduce = ts.jit(summed, backend="cuda")
@@ -151,7 +151,7 @@ def test_products_and_collectives_in_queues_of_their_own() -> None:
             np.testing.assert_array_equal(np.asarray(out), expected)
 
 
-def test_a_program_names_its_queues() -> None:
+def test_a_program_names_its_streams() -> None:
     @ts.jit(backend="cuda")
     def step(a: Any, b: Any) -> Any:
         with graph.stream("compute"):

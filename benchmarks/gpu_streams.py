@@ -1,6 +1,6 @@
 """What it gains on a GPU to run launches that do not need each other side by side, in CUDA streams of their own.
 
-    python -m benchmarks.gpu queues [--bursts N] [--only NAMES] [--out FILE]
+    python -m benchmarks.gpu streams [--bursts N] [--only NAMES] [--out FILE]
 
 Each program is compiled for one CUDA stream and for several, which has to give the same bits. Then CUDA graphs of
 them are replayed in bursts that are interleaved, timed by events of the device, and calls of their functions too:
@@ -23,7 +23,7 @@ import numpy as np
 import tessera as ts
 from benchmarks.gpu_record import chosen, need_gpu, options, write
 
-QUEUES = (1, 2, 4, 8)
+STREAMS = (1, 2, 4, 8)
 KINDS = ("replay", "call", "kept")
 KEPT = 50
 """Results of other memory: more than calls are told apart by."""
@@ -92,16 +92,16 @@ def measured(name: str, bursts: int) -> dict[str, Any]:
     function, arguments = CASES[name][0], given(name, rng)
     results: set[bytes] = set()
     runs: dict[str, Callable[[], Any]] = {}
-    for queues in QUEUES:
-        jitted = ts.jit(function, backend="cuda", overrides={"launch.streams": queues})
+    for streams in STREAMS:
+        jitted = ts.jit(function, backend="cuda", overrides={"launch.streams": streams})
         results.add(bits(jitted(*arguments)))
         with ts.cuda.capture() as graph:
             made = jitted(*arguments)
         graph.replay()
         results.add(bits(made))
-        runs[f"replay {queues}"] = graph.replay
-        runs[f"call {queues}"] = lambda jitted=jitted: jitted(*arguments)
-        runs[f"kept {queues}"] = partial(_keep, jitted, arguments, deque(maxlen=KEPT))
+        runs[f"replay {streams}"] = graph.replay
+        runs[f"call {streams}"] = lambda jitted=jitted: jitted(*arguments)
+        runs[f"kept {streams}"] = partial(_keep, jitted, arguments, deque(maxlen=KEPT))
     return row_of(name, timed(runs, bursts), same_bits=len(results) == 1)
 
 
@@ -112,7 +112,7 @@ def _keep(function: Callable[..., Any], arguments: Sequence[Any], kept: deque[An
 
 def row_of(name: str, times: Mapping[str, float], *, same_bits: bool) -> dict[str, Any]:
     """What is kept of a case: times of replays and calls by streams, and the best of both against one stream."""
-    by_kind = {kind: {str(n): times[f"{kind} {n}"] for n in QUEUES} for kind in KINDS}
+    by_kind = {kind: {str(n): times[f"{kind} {n}"] for n in STREAMS} for kind in KINDS}
     gains = {kind: round(by["1"] / min(by.values()), 3) for kind, by in by_kind.items()}
     return {"case": name, "same_bits": same_bits, "microseconds": by_kind, "gain": gains}
 
@@ -121,12 +121,12 @@ def line_of(row: Mapping[str, Any]) -> str:
     """A row as it is printed."""
     times: Mapping[str, Mapping[str, float]] = row["microseconds"]
     parts = [f"{kind} " + ", ".join(f"{n}: {time:.1f}" for n, time in by.items()) for kind, by in times.items()]
-    return f"{row['case']}: {'; '.join(parts)} us by queues, same bits {row['same_bits']}"
+    return f"{row['case']}: {'; '.join(parts)} us by streams, same bits {row['same_bits']}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
-    parser = options("queues", __doc__)
+    parser = options("streams", __doc__)
     parser.add_argument("--bursts", type=int, default=9, help="how often each is timed")
     asked = parser.parse_args(arguments)
     names = chosen(asked.only, list(CASES), parser)

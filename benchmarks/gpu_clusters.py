@@ -1,6 +1,6 @@
 """Whether 2-CTA clusters are chosen where they are faster: matmuls with clusters, without, and as the compiler chooses.
 
-    python -m benchmarks.gpu pairs [--only SIZES] [--out FILE]
+    python -m benchmarks.gpu clusters [--only SIZES] [--out FILE]
 
 All three run in one process, interleaved, by events of the device. A choice is right where it is no slower than the
 better of both by more than what two measurements of one kernel differ in, which is measured too.
@@ -33,7 +33,7 @@ SIZES: dict[str, tuple[str, tuple[int, int, int]]] = {
     }.items()
     for m, n, k in sizes
 }
-WAYS = {"pairs": {"matrix.pair": "always"}, "single": {"matrix.pair": "never"}, "model": {}, "model again": {}}
+VARIANTS = {"clusters": {"matrix.pair": "always"}, "single": {"matrix.pair": "never"}, "model": {}, "model again": {}}
 
 
 def shapes_of(form: str, size: Sequence[int]) -> list[tuple[int, int]]:
@@ -42,7 +42,7 @@ def shapes_of(form: str, size: Sequence[int]) -> list[tuple[int, int]]:
     return [(m, k), (n, k) if form == "nt" else (k, n)]
 
 
-def is_paired(form: str, size: Sequence[int], overrides: Mapping[str, Any]) -> bool:
+def has_clusters(form: str, size: Sequence[int], overrides: Mapping[str, Any]) -> bool:
     """Whether the kernel of a matmul has clusters; nothing runs for that."""
     # The shapes and dtype are all that counts, and an array that repeats one element takes no memory.
     element = np.zeros((), ml_dtypes.bfloat16)
@@ -52,16 +52,16 @@ def is_paired(form: str, size: Sequence[int], overrides: Mapping[str, Any]) -> b
     return any(op.name == "ttarget.matrix_kernel" and op.value("pair") for op in targets)
 
 
-def judged(times: Mapping[str, float], model_pairs: bool, can_pair: bool) -> dict[str, Any]:
+def judged(times: Mapping[str, float], model_clusters: bool, can_cluster: bool) -> dict[str, Any]:
     """What follows from seconds of each variant: whether the choice is the better one, or as good as one can tell."""
     noise = abs(times["model"] - times["model again"]) / min(times["model"], times["model again"])
-    best = min(times["pairs"], times["single"])
-    own = times["pairs" if model_pairs else "single"]
+    best = min(times["clusters"], times["single"])
+    own = times["clusters" if model_clusters else "single"]
     return {
         "microseconds": {name: round(1e6 * value, 3) for name, value in times.items()},
-        "chosen": "pairs" if model_pairs else "single",
-        "can_pair": can_pair,
-        "gain_of_pairs": round(times["single"] / times["pairs"], 4),
+        "chosen": "clusters" if model_clusters else "single",
+        "can_cluster": can_cluster,
+        "gain_of_clusters": round(times["single"] / times["clusters"], 4),
         "lost": round(own / best - 1, 4),
         "noise": round(noise, 4),
         "is_right": own <= best * (1 + max(noise, 0.005)),
@@ -73,7 +73,9 @@ def row_of(torch: Any, name: str) -> dict[str, Any]:
     form, size = SIZES[name]
     x, w = (torch.randn(*shape, device="cuda").bfloat16() for shape in shapes_of(form, size))
     given = [ts.cuda.array(one) for one in (x, w)]
-    made = {way: ts.jit(FORMS[form], backend="cuda", overrides=overrides) for way, overrides in WAYS.items()}
+    made = {
+        variant: ts.jit(FORMS[form], backend="cuda", overrides=overrides) for variant, overrides in VARIANTS.items()
+    }
     wanted = x.double() @ (w.double().T if form == "nt" else w.double())
 
     def run(function: Any) -> Any:
@@ -81,14 +83,14 @@ def row_of(torch: Any, name: str) -> dict[str, Any]:
 
     with ThreadPoolExecutor() as pool:  # kernels are compiled side by side
         results: list[Any] = list(pool.map(run, made.values()))
-    for way, result in zip(made, results, strict=True):
+    for variant, result in zip(made, results, strict=True):
         found = torch.from_dlpack(result).double()
         if not float((found - wanted).norm() / wanted.norm()) < 1e-2:
-            raise SystemExit(f"{name} is wrong by {way}")
+            raise SystemExit(f"{name} is wrong by {variant}")
     del wanted
-    runs = {way: (lambda function=function: function(*given)) for way, function in made.items()}
+    runs = {variant: (lambda function=function: function(*given)) for variant, function in made.items()}
     times = timed(torch, runs, 2.0 * size[0] * size[1] * size[2])
-    facts = [is_paired(form, size, overrides) for overrides in ({}, WAYS["pairs"])]
+    facts = [has_clusters(form, size, overrides) for overrides in ({}, VARIANTS["clusters"])]
     return {"form": form, "size": list(size), **judged(times, *facts)}
 
 
@@ -101,7 +103,7 @@ def record_of(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     """The command line."""
-    parser = options("pairs", __doc__)
+    parser = options("clusters", __doc__)
     asked = parser.parse_args()
     names = chosen(asked.only, list(SIZES), parser)
     need_gpu()
@@ -110,7 +112,7 @@ def main() -> None:
     for name in names:
         rows.append(row_of(torch, name))
         row = rows[-1]
-        print(f"{name:24} {row['chosen']:7} gain {row['gain_of_pairs']:.3f} lost {row['lost']:.3f}", flush=True)
+        print(f"{name:24} {row['chosen']:7} gain {row['gain_of_clusters']:.3f} lost {row['lost']:.3f}", flush=True)
     write(asked.out, record_of(rows))
 
 
