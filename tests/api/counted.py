@@ -63,7 +63,7 @@ class Counts:
         return [name for name in self.modules if name.split(".", 1)[0] == "tessera"]
 
 
-def counted(setting: str, program: str, cache: Path, environment: Mapping[str, str] | None = None) -> Counts:
+def count_work(setting: str, program: str, cache: Path, environment: Mapping[str, str] | None = None) -> Counts:
     """Run two programs in one fresh process, and count what the second one does."""
     done = subprocess.run(
         [sys.executable, "-c", _HARNESS.format(setting=setting, program=program)],

@@ -56,6 +56,6 @@ def twice(x: Any) -> Any:
 
 
 @kernel
-def doubled(x: KTile["M", "N", f32]) -> Any:
+def double(x: KTile["M", "N", f32]) -> Any:
     T = tile.context()
     return tile.load(x, rows=T.m, cols=T.n) * 2.0

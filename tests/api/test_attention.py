@@ -21,7 +21,7 @@ def whole(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v)
 
 
-def masked(q: Any, k: Any, v: Any) -> Any:
+def attend_masked(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v, causal=True)
 
 
@@ -43,7 +43,7 @@ def test_log_sum_exps_come_beside_the_result(causal: bool) -> None:
         heads((1, count, length, 16), np.float32, seed)
         for seed, (count, length) in enumerate([(4, 9), (2, 40), (2, 40)])
     )
-    both, alone = ts.jit(masked_with_lse if causal else whole_with_lse), ts.jit(masked if causal else whole)
+    both, alone = ts.jit(masked_with_lse if causal else whole_with_lse), ts.jit(attend_masked if causal else whole)
     out, lse = map(np.asarray, both(q, k, v))
     wanted, sums = reference("attention_with_lse", q, k, v, causal=causal)
     assert out.tobytes() == np.asarray(alone(q, k, v)).tobytes()
@@ -78,7 +78,7 @@ def test_a_single_query_goes_over_parts_of_the_keys(keys: int) -> None:
         heads((2, count, length, 16), ml_dtypes.bfloat16, seed)
         for seed, (count, length) in enumerate([(6, 1), (2, keys), (2, keys)])
     )
-    jitted = ts.jit(masked)
+    jitted = ts.jit(attend_masked)
     found = np.asarray(jitted(q, k, v))
     assert "attention_parts" in jitted.lower(q, k, v).schedule
     wanted = reference("attention", q, k, v, causal=True)

@@ -18,7 +18,7 @@ from tessera.compiler.options import Options
 from tessera.runtime.cache import package_text
 
 
-def _doubled(x: Any) -> Any:
+def _double(x: Any) -> Any:
     return x * 2.0
 
 
@@ -26,7 +26,7 @@ def _no_states(*_: object) -> list[str]:
     return []
 
 
-TAPE = ts.jit(_doubled).trace(np.ones(3, np.float32)).tape
+TAPE = ts.jit(_double).trace(np.ones(3, np.float32)).tape
 
 
 @pytest.mark.parametrize("package", ["llvmlite", "xdsl"])

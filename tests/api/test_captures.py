@@ -79,7 +79,7 @@ def test_what_a_called_function_reads_is_seen(monkeypatch: pytest.MonkeyPatch) -
     assert number(f(ONE)) == 7
 
 
-def test_a_tensor_in_the_closure_of_a_called_function_is_read_again() -> None:
+def test_a_tensor_in_the_closure_of_a_called_function_is_read_at_each_call() -> None:
     weight = tensor(2)
 
     def inner(x: Any) -> Any:
@@ -165,7 +165,7 @@ def test_a_method_and_a_super_method() -> None:
     assert number(f(ONE)) == number(bound(ONE)) == 9
 
 
-def test_depth_has_no_limit() -> None:
+def test_nesting_has_no_limit() -> None:
     deep: Any = {"w": tensor(2)}
     bottom = deep
     for _ in range(2000):
@@ -368,7 +368,7 @@ def test_few_variants_of_a_signature_are_kept() -> None:
     assert f.cache_info().size == 16
 
 
-def test_equal_numbers_in_other_objects_are_not_traced_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_numbers_in_other_objects_are_not_retraced(monkeypatch: pytest.MonkeyPatch) -> None:
     f = jit(lambda x: x * SCALE)
     for text in ("1e300", "1e300", "nan", "nan"):
         monkeypatch.setitem(globals(), "SCALE", float(text))
@@ -403,11 +403,11 @@ def worlds(draw: Any) -> tuple[Node, list[tuple[Any, Any]]]:
 def test_a_jitted_function_of_a_random_world_is_what_the_function_is(world: Any) -> None:
     root, changes = world
 
-    def total(node: Node, depth: int = 0) -> Any:
+    def total(node: Node, level: int = 0) -> Any:
         own = node.value
         for item in node.inner:
-            if depth < 6:
-                own = own * 2 + total(item, depth + 1)
+            if level < 6:
+                own = own * 2 + total(item, level + 1)
         return own
 
     def body(x: Any) -> Any:

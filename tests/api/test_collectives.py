@@ -26,27 +26,27 @@ from tests.runtime.ranks.threads import on_ranks
 
 
 @ts.jit
-def placed(x: Any) -> Any:
+def add_position(x: Any) -> Any:
     return ts.dist.all_reduce(x, "dp") + ts.dist.axis_index("dp").cast(ts.f32)
 
 
-def test_a_program_is_made_again_for_another_mesh() -> None:
+def test_a_program_is_recompiled_for_another_mesh() -> None:
     x = ts.ones(3)
     for _ in range(2):
         with ts.dist.mesh(dp=1):
-            assert placed(x).tolist() == [1.0] * 3
+            assert add_position(x).tolist() == [1.0] * 3
         with ts.dist.mesh(dp=2), pytest.raises(RankError, match="has 2 ranks, and this process is alone"):
-            placed(x)
+            add_position(x)
         with pytest.raises(TracingError, match="no such axis"):
-            placed(x)
+            add_position(x)
     with ts.dist.mesh(tp=1), pytest.raises(TracingError, match="no such axis") as other:
-        placed(x)
+        add_position(x)
     assert other.value.notes == ("what is in force here is mesh(tp=1)",)
-    assert placed.cache_info().compiles <= 1
-    found = on_ranks(lambda rank: placed(ts.ones(3)).tolist(), dp=2)
+    assert add_position.cache_info().compiles <= 1
+    found = on_ranks(lambda rank: add_position(ts.ones(3)).tolist(), dp=2)
     assert found == [[2.0] * 3, [3.0] * 3]
     with ts.dist.mesh(dp=1):
-        assert placed(x).tolist() == [1.0] * 3
+        assert add_position(x).tolist() == [1.0] * 3
 
 
 def test_only_an_index_needs_the_mesh_too() -> None:
@@ -104,7 +104,7 @@ def test_a_rank_that_fails_between_start_and_wait_lets_go_of_its_memory_and_tell
     assert "a program ended while a collective of it was under way" in str(waiting)
 
 
-def test_programs_for_a_gpu_do_not_speak_with_others() -> None:
+def test_programs_for_a_gpu_do_not_communicate() -> None:
     f = ts.jit(lambda x: ts.dist.all_reduce(x, "dp"), backend="cuda")
     found = on_ranks(lambda rank: f(ts.ones(3)), dp=2)
     assert all("cannot run on `cuda`" in str(one) for one in found)
@@ -141,16 +141,16 @@ def test_a_wait_that_is_interrupted_lets_go_of_the_memory_too() -> None:
         other.abandon("the end")
 
 
-def test_a_fold_and_a_gather_of_as_many_bytes_do_not_meet() -> None:
-    folded, gathered = ts.jit(lambda x: ts.dist.all_reduce(x, "dp")), ts.jit(lambda x: ts.dist.all_gather(x, "dp"))
-    found = on_ranks(lambda rank: (folded if rank else gathered)(ts.ones((3,))), dp=2)
+def test_a_reduction_and_a_gather_of_as_many_bytes_do_not_synchronize() -> None:
+    reduced, gathered = ts.jit(lambda x: ts.dist.all_reduce(x, "dp")), ts.jit(lambda x: ts.dist.all_gather(x, "dp"))
+    found = on_ranks(lambda rank: (reduced if rank else gathered)(ts.ones((3,))), dp=2)
     said = "\n".join(str(one) for one in found)
     assert all(isinstance(one, RankError) for one in found)
     assert "is at `all_gather` of 12 bytes of f32 [3] along `dp`" in said or "for `all_reduce` (sum) along `dp`" in said
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_two_folds_of_the_same_bytes_do_not_meet(backend: str) -> None:
+def test_two_reductions_of_the_same_bytes_do_not_synchronize(backend: str) -> None:
     summed = ts.jit(lambda x: ts.dist.all_reduce(x, "dp", "sum"), backend=backend)
     largest = ts.jit(lambda x: ts.dist.all_reduce(x, "dp", "max"), backend=backend)
     found = on_ranks(lambda rank: (largest if rank else summed)(ts.ones((3,))), dp=2)
@@ -160,7 +160,7 @@ def test_two_folds_of_the_same_bytes_do_not_meet(backend: str) -> None:
     assert all(f"for `all_reduce` ({one.strip('()')}) along `dp`" in said for one in both)
 
 
-def test_folds_in_another_order_do_not_meet() -> None:
+def test_reductions_in_another_order_do_not_synchronize() -> None:
     def both(x: Any, first: str, second: str) -> Any:
         return ts.dist.all_reduce(ts.dist.all_reduce(x, "dp", first) + 1.0, "dp", second)
 
@@ -170,7 +170,7 @@ def test_folds_in_another_order_do_not_meet() -> None:
 
 
 @pytest.mark.parametrize("is_caught", [False, True])
-def test_a_program_that_is_called_again_by_what_it_calls_is_refused(is_caught: bool) -> None:
+def test_a_program_that_calls_itself_by_a_callback_is_refused(is_caught: bool) -> None:
     exchanges, text = Exchanges(), json.dumps(["all_gather", "dp", 2, "`all_reduce` (sum)"])
 
     def run(rank: int) -> None:

@@ -1,4 +1,4 @@
-"""Definitions outside a jitted function: functions, methods and classes that change are seen at the next call."""
+"""Definitions outside a make_jitted function: functions, methods and classes that change are seen at the next call."""
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -70,7 +70,7 @@ class Config:
 
 
 class Model:
-    """Has jitted methods, which read tensors, numbers, objects and what the class says."""
+    """Has make_jitted methods, which read tensors, numbers, objects and what the class says."""
 
     factor = 1
 
@@ -86,7 +86,7 @@ class Model:
         return x * self.weight * self.scale * self.config.scale * self.factor
 
     @ts.jit(backend="reference")
-    def doubled(self, x: Any) -> Any:
+    def double(self, x: Any) -> Any:
         return x * self.twice
 
 
@@ -114,9 +114,9 @@ def test_a_jitted_method_sees_its_class_change(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_property_reads_what_it_reads() -> None:
     model = Model()
-    assert number(model.doubled(ONE)) == 2
+    assert number(model.double(ONE)) == 2
     model.scale = 4
-    assert number(model.doubled(ONE)) == 8
+    assert number(model.double(ONE)) == 8
 
 
 class AlwaysEqual(Model):
@@ -160,7 +160,7 @@ def activation(x: Any) -> Any:
 
 
 @ts.jit(backend="reference")
-def jitted(x: Any) -> Any:
+def make_jitted(x: Any) -> Any:
     return x * 2.0
 
 
@@ -172,7 +172,7 @@ def _thrice(x: Any) -> Any:
     return x * 3.0
 
 
-def test_a_function_that_is_defined_again_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_is_redefined_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     f, through = jit(lambda x: activation(x)), jit(lambda x: SimpleNamespace(of=activation).of(x))
     assert number(f(ONE)) == number(through(ONE)) == 2
     scope: dict[str, Any] = {}
@@ -182,14 +182,14 @@ def test_a_function_that_is_defined_again_is_seen(monkeypatch: pytest.MonkeyPatc
     assert f.explain_recompile().splitlines()[1] == "  captured variable `activation` changed"
 
 
-def test_a_jitted_function_that_is_defined_again_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    f = jit(lambda x: jitted(x))
+def test_a_jitted_function_that_is_redefined_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = jit(lambda x: make_jitted(x))
     assert number(f(ONE)) == 2
-    monkeypatch.setitem(globals(), "jitted", jit(_thrice))
+    monkeypatch.setitem(globals(), "make_jitted", jit(_thrice))
     assert number(f(ONE)) == 3
 
 
-def test_a_function_of_a_module_that_is_defined_again_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_of_a_module_that_is_redefined_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     layers: Any = ModuleType("layers_of_a_program")
     layers.activation = activation
     monkeypatch.setitem(sys.modules, "layers_of_a_program", layers)
@@ -223,7 +223,7 @@ def test_a_method_that_a_class_below_begins_to_hide_is_seen(monkeypatch: pytest.
     assert f.cache_info().misses == 2
 
 
-def test_a_class_that_is_bound_again_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_that_is_rebound_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     f = jit(lambda x: x * KIND(2.5))
     assert number(f(ONE)) == 2.5
     monkeypatch.setitem(globals(), "KIND", np.int16)

@@ -36,7 +36,7 @@ def append(cache: Any, k: Any, v: Any) -> Any:
 
 
 @ts.jit
-def doubled(x: Any) -> Any:
+def double(x: Any) -> Any:
     return x * 2.0
 
 
@@ -44,7 +44,7 @@ def contents(cache: Any) -> list[bytes]:
     return [np.asarray(one).tobytes() for one in (cache.K, cache.V, cache.length)]
 
 
-def test_a_cache_grows_where_it_lies() -> None:
+def test_a_donated_cache_grows_in_its_own_memory() -> None:
     donating, plain, make = ts.jit(append, donate={"cache"}), ts.jit(append), cache()
     given, kept = make(), make()
     places = [given.K.address, given.V.address, given.length.address]
@@ -57,7 +57,7 @@ def test_a_cache_grows_where_it_lies() -> None:
     assert program.executable.metadata["donated"]["kept"] == [[0, 0], [1, 1], [2, 2]]
 
 
-def test_what_was_given_up_is_gone_by_every_way() -> None:
+def test_what_was_donated_is_gone_for_every_reader() -> None:
     donating, given = ts.jit(append, donate="cache"), cache()()
     donating(given, rows(), rows())
     keys = given.K
@@ -69,7 +69,7 @@ def test_what_was_given_up_is_gone_by_every_way() -> None:
         lambda: keys.__dlpack__(),
         lambda: keys.__array_interface__,
         lambda: keys[0],
-        lambda: doubled(keys),
+        lambda: double(keys),
         lambda: donating(given, rows(), rows()),
     )
     for way in ways:
@@ -104,7 +104,7 @@ def test_who_looked_at_it_before_keeps_the_memory() -> None:
     assert len(others) == 20
 
 
-def test_a_tensor_is_given_up_once() -> None:
+def test_a_tensor_is_donated_once() -> None:
     donating, given = ts.jit(append, donate={"cache"}), cache()()
     with pytest.raises(
         RuntimeArgumentError, match=r"`cache.K` is donated to the call, and `cache.V` is the same memory"
@@ -114,7 +114,7 @@ def test_a_tensor_is_given_up_once() -> None:
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_cache_that_is_full_is_refused_before_it_is_given_up(dynamic: bool) -> None:
+def test_a_cache_that_is_full_is_refused_before_it_is_donated(dynamic: bool) -> None:
     def twice(cache: Any, k: Any, v: Any) -> Any:
         return cache.append(k, v).prefetch().append(k[:, :, :1], v[:, :, :1])
 
@@ -132,7 +132,7 @@ def test_a_cache_that_is_full_is_refused_before_it_is_given_up(dynamic: bool) ->
         donating(given, rows(9), rows(9))
 
 
-def test_specializations_have_room_of_their_own() -> None:
+def test_specializations_have_their_own_capacity_check() -> None:
     donating, full, wide = ts.jit(append, donate={"cache"}), cache(32)(), ts.KVCache.empty(1, 2, 64, 16)
     given = cache(30)()
     given = donating(given, rows(2), rows(2))
@@ -144,10 +144,10 @@ def test_specializations_have_room_of_their_own() -> None:
 
 
 def test_what_is_seen_too_late_says_that_the_cache_is_gone() -> None:
-    def looped(cache: Any, k: Any) -> Any:
+    def append_thrice(cache: Any, k: Any) -> Any:
         return ts.fori_loop(0, 3, lambda _, held: held.append(k, k), cache)
 
-    donating, given = ts.jit(looped, donate={"cache"}), cache(31)()
+    donating, given = ts.jit(append_thrice, donate={"cache"}), cache(31)()
     with pytest.raises(GuardError, match=r"cannot hold 34[\s\S]*what `donate` names was donated .* and is gone"):
         donating(given, rows())
     with pytest.raises(DonatedError):
@@ -188,11 +188,11 @@ def test_a_reference_that_gives_its_argument_back_keeps_the_memory() -> None:
     np.testing.assert_array_equal(np.asarray(found), elements.reshape(-1))
 
 
-def test_a_number_counts_up_where_it_lies() -> None:
-    def counted(n: Any, x: Any) -> Any:
+def test_a_donated_number_counts_up_in_its_own_memory() -> None:
+    def count_up(n: Any, x: Any) -> Any:
         return n + 1, x * n.cast(ts.f32)
 
-    function = ts.jit(counted, donate={"n"})
+    function = ts.jit(count_up, donate={"n"})
     n = ts.array(4, ts.i64) + 0
     place, x = n.address, rows()
     for at in range(4, 9):
@@ -236,14 +236,14 @@ def test_what_is_kept_is_another_program() -> None:
 
 
 @pytest.mark.parametrize("names", ["other", ("cache", "other"), {"length"}])
-def test_only_parameters_with_tensors_are_given_up(names: Any) -> None:
+def test_only_parameters_with_tensors_are_donated(names: Any) -> None:
     with pytest.raises(ArgumentError, match="takes names of parameters with tensors as `donate`"):
         ts.jit(append, donate=names)
     with pytest.raises(ArgumentError, match="takes `donate` as strings"):
         ts.jit(append, donate=3)  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
-def test_inside_of_another_function_nothing_is_given_up() -> None:
+def test_inside_of_another_function_nothing_is_donated() -> None:
     inner = ts.jit(append, donate={"cache"})
 
     @ts.jit
@@ -256,7 +256,7 @@ def test_inside_of_another_function_nothing_is_given_up() -> None:
     assert not np.array_equal(np.asarray(new), np.asarray(old))
 
 
-def test_a_call_that_raises_half_way_leaves_nothing_that_looks_whole() -> None:
+def test_a_call_that_raises_midway_leaves_nothing_that_looks_complete() -> None:
     def refuse(_: Any) -> Any:
         raise ValueError("no")
 

@@ -19,7 +19,7 @@ from tessera.frontend.pytree import as_tuple
 from tessera.runtime.devices.cuda import tensor as cuda_numbers
 from tessera.runtime.devices.cuda import tensor as cuda_tensor
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
-from tests.api.eager_surface import WRITTEN, I, X, Y, doubled, twice
+from tests.api.eager_surface import WRITTEN, I, X, Y, double, twice
 
 
 def put(value: Any) -> CudaTensor:
@@ -67,7 +67,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture(autouse=True)
-def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def backends_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Backends that programs were made for."""
     found: list[str] = []
 
@@ -76,33 +76,33 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         program, origin = load(tape, ts.Options(backend="reference"))
         return (Program(program) if options.backend == "cuda" else program), origin
 
-    def copied(target: int, source: int, size: int, stream: int) -> None:
+    def copy(target: int, source: int, size: int, stream: int) -> None:
         ctypes.memmove(target, source, size)
 
     monkeypatch.setattr(eager, "_PROGRAMS", OrderedDict[Any, Any]())
     monkeypatch.setattr(eager, "load", loading)
     monkeypatch.setattr(jit, "load", loading)
     monkeypatch.setattr(cuda_tensor, "driver", Driver)
-    monkeypatch.setattr(cuda_tensor, "copy_out", copied)
+    monkeypatch.setattr(cuda_tensor, "copy_out", copy)
     monkeypatch.setattr(cuda_numbers, "_NUMBERS", {})
     monkeypatch.setattr(cuda_numbers, "current_stream", lambda: 0)
     return found
 
 
 @pytest.mark.parametrize("what", WRITTEN)
-def test_what_is_written_of_tensors_runs_where_they_are(what: str, made: list[str]) -> None:
+def test_what_is_written_of_tensors_runs_where_they_are(what: str, backends_made: list[str]) -> None:
     expected = WRITTEN[what](ts.array(X), ts.array(Y), ts.array(I))
-    assert set(made) == {"cpu"}
-    made.clear()
+    assert set(backends_made) == {"cpu"}
+    backends_made.clear()
     given = put(X), put(Y), put(I)
     found = WRITTEN[what](*given)
     assert isinstance(found, CudaTensor)
-    assert set(made) == {"cuda"}
+    assert set(backends_made) == {"cuda"}
     assert found.dtype is expected.dtype
     np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
-    made.clear()
+    backends_made.clear()
     WRITTEN[what](*given)
-    assert made == []
+    assert backends_made == []
 
 
 def test_tensors_of_two_memories_are_refused_with_both_named() -> None:
@@ -181,23 +181,23 @@ def test_a_copy_is_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert restore(host).tolist() == X.tolist()
 
 
-def test_functions_and_kernels_run_where_their_tensors_are(made: list[str]) -> None:
-    for work in (twice, doubled):
-        made.clear()
+def test_functions_and_kernels_run_where_their_tensors_are(backends_made: list[str]) -> None:
+    for work in (twice, double):
+        backends_made.clear()
         for _ in range(2):
             found = work(put(X))
             assert isinstance(found, CudaTensor)
             np.testing.assert_array_equal(np.asarray(found), 2 * X)
-        assert made == ["cuda"]
+        assert backends_made == ["cuda"]
         np.testing.assert_array_equal(np.asarray(work(X)), 2 * X)
-        assert made == ["cuda", "cpu"]
+        assert backends_made == ["cuda", "cpu"]
         assert isinstance(work(put(X)), CudaTensor)
-        assert made == ["cuda", "cpu"]
+        assert backends_made == ["cuda", "cpu"]
 
 
-def test_what_is_said_to_run_here_does() -> None:
+def test_what_is_listed_to_run_here_does() -> None:
     assert isinstance(ts.array(put(X)), ts.Tensor)
-    works: list[Callable[[Any], Any]] = [twice, doubled, lambda x: x * 2.0, lambda x: x + ts.array(X)]
+    works: list[Callable[[Any], Any]] = [twice, double, lambda x: x * 2.0, lambda x: x + ts.array(X)]
     with ts.device(ts.cpu):
         for work in works:
             found = work(put(X))
@@ -205,7 +205,7 @@ def test_what_is_said_to_run_here_does() -> None:
             np.testing.assert_array_equal(np.asarray(found), 2 * X)
 
 
-def test_tensors_that_a_function_takes_from_outside_say_where_it_runs_too(made: list[str]) -> None:
+def test_captured_tensors_say_where_a_function_runs_too(backends_made: list[str]) -> None:
     there = put(Y)
     alone = ts.jit(lambda: there * 2.0)
 
@@ -224,51 +224,51 @@ def test_tensors_that_a_function_takes_from_outside_say_where_it_runs_too(made: 
         np.testing.assert_array_equal(np.asarray(beside(X)), X + Y)
 
 
-def test_tensors_of_the_host_that_a_function_takes_from_outside_are_refused(copies: list[int]) -> None:
+def test_captured_tensors_of_the_host_are_refused(copies: list[int]) -> None:
     held: dict[str, Any] = {"weights": ts.array(Y), "scale": np.float32(2.0)}
 
     @ts.jit
-    def scaled(x: Any) -> Any:
+    def rescale(x: Any) -> Any:
         return (x + held["weights"]) * held["scale"]
 
     for _ in range(2):
         with pytest.raises(
-            DeviceError, match=r"`scaled` got .*: `x`, .* is on gpu\[0\], and `.*weights.*`, \[2, 3\] f32"
+            DeviceError, match=r"`rescale` got .*: `x`, .* is on gpu\[0\], and `.*weights.*`, \[2, 3\] f32"
         ):
-            scaled(put(X))
+            rescale(put(X))
     assert copies == []
     held["weights"] = put(Y)
     for _ in range(2):
-        np.testing.assert_array_equal(np.asarray(scaled(put(X))), (X + Y) * 2)
+        np.testing.assert_array_equal(np.asarray(rescale(put(X))), (X + Y) * 2)
     held["weights"] = ts.array(Y)
     with pytest.raises(DeviceError, match="two memories"):
-        scaled(put(X))
-    np.testing.assert_array_equal(np.asarray(scaled(X)), (X + Y) * 2)
+        rescale(put(X))
+    np.testing.assert_array_equal(np.asarray(rescale(X)), (X + Y) * 2)
 
 
-def test_a_backend_that_is_named_is_kept(made: list[str]) -> None:
+def test_a_backend_that_is_named_is_kept(backends_made: list[str]) -> None:
     here = ts.jit(twice.function, backend="cpu")
-    for work in (here, here.under(ts.Policy()), doubled.with_options(backend="cpu")):
+    for work in (here, here.under(ts.Policy()), double.with_options(backend="cpu")):
         for _ in range(2):
             found = work(put(X))
             assert isinstance(found, ts.Tensor)
             np.testing.assert_array_equal(np.asarray(found), 2 * X)
-    assert set(made) == {"cpu"}
+    assert set(backends_made) == {"cpu"}
 
 
-def test_kernels_take_tensors_of_the_device_inside_other_functions(made: list[str]) -> None:
+def test_kernels_take_tensors_of_the_device_inside_other_functions(backends_made: list[str]) -> None:
     @ts.jit
     def around(x: Any) -> Any:
-        return doubled(x) + twice(x)
+        return double(x) + twice(x)
 
     assert isinstance(around(put(X)), CudaTensor)
-    assert made == ["cuda"]
+    assert backends_made == ["cuda"]
 
 
 def test_a_function_of_two_memories_is_refused() -> None:
     @ts.jit
-    def added(x: Any, y: Any) -> Any:
+    def add(x: Any, y: Any) -> Any:
         return x + y
 
-    with pytest.raises(DeviceError, match="`added` got tensors in two memories: argument 1"):
-        added(X, put(Y))
+    with pytest.raises(DeviceError, match="`add` got tensors in two memories: argument 1"):
+        add(X, put(Y))

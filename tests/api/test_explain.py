@@ -38,25 +38,25 @@ def ones(*shape: int) -> Any:
     return np.ones(shape, np.float32)
 
 
-def product(x: ts.Tensor["B", "K", ts.f32], w: ts.Tensor["K", "N", ts.f32]) -> Any:
+def project(x: ts.Tensor["B", "K", ts.f32], w: ts.Tensor["K", "N", ts.f32]) -> Any:
     return ts.ops.softmax(x @ w)
 
 
-def scaled(x: Any, times: int = 2) -> Any:
+def rescale(x: Any, times: int = 2) -> Any:
     return x * times
 
 
-def made(n: int = 3) -> Any:
+def make_ones(n: int = 3) -> Any:
     return ts.ops.ones((n,))
 
 
 def test_before_the_first_call_the_annotations_are_explained() -> None:
-    f = ts.jit(product)
+    f = ts.jit(project)
     (page,) = f.explain().specializations
     assert page.signature == "(x: [B, K] f32, w: [K, N] f32) -> ([B, N] f32)"
     assert page.source == "not made yet"
     f(ones(2, 3), ones(3, 4))
-    again = ts.jit(product)
+    again = ts.jit(project)
     (page,) = again.explain().specializations
     assert page.source == "not made yet, but in the disk cache"
     assert len(page.report["groups"]) == 2
@@ -64,7 +64,7 @@ def test_before_the_first_call_the_annotations_are_explained() -> None:
 
 
 def test_after_calls_everything_that_was_compiled_is_explained() -> None:
-    f = ts.jit(scaled)
+    f = ts.jit(rescale)
     for shape, times in (((3,), 2), ((2, 2), 2), ((3,), 5), ((3,), 5)):
         f(ones(*shape), times)
     account = f.explain()
@@ -80,7 +80,7 @@ def test_after_calls_everything_that_was_compiled_is_explained() -> None:
 
 
 def test_what_was_compiled_in_a_scope_is_explained_too() -> None:
-    f = ts.jit(product)
+    f = ts.jit(project)
     f(ones(2, 3), ones(3, 4))
     with ts.policy(ts.Training()):
         f(ones(2, 3), ones(3, 4))
@@ -91,7 +91,7 @@ def test_what_was_compiled_in_a_scope_is_explained_too() -> None:
 
 
 def test_lower_needs_no_arguments_where_the_annotations_say_all() -> None:
-    f = ts.jit(product)
+    f = ts.jit(project)
     assert f.lower().graph == f.lower(ones(2, 3), ones(3, 4)).graph
     assert "!tgraph.tensor<[B, K], f32>" in f.lower().graph
 
@@ -109,39 +109,39 @@ def test_records_of_tensors_say_all_too_and_give_the_signature_of_a_call() -> No
 
 
 def test_without_annotations_lower_shows_what_was_compiled_last() -> None:
-    f = ts.jit(scaled)
+    f = ts.jit(rescale)
     f(ones(3))
     f(ones(2, 2))
     assert "!tgraph.tensor<[2, 2], f32>" in f.lower().graph
 
 
 def test_a_function_without_parameters_is_explained_as_it_is_called() -> None:
-    f = ts.jit(made)
+    f = ts.jit(make_ones)
     assert f.explain().signature == "() -> ([3] f32)"
 
 
-def nothing_said(x: Any, w: ts.Tensor["N", ts.f32]) -> Any:
+def add_untyped(x: Any, w: ts.Tensor["N", ts.f32]) -> Any:
     return x + w
 
 
-@pytest.mark.parametrize("way", ["lower", "explain", "trace"])
-def test_where_nothing_says_what_is_taken_it_is_asked_for(way: str) -> None:
-    f = ts.jit(nothing_said)
-    with pytest.raises(RuntimeArgumentError, match="nothing says what `nothing_said` takes") as caught:
-        getattr(f, way)()
-    assert "`nothing_said.lower(x, w)`" in str(caught.value)
+@pytest.mark.parametrize("method", ["lower", "explain", "trace"])
+def test_where_nothing_says_what_is_taken_it_is_asked_for(method: str) -> None:
+    f = ts.jit(add_untyped)
+    with pytest.raises(RuntimeArgumentError, match="nothing says what `add_untyped` takes") as caught:
+        getattr(f, method)()
+    assert "`add_untyped.lower(x, w)`" in str(caught.value)
 
 
 @kernel
-def doubled(x: KTile["M", "N"]) -> Any:
+def double(x: KTile["M", "N"]) -> Any:
     T = tile.context()
     return tile.load(x, rows=T.m, cols=T.n) * 2.0
 
 
 def test_a_kernel_is_explained_after_its_calls() -> None:
-    doubled(ones(3, 5))
-    (page,) = doubled.explain().specializations
+    double(ones(3, 5))
+    (page,) = double.explain().specializations
     assert page.signature == "(x: [M, N] f32) -> ([M, N] f32)"
     assert page.report["kernels"][0].endswith("grid [((M + 15) floordiv 16), ((N + 255) floordiv 256)]")
-    assert str(doubled.explain()).startswith('kernel doubled(x: KTile["M", "N"]) Schedule(')
-    assert doubled.lower().graph == doubled.lower(ones(2, 2)).graph
+    assert str(double.explain()).startswith('kernel double(x: KTile["M", "N"]) Schedule(')
+    assert double.lower().graph == double.lower(ones(2, 2)).graph

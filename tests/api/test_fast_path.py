@@ -21,7 +21,7 @@ W = np.ones((2, 3), F32)
 
 
 @pytest.fixture(autouse=True)
-def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> list[Any]:
+def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> list[Any]:
     """A compiler that makes `x + y` of everything, an empty cache, and what was compiled."""
     seen: list[Any] = []
 
@@ -52,7 +52,7 @@ def is_fast(function: Any, *args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def test_tensors_and_arrays_by_position(compiled: list[Any]) -> None:
+def test_tensors_and_arrays_by_position(programs: list[Any]) -> None:
     @ts.jit
     def f(x: ts.Tensor["N", "D", ts.f32], y: ts.Tensor["N", "D", ts.f32]) -> Any:
         return x + y
@@ -60,11 +60,11 @@ def test_tensors_and_arrays_by_position(compiled: list[Any]) -> None:
     assert is_fast(f, ones(), ones())
     assert is_fast(f, ts.Tensor.of(ones(5)), ones(5))
     assert np.asarray(f(ones(), ones())).tolist() == (ones() * 2).tolist()
-    assert len(compiled) == 1
+    assert len(programs) == 1
     assert (f.cache_info().hits, f.cache_info().misses, f.cache_info().compiles) == (4, 1, 1)
 
 
-def test_keywords_defaults_and_static_values(compiled: list[Any]) -> None:
+def test_keywords_defaults_and_static_values(programs: list[Any]) -> None:
     @ts.jit
     def f(x: Any, y: Any = W, *, mode: str = "plain", scale: int = 1) -> Any:
         return (x + y) * scale if mode == "scaled" else x + y
@@ -73,28 +73,28 @@ def test_keywords_defaults_and_static_values(compiled: list[Any]) -> None:
     assert is_fast(f, ones())
     assert is_fast(f, x=ones(), y=ones())
     assert is_fast(f, ones(), mode="plain")
-    assert len(compiled) == 1
+    assert len(programs) == 1
     assert is_fast(f, ones(), mode="scaled", scale=2)
-    assert len(compiled) == 2
+    assert len(programs) == 2
     with pytest.raises(ts.TesseraError, match="unexpected keyword"):
         f(ones(), colour="red")
     with pytest.raises(ts.TesseraError, match="too many positional"):
         f(ones(), ones(), "plain")
 
 
-def test_trees_in_and_out(compiled: list[Any]) -> None:
+def test_trees_in_and_out(programs: list[Any]) -> None:
     f = ts.jit(lambda params, xs: {"sum": params["x"] + xs[0][0], "n": 3})
     assert is_fast(f, {"x": ones()}, [(ones(), None)])
     out = f({"x": ones()}, [(ones(), None)])
     assert (out["sum"].shape, out["n"]) == ((2, 3), 3)
-    assert len(compiled) == 1
+    assert len(programs) == 1
     # Another form is another program; that the tape is the same shows in the disk cache alone.
     f({"x": ones()}, [(ones(), 3)])
     f({"x": ones()}, [[ones(), None]])
     assert f.cache_info().misses == 3
 
 
-def test_captured_tensors_are_read_again() -> None:
+def test_captured_tensors_are_read_at_each_call() -> None:
     held = {"w": ones()}
     f = ts.jit(lambda x: x + held["w"])
     assert is_fast(f, ones())
@@ -108,14 +108,14 @@ def test_strided_arrays_are_copied_into_form() -> None:
     np.testing.assert_array_equal(f(wide[::2, ::2], ones()), wide[::2, ::2] + 1)
 
 
-def test_a_second_process_finds_the_code_on_disk(compiled: list[Any]) -> None:
+def test_a_second_process_finds_the_code_on_disk(programs: list[Any]) -> None:
     def make() -> Any:
         return ts.jit(lambda x, y: x + y)
 
     first, second = make(), make()
     first(ones(), ones())
     second(ones(), ones())
-    assert len(compiled) == 1
+    assert len(programs) == 1
     assert [f.specializations[0].origin.source for f in (first, second)] == ["compiled", "disk cache"]
     assert (second.cache_info().misses, second.cache_info().compiles) == (1, 0)
 
@@ -130,14 +130,14 @@ def test_a_miss_says_what_changed() -> None:
     assert make(fusion=False) == "the options changed since the last time"
 
 
-def test_a_damaged_entry_is_made_again(compiled: list[Any], tmp_path: Any) -> None:
+def test_a_damaged_entry_is_rebuilt(programs: list[Any], tmp_path: Any) -> None:
     f = ts.jit(lambda x, y: x + y)
     f(ones(), ones())
     key = f.specializations[0].origin.key
     Store(tmp_path).put(key, b"nonsense")
     f.cache_clear()
     f(ones(), ones())
-    assert len(compiled) == 2
+    assert len(programs) == 2
 
 
 def test_explain_tells_where_the_code_came_from() -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import tessera as ts
-from tests.api.counted import Counts, counted
+from tests.api.counted import Counts, count_work
 
 HEAVY = ("xdsl", "llvmlite", "islpy", "rich", "typer")
 # Each of these takes milliseconds, and none of them is needed to run what is in the cache.
@@ -48,7 +48,7 @@ def test_import_loads_next_to_nothing() -> None:
 
 
 def test_decorating_loads_what_tracing_needs_and_no_more(tmp_path: Path) -> None:
-    counts = counted("import numpy", FUSED, tmp_path)
+    counts = count_work("import numpy", FUSED, tmp_path)
     assert loaded_of(counts, (*HEAVY, *WEIGHTY)) == []
     assert "tessera.frontend.trace" in counts.modules
     assert "tessera.frontend.functions.public" in counts.modules
@@ -59,17 +59,17 @@ def test_decorating_loads_what_tracing_needs_and_no_more(tmp_path: Path) -> None
 
 
 def test_tracing_loads_no_compiler(tmp_path: Path) -> None:
-    assert loaded_of(counted(FUSED, "f.trace(*arguments)", tmp_path), HEAVY) == []
+    assert loaded_of(count_work(FUSED, "f.trace(*arguments)", tmp_path), HEAVY) == []
 
 
 def test_a_first_call_that_is_in_the_cache_loads_little_and_starts_nothing(tmp_path: Path) -> None:
-    cold = counted(FUSED, "f(*arguments)", tmp_path)
-    warm = counted(FUSED, "f(*arguments)\nassert f.cache_info().compiles == 0", tmp_path)
+    cold = count_work(FUSED, "f(*arguments)", tmp_path)
+    warm = count_work(FUSED, "f(*arguments)\nassert f.cache_info().compiles == 0", tmp_path)
     assert cold.processes > 0
     assert warm.processes == 0
     assert loaded_of(warm, (*HEAVY, *WEIGHTY)) == []
     # Whether an op's module loads with its decorator or with its call is all one: both together are few.
-    assert len(counted("import numpy", FUSED, tmp_path).own) + len(warm.own) < 115
+    assert len(count_work("import numpy", FUSED, tmp_path).own) + len(warm.own) < 115
     assert warm.texts < 20
     # What is there already: the program, and the support code of all programs.
     assert warm.reads == 2
@@ -77,7 +77,7 @@ def test_a_first_call_that_is_in_the_cache_loads_little_and_starts_nothing(tmp_p
 
 
 def test_workers_start_before_the_compiler_is_loaded_and_nothing_is_collected_meanwhile(tmp_path: Path) -> None:
-    cold = counted(FUSED, "f(*arguments)", tmp_path, environment={"TESSERA_COMPILE_WORKERS": "2"})
+    cold = count_work(FUSED, "f(*arguments)", tmp_path, environment={"TESSERA_COMPILE_WORKERS": "2"})
     assert cold.processes == 2
     assert cold.events.index("process") < cold.events.index("xdsl")
     assert "llvmlite" not in cold.events

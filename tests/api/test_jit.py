@@ -131,14 +131,14 @@ def test_a_declared_scalar_takes_numbers_without_a_new_specialization() -> None:
 
 
 def test_static_argnames_and_control_flow_in_python() -> None:
-    @ts.jit(static_argnames="depth", backend="reference")
-    def f(x: ts.Tensor["N", ts.f32], depth: int) -> Any:
-        for step in range(depth):
+    @ts.jit(static_argnames="count", backend="reference")
+    def f(x: ts.Tensor["N", ts.f32], count: int) -> Any:
+        for step in range(count):
             x = x + step
         return x
 
     assert np.asarray(f(zeros(1), 4)).tolist() == [6.0]
-    assert np.asarray(f(zeros(1), depth=2)).tolist() == [1.0]
+    assert np.asarray(f(zeros(1), count=2)).tolist() == [1.0]
 
 
 class Pair(NamedTuple):
@@ -270,7 +270,7 @@ def test_repr_shows_dims_dtypes_and_effects() -> None:
     assert f.effects == {"random"}
 
 
-def test_a_declared_dim_may_meet_the_size_of_a_weight() -> None:
+def test_a_declared_dim_may_equal_the_size_of_a_weight() -> None:
     w = np.ones((4, 3), F32)
 
     @ts.jit(backend="reference")

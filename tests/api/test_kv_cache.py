@@ -33,12 +33,12 @@ def attend(q: Any, cache: Any) -> Any:
 
 
 @ts.jit
-def appended(cache: Any, k: Any) -> Any:
+def append_rows(cache: Any, k: Any) -> Any:
     return cache.append(k, k)
 
 
 @ts.jit
-def lengthened(cache: Any, k: Any) -> Any:
+def lengthen(cache: Any, k: Any) -> Any:
     return cache.append(k, k).length
 
 
@@ -51,21 +51,21 @@ def test_garbage_beyond_the_length_does_not_enter(filled: int) -> None:
 def test_rows_fill_a_cache_to_its_end() -> None:
     for cache in (
         ts.KVCache.empty(1, 1, 2, 4).append(rows(2), rows(2)),
-        appended(ts.KVCache.empty(1, 1, 2, 4), rows(2)),
+        append_rows(ts.KVCache.empty(1, 1, 2, 4), rows(2)),
     ):
         assert int(cache.length) == 2
         np.testing.assert_array_equal(np.asarray(cache.K), np.ones((1, 1, 2, 4)))
 
 
-def test_rows_that_find_no_room_are_refused() -> None:
+def test_rows_beyond_the_capacity_are_refused() -> None:
     cache = ts.KVCache.empty(1, 1, 2, 4)
     with pytest.raises(GuardError, match="capacity of 2 positions cannot hold 3") as caught:
         cache.append(rows(3), rows(3))
     assert caught.value.code == "T0702"
     assert caught.value.fix is not None
     with pytest.raises(GuardError, match="capacity of 2 positions cannot hold 3"):
-        appended(cache, rows(3))
-    assert int(lengthened(cache, rows(3))) == 3
+        append_rows(cache, rows(3))
+    assert int(lengthen(cache, rows(3))) == 3
 
 
 def test_there_are_as_many_values_as_keys() -> None:

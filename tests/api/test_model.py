@@ -36,7 +36,7 @@ def transformer_block(
     return ops.cast_like(y, x), cache
 
 
-def expected(x: Any) -> Any:
+def compute_expected(x: Any) -> Any:
     """The same in NumPy, in f64, without a cache."""
     erf = np.vectorize(__import__("math").erf)
 
@@ -61,7 +61,7 @@ def test_one_trace_serves_all_batches_and_lengths() -> None:
         x = weight(batch, length, WIDTH)
         stored = np.zeros((batch, HEADS, 8, HEAD_DIM), np.float32)
         y, cache = block(x, ts.KVCache(stored, stored, ts.array(0)))
-        np.testing.assert_allclose(np.asarray(y), expected(x), rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(np.asarray(y), compute_expected(x), rtol=2e-5, atol=2e-5)
         assert int(cache.length) == length
     assert block.cache_info().compiles == 1
     assert block.effects == {"state(cache)"}
@@ -76,7 +76,7 @@ def test_decoding_token_by_token_equals_the_whole() -> None:
     for position in range(5):
         y, cache = block(np.ascontiguousarray(x[:, position : position + 1]), cache)
         steps.append(np.asarray(y))
-    np.testing.assert_allclose(np.concatenate(steps, axis=1), expected(x), rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(np.concatenate(steps, axis=1), compute_expected(x), rtol=2e-5, atol=2e-5)
     assert block.cache_info().compiles == 1
 
 

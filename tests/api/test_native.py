@@ -34,7 +34,7 @@ def run(program: str) -> list[str]:
     return result.stdout.splitlines()
 
 
-def fused(x: Any, w: Any, b: Any) -> Any:
+def add_and_relu(x: Any, w: Any, b: Any) -> Any:
     return ts.ops.softmax(ts.ops.gelu(x @ w + b))
 
 
@@ -44,10 +44,10 @@ def inputs(m: int, k: int, n: int) -> tuple[Any, ...]:
 
 
 def test_one_compilation_serves_all_sizes() -> None:
-    f = ts.jit(fused, dynamic=True)
+    f = ts.jit(add_and_relu, dynamic=True)
     for m, k, n in ((1, 4, 5), (7, 3, 33), (64, 65, 1), (5, 0, 3), (0, 2, 2)):
         given = inputs(m, k, n)
-        expected = ts.jit(fused, backend="reference")(*given)
+        expected = ts.jit(add_and_relu, backend="reference")(*given)
         np.testing.assert_allclose(np.asarray(f(*given)), np.asarray(expected), rtol=1e-5, atol=1e-6)
     info = f.cache_info()
     assert (info.misses, info.size, info.hits) == (1, 1, 4)
@@ -55,7 +55,7 @@ def test_one_compilation_serves_all_sizes() -> None:
 
 def test_static_and_free_dims_give_the_same_bits() -> None:
     given = inputs(6, 10, 17)
-    static, free = (np.asarray(ts.jit(fused, dynamic=dynamic)(*given)) for dynamic in (False, True))
+    static, free = (np.asarray(ts.jit(add_and_relu, dynamic=dynamic)(*given)) for dynamic in (False, True))
     assert static.tobytes() == free.tobytes()
 
 
@@ -68,7 +68,7 @@ def test_the_next_process_needs_no_compiler() -> None:
 
 
 def test_every_level_has_a_text() -> None:
-    lowered = ts.jit(fused).lower(*inputs(3, 4, 5))
+    lowered = ts.jit(add_and_relu).lower(*inputs(3, 4, 5))
     assert "tgraph.matmul" in lowered.graph
     assert "tsched." in lowered.schedule
     assert "ttile.kernel" in lowered.tile
@@ -80,7 +80,7 @@ def test_every_level_has_a_text() -> None:
 
 
 def test_explain_names_groups_kernels_and_choices() -> None:
-    f = ts.jit(fused, dynamic=True)
+    f = ts.jit(add_and_relu, dynamic=True)
     given = inputs(3, 4, 5)
     f(*given)
     report = f.explain(*given).report
@@ -111,13 +111,13 @@ def test_explain_of_cached_code_names_the_lines_of_this_program(
 def test_options_reach_the_compiler() -> None:
     given = inputs(3, 4, 5)
     fused_report, unfused_report = (
-        ts.jit(fused, fusion=fusion).lower(*given).schedule.count("tsched.call") for fusion in (True, False)
+        ts.jit(add_and_relu, fusion=fusion).lower(*given).schedule.count("tsched.call") for fusion in (True, False)
     )
     assert fused_report < unfused_report
 
 
 def test_an_override_that_names_no_choice_is_refused() -> None:
-    f = ts.jit(fused, overrides={"no.such.knob": 3})
+    f = ts.jit(add_and_relu, overrides={"no.such.knob": 3})
     with pytest.raises(ts.TesseraError, match=r"no\.such\.knob"):
         f(*inputs(3, 4, 5))
 
@@ -131,10 +131,10 @@ def test_operators_of_tensors_run_natively() -> None:
 def test_a_captured_weight_is_read_at_each_call() -> None:
     held = {"w": np.full((3,), 2.0, np.float32)}
 
-    def scaled(x: Any) -> Any:
+    def scale(x: Any) -> Any:
         return x * held["w"]
 
-    f = ts.jit(scaled)
+    f = ts.jit(scale)
     x = np.ones(3, np.float32)
     assert np.asarray(f(x)).tolist() == [2.0] * 3
     held["w"] = np.full((3,), 5.0, np.float32)

@@ -1,4 +1,4 @@
-"""NumPy at the door: its functions on tensors, its masked arrays, and arrays too large to copy."""
+"""NumPy at the boundary: its functions on tensors, its masked arrays, and arrays too large to copy."""
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false

@@ -16,7 +16,7 @@ WITHOUT = pytest.mark.skipif(is_available(), reason="this machine has a GPU")
 
 
 @kernel
-def doubled(x: KTile["N", f32]) -> Any:
+def double(x: KTile["N", f32]) -> Any:
     """Twice the tensor."""
     T = tile.context()
     return tile.load(x, T.n) * 2.0
@@ -54,7 +54,7 @@ def test_the_program_says_where_it_runs() -> None:
 @WITHOUT
 def test_a_device_that_is_not_there_is_refused_with_what_to_write() -> None:
     x = np.ones(4, np.float32)
-    for work in (lambda: ts.array([1.0]) * 2.0, lambda: doubled(x), lambda: same(x)):
+    for work in (lambda: ts.array([1.0]) * 2.0, lambda: double(x), lambda: same(x)):
         with pytest.raises(DeviceError) as raised, ts.device(ts.gpu[1]):
             work()
         assert "there is no gpu[1] here" in raised.value.message
@@ -68,7 +68,7 @@ def test_a_scope_goes_where_it_says_otherwise() -> None:
     x = np.arange(4, dtype=np.float32)
     with ts.device(ts.gpu[0], otherwise=ts.cpu) as place:
         assert place == ts.cpu
-        found = [ts.array(x) * 2.0, doubled(x), twice(x)]
+        found = [ts.array(x) * 2.0, double(x), twice(x)]
     for one in found:
         np.testing.assert_array_equal(np.asarray(one), x * 2)
 
@@ -91,7 +91,7 @@ def test_scopes_of_devices_and_of_policies_are_nested() -> None:
     assert (x * 1.5).dtype is f32
 
 
-def test_a_function_runs_in_one_place() -> None:
+def test_a_function_runs_on_one_device() -> None:
     @ts.jit
     def program(x: Tensor["N", f32]) -> Any:
         with ts.device(ts.cpu):
@@ -113,19 +113,19 @@ def test_what_is_no_device_is_refused() -> None:
     assert repr(ts.gpu) == "gpu"
 
 
-def test_a_cache_on_its_way_is_an_op_of_the_program_and_changes_no_result() -> None:
-    def attend(q: Any, cache: Any, *, ahead: bool) -> Any:
+def test_a_prefetched_cache_is_an_op_of_the_program_and_changes_no_result() -> None:
+    def attend(q: Any, cache: Any, *, prefetched: bool) -> Any:
         with ts.device(ts.cpu), ts.prefetch(cache, into="smem", overlap="compute") as near:
-            return ts.ops.attention(q, *((near.K, near.V) if ahead else (cache.K, cache.V)))
+            return ts.ops.attention(q, *((near.K, near.V) if prefetched else (cache.K, cache.V)))
 
     rng = np.random.default_rng(0)
     k, v, q = (ts.array(rng.normal(size=(1, 2, rows, 8)).astype(np.float32)) for rows in (5, 5, 3))
     cache = ts.KVCache.empty(1, 2, 5, 8).append(k, v)
     program = ts.jit(attend)
     wanted = np.asarray(ts.ops.attention(q, k, v))
-    for ahead in (True, False):
-        np.testing.assert_array_equal(np.asarray(program(q, cache, ahead=ahead)), wanted)
-        assert "kv_prefetch" in program.lower(q, cache, ahead=ahead).tape
+    for prefetched in (True, False):
+        np.testing.assert_array_equal(np.asarray(program(q, cache, prefetched=prefetched)), wanted)
+        assert "kv_prefetch" in program.lower(q, cache, prefetched=prefetched).tape
     assert "state(cache)" in str(program.effects)
     for wrong in ({"into": "tape"}, {"overlap": "sleep"}):
         with pytest.raises(ArgumentError, match=r"`(into|overlap)` is"), ts.prefetch(cache, **wrong):

@@ -59,49 +59,49 @@ def test_explain_lists_what_moves_where_for_whom_and_from_which_line() -> None:
     assert "movements" not in plain.explain(X, V).report
 
 
-def test_on_a_gpu_it_is_the_copy_engine_that_moves_it() -> None:
-    def product(x: Any, w: Any) -> Any:
+def test_on_a_gpu_tma_moves_it() -> None:
+    def multiply(x: Any, w: Any) -> Any:
         with ts.prefetch(w, into="smem", overlap="compute"):
             return x @ w
 
     narrow = np.ones((512, 512), ml_dtypes.bfloat16)
-    made = lower(ts.jit(product).trace(narrow, narrow).tape, Options.of(backend="cuda"))
+    made = lower(ts.jit(multiply).trace(narrow, narrow).tape, Options.of(backend="cuda"))
     (line,) = movements_of(made.program, made.code.targets)
     assert line.startswith("`w` [512, 512] bf16 to shared for matmul")
     assert "by the TMA" in line
 
 
 def test_kernels_with_and_without_are_one_code_for_a_gpu() -> None:
-    def attend(q: Any, cache: Any, *, ahead: bool) -> Any:
-        if not ahead:
+    def attend(q: Any, cache: Any, *, prefetched: bool) -> Any:
+        if not prefetched:
             return ts.ops.attention(q, cache.K, cache.V)
         with ts.prefetch(cache):
             return ts.ops.attention(q, cache.K, cache.V)
 
     q, cache = ts.array(np.zeros((1, 2, 64, 64), ml_dtypes.bfloat16)), ts.KVCache.empty(1, 2, 64, 64, ts.bf16)
     jitted = ts.jit(attend, backend="cuda")
-    texts = [jitted.lower(q, cache, ahead=ahead) for ahead in (True, False)]
+    texts = [jitted.lower(q, cache, prefetched=prefetched) for prefetched in (True, False)]
     assert texts[0].target == texts[1].target
     assert 'hints = {space = "shared"}' in texts[0].tile
     assert 'hints = {space = "shared"}' not in texts[1].tile
 
 
-def test_a_kernel_of_a_user_reads_what_is_on_its_way() -> None:
+def test_a_kernel_of_a_user_reads_what_is_prefetched() -> None:
     @kernel
-    def doubled(x: KTile["M", "N", f32]) -> Any:
+    def double(x: KTile["M", "N", f32]) -> Any:
         T = tile.context()
         return tile.load(x, T.m, T.n) * 2.0
 
     @ts.jit
     def program(x: Any) -> Any:
         with ts.prefetch({"x": x}) as there:
-            return doubled(x) + there["x"]
+            return double(x) + there["x"]
 
     np.testing.assert_array_equal(np.asarray(program(X)), 3.0)
     assert 'hints = {space = "shared"}' in program.lower(X).tile
 
 
-def test_outside_of_programs_nothing_moves() -> None:
+def test_eagerly_nothing_moves() -> None:
     with ts.prefetch(W) as there:
         assert there is W
     with pytest.raises(ArgumentError, match="takes a tensor, a KVCache or a container of tensors, got str"):

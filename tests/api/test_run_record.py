@@ -22,7 +22,7 @@ def sample() -> list[Any]:
     return [outside.tolist(), np.asarray(noisy(x)).tolist(), np.asarray(noisy(x)).tolist()]
 
 
-def test_a_run_has_its_seed_on_record_and_can_be_run_again(tmp_path: Path) -> None:
+def test_a_run_has_its_seed_on_record_and_can_be_repeated(tmp_path: Path) -> None:
     with ts.random.run() as record:
         first = sample()
     assert record.draws == 3

@@ -53,7 +53,7 @@ def test_a_transformer_block_in_names_and_in_numbers() -> None:
     assert "test_shape_trace.py:" in matmul
 
 
-def test_without_names_sizes_are_not_said_twice() -> None:
+def test_without_names_sizes_are_not_shown_twice() -> None:
     found = ts.shape_trace(lambda x: x + x)(zeros(2, 3))
     assert str(found).splitlines()[1].split() == ["op", "in", "out", "at"]
 

@@ -15,7 +15,7 @@ from tessera.runtime.devices.cuda import streams as cuda_stream
 from tessera.runtime.devices.cuda.streams import CURRENT, Stream
 
 
-def reduced(a: Any, b: Any) -> Any:
+def reduce_all(a: Any, b: Any) -> Any:
     with graph.stream("compute"):
         out = op.matmul(a, b)
     with graph.stream("comm"):
@@ -26,7 +26,7 @@ def reduced(a: Any, b: Any) -> Any:
 def test_a_program_with_streams_means_what_it_means_without(backend: str) -> None:
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     with dist.mesh(dp=1):
-        made = ts.jit(reduced, backend=backend)(a, a.T)
+        made = ts.jit(reduce_all, backend=backend)(a, a.T)
     np.testing.assert_array_equal(np.asarray(made), a @ a.T)
 
 

@@ -31,10 +31,10 @@ TUNER = """
     folder, number, start = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
     tuning, kernel = Tuning({"BM": [8, 16]}, "latency_ms", 1.0, folder), SimpleNamespace(name="k")
     time.sleep(max(0.0, start - time.time()))
-    for turn in range(5):
-        tuning._store(kernel, f"{number} {turn}", Schedule(stages=1 + number))
+    for iteration in range(5):
+        tuning._store(kernel, f"{number} {iteration}", Schedule(stages=1 + number))
         found = tuning._stored(kernel)
-        assert found[f"{number} {turn}"]["stages"] == 1 + number, found
+        assert found[f"{number} {iteration}"]["stages"] == 1 + number, found
 """
 
 
@@ -87,7 +87,7 @@ def test_what_a_file_keeps_counts_while_the_space_has_it(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", "{torn", "3", '{"key": [16]}', '{"key": {"blocks": [16]}}'])
-def test_a_file_of_something_else_is_measured_again(tmp_path: Path, text: str) -> None:
+def test_a_file_of_something_else_is_measured_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / "k.json").write_text(text)
     kernel: Any = SimpleNamespace(name="k")
     assert tuning_of(cache=str(tmp_path)).lookup(kernel, "key") is None

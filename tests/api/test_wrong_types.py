@@ -18,22 +18,22 @@ X = np.ones((4, 4), np.float32)
 
 
 @ts.jit
-def doubled(a: ts.Tensor["N", "M", ts.f32]) -> Any:
+def double(a: ts.Tensor["N", "M", ts.f32]) -> Any:
     return a + a
 
 
 @kernel
-def halved(a: KTile["M", "N"]) -> Any:
+def halve(a: KTile["M", "N"]) -> Any:
     T = tile.context()
     return tile.load(a, rows=T.m, cols=T.n) * 0.5
 
 
 @kernel
-def undeclared(a) -> Any:  # pyright: ignore[reportUnknownParameterType, reportMissingParameterType]
+def take_unannotated(a) -> Any:  # pyright: ignore[reportUnknownParameterType, reportMissingParameterType]
     return tile.load(a, tile.context().m)
 
 
-def entered(scope: Any) -> None:
+def enter(scope: Any) -> None:
     with scope:
         pass
 
@@ -41,15 +41,15 @@ def entered(scope: Any) -> None:
 CACHE: Any = ts.KVCache.empty(1, 2, 8, 4)
 # Without types, as a program is written that nobody has checked.
 T: Any = ts
-D: Any = doubled
-H: Any = halved
+D: Any = double
+H: Any = halve
 S: Any = Space
 WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     # Effects
-    "suspend(3)": ("T0108", lambda: entered(T.effects.suspend(3))),
-    "suspend(['io'])": ("T0108", lambda: entered(T.effects.suspend(["io"]))),
-    "suspend()": ("T0108", lambda: entered(T.effects.suspend())),
-    "suspend('io', defer=1)": ("T0202", lambda: entered(T.effects.suspend("io", defer=1))),
+    "suspend(3)": ("T0108", lambda: enter(T.effects.suspend(3))),
+    "suspend(['io'])": ("T0108", lambda: enter(T.effects.suspend(["io"]))),
+    "suspend()": ("T0108", lambda: enter(T.effects.suspend())),
+    "suspend('io', defer=1)": ("T0202", lambda: enter(T.effects.suspend("io", defer=1))),
     "seeded('a')": ("T0208", lambda: T.effects.seeded("a")),
     "deterministic(3)": ("T0202", lambda: T.deterministic(3)),
     "deterministic(seed=1.5)": ("T0208", lambda: T.deterministic(seed=1.5)),
@@ -82,7 +82,7 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "kernel(3)": ("T0401", lambda: T.kernel(3)),
     "Kernel('x')": ("T0202", lambda: T.Kernel("x")),
     "k(3)": ("T0701", lambda: H(3)),
-    "k(x) without annotation": ("T0701", lambda: undeclared(X)),
+    "k(x) without annotation": ("T0701", lambda: take_unannotated(X)),
     "k.interpret(3)": ("T0701", lambda: H.interpret(3)),
     "k.run_tiles(3)": ("T0701", lambda: H.run_tiles(3)),
     "k.check(3)": ("T0701", lambda: H.check(3)),
@@ -103,7 +103,7 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "Schedule.from_json('[]')": ("T0401", lambda: T.Schedule.from_json("[]")),
     "Space.of(3)": ("T0401", lambda: S.of(3)),
     # Policies and formats
-    "policy(3)": ("T0107", lambda: entered(T.policy(3))),
+    "policy(3)": ("T0107", lambda: enter(T.policy(3))),
     "Policy(rounding=array)": ("T0107", lambda: T.Policy(rounding=X)),
     "Policy(storage=3)": ("T0107", lambda: T.Policy(storage=3)),
     "Policy.joined(3)": ("T0107", lambda: T.Training().joined(3)),
@@ -135,11 +135,11 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "register_tree(3)": ("T0204", lambda: T.register_tree(3, len, len)),
     "register_tree(split=3)": ("T0204", lambda: T.register_tree(type("New", (), {}), 3, len)),
     # Places, other ranks, checks, epilogues
-    "device(3)": ("T0202", lambda: entered(T.device(3))),
+    "device(3)": ("T0202", lambda: enter(T.device(3))),
     "gpu['x']": ("T0202", lambda: T.gpu["x"]),
-    "prefetch(x, into=array)": ("T0202", lambda: entered(T.prefetch(X, into=X))),
-    "mesh(tp='x')": ("T0202", lambda: entered(T.dist.mesh(tp="x"))),
-    "mesh(tp=0)": ("T0202", lambda: entered(T.dist.mesh(tp=0))),
+    "prefetch(x, into=array)": ("T0202", lambda: enter(T.prefetch(X, into=X))),
+    "mesh(tp='x')": ("T0202", lambda: enter(T.dist.mesh(tp="x"))),
+    "mesh(tp=0)": ("T0202", lambda: enter(T.dist.mesh(tp=0))),
     "all_reduce(x, 3)": ("T0201", lambda: T.dist.all_reduce(X, 3)),
     "all_reduce(op=array)": ("T0201", lambda: T.dist.all_reduce(X, "tp", X)),
     "all_gather(3, 'tp')": ("T0201", lambda: T.dist.all_gather(3, "tp")),
@@ -156,12 +156,12 @@ WRONG: dict[str, tuple[str, Callable[[], Any]]] = {
     "cuda.array(x, 'x')": ("T0701", lambda: T.cuda.array(X, "x")),
     "cuda.empty(3, f32)": ("T0701", lambda: T.cuda.empty(3, T.f32)),
     "cuda.write(3, x)": ("T0701", lambda: T.cuda.write(3, X)),
-    "cuda.stream('x')": ("T0701", lambda: entered(T.cuda.stream("x"))),
+    "cuda.stream('x')": ("T0701", lambda: enter(T.cuda.stream("x"))),
 }
 
 
 @pytest.mark.parametrize("call", WRONG)
-def test_a_wrong_argument_is_told_with_its_code_and_a_way_out(call: str) -> None:
+def test_a_wrong_argument_is_reported_with_its_code_and_a_fix(call: str) -> None:
     code, wrong = WRONG[call]
     with pytest.raises(TesseraError) as caught:
         wrong()
@@ -207,6 +207,6 @@ def test_no_junk_brings_out_an_error_from_inside(name: str) -> None:
             try:
                 made = function(*given, **keywords)
                 if hasattr(made, "__enter__"):
-                    entered(made)
+                    enter(made)
             except TesseraError:
                 continue

@@ -36,7 +36,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize(("width", "is_stacked"), [(80, True), (160, False)])
-def test_levels_stand_below_each_other_where_there_is_no_room(
+def test_levels_stand_below_each_other_on_a_narrow_terminal(
     module: str, tmp_path: Path, width: int, is_stacked: bool, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -48,15 +48,15 @@ def test_levels_stand_below_each_other_where_there_is_no_room(
 
 
 @pytest.mark.parametrize(
-    ("name", "path", "said", "way"),
+    ("name", "path", "error", "option"),
     [
         ("layer", "params[w]", "KeyError at inspected_here.py:10: 'b'", "params[b]=64x128"),
         ("model", "p.v", "AttributeError at inspected_here.py:13", "params.w=64x128"),
     ],
 )
-def test_parts_that_nobody_described_are_named(module: str, name: str, path: str, said: str, way: str) -> None:
+def test_parts_that_nobody_described_are_named(module: str, name: str, path: str, error: str, option: str) -> None:
     given = Given(shapes=(f"{path}=4x4", "x=2x4"))
     with pytest.raises(TargetError) as caught:
         looked_at(find(f"{module}:{name}"), given)
-    assert said in str(caught.value)
-    assert way in str(caught.value)
+    assert error in str(caught.value)
+    assert option in str(caught.value)

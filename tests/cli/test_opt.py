@@ -115,7 +115,7 @@ def test_parts_are_verified_one_by_one_and_the_worst_status_counts() -> None:
     assert "<stdin>:8:3" in errors
 
 
-def test_a_failing_pass_leaves_a_file_and_a_command_that_fails_again(
+def test_a_failing_pass_leaves_a_file_and_a_command_that_reproduces_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: FoldConstants, module: ModuleOp) -> None:

@@ -8,7 +8,7 @@ import pytest
 import tessera as ts
 from tessera.diagnostics.codes import DeviceError
 from tessera.runtime.devices.cuda.driver import is_available
-from tests.api.eager_surface import WRITTEN, I, X, Y, doubled, twice
+from tests.api.eager_surface import WRITTEN, I, X, Y, double, twice
 
 pytestmark = [
     pytest.mark.device("sm_80"),
@@ -46,7 +46,7 @@ def test_values_are_read() -> None:
 
 
 def test_functions_and_kernels_run_where_their_tensors_are() -> None:
-    for work in (twice, doubled):
+    for work in (twice, double):
         for _ in range(3):
             found = work(ts.cuda.array(X))
             assert isinstance(found, ts.cuda.CudaTensor)

@@ -120,7 +120,7 @@ def test_a_full_disk_means_memory_and_leaves_no_half_behind(tmp_path: Path, monk
     assert [path.suffix for path in entries(tmp_path)] == [".entry"]
 
 
-def test_a_folder_that_is_removed_meanwhile_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_removed_meanwhile_is_recreated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, replace = tmp_path / "cache", os.replace
     removed: list[str] = []
 
@@ -182,7 +182,7 @@ CONTENDER = """
     time.sleep(max(0.0, start - time.time()))
     choose = random.Random(number)
     store = Store(folder, limit=60_000)
-    for turn in range(40):
+    for iteration in range(40):
         name = str(choose.randrange(12))
         expected = (name * 5000).encode()[:5000]
         found = store.get(key_of(name))

@@ -83,7 +83,7 @@ def test_arguments_that_do_not_fit_are_explained(add: LoadedExecutable, argument
         add(*arguments)
 
 
-def loaded(body: str, outputs: int = 1, **fields: Any) -> LoadedExecutable:
+def load_body(body: str, outputs: int = 1, **fields: Any) -> LoadedExecutable:
     """A program whose outputs are numbers."""
     text = constant_text((), body, workspace=fields.pop("workspace", 0), extra=fields.pop("extra", ""))
     return LoadedExecutable(
@@ -100,14 +100,14 @@ STORE = """
 
 def test_several_outputs_are_a_tuple() -> None:
     body = "".join(STORE.format(n=n, value=n * 10) for n in range(3)) + "  ret i64 0"
-    result: tuple[Tensor, ...] = loaded(body, 3)()
+    result: tuple[Tensor, ...] = load_body(body, 3)()
     assert type(result) is tuple
     assert [tensor.item() for tensor in result] == [0, 10, 20]
-    assert loaded("  ret i64 0", 0)() == ()
+    assert load_body("  ret i64 0", 0)() == ()
 
 
 def test_want_of_scratch_is_raised_and_nothing_leaks(support: Support) -> None:
-    program = loaded("  ret i64 5", workspace=1000)
+    program = load_body("  ret i64 5", workspace=1000)
     used = support.memory.in_use
     for call in (program, program.call):
         with pytest.raises(OutOfMemoryError, match="no memory for 5 bytes of working memory of a kernel"):
@@ -119,7 +119,7 @@ def test_want_of_scratch_is_raised_and_nothing_leaks(support: Support) -> None:
     ("bytes", "shown"), [(1 << 50, f"{1 << 50} bytes"), (-1, "more than 9223372036854775807 bytes")]
 )
 def test_want_of_a_workspace_is_raised_and_nothing_leaks(support: Support, bytes: int, shown: str) -> None:
-    program = loaded("  ret i64 0", workspace=bytes)
+    program = load_body("  ret i64 0", workspace=bytes)
     used = support.memory.in_use
     with pytest.raises(OutOfMemoryError, match=f"no memory for {shown} of temporaries"):
         program()
@@ -148,11 +148,11 @@ def test_numbers_fit_inputs_of_rank_0() -> None:
   %o = load ptr, ptr %outputs
   store i64 %whole, ptr %o
   ret i64 0"""
-    program = loaded(body, inputs=(Port("f64", (), "x"),))
+    program = load_body(body, inputs=(Port("f64", (), "x"),))
     assert [program(value).item() for value in (7, 7.9, np.float64(8), np.array(9.0))] == [7, 7, 8, 9]
 
 
-def test_a_failed_guard_shows_both_sides() -> None:
+def test_a_failed_guard_shows_lhs_and_rhs() -> None:
     text = constant_text((), "  ret i64 0").replace("ret i64 0", "ret i64 1", 1)
     program = LoadedExecutable(
         Executable(
@@ -178,7 +178,7 @@ def test_static_dims_are_explained() -> None:
 
 
 def test_i4_arrays_are_checked_at_each_call() -> None:
-    program = loaded("  ret i64 0", inputs=(Port("i4", ("3",), "x"),))
+    program = load_body("  ret i64 0", inputs=(Port("i4", ("3",), "x"),))
     assert program.call(np.zeros(3, np.int8)) is NotImplemented
     program(np.array([-8, 0, 7], np.int8))
     program(Tensor.of([1, 2, 3], "i4"))
@@ -187,7 +187,7 @@ def test_i4_arrays_are_checked_at_each_call() -> None:
 
 
 def test_narrow_floats_take_the_fast_path_once_seen() -> None:
-    program = loaded("  ret i64 0", inputs=(Port("bf16", ("3",), "x"),))
+    program = load_body("  ret i64 0", inputs=(Port("bf16", ("3",), "x"),))
     value = Tensor.of([1.0, 2.0, 3.0], "bf16").numpy()
     program(value)
     assert program.call(value) is not NotImplemented
@@ -197,7 +197,7 @@ def test_other_threads_run_while_compiled_code_does() -> None:
     sleep = """
   %ignored = call i32 @usleep(i32 200000)
   ret i64 0"""
-    program = loaded(sleep, extra="declare i32 @usleep(i32)")
+    program = load_body(sleep, extra="declare i32 @usleep(i32)")
     beats: list[float] = []
     caller = threading.Thread(target=program)
     caller.start()
@@ -243,7 +243,7 @@ def test_denormals_are_kept_on_every_thread_whatever_the_caller_has_set(support:
     body = "  call void @tessera_pool_run(ptr @multiply, ptr %outputs, i64 2, i64 0)\n  ret i64 0"
     before = support.threads()
     support.configure(2)
-    program, code = loaded(body, 2, extra=DENORMAL), link([compile_text(MODE)])
+    program, code = load_body(body, 2, extra=DENORMAL), link([compile_text(MODE)])
     exchange = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("set"))
     flushing = 0x9FC0
     old = exchange(flushing)
@@ -258,7 +258,7 @@ def test_denormals_are_kept_on_every_thread_whatever_the_caller_has_set(support:
     assert bits != 0
 
 
-def test_code_for_a_processor_with_more_is_refused() -> None:
+def test_code_for_a_cpu_with_more_features_is_refused() -> None:
     executable = replace(add_executable(), metadata={"features": ["+sse2", "amx-cheese"]})
     with pytest.raises(LoadError, match="made for a CPU with amx-cheese, which this one lacks"):
         LoadedExecutable(executable)
@@ -266,22 +266,22 @@ def test_code_for_a_processor_with_more_is_refused() -> None:
 
 
 def test_the_builtin_keeps_its_code_alive_and_lets_it_go() -> None:
-    def mapped() -> int:
+    def count_mappings() -> int:
         """Bytes of code in memory that no file gives; how many ranges they are in is the kernel's choice."""
         lines = [line for line in Path("/proc/self/maps").read_text().splitlines() if "r-xp 00000000 00:00 0" in line]
         ends = [line.split()[0].split("-") for line in lines]
         return sum(int(high, 16) - int(low, 16) for low, high in ends)
 
     gc.collect()
-    before = mapped()
+    before = count_mappings()
     call = LoadedExecutable(add_executable()).call
     gc.collect()
     x = array(2, 2)
     np.testing.assert_array_equal(call(x, x).numpy(), x + x)
-    assert mapped() > before
+    assert count_mappings() > before
     del call
     gc.collect()
-    assert mapped() == before
+    assert count_mappings() == before
 
 
 def test_calls_from_many_threads_agree(add: LoadedExecutable) -> None:

@@ -54,7 +54,7 @@ def reach(log: Sequence[tuple[Entry, int]]) -> list[set[int]]:
     return arcs
 
 
-def meet(one: Launch, other: Launch) -> bool:
+def conflict(one: Launch, other: Launch) -> bool:
     def shares(left: tuple[Bytes, ...], right: tuple[Bytes, ...]) -> bool:
         return any(max(a, c) < min(b, d) for a, b in left for c, d in right)
 
@@ -69,7 +69,7 @@ def races(log: Sequence[tuple[Entry, int]]) -> int | None:
         if not isinstance(entry, Launch):
             continue
         for number, (other, _) in enumerate(log[:at]):
-            if isinstance(other, Launch) and number not in before[at] and meet(other, entry):
+            if isinstance(other, Launch) and number not in before[at] and conflict(other, entry):
                 return at
     return None
 
@@ -99,7 +99,7 @@ def test_waits_for_all_arcs_are_enough_and_one_that_is_needed_is_missed(
     waits: list[int] = []
     for at, launch in enumerate(launches):
         for number, other in enumerate(launches[:at]):
-            if other.stream != launch.stream and meet(other, launch):
+            if other.stream != launch.stream and conflict(other, launch):
                 waits.append(len(log))
                 log.append(Wait(number, launch.stream))
         log += [launch, Signal(at, launch.stream)]

@@ -114,7 +114,7 @@ def test_objects_come_before_the_table_and_the_table_before_the_c_library() -> N
     assert call(link([compile_text(absolute)], {"labs": table["callee"]}), "caller", -3) == 97
 
 
-def test_a_weak_definition_gives_way_to_a_strong_one() -> None:
+def test_a_strong_definition_replaces_a_weak_one() -> None:
     weak = CALLEE.replace("define", "define weak").replace("%x, 1", "%x, 50")
     for texts in ([CALLER, weak, CALLEE], [CALLER, CALLEE, weak]):
         assert call(link([compile_text(text) for text in texts]), "caller", 1) == 2

@@ -45,7 +45,7 @@ def test_blocks_in_use_do_not_overlap(sizes: list[int]) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 64, 1000, 1 << 16, 3 << 20, 40 << 20])
-def test_a_freed_block_is_given_out_again(memory: Support, size: int) -> None:
+def test_a_freed_block_is_reused(memory: Support, size: int) -> None:
     first = memory.alloc(size)
     memory.free(first)
     hits = memory.memory.hits

@@ -64,18 +64,18 @@ define void @nested(ptr %counts, i64 %task, i64 %tasks, ptr %scratch) {
 
 
 @cache
-def linked(table_owner: Support) -> LinkedCode:
+def link_objects(table_owner: Support) -> LinkedCode:
     return link([compile_text(KERNELS)], table_owner.code.symbols)
 
 
 def run(support: Support, kernel: str, tasks: int, scratch: int, words: int) -> list[int]:
     counts = (ctypes.c_int64 * max(1, words))()
-    code = linked(support)  # held while it runs: two threads may both have linked it
+    code = link_objects(support)  # held while it runs: two threads may both have link_objects it
     assert support.pool_run(code.address(kernel), ctypes.addressof(counts), tasks, scratch) == 0
     return list(counts)[:words]
 
 
-def printed(program: str) -> str:
+def print_rows(program: str) -> str:
     """What a program prints in a process of its own, which must end well."""
     command = [sys.executable, "-c", textwrap.dedent(program)]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
@@ -115,7 +115,7 @@ def test_scratch_grows_when_a_later_kernel_wants_more(threads: Support) -> None:
 def test_without_memory_for_scratch_nothing_runs_and_the_caller_is_told(
     threads: Support, scratch: int, missing: int
 ) -> None:
-    counts, code = (ctypes.c_int64 * 8)(), linked(threads)
+    counts, code = (ctypes.c_int64 * 8)(), link_objects(threads)
     used = threads.memory.in_use
     for count in (1, 3):
         threads.configure(count)
@@ -125,12 +125,12 @@ def test_without_memory_for_scratch_nothing_runs_and_the_caller_is_told(
     assert run(threads, "count", 8, 100, 8) == [1] * 8
 
 
-# The address space is bounded so that there is room for one scratch, and for no second one.
+# The address space is bounded so that it holds one scratch, and for no second one.
 SHORT = """
     import resource
     from tessera.runtime.native.support import load_support
     from tests.runtime.programs import compile_text
-    from tests.runtime.test_pool import linked, run
+    from tests.runtime.test_pool import link_objects, run
 
     support = load_support(compile_text)
     support.configure(4)
@@ -266,4 +266,4 @@ FORK = """
 
 
 def test_parent_and_child_both_work_after_a_fork() -> None:
-    assert printed(FORK) == "done\n"
+    assert print_rows(FORK) == "done\n"

@@ -36,10 +36,10 @@ THREADS = """
         @ts.jit
         def own(x, y):
             return (x * float(number % 2)) @ y
-        for turn in range(30):
-            arguments, wanted = cases[(number + turn) % 4]
+        for iteration in range(30):
+            arguments, wanted = cases[(number + iteration) % 4]
             if table(*arguments).tobytes() != wanted:
-                wrong.append((number, turn))
+                wrong.append((number, iteration))
         x, y = cases[0][0]
         if not np.allclose(own(x, y).numpy(), (x * float(number % 2)) @ y, atol=1e-3):
             wrong.append((number, "own"))
@@ -67,11 +67,11 @@ FIRST_CALLS = """
 
 FORK = """
     arguments, wanted = expected(1, 300)
-    for turn in range(2):
+    for iteration in range(2):
         child = os.fork()
         if not child:
             same = table(*arguments).tobytes() == wanted
-            fresh = ts.jit(lambda x: x * 3.0 + turn)(arguments[0])
+            fresh = ts.jit(lambda x: x * 3.0 + iteration)(arguments[0])
             os._exit(0 if same and fresh.shape == (300, 64) else 1)
         assert os.waitpid(child, 0)[1] == 0
         assert table(*arguments).tobytes() == wanted
@@ -88,7 +88,7 @@ FORK_IN_A_CALL = """
 
     thread = threading.Thread(target=caller)
     thread.start()
-    for turn in range(10):
+    for iteration in range(10):
         child = os.fork()
         if not child:
             os._exit(0 if table(*arguments).tobytes() == wanted else 1)

@@ -30,7 +30,7 @@ def sample(dtype: DType, shape: tuple[int, ...] = (3, 4)) -> np.ndarray[Any, Any
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=str)
-def test_numpy_both_ways_is_without_a_copy(dtype: DType) -> None:
+def test_numpy_in_both_directions_is_without_a_copy(dtype: DType) -> None:
     source = sample(dtype)
     tensor = Tensor.of(source, dtype)
     assert (tensor.shape, tensor.dtype, tensor.ndim, tensor.size) == ((3, 4), dtype, 2, 12)

@@ -45,7 +45,7 @@ def test_kernels_are_noted_in_order_and_by_name_while_somebody_looks(tmp_path: P
     assert [event["dur"] * 1000 for event in shown] == pytest.approx([one.end - one.start for one in inner.spans])  # pyright: ignore[reportUnknownMemberType]
 
 
-def test_kernels_that_find_no_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_that_do_not_fit_the_log_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "KERNELS", 3)
     x = ts.ones((8, 8))
     with timeline.recorded() as found:

@@ -106,7 +106,7 @@ class DeviceContract:
         for address, stream in zip(found, streams, strict=True):
             assert self.read(device, address, stream=stream) == [stream + 1] * COUNT
 
-    def test_memory_that_is_freed_early_is_used_again_late(self, device: Device, code: tuple[bytes, str]) -> None:
+    def test_memory_that_is_freed_early_is_reused_late(self, device: Device, code: tuple[bytes, str]) -> None:
         kernel = device.load_kernel(*code)
         kept = self.write(device, [0] * COUNT)
         for value in range(4):

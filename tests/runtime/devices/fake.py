@@ -69,12 +69,12 @@ class FakeDevice:
         self._give(stream, lambda: self._memory.pop(address) and None)
 
     def _give(self, stream: int, run: Callable[[], None], *others: _Work) -> None:
-        def counted() -> None:
+        def finish() -> None:
             self.pending -= 1
             run()
 
         self.pending += 1
-        self._last[stream] = _Work(counted, (self._last[stream], *others))
+        self._last[stream] = _Work(finish, (self._last[stream], *others))
 
     def copy_in(self, target: int, source: int, size: int, stream: int = 0) -> None:
         data = ctypes.string_at(source, size) if size else b""

@@ -93,7 +93,7 @@ class TestFake(DeviceContract):
         assert first.pending == 0
         assert second.pending == 1
 
-    def test_memory_of_work_under_way_outlives_the_call(self) -> None:
+    def test_memory_of_unfinished_work_outlives_the_call(self) -> None:
         device = FakeDevice()
         host = ctypes.create_string_buffer(b"12345678", 8)
         address = device.allocate(8)

@@ -28,7 +28,7 @@ OTHER = 1 << 40
 """The handle of a stream, which is no small number."""
 
 
-def summed(x: Any, y: Any) -> Any:
+def sum_rows(x: Any, y: Any) -> Any:
     return x + y
 
 
@@ -36,7 +36,7 @@ def both(x: Any, y: Any) -> Any:
     return x + y, (x * y).sum(axis=0)
 
 
-def grouped(x: Any, y: Any) -> Any:
+def sum_pairs(x: Any, y: Any) -> Any:
     return ts.ops.relu(x @ y.T) @ y
 
 
@@ -56,7 +56,7 @@ class Called:
         self.code = link([made.objects[0]], {})
         self.native = NativeCall(self.code.address("tessera_call"), self.code)
         self.call = self.native.builtin
-        self.launch = _LAUNCH(self._launched)
+        self.launch = _LAUNCH(self._launch)
         words = [0] * len(made.metadata["state"])
         words[1] = ctypes.cast(self.launch, ctypes.c_void_p).value or 0
         words += [0x77] * len(made.metadata["called"])
@@ -71,7 +71,7 @@ class Called:
         free_list.free += [0x1000000 * (number + 1) + 0x10000 * at for at in range(4)]
         return free_list
 
-    def _launched(self, *args: int) -> int:
+    def _launch(self, *args: int) -> int:
         parameters = (ctypes.c_void_p * 3).from_address(args[9])
         self.launches.append([ctypes.c_uint64.from_address(place or 0).value for place in parameters])
         return self.answer
@@ -94,7 +94,7 @@ def _half_made() -> CudaTensor:
 
 
 def test_tensors_that_fit_a_plan_go_straight_to_the_entry() -> None:
-    program, x, y = Called(summed), tensor(0x10000), tensor(0x20000)
+    program, x, y = Called(sum_rows), tensor(0x10000), tensor(0x20000)
     assert program.call(x, y) is NotImplemented
     program.plan()
     made = program.call(x, y)
@@ -123,7 +123,7 @@ def test_tensors_that_fit_a_plan_go_straight_to_the_entry() -> None:
     ids=["none", "one", "three", "number", "array", "form", "anywhere", "stream", "empty"],
 )
 def test_anything_else_is_refused(given: tuple[Any, ...]) -> None:
-    program = Called(summed)
+    program = Called(sum_rows)
     program.plan()
     assert program.call(*given) is NotImplemented
     assert program.launches == []
@@ -131,7 +131,7 @@ def test_anything_else_is_refused(given: tuple[Any, ...]) -> None:
 
 
 def test_a_plan_is_for_one_stream() -> None:
-    program = Called(summed)
+    program = Called(sum_rows)
     with stream(OTHER):
         handle = current_stream()
         program.plan(handle=handle)
@@ -142,7 +142,7 @@ def test_a_plan_is_for_one_stream() -> None:
 
 
 def test_the_plan_is_found_among_many() -> None:
-    program = Called(summed)
+    program = Called(sum_rows)
     for rows in range(1, 20):
         program.plan((rows, 64))
     x = tensor(0x10000)
@@ -160,7 +160,7 @@ def test_several_results_are_a_tuple() -> None:
 
 
 def test_a_workspace_is_taken_for_the_call() -> None:
-    program, x = Called(grouped, workspace=4096), tensor(0x10000)
+    program, x = Called(sum_pairs, workspace=4096), tensor(0x10000)
     assert program.own is not None
     program.plan()
     free = list(program.own.free)
@@ -172,7 +172,7 @@ def test_a_workspace_is_taken_for_the_call() -> None:
 
 
 def test_without_free_memory_python_is_asked() -> None:
-    program, x = Called(summed), tensor(0x10000)
+    program, x = Called(sum_rows), tensor(0x10000)
     program.plan()
     held = [program.call(x, x) for _ in range(4)]
     assert all(isinstance(one, CudaTensor) for one in held)
@@ -196,7 +196,7 @@ def test_results_and_the_workspace_may_share_a_home() -> None:
 
 
 def test_a_launch_that_fails_leaves_nothing_behind() -> None:
-    program, x = Called(summed, answer=701), tensor(0x10000)
+    program, x = Called(sum_rows, answer=701), tensor(0x10000)
     program.plan()
     assert program.call(x, x) is NotImplemented
     gc.collect()
@@ -220,7 +220,7 @@ def test_calls_hold_on_to_nothing() -> None:
 
 
 def test_the_builtin_outlives_its_program() -> None:
-    program, x = Called(summed), tensor(0x10000)
+    program, x = Called(sum_rows), tensor(0x10000)
     program.plan()
     call, launches = program.call, program.launches
     state, launch = program.state, program.launch

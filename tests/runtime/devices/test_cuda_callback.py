@@ -28,13 +28,13 @@ X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 @pytest.fixture(autouse=True)
-def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+def copies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """What was copied between the memories, with bytes; here both are one."""
     found: list[tuple[str, int]] = []
 
-    def copy(way: str) -> Callable[..., None]:
+    def copy(direction: str) -> Callable[..., None]:
         def run(target: int, source: int, size: int, stream: int) -> None:
-            found.append((way, size))
+            found.append((direction, size))
             ctypes.memmove(target, source, size)
 
         return run
@@ -56,7 +56,7 @@ class Program:
         self.launches, self.record = 0, [0, 0, 0, 0]
         self.code = link([made.objects[0]], {CALLBACK: found.address})
         self.entry = _ENTRY(self.code.address("tessera_entry"))
-        self.launch = _LAUNCH(self._launched)
+        self.launch = _LAUNCH(self._launch)
         words = [0] * len(made.metadata["state"])
         words[1] = ctypes.cast(self.launch, ctypes.c_void_p).value or 0
         words += range(_FIRST, _FIRST + len(made.metadata["called"]))
@@ -68,7 +68,7 @@ class Program:
         self.state = (ctypes.c_void_p * len(words))(*words)
         self.room = ctypes.create_string_buffer(1 << 16)
 
-    def _launched(self, *given: int) -> int:
+    def _launch(self, *given: int) -> int:
         self.launches += 1
         if self.executable.metadata["called"][given[0] - _FIRST].endswith("_watch"):
             # Its arguments are the indices and the records.
@@ -84,15 +84,15 @@ class Program:
         return self.entry(given, made, (ctypes.c_int64 * 1)(), ctypes.addressof(self.room), self.state)
 
 
-def picked(x: Any, i: Any) -> Any:
+def pick(x: Any, i: Any) -> Any:
     return x[i]
 
 
-def test_an_index_outside_is_named_before_it_is_used(fetched: list[tuple[str, int]]) -> None:
-    program = Program(picked, [X, np.array([0, 1, 2])], debug=True)
+def test_an_out_of_bounds_index_is_named_before_it_is_used(copies: list[tuple[str, int]]) -> None:
+    program = Program(pick, [X, np.array([0, 1, 2])], debug=True)
     assert program.run(X, np.array([3, -4, 0])) == 0
     launches = program.launches
-    assert fetched == [("out", 32), ("out", 24)]
+    assert copies == [("out", 32), ("out", 24)]
     program.record = [0, (1 << 63) - 1 - 4, 5, 0]
     assert program.run(X, np.array([0, 4, 2])) == FAILED
     assert launches > program.launches - launches  # the kernel that uses them is not launched
@@ -105,27 +105,27 @@ def test_an_index_outside_is_named_before_it_is_used(fetched: list[tuple[str, in
     assert raised.span.file == __file__
 
 
-def shown(x: Any) -> Any:
+def print_all(x: Any) -> Any:
     ts.debug_print("all of {}", x)
     return x * 2.0
 
 
 def test_a_program_prints_what_is_on_the_device(capfd: pytest.CaptureFixture[str]) -> None:
     x = np.array([2.5, 3.0], np.float32)
-    program = Program(shown, [x], debug=False)
+    program = Program(print_all, [x], debug=False)
     assert program.run(x) == 0
     assert capfd.readouterr().out == "all of [2.5, 3]\n"
 
 
-def asked(x: Any) -> Any:
+def negate(x: Any) -> Any:
     return ts.io_callback(np.negative, x, result=x) * 2.0
 
 
-def test_what_python_gives_goes_to_the_device(fetched: list[tuple[str, int]]) -> None:
-    program = Program(asked, [X], debug=False)
+def test_what_python_gives_goes_to_the_device(copies: list[tuple[str, int]]) -> None:
+    program = Program(negate, [X], debug=False)
     assert program.run(X) == 0
-    assert ("out", 48) in fetched
-    assert ("in", 48) in fetched
+    assert ("out", 48) in copies
+    assert ("in", 48) in copies
 
 
 def test_what_python_raises_ends_the_program() -> None:
@@ -148,8 +148,8 @@ class Driver:
         return False
 
 
-def test_programs_that_call_python_are_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, made = Program(asked, [X], debug=False), object.__new__(CudaProgram)
+def test_programs_that_call_python_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, made = Program(negate, [X], debug=False), object.__new__(CudaProgram)
     plan = {"_plan": _nothing, "_tensor": _nothing}
     made.__dict__.update(executable=program.executable, _callbacks=program.callbacks, _donation=None, **plan)
     monkeypatch.setattr(cuda_program, "driver", Driver)

@@ -52,7 +52,7 @@ class Driver:
 
     def __getattr__(self, name: str) -> Any:
         self.asked.append(name)
-        return _entered
+        return _enter
 
 
 @pytest.fixture
@@ -82,15 +82,15 @@ def program() -> CudaProgram:
         "_callbacks": None,
         "_donation": None,
     }
-    made.__dict__.update(fields, _entry=_entered, call=_refused)
+    made.__dict__.update(fields, _entry=_enter, call=_refuse)
     return made
 
 
-def _entered(*_: Any) -> int:
+def _enter(*_: Any) -> int:
     return 0
 
 
-def _refused(*_: Any) -> Any:
+def _refuse(*_: Any) -> Any:
     return NotImplemented
 
 
@@ -127,17 +127,17 @@ def test_a_graph_keeps_the_workspace_and_what_died_inside(pool: Pool) -> None:
     assert pool.trim() == reserved
 
 
-def test_memory_of_what_died_inside_is_used_again_inside(pool: Pool) -> None:
+def test_memory_of_what_died_inside_is_reused_inside(pool: Pool) -> None:
     function, x = program(), tensor(pool, OTHER)
     with Graph().capturing():
         y = function(x)
         for _ in range(10):
             y = function(y)
-    # The argument, two results that take turns, and the workspace.
+    # The argument, two results that alternate, and the workspace.
     assert pool.reserved == 4 * 512
 
 
-def test_every_call_of_a_recording_is_heard_of(pool: Pool) -> None:
+def test_every_call_of_a_capture_is_watched(pool: Pool) -> None:
     """None slips by on the fast path: plans are not kept while a graph is captured."""
     function, x = program(), tensor(pool, OTHER)
     with Graph().capturing() as graph:
@@ -149,7 +149,7 @@ def test_every_call_of_a_recording_is_heard_of(pool: Pool) -> None:
     assert CURRENT.capture is None
 
 
-def test_a_graph_is_recorded_once_and_waited_for_when_it_goes(pool: Pool) -> None:
+def test_a_graph_is_captured_once_and_waited_for_when_it_goes(pool: Pool) -> None:
     asked: list[str] = pool.__dict__["cuda"].asked
     graph = Graph()
     graph._executable.value = graph._graph.value = 7  # pyright: ignore[reportPrivateUsage]
@@ -161,7 +161,7 @@ def test_a_graph_is_recorded_once_and_waited_for_when_it_goes(pool: Pool) -> Non
     assert asked == ["cuStreamSynchronize", "cuGraphExecDestroy", "cuGraphDestroy"]
 
 
-def test_a_recording_that_fails_gives_back_what_it_took(pool: Pool) -> None:
+def test_a_capture_that_fails_gives_back_what_it_took(pool: Pool) -> None:
     function, x = program(), tensor(pool, OTHER)
 
     def fail() -> None:

@@ -41,7 +41,7 @@ class Donating(Called):
         self.donating = self.donation.around(self.call)
 
 
-def test_a_result_has_the_memory_of_what_was_given_up(free_list: FreeList) -> None:
+def test_a_result_has_the_memory_of_what_was_donated(free_list: FreeList) -> None:
     program, x, y = Donating(), own(0x10000, free_list), own(0x20000, free_list)
     first, second = program.donating(x, y)
     assert (first.address, first.lane, first.stream) == (0x10000, 0, 0)
@@ -69,7 +69,7 @@ def test_it_goes_on_and_on(free_list: FreeList) -> None:
     assert sorted(free_list.free) == [0x20000 + 0x10000 * at for at in range(20)]
 
 
-def test_what_is_not_given_up_may_be_passed_twice(free_list: FreeList) -> None:
+def test_what_is_not_donated_may_be_passed_twice(free_list: FreeList) -> None:
     program = Donating()
     donation = CudaDonation(Donation((0,), ((0, 0),)), ["x", "y"])
     donating = donation.around(lambda x, y: program.call(x, y))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
@@ -80,7 +80,7 @@ def test_what_is_not_given_up_may_be_passed_twice(free_list: FreeList) -> None:
     assert donating(y, y) is NotImplemented
 
 
-def test_what_others_know_is_left_to_the_long_way(free_list: FreeList) -> None:
+def test_what_others_know_is_left_to_the_slow_path(free_list: FreeList) -> None:
     program, y = Donating(), own(0x20000, free_list)
     foreign = tensor(0x10000)
     assert program.donating(foreign, y) is NotImplemented
@@ -109,7 +109,7 @@ def test_a_shared_block_goes_where_its_tensor_went(free_list: FreeList) -> None:
     assert (free_list.free, other.free) == ([], [0x30000])
 
 
-def test_what_is_given_up_is_nobody_else_s(free_list: FreeList) -> None:
+def test_what_is_donated_is_nobody_else_s(free_list: FreeList) -> None:
     donation = CudaDonation(Donation((0,), ((0, 0),)), ["x", "y"])
     x, inside = own(0x10000, free_list), own(0x10000 + 64, free_list)
     with pytest.raises(RuntimeArgumentError, match="`x` is donated to the call, and `y` is the same memory"):
@@ -127,7 +127,7 @@ def test_a_call_that_fails_takes_nothing(free_list: FreeList) -> None:
     assert (x.address, y.address, free_list.free) == (0x10000, 0x20000, [])
 
 
-def test_what_a_call_that_raised_may_have_written_over_is_spent(free_list: FreeList) -> None:
+def test_what_a_call_that_raised_may_have_written_over_is_consumed(free_list: FreeList) -> None:
     donation = CudaDonation(Donation((0, 1), ((0, 0),)), ["x", "y"])
     x, y = own(0x10000, free_list), own(0x20000, free_list)
     donation.fail([x, y], [x, own(0x30000, free_list)])  # of `y` a copy was given
@@ -136,7 +136,7 @@ def test_what_a_call_that_raised_may_have_written_over_is_spent(free_list: FreeL
     assert y.address == 0x20000
 
 
-def test_what_is_spent_does_not_move(free_list: FreeList) -> None:
+def test_what_is_consumed_does_not_move(free_list: FreeList) -> None:
     x: Any = own(0x10000, free_list)
     x.give_to(None)
     x.move(FreeList(Pool(), FORM.bytes), 7)

@@ -20,20 +20,20 @@ from tests.backends.nvptx.test_matrix_host import Asked
 
 def test_maps_are_created_reused_kept_and_dropped() -> None:
     before, asked = ts.cuda.tensor_map_counts(), Asked()
-    places = [0x10000 * number for number in range(1, 41)]
-    for x in places + places[-10:]:
+    addresses = [0x10000 * number for number in range(1, 41)]
+    for x in addresses + addresses[-10:]:
         asked.run(300, 520, 200, x=x)
     after = ts.cuda.tensor_map_counts()
     found = {name: after[name] - before[name] for name in ("created", "reused", "kept")}
-    # One operand is in forty places, of which so many maps are kept; the other two maps are made once.
+    # One operand is at forty addresses, of which so many maps are kept; the other two maps are made once.
     assert found == {"created": 42, "reused": 3 * 50 - 42, "kept": host_streams.WAYS + 2}
     assert after["dropped"] == after["created"] - after["kept"]
 
 
 def test_the_area_is_read_as_it_is_written() -> None:
-    for places in (0, 1, 5):
-        maps = TensorMaps(host_streams.area_bytes(places))
-        assert maps.__dict__["_places"] == places
+    for count in (0, 1, 5):
+        maps = TensorMaps(host_streams.area_bytes(count))
+        assert maps.__dict__["_places"] == count
         assert maps.kept == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tessera.runtime.devices.cuda import graphs as cuda_nodes
 from tessera.runtime.devices.cuda.graphs import GRID, NODE, NODES_AFTER, PARAMETERS, STRUCT, Node, NodeTable
-from tests.runtime.devices.test_cuda_call import SHAPE, Called, summed, tensor
+from tests.runtime.devices.test_cuda_call import SHAPE, Called, sum_rows, tensor
 from tests.runtime.devices.test_cuda_replays import Replayed, cuda
 
 __all__ = ["cuda"]  # a fixture
@@ -30,7 +30,7 @@ class Driver:
         self._kept = {name: self._function(name, count) for name, count in _WORDS.items()}
 
     def _function(self, name: str, count: int) -> Any:
-        def called(*words: Any) -> int:
+        def call(*words: Any) -> int:
             self.calls.append((name, words))
             if name == "cuGraphExecKernelNodeSetParams_v2":
                 self.shapes.append(list((ctypes.c_uint32 * 7).from_address(words[2] + GRID)))
@@ -38,7 +38,7 @@ class Driver:
                 ctypes.c_int.from_address(words[1]).value = self.is_captured
             return self.answers.get(name, 0)
 
-        return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * count)(called)
+        return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * count)(call)
 
     def address(self, name: str) -> int:
         return ctypes.cast(self._kept[name], ctypes.c_void_p).value or 0
@@ -48,11 +48,11 @@ class Driver:
             words[0]._obj.value = 0x900 if name.startswith("cuGraphI") else 0x800
 
     def __getattr__(self, name: str) -> Any:
-        def asked(*words: Any) -> int:
+        def answer(*words: Any) -> int:
             self.calls.append((name, words))
             return 0
 
-        return asked
+        return answer
 
     def take(self) -> list[str]:
         found, self.calls = [name for name, _ in self.calls], []
@@ -66,14 +66,14 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return made
 
 
-def launched(node: Node, stream: int = 0) -> int:
-    launch = _LAUNCH(Called(summed).code.address("tessera_launch"))
+def launch_node(node: Node, stream: int = 0) -> int:
+    launch = _LAUNCH(Called(sum_rows).code.address("tessera_launch"))
     return launch(node.address, 7, 1, 1, 128, 1, 1, 512, stream, 0xABC0, 0)
 
 
-def test_a_node_is_told_and_played(plain: Driver) -> None:
+def test_a_node_is_updated_and_replayed(plain: Driver) -> None:
     node = Node(0x77, 128, 64, 0)
-    assert launched(node) == 0
+    assert launch_node(node) == 0
     (_, told), (_, played) = plain.calls
     assert [name for name, _ in plain.calls] == ["cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch"]
     assert told[:2] == (0x900, 0x800)
@@ -89,40 +89,40 @@ def test_while_another_thread_is_at_it_there_is_a_launch(plain: Driver) -> None:
     node = Node(0x77, 128, 64, 0)
     lock = ctypes.c_uint64.from_address(node.address + 8 * NODE.index("lock"))
     lock.value = 1
-    assert launched(node) == 0
+    assert launch_node(node) == 0
     ((name, words),) = plain.calls
     assert name == "cuLaunchKernel"
     assert [word or 0 for word in words] == [0x77, 7, 1, 1, 128, 1, 1, 512, 0, 0xABC0, 0]
     assert lock.value == 1
 
 
-def test_what_cannot_be_told_is_launched(plain: Driver) -> None:
+def test_nodes_that_cannot_be_updated_are_launched(plain: Driver) -> None:
     node = Node(0x77, 128, 64, 0)
     plain.answers["cuGraphExecKernelNodeSetParams_v2"] = 1
-    assert launched(node) == 0
+    assert launch_node(node) == 0
     assert plain.take() == ["cuGraphExecKernelNodeSetParams_v2", "cuLaunchKernel"]
     plain.answers.clear()
-    assert launched(node) == 0
+    assert launch_node(node) == 0
     assert plain.take() == ["cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch"]
 
 
-def test_errors_of_a_play_are_told(plain: Driver) -> None:
+def test_errors_of_a_replay_are_reported(plain: Driver) -> None:
     node = Node(0x77, 128, 64, 0)
     plain.answers["cuGraphLaunch"] = 201
-    assert launched(node) == 201
+    assert launch_node(node) == 201
     assert ctypes.c_uint64.from_address(node.address).value == 0
 
 
-def test_a_stream_that_is_recorded_takes_launches(plain: Driver) -> None:
+def test_a_stream_that_is_captured_takes_launches(plain: Driver) -> None:
     node = Node(0x77, 128, 64, 5)
-    assert launched(node, 5) == 0
+    assert launch_node(node, 5) == 0
     assert plain.take() == ["cuStreamIsCapturing", "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch"]
     plain.is_captured = 1
-    assert launched(node, 5) == 0
+    assert launch_node(node, 5) == 0
     assert plain.take() == ["cuStreamIsCapturing", "cuLaunchKernel"]
 
 
-def test_a_table_has_nodes_in_the_place_of_kernels(plain: Driver) -> None:
+def test_a_table_has_nodes_in_place_of_kernels(plain: Driver) -> None:
     state = (ctypes.c_void_p * 5)(5, 0x10, 0x77, 0x78, 0x99)
     told = NodeTable(state, (1, 0x20), [(0x77, 128, 0), (0x78, 64, 512)], 2)
     assert told.state[:2] == [5, 0x20]
@@ -135,7 +135,7 @@ def test_a_table_has_nodes_in_the_place_of_kernels(plain: Driver) -> None:
 
 
 def test_calls_with_other_memory_each_time_get_nodes(cuda: Any, plain: Driver) -> None:
-    program = Replayed(summed)
+    program = Replayed(sum_rows)
     asked: list[int] = []
     plan: Any = program.plans[0]
 

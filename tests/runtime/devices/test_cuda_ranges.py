@@ -38,7 +38,7 @@ def profiler(functions: dict[int, int], answer: int = 1) -> Any:
     return initialize
 
 
-def test_a_profiler_is_given_places_for_its_functions() -> None:
+def test_a_profiler_is_given_addresses_for_its_functions() -> None:
     found = Ranges(profiler({9: 0x1000, 11: 0x2000}))
     assert found.functions() == (0x1000, 0x2000)
 
@@ -67,13 +67,13 @@ def test_a_profiler_may_begin_to_look_later() -> None:
     assert made.functions() == (0x1000, 0x2000)
 
 
-def _unwanted(path: str) -> None:
+def _refuse(path: str) -> None:
     pytest.fail(f"{path} was loaded")
 
 
 def test_without_a_profiler_nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NVTX_INJECTION64_PATH", raising=False)
-    monkeypatch.setattr(cuda_ranges.ctypes, "CDLL", _unwanted)
+    monkeypatch.setattr(cuda_ranges.ctypes, "CDLL", _refuse)
     assert ranges() == (0, 0)
 
 

@@ -44,7 +44,7 @@ class Driver(Numbered):
         assert not code or name == "cuGraphLaunch"
 
     def __getattr__(self, name: str) -> Any:
-        def asked(*given: Any) -> int:
+        def answer(*given: Any) -> int:
             self.give(name, given)
             at = _STREAM_AT.get(name)
             if at is not None:
@@ -52,7 +52,7 @@ class Driver(Numbered):
                 self.asked.append((name, stream.value or 0))
             return self.answer if name == "cuGraphLaunch" else 0
 
-        return asked
+        return answer
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return made
 
 
-def recorded(cuda: Driver) -> tuple[Graph, CudaTensor]:
+def capture_one(cuda: Driver) -> tuple[Graph, CudaTensor]:
     """A graph in which one tensor was made, and another died."""
     pool: Pool = cuda.__dict__["pool"]
     with capture() as graph:
@@ -80,19 +80,19 @@ def recorded(cuda: Driver) -> tuple[Graph, CudaTensor]:
     return graph, made
 
 
-def test_a_replay_at_home_is_one_launch_in_the_stream_of_the_recording(cuda: Driver) -> None:
-    graph, _ = recorded(cuda)
+def test_a_replay_at_home_is_one_launch_in_the_stream_of_the_capture(cuda: Driver) -> None:
+    graph, _ = capture_one(cuda)
     graph.replay()
     assert cuda.asked == [("cuGraphLaunch", 0)]
     free_list = Stream()
     with stream(free_list):
-        other, _ = recorded(cuda)
+        other, _ = capture_one(cuda)
         other.replay()
     assert cuda.asked == [("cuGraphLaunch", free_list.handle)]
 
 
 def test_a_replay_elsewhere_waits_and_is_waited_for(cuda: Driver) -> None:
-    graph, _ = recorded(cuda)
+    graph, _ = capture_one(cuda)
     aside = Stream()
     with stream(aside):
         graph.replay()
@@ -103,7 +103,7 @@ def test_a_replay_elsewhere_waits_and_is_waited_for(cuda: Driver) -> None:
 
 def test_results_belong_to_the_stream_of_the_replays_and_so_does_their_memory(cuda: Driver) -> None:
     pool: Pool = cuda.__dict__["pool"]
-    graph, made = recorded(cuda)
+    graph, made = capture_one(cuda)
     assert (made.stream, made.lane) == (0, 0)
     inside = graph.stream.handle
     free_list, address = pool.free_list(FORM.bytes, 0), made.address
@@ -116,8 +116,8 @@ def test_results_belong_to_the_stream_of_the_replays_and_so_does_their_memory(cu
     assert all(not one.free for one in pool.free_lists(inside))
 
 
-def test_a_recording_in_a_recording_is_launched_there_and_held(cuda: Driver) -> None:
-    graph, _ = recorded(cuda)
+def test_a_graph_in_a_capture_is_launched_there_and_held(cuda: Driver) -> None:
+    graph, _ = capture_one(cuda)
     with capture() as whole:
         cuda.asked.clear()
         graph.replay()
@@ -126,8 +126,8 @@ def test_a_recording_in_a_recording_is_launched_there_and_held(cuda: Driver) -> 
     assert graph in whole._held  # pyright: ignore[reportPrivateUsage]
 
 
-def test_a_thread_that_has_not_met_the_device_asks_again(cuda: Driver) -> None:
-    graph, _ = recorded(cuda)
+def test_a_thread_that_is_new_to_the_device_asks_for_its_context(cuda: Driver) -> None:
+    graph, _ = capture_one(cuda)
     cuda.answer, cuda.is_met = 201, False
     graph.replay()
     assert cuda.asked == [("cuGraphLaunch", 0)] * 2

@@ -17,7 +17,7 @@ from tessera.runtime.devices.cuda.program import Plan
 from tessera.runtime.devices.cuda.streams import current_stream, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.types.dtype import f32
-from tests.runtime.devices.test_cuda_call import OTHER, SHAPE, Called, both, grouped, summed, tensor
+from tests.runtime.devices.test_cuda_call import OTHER, SHAPE, Called, both, sum_pairs, sum_rows, tensor
 
 _LOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
 _PLAY = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 2)
@@ -32,15 +32,15 @@ class Driver:
         self.refused: set[str] = set()
         self.played: list[int] = []
         self.answer = 0
-        self._play = _PLAY(self._played)
+        self._play = _PLAY(self._replay)
         self.is_captured, self.looks = 0, 0
-        self._look = _LOOK(self._looked)
+        self._look = _LOOK(self._look_up)
 
-    def _played(self, graph: int, _: int) -> int:
+    def _replay(self, graph: int, _: int) -> int:
         self.played.append(graph)
         return self.answer
 
-    def _looked(self, stream: int, state: Any) -> int:
+    def _look_up(self, stream: int, state: Any) -> int:
         self.looks += 1
         state[0] = self.is_captured
         return 0
@@ -53,7 +53,7 @@ class Driver:
         self.asked.append(name)
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        def asked(*words: Any) -> int:
+        def answer(*words: Any) -> int:
             self.asked.append(name)
             if name in self.refused:
                 return 900
@@ -64,7 +64,7 @@ class Driver:
                 self.destroyed.append(words[0].value)
             return 0
 
-        return asked
+        return answer
 
 
 @pytest.fixture
@@ -102,8 +102,8 @@ class Replayed(Called):
         return self.record_answer
 
 
-def test_a_call_that_comes_again_and_again_is_recorded_and_played(cuda: Driver) -> None:
-    program, x, y = Replayed(summed), tensor(0x10000), tensor(0x20000)
+def test_a_call_that_repeats_is_captured_and_replayed(cuda: Driver) -> None:
+    program, x, y = Replayed(sum_rows), tensor(0x10000), tensor(0x20000)
     for _ in range(CAPTURE_AFTER):
         assert program.call(x, y).address == 0x1030000
     assert program.recorded == [[0x1030000, 0, 0x10000, 0x20000]]
@@ -117,7 +117,7 @@ def test_a_call_that_comes_again_and_again_is_recorded_and_played(cuda: Driver) 
 
 
 def test_other_addresses_are_other_launches(cuda: Driver) -> None:
-    program, x, y = Replayed(summed), tensor(0x10000), tensor(0x20000)
+    program, x, y = Replayed(sum_rows), tensor(0x10000), tensor(0x20000)
     for _ in range(CAPTURE_AFTER):
         program.call(x, y)
     held = program.call(x, y)
@@ -131,7 +131,7 @@ def test_other_addresses_are_other_launches(cuda: Driver) -> None:
 
 
 def test_workspace_and_all_results_count(cuda: Driver) -> None:
-    program, x = Replayed(grouped, workspace=4096), tensor(0x10000)
+    program, x = Replayed(sum_pairs, workspace=4096), tensor(0x10000)
     assert program.own is not None
     for _ in range(CAPTURE_AFTER + 1):
         program.call(x, x)
@@ -148,16 +148,16 @@ def test_workspace_and_all_results_count(cuda: Driver) -> None:
     assert cuda.played == [0x501]
 
 
-def test_a_loop_that_keeps_its_last_results_is_played_too(cuda: Driver) -> None:
-    program, x, kept = Replayed(summed), tensor(0x10000), list[CudaTensor]()
+def test_a_loop_that_keeps_its_last_results_is_replayed_too(cuda: Driver) -> None:
+    program, x, kept = Replayed(sum_rows), tensor(0x10000), list[CudaTensor]()
     for _ in range(6 * CAPTURE_AFTER):
         kept = [*kept[-2:], program.call(x, x)]
     assert len(program.recorded) == 4
     assert len(cuda.played) > CAPTURE_AFTER
 
 
-def test_a_program_that_cannot_be_recorded_is_called_on(cuda: Driver) -> None:
-    program, x = Replayed(summed), tensor(0x10000)
+def test_a_program_that_cannot_be_captured_is_called_on(cuda: Driver) -> None:
+    program, x = Replayed(sum_rows), tensor(0x10000)
     cuda.refused = {"cuStreamEndCapture"}
     for _ in range(4 * CAPTURE_AFTER):
         program.call(x, x)
@@ -166,8 +166,8 @@ def test_a_program_that_cannot_be_recorded_is_called_on(cuda: Driver) -> None:
     assert (cuda.played, len(program.launches)) == ([], 4 * CAPTURE_AFTER)
 
 
-def test_an_entry_that_fails_while_it_is_recorded_is_not_played(cuda: Driver) -> None:
-    program, x = Replayed(summed), tensor(0x10000)
+def test_an_entry_that_fails_while_it_is_captured_is_not_replayed(cuda: Driver) -> None:
+    program, x = Replayed(sum_rows), tensor(0x10000)
     program.record_answer = 901
     for _ in range(2 * CAPTURE_AFTER):
         program.call(x, x)
@@ -176,8 +176,8 @@ def test_an_entry_that_fails_while_it_is_recorded_is_not_played(cuda: Driver) ->
     assert program.replays.graphs == []
 
 
-def test_while_somebody_else_records_nothing_is_and_later_it_is(cuda: Driver) -> None:
-    program, x = Replayed(summed), tensor(0x10000)
+def test_while_somebody_else_captures_nothing_is_and_later_it_is(cuda: Driver) -> None:
+    program, x = Replayed(sum_rows), tensor(0x10000)
     cuda.refused = {"cuStreamIsCapturing"}
     for _ in range(2 * CAPTURE_AFTER):
         program.call(x, x)
@@ -189,8 +189,8 @@ def test_while_somebody_else_records_nothing_is_and_later_it_is(cuda: Driver) ->
     assert len(cuda.played) >= 1
 
 
-def test_a_play_that_fails_is_python_s_to_explain(cuda: Driver) -> None:
-    program, x = Replayed(summed), tensor(0x10000)
+def test_a_replay_that_fails_is_python_s_to_explain(cuda: Driver) -> None:
+    program, x = Replayed(sum_rows), tensor(0x10000)
     for _ in range(CAPTURE_AFTER):
         program.call(x, x)
     cuda.answer = 201
@@ -201,10 +201,10 @@ def test_a_play_that_fails_is_python_s_to_explain(cuda: Driver) -> None:
     assert program.call(x, x).address == 0x1030000
 
 
-def test_a_stream_that_somebody_records_takes_launches(cuda: Driver) -> None:
+def test_a_stream_that_somebody_captures_takes_launches(cuda: Driver) -> None:
     with stream(OTHER):
         handle = current_stream()
-        program, x = Replayed(summed, handle=handle), tensor(0x10000, handle=handle)
+        program, x = Replayed(sum_rows, handle=handle), tensor(0x10000, handle=handle)
         for _ in range(CAPTURE_AFTER + 1):
             program.call(x, x)
         assert (len(cuda.played), cuda.looks) == (1, CAPTURE_AFTER + 1)
@@ -219,7 +219,7 @@ def test_a_stream_that_somebody_records_takes_launches(cuda: Driver) -> None:
 
 def test_graphs_are_not_without_number(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_replays, "MOST", 1)
-    program = Replayed(summed)
+    program = Replayed(sum_rows)
     for place in (0x10000, 0x20000):
         for _ in range(CAPTURE_AFTER + 1):
             program.call(tensor(place), tensor(0x30000))
@@ -227,8 +227,8 @@ def test_graphs_are_not_without_number(cuda: Driver, monkeypatch: pytest.MonkeyP
     assert cuda.played == [0x501]
 
 
-def test_what_is_no_longer_met_goes(cuda: Driver) -> None:
-    program = Replayed(summed)
+def test_what_is_no_longer_called_goes(cuda: Driver) -> None:
+    program = Replayed(sum_rows)
     for at in range(ENTRIES):
         for _ in range(CAPTURE_AFTER):
             program.call(tensor(0x10000 * (at + 1)), tensor(0x20000))
@@ -243,7 +243,7 @@ def test_what_is_no_longer_met_goes(cuda: Driver) -> None:
 
 
 def test_graphs_go_with_their_plan(cuda: Driver) -> None:
-    program, x = Replayed(summed), tensor(0x10000)
+    program, x = Replayed(sum_rows), tensor(0x10000)
     for _ in range(CAPTURE_AFTER):
         program.call(x, x)
     program.native.clear()
@@ -252,8 +252,8 @@ def test_graphs_go_with_their_plan(cuda: Driver) -> None:
     assert cuda.destroyed == [0x501]
 
 
-def test_what_recording_raises_reaches_the_caller(cuda: Driver) -> None:
-    program, x = Replayed(summed), tensor(0x10000)
+def test_what_a_capture_raises_reaches_the_caller(cuda: Driver) -> None:
+    program, x = Replayed(sum_rows), tensor(0x10000)
 
     def stop(addresses: list[int], stream: int) -> int:
         raise KeyboardInterrupt
@@ -268,10 +268,10 @@ def test_what_recording_raises_reaches_the_caller(cuda: Driver) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans()), min_size=40, max_size=160))
-def test_what_is_played_is_what_would_be_launched(steps: list[tuple[int, int, bool]]) -> None:
+def test_what_is_replayed_is_what_would_be_launched(steps: list[tuple[int, int, bool]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         cuda = _cuda(patch)
-        program, held = Replayed(summed), list[CudaTensor]()
+        program, held = Replayed(sum_rows), list[CudaTensor]()
         inputs = [tensor(0x10000 * (at + 1)) for at in range(3)]
         for left, right, keeps in steps:
             played, launched = len(cuda.played), len(program.launches)

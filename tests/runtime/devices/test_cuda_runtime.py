@@ -165,7 +165,7 @@ class Driver:
         getattr(self.library, name)(*arguments)
 
 
-def test_free_blocks_go_back_before_memory_is_said_to_be_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_blocks_go_back_before_memory_is_reported_short(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, cuda = Pool(), Driver([2, 0])
     monkeypatch.setattr("tessera.runtime.devices.cuda.memory.driver", lambda: cuda)
     free_list = pool.free_list(1000)
@@ -197,7 +197,7 @@ def _program(codes: list[int]) -> tuple[CudaProgram, list[int]]:
     return program, asked
 
 
-def test_a_thread_that_has_not_met_the_device_is_introduced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_is_new_to_the_device_is_introduced(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Driver([])
     monkeypatch.setattr("tessera.runtime.devices.cuda.program.driver", lambda: cuda)
     program, asked = _program([201, 0])

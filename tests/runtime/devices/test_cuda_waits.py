@@ -35,14 +35,14 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Any:
     return words
 
 
-def test_nothing_is_said_of_a_kernel_that_does_not_hang(record: Any) -> None:
+def test_a_kernel_that_does_not_hang_is_not_reported(record: Any) -> None:
     assert cuda_waits.hanging() == ""
     found = error_of(719, "cuStreamSynchronize")
     assert isinstance(found, DeviceError)
     assert "run the program with `debug=True`" in found.render()
 
 
-def test_who_waits_for_what_is_said(record: Any) -> None:
+def test_who_waits_for_what_is_reported(record: Any) -> None:
     record[:6] = (1, 0, 7, 0, 1024, 1)
     found = error_of(719, "cuStreamSynchronize")
     assert isinstance(found, DeviceError)
@@ -53,7 +53,7 @@ def test_who_waits_for_what_is_said(record: Any) -> None:
     assert "count arrivals, and stages acquired against stages released" in text
 
 
-def test_a_wait_for_another_cta_is_said(record: Any) -> None:
+def test_a_wait_for_another_cta_is_reported(record: Any) -> None:
     record[:6] = (1, 0, 3, 0, ELSEWHERE, 0)
     text = cuda_waits.hanging()
     assert text == f"`matmul` waits for another CTA, which says nothing: {WAITS[0]}, thread 0 of CTA 3"
@@ -84,7 +84,7 @@ def test_errors_say_what_to_do(code: int, kind: type[Exception], advice: str) ->
     assert advice in found.render()
 
 
-def assembled(text: str, architecture: str) -> bytes:
+def assemble(text: str, architecture: str) -> bytes:
     """The PTX of a kernel, which the assembler takes, where there is one."""
     ptx = compile_text(text, NvptxBackend(GPUS[architecture]).code_target)
     if assembler() is not None:
@@ -108,7 +108,7 @@ def test_bounded_waits_know_their_op_and_are_taken_by_the_assembler() -> None:
     assert str(LIMIT) in code.text
     plain = BACKEND.code(kernel)
     assert (plain.waits, RECORD in plain.text, plain.shared) == ((), False, code.shared)
-    assert f".visible .global .align 8 .u64 {RECORD}".encode() in assembled(code.text, "sm_90a")
+    assert f".visible .global .align 8 .u64 {RECORD}".encode() in assemble(code.text, "sm_90a")
 
 
 SQUARE, HEADS = [(512, 256)] * 2, [(1, 2, 512, 128)] * 3
@@ -126,7 +126,7 @@ KINDS: dict[str, tuple[str, Any, Any, list[str]]] = {
             "a consumer in `ttarget.tensor_alloc`",
         ],
     ),
-    "turns and a count": (
+    "alternating warp groups and a count": (
         "sm_90a",
         causal,
         HEADS,
@@ -157,10 +157,10 @@ def test_every_kind_of_kernel_has_waits_that_end(name: str) -> None:
     assert not [words for words in UNENDING if words in code.text]
     before, after = (text.count("bar.sync") for text in (plain.text, code.text))
     assert after <= before  # threads meet once before all, where they made barriers
-    assembled(code.text, architecture)
+    assemble(code.text, architecture)
 
 
-def test_threads_meet_unwatched_where_shared_memory_is_full() -> None:
+def test_barriers_are_unwatched_where_shared_memory_is_full() -> None:
     kernel = kernel_of(lowered("nt", "sm_80"))
     full = replace(GPUS["sm_80"], shared=kernel.value("shared") + 7)
     code = emit_warp_kernel(kernel, full, bounded=True)

@@ -42,9 +42,9 @@ class Driver(Numbered):
     def __init__(self) -> None:
         super().__init__()
         self.calls = 0
-        self.function = _ANY(self._called)
+        self.function = _ANY(self._count)
 
-    def _called(self, *_: Any) -> int:
+    def _count(self, *_: Any) -> int:
         self.calls += 1
         return 0
 
@@ -58,14 +58,14 @@ class Driver(Numbered):
         getattr(self, name)(*given)
 
     def __getattr__(self, name: str) -> Any:
-        def asked(*given: Any) -> int:
+        def answer(*given: Any) -> int:
             self.give(name, given)
             return 0
 
-        return asked
+        return answer
 
 
-def chained(x: Any, y: Any) -> Any:
+def chain(x: Any, y: Any) -> Any:
     return ts.ops.relu(x @ y.T) @ y
 
 
@@ -74,7 +74,7 @@ def wide(x: Any, y: Any) -> Any:
 
 
 @cache
-def executable(function: Callable[..., Any] = chained, streams: int = 1) -> Any:
+def executable(function: Callable[..., Any] = chain, streams: int = 1) -> Any:
     arrays = [np.zeros(SHAPE, np.float32)] * 2
     overrides = {"launch.streams": streams} if streams > 1 else {}
     options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
@@ -195,7 +195,7 @@ def test_copies_and_waits_of_the_host_are_entries(cuda: Driver) -> None:
     assert f"{aside.handle:#x}: a copy" in str(log)
 
 
-def test_a_recording_is_written_down_when_it_is_replayed(cuda: Driver) -> None:
+def test_a_graph_is_logged_when_it_is_replayed(cuda: Driver) -> None:
     function, x = program(), tensor()
     with race_check() as log:
         with capture() as recording:
@@ -209,7 +209,7 @@ def test_a_recording_is_written_down_when_it_is_replayed(cuda: Driver) -> None:
     assert form_of(f32, SHAPE).bytes == launches[0].reads[0][1] - launches[0].reads[0][0]
 
 
-def test_of_a_recording_that_nobody_watched_the_memory_is_known(cuda: Driver) -> None:
+def test_of_a_graph_that_nobody_watched_the_memory_is_known(cuda: Driver) -> None:
     function, x, aside = program(), tensor(), Stream()
     with capture() as recording:
         y = function(x, x)
@@ -223,7 +223,7 @@ def test_of_a_recording_that_nobody_watched_the_memory_is_known(cuda: Driver) ->
             notify([Launch("other", 9, (moved,))])
 
 
-def test_a_program_of_several_streams_fills_them_where_it_is_recorded(cuda: Driver) -> None:
+def test_a_program_of_several_streams_fills_them_where_it_is_captured(cuda: Driver) -> None:
     function, x, y = program(executable(wide, 4)), tensor(), tensor()
     with race_check() as log:
         function(x, y)
@@ -247,13 +247,13 @@ def test_a_program_of_several_streams_fills_them_where_it_is_recorded(cuda: Driv
 def test_a_wait_that_a_host_program_leaves_out_is_found(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[StreamPlan] = []
 
-    def planned(order: Any, count: int) -> StreamPlan:
+    def make_planned(order: Any, count: int) -> StreamPlan:
         plan = assign_streams(order, count)
         plans.append(plan)
         step = next(step for step in plan.steps if any(wait != BEGIN for wait in step.waits))
         return plan.without(step.node.number, step.waits[-1])
 
-    monkeypatch.setattr(nvptx, "plan_streams", planned)
+    monkeypatch.setattr(nvptx, "plan_streams", make_planned)
     arrays = [np.zeros(SHAPE, np.float32)] * 2
     options = Options.of(backend="cuda", features=("sm_90a",), overrides={"launch.streams": 2})
     function = program(compile_tape(ts.jit(wide).trace(*arrays).tape, options))

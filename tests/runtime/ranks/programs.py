@@ -85,7 +85,7 @@ OVERLAPPED = ts.jit(step)
 APART = ts.jit(step, overrides={"collectives.overlap": False})
 
 
-def timed(folder: str) -> list[tuple[tuple[Span, ...], list[bytes]]]:
+def run_timed(folder: str) -> list[tuple[tuple[Span, ...], list[bytes]]]:
     """The spans and results of a step with and without overlap.
 
     With it, rank 1 comes to the collective only when rank 0 has said that a kernel of it runs while the collective is

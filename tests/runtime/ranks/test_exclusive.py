@@ -1,4 +1,4 @@
-"""Ranks take turns at what one of them makes for all; where no file can be locked, each makes its own."""
+"""One rank makes what all need while the others wait; where no file can be locked, each makes its own."""
 
 from __future__ import annotations
 

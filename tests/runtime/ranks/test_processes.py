@@ -45,7 +45,7 @@ def spans_of(spans: tuple[Span, ...], kind: str) -> list[Span]:
 
 
 def test_collectives_overlap_kernels_unless_the_policy_is_off(tmp_path: Path) -> None:
-    found: list[Any] = ts.dist.run(programs.timed, ranks=2, args=(str(tmp_path),))
+    found: list[Any] = ts.dist.run(programs.run_timed, ranks=2, args=(str(tmp_path),))
     for rank, ((apart, without), (together, overlapped)) in enumerate(found):
         assert without == overlapped, "a schedule changed a bit"
         for spans in (apart, together):
@@ -54,7 +54,7 @@ def test_collectives_overlap_kernels_unless_the_policy_is_off(tmp_path: Path) ->
             assert len(kernels) == programs.LENGTH + 2
             assert collective.name == "`all_gather` of 16384 bytes of f32 [1, 64, 64] for `all_reduce` (sum) along `dp`"
             assert {one.rank for one in spans} == {rank}
-            # Inside of all computing: what is sent was computed, and what came is folded.
+            # Inside of all computing: what is sent was computed, and what came is reduced.
             assert kernels[0].end <= collective.start
             assert collective.end <= max(kernel.start for kernel in kernels)
         (alone,) = spans_of(apart, "collective")
@@ -131,7 +131,7 @@ def test_ranks_read_the_program_that_what_they_run_stands_in(monkeypatch: pytest
 def test_an_error_names_lines_of_the_user() -> None:
     told: list[str] = []
     for fail in (lambda: np.zeros(2).reshape(7), lambda: ts.ones((3,)) + "text"):
-        with pytest.raises(Exception) as raised:  # noqa: PT011 - any error has places
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - any error has call sites
             fail()
         told += processes.call_sites(raised.value)
     assert len(told) == 4

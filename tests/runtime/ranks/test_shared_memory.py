@@ -23,7 +23,7 @@ POISON = 0xA5
 SMALL = 4096  # bytes of a slot, so that a few are many
 
 
-def sent(rank: int, size: int) -> Array:
+def send(rank: int, size: int) -> Array:
     return np.random.default_rng(rank).integers(0, 256, size, np.uint8)
 
 
@@ -36,7 +36,7 @@ def test_bytes_arrive_in_the_order_of_ranks(part: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(shared_memory, "SLOT", SMALL)
 
     def work(rank: int) -> tuple[Array, Array]:
-        source, gathered, exchanged = sent(rank, 3 * part), *(np.full(3 * part, POISON, np.uint8) for _ in range(2))
+        source, gathered, exchanged = send(rank, 3 * part), *(np.full(3 * part, POISON, np.uint8) for _ in range(2))
         first = begin("all_gather", "dp", 3, source, gathered, part)
         second = begin("all_to_all", "dp", 3, source, exchanged, part)
         world.wait(second)
@@ -44,7 +44,7 @@ def test_bytes_arrive_in_the_order_of_ranks(part: int, monkeypatch: pytest.Monke
         return gathered, exchanged
 
     for rank, (gathered, exchanged) in enumerate(on_ranks(work, dp=3)):
-        sources = [sent(one, 3 * part) for one in range(3)]
+        sources = [send(one, 3 * part) for one in range(3)]
         np.testing.assert_array_equal(gathered, np.concatenate([one[:part] for one in sources]))
         parts = [one[rank * part : (rank + 1) * part] for one in sources]
         np.testing.assert_array_equal(exchanged, np.concatenate(parts))
@@ -62,12 +62,12 @@ def test_groups_of_a_mesh_do_not_disturb_each_other(axes: dict[str, int], steps:
         under_way: list[tuple[Handle, Array, Array, str]] = []
         for number, (choice, part) in enumerate(steps):
             axis = names[choice % len(names)]
-            source, target = sent(rank + 10 * number, part), np.full(axes[axis] * part, POISON, np.uint8)
+            source, target = send(rank + 10 * number, part), np.full(axes[axis] * part, POISON, np.uint8)
             under_way.append((begin("all_gather", axis, axes[axis], source, target, part), source, target, axis))
         for number, (handle, source, target, axis) in enumerate(under_way):
             world.wait(handle)
             group = mesh.group(axis, rank)
-            expected = [sent(one + 10 * number, source.size) for one in group]
+            expected = [send(one + 10 * number, source.size) for one in group]
             np.testing.assert_array_equal(target, np.concatenate(expected) if expected else target)
 
     assert on_ranks(work, **axes) == [None] * mesh.size
@@ -151,7 +151,7 @@ def test_what_is_abandoned_touches_no_memory_any_more() -> None:
 
 
 def test_what_a_rank_has_sent_arrives_though_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has all it needs and its process ends, while another has read nothing yet of what it was sent."""
+    """It has all it needs and its process ends, while another has read nothing yet of what it was send."""
     monkeypatch.setattr(shared_memory, "SLOT", SMALL)
     part, ended = 3 * SMALL, threading.Event()
     first, second = (LocalCommunicator(one, 20.0) for one in ends_of(2))
@@ -163,7 +163,7 @@ def test_what_a_rank_has_sent_arrives_though_it_has_ended(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(first, "_listen", late)
     targets = [np.full(2 * part, POISON, np.uint8) for _ in range(2)]
-    sources = [sent(rank, part) for rank in range(2)]
+    sources = [send(rank, part) for rank in range(2)]
     begun = [
         one.start(Exchange("all_gather", (0, 1), source.ctypes.data, target.ctypes.data, part, "it"))
         for one, source, target in zip((first, second), sources, targets, strict=True)
