@@ -42,7 +42,7 @@ PROPERTIES = {
     "graph-check-policy": "tests/policy/test_passthrough.py::test_what_is_traced_under_a_policy_keeps_it",
     "graph-check-ranges": "tests/policy/test_verify.py::test_every_value_lies_in_its_interval",
     "graph-check-rules": "tests/effects/test_order.py::test_who_may_decide_over_a_collective",
-    "graph-decompose": f"{GRAPH}::test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_way_down",
+    "graph-decompose": f"{GRAPH}::test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_lowering",
     "graph-eliminate-common": f"{GRAPH}::test_eliminate_common_keeps_every_bit_and_leaves_no_two_equal_ops",
     "graph-fold-constants": f"{GRAPH}::test_fold_constants_keeps_every_bit_and_computes_what_it_can",
     "graph-infer-effects": "tests/effects/test_inference.py::test_a_composite_has_the_union_of_its_parts",

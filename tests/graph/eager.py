@@ -73,29 +73,29 @@ def reference(name: str, *arrays: Array, **attributes: Any) -> Any:
     """What the op means, checked against what its shape rule promises."""
     spec = registry()[name]
     filled = spec.with_defaults(attributes)
-    return _checked(spec, arrays, filled, _reference_of(spec, arrays, filled))
+    return _check_result(spec, arrays, filled, _reference_of(spec, arrays, filled))
 
 
 class Eager:
-    """A `Builder` whose values are arrays: an op with a way down runs its reference, another its decomposition."""
+    """A `Builder` whose values are arrays: an op with a lowering runs its reference, another its decomposition."""
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
         spec = registry()[name]
         filled = spec.with_defaults(attributes)
         if spec.lower is None and spec.decompose is not None:
-            return _checked(spec, operands, filled, spec.decompose(self, operands, filled))
-        return _checked(spec, operands, filled, _reference_of(spec, operands, filled))
+            return _check_result(spec, operands, filled, spec.decompose(self, operands, filled))
+        return _check_result(spec, operands, filled, _reference_of(spec, operands, filled))
 
     def type_of(self, value: Any) -> TensorType:
         return type_of(value)
 
 
-def decomposed(name: str, *arrays: Array, **attributes: Any) -> Any:
-    """What the op gives when its decomposition is followed down to ops with a way down."""
+def run_decomposition(name: str, *arrays: Array, **attributes: Any) -> Any:
+    """What the op gives when its decomposition is followed down to ops with a lowering."""
     spec = registry()[name]
     assert spec.decompose is not None
     filled = spec.with_defaults(attributes)
-    return _checked(spec, arrays, filled, spec.decompose(Eager(), arrays, filled))
+    return _check_result(spec, arrays, filled, spec.decompose(Eager(), arrays, filled))
 
 
 def _reference_of(spec: OpSpec, arrays: Sequence[Array], attributes: Attributes) -> Any:
@@ -103,7 +103,7 @@ def _reference_of(spec: OpSpec, arrays: Sequence[Array], attributes: Attributes)
     return spec.reference(*arrays, **attributes)
 
 
-def _checked(spec: OpSpec, arrays: Sequence[Array], attributes: Mapping[str, Any], result: Any) -> Any:
+def _check_result(spec: OpSpec, arrays: Sequence[Array], attributes: Mapping[str, Any], result: Any) -> Any:
     promised = spec.infer(Rules(), [type_of(array) for array in arrays], attributes)
     given: list[Any] = [result] if hasattr(result, "dtype") else list(result)
     assert len(promised) == len(given), spec.name

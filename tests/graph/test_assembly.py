@@ -19,7 +19,7 @@ from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference
 from tests.graph.views import assemble
 
 
-def assembled(name: str, arrays: list[Array], **attributes: Any) -> Array:
+def assemble_op(name: str, arrays: list[Array], **attributes: Any) -> Array:
     spec = registry()[name]
     assert isinstance(spec.lower, Assembly)
     types = [type_of(array) for array in arrays]
@@ -33,7 +33,7 @@ def test_pieces_give_what_references_mean(spec: Any) -> None:
     for sample in spec.samples:
         arrays = list(sample.make(np.random.default_rng(0)))
         expected = reference(spec.short_name, *arrays, **sample.attributes)
-        np.testing.assert_array_equal(assembled(spec.short_name, arrays, **sample.attributes), expected)
+        np.testing.assert_array_equal(assemble_op(spec.short_name, arrays, **sample.attributes), expected)
 
 
 widths = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=3)
@@ -50,7 +50,7 @@ def test_pads_cover_every_cell_once(sizes: list[tuple[int, int, int]]) -> None:
     }
     expected = np.pad(x, [(low, high) for _, low, high in sizes], constant_values=-1.0) if sizes else x
     np.testing.assert_array_equal(reference("pad", x, **attributes), expected)
-    np.testing.assert_array_equal(assembled("pad", [x], **attributes), expected)
+    np.testing.assert_array_equal(assemble_op("pad", [x], **attributes), expected)
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=4), st.integers(0, 2))
@@ -61,7 +61,7 @@ def test_concats(parts: list[int], axis: int) -> None:
         own = [part if at == axis else size for at, size in enumerate(shape)]
         arrays.append(np.full(own, number, np.int64))
     expected = np.concatenate(arrays, axis)
-    np.testing.assert_array_equal(assembled("concat", arrays, axis=axis), expected)
+    np.testing.assert_array_equal(assemble_op("concat", arrays, axis=axis), expected)
 
 
 def test_a_border_is_rounded_to_the_dtype() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.ir.base.arrays import Array
 from tessera.types.dtype import bf16, f32, i32, i64
-from tests.graph.eager import RuleDTypeError, RuleError, Rules, decomposed, infer, reference, registry, tensor
+from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference, registry, run_decomposition, tensor
 from tests.stdlib.running import run_library
 
 
@@ -73,13 +73,13 @@ def test_shapes_stay_free_and_shared_heads_are_guarded() -> None:
     assert [(str(left), str(right)) for left, right in rules.guards] == [("(H mod G)", "0")]
 
 
-def test_rotary_turns_pairs_and_keeps_their_length() -> None:
+def test_rotary_rotates_pairs_and_keeps_their_length() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 5, 8)).astype(np.float32)
     angle = rng.standard_normal((5, 4))
     cos, sin = np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
     for interleaved in (False, True):
-        out = decomposed("rotary", x, cos, sin, interleaved=interleaved)
+        out = run_decomposition("rotary", x, cos, sin, interleaved=interleaved)
         pairs = (out[..., ::2], out[..., 1::2]) if interleaved else (out[..., :4], out[..., 4:])
         before = (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :4], x[..., 4:])
         np.testing.assert_allclose(np.hypot(*pairs), np.hypot(*before), rtol=1e-5)
@@ -89,7 +89,7 @@ def test_rotary_turns_pairs_and_keeps_their_length() -> None:
 
 def test_split_qkv_gives_each_head_its_channels() -> None:
     x = np.arange(2 * 3 * 16, dtype=np.float32).reshape(2, 3, 16)
-    q, k, v = decomposed("split_qkv", x, heads=2, kv_heads=1)
+    q, k, v = run_decomposition("split_qkv", x, heads=2, kv_heads=1)
     assert (q.shape, k.shape, v.shape) == ((2, 2, 3, 4), (2, 1, 3, 4), (2, 1, 3, 4))
     np.testing.assert_array_equal(q[1, 1], x[1, :, 4:8])
     np.testing.assert_array_equal(v[0, 0], x[0, :, 12:])

@@ -55,7 +55,7 @@ def test_all_to_all_undoes_itself_and_scatter_then_gather_is_reduce() -> None:
         np.testing.assert_array_equal(left, right)
 
 
-def test_narrow_floats_fold_in_f32_and_round_once() -> None:
+def test_narrow_floats_reduce_in_f32_and_round_once() -> None:
     xs = [rounded([256.0], bf16)] + [rounded([0.5], bf16)] * 8
     assert float(simulate("all_reduce", xs)[0][0]) == 260.0
 

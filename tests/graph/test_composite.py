@@ -8,15 +8,15 @@ import pytest
 from tessera.ir.base.arrays import dtype_of, rounded
 from tessera.ir.graph.shared_reference import make_key
 from tessera.types.dtype import bf16, f32, u64
-from tests.graph.eager import RuleError, decomposed, infer, tensor
+from tests.graph.eager import RuleError, infer, run_decomposition, tensor
 
 
 def test_residual_rounds_once() -> None:
     x, y = rounded([1.0], bf16), rounded([2.0**-9], bf16)
-    out = decomposed("residual", x, y, make_key(1), dropout=0.0)
+    out = run_decomposition("residual", x, y, make_key(1), dropout=0.0)
     assert dtype_of(out) is bf16
     # Dropped or not, `y` is scaled and added in f32: half of it would not survive a rounding before the sum.
-    kept = decomposed("residual", rounded([0.0], bf16), y, make_key(1), dropout=0.3)
+    kept = run_decomposition("residual", rounded([0.0], bf16), y, make_key(1), dropout=0.3)
     assert float(kept[0]) in (0.0, float(rounded(np.float32(2.0**-9) * np.float32(1 / 0.7), bf16)))
 
 
@@ -29,4 +29,4 @@ def test_dropout_without_a_key_is_refused() -> None:
 
 def test_cast_like_takes_the_dtype_alone() -> None:
     assert str(infer("cast_like", tensor("B", 3, dtype=f32), tensor("S", dtype=bf16))[0]) == "[B, 3] bf16"
-    assert decomposed("cast_like", np.array([1.7, -2.2, 300.0]), np.zeros(1, np.int8)).tolist() == [1, -2, 127]
+    assert run_decomposition("cast_like", np.array([1.7, -2.2, 300.0]), np.zeros(1, np.int8)).tolist() == [1, -2, 127]

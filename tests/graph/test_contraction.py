@@ -12,7 +12,7 @@ from tessera.types.dtype import bf16, bool_, f16, f32, f64, i4, i8, i32, i64, u8
 from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference, registry, tensor, type_of
 
 
-def evaluated(maps: ContractionMaps, lhs: Array, rhs: Array) -> Array:
+def evaluate_maps(maps: ContractionMaps, lhs: Array, rhs: Array) -> Array:
     """The sum a set of maps stands for, one element at a time."""
     batch, m, n, k = (tuple(int(dim.value or 0) for dim in dims) for dims in (maps.batch, maps.m, maps.n, maps.k))
     out = np.zeros((*batch, *m, *n))
@@ -39,7 +39,7 @@ def test_reference_and_maps_agree_on_every_sample(op: str) -> None:
         maps = spec.lower.maps([type_of(array) for array in arrays], attributes)
         result = reference(op, *arrays, **attributes)
         assert [dim.value for dim in (*maps.batch, *maps.m, *maps.n)] == list(result.shape)
-        np.testing.assert_allclose(result, evaluated(maps, arrays[0], arrays[1]), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(result, evaluate_maps(maps, arrays[0], arrays[1]), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from tessera.ir.base.arrays import Array
 from tessera.ir.tile.facets import Contraction
 from tessera.types.dtype import bf16, f32
-from tests.graph.eager import RuleError, Rules, decomposed, infer, reference, registry, tensor, type_of
-from tests.graph.test_contraction import evaluated
+from tests.graph.eager import RuleError, Rules, infer, reference, registry, run_decomposition, tensor, type_of
+from tests.graph.test_contraction import evaluate_maps
 
 
 def naive(
@@ -32,13 +32,13 @@ def naive(
     return out
 
 
-def spread(values: tuple[int, ...], count: int) -> tuple[int, ...]:
+def repeat_per_axis(values: tuple[int, ...], count: int) -> tuple[int, ...]:
     return values * count if len(values) == 1 else values
 
 
-def expected(x: Array, w: Array, attributes: dict[str, Any]) -> Array:
+def convolve(x: Array, w: Array, attributes: dict[str, Any]) -> Array:
     count = x.ndim - 2
-    stride, dilation = spread(attributes["stride"], count), spread(attributes["dilation"], count)
+    stride, dilation = repeat_per_axis(attributes["stride"], count), repeat_per_axis(attributes["dilation"], count)
     if attributes["padding_mode"] == "same":
         pads: list[tuple[int, int]] = []
         for a in range(count):
@@ -48,7 +48,7 @@ def expected(x: Array, w: Array, attributes: dict[str, Any]) -> Array:
     else:
         given = attributes["padding"]
         if len(given) != 2 * count:
-            given = tuple(value for value in spread(given, count) for _ in range(2))
+            given = tuple(value for value in repeat_per_axis(given, count) for _ in range(2))
         pads = [(given[2 * a], given[2 * a + 1]) for a in range(count)]
     return naive(x, w, stride, pads, dilation, attributes["groups"])
 
@@ -60,9 +60,9 @@ CASES = [(op, sample) for op in ("conv1d", "conv2d") for sample in registry()[op
 def test_convolution_equals_a_naive_loop(op: str, sample: Any) -> None:
     x, w = sample.make(np.random.default_rng(3))
     attributes = registry()[op].with_defaults(sample.attributes)
-    wanted = expected(x, w, attributes)
+    wanted = convolve(x, w, attributes)
     np.testing.assert_allclose(reference(op, x, w, **sample.attributes), wanted, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(decomposed(op, x, w, **sample.attributes), wanted, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run_decomposition(op, x, w, **sample.attributes), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_the_maps_of_conv_windows_are_the_convolution() -> None:
@@ -73,7 +73,7 @@ def test_the_maps_of_conv_windows_are_the_convolution() -> None:
         attributes = spec.with_defaults(sample.attributes)
         maps = spec.lower.maps([type_of(w), type_of(x)], attributes)
         result = reference("conv_windows", w, x, **attributes)
-        np.testing.assert_allclose(result, evaluated(maps, w, x), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(result, evaluate_maps(maps, w, x), rtol=1e-5, atol=1e-5)
 
 
 def test_same_padding_keeps_a_free_size() -> None:

@@ -13,7 +13,7 @@ from tessera.ir.base.spec import OpSpec, Sample
 from tessera.ir.graph.building import retype, sample_dtype
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.shape import TensorType
-from tests.graph.eager import Rules, decomposed, reference, registry
+from tests.graph.eager import Rules, reference, registry, run_decomposition
 
 
 def cases() -> Iterator[Any]:
@@ -24,7 +24,7 @@ def cases() -> Iterator[Any]:
             yield pytest.param(spec, BY_NAME[dtype], id=f"{spec.short_name}-{dtype}")
 
 
-def typed(spec: OpSpec, sample: Sample, dtype: DType) -> list[Array]:
+def retype_sample(spec: OpSpec, sample: Sample, dtype: DType) -> list[Array]:
     """A sample's arrays, those of the op's first dtype in another."""
     first = BY_NAME[sample_dtype(spec)]
     arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(7))]
@@ -41,10 +41,10 @@ def tolerance(dtype: DType, inputs: list[Array]) -> float:
 @pytest.mark.parametrize(("spec", "dtype"), list(cases()))
 def test_decomposition_means_what_the_reference_says(spec: OpSpec, dtype: DType) -> None:
     for sample in spec.samples:
-        arrays = typed(spec, sample, dtype)
+        arrays = retype_sample(spec, sample, dtype)
         wanted = reference(spec.short_name, *arrays, **sample.attributes)
         with np.errstate(all="ignore"):
-            given = decomposed(spec.short_name, *arrays, **sample.attributes)
+            given = run_decomposition(spec.short_name, *arrays, **sample.attributes)
         single = hasattr(wanted, "dtype")
         pairs: list[tuple[Array, Array]] = [(given, wanted)] if single else list(zip(given, wanted, strict=True))
         for left, right in pairs:
@@ -76,7 +76,7 @@ class Types:
         return value
 
 
-def freed(array: Array) -> TensorType:
+def with_symbolic_dims(array: Array) -> TensorType:
     """An array's type with every size from 5 up as a symbol that says its value."""
     return TensorType.of([f"s{size}" if size >= 5 else size for size in array.shape], dtype_of(array))
 
@@ -88,7 +88,7 @@ def test_decomposition_works_on_free_sizes(spec: OpSpec) -> None:
     """The same shapes come out as with numbers, and every guard holds for the sample it was made from."""
     for sample in spec.samples:
         arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(7))]
-        types = [freed(array) for array in arrays]
+        types = [with_symbolic_dims(array) for array in arrays]
         sizes = {symbol: int(symbol[1:]) for type in types for symbol in type.symbols}
         builder = Types()
         assert spec.decompose is not None

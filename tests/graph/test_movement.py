@@ -24,7 +24,7 @@ from tests.graph.views import read
 SPECS = (*movement.SPECS, *slicing.SPECS)
 
 
-def viewed(name: str, x: Array, **attributes: Any) -> list[Array]:
+def read_view(name: str, x: Array, **attributes: Any) -> list[Array]:
     """What the maps of a view read."""
     spec = registry()[name]
     assert isinstance(spec.lower, View)
@@ -37,7 +37,7 @@ def check(name: str, x: Array, **attributes: Any) -> None:
     """Maps and reference agree."""
     given: Any = reference(name, x, **attributes)
     expected: list[Array] = list(given) if name == "split" else [given]
-    for found, wanted in zip(viewed(name, x, **attributes), expected, strict=True):
+    for found, wanted in zip(read_view(name, x, **attributes), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -45,7 +45,7 @@ def dims(*sizes: int) -> tuple[Dim, ...]:
     return tuple(Dim.of(size) for size in sizes)
 
 
-def numbered(shape: tuple[int, ...]) -> Array:
+def number_elements(shape: tuple[int, ...]) -> Array:
     return np.arange(math.prod(shape), dtype=np.int64).reshape(shape)
 
 
@@ -70,7 +70,7 @@ def reshapes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Two shapes of one size, from the same prime factors."""
     factors = draw(st.lists(st.sampled_from([1, 2, 2, 3, 5]), max_size=5))
 
-    def grouped(order: list[int]) -> tuple[int, ...]:
+    def group_factors(order: list[int]) -> tuple[int, ...]:
         dims: list[int] = []
         for factor in order:
             if dims and draw(st.booleans()):
@@ -79,21 +79,21 @@ def reshapes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
                 dims.append(factor)
         return tuple(dims)
 
-    return grouped(factors), grouped(draw(st.permutations(factors)))
+    return group_factors(factors), group_factors(draw(st.permutations(factors)))
 
 
 @given(reshapes())
 def test_reshapes(pair: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
-    check("reshape", numbered(pair[0]), shape=tuple(Dim.of(size) for size in pair[1]))
+    check("reshape", number_elements(pair[0]), shape=tuple(Dim.of(size) for size in pair[1]))
 
 
 @given(shapes, st.randoms(use_true_random=False))
 def test_transposes(shape: tuple[int, ...], random: Any) -> None:
     axes = list(range(len(shape)))
     random.shuffle(axes)
-    check("transpose", numbered(shape), axes=tuple(axes))
+    check("transpose", number_elements(shape), axes=tuple(axes))
     np.testing.assert_array_equal(
-        reference("transpose", numbered(shape), axes=tuple(axes)), numbered(shape).transpose(axes)
+        reference("transpose", number_elements(shape), axes=tuple(axes)), number_elements(shape).transpose(axes)
     )
 
 
@@ -110,16 +110,16 @@ def test_slices(shape: tuple[int, ...], cuts: list[tuple[int | None, int | None,
         "stop": tuple(n[1] for n in normal),
         "step": tuple(n[2] for n in normal),
     }
-    check("slice", numbered(shape), **attributes)
-    expected = numbered(shape)[tuple(slice(*own) for own in cuts)]
-    np.testing.assert_array_equal(reference("slice", numbered(shape), **attributes), expected)
+    check("slice", number_elements(shape), **attributes)
+    expected = number_elements(shape)[tuple(slice(*own) for own in cuts)]
+    np.testing.assert_array_equal(reference("slice", number_elements(shape), **attributes), expected)
 
 
 @given(shapes, st.integers(-7, 7), st.integers(0, 3), st.randoms(use_true_random=False))
 def test_flips_rolls_tiles_and_repeats(shape: tuple[int, ...], shift: int, count: int, random: Any) -> None:
     assume(shape)
     axis: int = random.randrange(len(shape))
-    x = numbered(shape)
+    x = number_elements(shape)
     check("flip", x, axes=(axis,))
     check("roll", x, shifts=(shift,), axes=(axis,))
     check("repeat", x, repeats=count, axis=axis)
@@ -131,13 +131,13 @@ def test_flips_rolls_tiles_and_repeats(shape: tuple[int, ...], shift: int, count
 @given(shapes, st.lists(st.integers(0, 5), max_size=2))
 def test_broadcasts_and_dims_of_one(shape: tuple[int, ...], lead: list[int]) -> None:
     ones = tuple(1 if size % 2 else size for size in shape)
-    check("broadcast_to", numbered(ones), shape=tuple(Dim.of(size) for size in (*lead, *shape)))
+    check("broadcast_to", number_elements(ones), shape=tuple(Dim.of(size) for size in (*lead, *shape)))
     axes = tuple(range(0, len(shape) + 2, 2))[:2]
-    wide = reference("expand_dims", numbered(shape), axes=axes) if len(axes) == 2 else numbered(shape)
+    wide = reference("expand_dims", number_elements(shape), axes=axes) if len(axes) == 2 else number_elements(shape)
     if len(axes) == 2:
-        check("expand_dims", numbered(shape), axes=axes)
+        check("expand_dims", number_elements(shape), axes=axes)
         check("squeeze", wide, axes=axes)
-        np.testing.assert_array_equal(reference("squeeze", wide, axes=axes), numbered(shape))
+        np.testing.assert_array_equal(reference("squeeze", wide, axes=axes), number_elements(shape))
 
 
 B, S, H, D = (Dim.symbol(name) for name in "BSHD")
@@ -174,7 +174,7 @@ def test_maps_of_free_sizes_hold_for_each_size() -> None:
     x, out = tensor("B", "S*4", dtype=f32), tensor("B", "S", 4, dtype=f32)
     (index_map,) = registry()["reshape"].lower.maps(x, [out], {"shape": out.shape})
     for b, s in ((1, 1), (2, 3), (0, 2)):
-        array = numbered((b, 4 * s))
+        array = number_elements((b, 4 * s))
         found = read(array, index_map, (b, s, 4), {"B": b, "S": s})
         np.testing.assert_array_equal(found, array.reshape(b, s, 4))
 

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.ir.base.arrays import rounded
 from tessera.types.dtype import DType, bf16, f32, i32
-from tests.graph.eager import RuleDTypeError, RuleError, decomposed, infer, tensor
+from tests.graph.eager import RuleDTypeError, RuleError, infer, run_decomposition, tensor
 
 
 @pytest.mark.parametrize("scale", [1e-42, 1e-20, 1.0, 1e10, 1e15, 1e18, 1e19, 3e30])
@@ -19,7 +19,7 @@ def test_rows_of_any_size_are_finite_and_right(op: str, scale: float) -> None:
         wide = wide - wide.mean(1, keepdims=True)
     wanted = wide / np.sqrt((wide**2).mean(1, keepdims=True) + 1e-5)
     with np.errstate(over="ignore"):
-        given = decomposed(op, x)
+        given = run_decomposition(op, x)
     assert np.isfinite(given).all()
     np.testing.assert_allclose(given, wanted, rtol=2e-5, atol=2e-6)
 
@@ -28,18 +28,18 @@ def test_rows_of_any_size_are_finite_and_right(op: str, scale: float) -> None:
 def test_a_constant_row_is_the_bias(dtype: DType) -> None:
     x = rounded(np.full((2, 64), 3.0), dtype)
     weight, bias = rounded(np.full(64, 2.0), dtype), rounded(np.arange(64.0), dtype)
-    out = decomposed("layernorm_safe", x, weight, bias)
+    out = run_decomposition("layernorm_safe", x, weight, bias)
     np.testing.assert_array_equal(out.astype(np.float32), np.broadcast_to(bias, (2, 64)).astype(np.float32))
 
 
 @pytest.mark.parametrize("op", ["layernorm_safe", "rmsnorm_safe"])
-def test_the_way_of_huge_rows_rounds_as_the_usual_one_does(op: str) -> None:
+def test_the_formula_for_huge_rows_rounds_as_the_usual_one_does(op: str) -> None:
     """Powers of two do not round: a row and the same row times 2**56 normalise to the same bits."""
     x = (np.random.default_rng(1).standard_normal((3, 100)) * 1e3).astype(np.float32)
     huge = x * np.float32(2.0**56)
     with np.errstate(over="ignore"):
         assert np.isinf((huge * huge).sum(1)).all()
-        np.testing.assert_array_equal(decomposed(op, x, eps=1e-30), decomposed(op, huge, eps=1e-30))
+        np.testing.assert_array_equal(run_decomposition(op, x, eps=1e-30), run_decomposition(op, huge, eps=1e-30))
 
 
 def test_norms_say_what_is_wrong() -> None:

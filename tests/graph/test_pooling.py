@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tessera.types.dtype import f32, i32
-from tests.graph.eager import RuleDTypeError, RuleError, Rules, decomposed, infer, tensor
+from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, run_decomposition, tensor
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
@@ -14,9 +14,9 @@ from tests.graph.eager import RuleDTypeError, RuleError, Rules, decomposed, infe
 def test_pooling_equals_a_naive_loop(stride: int, pad: int) -> None:
     x = np.random.default_rng(0).standard_normal((2, 7, 8)).astype(np.float32)
     attributes = {"window": (3, 2), "stride": (stride,), "padding": (pad,)}
-    high = decomposed("max_pool", x, **attributes)
-    mean = decomposed("avg_pool", x, **attributes, count_padding=False)
-    zeros = decomposed("avg_pool", x, **attributes)
+    high = run_decomposition("max_pool", x, **attributes)
+    mean = run_decomposition("avg_pool", x, **attributes, count_padding=False)
+    zeros = run_decomposition("avg_pool", x, **attributes)
     for n, i, j in np.ndindex(*high.shape):
         rows = range(max(i * stride - pad, 0), min(i * stride - pad + 3, 7))
         columns = range(max(j * stride - pad, 0), min(j * stride - pad + 2, 8))

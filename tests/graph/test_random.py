@@ -14,7 +14,7 @@ from tessera.ir.graph.shared_reference import draw_bits, fold_key, make_key, phi
 from tessera.ir.tile.facets import Pointwise
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f32, f64, i32, u32, u64
-from tests.graph.eager import RuleDTypeError, RuleError, decomposed, infer, reference, registry, tensor
+from tests.graph.eager import RuleDTypeError, RuleError, infer, reference, registry, run_decomposition, tensor
 
 KEY = make_key(42)
 
@@ -79,21 +79,21 @@ def test_an_element_depends_on_its_index_and_not_on_the_shape() -> None:
 
 
 def test_a_key_of_words_is_the_same_key() -> None:
-    wide = decomposed("random_bits", KEY, shape=dims(9), dtype=u64)
-    np.testing.assert_array_equal(decomposed("random_bits", KEY.view(np.uint32), shape=dims(9), dtype=u64), wide)
+    wide = run_decomposition("random_bits", KEY, shape=dims(9), dtype=u64)
+    np.testing.assert_array_equal(run_decomposition("random_bits", KEY.view(np.uint32), shape=dims(9), dtype=u64), wide)
 
 
 @pytest.mark.parametrize("dtype", [f32, f64, bf16])
 def test_uniform_is_bit_exact_and_below_one(dtype: DType) -> None:
     values = reference("uniform", KEY, shape=dims(1 << 16), dtype=dtype)
-    np.testing.assert_array_equal(decomposed("uniform", KEY, shape=dims(1 << 16), dtype=dtype), values)
+    np.testing.assert_array_equal(run_decomposition("uniform", KEY, shape=dims(1 << 16), dtype=dtype), values)
     wide = values.astype(np.float64)
     assert wide.min() >= 0
     assert wide.max() < 1
     assert abs(wide.mean() - 0.5) < 4 * np.sqrt(1 / 12 / wide.size) + dtype.epsilon
 
 
-def test_normal_has_mean_and_spread() -> None:
+def test_normal_has_mean_and_deviation() -> None:
     values = reference("normal", KEY, shape=dims(1 << 16), mean=3.0, std=2.0).astype(np.float64)
     assert abs(values.mean() - 3.0) < 4 * 2.0 / np.sqrt(values.size)
     assert abs(values.std() - 2.0) < 0.05
@@ -102,16 +102,16 @@ def test_normal_has_mean_and_spread() -> None:
 
 def test_dropout_keeps_its_share_and_scales_it() -> None:
     x = np.ones((256, 256), np.float32)
-    out = decomposed("dropout", x, KEY, rate=0.25)
+    out = run_decomposition("dropout", x, KEY, rate=0.25)
     mask = keep_mask(KEY, x.shape, 0.25)
     np.testing.assert_array_equal(out, np.where(mask, np.float32(1 / 0.75), np.float32(0)))
     assert abs(mask.mean() - 0.75) < 4 * np.sqrt(0.25 * 0.75 / mask.size)
 
 
-def test_keys_of_branches_differ_and_are_found_again() -> None:
+def test_keys_of_branches_differ_and_are_reproducible() -> None:
     keys = [fold_key(KEY, np.array(branch)) for branch in range(4)]
     assert len({key.tobytes() for key in (KEY, *keys)}) == 5
-    np.testing.assert_array_equal(decomposed("fold_key", KEY, np.array(3)), keys[3])
+    np.testing.assert_array_equal(run_decomposition("fold_key", KEY, np.array(3)), keys[3])
     np.testing.assert_array_equal(make_key(42, 3), keys[3])
     assert make_key(42, 1, 2).tobytes() != make_key(42, 2, 1).tobytes()
 

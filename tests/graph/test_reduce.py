@@ -1,4 +1,4 @@
-"""Reductions: the canonical recipe element by element, rules, decompositions against references, running folds."""
+"""Reductions: the canonical recipe element by element, rules, decompositions against references, scans."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessera.ir.graph.shared_reference import LANES, reduce_lanes
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, bf16, bool_, f16, f32, f64, i4, i8, i32, i64, u8, u64
-from tests.graph.eager import RuleDTypeError, RuleError, Rules, decomposed, infer, reference, tensor, type_of
+from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference, run_decomposition, tensor, type_of
 
 
 def recipe_sum(elements: list[np.float32]) -> np.float32:
@@ -33,7 +33,7 @@ def recipe_sum(elements: list[np.float32]) -> np.float32:
 
 
 @given(st.integers(0, 200), st.integers(0, 2**31))
-def test_sums_follow_the_recipe_bit_for_bit(size: int, seed: int) -> None:
+def test_reductions_follow_the_recipe_bit_for_bit(size: int, seed: int) -> None:
     x = (np.random.default_rng(seed).standard_normal(size) * 1e3).astype(np.float32)
     assert reduce_lanes("sum", x, (0,)).tobytes() == np.asarray(recipe_sum(list(x))).tobytes()
 
@@ -101,7 +101,7 @@ def _norm(x: Array, axes: tuple[int, ...], keepdims: bool, order: float) -> Arra
 def test_decompositions_compute_what_references_mean(spec: Any, dtype: str) -> None:
     for sample in spec.samples:
         x = retype(sample.make(np.random.default_rng(0))[0], BY_NAME[dtype])
-        found = decomposed(spec.short_name, x, **sample.attributes)
+        found = run_decomposition(spec.short_name, x, **sample.attributes)
         expected = reference(spec.short_name, x, **sample.attributes)
         # logarithms and exponentials of the two differ in the last place; everything else is the same operations
         tolerance = 4 * BY_NAME[dtype].epsilon if spec.short_name == "logsumexp" else 0.0
@@ -171,7 +171,7 @@ def test_no_guard_where_there_is_an_answer(op: str) -> None:
     assert rules.guards == []
 
 
-def test_integer_sums_have_64_bits_and_narrow_floats_accumulate_wide() -> None:
+def test_integers_accumulate_in_64_bits_and_narrow_floats_in_f32() -> None:
     assert reference("sum", np.full(300, 127, np.int8), axes=(0,)) == 300 * 127
     assert reference("sum", np.full(300, 255, np.uint8), axes=(0,)).dtype == np.uint64
     assert reference("sum", np.array([True, True, False]), axes=(0,)) == 2
@@ -225,7 +225,7 @@ def test_dtypes_that_are_refused(op: str, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("spec", cumulative.SPECS, ids=lambda spec: spec.short_name)
-def test_running_folds_go_one_after_the_other(spec: Any) -> None:
+def test_scans_go_one_after_the_other(spec: Any) -> None:
     for sample in spec.samples:
         for dtype in (f32, f16, i8):
             x = retype(sample.make(np.random.default_rng(0))[0], dtype)
@@ -233,7 +233,7 @@ def test_running_folds_go_one_after_the_other(spec: Any) -> None:
             expected = _running(spec.short_name, x, dict(sample.attributes))
             np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64), err_msg=sample.name)
             if spec.decompose is not None:
-                np.testing.assert_array_equal(decomposed(spec.short_name, x, **sample.attributes), found)
+                np.testing.assert_array_equal(run_decomposition(spec.short_name, x, **sample.attributes), found)
 
 
 def _running(name: str, x: Array, attributes: dict[str, Any]) -> Array:

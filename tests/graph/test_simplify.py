@@ -36,9 +36,9 @@ class Graph:
         spec = registry()[name]
         filled = spec.with_defaults(attributes)
         if spec.simplify is not None:
-            folded = spec.simplify(self, operands, filled)
-            if folded is not None:
-                return folded
+            simplified = spec.simplify(self, operands, filled)
+            if simplified is not None:
+                return simplified
         return self.plain(name, *operands, **attributes)
 
     def plain(self, name: str, *operands: Node, **attributes: Any) -> Node:
@@ -82,7 +82,7 @@ ONES = Node(tensor(3, 5, dtype=f32), "constant", (), {"value": np.ones((3, 5), n
 
 
 @pytest.mark.parametrize(
-    ("folded", "expected"),
+    ("simplified", "expected"),
     [
         (g("add", N, full(0, i32)), N),
         (g("add", full(0, i32), N), N),
@@ -123,8 +123,8 @@ ONES = Node(tensor(3, 5, dtype=f32), "constant", (), {"value": np.ones((3, 5), n
     ],
     ids=lambda node: node.op or "input",
 )
-def test_what_changes_nothing_goes_away(folded: Node, expected: Node) -> None:
-    assert folded is expected
+def test_what_changes_nothing_goes_away(simplified: Node, expected: Node) -> None:
+    assert simplified is expected
 
 
 ROW = Node(tensor(5, dtype=f32))
@@ -211,11 +211,11 @@ STEPS: list[Step] = [
 @given(st.lists(st.sampled_from(STEPS), max_size=8), st.booleans())
 def test_meaning_is_kept_bit_for_bit(chain: list[Step], reshaped: bool) -> None:
     array = (np.random.default_rng(len(chain)).standard_normal((3, 5)) * 3).astype(np.float32)
-    plain = folded = X
+    plain = simplified = X
     for name, attributes in chain:
-        plain, folded = Graph().plain(name, plain, **attributes), g(name, folded, **attributes)
+        plain, simplified = Graph().plain(name, plain, **attributes), g(name, simplified, **attributes)
     if reshaped:
         for shape in (size(15), size(5, 3)):
-            plain, folded = Graph().plain("reshape", plain, shape=shape), g("reshape", folded, shape=shape)
-    assert folded.type == plain.type
-    assert evaluate(folded, {X: array}).tobytes() == evaluate(plain, {X: array}).tobytes()
+            plain, simplified = Graph().plain("reshape", plain, shape=shape), g("reshape", simplified, shape=shape)
+    assert simplified.type == plain.type
+    assert evaluate(simplified, {X: array}).tobytes() == evaluate(plain, {X: array}).tobytes()

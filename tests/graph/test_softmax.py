@@ -7,7 +7,7 @@ import pytest
 
 from tessera.ir.base.arrays import Array, rounded
 from tessera.types.dtype import DType, bf16, f32, i32, i64
-from tests.graph.eager import RuleDTypeError, RuleError, decomposed, infer, reference, tensor
+from tests.graph.eager import RuleDTypeError, RuleError, infer, reference, run_decomposition, tensor
 
 INF, NAN = np.inf, np.nan
 
@@ -15,7 +15,7 @@ INF, NAN = np.inf, np.nan
 def both(op: str, x: Array, **attributes: object) -> Array:
     """The result by reference and by decomposition, which agree."""
     wanted = reference(op, x, **attributes)
-    given = decomposed(op, x, **attributes)
+    given = run_decomposition(op, x, **attributes)
     np.testing.assert_allclose(given.astype(np.float64), wanted.astype(np.float64), rtol=1e-2, atol=1e-6)
     return wanted.astype(np.float64)
 
@@ -63,9 +63,11 @@ def test_cross_entropy_is_minus_the_log_probability_and_skips_padding() -> None:
         ("sum", each[counted].sum()),
         ("mean", each[counted].mean()),
     ):
-        np.testing.assert_allclose(decomposed("cross_entropy", logits, labels, reduction=reduction), wanted, rtol=1e-5)
+        np.testing.assert_allclose(
+            run_decomposition("cross_entropy", logits, labels, reduction=reduction), wanted, rtol=1e-5
+        )
     ignored = np.full(6, -1)
-    assert decomposed("cross_entropy", logits, ignored) == 0
+    assert run_decomposition("cross_entropy", logits, ignored) == 0
 
 
 def test_softmax_says_what_is_wrong() -> None:

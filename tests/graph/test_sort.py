@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.types.dtype import bf16, bool_, f32, i64
-from tests.graph.eager import RuleDTypeError, RuleError, Rules, decomposed, infer, reference, tensor
+from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference, run_decomposition, tensor
 
 VALUES = st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, np.inf, -np.inf, np.nan]), min_size=0, max_size=12)
 
@@ -17,10 +17,10 @@ VALUES = st.lists(st.sampled_from([0.0, -0.0, 1.0, -1.0, 2.0, np.inf, -np.inf, n
 @settings(max_examples=100, deadline=None, derandomize=True)
 def test_order_is_by_value_then_index_with_nan_last(values: list[float], descending: bool) -> None:
     x = np.array(values, np.float32)
-    order = decomposed("argsort", x, descending=descending)
+    order = run_decomposition("argsort", x, descending=descending)
     keys = [(bool(np.isnan(v)), 0.0 if np.isnan(v) else (-v if descending else v), i) for i, v in enumerate(values)]
     assert order.tolist() == [i for *_, i in sorted(keys)]
-    np.testing.assert_array_equal(decomposed("sort", x, descending=descending), x[order])
+    np.testing.assert_array_equal(run_decomposition("sort", x, descending=descending), x[order])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint64, np.bool_])
@@ -33,7 +33,7 @@ def test_integers_sort_to_the_ends_of_their_range(dtype: type) -> None:
 
 def test_topk_takes_the_first_of_equals() -> None:
     x = np.array([[1, 3, 3, 2], [5, 5, 5, 5]], np.float32)
-    values, indices = decomposed("topk", x, k=2)
+    values, indices = run_decomposition("topk", x, k=2)
     np.testing.assert_array_equal(values, [[3, 3], [5, 5]])
     np.testing.assert_array_equal(indices, [[1, 2], [0, 1]])
 
@@ -51,14 +51,14 @@ def test_scatter_keeps_the_last_and_scatter_add_adds_in_order() -> None:
     x = np.zeros((3, 2), np.float32)
     indices = np.array([1, -1, 1, 9])
     updates = np.arange(8, dtype=np.float32).reshape(4, 2)
-    np.testing.assert_array_equal(decomposed("scatter", x, indices, updates), [[0, 0], [4, 5], [6, 7]])
-    np.testing.assert_array_equal(decomposed("scatter_add", x, indices, updates), [[0, 0], [4, 6], [8, 10]])
+    np.testing.assert_array_equal(run_decomposition("scatter", x, indices, updates), [[0, 0], [4, 5], [6, 7]])
+    np.testing.assert_array_equal(run_decomposition("scatter_add", x, indices, updates), [[0, 0], [4, 6], [8, 10]])
 
 
 def test_scatter_add_of_narrow_floats_rounds_once() -> None:
     x = np.array([256.0], np.float32).astype(tensor_bf16())
     updates = np.full((64, 1), 0.5, np.float32).astype(tensor_bf16()).reshape(64)
-    out = decomposed("scatter_add", x, np.zeros(64, np.int64), updates)
+    out = run_decomposition("scatter_add", x, np.zeros(64, np.int64), updates)
     assert float(out[0]) == 288.0
 
 

@@ -10,7 +10,7 @@ from tessera.ir.base.arrays import Array
 from tessera.types.annotation import KVCacheType, parse_annotation
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32, i32, i64
-from tests.graph.eager import RuleDTypeError, RuleError, Rules, decomposed, infer, reference, registry, tensor
+from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference, registry, run_decomposition, tensor
 from tests.stdlib.running import run_library
 
 CACHE = KVCacheType.of("B", "H", "S_max", 64, bf16)
@@ -31,7 +31,7 @@ def test_appending_token_by_token_equals_attention_over_all() -> None:
     keys, values, length = np.zeros((2, 2, 9, 8), np.float32), np.zeros((2, 2, 9, 8), np.float32), np.array(0)
     rows: list[Array] = []
     for step in (slice(0, 3), slice(3, 4), slice(4, 6)):
-        keys, values, length = decomposed("kv_append", keys, values, length, k[:, :, step], v[:, :, step])
+        keys, values, length = run_decomposition("kv_append", keys, values, length, k[:, :, step], v[:, :, step])
         rows += run_library("cached_attention", [q[:, :, step], keys, values, length])
     assert length == 6
     whole = reference("attention", q, k, v, causal=True)
@@ -40,7 +40,7 @@ def test_appending_token_by_token_equals_attention_over_all() -> None:
 
 def test_pruning_keeps_the_newest() -> None:
     keys = np.arange(5, dtype=np.float32).reshape(1, 1, 5, 1)
-    out, _, length = decomposed("kv_prune", keys, keys, np.array(4), keep=2)
+    out, _, length = run_decomposition("kv_prune", keys, keys, np.array(4), keep=2)
     assert out.reshape(-1).tolist() == [2, 3, 0, 0, 0]
     assert length == 2
 

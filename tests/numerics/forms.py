@@ -15,7 +15,7 @@ from tessera.frontend.pytree import as_tuple
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.building import EXTREMES, retype, sample_dtype
+from tessera.ir.graph.building import SPECIAL_VALUES, retype, sample_dtype
 from tessera.runtime.tensor import Tensor
 from tessera.types import dtype as dt
 from tessera.types.annotation import TensorAnnotation
@@ -53,7 +53,7 @@ def everything(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -
     flat = made.reshape(-1)
     at = rng.permutation(flat.size)[: flat.size // 2]
     if dtype.is_float:
-        flat[at] = retype(rng.choice(np.array(EXTREMES, np.float32), at.size), dtype)
+        flat[at] = retype(rng.choice(np.array(SPECIAL_VALUES, np.float32), at.size), dtype)
     else:
         low, high = integer_range(dtype)
         flat[at] = rng.integers(low, high, at.size, endpoint=True, dtype=numpy_dtype(dtype))

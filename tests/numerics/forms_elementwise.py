@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.building import EXTREMES, retype, sample_dtype
+from tessera.ir.graph.building import SPECIAL_VALUES, retype, sample_dtype
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.promotion import integer_range
@@ -136,7 +136,7 @@ def _edges(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Ar
     if not dtype.is_float:
         return made
     powers = [2.0**bits for bits in (7, 8, 15, 16, 31, 32, 63, 64)]
-    ends = [*EXTREMES, *powers, *(-power for power in powers), 7.5, -8.6, 127.5, -128.9, 255.9, -0.9]
+    ends = [*SPECIAL_VALUES, *powers, *(-power for power in powers), 7.5, -8.6, 127.5, -128.9, 255.9, -0.9]
     flat = made.reshape(-1)
     at = rng.permutation(flat.size)[: flat.size // 3]
     flat[at] = retype(rng.choice(np.array(ends, np.float32), at.size), dtype)

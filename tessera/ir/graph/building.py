@@ -47,7 +47,25 @@ BINARY_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 )
 """Equal, broadcast on one operand or both, missing dims, empty."""
 
-EXTREMES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-3, 100.0, -100.0, np.inf, -np.inf, np.nan, 3e38, -3e38)
+SPECIAL_VALUES = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    1e-3,
+    100.0,
+    -100.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    3e38,
+    -3e38,
+)
 
 
 def shape_name(shapes: Iterable[tuple[int, ...]]) -> str:
@@ -79,17 +97,17 @@ def bools(*shapes: tuple[int, ...]) -> Make:
     return lambda rng: [np.asarray(rng.random(shape) < 0.5) for shape in shapes]
 
 
-def extremes(arity: int) -> Make:
+def special_values(arity: int) -> Make:
     """Zeros, ones, halves, infinities, NaN and huge numbers, each against each."""
 
     def make(rng: np.random.Generator) -> Sequence[Any]:
-        grid = np.meshgrid(*(np.array(EXTREMES, np.float32) for _ in range(arity)), indexing="ij")
+        grid = np.meshgrid(*(np.array(SPECIAL_VALUES, np.float32) for _ in range(arity)), indexing="ij")
         return [np.ascontiguousarray(part.reshape(-1)) for part in grid]
 
     return make
 
 
-def integer_extremes(arity: int) -> Make:
+def special_integers(arity: int) -> Make:
     """Zero, ones, widths and the ends of the i32 range, each against each."""
     values = np.array([0, 1, -1, 2, 7, -7, 31, 32, 33, -(2**31), 2**31 - 1], np.int32)
 

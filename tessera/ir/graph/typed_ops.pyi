@@ -342,7 +342,7 @@ class FuncOp(SpecOp):
 
 class FusedOp(SpecOp):
     x: SSAValue
-    product: SSAValue
+    contraction: SSAValue
 
 class GatherOp(SpecOp):
     x: SSAValue

@@ -14,7 +14,7 @@ from tessera.ir.graph.ops import REGISTRY, check_facets, interval_of, policy_of
 SOFTMAX = REGISTRY["softmax"]
 
 
-def changed(**facets: Any) -> OpSpec:
+def change_facets(**facets: Any) -> OpSpec:
     return OpSpec(**{field.name: getattr(SOFTMAX, field.name) for field in fields(SOFTMAX)} | facets)  # pyright: ignore[reportArgumentType]
 
 
@@ -29,13 +29,13 @@ def changed(**facets: Any) -> OpSpec:
 )
 def test_an_op_without_a_facet_is_refused_by_name(facets: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError) as caught:
-        check_facets(changed(**facets))
+        check_facets(change_facets(**facets))
     assert words in str(caught.value)
 
 
 def test_a_contraction_without_an_accumulator_rule_is_refused() -> None:
     with pytest.raises(TypeError, match="lacks `accumulate` in its policy"):
-        check_facets(changed(policy=PolicyRule("contract")))
+        check_facets(change_facets(policy=PolicyRule("contract")))
 
 
 def test_every_op_has_its_facets() -> None:

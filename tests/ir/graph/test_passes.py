@@ -46,7 +46,7 @@ def binary(name: str, left: int, right: int) -> Step:
     return emit
 
 
-def transposed(at: int) -> Step:
+def emit_transpose(at: int) -> Step:
     def emit(build: Build, values: Sequence[SSAValue]) -> Any:
         x = values[at % len(values)]
         rank = build.type_of(x).rank
@@ -55,7 +55,7 @@ def transposed(at: int) -> Step:
     return emit
 
 
-def reshaped(at: int) -> Step:
+def emit_reshape(at: int) -> Step:
     def emit(build: Build, values: Sequence[SSAValue]) -> Any:
         x = values[at % len(values)]
         return build.emit("reshape", x, shape=(1, *build.type_of(x).shape))
@@ -63,7 +63,7 @@ def reshaped(at: int) -> Step:
     return emit
 
 
-def softmaxed(at: int) -> Step:
+def emit_softmax(at: int) -> Step:
     def emit(build: Build, values: Sequence[SSAValue]) -> Any:
         x = values[at % len(values)]
         rank = build.type_of(x).rank
@@ -72,18 +72,18 @@ def softmaxed(at: int) -> Step:
     return emit
 
 
-def constant(numbers: list[float], spread: bool) -> Step:
-    array = np.array(numbers[:1] * len(numbers) if spread else numbers, np.float32)
+def constant(numbers: list[float], is_uniform: bool) -> Step:
+    array = np.array(numbers[:1] * len(numbers) if is_uniform else numbers, np.float32)
     return lambda build, values: build.emit("constant", value=array)
 
 
-places = st.integers(0, 30)
+indices = st.integers(0, 30)
 steps = st.one_of(
-    st.builds(unary, st.sampled_from(["neg", "abs", "exp", "tanh", "relu", "sigmoid"]), places),
-    st.builds(binary, st.sampled_from(["add", "sub", "mul", "maximum"]), places, places),
-    st.builds(transposed, places),
-    st.builds(reshaped, places),
-    st.builds(softmaxed, places),
+    st.builds(unary, st.sampled_from(["neg", "abs", "exp", "tanh", "relu", "sigmoid"]), indices),
+    st.builds(binary, st.sampled_from(["add", "sub", "mul", "maximum"]), indices, indices),
+    st.builds(emit_transpose, indices),
+    st.builds(emit_reshape, indices),
+    st.builds(emit_softmax, indices),
     st.builds(constant, st.lists(st.floats(-4, 4, width=32), min_size=2, max_size=2), st.booleans()),
 )
 
@@ -179,7 +179,7 @@ def test_fold_constants_keeps_every_bit_and_computes_what_it_can(program: list[S
 
 
 @given(programs)
-def test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_way_down(program: list[Step]) -> None:
+def test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_lowering(program: list[Step]) -> None:
     module = build(program)
     before = results(module)
     Decompose().run(module)
@@ -191,7 +191,7 @@ def test_decompose_keeps_the_meaning_and_leaves_only_what_has_a_way_down(program
 
 
 @given(programs)
-def test_the_whole_room_keeps_the_meaning(program: list[Step]) -> None:
+def test_the_whole_stage_keeps_the_meaning(program: list[Step]) -> None:
     module = build(program)
     before = results(module)
     Stages(rebuild=lambda: build(program)).run("graph", pipeline(), module, EXIT)

@@ -191,13 +191,13 @@ def _axes_text(axes: Sequence[int]) -> str:
 
 
 def _check_axes(
-    ctx: InferContext, attributes: Attributes, side: str, rank: int
+    ctx: InferContext, attributes: Attributes, name: str, rank: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    batch, contract = axes_attribute(attributes, f"{side}_batch"), axes_attribute(attributes, f"{side}_contract")
+    batch, contract = axes_attribute(attributes, f"{name}_batch"), axes_attribute(attributes, f"{name}_contract")
     named = (*batch, *contract)
     if any(not 0 <= axis < rank for axis in named) or len(set(named)) != len(named):
         raise ctx.fail(
-            f"`{side}_batch` {_axes_text(batch)} and `{side}_contract` {_axes_text(contract)} must name "
+            f"`{name}_batch` {_axes_text(batch)} and `{name}_contract` {_axes_text(contract)} must name "
             f"different axes of a tensor of rank {rank}"
         )
     return batch, contract
@@ -225,8 +225,8 @@ def _dot_general_maps(types: Sequence[TensorType], attributes: Attributes) -> Co
     a, b = types
     extents: dict[str, list[Dim]] = {"b": [], "m": [], "n": [], "k": []}
 
-    def read(operand: TensorType, side: str, free: str) -> tuple[Dim, ...]:
-        batch, contract = axes_attribute(attributes, f"{side}_batch"), axes_attribute(attributes, f"{side}_contract")
+    def read(operand: TensorType, name: str, free: str) -> tuple[Dim, ...]:
+        batch, contract = axes_attribute(attributes, f"{name}_batch"), axes_attribute(attributes, f"{name}_contract")
         indices: list[Dim] = []
         for axis, dim in enumerate(operand.shape):
             if axis in batch:
@@ -253,17 +253,17 @@ def _group_axes(b: Simplifier, operands: Sequence[Any], attributes: Attributes) 
     """Transpose operands so that free axes are adjacent, and contracted ones too: kernels loop over each as one."""
     made = dict(attributes)
     moved: list[Any] = []
-    for operand, side in zip(operands, ("lhs", "rhs"), strict=True):
+    for operand, name in zip(operands, ("lhs", "rhs"), strict=True):
         shape = b.type_of(operand).shape
-        batch, contract = (axes_attribute(attributes, f"{side}_{kind}") for kind in ("batch", "contract"))
+        batch, contract = (axes_attribute(attributes, f"{name}_{kind}") for kind in ("batch", "contract"))
         free = tuple(axis for axis in range(len(shape)) if axis not in (*batch, *contract))
         if all(_is_run(shape, axes) for axes in (free, contract)):
             moved.append(operand)
             continue
-        order = (*batch, *free, *contract) if side == "lhs" else (*batch, *contract, *free)
+        order = (*batch, *free, *contract) if name == "lhs" else (*batch, *contract, *free)
         moved.append(b.emit("transpose", operand, axes=order))
-        made[f"{side}_batch"] = tuple(range(len(batch)))
-        made[f"{side}_contract"] = tuple(order.index(axis) for axis in contract)
+        made[f"{name}_batch"] = tuple(range(len(batch)))
+        made[f"{name}_contract"] = tuple(order.index(axis) for axis in contract)
     if all(value is operand for value, operand in zip(moved, operands, strict=True)):
         return None
     return b.emit("dot_general", *moved, **made)
@@ -287,7 +287,7 @@ def dot_general_reference(
     accumulate: DType | None = None,
     dtype: DType | None = None,
 ) -> Array:
-    """Batch dims first, then the free dims of `a`, then those of `b`; contracted dims as one, in row-major order."""
+    """Batch dims first, then the other dims of `a`, then those of `b`; contracted dims as one, in row-major order."""
     x, y = a, b
     shared = len(lhs_batch)
     free_x = [axis for axis in range(x.ndim) if axis not in (*lhs_batch, *lhs_contract)]
@@ -339,9 +339,9 @@ def _accumulate_dot_general(
 ) -> Any:
     """`dot_general` in f32: batch axes, what is left of both operands, and last what is summed."""
     parts = list[Any]()
-    for value, side in zip(operands, ("lhs", "rhs"), strict=True):
+    for value, name in zip(operands, ("lhs", "rhs"), strict=True):
         shape = b.type_of(value).shape
-        batch, contract = (tuple(attributes[f"{side}_{what}"]) for what in ("batch", "contract"))
+        batch, contract = (tuple(attributes[f"{name}_{what}"]) for what in ("batch", "contract"))
         free = tuple(axis for axis in range(len(shape)) if axis not in (*batch, *contract))
         moved = b.emit("transpose", cast(b, value, dt.f32), axes=(*batch, *free, *contract))
         parts.append((moved, len(batch), len(free)))

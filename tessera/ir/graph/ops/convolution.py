@@ -49,7 +49,7 @@ MODES = ("explicit", "same", "valid")
 
 WINDOW = (
     Attribute("stride", "ints", (1,), "step of the window, one for all spatial axes or one each"),
-    Attribute("padding", "ints", (0,), "one for all; one each; or low and high for each axis in turn"),
+    Attribute("padding", "ints", (0,), "one for all; one each; or low and high, axis by axis"),
     Attribute(
         "padding_mode", "str", "explicit", "explicit: as `padding` says; same: to ceil(size / stride); valid: none"
     ),

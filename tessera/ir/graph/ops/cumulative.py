@@ -32,7 +32,7 @@ from tessera.types.shape import TensorType
 
 KINDS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
-SUMS = ("sum", "prod")
+ACCUMULATED = ("sum", "prod")
 """Kinds whose running value is computed rather than chosen: they state an accumulator."""
 
 AXIS = (
@@ -42,7 +42,7 @@ AXIS = (
 
 
 def _result_dtype(kind: str, dtype: DType) -> DType:
-    return sum_of(dtype) if kind in SUMS else dtype
+    return sum_of(dtype) if kind in ACCUMULATED else dtype
 
 
 def _infer_kind(
@@ -54,7 +54,7 @@ def _infer_kind(
     check_dtype(ctx, op, "x", x, NUMBERS)
     check_axes(ctx, op, x, (attributes["axis"],))
     total = attributes.get("accumulate")
-    if total is not None and kind not in SUMS:
+    if total is not None and kind not in ACCUMULATED:
         raise ctx.fail_dtype(f"`{op}` of kind {kind} chooses among its elements, and has no accumulator: got {total}")
     check_accumulator(ctx, op, x, total)
     return [x.with_dtype(_result_dtype(kind, x.dtype))]
@@ -116,15 +116,15 @@ def _shorthand(name: str, kind: str, summary: str) -> OpSpec:
         name=f"tgraph.{name}",
         summary=summary,
         operands=("x",),
-        attributes=(*AXIS, ACCUMULATE) if kind in SUMS else AXIS,
+        attributes=(*AXIS, ACCUMULATE) if kind in ACCUMULATED else AXIS,
         infer=infer,
         reference=reference,
         samples=_samples(),
         dtypes=NUMBERS,
         cost=_cost,
         decompose=decompose,
-        policy=ROUND if kind in SUMS else KEEP,
-        interval=ANYTHING if kind in SUMS else SAME,
+        policy=ROUND if kind in ACCUMULATED else KEEP,
+        interval=ANYTHING if kind in ACCUMULATED else SAME,
     )
 
 

@@ -27,12 +27,12 @@ from tessera.ir.graph.building import (
     BINARY_SHAPES,
     UNARY_SHAPES,
     bools,
-    extremes,
-    integer_extremes,
     integers,
     normal,
     over,
     positive,
+    special_integers,
+    special_values,
     traffic,
 )
 from tessera.ir.tile.facets import Pointwise
@@ -99,17 +99,17 @@ def _samples(kind: str, dtypes: tuple[str, ...], arity: int) -> tuple[Sample, ..
     if dtypes == BOOL:
         return tuple(over(shapes, bools))
     if "f32" not in dtypes:
-        return (*over(shapes, integers), Sample("extremes", integer_extremes(arity)))
+        return (*over(shapes, integers), Sample("special values", special_integers(arity)))
     if kind == "positive":
-        return (*over(shapes, positive), Sample("extremes", extremes(arity)))
+        return (*over(shapes, positive), Sample("special values", special_values(arity)))
     if kind == "tame":
         return (*over(shapes, normal), Sample("wide range", normal(*[(211,)] * arity, scale=8.0)))
     if kind == "powers":
-        return (*over(shapes, positive), Sample("integer and half exponents", _powers))
-    return (*over(shapes, normal), Sample("extremes", extremes(arity)))
+        return (*over(shapes, positive), Sample("integer and half exponents", _exponent_samples))
+    return (*over(shapes, normal), Sample("special values", special_values(arity)))
 
 
-def _powers(rng: np.random.Generator) -> Sequence[Any]:
+def _exponent_samples(rng: np.random.Generator) -> Sequence[Any]:
     base = np.array([0.0, 1.0, 2.0, 0.5, -2.0, -1.0, np.inf, np.nan], np.float32)
     exponent = np.array([0.0, 1.0, -1.0, 2.0, 0.5, 3.0, -2.0], np.float32)
     return [part.reshape(-1).copy() for part in np.meshgrid(base, exponent, indexing="ij")]

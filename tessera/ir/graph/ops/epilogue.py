@@ -1,4 +1,4 @@
-"""The end of a chain of epilogue steps: its value, and the promise that it is one kernel with its product."""
+"""The end of a chain of epilogue steps: its value, and the promise that it is one kernel with its contraction."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tessera.types.shape import TensorType, is_refuted, text
 
 
 def _infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-    x, product = types
-    if x.rank != product.rank or any(map(is_refuted, x.shape, product.shape)):
+    x, contraction = types
+    if x.rank != contraction.rank or any(map(is_refuted, x.shape, contraction.shape)):
         raise ctx.fail(
-            f"an epilogue keeps the shape of its product, {text(product.shape)}, and this gives {text(x.shape)}"
+            f"an epilogue keeps the shape of its contraction, {text(contraction.shape)}, and this gives {text(x.shape)}"
         )
-    for axis, (own, other) in enumerate(zip(x.shape, product.shape, strict=True)):
-        ctx.equal(own, other, f"dim {axis} of an epilogue and of its product")
+    for axis, (own, other) in enumerate(zip(x.shape, contraction.shape, strict=True)):
+        ctx.equal(own, other, f"dim {axis} of an epilogue and of its contraction")
     return [x]
 
 
-def fused_reference(x: Array, product: Array) -> Array:
+def fused_reference(x: Array, contraction: Array) -> Array:
     """The value of the chain."""
     return x.copy()
 
@@ -37,7 +37,7 @@ SPECS: tuple[OpSpec, ...] = (
     OpSpec(
         name="tgraph.fused",
         summary="The first operand, promised to be computed in the kernel that computes the second.",
-        operands=("x", "product"),
+        operands=("x", "contraction"),
         infer=_infer,
         reference=fused_reference,
         dtypes=FLOATS,

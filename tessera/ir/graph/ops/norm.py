@@ -18,7 +18,7 @@ from tessera.types.shape import TensorType, normalize_axis, text
 SCALE = {"f32": 2.0**-52, "f64": 2.0**-400}
 """Powers of two, so scaling by them does not round; what overflows when squared no longer does after it.
 
-Not smaller: squares of usual values must stay clear of denormals, on which processors take a hundred cycles.
+Not smaller: squares of usual values must stay clear of denormals, on which CPUs take a hundred cycles.
 """
 
 ATTRIBUTES = (

@@ -10,7 +10,17 @@ import numpy as np
 from tessera.ir.base.arrays import CONVERSION, Array, dtype_of, round_to, rounded, widened
 from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample, Simplifier
-from tessera.ir.graph.building import EXTREMES, UNARY_SHAPES, Make, cast, check_float, constant, normal, over, same_dim
+from tessera.ir.graph.building import (
+    SPECIAL_VALUES,
+    UNARY_SHAPES,
+    Make,
+    cast,
+    check_float,
+    constant,
+    normal,
+    over,
+    same_dim,
+)
 from tessera.ir.graph.ops.elementwise import pointwise_cost
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
@@ -290,16 +300,16 @@ def _odd(rng: np.random.Generator) -> Sequence[Any]:
 
 def _ends(rng: np.random.Generator) -> Sequence[Any]:
     powers = np.ldexp(rng.uniform(-2, 2, 300), rng.integers(-30, 20, 300))
-    ends = np.array([*EXTREMES, 448.0, 464.0, 465.0, 57344.0, 61440.0, 65519.0])
+    ends = np.array([*SPECIAL_VALUES, 448.0, 464.0, 465.0, 57344.0, 61440.0, 65519.0])
     return [np.concatenate([ends, powers]).astype(np.float32)]
 
 
 def _with_bits(make: Make) -> Make:
-    def made(rng: np.random.Generator) -> Sequence[Any]:
+    def make_both(rng: np.random.Generator) -> Sequence[Any]:
         (x,) = make(rng)
         return [x, rng.integers(0, 1 << 32, x.shape, dtype=np.uint32)]
 
-    return made
+    return make_both
 
 
 def _scaled_sample(shape: tuple[int, ...], scales: tuple[int, ...]) -> Make:

@@ -113,7 +113,7 @@ def _infer_philox(ctx: InferContext, types: Sequence[TensorType], attributes: At
 
 
 def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    """Ten rounds on tiles of u32, with products in u64, whose upper half is the multiplier's whole point."""
+    """Ten rounds on tiles of u32, multiplied in u64, whose upper half is the multiplier's whole point."""
     half = builder.constant(32, dt.u64)
 
     def low(tile: Any) -> Any:
@@ -122,7 +122,7 @@ def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, ou
     def high(tile: Any) -> Any:
         return builder.cast(builder.elementwise("shr", tile, half), dt.u32)
 
-    def product(word: Any, multiplier: int) -> Any:
+    def multiply(word: Any, multiplier: int) -> Any:
         return builder.elementwise("mul", builder.cast(word, dt.u64), builder.constant(multiplier, dt.u64))
 
     def mix(word: Any, other: Any, key: Any) -> Any:
@@ -132,7 +132,7 @@ def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, ou
     c0, c1, c2, c3 = low(counter), high(counter), low(stream), high(stream)
     k0, k1 = low(key), high(key)
     for _ in range(PHILOX_ROUNDS):
-        first, second = product(c0, PHILOX_MULTIPLIERS[0]), product(c2, PHILOX_MULTIPLIERS[1])
+        first, second = multiply(c0, PHILOX_MULTIPLIERS[0]), multiply(c2, PHILOX_MULTIPLIERS[1])
         c0, c1, c2, c3 = mix(high(second), c1, k0), low(second), mix(high(first), c3, k1), low(first)
         k0 = builder.elementwise("add", k0, builder.constant(PHILOX_KEY_STEPS[0], dt.u32))
         k1 = builder.elementwise("add", k1, builder.constant(PHILOX_KEY_STEPS[1], dt.u32))

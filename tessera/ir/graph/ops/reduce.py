@@ -38,7 +38,7 @@ AXES = (
 )
 
 IDENTITY = Attribute("identity", "bool", False, doc="no elements give -inf or inf, or the end of the integers' range")
-"""For decompositions in which the extreme of no elements does no harm; otherwise there is no answer for it."""
+"""For decompositions in which the max or min of no elements does no harm; otherwise there is no answer for it."""
 
 ACCUMULATE = Attribute(
     "accumulate", "dtype", None, "dtype of the running sums; default f32 (f64 for f64), integers 64 bits"

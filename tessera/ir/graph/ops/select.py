@@ -11,7 +11,7 @@ from tessera.ir.base import scalar_reference as scalars
 from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule, range_of
 from tessera.ir.base.scalar_functions import simplify_bitcast, simplify_cast, simplify_where
 from tessera.ir.base.spec import ANY, CONVERT, KEEP, NUMBERS, ROUND, Attribute, Attributes, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import EXTREMES, UNARY_SHAPES, Make, bools, normal, over, retype
+from tessera.ir.graph.building import SPECIAL_VALUES, UNARY_SHAPES, Make, bools, normal, over, retype
 from tessera.ir.graph.ops.elementwise import check_dtype, check_same, pointwise_cost
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
@@ -89,7 +89,7 @@ _TERNARY_SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
 )
 
 
-def _chosen(*shapes: tuple[int, ...]) -> Make:
+def _condition_and_values(*shapes: tuple[int, ...]) -> Make:
     return lambda rng: [*bools(shapes[0])(rng), *normal(*shapes[1:])(rng)]
 
 
@@ -110,7 +110,7 @@ def _edges(rng: np.random.Generator) -> Sequence[Any]:
         2.0**63,
         2.0**64,
     ]
-    return [np.array([*EXTREMES, *ends], np.float32)]
+    return [np.array([*SPECIAL_VALUES, *ends], np.float32)]
 
 
 def _to(*dtypes: DType) -> list[Sample]:
@@ -181,7 +181,7 @@ WHERE = OpSpec(
     operands=("condition", "x", "y"),
     infer=_infer_where,
     reference=scalars.where,
-    samples=tuple(over(_TERNARY_SHAPES, _chosen)),
+    samples=tuple(over(_TERNARY_SHAPES, _condition_and_values)),
     dtypes=ANY,
     cost=pointwise_cost(1),
     simplify=simplify_where,

@@ -130,7 +130,7 @@ def _infer_write(ctx: InferContext, types: Sequence[TensorType], attributes: Att
 
 
 def kv_write_reference(old: Array, length: Array, new: Array, *, in_place: bool = False) -> Array:
-    """The old rows, with the new ones from `length` on, as far as there is room; wherever they are."""
+    """The old rows, with the new ones from `length` on, as far as the capacity goes; wherever they are."""
     start, out = int(length), old.copy()
     low, high = max(start, 0), min(start + new.shape[2], old.shape[2])
     if low < high:
@@ -139,7 +139,7 @@ def kv_write_reference(old: Array, length: Array, new: Array, *, in_place: bool 
 
 
 def kv_append_reference(keys: Array, values: Array, length: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
-    """The new rows after the filled ones; rows that find no room are left out, and the length says that there were."""
+    """The new rows after the filled ones; rows beyond the capacity are left out, and the length says so."""
     start, capacity = int(length), keys.shape[2]
     stop = min(start + k.shape[2], capacity)
     stores: list[Array] = []

@@ -1,4 +1,4 @@
-"""Folds made of others, computed in f32 (f64 for f64) and rounded once: mean, var, std, logsumexp, norm."""
+"""Reductions made of others, computed in f32 (f64 for f64) and rounded once: mean, var, std, logsumexp, norm."""
 
 from __future__ import annotations
 
