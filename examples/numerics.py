@@ -19,7 +19,7 @@ def layer(x: ts.Tensor["B", "K", ts.f32], w: ts.Tensor["K", "N", ts.f32]) -> Any
 
 
 def main(B: int = 64, K: int = 256, N: int = 128, draws: int = 2000) -> None:
-    """The same layer under three policies; extreme values that stay finite; rounding that is right on average."""
+    """The same layer under three policies; softmax of huge values; rounding that is right on average."""
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((B, K), np.float32) / 8, rng.standard_normal((K, N), np.float32)
     exact = np.exp((logits := x.astype(np.float64) @ w) - logits.max(1, keepdims=True))
@@ -30,8 +30,8 @@ def main(B: int = 64, K: int = 256, N: int = 128, draws: int = 2000) -> None:
         print(f"{name:<10} {str(policy) or 'f32':<60} largest error {error:.1e}")
         # Probabilities are at most 1; a float8 keeps three bits, so its steps are sixteenths.
         assert error < (1e-5 if not policy else 0.02 if name == "training" else 0.25)
-    extreme = np.array([[1e30, -1e30, 1e30], [-np.inf, -np.inf, -np.inf]], np.float32)
-    print("softmax of extreme values", ops.softmax_safe(ts.array(extreme)).tolist())
+    huge = np.array([[1e30, -1e30, 1e30], [-np.inf, -np.inf, -np.inf]], np.float32)
+    print("softmax of huge values", ops.softmax_safe(ts.array(huge)).tolist())
 
     @ts.jit
     def rounded(x: ts.Tensor["N", ts.f32], key: ts.Tensor[2, ts.u64]) -> Any:

@@ -319,7 +319,7 @@ class Jit(_Hot):
         """The signature that somebody asks about, who may leave the arguments out where all is known."""
         if args or kwargs or not self._required:
             return self._binder.bind(args, kwargs).signature
-        if (declared := self._binder.declared()) is not None:
+        if (declared := self._binder.declared_signature()) is not None:
             return declared
         if self._last is not None:
             return self._last.signature
@@ -390,7 +390,7 @@ class Jit(_Hot):
 
         Before the first one, a function whose parameters all declare their dtypes is traced as it is declared.
         """
-        if not self._specializations and (signature := self._binder.declared()) is not None:
+        if not self._specializations and (signature := self._binder.declared_signature()) is not None:
             return self._trace(signature).effects
         return self._seen_effects()
 

@@ -63,7 +63,7 @@ def _fresh() -> Any:
     if scope is None and scopes.active_trace() is not None:
         return apply("fresh_key", ())
     if scope is None:
-        scopes.check_repeatable(REGISTRY["fresh_key"], {}, user_span())
+        scopes.settle_nondeterminism(REGISTRY["fresh_key"], {}, user_span())
     from tessera.api.eager import Tensor  # noqa: PLC0415 - a key is a tensor with data
     from tessera.runtime.callback import fresh_key  # noqa: PLC0415
 

@@ -218,10 +218,10 @@ def _imports_of(text: str) -> dict[str, str]:
             found |= {item.asname or item.name.split(".")[0]: _target(item) for item in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
-    return found | _shortened(tree.body, found)
+    return found | _aliases_in(tree.body, found)
 
 
-def _shortened(body: Sequence[ast.stmt], imports: dict[str, str]) -> dict[str, str]:
+def _aliases_in(body: Sequence[ast.stmt], imports: dict[str, str]) -> dict[str, str]:
     """Names that lines such as `ops = ts.ops` give to parts of Tessera."""
     found: dict[str, str] = {}
     for node in body:

@@ -146,7 +146,7 @@ class Fix:
     replacement: str
     message: str
 
-    def applied(self, source: str) -> str:
+    def apply(self, source: str) -> str:
         """A file's text with the replacement typed into it; as it was where this is only advice."""
         if self.span is None:
             return source

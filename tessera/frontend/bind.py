@@ -116,7 +116,7 @@ class Binder:
             tensors.append(leaf)
         return tree
 
-    def declared(self) -> Signature | None:
+    def declared_signature(self) -> Signature | None:
         """The signature of all calls, where annotations and defaults determine it; else None."""
         leaves: list[Leaf] = []
         children: list[Tree] = []

@@ -178,7 +178,7 @@ def _eliminate(constraints: Sequence[Constraint], known: Iterable[str]) -> dict[
     known, env = set(known), dict[str, Dim]()
     while True:
         rest = [item.substitute(env) for item in constraints]
-        found = next((pair for item in rest if (pair := _defined(item, known)) is not None), None)
+        found = next((pair for item in rest if (pair := _solve_for_unknown(item, known)) is not None), None)
         if found is None:
             break
         env = {name: dim.substitute({found[0]: found[1]}) for name, dim in env.items()}
@@ -189,7 +189,7 @@ def _eliminate(constraints: Sequence[Constraint], known: Iterable[str]) -> dict[
     return env
 
 
-def _defined(constraint: Constraint, known: set[str]) -> tuple[str, Dim] | None:
+def _solve_for_unknown(constraint: Constraint, known: set[str]) -> tuple[str, Dim] | None:
     """The one unknown name of an equality, and the size that it must be."""
     unknown = constraint.symbols - known
     if len(unknown) != 1 or not constraint.is_equality:

@@ -165,11 +165,11 @@ class TensorMethods:
 
     def reshape(self, *shape: Any) -> Any:
         """The same elements in another shape; one size may be -1."""
-        return _functions().reshape(self, _unpacked(shape))
+        return _functions().reshape(self, _unpack(shape))
 
     def transpose(self, *axes: Any) -> Any:
         """The tensor with its axes in another order, by default reversed."""
-        return _functions().transpose(self, _unpacked(axes) or None)
+        return _functions().transpose(self, _unpack(axes) or None)
 
     def swapaxes(self, first: int, second: int) -> Any:
         """The tensor with two axes swapped."""
@@ -236,7 +236,7 @@ class TensorMethods:
         return _functions().cumsum(self, axis)
 
 
-def _unpacked(given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _unpack(given: tuple[Any, ...]) -> tuple[Any, ...]:
     """`f(2, 3)` and `f((2, 3))` alike."""
     return as_tuple(given[0]) if len(given) == 1 else given
 

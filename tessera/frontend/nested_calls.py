@@ -60,9 +60,9 @@ class DeclaredFunction:
             from tessera.frontend.constraints import impose_on_call  # noqa: PLC0415 - few functions have any
 
             impose_on_call(trace, self.constraints, self.parameters, bound.arguments)
-        with self._policy(trace), _named(trace, sizes.named):
+        with self._policy(trace), _with_names(trace, sizes.named):
             result = sizes.without_policies(self.function(*bound.args, **bound.kwargs))
-        return result if self.returns is None else self._returned(trace, result, sizes)
+        return result if self.returns is None else self._check_result(trace, result, sizes)
 
     def _policy(self, trace: Trace) -> Any:
         if not self.policy:
@@ -71,7 +71,7 @@ class DeclaredFunction:
 
         return enter_policy(trace, self.policy)
 
-    def _returned(self, trace: Trace, result: Any, given: _Sizes) -> Any:
+    def _check_result(self, trace: Trace, result: Any, given: _Sizes) -> Any:
         from tessera.frontend.return_annotations import ReturnedSizes  # noqa: PLC0415 - few functions declare any
 
         leaves, tree = flatten(result, keep_order=True)
@@ -86,7 +86,7 @@ class DeclaredFunction:
 
 
 @contextmanager
-def _named(trace: Trace, names: Mapping[str, Dim]) -> Generator[None]:
+def _with_names(trace: Trace, names: Mapping[str, Dim]) -> Generator[None]:
     """Within it, `require` may use the dim names of the called function."""
     facts, before = trace.facts, trace.facts.names
     facts.names = {**before, **names}

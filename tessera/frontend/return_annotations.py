@@ -115,10 +115,12 @@ class ReturnedSizes:
                 *named,
                 f"{f'with {given} ' if given else ''}it is {left.evaluate(sizes)}, not {right.evaluate(sizes)}",
             ),
-            fix=lambda _: fixes_of("operands").returned_fix(self.function, list(map(self._named, type.shape)), wanted),
+            fix=lambda _: fixes_of("operands").returned_fix(
+                self.function, list(map(self._in_names, type.shape)), wanted
+            ),
         )
 
-    def _named(self, dim: Dim) -> Dim:
+    def _in_names(self, dim: Dim) -> Dim:
         """A size in the names of the function; without one, where it has no short name there."""
         known = self.facts.resolve(dim)
         names = {found.symbol_name: Dim.symbol(name) for name, found in self.named.items()}

@@ -140,14 +140,13 @@ def keep_promise(jitted: Any) -> Any:
     return made[around.name, around.seed]
 
 
-def settle_order(spec: OpSpec, attributes: dict[str, Any]) -> None:
-    """Within `ordered`, make an op that may reorder its work keep the written order."""
+def settle_nondeterminism(spec: OpSpec, attributes: dict[str, Any], span: Span | None) -> None:
+    """Within `ordered`, make an op that may reorder its work keep the written order.
+
+    Raises DeterminismError (T0208) for an op whose runs may differ, in a function whose runs may not.
+    """
     if attributes.get("ordered") is False and find(Ordered) is not None:
         attributes["ordered"] = True
-
-
-def check_repeatable(spec: OpSpec, attributes: dict[str, Any], span: Span | None) -> None:
-    """Raises DeterminismError (T0208) for an op whose runs may differ, in a function whose runs may not."""
     if spec.nondeterminism is None:
         return
     scope = find(Deterministic)

@@ -95,7 +95,7 @@ def _numbers(dim: Dim) -> set[int]:
 class Asker(Protocol):
     """What needed an equality: an op at a line of the user's code."""
 
-    def named(self, message: str) -> str:
+    def name_operands(self, message: str) -> str:
         """A message with operands named as in the user's source."""
         ...
 
@@ -121,7 +121,7 @@ class Assumption:
     @property
     def rule(self) -> str:
         """The reason, with operands named as in the user's source."""
-        return self.what if self.asker is None else self.asker.named(self.what)
+        return self.what if self.asker is None else self.asker.name_operands(self.what)
 
 
 @dataclass
@@ -154,10 +154,10 @@ class Facts:
 
     def resolve(self, dim: Dim) -> Dim:
         """The dim with all equalities substituted."""
-        dim = self._substituted(dim)
+        dim = self._substitute(dim)
         return resolve_min_max(dim, self.at_least) if self.at_least else dim
 
-    def _substituted(self, dim: Dim) -> Dim:
+    def _substitute(self, dim: Dim) -> Dim:
         while self.values and dim.symbols & self.values.keys():
             dim = dim.substitute(self.values)
         return dim
@@ -262,7 +262,7 @@ class Facts:
         seen: set[tuple[Dim, Dim]] = set()
         for item in (*self.assumptions, *self.derived):
             # Without lower bounds: a guard that states such a bound would prove itself.
-            left, right = self._substituted(item.left), self._substituted(item.right)
+            left, right = self._substitute(item.left), self._substitute(item.right)
             if left != right and (left, right) not in seen:
                 seen.add((left, right))
                 tape.guards.append(Guard(left, right, item.what, item.span))
@@ -381,7 +381,9 @@ class Inference:
 
     def fail(self, message: str, *, help: str = "") -> Exception:
         kind = BroadcastError if "cannot broadcast" in message else ShapeError
-        return kind(self.named(message), span=self.span, notes=self._notes(), fix=self.shape_fix() or help or None)
+        return kind(
+            self.name_operands(message), span=self.span, notes=self._notes(), fix=self.shape_fix() or help or None
+        )
 
     def fail_dtype(self, message: str, *, help: str = "") -> Exception:
         from tessera.frontend.fixes.operands import dtype_fix  # noqa: PLC0415 - for errors alone
@@ -389,7 +391,7 @@ class Inference:
         fix = dtype_fix(self.spec, self._types(), self.attributes, self.span)
         return DTypeError(message, span=self.span, notes=self._notes(), fix=fix or help or None)
 
-    def named(self, message: str) -> str:
+    def name_operands(self, message: str) -> str:
         """The message with operands named as in the user's source."""
         if ".shape[" not in message:
             return message
@@ -420,5 +422,5 @@ class Inference:
         name = self.spec.operands[at].rstrip("*?") if at < len(self.spec.operands) else ""
         if value not in inputs or self.trace.tape.names[inputs.index(value)] != name:
             return note
-        called = self.named(f"`{name}.shape[")[1 : -len(".shape[")]
+        called = self.name_operands(f"`{name}.shape[")[1 : -len(".shape[")]
         return note.replace(f"`{name}`", f"`{called}`", 1)

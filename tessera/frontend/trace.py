@@ -268,14 +268,16 @@ class Trace:
             )
             full["accumulate"] = policy.accumulate if takes_accumulator else None
         if spec.nondeterminism is not None:
-            effect_scopes().settle_order(spec, full)
-            effect_scopes().check_repeatable(spec, full, span)
+            from tessera.frontend.scopes import settle_nondeterminism  # noqa: PLC0415 - few ops have any
+
+            settle_nondeterminism(spec, full, span)
         results = spec.infer(Inference(self, spec, values, span, full), types, full)
         effects = spec.effects if spec.more_effects is None else spec.effects_for(full)
-        if effects and effect_scopes().is_suspended(
-            spec, effects, span, bool(results), lambda: self._record_later(spec, values, full, span)
-        ):
-            return ()
+        if effects:
+            from tessera.frontend.scopes import is_suspended  # noqa: PLC0415 - few functions have effects
+
+            if is_suspended(spec, effects, span, bool(results), lambda: self._record_later(spec, values, full, span)):
+                return ()
         old = {dim for type in types for dim in type.shape}
         check_sizes(self, op, (dim for type in results for dim in type.shape if dim not in old), span)
         check_bytes(spec, results, span)
@@ -372,13 +374,6 @@ def _effects_of(trace: Trace) -> tuple[str, ...]:
     from tessera.ir.graph.tape_analysis import tape_effects  # noqa: PLC0415 - few functions have a state
 
     return tuple(sorted(tape_effects(trace.tape)))
-
-
-def effect_scopes() -> Any:
-    """The module of effect scopes, loaded at the first use: few functions have effects."""
-    from tessera.frontend import scopes as found  # noqa: PLC0415
-
-    return found
 
 
 def _policy_of(operands: Sequence[Any]) -> Policy:

@@ -143,7 +143,7 @@ class ConstraintSolver:
         if kind == "ne":
             verdict, why = self._decide("eq", gap)
             return _OPPOSITE[verdict], why
-        gap, why = self._proofs.simplified(gap)
+        gap, why = self._proofs.simplify(gap)
         if gap.value is not None:
             holds = gap.value >= 0 if kind == "ge" else gap.value == 0
             return (Verdict.PROVED if holds else Verdict.REFUTED), why
@@ -174,23 +174,23 @@ class ConstraintSolver:
         terms, constant = self._proofs.store.form(gap)
         self._proofs.store.propagate()
         holds: Rule = Linear(terms, constant, kind == "eq", 0)
-        refuted = self._proofs.excluded(holds)
+        refuted = self._proofs.why_excluded(holds)
         if refuted is not None:
             return Verdict.REFUTED, refuted
         negated = tuple((-coefficient, node) for coefficient, node in terms)
         opposite = [Linear(negated, -constant - 1, False, 0)]
         if kind == "eq":
             opposite.append(Linear(terms, constant - 1, False, 0))
-        reasons = [self._proofs.excluded(rule) for rule in opposite]
+        reasons = [self._proofs.why_excluded(rule) for rule in opposite]
         whys = [why for why in reasons if why is not None]
         return (Verdict.PROVED, _union(whys)) if len(whys) == len(opposite) else None
 
     def _answer(self, verdict: Verdict, why: int, asked: Constraint | None = None) -> Answer:
         found = [item for index, item in enumerate(self.constraints) if why >> index & 1]
-        return Answer(verdict, tuple(self._needed(found, verdict, asked)))
+        return Answer(verdict, tuple(self._drop_unneeded(found, verdict, asked)))
 
     @staticmethod
-    def _needed(found: Sequence[Constraint], verdict: Verdict, asked: Constraint | None) -> Sequence[Constraint]:
+    def _drop_unneeded(found: Sequence[Constraint], verdict: Verdict, asked: Constraint | None) -> Sequence[Constraint]:
         """The constraints without those that the verdict does not need."""
         if len(found) < 2 or len(found) > _MOST_REASONS:
             return found

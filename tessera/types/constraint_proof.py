@@ -51,7 +51,7 @@ class Proofs:
             if gap.value:
                 raise ContradictionError(why)
             return True
-        solved = _solved(gap)
+        solved = _solve(gap)
         if solved is None or solved[1].symbols & self._values.keys():
             return False
         name, value = solved
@@ -189,7 +189,7 @@ class Proofs:
                     if opposite is not None:
                         raise ContradictionError(opposite | why)
 
-    def excluded(self, rule: Rule) -> int | None:
+    def why_excluded(self, rule: Rule) -> int | None:
         """The reasons why a rule cannot hold, or None."""
         with self.store.supposing(rule):
             try:
@@ -200,7 +200,7 @@ class Proofs:
 
     # Proofs.
 
-    def simplified(self, gap: Dim) -> tuple[Dim, int]:
+    def simplify(self, gap: Dim) -> tuple[Dim, int]:
         """A dim of the same sign, with all put in and taken apart that is known."""
         gap, why = self.resolve(gap)
         for _ in range(8):
@@ -215,7 +215,7 @@ class Proofs:
     def _simpler(self, gap: Dim, atom: Atom) -> tuple[Dim, int] | None:
         value = self.store.evaluate_atom(atom)
         if value.is_fixed:
-            return _replaced(gap, atom, Dim.constant(value.low)), value.why
+            return _replace_atom(gap, atom, Dim.constant(value.low)), value.why
         if atom.kind == "symbol":
             return None
         first, second = atom.args
@@ -223,11 +223,11 @@ class Proofs:
             for smaller, larger in ((first, second), (second, first)):
                 why = self.at_least_zero(larger - smaller, level=1)
                 if why is not None:
-                    return _replaced(gap, atom, larger if atom.kind == "max" else smaller), why
+                    return _replace_atom(gap, atom, larger if atom.kind == "max" else smaller), why
             return None
         if atom.kind == "mod":
             whys = self.at_least_zero(first, level=1), self.at_least_zero(second - first - 1, level=1)
-            return None if None in whys else (_replaced(gap, atom, first), (whys[0] or 0) | (whys[1] or 0))
+            return None if None in whys else (_replace_atom(gap, atom, first), (whys[0] or 0) | (whys[1] or 0))
         return self._without_division(gap, atom)
 
     def _without_division(self, gap: Dim, atom: Atom) -> tuple[Dim, int] | None:
@@ -252,18 +252,18 @@ class Proofs:
         self._trials -= 1
         if level <= 0 or self._trials <= 0 or len(gap.terms) > _MOST_TERMS or gap.value is not None:
             return None
-        for attempt in (self._factored, self._taken_apart, self._added_up, self._multiplied_out):
+        for attempt in (self._drop_factor, self._taken_apart, self._added_up, self._multiplied_out):
             found = attempt(gap, level - 1)
             if found is not None:
                 return found
         return None
 
-    def _factored(self, gap: Dim, level: int) -> int | None:
+    def _drop_factor(self, gap: Dim, level: int) -> int | None:
         """A common factor that is at least 0 does not matter."""
         for atom in gap.terms[0][0]:
             if all(atom in monomial for monomial, _ in gap.terms):
                 value = self.store.evaluate_atom(atom)
-                parts = _divided(gap, atom)
+                parts = _divide(gap, atom)
                 found = self._at_least_zero(parts, level) if value.low >= 0 else None
                 return None if found is None else found | value.why
         return None
@@ -318,7 +318,7 @@ class Proofs:
         return None
 
 
-def _solved(gap: Dim) -> tuple[str, Dim] | None:
+def _solve(gap: Dim) -> tuple[str, Dim] | None:
     """`gap == 0` as (name, value): the name that stands most alone; None where none stands alone."""
     for monomial, coefficient in reversed(gap.terms):
         if len(monomial) == 1 and monomial[0].kind == "symbol" and coefficient in (1, -1):
@@ -372,7 +372,7 @@ def _split(dim: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
     return Dim(tuple(with_atom)) + 0, Dim(tuple(without)) + 0
 
 
-def _divided(dim: Dim, atom: Atom) -> Dim:
+def _divide(dim: Dim, atom: Atom) -> Dim:
     """The dim divided by an atom that every term has."""
     terms: list[tuple[Monomial, int]] = []
     for monomial, coefficient in dim.terms:
@@ -381,7 +381,7 @@ def _divided(dim: Dim, atom: Atom) -> Dim:
     return Dim(tuple(terms)) + 0
 
 
-def _replaced(dim: Dim, atom: Atom, value: Dim) -> Dim:
+def _replace_atom(dim: Dim, atom: Atom, value: Dim) -> Dim:
     """The dim with a value in place of an atom."""
     total = Dim.constant(0)
     for monomial, coefficient in dim.terms:

@@ -60,7 +60,7 @@ def residue_class(value: Value) -> tuple[int, int]:
     return (0, value.low) if value.low == value.high else (value.modulus, value.residue)
 
 
-def _classed(low: int, high: int, modulus: int, residue: int, why: int) -> Value:
+def _in_class(low: int, high: int, modulus: int, residue: int, why: int) -> Value:
     """A value with its class in range; a class of modulus 0 is a number, which its interval may be too wide to say."""
     if modulus == 0:
         return exactly(residue, why)
@@ -79,10 +79,10 @@ def plus(a: Value, b: Value) -> Value:
     low = -BIG if a.low <= -BIG or b.low <= -BIG else a.low + b.low
     high = BIG if a.high >= BIG or b.high >= BIG else a.high + b.high
     (first, one), (second, other) = residue_class(a), residue_class(b)
-    return _classed(low, high, gcd(first, second), one + other, a.why | b.why)
+    return _in_class(low, high, gcd(first, second), one + other, a.why | b.why)
 
 
-def scaled(a: Value, factor: int) -> Value:
+def scale(a: Value, factor: int) -> Value:
     """All multiples by one number."""
     return times(a, exactly(factor)) if factor != 1 else a
 
@@ -96,7 +96,7 @@ def times(a: Value, b: Value) -> Value:
         low, high = min(corners), max(corners)
     (first, one), (second, other) = residue_class(a), residue_class(b)
     modulus = gcd(first * second, first * other, second * one)
-    return _classed(low, high, modulus, one * other, a.why | b.why)
+    return _in_class(low, high, modulus, one * other, a.why | b.why)
 
 
 def quotient(a: Value, b: Value) -> Value:
@@ -145,10 +145,10 @@ def min_or_max(kind: str, a: Value, b: Value) -> Value:
     choose = max if kind == "max" else min
     (first, one), (second, other) = residue_class(a), residue_class(b)
     modulus = gcd(first, second, one - other)
-    return _classed(choose(a.low, b.low), choose(a.high, b.high), modulus, one, a.why | b.why)
+    return _in_class(choose(a.low, b.low), choose(a.high, b.high), modulus, one, a.why | b.why)
 
 
-def applied(kind: str, a: Value, b: Value) -> Value:
+def apply_atom(kind: str, a: Value, b: Value) -> Value:
     """An atom of a dim (`floordiv`, `mod`, `max`, `min`) on all values of its two arguments."""
     if kind == "floordiv":
         return quotient(a, b)
@@ -346,7 +346,7 @@ class Store:
             why |= self.class_why[node]
         self.low[node] = min(bound, BIG - 1)
         self.low_why[node] = why
-        self._changed(node)
+        self._propagate(node)
 
     def lower_high(self, node: int, bound: int, why: int) -> None:
         """Note that a node is at most `bound`."""
@@ -358,7 +358,7 @@ class Store:
             why |= self.class_why[node]
         self.high[node] = max(bound, 1 - BIG)
         self.high_why[node] = why
-        self._changed(node)
+        self._propagate(node)
 
     def intersect_class(self, node: int, modulus: int, residue: int, why: int) -> None:
         """Note that a node is `residue` modulo `modulus`."""
@@ -379,7 +379,7 @@ class Store:
         if high < BIG and (high - joined[1]) % joined[0]:
             self.high[node] = max(high - (high - joined[1]) % joined[0], 1 - BIG)
             self.high_why[node] |= self.class_why[node]
-        self._changed(node)
+        self._propagate(node)
 
     def intersect(self, node: int, value: Value) -> None:
         """Narrow a node to a value."""
@@ -387,7 +387,7 @@ class Store:
         self.lower_high(node, value.high, value.why)
         self.intersect_class(node, value.modulus, value.residue, value.why)
 
-    def _changed(self, node: int) -> None:
+    def _propagate(self, node: int) -> None:
         if self.low[node] > self.high[node]:
             raise ContradictionError(self.low_why[node] | self.high_why[node])
         for rule in self._watchers[node]:
@@ -398,7 +398,7 @@ class Store:
         total = exactly(0)
         for monomial, coefficient in dim.terms:
             total = plus(
-                total, scaled(self._evaluate_monomial(monomial), coefficient) if monomial else exactly(coefficient)
+                total, scale(self._evaluate_monomial(monomial), coefficient) if monomial else exactly(coefficient)
             )
         return total
 
@@ -414,7 +414,7 @@ class Store:
             node = self._symbols.get(atom.name)
             return Value(low=0) if node is None else self.value(node)
         first, second = (self.evaluate(arg) for arg in atom.args)
-        found = applied(atom.kind, first, second)
+        found = apply_atom(atom.kind, first, second)
         node = self._atoms.get(atom)
         return found if node is None else _narrower(found, self.value(node))
 
@@ -574,8 +574,8 @@ class Division:
 
     def run(self, store: Store) -> None:
         first, second = store.value(self.dividend), store.value(self.divisor)
-        store.intersect(self.quotient, applied("floordiv", first, second))
-        store.intersect(self.remainder, applied("mod", first, second))
+        store.intersect(self.quotient, apply_atom("floordiv", first, second))
+        store.intersect(self.remainder, apply_atom("mod", first, second))
         if second.low < 1:
             return
         if second.is_fixed:
@@ -595,7 +595,7 @@ class MinMaxRule:
 
     def run(self, store: Store) -> None:
         first, second = store.value(self.first), store.value(self.second)
-        store.intersect(self.result, applied(self.kind, first, second))
+        store.intersect(self.result, apply_atom(self.kind, first, second))
         result = store.value(self.result)
         limit: Callable[[int, int, int], None] = store.lower_high if self.kind == "max" else store.raise_low
         bound = result.high if self.kind == "max" else result.low

@@ -206,11 +206,11 @@ def dim_text(dim: Dim) -> str:
             text += f" {'-' if coefficient < 0 else '+'} {body}"
         else:
             # A leading minus binds tighter than `%` and `//`, so those stand in parentheses behind it.
-            text = f"-{_guarded(monomial, body)}" if coefficient < 0 else body
+            text = f"-{_parenthesize(monomial, body)}" if coefficient < 0 else body
     return text
 
 
-def _guarded(monomial: tuple[Atom, ...], body: str) -> str:
+def _parenthesize(monomial: tuple[Atom, ...], body: str) -> str:
     is_division = len(monomial) == 1 and monomial[0].kind in ("floordiv", "mod") and not body[0].isdigit()
     return f"({body})" if is_division else body
 

@@ -25,7 +25,7 @@ class Atom:
         first, second = self.args
         if self.kind in ("max", "min"):
             return f"{self.kind}({first}, {second})"
-        return f"({_wrapped(first)} {self.kind} {_wrapped(second)})"
+        return f"({_parenthesize(first)} {self.kind} {_parenthesize(second)})"
 
     def evaluate(self, env: Mapping[str, int]) -> int:
         if self.kind == "symbol":
@@ -34,7 +34,7 @@ class Atom:
         return _EVALUATE[self.kind](first, second)
 
 
-def _wrapped(dim: Dim) -> str:
+def _parenthesize(dim: Dim) -> str:
     """The dim as one operand: in parentheses unless it is a number or a symbol."""
     return str(dim) if dim.is_static or dim.symbol_name else f"({dim})"
 

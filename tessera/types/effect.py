@@ -31,7 +31,7 @@ class Effects(frozenset[str]):
 
     def __new__(cls, effects: Iterable[str] = ()) -> Self:
         """The set of these; raises EffectError for what is no effect."""
-        given = {_canonical(effect) for effect in _listed(effects)}
+        given = {_canonical(effect) for effect in _list_effects(effects)}
         return super().__new__(cls, (e for e in given if _kind(e) == e or _kind(e) not in given))
 
     @staticmethod
@@ -85,7 +85,7 @@ class Effects(frozenset[str]):
         return Effects, (sorted(self),)
 
 
-def _listed(effects: Any) -> Iterable[Any]:
+def _list_effects(effects: Any) -> Iterable[Any]:
     """Effects one by one; a text is one of them, not a list of letters."""
     if isinstance(effects, str) or not isinstance(effects, Iterable):
         raise EffectError(f"effects are given as a list of names, got {effects!r}", fix='write `["io", "random"]`')
@@ -166,10 +166,10 @@ def effects_in_text(text: str, table: Mapping[str, Iterable[str]]) -> dict[str, 
         elif op is not None and at:
             own[at] = own[at].join(table.get(op["name"], ALL))
             calls[at] |= {match["name"] for match in _SYMBOL.finditer(line)}
-    return _closed(own, calls)
+    return _close_over_calls(own, calls)
 
 
-def _closed(own: Mapping[str, Effects], calls: Mapping[str, set[str]]) -> dict[str, Effects]:
+def _close_over_calls(own: Mapping[str, Effects], calls: Mapping[str, set[str]]) -> dict[str, Effects]:
     """The least sets in which a caller has all that the called have; functions may call each other."""
     found = dict(own)
     changed = True
@@ -195,7 +195,7 @@ def report(text: str) -> list[str]:
     written = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("?"))
     names = {name.strip(): [item.strip() for item in rest.split(",")] for name, rest in written.items()}
     parts = {name: [item for item in items if item not in names] for name, items in names.items()}
-    found = _closed(
+    found = _close_over_calls(
         {name: Effects.parse(", ".join(items)) for name, items in parts.items()},
         {name: {item for item in items if item in names} for name, items in names.items()},
     )

@@ -114,9 +114,9 @@ WARP = 32
 QUARTERS = 4
 """Parts of a multiprocessor, each with its own registers: a warp lives in one of them."""
 REGISTER_UNIT = 256
-"""Registers that a warp gets at once."""
+"""Granularity in which a warp is given registers."""
 SHARED_UNIT = 128
-"""Bytes of shared memory that a block gets at once."""
+"""Granularity, in bytes, in which a block is given shared memory."""
 RESERVED = 1 << 10
 """Bytes of shared memory of every block that are the system's."""
 MAX_REGISTERS = 255
@@ -178,7 +178,7 @@ def occupancy(has: Multiprocessor, usage: Usage) -> Occupancy:
 
 
 def _by_registers(has: Multiprocessor, warps: int, registers: int) -> int:
-    """Blocks that registers allow: each quarter holds so many warps, and a block is spread over all four."""
+    """Blocks that registers allow: each quarter holds so many warps, and the warps of a block are dealt to all four."""
     if registers > MAX_REGISTERS:
         return 0
     each = _whole(max(registers, 1) * WARP, REGISTER_UNIT)

@@ -148,7 +148,7 @@ class Policy:
     @property
     def changes_values(self) -> bool:
         """Whether it asks for more than an accumulator: something that rounds otherwise, or elsewhere."""
-        return _silenced(self) not in (SILENT, NEAREST)
+        return _drop_neutral(self) not in (SILENT, NEAREST)
 
     @property
     def rounds_otherwise(self) -> bool:
@@ -211,7 +211,7 @@ class Policy:
     __repr__ = __str__
 
 
-def _named(value: Any, names: Mapping[str, Any]) -> Any:
+def _by_name(value: Any, names: Mapping[str, Any]) -> Any:
     return names.get(value, value) if isinstance(value, str) else value
 
 
@@ -226,8 +226,8 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 }
 """Fields whose values no attribute holds: formats and modes go by their names."""
 _READ: dict[str, Callable[[Any], Any]] = {
-    "storage": lambda value: _named(value, BLOCK_FORMATS),
-    "compute": lambda value: _named(value, {tf32.name: tf32}),
+    "storage": lambda value: _by_name(value, BLOCK_FORMATS),
+    "compute": lambda value: _by_name(value, {tf32.name: tf32}),
     "scales": _scaling,
 }
 
@@ -236,7 +236,7 @@ SILENT = Policy()
 NEAREST = Policy(rounding="nearest_even")
 
 
-def _silenced(policy: Policy) -> Policy:
+def _drop_neutral(policy: Policy) -> Policy:
     """The policy without what changes no value that is there already."""
     return replace(
         policy, accumulate=None, loss_scale=None, scales=None, denormals=policy.denormals.replace("keep", "")

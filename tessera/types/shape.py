@@ -227,7 +227,7 @@ def is_at_most(left: Dim, right: Dim) -> bool:
     return is_at_least(right - left, 0)
 
 
-def clamped(dim: Dim, low: Dim, high: Dim) -> Dim:
+def clamp(dim: Dim, low: Dim, high: Dim) -> Dim:
     """`dim` held within `low..high`, without the parts that are provable."""
     if not is_at_most(dim, high):
         dim = high if is_at_most(high, dim) else minimum(dim, high)
@@ -257,7 +257,7 @@ def _bound(size: Dim, given: DimLike, low: Dim, high: Dim) -> Dim:
     dim = Dim.of(given)
     if dim.value is not None and dim.value < 0:
         dim = dim + size
-    return clamped(dim, low, high)
+    return clamp(dim, low, high)
 
 
 def slice_extent(start: Dim, stop: Dim, step: int) -> Dim:

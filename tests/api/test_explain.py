@@ -105,7 +105,7 @@ def test_records_of_tensors_say_all_too_and_give_the_signature_of_a_call() -> No
     assert "%p.pair.scale: !tgraph.tensor<[N], f32>" in graph
     jitted(ones(2, 3), Nested(Pair(ones(3), ones(3)), (ones(3), ones())))
     assert jitted.lower().graph == graph
-    assert jitted._binder.declared() == jitted.specializations[0].signature  # pyright: ignore[reportPrivateUsage]
+    assert jitted._binder.declared_signature() == jitted.specializations[0].signature  # pyright: ignore[reportPrivateUsage]
 
 
 def test_without_annotations_lower_shows_what_was_compiled_last() -> None:

@@ -77,12 +77,12 @@ def test_an_edit_types_into_the_right_place(tmp_path: Path) -> None:
     second = expression.operands(2)[1]
     fix = second.edit("xé.T", "turn it")
     assert fix is not None
-    assert fix.applied(whole) == whole.replace("xé]", "xé.T]")
+    assert fix.apply(whole) == whole.replace("xé]", "xé.T]")
     axis = expression.argument("axis")
     assert axis is not None
     changed = axis.edit("1", "")
     assert changed is not None
-    assert changed.applied(whole) == whole.replace("axis=0", "axis=1")
+    assert changed.apply(whole) == whole.replace("axis=0", "axis=1")
     assert expression.whole.edit("x", "") is None, "over two lines"
 
 
@@ -115,12 +115,12 @@ def test_literals_and_texts(tmp_path: Path) -> None:
     span = expression.whole.span
     fix = edit_text(span, "1 <= B", "B >= 1", "")
     assert fix is not None
-    assert "f('B >= 1', -1" in fix.applied(whole)
+    assert "f('B >= 1', -1" in fix.apply(whole)
     assert edit_literal(span, 2, "5", "") is None, "it stands there twice"
     assert edit_literal(span, True, "5", "") is None, "1 is no bool"
     changed = edit_literal(span, -1, "'_'", "")
     assert changed is not None
-    assert "'1 <= B', '_', (2" in changed.applied(whole)
+    assert "'1 <= B', '_', (2" in changed.apply(whole)
 
 
 def test_a_keyword_is_renamed(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_keyword_is_renamed(tmp_path: Path) -> None:
     assert part is not None
     fix = part.edit("fusion", "")
     assert fix is not None
-    assert fix.applied(whole) == whole.replace("fuse", "fusion")
+    assert fix.apply(whole) == whole.replace("fuse", "fusion")
     assert expression.keyword("debug") is None
 
 
@@ -149,7 +149,7 @@ def test_a_fix_is_looked_for_again_at_another_place(tmp_path: Path) -> None:
     assert moved.fix is not None
     assert moved.fix.replacement == "2"
     assert moved.notes == ("so",)
-    assert Fix(None, "", "advice").applied("text") == "text"
+    assert Fix(None, "", "advice").apply("text") == "text"
 
 
 def test_a_cell_has_what_was_imported_before_it(monkeypatch: pytest.MonkeyPatch) -> None:

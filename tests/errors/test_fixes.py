@@ -45,7 +45,7 @@ def test_a_program_with_its_fix_compiles(wrong: Wrong, tmp_path: Path, monkeypat
     assert error is not None
     assert error.fix is not None
     assert error.fix.span is not None
-    run(error.fix.applied(PRELUDE + wrong.program).removeprefix(PRELUDE), tmp_path)
+    run(error.fix.apply(PRELUDE + wrong.program).removeprefix(PRELUDE), tmp_path)
 
 
 @pytest.mark.parametrize("wrong", golden(), ids=str)
@@ -143,4 +143,4 @@ def test_whatever_is_wrong_with_two_operands_an_edit_is_right(
             assert seen or not is_curable(expression, left, right), f"no edit is offered:\n{error}"
             break
         seen.append(message)
-        program = error.fix.applied(PRELUDE + program).removeprefix(PRELUDE)
+        program = error.fix.apply(PRELUDE + program).removeprefix(PRELUDE)

@@ -11,7 +11,7 @@ from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.shape import (
     Named,
     broadcast,
-    clamped,
+    clamp,
     is_at_least,
     is_at_most,
     is_refuted,
@@ -187,7 +187,7 @@ def test_a_proof_is_never_wrong(terms: list[str], signs: list[str], s: int, b: i
     for least in (-3, 0, 1, 4):
         assert not is_at_least(dim, least) or value >= least
     assert not is_refuted(dim, Dim.of(value))
-    assert clamped(dim, Dim.of(0), S).evaluate({"S": s, "B": b}) == max(0, min(value, s))
+    assert clamp(dim, Dim.of(0), S).evaluate({"S": s, "B": b}) == max(0, min(value, s))
 
 
 def test_order_of_sizes() -> None:

@@ -230,8 +230,8 @@ def shape_fix(
         *_other_letters(spec, types, attributes, expression),
         *_other_axis(spec, types, attributes, expression),
         *_with_new_axes(types, attributes, parts),
-        *_transposed(types, attributes, parts),
-        *_padded(spec, types, attributes, expression, parts),
+        *_transpose_fixes(types, attributes, parts),
+        *_add_axis_fixes(spec, types, attributes, expression, parts),
     ]
     return _first_that_holds(spec, candidates)
 
@@ -381,7 +381,7 @@ def _other_letters(
             yield _Candidate(types, {**attributes, "equation": changed}, edit)
 
 
-def _transposed(
+def _transpose_fixes(
     types: Sequence[TensorType], attributes: Mapping[str, Any], parts: Sequence[Part]
 ) -> Iterator[_Candidate]:
     """One operand with its last two axes transposed."""
@@ -415,7 +415,7 @@ def _with_new_axes(
             yield _Candidate(_with_type(types, at, made), attributes, edit)
 
 
-def _padded(
+def _add_axis_fixes(
     spec: OpSpec,
     types: Sequence[TensorType],
     attributes: Mapping[str, Any],

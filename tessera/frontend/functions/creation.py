@@ -224,11 +224,10 @@ def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: b
     if check_bool("scatter_add", "ordered", ordered):
         return _scatter("scatter_add", x, indices, updates, axis)
     attributes = {"ordered": False}
-    from tessera.frontend import scopes as effect_scopes  # noqa: PLC0415 - few calls say so
+    from tessera.frontend.scopes import active_trace, settle_nondeterminism  # noqa: PLC0415 - few calls need it
 
-    if effect_scopes.active_trace() is None:  # a trace asks by itself
-        effect_scopes.settle_order(REGISTRY["scatter_add"], attributes)
-        effect_scopes.check_repeatable(REGISTRY["scatter_add"], attributes, user_span())
+    if active_trace() is None:  # a trace does so itself
+        settle_nondeterminism(REGISTRY["scatter_add"], attributes, user_span())
     return _scatter("scatter_add", x, indices, updates, axis, **attributes)
 
 
@@ -327,7 +326,7 @@ def arange(start: Any, stop: Any = None, step: int = 1, dtype: Any = i64) -> Any
     first, last = (0, start) if stop is None else (start, stop)
     for name, value in (("start", first), ("stop", last), ("step", step)):
         if isinstance(value, float):
-            raise ShapeError(f"`arange` takes whole numbers, got `{name}` of {value}", fix="scale the result instead")
+            raise ShapeError(f"`arange` takes integers, got `{name}` of {value}", fix="scale the result instead")
     low, high, step = dim_of(first), dim_of(last), check_int("arange", "step", step)
     if step == 0:
         raise ShapeError("`arange` cannot step by 0")

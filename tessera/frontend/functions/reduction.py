@@ -9,12 +9,12 @@ from tessera.ir.base.dispatch import apply
 from tessera.types.promotion import FLOATING
 
 
-def _fold(op: str, x: Any, axis: Any, keepdims: bool) -> Any:
+def _reduce(op: str, x: Any, axis: Any, keepdims: bool) -> Any:
     dtype_of(x)
     return apply(op, (x,), {"axes": axes_of(op, axis, rank_of(x)), "keepdims": keepdims})
 
 
-def _float_fold(op: str, x: Any, axis: Any, keepdims: bool, **more: Any) -> Any:
+def _reduce_float(op: str, x: Any, axis: Any, keepdims: bool, **more: Any) -> Any:
     dtype_of(x)
     axes = axes_of(op, axis, rank_of(x))
     return apply(op, promote_operands(op, (x,), FLOATING), {"axes": axes, "keepdims": keepdims, **more})
@@ -26,12 +26,12 @@ def sum(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     >>> ts.ops.sum(ts.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     Tensor([2] f32, [4, 6])
     """
-    return _fold("sum", x, axis, keepdims)
+    return _reduce("sum", x, axis, keepdims)
 
 
 def prod(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Product over `axis`; integers in 64 bits, no elements give 1."""
-    return _fold("prod", x, axis, keepdims)
+    return _reduce("prod", x, axis, keepdims)
 
 
 def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -40,22 +40,22 @@ def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     >>> ts.ops.max(ts.array([[1.0, 5.0], [3.0, 4.0]]), axis=-1)
     Tensor([2] f32, [5, 4])
     """
-    return _fold("max", x, axis, keepdims)
+    return _reduce("max", x, axis, keepdims)
 
 
 def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Smallest over `axis`; NaN propagates. The smaller of two tensors is `minimum`."""
-    return _fold("min", x, axis, keepdims)
+    return _reduce("min", x, axis, keepdims)
 
 
 def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Whether one element over `axis` is true."""
-    return _fold("any", x, axis, keepdims)
+    return _reduce("any", x, axis, keepdims)
 
 
 def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Whether all elements over `axis` are true."""
-    return _fold("all", x, axis, keepdims)
+    return _reduce("all", x, axis, keepdims)
 
 
 def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -64,12 +64,12 @@ def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     >>> ts.ops.argmax(ts.array([3.0, 7.0, 7.0]))
     Tensor([] i64, 1)
     """
-    return _fold("argmax", x, axis, keepdims)
+    return _reduce("argmax", x, axis, keepdims)
 
 
 def argmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Where the smallest is: the first of equals; over all axes, counted in row-major order."""
-    return _fold("argmin", x, axis, keepdims)
+    return _reduce("argmin", x, axis, keepdims)
 
 
 def mean(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -78,17 +78,17 @@ def mean(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     >>> ts.ops.mean(ts.array([1.0, 2.0, 6.0]))
     Tensor([] f32, 3)
     """
-    return _float_fold("mean", x, axis, keepdims)
+    return _reduce_float("mean", x, axis, keepdims)
 
 
 def var(x: Any, axis: Any = None, *, keepdims: bool = False, correction: int = 0) -> Any:
     """Variance over `axis`, divided by the count less `correction`."""
-    return _float_fold("var", x, axis, keepdims, correction=correction)
+    return _reduce_float("var", x, axis, keepdims, correction=correction)
 
 
 def std(x: Any, axis: Any = None, *, keepdims: bool = False, correction: int = 0) -> Any:
     """Standard deviation over `axis`: the square root of `var`."""
-    return _float_fold("std", x, axis, keepdims, correction=correction)
+    return _reduce_float("std", x, axis, keepdims, correction=correction)
 
 
 def logsumexp(x: Any, axis: Any = -1, *, keepdims: bool = False) -> Any:
@@ -97,17 +97,17 @@ def logsumexp(x: Any, axis: Any = -1, *, keepdims: bool = False) -> Any:
     >>> ts.ops.logsumexp(ts.array([1000.0, 1000.0]))
     Tensor([] f32, 1000.69)
     """
-    return _float_fold("logsumexp", x, axis, keepdims)
+    return _reduce_float("logsumexp", x, axis, keepdims)
 
 
 def logsumexp_safe(x: Any, axis: Any = -1, *, keepdims: bool = False) -> Any:
     """`logsumexp` that stays finite for a row of nothing but -inf."""
-    return _float_fold("logsumexp_safe", x, axis, keepdims)
+    return _reduce_float("logsumexp_safe", x, axis, keepdims)
 
 
 def norm(x: Any, axis: Any = None, *, order: float = 2, keepdims: bool = False) -> Any:
     """Vector norm over `axis`: the `order`-th root of the sum of `order`-th powers."""
-    return _float_fold("norm", x, axis, keepdims, order=order)
+    return _reduce_float("norm", x, axis, keepdims, order=order)
 
 
 def _running(op: str, x: Any, axis: int) -> Any:

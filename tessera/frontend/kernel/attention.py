@@ -64,7 +64,7 @@ class Transposed(Operand):
         type = tile.type.with_shape(tile.type.shape[::-1])
         return make_tile(b, "transpose", [number_of(b, tile)], {}, type, tile.axes[::-1], tile.pad_value)
 
-    def materialized(self) -> Tile:
+    def materialize(self) -> Tile:
         """The transposed tile: a load with its axes swapped, or through scratch memory."""
         if self._made is not None:
             return self._made
@@ -136,7 +136,7 @@ def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
     left, right = mask_beyond(builder, left, 1, 0), mask_beyond(builder, right, 0, 0)
     if acc is not None:
         return _emit(builder, left, right, tile_of(builder, "dot", acc))
-    dtype = accum or _declared(a, b) or _accumulator(left.dtype, right.dtype)
+    dtype = accum or _declared_accumulator(a, b) or _accumulator(left.dtype, right.dtype)
     zero = constant(builder, 0, (left.shape[0], right.shape[1]), dtype)
     found = _emit(builder, left, right, zero)
     found.pending_dot = PendingDot(left, right, tuple(builder.body.ops[-2:]))
@@ -152,7 +152,7 @@ def dot_operand(b: KernelBuilder, value: Any, which: str) -> Tile:
     return tile_of(b, "dot", value)
 
 
-def _declared(*operands: Any) -> DType | None:
+def _declared_accumulator(*operands: Any) -> DType | None:
     """The accumulator that the type of an operand declares: `bf16 @ accum(f64)`."""
     for value in operands:
         tile = value.tile if isinstance(value, Transposed) else value
@@ -301,13 +301,13 @@ class Exponentials(Operand):
         weights.pad_value, weights.loop_end = 0.0, self.scores.loop_end
         return weights
 
-    def materialized(self) -> Tile:
+    def materialize(self) -> Tile:
         if self._made is None:
             self._made = self.shifted_by(shift_of(self.top))
         return self._made
 
     def as_dot_operand(self, which: str) -> Tile:
-        return self.materialized()
+        return self.materialize()
 
 
 class RowSum(Operand):
@@ -317,9 +317,9 @@ class RowSum(Operand):
         self.exponentials = exponentials
         self._made: Tile | None = None
 
-    def materialized(self) -> Tile:
+    def materialize(self) -> Tile:
         if self._made is None:
-            self._made = reduce(self.exponentials.materialized(), 1, "sum")
+            self._made = reduce(self.exponentials.materialize(), 1, "sum")
         return self._made
 
 

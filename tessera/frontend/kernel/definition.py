@@ -158,7 +158,7 @@ class KernelDefinition:
             value = Evaluator(b, self.source, env).run()
             return_tiles(b, self, given, value)
             check_positions(b)
-        return self._finished(b, types)
+        return self._finish(b, types)
 
     def environment(self, b: KernelBuilder, given: CallOperands, statics: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of the function: tensors, static values, block sizes and results."""
@@ -174,7 +174,7 @@ class KernelDefinition:
         declare_results(b, self, given, env)
         return env
 
-    def _finished(self, b: KernelBuilder, types: Sequence[TensorType]) -> KernelProgram:
+    def _finish(self, b: KernelBuilder, types: Sequence[TensorType]) -> KernelProgram:
         ops, grid = b.grid()
         b.body.ops[:0] = [*ops, *b.prologue]
         without_unused(b.body)
@@ -304,7 +304,7 @@ class KernelBinder(Binder):
 def fused_shape(kind: Parameter, shape: Sequence[Any]) -> list[Any] | None:
     """The shape that the kernel sees, where it differs from the tensor's: heads of a cache, and fused dims, merged."""
     if kind.kind == "cache":
-        return [_joined(shape[:2]), *shape[2:]] if len(shape) == 4 else None
+        return [_multiply(shape[:2]), *shape[2:]] if len(shape) == 4 else None
     annotation = kind.annotation
     if annotation is None or len(shape) == annotation.rank or len(shape) != len(split_fused_dims(annotation)):
         return None
@@ -312,12 +312,12 @@ def fused_shape(kind: Parameter, shape: Sequence[Any]) -> list[Any] | None:
     rest = list(shape)
     for dim in annotation.dims:
         count = len(factors(dim))
-        found.append(_joined(rest[:count]))
+        found.append(_multiply(rest[:count]))
         rest = rest[count:]
     return found
 
 
-def _joined(sizes: Sequence[Any]) -> Any:
+def _multiply(sizes: Sequence[Any]) -> Any:
     total = sizes[0]
     for size in sizes[1:]:
         total = total * size

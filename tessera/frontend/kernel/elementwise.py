@@ -44,7 +44,7 @@ def where(condition: Any, a: Any, b: Any) -> Tile:
     test = tile_of(builder, "where", condition)
     if not test.dtype.is_bool:
         raise builder.fail(f"`where` takes a bool condition, got {test.dtype}", "compare the tile with a number")
-    given = [value.materialized() if isinstance(value, Operand) else value for value in (a, b)]
+    given = [value.materialize() if isinstance(value, Operand) else value for value in (a, b)]
     tiles = [value for value in given if isinstance(value, Tile)]
     dtype = tiles[0].dtype if len({tile.dtype for tile in tiles}) == 1 else tiles[0].dtype.compute if tiles else f32
     shape = broadcast_shape(builder, "where", [test.shape, *(tile.shape for tile in tiles)])
@@ -125,7 +125,7 @@ class Coordinates(Operand):
     def __init__(self, axis: Axis, size: int, offset: Dim | None) -> None:
         self.axis, self.size, self.offset = axis, size, offset
 
-    def materialized(self) -> Tile:
+    def materialize(self) -> Tile:
         expr = Dim.symbol(self.axis.name) + (self.offset if self.offset is not None else 0)
         return coordinate_tile(current(), expr, [self.axis], (self.size,))
 

@@ -137,7 +137,7 @@ class Evaluator:
             raise self.refuse(node, "only names can be assigned in place", "write `x = x + y`")
         left = self._name(node.target, node.target.id)
         right = self.expression(node.value)
-        self.env[node.target.id] = self._applied(node, lambda: _BINARY[type(node.op)](left, right))
+        self.env[node.target.id] = self._run(node, lambda: _BINARY[type(node.op)](left, right))
 
     def _bind(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
@@ -236,7 +236,7 @@ class Evaluator:
         finally:
             self.b.span = outer
 
-    def _applied(self, node: Any, work: Callable[[], Any], *operands: Any) -> Any:
+    def _run(self, node: Any, work: Callable[[], Any], *operands: Any) -> Any:
         """The result of `work`, with ops at the span of the node; a Python error becomes a KernelError there."""
         with self._at(node):
             try:
@@ -280,7 +280,7 @@ class Evaluator:
         refusal = None if is_own else attribute_refusal(owner, node.attr, ast.unparse(node))
         if refusal is not None:
             raise self.refuse(node, *refusal)
-        return self._applied(node, lambda: getattr(owner, node.attr))
+        return self._run(node, lambda: getattr(owner, node.attr))
 
     def _eval_tuple(self, node: ast.Tuple) -> Any:
         return tuple(self.expression(item) for item in node.elts)
@@ -292,11 +292,11 @@ class Evaluator:
         left, right = self.expression(node.left), self.expression(node.right)
         if (refusal := tensor_refusal((left, right))) is not None:
             raise self.refuse(node, *refusal)
-        return self._applied(node, lambda: _BINARY[type(node.op)](left, right), left, right)
+        return self._run(node, lambda: _BINARY[type(node.op)](left, right), left, right)
 
     def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
         value = self.expression(node.operand)
-        return self._applied(node, lambda: _UNARY[type(node.op)](value), value)
+        return self._run(node, lambda: _UNARY[type(node.op)](value), value)
 
     def _eval_compare(self, node: ast.Compare) -> Any:
         if len(node.ops) != 1:
@@ -304,7 +304,7 @@ class Evaluator:
         left, right = self.expression(node.left), self.expression(node.comparators[0])
         if not isinstance(node.ops[0], ast.Is | ast.IsNot) and not isinstance(left, Operand):
             left, right = self._static_operand(node, left, right), self._static_operand(node, right, left)
-        return self._applied(node, lambda: _COMPARE[type(node.ops[0])](left, right), left, right)
+        return self._run(node, lambda: _COMPARE[type(node.ops[0])](left, right), left, right)
 
     def _static_operand(self, node: ast.Compare, value: Any, other: Any) -> Any:
         """A value to compare, with sizes as numbers; raises for what is known only at run time."""
@@ -333,7 +333,7 @@ class Evaluator:
 
     def _eval_subscript(self, node: ast.Subscript) -> Any:
         owner, key = self.expression(node.value), self.expression(node.slice)
-        return self._applied(node, lambda: owner[key], owner)
+        return self._run(node, lambda: owner[key], owner)
 
     def _eval_slice(self, node: ast.Slice) -> Any:
         parts = (node.lower, node.upper, node.step)
@@ -385,14 +385,12 @@ class Evaluator:
             raise self.refuse(node, *call_refusal(node, self.source.span(node.func), values, scope))
         is_own = isinstance(function, types.FunctionType) and not _is_language(function) and not is_of_library(function)
         if is_own and function.__name__ == "<lambda>":
-            return self._applied(
-                node, lambda: function(*arguments, **named)
-            )  # its body is an expression of this source
+            return self._run(node, lambda: function(*arguments, **named))  # its body is an expression of this source
         if is_own:
-            return self._inlined(node, function, arguments, named)
-        return self._applied(node, lambda: function(*arguments, **named))
+            return self._inline(node, function, arguments, named)
+        return self._run(node, lambda: function(*arguments, **named))
 
-    def _inlined(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
+    def _inline(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
         """A function of the user's, inlined at the call."""
         if self.level > 32:
             raise self.refuse(node, "functions recurse too deeply", "kernels have no recursion")
@@ -402,7 +400,7 @@ class Evaluator:
             bound.apply_defaults()
             return Evaluator(self.b, source_of(function), dict(bound.arguments), self.level + 1).run()
 
-        return self._applied(node, work)
+        return self._run(node, work)
 
 
 def _captured_names(function: Any) -> dict[str, Any]:

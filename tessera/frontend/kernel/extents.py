@@ -59,7 +59,7 @@ class IndexBounds:
         """The upper or lower bound of an expression, over sizes only; None where none is found."""
         found: Dim | None = expr
         for name in reversed(self.order):
-            found = self._opened(found, up)
+            found = self._replace_by_bounds(found, up)
             if found is None:
                 return None
             if name not in found.symbols:
@@ -78,10 +78,10 @@ class IndexBounds:
                 found = factor * (low if up else high) + rest
             else:
                 return None
-        found = self._opened(found, up)
+        found = self._replace_by_bounds(found, up)
         return None if found is None or found.symbols & self.unknown else found
 
-    def _opened(self, expr: Dim | None, up: bool) -> Dim | None:
+    def _replace_by_bounds(self, expr: Dim | None, up: bool) -> Dim | None:
         """The expression with `//`, `%`, `max` and `min` of coordinates replaced by their bounds."""
         if expr is None:
             return None

@@ -89,7 +89,7 @@ def dim_access(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -
     """The access of one dim by an index: this program's block, a loop step, the whole dim, a slice, or one element."""
     dim = tensor.dims[place]
     if isinstance(position, Operand):
-        return _gathered(b, tensor, dim, position.materialized())
+        return _gather(b, tensor, dim, position.materialize())
     if isinstance(position, Loop):
         return _loop_block(b, tensor, place, position)
     if isinstance(position, Extent) and position.role in ("m", "n"):
@@ -151,7 +151,7 @@ def _slice_of_dim(b: KernelBuilder, tensor: TensorRef, place: int, position: sli
     return DimAccess(Dim.symbol(name), Axis(name, tensor.dims[place]), size, extent=extent)
 
 
-def _gathered(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) -> DimAccess:
+def _gather(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) -> DimAccess:
     if not numbers.dtype.is_integer:
         raise b.fail(
             f"a tile of {numbers.dtype} is not an index into `{tensor.name}`", "cast it to integers, such as i32"
@@ -266,12 +266,12 @@ def access_of(
             map[dim] = Dim.symbol(name)
     sizes = tuple(size for _, size, _ in listed)
     bounds = tuple(_bound(axis, size) for axis, size, _ in listed)
-    tiles, windows = group.placed(map, sizes)
+    tiles, windows = group.index_tiles(map, sizes)
     for at, entry in zip(map, entries, strict=True):
         if entry.extent is not None and entry.indices is None:
             windows += [at, entry.extent]
     if mask is not None:
-        tiles.append(_excluded(b, mask, sizes))
+        tiles.append(_mask_index(b, mask, sizes))
         windows += [Dim.symbol(f"t{len(tiles) - 1}"), Dim.constant(1)]
     used = set(names).union(*(expr.symbols for expr in (*map, *bounds, *windows)))
     coords = tuple(name for name in scope if name in used)
@@ -313,7 +313,7 @@ class IndexGroup:
             raise self.b.misfit(f"a tile has at most two axes, and this one would have {len(found)}")
         return found
 
-    def placed(self, map: list[Dim], sizes: tuple[int, ...]) -> tuple[list[int], list[Dim]]:
+    def index_tiles(self, map: list[Dim], sizes: tuple[int, ...]) -> tuple[list[int], list[Dim]]:
         """The index tiles at every element of the access, and the windows that keep them in bounds."""
         tiles: list[int] = []
         windows: list[Dim] = []
@@ -331,7 +331,7 @@ class IndexGroup:
         return tiles, windows
 
 
-def _excluded(b: KernelBuilder, mask: Tile, sizes: tuple[int, ...]) -> int:
+def _mask_index(b: KernelBuilder, mask: Tile, sizes: tuple[int, ...]) -> int:
     """A mask as an index: 0 where an element is accessed, and 1, which a window of extent 1 excludes, where not."""
     if not mask.dtype.is_bool:
         raise b.fail(f"`mask` is a tile of bool, got {mask.dtype}", "compare the tile with a number")

@@ -94,7 +94,7 @@ def footprint_of(program: KernelProgram, schedule: Schedule) -> Footprint:
             staged.append(Staged(name, program.types[op.results[0]], stages if level else 1))
         if op.name == "for":
             held += [program.types[value] for value in op.results]
-        if op.name == "dot" and level and op.operands[2] not in _carried(program.body):
+        if op.name == "dot" and level and op.operands[2] not in _loop_arguments(program.body):
             held.append(program.types[op.results[0]])
     return Footprint(tuple(staged), tuple(held), total, bool(fed))
 
@@ -116,7 +116,7 @@ def _dot_operands(body: Body) -> set[int]:
     return found
 
 
-def _carried(body: Body) -> set[int]:
+def _loop_arguments(body: Body) -> set[int]:
     return {value for op, _ in _walk(body, 0) if op.body is not None for value in op.body.arguments}
 
 
@@ -166,7 +166,7 @@ def _shape_violations(need: Footprint, program: KernelProgram, schedule: Schedul
     loaded = [program.types[op.results[0]] for op, _ in _walk(program.body, 0) if op.name == "load"]
     found = [message for type in loaded if (message := _wide(schedule.vector, type))][:1]
     if schedule.swizzle == "xor":
-        found += [message for buffer in need.staged if (message := _unaligned(buffer))][:1]
+        found += [message for buffer in need.staged if (message := _explain_unaligned(buffer))][:1]
     threads = (schedule.warps or need.usual_warps) * WARP
     block = max((type.size.value or 0 for type in need.held), default=0)
     if need.has_dots and schedule.warps is not None and 0 < block < threads:
@@ -184,7 +184,7 @@ def _wide(vector: int | None, type: TensorType) -> str:
     return f"vector={vector} does not divide the {last} columns of a tile of {type}" if last % vector else ""
 
 
-def _unaligned(buffer: Staged) -> str:
+def _explain_unaligned(buffer: Staged) -> str:
     """Why a tile cannot be swizzled, if it cannot."""
     row = (buffer.type.shape[-1].value or 0) * buffer.type.dtype.bytes
     return (

@@ -140,11 +140,11 @@ class PrefetchedBlock:
         }
         origin: Origin = self.tile.origin
         return Origin(
-            origin.tensor, tuple(_moved(entry, names) for entry in origin.entries), origin.values, origin.dtype
+            origin.tensor, tuple(_rename_symbols(entry, names) for entry in origin.entries), origin.values, origin.dtype
         )
 
 
-def _moved(entry: DimAccess, names: Mapping[str, str]) -> DimAccess:
+def _rename_symbols(entry: DimAccess, names: Mapping[str, str]) -> DimAccess:
     expr = entry.expr.substitute({old: Dim.symbol(new) for old, new in names.items()})
     if entry.axis is None:
         return DimAccess(expr, extent=entry.extent)
@@ -325,7 +325,7 @@ class _Carried:
         self.start: dict[str, Tile] = {}
         self.ahead: dict[str, PrefetchedBlock] = {}
         for name in changed:
-            value = env[name].materialized() if isinstance(env[name], Operand) else env[name]
+            value = env[name].materialize() if isinstance(env[name], Operand) else env[name]
             if isinstance(value, Tile) and is_first_block(b, value, over):
                 self.ahead[name] = _prefetched_block(evaluator, node, name, value)
             elif isinstance(value, Tile):
@@ -378,7 +378,7 @@ def _unbroadcast(b: Any, tile: Tile) -> Tile:
 def _end_tile(evaluator: Any, node: ast.For, name: str, start: Tile) -> Tile:
     """The tile of a name at the end of the body; raises where its type changed."""
     value = evaluator.env[name]
-    value = value.materialized() if isinstance(value, Operand) else value
+    value = value.materialize() if isinstance(value, Operand) else value
     if not isinstance(value, Tile):
         raise evaluator.refuse(node, f"`{name}` is a tile before this loop and {type(value).__name__} at its end")
     end = _unbroadcast(evaluator.b, value)

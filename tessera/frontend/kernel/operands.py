@@ -103,7 +103,7 @@ class CallOperands:
                 found.setdefault(declared.symbol_name, dim)
         return found
 
-    def declared(self) -> dict[str, Dim]:
+    def declared_sizes(self) -> dict[str, Dim]:
         """The sizes of annotated dims by their text, fused ones as a whole; the first occurrence decides."""
         found: dict[str, Dim] = {}
         for declared, dim in self._dims():
@@ -203,7 +203,7 @@ class TileParameter(Operand):
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        return self.materialized().shape
+        return self.materialize().shape
 
     @property
     def T(self) -> Any:  # noqa: N802 - as NumPy has it
@@ -212,7 +212,7 @@ class TileParameter(Operand):
     def transposed(self) -> Any:
         return TransposedTileParameter(self)
 
-    def materialized(self) -> Tile:
+    def materialize(self) -> Tile:
         if self._made is None:
             context = current().extents()
             positions = (context.m, slice(None)) if self.tensor.type.rank > 1 else (context.m,)
@@ -221,7 +221,7 @@ class TileParameter(Operand):
 
     def as_dot_operand(self, which: str) -> Tile:
         if which == "left" or self._made is not None:
-            return self.materialized()
+            return self.materialize()
         return load(self.tensor, slice(None), current().extents().n)
 
 
@@ -237,12 +237,12 @@ class TransposedTileParameter(Operand):
 
     def as_dot_operand(self, which: str) -> Tile:
         if which == "left":
-            return Transposed(self.whole.materialized()).for_dot(current())
+            return Transposed(self.whole.materialize()).for_dot(current())
         tile = load(self.whole.tensor, current().extents().n, slice(None))
         return Transposed(tile).for_dot(current())
 
-    def materialized(self) -> Tile:
-        return Transposed(self.whole.materialized()).materialized()
+    def materialize(self) -> Tile:
+        return Transposed(self.whole.materialize()).materialize()
 
 
 # Results: tensors that the kernel stores to, and tiles that it returns, which are blocks of whole tensors.
@@ -252,18 +252,18 @@ def declare_results(b: KernelBuilder, definition: KernelDefinition, given: CallO
     """Declare the parameters that the kernel stores to: their dims are dims of operands, or static arguments."""
     statics = {one.name: env[one.name] for one in definition.statics}
     for parameter in definition.results:
-        type = _declared(definition, parameter, given, statics)
+        type = _result_type(definition, parameter, given, statics)
         number = b.result_memory(type)
         tensor = TensorRef(parameter.name, number, type, is_result=True)
         b.result_buffers.append(tensor)
         env[parameter.name] = tensor
 
 
-def _declared(
+def _result_type(
     definition: KernelDefinition, parameter: Parameter, given: CallOperands, statics: Mapping[str, Any]
 ) -> TensorType:
     """The type of a result: dims by name; without a dtype, that of the first tensor."""
-    annotation, known = parameter.annotation, given.declared()
+    annotation, known = parameter.annotation, given.declared_sizes()
     numbers = {name: size for name, size in statics.items() if isinstance(size, int) and not isinstance(size, bool)}
     sizes = {name: Dim.constant(size) for name, size in numbers.items() if size >= 0} | given.sizes()
     assert annotation is not None
@@ -297,7 +297,7 @@ def return_tiles(b: KernelBuilder, definition: KernelDefinition, given: CallOper
 
     declared = result_annotations(definition)
     for number, item in enumerate(values):
-        tile = item.materialized() if isinstance(item, Operand) else item
+        tile = item.materialize() if isinstance(item, Operand) else item
         if not isinstance(tile, Tile):
             raise not_a_tile_error(b, f"`{definition.name}` returns {type(item).__name__}, not a tile", item)
         annotation = declared[number] if len(declared) == len(values) else None

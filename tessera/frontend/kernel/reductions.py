@@ -225,7 +225,7 @@ class _Scan:
                 f"the function of a reduction must return a tile, got {given!r}",
                 f"return a tile, as in `lambda before, here: before + here`, or `tile.full({list(before.shape)}, ...)`",
             )
-        after = cast_to(b, given.materialized(), before.dtype)
+        after = cast_to(b, given.materialize(), before.dtype)
         if after.shape != before.shape:
             raise b.misfit(
                 f"the function of a scan takes tiles of {list(before.shape)}, and returns {list(after.shape)}"
@@ -291,17 +291,17 @@ def _lane(b: KernelBuilder, by: Any, width: int) -> int:
     return by
 
 
-def shuffle(x: Any, way: str, by: int, width: int = WARP) -> Tile:
+def shuffle(x: Any, mode: str, by: int, width: int = WARP) -> Tile:
     """Warp shuffle: each element from another lane of its segment of the last axis.
 
-    `way` is `down` or `up`, by `by` lanes, or `index`, from lane `by`. Where the segment has no such lane an element
+    `mode` is `down` or `up`, by `by` lanes, or `index`, from lane `by`. Where the segment has no such lane an element
     keeps its value.
     """
     b = current()
     tile = _in_segments(b, "shuffle", x, width)
-    if way not in SHUFFLES:
-        raise b.fail(f"`way` is one of {', '.join(SHUFFLES)}, got {way!r}")
-    values = {"mode": way, "by": _lane(b, by, width), "width": width}
+    if mode not in SHUFFLES:
+        raise b.fail(f"`mode` is one of {', '.join(SHUFFLES)}, got {mode!r}")
+    values = {"mode": mode, "by": _lane(b, by, width), "width": width}
     return make_tile(b, "shuffle", [tile.number], values, tile.type, tile.axes)
 
 

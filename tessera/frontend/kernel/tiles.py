@@ -186,7 +186,7 @@ class Operand(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def materialized(self) -> Tile:
+    def materialize(self) -> Tile:
         """The tile that it is."""
 
     def __add__(self, other: Any) -> Tile:
@@ -268,7 +268,7 @@ class Operand(ABC):
         return id(self)
 
     def __getitem__(self, key: Any) -> Tile:
-        return expand_dims(self.materialized(), tuple(as_tuple(key)) if is_sequence(key) else (key,))
+        return expand_dims(self.materialize(), tuple(as_tuple(key)) if is_sequence(key) else (key,))
 
     def __matmul__(self, other: Any) -> Tile:
         from tessera.frontend.kernel.attention import dot  # noqa: PLC0415 - it makes tiles
@@ -324,7 +324,7 @@ class Tile(Operand, KTile):
         self.loop_end: Any = None
         """A loop coordinate and where it may end: later iterations do not change the tile."""
 
-    def materialized(self) -> Tile:
+    def materialize(self) -> Tile:
         return self
 
     @property
@@ -516,7 +516,7 @@ def tile_of(b: KernelBuilder, fn: str, value: Any) -> Tile:
     """The operand of function `fn` as a tile; raises where it is none."""
     if not isinstance(value, Operand):
         raise not_a_tile_error(b, f"`{fn}` takes a tile, got {type(value).__name__}", value)
-    return value.materialized()
+    return value.materialize()
 
 
 def not_a_tile_error(b: KernelBuilder, message: str, *values: Any) -> KernelError:
@@ -529,7 +529,7 @@ def not_a_tile_error(b: KernelBuilder, message: str, *values: Any) -> KernelErro
 def binary(fn: str, first: Any, second: Any) -> Tile:
     """A binary scalar function at every element, after broadcasting."""
     b = current()
-    given = [value.materialized() if isinstance(value, Operand) else value for value in (first, second)]
+    given = [value.materialize() if isinstance(value, Operand) else value for value in (first, second)]
     tiles = [value for value in given if isinstance(value, Tile)]
     if not tiles:
         raise not_a_tile_error(

@@ -209,10 +209,10 @@ class Attention:
     def write(self) -> SpecOp:
         b, rows, columns = self.b, self.rows.tile, self.columns.tile
         first = self._queries(b.index(0)) if self._has_first else None
-        end = self._covered(self._end, self.width)
+        end = self._round_up(self._end, self.width)
 
         def block(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            scores = self._masked(self._scores(first, j), j)
+            scores = self._mask(self._scores(first, j), j)
             return self._accumulate(scores, j, carried)
 
         start = [b.full(0.0, (rows, columns), self.dtype), b.full(_LOW, (rows,), self.dtype)]
@@ -276,7 +276,7 @@ class Attention:
         """Whether the first part of queries stays in registers; without tensor cores one loop has all parts."""
         return self.head.is_one or not self.is_by_threads
 
-    def _covered(self, end: Dim, step: int) -> Dim:
+    def _round_up(self, end: Dim, step: int) -> Dim:
         """The end of a loop: without tensor cores it is rounded up to whole steps, to have no remainder loop."""
         return end.ceildiv(step) * step if self.is_by_threads and end.value is None else end
 
@@ -297,10 +297,10 @@ class Attention:
             scores = part(first, b.index(0), scores)
         if self.head.is_one:
             return scores
-        start, end = 0 if first is None else self.head.tile, self._covered(self.head.size, self.head.tile)
+        start, end = 0 if first is None else self.head.tile, self._round_up(self.head.size, self.head.tile)
         return b.loop(b.index(start), b.index(end), self.head.tile, next_part, [scores])[0]
 
-    def _masked(self, scores: SSAValue, j: SSAValue) -> SSAValue:
+    def _mask(self, scores: SSAValue, j: SSAValue) -> SSAValue:
         """Scores plus the mask; -inf for keys that are out of bounds or masked."""
         b, place = self.b, self._place(self.rows, self.keys, _j=j)
         for number, mask in enumerate(self._masks, 3):
@@ -385,10 +385,10 @@ class NarrowAttention(Attention):
     def _is_masked(self) -> bool:
         return bool(self._masks)
 
-    def _masked(self, scores: SSAValue, j: SSAValue) -> SSAValue:
+    def _mask(self, scores: SSAValue, j: SSAValue) -> SSAValue:
         if self._is_masked:
             scores = self.b.elementwise("mul", scores, self._scale(self._place(self.rows, self.keys, _j=j)))
-        return super()._masked(scores, j)
+        return super()._mask(scores, j)
 
     def _exp2(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
         if self._is_masked:
@@ -577,23 +577,23 @@ def _write_join(call: Call) -> list[SpecOp]:
     tops = b.loop(low, high, _BLOCK, larger, [b.full(_LOW, (_BLOCK,), dtype)])[0]
     top = _finite(call, b, b.reduce(tops, "max", 0))
 
-    def summed(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+    def add_exponentials(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         found, at = logarithms(p)
         weights = b.elementwise("exp", b.elementwise("sub", found, b.broadcast(top, (_BLOCK,), ())))
         return [b.elementwise("add", carried[0], b.clip(weights, "_s", 0.0, at))]
 
-    total = b.reduce(b.loop(low, high, _BLOCK, summed, [b.full(0.0, (_BLOCK,), dtype)])[0], "sum", 0)
+    total = b.reduce(b.loop(low, high, _BLOCK, add_exponentials, [b.full(0.0, (_BLOCK,), dtype)])[0], "sum", 0)
     none = b.elementwise("eq", total, b.full(0.0, (), dtype))
     divisor = b.select(none, b.full(1.0, (), dtype), total)
 
-    def joined(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+    def add_weighted(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         at = [*row, Dim.symbol("_s")]
         one = b.cast(b.load(call.input(b, 1), call.at(1, at), Place({**coords, "_s": p})), dtype)
         fraction = b.elementwise("div", b.elementwise("exp", b.elementwise("sub", one, top)), divisor)
         part = b.cast(b.load(call.input(b, 0), call.at(0, [*at, Dim.symbol("_e")]), place.with_coords(_s=p)), dtype)
         return [b.elementwise("fma", b.broadcast(fraction, (columns,), ()), part, carried[0])]
 
-    acc = b.loop(low, high, 1, joined, [b.full(0.0, (columns,), dtype)])[0]
+    acc = b.loop(low, high, 1, add_weighted, [b.full(0.0, (columns,), dtype)])[0]
     made, where = b.cast(acc, out.dtype), [*row, Dim.constant(0), Dim.symbol("_e")]
     if call.outputs[0] is not None:
         b.store(made, call.output(b, 0), where, place)

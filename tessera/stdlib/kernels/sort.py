@@ -132,7 +132,7 @@ def _key(b: TileBuilder, tile: SSAValue, dtype: DType, place: Place, *, descendi
         key = b.cast(tile, kind)
         return key if descending else b.elementwise("not", key)
     wide = b.cast(tile, dtype.compute)
-    # Adding 0.0 turns -0.0 into 0.0, which compares equal.
+    # Adding 0.0 makes -0.0 0.0, which compares equal.
     bits = b.bitcast(b.elementwise("add", wide, _whole(b, place, dtype.compute)(0.0)), kind)
     low, high = integer_range(kind)
     sign = b.elementwise("shr", bits, number(kind.bits - 1))
