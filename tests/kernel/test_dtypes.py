@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, Schedule, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.diagnostics.codes import DTypeError, KernelError
 from tessera.ir.tile.write_records import write_kernel
 from tests.kernel.compare import agree
 
@@ -66,3 +67,49 @@ def test_matrix_units_take_what_they_can(name: str) -> None:
     assert (target is not None) == has_units
     code = BACKEND.code(target if target is not None else BACKEND.lower(write_kernel(program)))
     assert ("wgmma.mma_async" in code.text) == has_units
+
+
+@kernel(Schedule(block=(8, 4)))
+def combine(x: KTile["M", "N"], y: KTile["M", "N"], *, function: Any) -> Any:
+    T = tile.context()
+    return function(tile.load(x, rows=T.m, cols=T.n), tile.load(y, rows=T.m, cols=T.n))
+
+
+UNDEFINED: dict[str, tuple[Any, Any, str]] = {
+    "neg": (lambda x, y: -x, np.bool_, "integers or floats"),
+    "abs": (lambda x, y: tile.abs(x), np.bool_, "integers or floats"),
+    "sign": (lambda x, y: tile.sign(x), np.bool_, "integers or floats"),
+    "relu": (lambda x, y: tile.relu(x), np.bool_, "integers or floats"),
+    "sub": (lambda x, y: x - y, np.bool_, "integers or floats"),
+    "floordiv": (lambda x, y: x // y, np.bool_, "integers or floats"),
+    "mod": (lambda x, y: x % y, np.bool_, "integers or floats"),
+    "fma": (lambda x, y: tile.fma(x, y, y), np.bool_, "integers or floats"),
+    "not": (lambda x, y: ~x, np.float32, "bools or integers"),
+    "and": (lambda x, y: x & y, ml_dtypes.bfloat16, "bools or integers"),
+    "shl": (lambda x, y: x << y, np.float32, "integers"),
+}
+"""Functions of tiles on a dtype that they are not defined for, and what they take."""
+
+
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_functions_refuse_dtypes_that_they_are_not_defined_for(name: str) -> None:
+    function, dtype, takes = UNDEFINED[name]
+    x = np.ones((8, 4), dtype)
+    with pytest.raises(DTypeError, match=f"`{name}` takes tiles of {takes}, got ") as caught:
+        combine(x, x, function=function)
+    assert "cast" in str(caught.value.fix)
+    assert caught.value.span is not None
+
+
+def test_a_causal_mask_takes_floats_alone() -> None:
+    x = np.ones((8, 4), np.int32)
+    with pytest.raises(DTypeError, match="takes scores that are floats, as masked ones become -inf; got i32"):
+        combine(x, x, function=lambda x, y: tile.mask_causal(x, tile.row_index(), tile.col_index()))
+
+
+def test_a_shuffle_takes_its_mode_by_name() -> None:
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    (found,) = agree(combine, x, x, function=lambda x, y: tile.shuffle(x, mode="down", by=1, width=4))
+    np.testing.assert_array_equal(found, x[:, [1, 2, 3, 3]])
+    with pytest.raises(KernelError, match="`mode` is one of down, up, index, got 'sideways'"):
+        combine(x, x, function=lambda x, y: tile.shuffle(x, mode="sideways", by=1, width=4))

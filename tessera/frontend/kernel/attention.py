@@ -253,6 +253,12 @@ def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
     """
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "mask_causal", scores))
+    if not tile.dtype.is_float:
+        raise DTypeError(
+            f"`mask_causal` takes scores that are floats, as masked ones become -inf; got {tile.dtype}",
+            span=b.span,
+            fix="cast the scores first: `S = tile.cast(S, f32)`",
+        )
     if not isinstance(rows, Coordinates) or not isinstance(cols, Coordinates):
         raise b.fail(
             "`mask_causal` takes rows and columns", "write `tile.mask_causal(S, tile.row_index(), tile.col_index(n))`"

@@ -13,6 +13,7 @@ from tessera.frontend.kernel.tiles import (
     broadcast_shape,
     broadcast_to,
     cast_to,
+    check_dtype,
     constant,
     make_tile,
     operand,
@@ -30,6 +31,7 @@ def fma(a: Any, b: Any, c: Any) -> Tile:
     builder = current()
     tiles = [tile_of(builder, "fma", value) for value in (a, b, c) if not isinstance(value, int | float)]
     dtype = tiles[0].dtype.compute
+    check_dtype(builder, "fma", dtype)
     shape = broadcast_shape(builder, "fma", [tile.shape for tile in tiles])
     parts = [operand(builder, value, dtype, shape) for value in (a, b, c)]
     numbers = [broadcast_to(builder, tile, shape) for tile in parts]

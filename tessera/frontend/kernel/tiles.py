@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics.codes import KernelError
+from tessera.diagnostics.codes import DTypeError, KernelError
 from tessera.diagnostics.error import Span
 from tessera.frontend.concrete import is_array
 from tessera.frontend.kernel.builder import KernelBuilder, current
@@ -494,9 +494,22 @@ def _common_dtype(b: KernelBuilder, fn: str, first: Tile, second: Tile) -> DType
         return left
     if holds(right, left):
         return right
-    from tessera.diagnostics.codes import DTypeError  # noqa: PLC0415 - an error's
-
     raise DTypeError(f"`{fn}` has operands of {left} and {right}", span=b.span, fix="cast one of them with `tile.cast`")
+
+
+def check_dtype(b: KernelBuilder, fn: str, dtype: DType) -> None:
+    """Raises DTypeError (T0102) for a scalar function that is not defined on elements of this dtype."""
+    function = SCALAR_FUNCTIONS[fn]
+    if function.emission_for(dtype):
+        return
+    kinds = {"bools": function.emit_bool, "integers": function.emit_integer, "floats": function.emit}
+    raise DTypeError(
+        f"`{fn}` takes tiles of {' or '.join(kind for kind, emission in kinds.items() if emission)}, got {dtype}",
+        span=b.span,
+        fix="cast the tile first: `tile.cast(x, i32)`"
+        if dtype.is_bool
+        else "compare the tile with a number, or take its bits as integers with `tile.bitcast`",
+    )
 
 
 def unary(fn: str, value: Any) -> Tile:
@@ -506,6 +519,7 @@ def unary(fn: str, value: Any) -> Tile:
     function = SCALAR_FUNCTIONS[fn]
     if not function.takes_integers and not tile.dtype.is_float:
         tile = cast_to(b, tile, f32)
+    check_dtype(b, fn, tile.dtype)
     type = tile.type.with_dtype(bool_) if function.is_predicate else tile.type
     number = b.tile("elementwise", [tile.number], {"fn": fn}, type)
     pad_value = tile.pad_value if function.keeps_zero and tile.pad_value == 0 else None
@@ -540,6 +554,7 @@ def binary(fn: str, first: Any, second: Any) -> Tile:
     dtype = _common_dtype(b, fn, tiles[0], tiles[-1])
     if fn in ("div", "pow", "atan2") and not dtype.is_float:
         dtype = f32
+    check_dtype(b, fn, dtype)
     first, *others = [(tile.shape, tile.broadcast_axes) for tile in tiles]
     if first[1] is not None and all(other == first for other in others):
         return _binary_before_broadcast(b, fn, given, tiles[0], dtype)
