@@ -238,9 +238,9 @@ def test_stages_turn_as_tiles_have_them(text: Any, other: int) -> None:
             checked("\n".join([*lines[:at], re.sub(r"stages = \d+", f"stages = {other}", lines[at]), *lines[at + 1 :]]))
 
 
-def test_what_a_kernel_is_said_to_write_is_written() -> None:
+def test_what_a_kernel_declares_to_write_is_written() -> None:
     kept = [line for line in product_text().splitlines() if "ttarget.store_rows" not in line]
-    with pytest.raises(OpError, match="is said to write argument 2, and nothing does"):
+    with pytest.raises(OpError, match="declares that it writes argument 2, and nothing does"):
         checked("\n".join(kept))
 
 

@@ -111,9 +111,9 @@ FAULTS = {
     "few columns": ("columns = 128", "columns = 16", "a power of two from 32 to 512, got 16"),
     "odd columns": ("columns = 128", "columns = 160", "a power of two from 32 to 512, got 160"),
     "many columns": ("columns = 128", "columns = 1024", "a power of two from 32 to 512, got 1024"),
-    "too few columns": ("columns = 128", "columns = 64", "64 columns have 128 rows of 64 sums"),
+    "too few columns": ("columns = 128", "columns = 64", "64 columns have 128 rows of 64 accumulators"),
     "barrier": ("offset = 204896", "offset = 204892", "begins at a multiple of 8 bytes, got 204892"),
-    "other warp": ("ttarget.tensor_dealloc %", "ttarget.tensor_dealloc {warp = 1} %", "and warp 1 gives it back"),
+    "other warp": ("ttarget.tensor_dealloc %", "ttarget.tensor_dealloc {warp = 1} %", "and warp 1 frees it"),
     "consumers": ("consumers = 1", "consumers = 0", "1 or 2 warpgroups read tensor memory, got 0"),
     "shared": ("shared = ", "shared = 9", "bytes of shared memory, got 9"),
 }
@@ -133,8 +133,8 @@ def test_a_kernel_that_breaks_a_rule_is_refused(name: str) -> None:
 
 
 STEPS = {
-    "ttarget.tensor_dealloc": "allocated and never given back",
-    "ttarget.tensor_release": "waited for and never left",
+    "ttarget.tensor_dealloc": "allocated and never freed",
+    "ttarget.tensor_release": "waited for and never released",
     "ttarget.tensor_commit": "a wait for dots that nobody committed never ends",
     "ttarget.tensor_wait": "tensor memory is read while dots in it are not waited for",
     "ttarget.await": "a dot reads a stage that nobody waited for",
@@ -164,13 +164,13 @@ def test_a_step_that_is_taken_twice_is_refused(name: str) -> None:
             checked("\n".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]))
 
 
-def test_tensor_memory_is_not_read_after_it_was_given_back() -> None:
+def test_tensor_memory_is_not_read_after_it_was_freed() -> None:
     lines = product_text().splitlines()
     (load,) = [line for line in lines if "ttarget.tensor_load" in line]
     (give,) = [at for at, line in enumerate(lines) if "ttarget.tensor_dealloc" in line]
     place = lines.index(load)
     moved = [*lines[:place], lines[give], *lines[place:give], *lines[give + 1 :]]
-    with pytest.raises(OpError, match="used after it was given back"):
+    with pytest.raises(OpError, match="used after it was freed"):
         checked("\n".join(moved))
 
 

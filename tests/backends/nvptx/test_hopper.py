@@ -125,10 +125,10 @@ def test_consumers_do_not_copy() -> None:
         checked(text.replace(wait, f"{moved}\n{wait}"))
 
 
-def test_turns_are_for_two() -> None:
+def test_order_is_for_two() -> None:
     text = attention_text()
     assert "ttarget.turn" in text
-    with pytest.raises(OpError, match="two consumers take turns, and there are 3"):
+    with pytest.raises(OpError, match="two consumers start dots in order, and there are 3"):
         checked(text.replace("consumers = 2, registers = [24, 240]", "consumers = 3, registers = [24, 160]"))
 
 
@@ -157,19 +157,19 @@ def test_a_step_that_is_taken_twice_is_refused(text: Callable[[], str], name: st
 
 
 @pytest.mark.parametrize("text", [product_text, attention_text])
-def test_what_a_kernel_is_said_to_write_is_written(text: Callable[[], str]) -> None:
+def test_what_a_kernel_declares_to_write_is_written(text: Callable[[], str]) -> None:
     lines = text().splitlines()
     for at in [at for at, line in enumerate(lines) if "ttarget.store_tile" in line or "ttarget.fragment_store" in line]:
-        with pytest.raises(OpError, match="is said to write argument"):
+        with pytest.raises(OpError, match="declares that it writes argument"):
             checked("\n".join(lines[:at] + lines[at + 1 :]))
 
 
-def test_consumers_store_through_two_places_each() -> None:
+def test_consumers_have_two_staging_buffers_each() -> None:
     lines = product_text().splitlines()
     (stored,) = [line.split(", ")[2] for line in lines if "ttarget.store_tile" in line]
     (at,) = [at for at, line in enumerate(lines) if line.strip().startswith(f"{stored} = ttarget.shared_tile")]
     fewer = re.sub(r"stages = (\d+)", lambda found: f"stages = {int(found[1]) - 1}", lines[at])
-    with pytest.raises(OpError, match="2 consumers store through two places each, and there are 3"):
+    with pytest.raises(OpError, match="2 consumers have two staging buffers each, and there are 3"):
         checked("\n".join([*lines[:at], fewer, *lines[at + 1 :]]))
 
 

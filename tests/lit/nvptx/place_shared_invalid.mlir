@@ -65,7 +65,7 @@ ttarget.matrix_kernel @overlap(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.b
 }
 // -----
 // Fewer bytes than the parts take.
-// CHECK: error[T0601]: `ttarget.ring` lies at 49152..49184, and the kernel has 49152 shared bytes
+// CHECK: error[T0601]: `ttarget.ring` is at 49152..49184, and the kernel has 49152 shared bytes
 // CHECK: help: leave offsets out, and they are chosen
 ttarget.matrix_kernel @little(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.buffer<[128, 128], bf16>, %2: !ttile.buffer<[128, 128], bf16>) attributes {symbols = [], grid = [2, 2], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 1, shared = 49152} {
   %3 = ttarget.shared_tile {stages = 2} : () -> !ttarget.shared_tile<[64, 64], bf16>

@@ -63,8 +63,8 @@ ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buff
   ttarget.return
 }
 // -----
-// Half of a tile, and nobody to copy the rest.
-// CHECK: error[T0601]: half of a tile is copied, and there is no other CTA to copy the rest
+// Half of a tile, and nobody to copy the other half.
+// CHECK: error[T0601]: half of a tile is copied, and there is no other CTA to copy the other half
 ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [2, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472} {
   %3 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
   %4 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>

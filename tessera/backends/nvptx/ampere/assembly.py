@@ -17,8 +17,9 @@ class Share:
     """What one thread copies of a tile: a piece of 16 bytes in every `step`-th row, in each of some spans.
 
     `target` and `source` are its first piece in shared and global memory, `distance` the bytes from one of its rows to
-    the next in global memory. `room` is how many rows are there from its first on, `sizes` how many bytes of its piece
-    in each span are there; None where all are. `row` is its first row where some threads have one row less than others.
+    the next in global memory. `rows_left` is how many rows are there from its first on, `sizes` how many bytes of its
+    piece in each span are there; None where all are. `row` is its first row where some threads have one row less than
+    others.
     """
 
     target: Value
@@ -27,7 +28,7 @@ class Share:
     rows: int
     step: int
     span_bytes: int
-    room: Value | None
+    rows_left: Value | None
     sizes: Sequence[Value] | None
     spans: int
     row: Value | None = None
@@ -37,10 +38,10 @@ def copy_rows(f: FunctionText, share: Share) -> None:
     """Start copying the thread's share; bytes that are not there become zeros."""
     args = [share.target, share.source, share.distance]
     kinds = ["r", "l", "l"]
-    room = ""
-    if share.room is not None:
-        room = f"${len(args)}"
-        args.append(share.room)
+    limit = ""
+    if share.rows_left is not None:
+        limit = f"${len(args)}"
+        args.append(share.rows_left)
         kinds.append("r")
     sizes = [""] * share.spans
     if share.sizes is not None:
@@ -58,17 +59,17 @@ def copy_rows(f: FunctionText, share: Share) -> None:
             args.append(share.row)
             kinds.append("r")
             given = "@Q "
-        if room:
-            lines.append(f"setp.gt.s32 P, {room}, {number * share.step};")
+        if limit:
+            lines.append(f"setp.gt.s32 P, {limit}, {number * share.step};")
         for span in range(share.spans):
             target = number * share.step * SPAN + span * share.span_bytes
-            lines.append(_copy(target, span * SPAN, room, sizes[span], given))
+            lines.append(_copy(target, span * SPAN, limit, sizes[span], given))
     effect(f, " ".join([*lines, "}"]), ",".join(kinds), args)
 
 
-def _copy(target: int, source: int, room: str, size: str, given: str) -> str:
+def _copy(target: int, source: int, limit: str, size: str, given: str) -> str:
     copy = f"{given}cp.async.cg.shared.global [$0 + {target}], [a + {source}], 16"
-    if room:
+    if limit:
         return f"selp.b32 n, {size or 16}, 0, P; {copy}, n;"
     return f"{copy}, {size};" if size else f"{copy};"
 
@@ -83,46 +84,44 @@ def wait(f: FunctionText, left: int) -> None:
     effect(f, f"cp.async.wait_group {left};")
 
 
-def matrices_in(f: FunctionText, addresses: Sequence[tuple[Value, int]], turned: bool) -> list[list[Value]]:
-    """Four 8 x 8 blocks of 2-byte elements from each address, which lanes give rows of; `turned` swaps the axes.
+def matrices_in(f: FunctionText, addresses: Sequence[tuple[Value, int]], transposed: bool) -> list[list[Value]]:
+    """Four 8 x 8 blocks of 2-byte elements from each address, which lanes give rows of; `transposed` swaps the axes.
 
     An address is a value and a number of bytes to add.
     """
-    way = ".trans" if turned else ""
+    suffix = ".trans" if transposed else ""
     bases = list({address.text: address for address, _ in addresses}.values())
     names = {base.text: f"${4 * len(addresses) + at}" for at, base in enumerate(bases)}
     lines: list[str] = []
     for at, (address, more) in enumerate(addresses):
         registers = ", ".join(f"${4 * at + part}" for part in range(4))
         where = names[address.text] + (f" + {more}" if more else "")
-        lines.append(f"ldmatrix.sync.aligned.m8n8.x4{way}.shared.b16 {{{registers}}}, [{where}];")
+        lines.append(f"ldmatrix.sync.aligned.m8n8.x4{suffix}.shared.b16 {{{registers}}}, [{where}];")
     count = 4 * len(addresses)
     struct = "{ " + ", ".join(["i32"] * count) + " }"
     # An output must not share a register with an address that a later load still reads.
     constraints = ",".join([*["=&r"] * count, *["r"] * len(bases)])
     made = effect(f, " ".join(lines), constraints, bases, struct)
-    words = [f.raw("i32", f"extractvalue {made}, {place}") for place in range(count)]
+    words = [f.raw("i32", f"extractvalue {made}, {part}") for part in range(count)]
     return [words[4 * at : 4 * at + 4] for at in range(len(addresses))]
 
 
 def multiply(
     f: FunctionText, dtype: DType, acc: Sequence[Value], left: Sequence[Value], right: Sequence[Sequence[Value]]
 ) -> list[Value]:
-    """16 rows by 8 columns for each of the B operands: four sums for each, added to."""
-    product = MMA_SYNC_FORMS_TF32[dtype]
-    kind, element = ("f", "float") if product.accumulator.is_float else ("r", "i32")
+    """16 rows by 8 columns for each of the B operands: four accumulators for each, added to."""
+    form = MMA_SYNC_FORMS_TF32[dtype]
+    kind, element = ("f", "float") if form.accumulator.is_float else ("r", "i32")
     count = len(acc)
     constraints = [*[f"={kind}"] * count, *map(str, range(count)), *["r"] * (len(left) + 2 * len(right))]
     first = 2 * count
-    shown = ", ".join(f"${first + place}" for place in range(4))
+    shown = ", ".join(f"${first + part}" for part in range(4))
     lines: list[str] = []
     for at in range(len(right)):
-        sums = ", ".join(f"${4 * at + place}" for place in range(4))
-        side = first + 4 + 2 * at
-        lines.append(
-            f"mma.sync.aligned.{product.suffix} {{{sums}}}, {{{shown}}}, {{${side}, ${side + 1}}}, {{{sums}}};"
-        )
+        added = ", ".join(f"${4 * at + part}" for part in range(4))
+        rhs = first + 4 + 2 * at
+        lines.append(f"mma.sync.aligned.{form.suffix} {{{added}}}, {{{shown}}}, {{${rhs}, ${rhs + 1}}}, {{{added}}};")
     args = [*acc, *left, *(word for pair in right for word in pair)]
     struct = "{ " + ", ".join([element] * count) + " }"
     made = pure(f, " ".join(lines), ",".join(constraints), args, struct)
-    return [f.raw(element, f"extractvalue {made}, {place}") for place in range(count)]
+    return [f.raw(element, f"extractvalue {made}, {part}") for part in range(count)]

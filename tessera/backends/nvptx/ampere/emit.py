@@ -1,4 +1,4 @@
-"""Kernels of single warps as LLVM text: copies by cp.async some stages ahead, and the walk through their ops."""
+"""Kernels of single warps as LLVM text: copies prefetched by cp.async, and the walk through their ops."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from tessera.backends.nvptx.ampere.assembly import Share, copy_rows
 from tessera.backends.nvptx.ampere.tiles import WarpTiles
 from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper.assembly import effect, number, op32
-from tessera.backends.nvptx.hopper.emit import MatrixEmitter, watched
-from tessera.backends.nvptx.hopper.programs import program_at
+from tessera.backends.nvptx.hopper.emit import MatrixEmitter, with_waits
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
 from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, SPAN, WARPGROUP
@@ -56,19 +55,19 @@ class TileCopy:
         self.env: Mapping[str, Index] = {**setting.sizes, **dict(zip(op.value("coords"), at, strict=True))}
         self.row, self.column = op.value("axes")
         self.bounds: tuple[Dim, Dim] = op.value("bounds")
-        self.place = linear(op.value("map"), type.shape)
-        parts = self.place.coefficient(self.row)
+        self.offset = linear(op.value("map"), type.shape)
+        parts = self.offset.coefficient(self.row)
         assert parts is not None
         self.stride = f.mul(dim_value(f, parts[0], self.env), tile.dtype.bytes)
         self.start = tile.address(f, setting.base, cursor.slot)
         base = f.raw("i64", f"ptrtoint {buffer} to i64")
-        self.corner = f.add(base, f.mul(dim_value(f, self.place, self.env), tile.dtype.bytes))
+        self.corner = f.add(base, f.mul(dim_value(f, self.offset, self.env), tile.dtype.bytes))
 
     def run(self) -> None:
         """Copy: in pieces of 16 bytes where rows begin at multiples of them."""
         f = self.f
-        rest = f.raw("i64", f"and i64 {f.op('or', self.corner, self.stride).text}, {CP_ASYNC_BYTES - 1}")
-        f.if_(f.icmp("eq", rest, f.const_i(0)), self._pieces, self._elements)
+        misaligned = f.raw("i64", f"and i64 {f.op('or', self.corner, self.stride).text}, {CP_ASYNC_BYTES - 1}")
+        f.if_(f.icmp("eq", misaligned, f.const_i(0)), self._pieces, self._elements)
 
     def _left(self, axis: int) -> Value | None:
         """How much of the tile is there along an axis, as i32; None where all is."""
@@ -82,23 +81,25 @@ class TileCopy:
         f, tile, tid = self.f, self.tile, self.setting.tid
         step = WARPGROUP * self.setting.consumers // PIECES
         row, piece = op32(f, "lshr", tid, 3), op32(f, "and", tid, PIECES - 1)
-        target = op32(f, "add", self.start, self._swizzled(row, piece))
+        target = op32(f, "add", self.start, self._swizzled_offset(row, piece))
         own = f.mul(self.stride, f.cast("zext", row, "i64"))
         source = f.add(f.add(self.corner, own), f.cast("zext", op32(f, "mul", piece, CP_ASYNC_BYTES), "i64"))
-        left, room = self._left(1), self._left(0)
-        room = None if room is None else op32(f, "sub", room, row)
+        left, rows_left = self._left(1), self._left(0)
+        rows_left = None if rows_left is None else op32(f, "sub", rows_left, row)
         sizes: list[Value] | None = None
         if left is not None:
             there = op32(f, "sub", op32(f, "mul", left, tile.dtype.bytes), op32(f, "mul", piece, CP_ASYNC_BYTES))
             sizes = [_between(f, op32(f, "sub", there, span * SPAN), CP_ASYNC_BYTES) for span in range(tile.spans)]
         distance = f.mul(self.stride, step)
         uneven = row if tile.rows % step else None
-        copy_rows(f, Share(target, source, distance, tile.rows, step, tile.span_bytes, room, sizes, tile.spans, uneven))
+        copy_rows(
+            f, Share(target, source, distance, tile.rows, step, tile.span_bytes, rows_left, sizes, tile.spans, uneven)
+        )
 
-    def _swizzled(self, row: Value, piece: Value) -> Value:
+    def _swizzled_offset(self, row: Value, piece: Value) -> Value:
         f = self.f
-        place = op32(f, "shl", op32(f, "xor", piece, op32(f, "and", row, 7)), 4)
-        return op32(f, "add", op32(f, "mul", row, SPAN), place)
+        inside = op32(f, "shl", op32(f, "xor", piece, op32(f, "and", row, 7)), 4)
+        return op32(f, "add", op32(f, "mul", row, SPAN), inside)
 
     def _elements(self) -> None:
         """Rows that begin anywhere: a thread puts its pieces together from elements, and stores them itself."""
@@ -107,24 +108,24 @@ class TileCopy:
         total = tile.rows * tile.spans * PIECES
         first = f.cast("zext", setting.tid, "i64")
 
-        def piece_of(place: Value) -> None:
-            at = f.cast("trunc", place, "i32")
+        def piece_of(index: Value) -> None:
+            at = f.cast("trunc", index, "i32")
             row, inside = op32(f, "udiv", at, tile.spans * PIECES), op32(f, "urem", at, tile.spans * PIECES)
             span, piece = op32(f, "lshr", inside, 3), op32(f, "and", inside, PIECES - 1)
             words = self._words(row, op32(f, "mul", inside, CP_ASYNC_BYTES // tile.dtype.bytes))
             target = op32(f, "add", self.start, op32(f, "mul", span, tile.span_bytes))
-            address = op32(f, "add", target, self._swizzled(row, piece))
+            address = op32(f, "add", target, self._swizzled_offset(row, piece))
             effect(f, "st.shared.v4.b32 [$0], {$1, $2, $3, $4};", "r,r,r,r,r", [address, *words])
 
         f.loop(first, total, threads, piece_of)
 
     def _words(self, row: Value, column: Value) -> list[Value]:
-        """The 16 bytes at a place of the tile; zeros where it is not there."""
+        """The 16 bytes at an element of the tile; zeros where it is out of bounds."""
         f, size = self.f, self.tile.dtype.bytes
         here = {**self.env}
         here[self.row] = f.add(self.env[self.row], f.cast("zext", row, "i64"))
         here[self.column] = f.add(self.env[self.column], f.cast("zext", column, "i64"))
-        begin = dim_value(f, self.place, here)
+        begin = dim_value(f, self.offset, here)
         is_there = Value("i1", "true")
         if self.bounds[0].value != -1:
             is_there = f.icmp("slt", here[self.row], dim_value(f, self.bounds[0], self.env))
@@ -133,11 +134,11 @@ class TileCopy:
         for word in range(4):
             found = number(0)
             for part in range(4 // size):
-                place = word * (4 // size) + part
+                element = word * (4 // size) + part
                 condition = is_there
                 if bound is not None:
-                    condition = f.op("and", is_there, f.icmp("slt", f.add(here[self.column], place), bound))
-                address = f.gep(self.buffer, f.add(begin, place), f"i{8 * size}")
+                    condition = f.op("and", is_there, f.icmp("slt", f.add(here[self.column], element), bound))
+                address = f.gep(self.buffer, f.add(begin, element), f"i{8 * size}")
                 bits = f.load(f.select(condition, address, self.buffer), f"i{8 * size}", align=size)
                 wide = bits if size == 4 else f.cast("zext", bits, "i32")
                 kept = f.select(condition, op32(f, "shl", wide, 8 * size * part), number(0))
@@ -171,7 +172,7 @@ def emit_warp_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False)
         blocks=2 if groups == 1 else 1,
         variables=GLOBALS if bounded else "",
     )
-    return watched(code, waits)
+    return with_waits(code, waits)
 
 
 class WarpEmitter(MatrixEmitter):
@@ -192,12 +193,12 @@ class WarpEmitter(MatrixEmitter):
             }
         )
 
-    def meeting_threads(self) -> Sequence[int]:
+    def barrier_threads(self) -> Sequence[int]:
         return (WARPGROUP * self.kernel.value("consumers"),)
 
     def run(self) -> None:
-        if self.meetings.places:
-            self.f.if_(self.f.icmp("eq", self.setting.tid, number(0)), self.meetings.make)
+        if self.barriers.offsets:
+            self.f.if_(self.f.icmp("eq", self.setting.tid, number(0)), self.barriers.make)
             asm.named_barrier(self.f, number(0), WARPGROUP * self.setting.consumers)
         for op in self.kernel.regions[0].block.ops:
             assert isinstance(op, SpecOp)
@@ -211,8 +212,7 @@ class WarpEmitter(MatrixEmitter):
         """The one program of this CTA."""
         f, block = self.f, op.regions[0].block
         counts = [f.cast("trunc", dim_value(f, dim, self.setting.sizes), "i32") for dim in op.value("grid")]
-        places = program_at(f, op, special(f, "ctaid.x"), counts)
-        wide = [f.raw("i64", f"zext {place} to i64") for place in places]
+        wide = self.program_ids(op, special(f, "ctaid.x"), counts)
         self.values.update(zip(block.args[: len(counts)], wide, strict=True))
         self.run_block(block)
 
@@ -236,4 +236,4 @@ class WarpEmitter(MatrixEmitter):
 
     def _wait_copies(self, op: SpecOp) -> None:
         warp_asm.wait(self.f, op.value("left"))
-        self.meetings.meet(number(0), WARPGROUP * self.setting.consumers)
+        self.barriers.synchronize(number(0), WARPGROUP * self.setting.consumers)

@@ -1,4 +1,4 @@
-"""Tile kernels to kernels of warps: all threads copy some stages ahead, dots are `mma.sync`, nobody has a role."""
+"""Tile kernels to kernels of warps: all threads prefetch some stages, dots are `mma.sync`, nobody has a role."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class Warps(RowsOut):
         super().__init__(lowering, rings)
         self.there: set[int] = set()
         """Rings whose stage was waited for."""
-        self.turning: list[int] = []
-        """The rings of the loop at hand that are still to be waited for in this turn."""
+        self.awaited: list[int] = []
+        """The rings of the loop at hand that are still to be waited for in this iteration."""
         self.count = 0
         """How many rings that loop has."""
         self.fetch: tuple[SSAValue, SSAValue, SSAValue] | None = None
-        """The step that is copied in a turn, where steps end, and the stage it goes to."""
+        """The step that is copied in an iteration, where steps end, and the stage it goes to."""
 
     def whole(self, grid: Sequence[Dim]) -> Block:
         """The block of one program."""
@@ -92,18 +92,18 @@ class Warps(RowsOut):
 
     def _fill(self, ring: RingPlan, cursor: SSAValue, where: Mapping[SSAValue, SSAValue]) -> None:
         """Copies of one step into a stage; `where` says at which step."""
-        for side, tile in zip(ring.loads, ring.tiles, strict=True):
-            load, box = side.load, side.box
+        for operand, tile in zip(ring.loads, ring.tiles, strict=True):
+            load, box = operand.load, operand.box
             assert load is not None
             assert box is not None
             values = self._access(load, load.result, 1)
             values.pop("windows")
             if box.inner == 0:
                 values.update(axes=values["axes"][::-1], bounds=values["bounds"][::-1])
-            at = [self._moved(value, where) for value in load.operands[1:]]
+            at = [self._index_at(value, where) for value in load.operands[1:]]
             self.emit("copy_async", [tile, cursor, self.values[load.operands[0]], *at], values)
 
-    def _moved(self, value: SSAValue, where: Mapping[SSAValue, SSAValue]) -> SSAValue:
+    def _index_at(self, value: SSAValue, where: Mapping[SSAValue, SSAValue]) -> SSAValue:
         """An index as it is at another step of its loop."""
         if value in where:
             return where[value]
@@ -111,7 +111,7 @@ class Warps(RowsOut):
         if not isinstance(op, SpecOp) or op.parent_block() not in [step.owner for step in where]:
             return self.values[value]
         assert op.name == "ttile.index"
-        return self.emit("index", [self._moved(part, where) for part in op.operands], op.values(), [INDEX]).result
+        return self.emit("index", [self._index_at(part, where) for part in op.operands], op.values(), [INDEX]).result
 
     def _fetch(self, ring: RingPlan, at: SSAValue, high: SSAValue, cursor: SSAValue) -> None:
         """Copy a step, where there is one; its group is made in any case, so that groups count steps."""
@@ -134,26 +134,26 @@ class Warps(RowsOut):
     # Dots.
 
     def lower_dot(self, op: SpecOp) -> None:
-        product = self.plan.products[op]
-        lhs = self.side(product.lhs)
-        self._arrive(product.op.value("awaits"))
+        dot = self.plan.dots[op]
+        lhs = self.operand(dot.lhs)
+        self._arrive(dot.op.value("awaits"))
         acc = self.values[op.operands[2]]
         assert isinstance(acc.type, FragmentAttr)
-        operands = [acc, lhs, self.side(product.rhs), self._cursor(product.lhs), self._cursor(product.rhs)]
-        mode = "tf32" if product.rhs.dtype is f32 else ""
-        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major, "mode": mode}
+        operands = [acc, lhs, self.operand(dot.rhs), self._cursor(dot.lhs), self._cursor(dot.rhs)]
+        mode = "tf32" if dot.rhs.dtype is f32 else ""
+        values = {"lhs_major": dot.lhs.major, "rhs_major": dot.rhs.major, "mode": mode}
         self.values[op.result] = self.emit("mma_sync", operands, values, [acc.type]).result
 
     def _arrive(self, rings: Sequence[int]) -> None:
         """Wait for what a dot reads; a wait for a step of the loop has waited for all that came before it."""
         wanted = [at for at in rings if at not in self.there]
-        for at in [at for at in wanted if at in self.turning]:
-            assert self.turning[0] == at
+        for at in [at for at in wanted if at in self.awaited]:
+            assert self.awaited[0] == at
             assert self.fetch is not None
             ring = self.rings[at]
             self.emit("wait_copies", (), {"left": (ring.stages - 1) * self.count - 1})
             self._fetch(ring, *self.fetch)
-            self.turning.pop(0)
+            self.awaited.pop(0)
             self.there.add(at)
             self.there.update(other for other, ring in enumerate(self.rings) if ring.block is self.lowering.source)
         if any(at not in self.there for at in wanted):
@@ -176,30 +176,30 @@ class Warps(RowsOut):
             before = set(self.there)
             self._plain_loop(op)
         else:
-            self._pipelined(op, inner)
+            self._pipeline(op, inner)
         # A loop may have no steps.
         self.there = before
 
-    def _pipelined(self, op: SpecOp, inner: list[int]) -> None:
-        """Steps with copies as many stages ahead as there are, less the one that is read."""
+    def _pipeline(self, op: SpecOp, inner: list[int]) -> None:
+        """Steps that prefetch as many stages as there are, less the one that is read."""
         source, outer, step = op.regions[0].block, self.block, op.value("step")
         rings = [self.rings[at] for at in inner]
         stages = rings[0].stages
         low, high = self.of(op.operands[:2])
-        for turn in range(stages - 1):
-            at = self._later(low, turn * step)
+        for stage in range(stages - 1):
+            at = self._later(low, stage * step)
             for ring in rings:
-                self._fetch(ring, at, high, self._stage(self.first, turn, stages))
+                self._fetch(ring, at, high, self._stage(self.first, stage, stages))
         starts = [*self.of(op.operands[2:]), self.first]
         body = Block(arg_types=[INDEX, *[value.type for value in starts]])
         index, *carried, cursor = body.args
         self.values.update(zip(source.args, (index, *carried), strict=True))
         self.cursors.update(dict.fromkeys(inner, cursor))
         self.block = body
-        self.turning, self.count = list(inner), len(inner)
+        self.awaited, self.count = list(inner), len(inner)
         self.fetch = self._later(index, (stages - 1) * step), high, self._stage(cursor, stages - 1, stages)
         self.lower_block(source)
-        assert not self.turning
+        assert not self.awaited
         last = source.last_op
         assert last is not None
         self.emit("yield", [*self.of(last.operands), self._stage(cursor, 1, stages)])

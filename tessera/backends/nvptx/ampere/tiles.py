@@ -1,4 +1,4 @@
-"""What warps do with tiles: dots of `mma.sync` on matrices from shared memory, and rows out in whole 16 bytes."""
+"""What warps do with tiles: dots of `mma.sync` on matrices from shared memory, and stores of rows in whole 16 bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WarpTiles(TileOps):
         self.warp = op32(self.f, "and", self.setting.warp, 3)
         """The warp's number in its group."""
         self.across: int = kernel.value("across") if kernel.name == "ttarget.warp_kernel" else 1
-        """Warps of a group side by side, each with its share of the columns."""
+        """Warps of a group operand by operand, each with its share of the columns."""
         self.wide = _columns_of(kernel) // self.across
         if self.across > 1:
             self.step = _WARP_ROWS
@@ -71,7 +71,7 @@ class WarpTiles(TileOps):
         return op32(f, "add", op32(f, "mul", self.setting.group, _WARP_ROWS * down * blocks), own)
 
     def _beside(self) -> Value:
-        """The warp's number among those side by side."""
+        """The warp's number among those operand by operand."""
         return op32(self.f, "and", self.warp, self.across - 1)
 
     def _first_column(self) -> Value:
@@ -88,23 +88,23 @@ class WarpTiles(TileOps):
         left = self._lefts(lhs, left_at, layout.blocks, op.value("lhs_major") == "mn")
         right = self._rights(rhs, right_at, layout.columns, op.value("rhs_major") == "mn")
         share, steps = layout.columns // 2, self._count(rhs, op.value("rhs_major") == "mn")
-        # What the next step reads is on its way while this one is multiplied.
-        ahead = (left(0), right(0))
+        # What the next step reads is loaded while this one is multiplied.
+        prefetched = (left(0), right(0))
         for step in range(steps):
-            sides, pairs = ahead
-            ahead = (left(step + 1), right(step + 1)) if step + 1 < steps else ahead
+            blocks, pairs = prefetched
+            prefetched = (left(step + 1), right(step + 1)) if step + 1 < steps else prefetched
             for block in range(layout.blocks):
                 part = acc[block * share : (block + 1) * share]
-                acc[block * share : (block + 1) * share] = warp_asm.multiply(f, rhs.dtype, part, sides[block], pairs)
+                acc[block * share : (block + 1) * share] = warp_asm.multiply(f, rhs.dtype, part, blocks[block], pairs)
         return Registers(layout, given.dtype, acc)
 
     @staticmethod
-    def _count(tile: SharedTile, is_turned: bool) -> int:
+    def _count(tile: SharedTile, is_transposed: bool) -> int:
         """Steps of k in a tile."""
-        along = tile.rows if is_turned else tile.columns
+        along = tile.rows if is_transposed else tile.columns
         return along * tile.dtype.bytes // K_BYTES
 
-    def _lefts(self, lhs: Any, at: Cursor, blocks: int, is_turned: bool) -> Callable[[int], list[Sequence[Value]]]:
+    def _lefts(self, lhs: Any, at: Cursor, blocks: int, is_transposed: bool) -> Callable[[int], list[Sequence[Value]]]:
         """The A operand of a step: four words for each block of rows."""
         f = self.f
         if isinstance(lhs, list):
@@ -114,21 +114,21 @@ class WarpTiles(TileOps):
                 words[block * share + 4 * step : block * share + 4 * step + 4] for block in range(blocks)
             ]
         assert isinstance(lhs, SharedTile)
-        if is_turned:
-            return self._turned_lefts(lhs, at, blocks)
+        if is_transposed:
+            return self._transposed_lefts(lhs, at, blocks)
         own = op32(f, "add", self.first_row(blocks), op32(f, "and", self.lane, 15))
         start = self._rows_at(lhs, at, own)
         swizzled = op32(f, "shl", op32(f, "xor", op32(f, "lshr", self.lane, 4), op32(f, "and", self.lane, 7)), 4)
-        places = self._places_along(start, swizzled)
+        bases = self._addresses_along(start, swizzled)
         return lambda step: self._matrices(
             [
-                (places[step % _STEPS], step // _STEPS * lhs.span_bytes + block * self.step * SPAN)
+                (bases[step % _STEPS], step // _STEPS * lhs.span_bytes + block * self.step * SPAN)
                 for block in range(blocks)
             ],
             False,
         )
 
-    def _turned_lefts(self, lhs: SharedTile, at: Cursor, blocks: int) -> Callable[[int], list[Sequence[Value]]]:
+    def _transposed_lefts(self, lhs: SharedTile, at: Cursor, blocks: int) -> Callable[[int], list[Sequence[Value]]]:
         """The same of a tile whose rows are k: rows of the dot are its columns, in spans of 64."""
         f = self.f
         # Lanes give rows of k: matrices 0 and 1 are neighbours along m, 2 and 3 eight rows of k further on.
@@ -140,42 +140,40 @@ class WarpTiles(TileOps):
         pair = op32(f, "and", op32(f, "lshr", first, 4), _STEPS - 1)
         swizzled = op32(f, "shl", op32(f, "xor", op32(f, "xor", half, row), op32(f, "shl", pair, 1)), 4)
         # Blocks are 64 rows apart, in another span each, or 16, in the next pair of pieces.
-        places = self._places_along(start, swizzled)
+        bases = self._addresses_along(start, swizzled)
         found = [
-            (places[0], block * lhs.span_bytes)
+            (bases[0], block * lhs.span_bytes)
             if self.step == MMA_ROWS
-            else (places[block % _STEPS], block // _STEPS * lhs.span_bytes)
+            else (bases[block % _STEPS], block // _STEPS * lhs.span_bytes)
             for block in range(blocks)
         ]
         return lambda step: self._matrices([(base, step * _WARP_ROWS * SPAN + more) for base, more in found], True)
 
     def _rights(
-        self, rhs: SharedTile, at: Cursor, columns: int, is_turned: bool
+        self, rhs: SharedTile, at: Cursor, columns: int, is_transposed: bool
     ) -> Callable[[int], list[Sequence[Value]]]:
         """The B operand of a step: two words for each 8 columns."""
         f = self.f
         matrix, row = op32(f, "lshr", self.lane, 3), op32(f, "and", self.lane, 7)
         high, low = op32(f, "lshr", matrix, 1), op32(f, "and", matrix, 1)
         # Of four matrices the first two are 8 columns by all of k, the others the next 8 columns.
-        along, across = (low, high) if is_turned else (high, low)
+        along, across = (low, high) if is_transposed else (high, low)
         start = self._rows_at(rhs, at, op32(f, "add", op32(f, "shl", along, 3), row))
         if self.across > 1:
-            own = columns // rhs.span_columns * rhs.span_bytes if is_turned else columns * SPAN
+            own = columns // rhs.span_columns * rhs.span_bytes if is_transposed else columns * SPAN
             start = op32(f, "add", start, op32(f, "mul", self._beside(), own))
-        places = self._places_along(start, op32(f, "shl", op32(f, "xor", across, row), 4))
+        bases = self._addresses_along(start, op32(f, "shl", op32(f, "xor", across, row), 4))
         pairs = -(-columns // 16)
 
         def of(step: int) -> list[Sequence[Value]]:
             addresses: list[tuple[Value, int]] = []
             for pair in range(pairs):
-                if is_turned:
+                if is_transposed:
                     span = pair // _STEPS
-                    addresses.append((places[pair % _STEPS], step * _WARP_ROWS * SPAN + span * rhs.span_bytes))
+                    addresses.append((bases[pair % _STEPS], step * _WARP_ROWS * SPAN + span * rhs.span_bytes))
                 else:
-                    addresses.append(
-                        (places[step % _STEPS], step // _STEPS * rhs.span_bytes + pair * _WARP_ROWS * SPAN)
-                    )
-            found = self._matrices(addresses, is_turned)
+                    addresses.append((bases[step % _STEPS], step // _STEPS * rhs.span_bytes + pair * _WARP_ROWS * SPAN))
+            found = self._matrices(addresses, is_transposed)
             return [words[at : at + 2] for words in found for at in (0, 2)][: columns // 8]
 
         return of
@@ -185,17 +183,17 @@ class WarpTiles(TileOps):
         start = tile.address(self.f, self.setting.base, at.slot)
         return op32(self.f, "add", start, op32(self.f, "mul", row, SPAN))
 
-    def _places_along(self, start: Value, swizzled: Value) -> list[Value]:
+    def _addresses_along(self, start: Value, swizzled: Value) -> list[Value]:
         """The addresses of the four pairs of pieces in a span."""
         f = self.f
         return [
             op32(f, "add", start, op32(f, "xor", swizzled, pair << 5) if pair else swizzled) for pair in range(_STEPS)
         ]
 
-    def _matrices(self, addresses: Sequence[tuple[Value, int]], turned: bool) -> list[Sequence[Value]]:
-        return list(warp_asm.matrices_in(self.f, addresses, turned))
+    def _matrices(self, addresses: Sequence[tuple[Value, int]], transposed: bool) -> list[Sequence[Value]]:
+        return list(warp_asm.matrices_in(self.f, addresses, transposed))
 
-    # Rows out.
+    # Stores of rows.
 
     def _store_rows(self, op: SpecOp) -> None:
         """Rows that begin and end at multiples of 16 bytes are put together in shared memory, others go by element."""
@@ -204,24 +202,24 @@ class WarpTiles(TileOps):
         shape, size = buffer.type.shape, buffer.type.dtype.bytes
         env: dict[str, Index] = {**self.setting.sizes}
         env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[3:]), strict=True))
-        place = linear(op.value("map"), shape)
-        parts = place.coefficient(op.value("axes")[0])
+        offset = linear(op.value("map"), shape)
+        parts = offset.coefficient(op.value("axes")[0])
         assert parts is not None
         stride = f.mul(dim_value(f, parts[0], env), size)
         base = f.raw("i64", f"ptrtoint {self.values[buffer]} to i64")
-        corner = f.add(base, f.mul(dim_value(f, place, env), size))
+        corner = f.add(base, f.mul(dim_value(f, offset, env), size))
         ends = f.op("or", corner, stride)
         bound: Dim = op.value("bounds")[1]
         if bound.value != -1:
             # A row that ends within a piece may have another one right behind it, which is not this tile's to write.
             left = f.sub(dim_value(f, bound, env), env[op.value("axes")[1]])
             ends = f.op("or", ends, f.mul(left, size))
-        rest = f.raw("i64", f"and i64 {ends.text}, {CP_ASYNC_BYTES - 1}")
+        misaligned = f.raw("i64", f"and i64 {ends.text}, {CP_ASYNC_BYTES - 1}")
 
         def one_by_one() -> None:
             elements.store(self._cells(op, op.operands[0], 2), self._tile(op.operands[0]))
 
-        f.if_(f.icmp("eq", rest, f.const_i(0)), lambda: self._through_rows(op, corner, stride, env), one_by_one)
+        f.if_(f.icmp("eq", misaligned, f.const_i(0)), lambda: self._through_rows(op, corner, stride, env), one_by_one)
 
     def _through_rows(self, op: SpecOp, corner: Value, stride: Value, env: dict[str, Index]) -> None:
         f, tile, staging = self.f, self._tile(op.operands[0]), self.values[op.operands[1]]
@@ -233,7 +231,7 @@ class WarpTiles(TileOps):
         first = op32(f, "add", op32(f, "mul", self.warp, _WARP_ROWS), lane_row)
         row = op32(f, "add", self.first_row(layout.blocks), lane_row)
         vector = CP_ASYNC_BYTES // tile.dtype.bytes
-        rooms = [self._room(op, axis, env) for axis in (0, 1)]
+        limits = [self._elements_left(op, axis, env) for axis in (0, 1)]
         column = op32(f, "add", self._first_column(), op32(f, "mul", piece, vector))
         start = f.add(corner, f.mul(stride, f.cast("zext", row, "i64")))
         start = f.add(start, f.cast("zext", op32(f, "mul", column, tile.dtype.bytes), "i64"))
@@ -242,15 +240,15 @@ class WarpTiles(TileOps):
                 asm.effect(f, "bar.warp.sync 0xffffffff;")
                 self._stage(tile, block, part, span, address)
                 asm.effect(f, "bar.warp.sync 0xffffffff;")
-                is_column = self._is_below(rooms[1], column, part * span)
-                for turn in range(_WARP_ROWS // 4):
-                    there = self._is_below(rooms[0], row, self.step * block + 4 * turn)
+                is_column = self._is_below(limits[1], column, part * span)
+                for quarter in range(_WARP_ROWS // 4):
+                    there = self._is_below(limits[0], row, self.step * block + 4 * quarter)
                     if is_column is not None:
                         there = is_column if there is None else f.op("and", there, is_column)
-                    moved = f.add(f.mul(stride, self.step * block + 4 * turn), part * SPAN)
-                    self._row_out(address, first, piece, turn, f.add(start, moved), there)
+                    moved = f.add(f.mul(stride, self.step * block + 4 * quarter), part * SPAN)
+                    self._row_out(address, first, piece, quarter, f.add(start, moved), there)
 
-    def _room(self, op: SpecOp, axis: int, env: dict[str, Index]) -> Value | None:
+    def _elements_left(self, op: SpecOp, axis: int, env: dict[str, Index]) -> Value | None:
         """How far the buffer goes along an axis from where the tile begins, as i32; None where all of it is there."""
         bound: Dim = op.value("bounds")[axis]
         if bound.value == -1:
@@ -259,15 +257,15 @@ class WarpTiles(TileOps):
         left = f.sub(dim_value(f, bound, env), env[op.value("axes")[axis]])
         return f.cast("trunc", f.smax(f.smin(left, 1 << 20), 0), "i32")
 
-    def _is_below(self, room: Value | None, place: Value, more: int) -> Value | None:
-        return None if room is None else self.f.icmp("sgt", room, op32(self.f, "add", place, more))
+    def _is_below(self, limit: Value | None, start: Value, more: int) -> Value | None:
+        return None if limit is None else self.f.icmp("sgt", limit, op32(self.f, "add", start, more))
 
     def _row_out(
-        self, address: Value, first: Value, piece: Value, turn: int, target: Value, there: Value | None
+        self, address: Value, first: Value, piece: Value, quarter: int, target: Value, there: Value | None
     ) -> None:
         """16 bytes of a row from where the warp put them together."""
         f = self.f
-        row = op32(f, "add", first, 4 * turn)
+        row = op32(f, "add", first, 4 * quarter)
         swizzled = op32(f, "shl", op32(f, "xor", piece, op32(f, "and", row, 7)), 4)
         source = op32(f, "add", op32(f, "add", address, op32(f, "mul", row, SPAN)), swizzled)
         given = there or Value("i1", "true")
@@ -285,15 +283,14 @@ class WarpTiles(TileOps):
             return
         f = self.f
         first = (block * tile.layout.columns // 2 + part * span // 2) // 2
-        pairs = tile.packed(f)
+        pairs = tile.pack(f)
         inside = op32(f, "shl", op32(f, "and", self.lane, 3), 2)
         eighth = op32(f, "lshr", self.lane, 2)
         for half in range(2):
             row = op32(f, "add", op32(f, "mul", self.warp, _WARP_ROWS), op32(f, "add", eighth, 8 * half))
             start = op32(f, "add", op32(f, "add", address, op32(f, "mul", row, SPAN)), inside)
             for piece in range(SPAN // CP_ASYNC_BYTES):
-                place = op32(f, "shl", op32(f, "xor", eighth, piece), 4)
-                where = op32(f, "add", start, place)
+                where = op32(f, "add", start, op32(f, "shl", op32(f, "xor", eighth, piece), 4))
                 asm.effect(f, "st.shared.b32 [$0], $1;", "r,r", [where, pairs[first + 2 * piece + half]])
 
     def _pairs(self, op: SpecOp) -> None:
@@ -303,6 +300,6 @@ class WarpTiles(TileOps):
 
 def _columns_of(kernel: SpecOp) -> int:
     """Columns of the first dot."""
-    product = next((op for op in kernel.walk() if op.name == "ttarget.mma_sync"), None)
-    type = None if product is None else product.results[0].type
+    dot = next((op for op in kernel.walk() if op.name == "ttarget.mma_sync"), None)
+    type = None if dot is None else dot.results[0].type
     return (type.shape[1].value or 0) if isinstance(type, ShapedAttr) else 0

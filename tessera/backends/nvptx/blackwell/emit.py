@@ -1,4 +1,4 @@
-"""Kernels with tensor memory to LLVM text: allocation, dots of one thread, and sums back in registers.
+"""Kernels with tensor memory to LLVM text: allocation, dots of one thread, and accumulators back in registers.
 
 They are assembled wherever there is an assembler, and were never executed.
 """
@@ -13,7 +13,7 @@ from tessera.backends.nvptx.ampere.emit import WarpEmitter
 from tessera.backends.nvptx.ampere.tiles import WarpTiles
 from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper.assembly import number, op32
-from tessera.backends.nvptx.hopper.emit import MatrixEmitter, watched
+from tessera.backends.nvptx.hopper.emit import MatrixEmitter, with_waits
 from tessera.backends.nvptx.hopper.fragments import Registers
 from tessera.backends.nvptx.hopper.shared_memory import Ring, SharedTile
 from tessera.backends.nvptx.mma.target_kernels import frame_kernel
@@ -31,7 +31,7 @@ _READERS = 1
 """The named barrier at which consumers wait for each other."""
 _VERSION = 1 << 46
 """What a descriptor of shared memory has beside Hopper's bits."""
-_SUMS_F32 = 1 << 4
+_ACCUMULATOR_F32 = 1 << 4
 
 
 def emit_tensor_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
@@ -48,7 +48,7 @@ def emit_tensor_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
         lambda f, base: TensorEmitter(f, kernel, base, waits).run(),
         variables=GLOBALS if bounded else "",
     )
-    return watched(code, waits)
+    return with_waits(code, waits)
 
 
 @frozen
@@ -70,10 +70,10 @@ class TensorEmitter(WarpEmitter):
                 "ttarget.tiles": self._tiles,
                 "ttarget.tensor_alloc": self._alloc,
                 "ttarget.tensor_dealloc": self._dealloc,
-                "ttarget.tensor_mma": self._product,
+                "ttarget.tensor_mma": self._issue,
                 "ttarget.tensor_release": self._left,
                 "ttarget.tensor_commit": self._commit,
-                "ttarget.tensor_wait": self._done,
+                "ttarget.tensor_wait": self._wait,
                 "ttarget.tensor_load": self._load,
             }
         )
@@ -89,16 +89,16 @@ class TensorEmitter(WarpEmitter):
         super()._tiles(op)
 
     def _begin(self, rings: Sequence[Ring]) -> None:
-        """Barriers are made by one thread, and seen by all: dots of one thread leave stages and end sums."""
+        """Barriers are made by one thread, and seen by all: dots of one thread release stages and end accumulation."""
         f, setting = self.f, self.setting
         parts = [op for op in self.kernel.walk() if isinstance(op, SpecOp)]
         offsets = [op.value("offset") for op in parts if op.name == "ttarget.tensor_alloc"]
 
         def make() -> None:
-            places = [ring.offset + 8 * at for ring in rings for at in range(2 * ring.stages)]
-            for place in (*places, *(offset + 8 for offset in offsets)):
-                asm.barrier_init(f, op32(f, "add", setting.base, place), 1)
-            self.meetings.make()
+            stages = [ring.offset + 8 * at for ring in rings for at in range(2 * ring.stages)]
+            for barrier in (*stages, *(offset + 8 for offset in offsets)):
+                asm.barrier_init(f, op32(f, "add", setting.base, barrier), 1)
+            self.barriers.make()
             asm.effect(f, "fence.mbarrier_init.release.cluster;")
 
         f.if_(f.icmp("eq", setting.tid, number(0)), make)
@@ -109,7 +109,7 @@ class TensorEmitter(WarpEmitter):
         producer, consumer = (region.block for region in op.regions)
 
         def produce() -> None:
-            is_chosen = f.op("and", f.icmp("eq", setting.warp, number(0)), asm.elected(f))
+            is_chosen = f.op("and", f.icmp("eq", setting.warp, number(0)), asm.is_elected(f))
             f.if_(is_chosen, lambda: self.run_block(producer))
             asm.effect(f, "bar.warp.sync 0xffffffff;")
 
@@ -122,8 +122,8 @@ class TensorEmitter(WarpEmitter):
 
     # Tensor memory.
 
-    def _meet(self) -> None:
-        self.meetings.meet(number(_READERS), WARPGROUP * self.setting.consumers)
+    def _synchronize(self) -> None:
+        self.barriers.synchronize(number(_READERS), WARPGROUP * self.setting.consumers)
 
     def _is_warp(self, op: SpecOp) -> Value:
         first = self.setting.first // 32
@@ -131,24 +131,24 @@ class TensorEmitter(WarpEmitter):
 
     def _alloc(self, op: SpecOp) -> None:
         f, columns = self.f, op.value("columns")
-        place = op32(f, "add", self.setting.base, op.value("offset"))
+        cell = op32(f, "add", self.setting.base, op.value("offset"))
 
         def ask() -> None:
             text = f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {columns};"
-            asm.effect(f, text, "r", [place])
+            asm.effect(f, text, "r", [cell])
             asm.effect(f, "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;")
             asm.effect(f, "tcgen05.fence::before_thread_sync;")
 
         f.if_(self._is_warp(op), ask)
-        self._meet()
+        self._synchronize()
         asm.effect(f, "tcgen05.fence::after_thread_sync;")
-        address = asm.effect(f, "ld.shared.b32 $0, [$1];", "=r,r", [place], "i32")
-        self.values[op.result] = Memory(address, columns, op32(f, "add", place, 8))
+        address = asm.effect(f, "ld.shared.b32 $0, [$1];", "=r,r", [cell], "i32")
+        self.values[op.result] = Memory(address, columns, op32(f, "add", cell, 8))
 
     def _dealloc(self, op: SpecOp) -> None:
         f, memory = self.f, self._memory(op.operands[0])
         asm.effect(f, "tcgen05.fence::before_thread_sync;")
-        self._meet()
+        self._synchronize()
 
         def give() -> None:
             asm.effect(f, "tcgen05.fence::after_thread_sync;")
@@ -167,21 +167,21 @@ class TensorEmitter(WarpEmitter):
         """Whether this is the one thread that starts dots."""
         return self.f.icmp("eq", self.setting.tid, number(self.setting.first))
 
-    def _product(self, op: SpecOp) -> None:
+    def _issue(self, op: SpecOp) -> None:
         f, base = self.f, self.setting.base
         memory = self._memory(op.operands[0])
         lhs, rhs, left_at, right_at, low, index = (self.values[value] for value in op.operands[1:])
         assert isinstance(lhs, SharedTile)
         assert isinstance(rhs, SharedTile)
-        turned = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
-        sides: list[list[Value]] = []
-        for tile, at, is_turned in ((lhs, left_at, turned[0]), (rhs, right_at, turned[1])):
+        transposed = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
+        operands: list[list[Value]] = []
+        for tile, at, is_transposed in ((lhs, left_at, transposed[0]), (rhs, right_at, transposed[1])):
             address = tile.address(f, base, at.slot)
-            found = tile.across_k(f, address) if is_turned else tile.along_k(f, address)
-            sides.append([f.raw("i64", f"or i64 {one.text}, {_VERSION}") for one in found])
+            found = tile.across_k(f, address) if is_transposed else tile.along_k(f, address)
+            operands.append([f.raw("i64", f"or i64 {one.text}, {_VERSION}") for one in found])
         type = op.operands[0].type
         assert isinstance(type, ShapedAttr)
-        form = instruction(TCGEN05_FORMATS[rhs.dtype], turned, type.shape[1].value or 0)
+        form = instruction(TCGEN05_FORMATS[rhs.dtype], transposed, type.shape[1].value or 0)
         kind = TCGEN05_FORMS[rhs.dtype].suffix
         adds = asm.flag(f, f.icmp("slt", low, index))
         chosen = asm.flag(f, self._is_issuer)
@@ -190,7 +190,7 @@ class TensorEmitter(WarpEmitter):
             f".reg .b32 d; mov.b32 d, {form};",
         ]
         args, kinds = [memory.address, chosen, adds], ["r", "r", "r"]
-        for step, (left, right) in enumerate(zip(*sides, strict=True)):
+        for step, (left, right) in enumerate(zip(*operands, strict=True)):
             lines.append(
                 f"@P tcgen05.mma.cta_group::1.kind::{kind} [$0], ${len(args)}, ${len(args) + 1}, d, "
                 f"{'T' if step else 'Q'};"
@@ -216,7 +216,7 @@ class TensorEmitter(WarpEmitter):
     def _commit(self, op: SpecOp) -> None:
         self._arrive(self._memory(op.operands[0]).barrier)
 
-    def _done(self, op: SpecOp) -> None:
+    def _wait(self, op: SpecOp) -> None:
         asm.barrier_wait(self.f, self._memory(op.operands[0]).barrier, number(0), self.setting.bounded)
         asm.effect(self.f, "tcgen05.fence::after_thread_sync;")
 
@@ -232,39 +232,39 @@ class TensorEmitter(WarpEmitter):
         for block in range(layout.blocks):
             found += _read(f, op32(f, "add", start, self.tiles.step * block << 16), layout.columns)
         # What is read may be used after the wait, so it passes through it.
-        self.values[op.result] = Registers(layout, type.dtype, _waited(f, found))
+        self.values[op.result] = Registers(layout, type.dtype, _wait_for_loads(f, found))
 
 
-def instruction(form: int, turned: tuple[bool, bool], columns: int) -> int:
-    """The descriptor of a dot into f32: dtypes of both operands, which of them lie across k, columns and rows."""
-    sides = form << 7 | form << 10 | turned[0] << 15 | turned[1] << 16
-    return _SUMS_F32 | sides | (columns >> 3) << 17 | (TCGEN05_ROWS >> 4) << 24
+def instruction(form: int, transposed: tuple[bool, bool], columns: int) -> int:
+    """The descriptor of a dot into f32: dtypes of both operands, which are contiguous across k, columns and rows."""
+    operands = form << 7 | form << 10 | transposed[0] << 15 | transposed[1] << 16
+    return _ACCUMULATOR_F32 | operands | (columns >> 3) << 17 | (TCGEN05_ROWS >> 4) << 24
 
 
 def _read(f: FunctionText, address: Value, columns: int) -> list[Value]:
-    """16 rows of tensor memory, as dots of single warps have them: 4 sums of each thread for every 8 columns."""
+    """16 rows of tensor memory, laid out as by `mma.sync`: 4 accumulators of each thread for every 8 columns."""
     found: list[Value] = []
     done = 0
     while done < columns:
         # Repetitions are powers of two.
         times = 1 << ((columns - done) // 8).bit_length() - 1
         count = 4 * times
-        registers = ", ".join(f"${place}" for place in range(count))
+        registers = ", ".join(f"${at}" for at in range(count))
         text = f"tcgen05.ld.sync.aligned.16x256b.x{times}.b32 {{{registers}}}, [${count}];"
         struct = "{ " + ", ".join(["float"] * count) + " }"
         constraints = ",".join([*["=f"] * count, "r"])
         made = asm.effect(f, text, constraints, [op32(f, "add", address, done)], struct)
-        found += [f.raw("float", f"extractvalue {made}, {place}") for place in range(count)]
+        found += [f.raw("float", f"extractvalue {made}, {at}") for at in range(count)]
         done += 8 * times
     return found
 
 
-def _waited(f: FunctionText, values: Sequence[Value]) -> list[Value]:
+def _wait_for_loads(f: FunctionText, values: Sequence[Value]) -> list[Value]:
     count = len(values)
     constraints = ",".join([*["=f"] * count, *map(str, range(count))])
     struct = "{ " + ", ".join(["float"] * count) + " }"
     made = asm.effect(f, "tcgen05.wait::ld.sync.aligned;", constraints, values, struct)
-    return [f.raw("float", f"extractvalue {made}, {place}") for place in range(count)]
+    return [f.raw("float", f"extractvalue {made}, {at}") for at in range(count)]
 
 
 class TensorTiles(WarpTiles):

@@ -1,4 +1,4 @@
-"""Tile kernels to kernels with tensor memory: one sum of dots, copied by TMA, and its epilogue."""
+"""Tile kernels to kernels with tensor memory: a loop that adds up one dot, copied by TMA, and its epilogue."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Summing(RowsOut):
     def role(self, order: Mapping[str, Any]) -> Block:
         outer = self.block
         starts = [self.emit("cursor", (), {}, [CURSOR]).result for _ in self.rings]
-        (product,) = self.plan.products.values()
-        type = product.op.results[0].type
+        (dot,) = self.plan.dots.values()
+        type = dot.op.results[0].type
         assert isinstance(type, TileAttr)
         columns = tmem_columns(type.shape[1].value or 0)
         self.memory = self.emit("tensor_alloc", (), {"columns": columns}, [TensorMemoryAttr.of(type.data)]).result
@@ -69,26 +69,26 @@ class Summing(RowsOut):
         return outer
 
     def lower_for(self, op: SpecOp) -> None:
-        product = sum_of(op, self.plan, self.rings)
-        assert product is not None
-        self._tensor_sum(op, product)
+        dot = sum_of(op, self.plan, self.rings)
+        assert dot is not None
+        self._tensor_sum(op, dot)
 
-    def _tensor_sum(self, op: SpecOp, product: MmaDot) -> None:
+    def _tensor_sum(self, op: SpecOp, dot: MmaDot) -> None:
         """Stages are left to the producer as dots get done; the whole sum is waited for once."""
         assert self.memory is not None
-        rings, source, outer = self._rings(product), op.regions[0].block, self.block
+        rings, source, outer = self._rings(dot), op.regions[0].block, self.block
         starts = [self.cursors[at] for at in rings]
         low = self.values[op.operands[0]]
         body = Block(arg_types=[INDEX, *[CURSOR] * len(rings)])
-        index, *places = body.args
+        index, *cursors = body.args
         self.values[source.args[0]] = index
-        self.cursors.update(zip(rings, places, strict=True))
+        self.cursors.update(zip(rings, cursors, strict=True))
         self.block = body
-        self.wait_for(product)
-        sides = [self.side(side) for side in product.sides]
-        stages = [self._cursor(side) for side in product.sides]
-        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major}
-        self.emit("tensor_mma", [self.memory, *sides, *stages, low, index], values)
+        self.wait_for(dot)
+        operands = [self.operand(operand) for operand in dot.operands]
+        stages = [self._cursor(operand) for operand in dot.operands]
+        values = {"lhs_major": dot.lhs.major, "rhs_major": dot.rhs.major}
+        self.emit("tensor_mma", [self.memory, *operands, *stages, low, index], values)
         for at in rings:
             ring = self.rings[at]
             assert ring.ring is not None

@@ -36,7 +36,7 @@ def _call(f: FunctionText, callee: str, args: Sequence[Value], ret: str) -> Valu
 
 
 def op32(f: FunctionText, instruction: str, a: Value, b: Value | int) -> Value:
-    """An instruction on i32, folded where one side does nothing."""
+    """An instruction on i32; none where the second operand is neutral."""
     if isinstance(b, int):
         neutral = {"add": 0, "sub": 0, "or": 0, "xor": 0, "shl": 0, "lshr": 0, "mul": 1, "udiv": 1}.get(instruction)
         if b == neutral:
@@ -55,7 +55,7 @@ def warp_uniform(f: FunctionText, value: Value) -> Value:
     return effect(f, "shfl.sync.idx.b32 $0, $1, 0, 0x1f, 0xffffffff;", "=r,r", [value], "i32")
 
 
-def elected(f: FunctionText) -> Value:
+def is_elected(f: FunctionText) -> Value:
     """Whether this is the one lane of its warp that is elected."""
     text = "{ .reg .pred P; elect.sync _|P, 0xffffffff; selp.b32 $0, 1, 0, P; }"
     return f.icmp("ne", effect(f, text, "=r", ret="i32"), number(0))
@@ -67,7 +67,7 @@ def named_barrier(f: FunctionText, name: Value, threads: int) -> None:
 
 
 def set_registers(f: FunctionText, count: int, grows: bool) -> None:
-    """What a warpgroup gives up, or gets from those that gave up."""
+    """Release registers of a warpgroup, or get those that others released."""
     effect(f, f"setmaxnreg.{'inc' if grows else 'dec'}.sync.aligned.u32 {count};")
 
 
@@ -107,7 +107,7 @@ def barrier_wait(f: FunctionText, address: Value, parity: Value, bounded: Waits 
     effect(f, text, "r,r", [address, parity])
 
 
-def barrier_meet(f: FunctionText, address: Value, bounded: Waits) -> None:
+def barrier_arrive_and_wait(f: FunctionText, address: Value, bounded: Waits) -> None:
     """Arrive, and wait for all others that do; one that never ends says where, and traps."""
     effect(f, bounded_barrier(bounded.number()), "r", [address])
 
@@ -117,7 +117,7 @@ def barrier_meet(f: FunctionText, address: Value, bounded: Waits) -> None:
 
 def copy_in(f: FunctionText, map: Value, address: Value, barrier: Value, at: Sequence[Value]) -> None:
     """Start copying a box to shared memory; `at` is innermost first."""
-    coords = ", ".join(f"${3 + place}" for place in range(len(at)))
+    coords = ", ".join(f"${3 + dim}" for dim in range(len(at)))
     text = (
         f"cp.async.bulk.tensor.{len(at)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
         f"[$0], [$1, {{{coords}}}], [$2];"
@@ -127,7 +127,7 @@ def copy_in(f: FunctionText, map: Value, address: Value, barrier: Value, at: Seq
 
 def copy_out(f: FunctionText, map: Value, address: Value, at: Sequence[Value], condition: Value) -> None:
     """Start copying a box from shared memory, where the condition holds, as a group."""
-    coords = ", ".join(f"${3 + place}" for place in range(len(at)))
+    coords = ", ".join(f"${3 + dim}" for dim in range(len(at)))
     text = (
         "{ .reg .pred P; setp.ne.b32 P, $2, 0; "
         f"@P cp.async.bulk.tensor.{len(at)}d.global.shared::cta.tile.bulk_group [$1, {{{coords}}}], [$0]; "
@@ -161,7 +161,7 @@ def issue(
     dtype: DType,
     columns: int,
     acc: Sequence[Value],
-    sides: Sequence[tuple[Sequence[Value], Value]],
+    operands: Sequence[tuple[Sequence[Value], Value]],
     transposed: tuple[bool, bool],
     ends: tuple[bool, bool],
     *,
@@ -169,29 +169,27 @@ def issue(
 ) -> list[Value]:
     """One accumulator through all steps of k, in one block.
 
-    A step is the A operand (registers or one descriptor) and the right one's descriptor. `ends` says whether the group
+    A step is the A operand (registers or one descriptor) and the B operand's descriptor. `ends` says whether the group
     of dots begins and ends here; a `fresh` accumulator is written, not added to.
     """
-    product = WGMMA_FORMS_TF32[dtype]
+    form = WGMMA_FORMS_TF32[dtype]
     count = len(acc)
-    registers = "{" + ", ".join(f"${place}" for place in range(count)) + "}"
-    kind = "f" if product.accumulator.is_float else "r"
-    constraints = [f"={kind}"] * count + [str(place) for place in range(count)]
+    registers = "{" + ", ".join(f"${at}" for at in range(count)) + "}"
+    kind = "f" if form.accumulator.is_float else "r"
+    constraints = [f"={kind}"] * count + [str(at) for at in range(count)]
     lines = ["{ .reg .pred P, Q; setp.ne.b32 P, 1, 0; setp.ne.b32 Q, 0, 0;", *["wgmma.fence.sync.aligned;"] * ends[0]]
     args = list(acc)
-    depth = 32 // dtype.bytes
-    for step, (left, right) in enumerate(sides):
+    K = 32 // dtype.bytes
+    for step, (left, right) in enumerate(operands):
         first = 2 * count + len(args) - count
-        if len(left) == 1:
-            shown = f"${first}"
-        else:
-            shown = "{" + ", ".join(f"${first + place}" for place in range(len(left))) + "}"
+        names = ", ".join(f"${first + at}" for at in range(len(left)))
+        shown = names if len(left) == 1 else f"{{{names}}}"
         constraints += ["l" if len(left) == 1 else "r"] * len(left) + ["l"]
-        turned = [int(transposed[0])] * (len(left) == 1) + [int(transposed[1])] if product.is_transposable else []
-        tail = "".join(f", {way}" for way in turned)
-        scales = ", 1, 1" if product.accumulator.is_float else ""
+        flags = [int(transposed[0])] * (len(left) == 1) + [int(transposed[1])] if form.is_transposable else []
+        tail = "".join(f", {one}" for one in flags)
+        scales = ", 1, 1" if form.accumulator.is_float else ""
         lines.append(
-            f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.{product.suffix} {registers}, {shown}, "
+            f"wgmma.mma_async.sync.aligned.m64n{columns}k{K}.{form.suffix} {registers}, {shown}, "
             f"${first + len(left)}, {'Q' if fresh and step == 0 else 'P'}{scales}{tail};"
         )
         args += [*left, right]
@@ -200,7 +198,7 @@ def issue(
     element = "float" if kind == "f" else "i32"
     struct = "{ " + ", ".join([element] * count) + " }"
     made = effect(f, " ".join([*lines, "}"]), ",".join(constraints), args, struct)
-    return [f.raw(element, f"extractvalue {made}, {place}") for place in range(count)]
+    return [f.raw(element, f"extractvalue {made}, {at}") for at in range(count)]
 
 
 def wait(f: FunctionText, left: int, values: Sequence[Value]) -> list[Value]:
@@ -210,7 +208,7 @@ def wait(f: FunctionText, left: int, values: Sequence[Value]) -> list[Value]:
         effect(f, text)
         return []
     kinds = [("f" if value.type == "float" else "r") for value in values]
-    constraints = ",".join([*(f"={kind}" for kind in kinds), *(str(place) for place in range(len(values)))])
+    constraints = ",".join([*(f"={kind}" for kind in kinds), *(str(at) for at in range(len(values)))])
     struct = "{ " + ", ".join(value.type for value in values) + " }"
     made = effect(f, text, constraints, values, struct)
-    return [f.raw(value.type, f"extractvalue {made}, {place}") for place, value in enumerate(values)]
+    return [f.raw(value.type, f"extractvalue {made}, {at}") for at, value in enumerate(values)]

@@ -9,11 +9,11 @@ from typing import Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.hopper import assembly as asm
-from tessera.backends.nvptx.hopper import shared_memory as pairs
+from tessera.backends.nvptx.hopper import shared_memory as clusters
 from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fragments import Registers, Thread, thread_of
-from tessera.backends.nvptx.hopper.programs import Mailbox, Part, Rolled, mailboxes, program_at, rest_in
-from tessera.backends.nvptx.hopper.shared_memory import TURNING, Cursor, Meetings, Ring, SharedTile
+from tessera.backends.nvptx.hopper.programs import Mailbox, OverlappedTiles, Part, epilogue_in, mailboxes, program_at
+from tessera.backends.nvptx.hopper.shared_memory import ORDER_THREADS, Cursor, Ring, SharedTile, ThreadBarriers
 from tessera.backends.nvptx.hopper.tiles import TileOps
 from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.tensor_cores import WARPGROUP
@@ -61,11 +61,11 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
         tokens=tokens,
         variables=GLOBALS if bounded else "",
     )
-    return replace(watched(code, waits), resident=machine.blocks, counts=tokens > 0)
+    return replace(with_waits(code, waits), resident=machine.blocks, counts=tokens > 0)
 
 
-def watched(code: KernelCode, waits: Waits | None) -> KernelCode:
-    """A kernel with what is known of its waits, where they end; barriers for them are behind its own shared memory."""
+def with_waits(code: KernelCode, waits: Waits | None) -> KernelCode:
+    """A kernel with what is known of its bounded waits; their barriers are behind its own shared memory."""
     return code if waits is None else replace(code, waits=tuple(waits.labels), shared=waits.shared)
 
 
@@ -86,15 +86,15 @@ class MatrixEmitter:
         self.setting = Setting(sizes, base, tid, warp, group, kernel.value("consumers"), bounded)
         self.is_first = f.icmp("eq", op32(f, "and", tid, WARPGROUP - 1), number(0))
         """Whether this is the one thread of its warpgroup that signals for all."""
-        self.is_pair = kernel.name == "ttarget.matrix_kernel" and kernel.value("pair")
-        self.rank = pairs.rank(f) if self.is_pair else number(0)
+        self.is_cluster = kernel.name == "ttarget.matrix_kernel" and kernel.value("pair")
+        self.rank = clusters.cluster_rank(f) if self.is_cluster else number(0)
         self.tiles: TileOps | None = None
         self.between: list[Part] = []
         """What is written into the first steps of the next loop."""
         self.held: Callable[[], None] | None = None
         """What is written before the next wait for dots."""
         self.is_producer = True
-        self.meetings = Meetings(f, base, bounded, self.meeting_threads())
+        self.barriers = ThreadBarriers(f, base, bounded, self.barrier_threads())
         self.own: dict[str, Callable[[SpecOp], None]] = {
             "ttarget.index": self._index,
             "ttarget.fetch": self._fetch,
@@ -107,13 +107,13 @@ class MatrixEmitter:
             "ttarget.tiles": self._tiles,
             "ttarget.steps": self._steps,
             "ttarget.when": self._when,
-            "ttarget.turn": self._turn,
+            "ttarget.turn": self._order,
             "ttarget.lag": self._lag,
         }
 
-    def meeting_threads(self) -> Sequence[int]:
-        """How many threads come to each place at which some wait for others."""
-        return TURNING if any(op.name == "ttarget.turn" for op in self.kernel.walk()) else ()
+    def barrier_threads(self) -> Sequence[int]:
+        """How many threads synchronize at each of the kernel's barriers."""
+        return ORDER_THREADS if any(op.name == "ttarget.turn" for op in self.kernel.walk()) else ()
 
     def run(self) -> None:
         f, count = self.f, 0
@@ -137,7 +137,7 @@ class MatrixEmitter:
         """Barriers are made by one thread, and seen by all."""
         f, setting = self.f, self.setting
 
-        leaving = setting.consumers * (2 if self.is_pair else 1)
+        leaving = setting.consumers * (2 if self.is_cluster else 1)
 
         def make() -> None:
             for ring in rings:
@@ -146,16 +146,16 @@ class MatrixEmitter:
                         address = op32(f, "add", setting.base, ring.offset + 8 * (first + stage))
                         asm.barrier_init(f, address, arrivals)
             for offset in mailboxes(self.kernel):
-                for place, arrivals in enumerate([1, 1, *[WARPGROUP * setting.consumers] * 2]):
-                    asm.barrier_init(f, op32(f, "add", setting.base, offset + 8 * place), arrivals)
-            self.meetings.make()
+                for at, arrivals in enumerate([1, 1, *[WARPGROUP * setting.consumers] * 2]):
+                    asm.barrier_init(f, op32(f, "add", setting.base, offset + 8 * at), arrivals)
+            self.barriers.make()
             asm.effect(f, "fence.mbarrier_init.release.cluster;")
             for at in range(self.map_count):
                 asm.effect(f, "prefetch.tensormap [$0];", "l", [f.raw("i64", f"ptrtoint {f.arguments[at]} to i64")])
 
         f.if_(f.icmp("eq", setting.tid, number(0)), make)
-        if self.is_pair:
-            pairs.meet(f)
+        if self.is_cluster:
+            clusters.synchronize_cluster(f)
         else:
             asm.named_barrier(f, number(0), WARPGROUP * (1 + setting.consumers))
 
@@ -167,7 +167,7 @@ class MatrixEmitter:
         def produce() -> None:
             if registers:
                 asm.set_registers(f, registers[0], grows=False)
-            is_chosen = f.op("and", f.icmp("eq", setting.warp, number(0)), asm.elected(f))
+            is_chosen = f.op("and", f.icmp("eq", setting.warp, number(0)), asm.is_elected(f))
 
             f.if_(is_chosen, lambda: self.run_block(producer))
             asm.effect(f, "bar.warp.sync 0xffffffff;")
@@ -176,16 +176,16 @@ class MatrixEmitter:
             if registers:
                 asm.set_registers(f, registers[1], grows=True)
             self.is_producer = False
-            if self.meetings.threads:
-                self.meetings.begin_turns(setting.group)
+            if self.barriers.threads:
+                self.barriers.begin_order(setting.group)
             self.tiles = TileOps(f, self.kernel, self.setting, self.values, self.is_first, self._thread)
             self.run_block(consumer)
             asm.copies_done(f, self.is_first)
 
         f.if_(f.icmp("slt", setting.group, number(0)), produce, consume)
-        if self.is_pair:
+        if self.is_cluster:
             # Neither ends while the other may still write to its shared memory.
-            pairs.meet(f)
+            clusters.synchronize_cluster(f)
 
     def _thread(self, rows: int) -> Thread:
         """Where this thread stands in a tile of which each consumer has so many rows."""
@@ -241,9 +241,9 @@ class MatrixEmitter:
         cursors = self._of(op.operands)
 
         mailbox: int = op.value("mailbox")
-        rest = rest_in(op)
-        if rest is not None:
-            Rolled(self, op, rest, total, counts).run()
+        epilogue = epilogue_in(op)
+        if epilogue is not None:
+            OverlappedTiles(self, op, epilogue, total, counts).run()
             return
 
         is_giving = mailbox >= 0 and self.is_producer
@@ -255,7 +255,7 @@ class MatrixEmitter:
             is_later = f.icmp("ne", carried[1], number(0))
             if is_giving:
                 (taken,) = f.if_(is_later, lambda: [box.take()], lambda: [number(0)])
-            wide = self.wide_places(op, carried[0], counts)
+            wide = self.program_ids(op, carried[0], counts)
             self.values.update(zip(block.args[: len(grid)], wide, strict=True))
             self.values.update(zip(block.args[len(grid) :], unflat(cursors, carried[2:]), strict=True))
             self.run_block(block)
@@ -268,16 +268,16 @@ class MatrixEmitter:
                 if taken is not None:
                     early = taken
                     (taken,) = f.if_(is_later, lambda: [early], lambda: [box.take_first()])
-                    box.give_up(taken, total)
+                    box.finish(taken, total)
                 following = box.following(carried[1], taken)
             return [following, op32(f, "add", carried[1], 1), *flat(self._of(last.operands))]
 
         start = [special(f, "ctaid.x"), number(0), *flat(cursors)]
         f.while_(start, lambda carried: f.icmp("slt", carried[0], total), body)
 
-    def wide_places(self, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
-        """The program at a place in time, along each axis of the grid, as i64."""
-        return [self.f.raw("i64", f"zext {found} to i64") for found in program_at(self.f, op, place, counts)]
+    def program_ids(self, op: SpecOp, position: Value, counts: Sequence[Value]) -> list[Value]:
+        """The program at a position in the CTA's order, along each axis of the grid, as i64."""
+        return [self.f.raw("i64", f"zext {found} to i64") for found in program_at(self.f, op, position, counts)]
 
     def mailbox(self, offset: int) -> Mailbox:
         """Where the producer says which tile is next."""
@@ -324,14 +324,14 @@ class MatrixEmitter:
         found = f.if_(f.icmp("slt", low, high), body, lambda: flat(given))
         self.values.update(zip(op.results, unflat(given, found), strict=True))
 
-    def _turn(self, op: SpecOp) -> None:
+    def _order(self, op: SpecOp) -> None:
         if op.value("way") == "take":
-            self.meetings.take_turn(self.setting.group)
+            self.barriers.wait_in_order(self.setting.group)
         else:
-            self.meetings.pass_turn(self.setting.group)
+            self.barriers.arrive_in_order(self.setting.group)
 
     def _lag(self, op: SpecOp) -> None:
-        """The first consumer goes ahead; stages fill no faster than memory is read, which sets the others apart."""
+        """The first consumer starts; stages fill no faster than memory is read, which sets the others apart."""
         f, setting = self.f, self.setting
         ring = self.values[op.operands[0]]
         assert isinstance(ring, Ring)
@@ -346,7 +346,7 @@ class MatrixEmitter:
     # Rings and copies.
 
     def _cursor(self, op: SpecOp) -> None:
-        # A producer finds every stage empty at first, as if a turn had ended.
+        # A producer finds every stage empty at first, as if a phase had ended.
         self.values[op.result] = Cursor(number(0), number(1 if self.is_producer else 0))
 
     def _advance(self, op: SpecOp) -> None:
@@ -365,7 +365,7 @@ class MatrixEmitter:
         assert isinstance(tile, SharedTile)
         made = op.operands[0].owner
         assert isinstance(made, SpecOp)
-        coords = [f.cast("trunc", f.index(place), "i32") for place in reversed(self._from_cut(made, at))]
+        coords = [f.cast("trunc", f.index(one), "i32") for one in reversed(self._from_cut(made, at))]
         barrier = ring.full(f, base, cursor)
         if op.value("half"):
             self._copy_half(op, tile, cursor, barrier, coords)
@@ -376,7 +376,7 @@ class MatrixEmitter:
             asm.copy_in(f, map, address, barrier, [first, *coords[1:]])
 
     def _from_cut(self, map: SpecOp, at: Sequence[Index]) -> Sequence[Index]:
-        """Places as a map with a cut takes them: counted from where copies end, and that place before them."""
+        """Indices as a descriptor with a cut takes them: counted from where copies end, and that end before them."""
         f, buffer = self.f, map.operands[0].type
         cut: int = map.value("cut")
         if cut < 0:
@@ -387,16 +387,16 @@ class MatrixEmitter:
         return [*corner[:cut], end, row, *corner[cut + 1 :]]
 
     def _copy_half(self, op: SpecOp, tile: SharedTile, at: Cursor, barrier: Value, coords: Sequence[Value]) -> None:
-        """This CTA's half of what both of a pair read."""
+        """This CTA's half of what both of a cluster read."""
         f = self.f
-        corner, rows, pieces, first = pairs.half_of(f, op, self.rank, coords)
+        corner, rows, pieces, first = clusters.half_of(f, op, self.rank, coords)
         start = tile.address(f, self.setting.base, at.slot)
         start = op32(f, "add", start, op32(f, "mul", rows, tile.swizzle))
         for piece in range(pieces):
             number_of = op32(f, "add", first, piece)
             address = op32(f, "add", start, op32(f, "mul", number_of, tile.span_bytes))
             column = op32(f, "add", corner[0], op32(f, "mul", number_of, tile.span_columns))
-            pairs.copy_to_both(f, self.values[op.operands[0]], address, barrier, [column, *corner[1:]])
+            clusters.copy_multicast(f, self.values[op.operands[0]], address, barrier, [column, *corner[1:]])
 
     def _await(self, op: SpecOp) -> None:
         ring, cursor = self._of(op.operands)
@@ -410,8 +410,8 @@ class MatrixEmitter:
         if limits:
             condition = f.op("and", condition, f.icmp("slt", limits[0], limits[1]))
         address = ring.empty(f, self.setting.base, cursor)
-        if self.is_pair:
-            pairs.arrive_at_both(f, address, condition)
+        if self.is_cluster:
+            clusters.arrive_in_cluster(f, address, condition)
         else:
             asm.barrier_arrive(f, address, condition)
 

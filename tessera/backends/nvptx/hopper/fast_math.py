@@ -1,4 +1,4 @@
-"""Functions whose result is rounded to bf16 at once: the machine's own powers and reciprocals are close enough.
+"""Functions whose result is then rounded to bf16: the machine's approximate exp2 and reciprocals are close enough.
 
 `ex2.approx` is within 2 and `rcp.approx` within 1 unit of the last place of f32 (PTX ISA), so before the rounding each
 is within 0.01 units of bf16. As few instructions as can be: beside dots they take no time of their own, but energy,
@@ -31,10 +31,10 @@ ERFC_P = 0.532
 FLOORS = {"gelu_tanh": -24.0, "gelu_erf": -24.0, "silu": -160.0}
 """Below these functions are -0, and what they are made of is an infinity times 0: arguments are held there."""
 _LARGE, _SMALL = 2.0**100, 2.0**-100
-"""Divisors beyond these are brought between them, since reciprocals of some would be flushed to 0 or infinite."""
+"""Divisors beyond these are scaled between them, since reciprocals of some would be flushed to 0 or infinite."""
 
 
-def power(f: FunctionText, x: Value) -> Value:
+def exp2(f: FunctionText, x: Value) -> Value:
     """2 to the power of x."""
     return pure(f, "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], "float")
 
@@ -42,7 +42,7 @@ def power(f: FunctionText, x: Value) -> Value:
 def exponential(f: FunctionText, x: Value) -> Value:
     """`e` to the power of x, within 3 units of the last place of f32.
 
-    The machine's power of two, and what the rounding of its argument left out; what is below the smallest normal number
+    The machine's exp2, and what the rounding of its argument left out; what is below the smallest normal number
     is 0.
     """
     # Between the ends nothing overflows but the result, and there is nothing to add to an infinite one.
@@ -50,7 +50,7 @@ def exponential(f: FunctionText, x: Value) -> Value:
     high = times(f, inside, _LOG2E_HIGH)
     low = fma(f, inside, f.const_like(x, _LOG2E_HIGH), f.fneg(high))
     low = fma(f, inside, f.const_like(x, _LOG2E - _LOG2E_HIGH), low)
-    first = power(f, high)
+    first = exp2(f, high)
     whole = fma(f, first, times(f, low, math.log(2)), first)
     return f.select(f.fcmp("oeq", first, f.const_like(x, math.inf)), first, whole)
 
@@ -61,11 +61,11 @@ def reciprocal(f: FunctionText, x: Value) -> Value:
 
 
 def _exp(f: FunctionText, x: Value) -> Value:
-    return power(f, times(f, x, _LOG2E))
+    return exp2(f, times(f, x, _LOG2E))
 
 
 def _sigmoid(f: FunctionText, x: Value) -> Value:
-    return reciprocal(f, plus(f, power(f, times(f, x, -_LOG2E)), 1.0))
+    return reciprocal(f, plus(f, exp2(f, times(f, x, -_LOG2E)), 1.0))
 
 
 def _silu(f: FunctionText, x: Value) -> Value:
@@ -76,7 +76,7 @@ def _gelu_tanh(f: FunctionText, x: Value) -> Value:
     """`x / (1 + exp(-2 u))`, which is `x / 2 (1 + tanh u)` without its cancellation."""
     linear, cubic = -2 * _LOG2E * _TANH_SCALE, -2 * _LOG2E * _TANH_CUBE * _TANH_SCALE
     slope = fma(f, mul(f, x, x), f.const_like(x, cubic), f.const_like(x, linear))
-    return mul(f, x, reciprocal(f, plus(f, power(f, mul(f, x, slope)), 1.0)))
+    return mul(f, x, reciprocal(f, plus(f, exp2(f, mul(f, x, slope)), 1.0)))
 
 
 def _gelu_erf(f: FunctionText, x: Value) -> Value:
@@ -84,7 +84,7 @@ def _gelu_erf(f: FunctionText, x: Value) -> Value:
     size = at_most(f, absolute(f, x), -FLOORS["gelu_erf"])
     t = reciprocal(f, fma(f, size, f.const_like(x, ERFC_P * math.sqrt(0.5)), f.const_like(x, 1.0)))
     tail = mul(f, t, horner(f, t, [0.5 * one for one in ERFC]))
-    tail = mul(f, tail, power(f, times(f, mul(f, size, size), -0.5 * _LOG2E)))
+    tail = mul(f, tail, exp2(f, times(f, mul(f, size, size), -0.5 * _LOG2E)))
     return fma(f, f.fneg(size), tail, f.intrinsic("maximum", x, f.const_like(x, -0.0)))
 
 
@@ -108,7 +108,7 @@ def narrow_math(f: FunctionText, fn: str, values: Sequence[Value], is_floored: b
     return [made[x.text] for x in values]
 
 
-def floored(f: FunctionText, fn: str, pairs: Sequence[Value]) -> list[Value]:
+def hold_above_floor(f: FunctionText, fn: str, pairs: Sequence[Value]) -> list[Value]:
     """Pairs of bf16, none of them below the floor of a function; NaN stays."""
     (word,) = struct.unpack("<I", struct.pack("<f", FLOORS[fn]))
     both = Value("i32", str((word >> 16) * 0x10001))
@@ -116,17 +116,17 @@ def floored(f: FunctionText, fn: str, pairs: Sequence[Value]) -> list[Value]:
 
 
 def quotients(f: FunctionText, above: Sequence[Value], below: Sequence[Value]) -> list[Value]:
-    """Quotients that are rounded to bf16; a divisor that many share is turned over once."""
+    """Quotients that are rounded to bf16; a divisor that many share is inverted once."""
     scales: dict[str, Value] = {}
-    turned: dict[str, Value] = {}
+    inverses: dict[str, Value] = {}
     for value in dict.fromkeys(below):
         size, one = absolute(f, value), f.const_like(value, 1.0)
         is_large = f.fcmp("ogt", size, f.const_like(value, _LARGE))
         is_small = f.fcmp("olt", size, f.const_like(value, _SMALL))
         scale = f.select(is_small, f.const_like(value, 2.0**64), one)
         scales[value.text] = f.select(is_large, f.const_like(value, 2.0**-64), scale)
-        turned[value.text] = reciprocal(f, mul(f, value, scales[value.text]))
-    return [mul(f, mul(f, a, scales[b.text]), turned[b.text]) for a, b in zip(above, below, strict=True)]
+        inverses[value.text] = reciprocal(f, mul(f, value, scales[value.text]))
+    return [mul(f, mul(f, a, scales[b.text]), inverses[b.text]) for a, b in zip(above, below, strict=True)]
 
 
 PAIRED = ("add", "sub", "mul")

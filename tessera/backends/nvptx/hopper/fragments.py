@@ -1,4 +1,4 @@
-"""A thread's share of tiles: the closed set of register layouts, where elements lie in them, and packed pairs.
+"""A thread's share of tiles: the closed set of register layouts, where elements are in them, and packed pairs.
 
 Of a fragment with `N` columns a thread of a warpgroup has `N / 2` elements for every 64 rows: element `i` is in row
 `16 * warp + lane / 4 + 8 * (i / 2 % 2)` and column `8 * (i / 4) + 2 * (lane % 4) + i % 2` (PTX ISA, `wgmma` D layout).
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tessera.backends.nvptx.hopper.assembly import effect, flag, number, op32, pure
-from tessera.backends.nvptx.hopper.fast_math import exponential, power
+from tessera.backends.nvptx.hopper.fast_math import exp2, exponential
 from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
@@ -46,15 +46,15 @@ class Layout:
             return self.blocks * self.columns // 2
         return 2 * self.blocks if self.kind == ROWS else self.columns // 4
 
-    def row(self, place: int) -> int:
+    def row(self, element: int) -> int:
         """The number of an element's row among those of the thread."""
         per_block = self.columns // 2
-        return place if self.kind == ROWS else 2 * (place // per_block) + place % per_block // 2 % 2
+        return element if self.kind == ROWS else 2 * (element // per_block) + element % per_block // 2 % 2
 
-    def column(self, place: int) -> int:
+    def column(self, element: int) -> int:
         """The number of an element's column among those of the thread."""
-        inside = place % (self.columns // 2)
-        return place if self.kind == COLUMNS else 2 * (inside // 4) + inside % 2
+        inside = element % (self.columns // 2)
+        return element if self.kind == COLUMNS else 2 * (inside // 4) + inside % 2
 
 
 def first_row(number: int, step: int = 64) -> int:
@@ -85,14 +85,14 @@ class Registers:
             return self.values
         # Not kept: what is made inside a branch or a loop is not there after it.
         assert self.pairs is not None
-        return [half for pair in self.pairs for half in _unpacked(f, pair, self.dtype)]
+        return [half for pair in self.pairs for half in _unpack(f, pair, self.dtype)]
 
-    def packed(self, f: FunctionText) -> list[Value]:
+    def pack(self, f: FunctionText) -> list[Value]:
         """An i32 for every two neighbours of a row, of a 2-byte float."""
         if self.pairs is not None:
             return self.pairs
         assert self.values is not None
-        return packed(f, self.values, self.dtype)
+        return pack_pairs(f, self.values, self.dtype)
 
     def flat(self) -> list[Value]:
         """What a loop carries."""
@@ -112,7 +112,7 @@ def is_paired(dtype: DType) -> bool:
     return dtype in _PAIRS
 
 
-def packed(f: FunctionText, values: Sequence[Value], dtype: DType) -> list[Value]:
+def pack_pairs(f: FunctionText, values: Sequence[Value], dtype: DType) -> list[Value]:
     """f32 values rounded to a 2-byte float, two to a register."""
     name = _PAIRS[dtype]
     return [
@@ -121,7 +121,7 @@ def packed(f: FunctionText, values: Sequence[Value], dtype: DType) -> list[Value
     ]
 
 
-def _unpacked(f: FunctionText, pair: Value, dtype: DType) -> list[Value]:
+def _unpack(f: FunctionText, pair: Value, dtype: DType) -> list[Value]:
     if dtype is dt.bf16:
         low = f.raw("i32", f"shl {pair}, 16")
         high = f.raw("i32", f"and {pair}, -65536")
@@ -132,7 +132,7 @@ def _unpacked(f: FunctionText, pair: Value, dtype: DType) -> list[Value]:
     return [convert.widen(f, f.bitcast(half, "half"), dtype) for half in (low, high)]
 
 
-# Ops on elements of fragments: arithmetic, coordinates, clips, folds along rows, loads and stores one by one.
+# Ops on elements of fragments: arithmetic, coordinates, clips, reductions along rows, loads and stores one by one.
 
 _FAR = 1 << 30
 """Farther than any element of a tile is from its start: distances are cut there, to fit 32 bits."""
@@ -147,18 +147,18 @@ class Thread:
 
 
 def math_of(f: FunctionText, fn: str, args: Sequence[Value], dtype: DType, exact: bool = False) -> Value:
-    """A function of one element. Powers are the machine's, within 2 or 3 ulp, unless `exact`; others the house's."""
+    """A function of one element. exp and exp2 are approximate, within 2 or 3 ulp, unless `exact`."""
     if dtype is f32 and fn == "exp2" and not exact:
-        return power(f, args[0])
+        return exp2(f, args[0])
     if dtype is f32 and fn == "exp" and not exact:
         return exponential(f, args[0])
     if dtype is f32 and fn in ("max", "min"):
-        # One instruction, which keeps NaN as the house does.
+        # One instruction, which propagates NaN as the table's functions do.
         return f.intrinsic("maximum" if fn == "max" else "minimum", *args)
     return math.emit(f, fn, args, dtype)
 
 
-class Places:
+class Coordinates:
     """The elements of a tile, each with its coordinates: what expressions over them are, element by element."""
 
     def __init__(
@@ -187,23 +187,23 @@ class Places:
         assert self.column_axis is not None
         return self.f.add(self.env[self.column_axis], _wide(self.f, self.thread.column))
 
-    def at(self, place: int) -> dict[str, Index]:
+    def at(self, element: int) -> dict[str, Index]:
         """All coordinates of an element."""
         found = dict(self.env)
         if self.row_axis is not None:
-            found[self.row_axis] = self.rows[self.layout.row(place)]
+            found[self.row_axis] = self.rows[self.layout.row(element)]
         if self.column_axis is not None:
-            found[self.column_axis] = self.f.add(self.column, first_column(self.layout.column(place)))
+            found[self.column_axis] = self.f.add(self.column, first_column(self.layout.column(element)))
         return found
 
     def evaluate(self, expr: Dim) -> list[Value]:
         """An expression at every element."""
         made: dict[tuple[str, int], Value] = {}
         found: list[Value] = []
-        for start, rest in self.split(expr):
-            key = (start.text, rest)
+        for start, more in self.split(expr):
+            key = (start.text, more)
             if key not in made:
-                made[key] = self.f.add(start, rest)
+                made[key] = self.f.add(start, more)
             found.append(made[key])
         return found
 
@@ -214,34 +214,34 @@ class Places:
         axis = self.column_axis
         parts = expr.coefficient(axis) if axis is not None else None
         step = parts[0].value if parts is not None else None
-        for place in range(self.layout.count):
-            row = self.layout.row(place) if self.row_axis in expr.symbols else -1
-            column = self.layout.column(place) if axis in expr.symbols else -1
-            rest = 0
+        for element in range(self.layout.count):
+            row = self.layout.row(element) if self.row_axis in expr.symbols else -1
+            column = self.layout.column(element) if axis in expr.symbols else -1
+            more = 0
             if column >= 0 and step is not None:
-                rest, column = step * first_column(column), -2
+                more, column = step * first_column(column), -2
             if (row, column) not in made:
-                at = self.at(place) if column != -2 else {**self.at(place), str(axis): self.column}
+                at = self.at(element) if column != -2 else {**self.at(element), str(axis): self.column}
                 made[row, column] = dim_value(self.f, expr, at)
-            found.append((made[row, column], rest))
+            found.append((made[row, column], more))
         return found
 
     def below(self, axis: str, bound: Dim) -> list[Value]:
         """Whether the coordinate along an axis is below a bound, which may change along the other."""
         f, layout = self.f, self.layout
         if axis != self.column_axis or axis in bound.symbols:
-            return [f.icmp("slt", self.at(place)[axis], limit) for place, limit in enumerate(self.evaluate(bound))]
-        rooms: dict[int, Value] = {}
+            return [f.icmp("slt", self.at(element)[axis], limit) for element, limit in enumerate(self.evaluate(bound))]
+        limits: dict[int, Value] = {}
         made: dict[tuple[int, int], Value] = {}
         found: list[Value] = []
-        for place in range(layout.count):
-            row = layout.row(place) if self.row_axis in bound.symbols else -1
-            if row not in rooms:
-                left = f.sub(dim_value(f, bound, self.at(place)), self.column)
-                rooms[row] = f.cast("trunc", f.smax(f.smin(left, _FAR), -_FAR), "i32")
-            key = (row, layout.column(place))
+        for element in range(layout.count):
+            row = layout.row(element) if self.row_axis in bound.symbols else -1
+            if row not in limits:
+                left = f.sub(dim_value(f, bound, self.at(element)), self.column)
+                limits[row] = f.cast("trunc", f.smax(f.smin(left, _FAR), -_FAR), "i32")
+            key = (row, layout.column(element))
             if key not in made:
-                made[key] = f.icmp("sgt", rooms[row], number(first_column(layout.column(place))))
+                made[key] = f.icmp("sgt", limits[row], number(first_column(layout.column(element))))
             found.append(made[key])
         return found
 
@@ -270,60 +270,60 @@ def _wide(f: FunctionText, value: Value) -> Value:
 
 @frozen
 class Cells:
-    """Where the elements of a tile lie in a buffer: their offset, an expression of places, and which are inside."""
+    """Where elements of a tile are in a buffer: their offset, an expression of coordinates, and which are inside."""
 
-    places: Places
+    coordinates: Coordinates
     buffer: Value
     offset: Dim
     inside: list[Value] | None
 
-    def condition(self, place: int) -> Value:
+    def condition(self, element: int) -> Value:
         """Whether an element is there."""
-        return Value("i1", "true") if self.inside is None else self.inside[place]
+        return Value("i1", "true") if self.inside is None else self.inside[element]
 
 
 def load(cells: Cells, dtype: DType, pad: float) -> Registers:
     """Elements of a buffer; those outside read its first one, and become the pad."""
-    places, buffer, inside = cells.places, cells.buffer, cells.inside
-    f, made = places.f, dict[tuple[str, str], Value]()
+    coordinates, buffer, inside = cells.coordinates, cells.buffer, cells.inside
+    f, made = coordinates.f, dict[tuple[str, str], Value]()
     found: list[Value] = []
     stored = convert.storage_type(dtype)
     outside = f.const(convert.compute_type(dtype), pad)
     starts: dict[str, Value] = {}
-    for place, (start, rest) in enumerate(places.split(cells.offset)):
-        condition = None if inside is None else inside[place]
-        key = (f"{start.text} {rest}", "" if condition is None else condition.text)
+    for element, (start, more) in enumerate(coordinates.split(cells.offset)):
+        condition = None if inside is None else inside[element]
+        key = (f"{start.text} {more}", "" if condition is None else condition.text)
         if key not in made:
             if start.text not in starts:
                 starts[start.text] = f.gep(buffer, start, stored)
-            address = f.gep(starts[start.text], rest, stored)
+            address = f.gep(starts[start.text], more, stored)
             safe = address if condition is None else f.select(condition, address, buffer)
             value = convert.widen(f, f.load(safe, stored), dtype)
             made[key] = value if condition is None else f.select(condition, value, outside)
         found.append(made[key])
-    return Registers(places.layout, dtype, found)
+    return Registers(coordinates.layout, dtype, found)
 
 
 def load_pairs(cells: Cells, dtype: DType) -> Registers:
     """Elements of two bytes, two neighbours of a row at a time: the first is even, and both are inside or become 0."""
-    places, buffer = cells.places, cells.buffer
-    f, made = places.f, dict[tuple[str, int, str], Value]()
+    coordinates, buffer = cells.coordinates, cells.buffer
+    f, made = coordinates.f, dict[tuple[str, int, str], Value]()
     found: list[Value] = []
     starts: dict[str, Value] = {}
-    for place, (start, rest) in enumerate(places.split(cells.offset)):
-        condition = cells.condition(place)
-        key = (start.text, rest, condition.text)
-        if place % 2 == 0 and key not in made:
+    for element, (start, more) in enumerate(coordinates.split(cells.offset)):
+        condition = cells.condition(element)
+        key = (start.text, more, condition.text)
+        if element % 2 == 0 and key not in made:
             if start.text not in starts:
                 starts[start.text] = f.gep(buffer, start, "i16")
-            address = f.gep(starts[start.text], rest, "i16")
+            address = f.gep(starts[start.text], more, "i16")
             if cells.inside is None:
                 made[key] = f.load(address, "i32")
             else:
                 made[key] = f.select(condition, f.load(f.select(condition, address, buffer), "i32"), number(0))
-        if place % 2 == 0:
+        if element % 2 == 0:
             found.append(made[key])
-    return Registers(places.layout, dtype, None, found)
+    return Registers(coordinates.layout, dtype, None, found)
 
 
 _STORES = {1: ("b8", "r", "i32"), 2: ("b16", "h", "i16"), 4: ("b32", "r", "i32"), 8: ("b64", "l", "i64")}
@@ -331,14 +331,14 @@ _STORES = {1: ("b8", "r", "i32"), 2: ("b16", "h", "i16"), 4: ("b32", "r", "i32")
 
 def store(cells: Cells, tile: Registers, once: Value | None = None) -> None:
     """Elements to a buffer, those inside; of a vector, which several threads hold, by the thread that `once` names."""
-    f = cells.places.f
+    f = cells.coordinates.f
     suffix, kind, type = _STORES[tile.dtype.bytes]
     words = _words(f, tile)
     base = f.raw("i64", f"ptrtoint {cells.buffer} to i64")
-    for place, offset in enumerate(cells.places.evaluate(cells.offset)):
-        bits = words[place] if words[place].type == type else f.cast("zext", words[place], type)
+    for element, offset in enumerate(cells.coordinates.evaluate(cells.offset)):
+        bits = words[element] if words[element].type == type else f.cast("zext", words[element], type)
         address = f.add(base, f.mul(offset, tile.dtype.bytes))
-        condition = cells.condition(place)
+        condition = cells.condition(element)
         if once is not None:
             condition = f.op("and", condition, once)
         text = f"{{ .reg .pred P; setp.ne.b32 P, $2, 0; @P st.global.{suffix} [$0], $1; }}"
@@ -347,18 +347,18 @@ def store(cells: Cells, tile: Registers, once: Value | None = None) -> None:
 
 def store_pairs(cells: Cells, tile: Registers, first: int) -> None:
     """Columns of a fragment from the `first` on, two at a time: rows of the buffer have an even number of elements."""
-    places, f = cells.places, cells.places.f
+    coordinates, f = cells.coordinates, cells.coordinates.f
     is_packed = is_paired(tile.dtype)
-    words = tile.packed(f) if is_packed else [f.bitcast(value, "i32") for value in tile.floats(f)]
+    words = tile.pack(f) if is_packed else [f.bitcast(value, "i32") for value in tile.floats(f)]
     base = f.raw("i64", f"ptrtoint {cells.buffer} to i64")
-    offsets = places.evaluate(cells.offset)
+    offsets = coordinates.evaluate(cells.offset)
     store = "st.global.b32 [$0], $2;" if is_packed else "st.global.v2.b32 [$0], {$2, $3};"
-    for place in range(0, places.layout.count, 2):
-        if first_column(places.layout.column(place)) < first:
+    for element in range(0, coordinates.layout.count, 2):
+        if first_column(coordinates.layout.column(element)) < first:
             continue
-        given = [words[place // 2]] if is_packed else words[place : place + 2]
-        address = f.add(base, f.mul(offsets[place], tile.dtype.bytes))
-        condition = cells.condition(place)
+        given = [words[element // 2]] if is_packed else words[element : element + 2]
+        address = f.add(base, f.mul(offsets[element], tile.dtype.bytes))
+        condition = cells.condition(element)
         text = f"{{ .reg .pred P; setp.ne.b32 P, $1, 0; @P {store} }}"
         effect(f, text, ",".join(["l", "r", *["r"] * len(given)]), [address, flag(f, condition), *given])
 
@@ -367,7 +367,7 @@ def _words(f: FunctionText, tile: Registers) -> list[Value]:
     """The bits of each element, as they are stored."""
     if is_paired(tile.dtype) and tile.layout.kind == FRAGMENT:
         found: list[Value] = []
-        for pair in tile.packed(f):
+        for pair in tile.pack(f):
             high = f.raw("i32", f"lshr {pair}, 16")
             found += [f.raw("i16", f"trunc {half} to i16") for half in (pair, high)]
         return found
@@ -375,18 +375,18 @@ def _words(f: FunctionText, tile: Registers) -> list[Value]:
     return [f.bitcast(value, f"i{8 * tile.dtype.bytes}") for value in stored]
 
 
-_FOLDS = {"sum": "add", "prod": "mul"}
+_REDUCTIONS = {"sum": "add", "prod": "mul"}
 
 
-def fold_own(f: FunctionText, tile: Registers, kind: str) -> list[Value]:
+def reduce_own(f: FunctionText, tile: Registers, kind: str) -> list[Value]:
     """The thread's columns of each of its rows to one number, in four chains."""
-    fn, layout, values = _FOLDS.get(kind, kind), tile.layout, tile.floats(f)
+    fn, layout, values = _REDUCTIONS.get(kind, kind), tile.layout, tile.floats(f)
     found: list[Value] = []
     for row in range(2 * layout.blocks):
-        own = [value for place, value in enumerate(values) if layout.row(place) == row]
+        own = [value for element, value in enumerate(values) if layout.row(element) == row]
         chains = own[:4]
-        for place, value in enumerate(own[4:]):
-            chains[place % 4] = math_of(f, fn, [chains[place % 4], value], tile.dtype)
+        for element, value in enumerate(own[4:]):
+            chains[element % 4] = math_of(f, fn, [chains[element % 4], value], tile.dtype)
         while len(chains) > 1:
             chains = [math_of(f, fn, chains[at : at + 2], tile.dtype) for at in range(0, len(chains), 2)]
         found.append(chains[0])
@@ -394,15 +394,15 @@ def fold_own(f: FunctionText, tile: Registers, kind: str) -> list[Value]:
 
 
 def across_threads(f: FunctionText, value: Value, kind: str, dtype: DType) -> Value:
-    """A number of each of the four threads of a row, folded; all of them get it."""
+    """A number of each of the four threads of a row, reduced; all of them get it."""
     for distance in (1, 2):
-        value = math_of(f, _FOLDS.get(kind, kind), [value, _across(f, value, distance)], dtype)
+        value = math_of(f, _REDUCTIONS.get(kind, kind), [value, _across(f, value, distance)], dtype)
     return value
 
 
-def fold_rows(f: FunctionText, tile: Registers, kind: str) -> Registers:
+def reduce_rows(f: FunctionText, tile: Registers, kind: str) -> Registers:
     """Rows to one number each: four chains over the thread's columns, then the four threads of the row."""
-    found = [across_threads(f, value, kind, tile.dtype) for value in fold_own(f, tile, kind)]
+    found = [across_threads(f, value, kind, tile.dtype) for value in reduce_own(f, tile, kind)]
     layout = tile.layout
     return Registers(Layout(ROWS, layout.blocks, layout.columns, layout.step), tile.dtype, found)
 

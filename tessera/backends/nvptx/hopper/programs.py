@@ -29,11 +29,11 @@ def mailboxes(kernel: SpecOp) -> list[int]:
 
 
 class Mailbox:
-    """Two places for the number of a tile, used in turn: a barrier for each that it is full, one that it is empty.
+    """Two slots for the number of a tile, used alternately: a full and an empty barrier for each.
 
     The counter is in global memory; the first tile of each CTA is its own number. The first CTA sets the counter to 0
     and says so by writing the launch's token behind it, which no memory has by chance; whoever takes the last number
-    takes the token away, so that a launch that is played again, token and all, waits once more.
+    takes the token away, so that a launch that a CUDA graph replays, token and all, waits once more.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class Mailbox:
         self.f, self.base, self.offset = f, base, offset
         self.counter, self.token, self.bounded = counter, token, bounded
 
-    def _at(self, first: int, place: Value, shift: int) -> Value:
+    def _at(self, first: int, slot: Value, shift: int) -> Value:
         start = op32(self.f, "add", self.base, self.offset + first)
-        return op32(self.f, "add", start, op32(self.f, "shl", place, shift))
+        return op32(self.f, "add", start, op32(self.f, "shl", slot, shift))
 
     @property
     def _address(self) -> Value:
@@ -73,18 +73,18 @@ class Mailbox:
         asm.effect(self.f, text, "l,l", [self._address, self.token])
         return self.take()
 
-    def give_up(self, taken: Value, total: Value) -> None:
+    def finish(self, taken: Value, total: Value) -> None:
         """After the last number the count has ended."""
         is_last = asm.flag(self.f, self.f.icmp("eq", op32(self.f, "add", taken, 1), total))
         text = "{ .reg .pred P; setp.ne.u32 P, $1, 0; @P st.global.u64 [$0+8], 0; }"
         asm.effect(self.f, text, "l,r", [self._address, is_last])
 
-    def following(self, turn: Value, taken: Value | None) -> Value:
-        """The number of the tile after this one, which is the CTA's `turn`-th; the producer has `taken` it."""
+    def following(self, iteration: Value, taken: Value | None) -> Value:
+        """The number of the tile after this one, which is the CTA's `iteration`-th; the producer has `taken` it."""
         f = self.f
-        place = op32(f, "and", turn, 1)
-        parity = op32(f, "and", op32(f, "lshr", turn, 1), 1)
-        full, empty, cell = self._at(0, place, 3), self._at(16, place, 3), self._at(32, place, 2)
+        slot = op32(f, "and", iteration, 1)
+        parity = op32(f, "and", op32(f, "lshr", iteration, 1), 1)
+        full, empty, cell = self._at(0, slot, 3), self._at(16, slot, 3), self._at(32, slot, 2)
         if taken is None:
             asm.barrier_wait(f, full, parity, self.bounded)
             found = asm.effect(f, "ld.shared.u32 $0, [$1];", "=r,r", [cell], "i32")
@@ -97,27 +97,27 @@ class Mailbox:
         return found
 
 
-def program_at(f: FunctionText, op: SpecOp, place: Value, counts: Sequence[Value]) -> list[Value]:
-    """The program at a place in time: places of the last axis but one in groups, all of the last axis with each.
+def program_at(f: FunctionText, op: SpecOp, position: Value, counts: Sequence[Value]) -> list[Value]:
+    """The program at a position in order: rows of the last axis but one in groups, all of the last axis with each.
 
-    Programs of a group run together, so that what they read stays in the second cache.
+    Programs of a group run together, so that what they read stays in L2.
     """
     group = op.value("group")
     found: list[Value] = []
-    rest = place
+    inner_position = position
     inner = list(counts[-2:])
     for count in reversed(counts[:-2]):
         outer = _times(f, inner)
         inner.insert(0, count)
-        rest, head = place, op32(f, "urem", op32(f, "udiv", place, outer), count)
+        head = op32(f, "urem", op32(f, "udiv", position, outer), count)
         found.insert(0, head)
     if len(counts) > 2:
-        rest = op32(f, "urem", place, _times(f, counts[-2:]))
+        inner_position = op32(f, "urem", position, _times(f, counts[-2:]))
     if len(counts) == 1:
-        return [_last(f, op, place, counts[0])]
+        return [_last(f, op, position, counts[0])]
     rows, columns = counts[-2:]
     whole = op32(f, "mul", columns, group)
-    number_of, inside = op32(f, "udiv", rest, whole), op32(f, "urem", rest, whole)
+    number_of, inside = op32(f, "udiv", inner_position, whole), op32(f, "urem", inner_position, whole)
     first = op32(f, "mul", number_of, group)
     left = op32(f, "sub", rows, first)
     size = f.select(f.icmp("ult", left, number(group)), left, number(group))
@@ -125,10 +125,10 @@ def program_at(f: FunctionText, op: SpecOp, place: Value, counts: Sequence[Value
     return [*found, row, _last(f, op, op32(f, "udiv", inside, size), columns)]
 
 
-def _last(f: FunctionText, op: SpecOp, place: Value, count: Value) -> Value:
+def _last(f: FunctionText, op: SpecOp, position: Value, count: Value) -> Value:
     if not op.value("is_descending"):
-        return place
-    return op32(f, "sub", op32(f, "sub", count, 1), place)
+        return position
+    return op32(f, "sub", op32(f, "sub", count, 1), position)
 
 
 def _times(f: FunctionText, counts: Sequence[Value]) -> Value:
@@ -138,11 +138,11 @@ def _times(f: FunctionText, counts: Sequence[Value]) -> Value:
     return found
 
 
-# Programs in two parts: what one does with its sums is written between the first steps of the next one's dots.
+# Programs in two parts: the epilogue of one is written between the first steps of the next one's dots.
 
 
-def rest_in(op: SpecOp) -> SpecOp | None:
-    """The rest of the programs of a `ttarget.tiles`, if it stands apart."""
+def epilogue_in(op: SpecOp) -> SpecOp | None:
+    """The epilogue of the programs of a `ttarget.tiles`, if it overlaps with the next one."""
     found = [part for part in op.regions[0].block.ops if isinstance(part, SpecOp) and part.name == "ttarget.rest"]
     return found[0] if found else None
 
@@ -151,19 +151,21 @@ Part = tuple[Callable[[], None], Callable[[], None]]
 """What is written before a step of dots, and what after it."""
 
 
-class Rolled:
+class OverlappedTiles:
     """The tiles of a CTA, of which it has one at least."""
 
-    def __init__(self, emitter: MatrixEmitter, op: SpecOp, rest: SpecOp, total: Value, counts: Sequence[Value]) -> None:
-        self.emitter, self.op, self.rest, self.total, self.counts = emitter, op, rest, total, counts
+    def __init__(
+        self, emitter: MatrixEmitter, op: SpecOp, epilogue: SpecOp, total: Value, counts: Sequence[Value]
+    ) -> None:
+        self.emitter, self.op, self.epilogue, self.total, self.counts = emitter, op, epilogue, total, counts
         self.f = emitter.f
 
     def run(self) -> None:
         from tessera.backends.nvptx.hopper.emit import flat, unflat  # noqa: PLC0415 - they know each other
 
         f, cursors = self.f, [self.emitter.values[value] for value in self.op.operands]
-        place = special(f, "ctaid.x")
-        after, values = self._tile(place, cursors, [])
+        position = special(f, "ctaid.x")
+        after, values = self._tile(position, cursors, [])
         like = [*after, *values]
 
         def body(carried: list[Value]) -> list[Value]:
@@ -173,40 +175,40 @@ class Rolled:
             following, made = self._tile(here, given[: len(after)], parts)
             return [op32(f, "add", here, special(f, "nctaid.x")), here, *flat([*following, *made])]
 
-        start = [op32(f, "add", place, special(f, "nctaid.x")), place, *flat(like)]
+        start = [op32(f, "add", position, special(f, "nctaid.x")), position, *flat(like)]
         last = f.while_(start, lambda carried: f.icmp("slt", carried[0], self.total), body)
         for early, late in self._parts(unflat(like, last[2:])[len(after) :], last[1]):
             early()
             late()
 
-    def _tile(self, place: Value, cursors: Sequence[Any], between: list[Part]) -> tuple[list[Any], list[Any]]:
-        """A program but for its rest: its places in rings after it, and what its rest takes."""
+    def _tile(self, position: Value, cursors: Sequence[Any], between: list[Part]) -> tuple[list[Any], list[Any]]:
+        """A program but for its epilogue: its cursors in rings after it, and what its epilogue takes."""
         emitter, block = self.emitter, self.op.regions[0].block
-        places = emitter.wide_places(self.op, place, self.counts)
-        emitter.values.update(zip(block.args, [*places, *cursors], strict=True))
+        ids = emitter.program_ids(self.op, position, self.counts)
+        emitter.values.update(zip(block.args, [*ids, *cursors], strict=True))
         emitter.between = between
         emitter.run_block(block)
-        assert not emitter.between, "parts of the rest go between steps"
+        assert not emitter.between, "parts of the epilogue go between steps"
         last = block.last_op
         assert last is not None
-        return [emitter.values[value] for value in last.operands], [emitter.values[v] for v in self.rest.operands]
+        return [emitter.values[value] for value in last.operands], [emitter.values[v] for v in self.epilogue.operands]
 
-    def _parts(self, values: Sequence[Any], place: Value) -> list[Part]:
-        """The rest of a program, in pieces: what all rows read, which comes early, and everything else."""
-        block = self.rest.regions[0].block
+    def _parts(self, values: Sequence[Any], position: Value) -> list[Part]:
+        """The epilogue of a program, in pieces: what all rows read, which comes early, and everything else."""
+        block = self.epilogue.regions[0].block
         early = [op for op in block.ops if isinstance(op, SpecOp) and _is_early(op)]
         late = [op for op in block.ops if isinstance(op, SpecOp) and op not in early]
 
         def piece(first: int, count: int) -> Part:
             def begin() -> None:
-                places = self.emitter.wide_places(self.op, place, self.counts)
+                ids = self.emitter.program_ids(self.op, position, self.counts)
                 cut = [window_of(value, first, count) for value in values]
-                self.emitter.values.update(zip(block.args, [*places, *cut], strict=True))
+                self.emitter.values.update(zip(block.args, [*ids, *cut], strict=True))
                 self._some(early, first, count)
 
             return begin, lambda: self._some(late, first, count)
 
-        return [piece(*one) for one in pieces_of(self.rest)]
+        return [piece(*one) for one in pieces_of(self.epilogue)]
 
     def _some(self, ops: Sequence[SpecOp], first: int, count: int) -> None:
         tiles = self.emitter.tiles

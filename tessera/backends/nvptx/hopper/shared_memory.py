@@ -15,103 +15,101 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
-# Threads that synchronize: warp groups at named barriers, or watched ones where waits must end; CTAs of clusters.
+# Threads that synchronize: at named barriers, or, where waits are bounded, at mbarriers in shared memory.
 
-# Threads that meet: at barriers of the machine, or, where waits must end, at watched ones in shared memory.
-
-_TURNS = 4
-"""The first of two named barriers at which consumers take turns."""
-TURNING = (2 * WARPGROUP, 2 * WARPGROUP)
-"""Who comes to them: those whose turn it is, and those whose turn it was."""
+_ORDER = 4
+"""The first of two named barriers by which consumers start their dots in order."""
+ORDER_THREADS = (2 * WARPGROUP, 2 * WARPGROUP)
+"""Threads at each of them: those that wait, and those that let them go on."""
 
 
-class Meetings:
-    """The barriers of a kernel at which so many `threads` meet, one after the other in shared memory.
+class ThreadBarriers:
+    """The barriers of a kernel at which so many `threads` synchronize, one after the other in shared memory.
 
-    They are there where waits are `bounded` and there is room for all of them; else threads meet unwatched.
+    They are mbarriers where waits are `bounded` and shared memory holds all of them; else named barriers.
     """
 
     def __init__(self, f: FunctionText, base: Value, bounded: Waits | None, threads: Sequence[int]) -> None:
         self.f, self.base, self.bounded = f, base, bounded
-        place = bounded.allocate_barriers(threads) if bounded is not None else None
-        self.places = [] if place is None else [place + 8 * at for at in range(len(threads))]
+        start = bounded.allocate_barriers(threads) if bounded is not None else None
+        self.offsets = [] if start is None else [start + 8 * at for at in range(len(threads))]
         self.threads = threads
 
     def make(self) -> None:
         """One thread makes the barriers."""
-        for place, arrivals in zip(self.places, self.threads, strict=bool(self.places)):
-            asm.barrier_init(self.f, op32(self.f, "add", self.base, place), arrivals)
+        for offset, arrivals in zip(self.offsets, self.threads, strict=bool(self.offsets)):
+            asm.barrier_init(self.f, op32(self.f, "add", self.base, offset), arrivals)
 
-    def meet(self, name: Value, threads: int) -> None:
-        """So many threads wait for each other at the first of them, which `name` is without them."""
-        if self.bounded is None or not self.places:
+    def synchronize(self, name: Value, threads: int) -> None:
+        """So many threads wait for each other at the first of them, or at the named barrier."""
+        if self.bounded is None or not self.offsets:
             asm.named_barrier(self.f, name, threads)
         else:
-            asm.barrier_meet(self.f, op32(self.f, "add", self.base, self.places[0]), self.bounded)
+            asm.barrier_arrive_and_wait(self.f, op32(self.f, "add", self.base, self.offsets[0]), self.bounded)
 
-    def begin_turns(self, group: Value) -> None:
-        """The first turn is the first consumer's, as if the second had passed it."""
+    def begin_order(self, group: Value) -> None:
+        """The first consumer starts first, as if the second had arrived for it."""
         f, begins = self.f, self.f.icmp("eq", group, number(1))
-        if self.places:
-            asm.barrier_arrive(f, op32(f, "add", self.base, self.places[0]), begins)
+        if self.offsets:
+            asm.barrier_arrive(f, op32(f, "add", self.base, self.offsets[0]), begins)
         else:
-            text = f"{{ .reg .pred P; setp.ne.b32 P, $0, 0; @P bar.arrive {_TURNS}, {2 * WARPGROUP}; }}"
+            text = f"{{ .reg .pred P; setp.ne.b32 P, $0, 0; @P bar.arrive {_ORDER}, {2 * WARPGROUP}; }}"
             asm.effect(f, text, "r", [asm.flag(f, begins)])
 
-    def take_turn(self, group: Value) -> None:
-        """A consumer waits until the other one passes."""
+    def wait_in_order(self, group: Value) -> None:
+        """A consumer waits until the other one has started its dots."""
         f = self.f
-        if self.bounded is not None and self.places:
-            asm.barrier_meet(f, self._turn_of(group), self.bounded)
+        if self.bounded is not None and self.offsets:
+            asm.barrier_arrive_and_wait(f, self._order_of(group), self.bounded)
         else:
-            asm.named_barrier(f, op32(f, "add", group, _TURNS), 2 * WARPGROUP)
+            asm.named_barrier(f, op32(f, "add", group, _ORDER), 2 * WARPGROUP)
 
-    def pass_turn(self, group: Value) -> None:
-        """A consumer lets the other one go."""
+    def arrive_in_order(self, group: Value) -> None:
+        """A consumer lets the other one start its dots."""
         f = self.f
-        if self.places:
-            asm.barrier_signal(f, self._turn_of(f.raw("i32", f"sub i32 1, {group.text}")))
+        if self.offsets:
+            asm.barrier_signal(f, self._order_of(f.raw("i32", f"sub i32 1, {group.text}")))
         else:
-            other = f.raw("i32", f"sub i32 {_TURNS + 1}, {group.text}")
+            other = f.raw("i32", f"sub i32 {_ORDER + 1}, {group.text}")
             asm.effect(f, f"bar.arrive $0, {2 * WARPGROUP};", "r", [other])
 
-    def _turn_of(self, group: Value) -> Value:
-        first = op32(self.f, "add", self.base, self.places[0])
+    def _order_of(self, group: Value) -> Value:
+        first = op32(self.f, "add", self.base, self.offsets[0])
         return op32(self.f, "add", first, op32(self.f, "shl", group, 3))
 
 
-# Pairs of CTAs: what both read is copied once, a half by each, to the shared memory of both.
+# Clusters of two CTAs: what both read is copied once, a half by each, to the shared memory of both.
 
-BOTH = Value("i16", "3")
+_MULTICAST = Value("i16", "3")
 """The mask of both CTAs."""
 
 
-def rank(f: FunctionText) -> Value:
+def cluster_rank(f: FunctionText) -> Value:
     """Which of the two this CTA is, as i32."""
     return effect(f, "mov.u32 $0, %cluster_ctarank;", "=r", ret="i32")
 
 
-def meet(f: FunctionText) -> None:
+def synchronize_cluster(f: FunctionText) -> None:
     """All threads of both CTAs wait for each other, and see what the others did to shared memory."""
     effect(f, "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;")
 
 
-def arrive_at_both(f: FunctionText, address: Value, condition: Value) -> None:
+def arrive_in_cluster(f: FunctionText, address: Value, condition: Value) -> None:
     """Arrive at a barrier of this CTA and at that of the other, where the condition holds."""
     one = "mapa.shared::cluster.u32 A, $0, {}; @P mbarrier.arrive.shared::cluster.b64 _, [A];"
     text = f"{{ .reg .pred P; .reg .b32 A; setp.ne.b32 P, $1, 0; {one.format(0)} {one.format(1)} }}"
     effect(f, text, "r,r", [address, flag(f, condition)])
 
 
-def copy_to_both(f: FunctionText, map: Value, address: Value, barrier: Value, at: Sequence[Value]) -> None:
-    """Start copying a box to the same place of both CTAs; `at` is innermost first."""
-    coords = ", ".join(f"${3 + place}" for place in range(len(at)))
+def copy_multicast(f: FunctionText, map: Value, address: Value, barrier: Value, at: Sequence[Value]) -> None:
+    """Start copying a box to the same address in both CTAs; `at` is innermost first."""
+    coords = ", ".join(f"${3 + dim}" for dim in range(len(at)))
     text = (
         f"cp.async.bulk.tensor.{len(at)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
         f"[$0], [$1, {{{coords}}}], [$2], ${3 + len(at)};"
     )
     constraints = ",".join(["r", "l", "r", *["r"] * len(at), "h"])
-    effect(f, text, constraints, [address, map, barrier, *at, BOTH])
+    effect(f, text, constraints, [address, map, barrier, *at, _MULTICAST])
 
 
 def half_of(f: FunctionText, op: SpecOp, number: Value, at: Sequence[Value]) -> tuple[list[Value], Value, int, Value]:
@@ -128,8 +126,8 @@ def half_of(f: FunctionText, op: SpecOp, number: Value, at: Sequence[Value]) -> 
         return found, zero, pieces // 2, op32(f, "mul", number, pieces // 2)
     # The one dim of the box beside the innermost that has more than one element.
     (dim,) = [dim for dim, size in enumerate(box[:-1]) if size > 1]
-    rows, place = op32(f, "mul", number, box[dim]), len(box) - 1 - dim
-    found[place] = op32(f, "add", found[place], rows)
+    rows, inner = op32(f, "mul", number, box[dim]), len(box) - 1 - dim
+    found[inner] = op32(f, "add", found[inner], rows)
     return found, rows, pieces, zero
 
 
@@ -139,7 +137,7 @@ _KINDS = {128: 1, 64: 2, 32: 3}
 
 @frozen
 class Cursor:
-    """A stage and the parity of its turn, both i32."""
+    """A stage and the parity of its phase, both i32."""
 
     slot: Value
     phase: Value
@@ -191,13 +189,13 @@ class SharedTile:
         first = _descriptor(f, address, 16, self.swizzle)
         steps = range(self.swizzle // K_BYTES)
         moves = [span * self.span_bytes + step * K_BYTES for span in range(self.spans) for step in steps]
-        return [_moved(f, first, move) for move in moves]
+        return [_advance(f, first, move) for move in moves]
 
     def across_k(self, f: FunctionText, address: Value) -> list[Value]:
         """Descriptors of all steps where rows are k and columns are the dot's."""
         first = _descriptor(f, address, self.span_bytes, self.swizzle)
-        depth = K_BYTES // self.dtype.bytes
-        return [_moved(f, first, step * depth * self.swizzle) for step in range(self.rows // depth)]
+        K = K_BYTES // self.dtype.bytes
+        return [_advance(f, first, step * K * self.swizzle) for step in range(self.rows // K)]
 
 
 def _descriptor(f: FunctionText, address: Value, leading: int, swizzle: int) -> Value:
@@ -209,7 +207,7 @@ def _descriptor(f: FunctionText, address: Value, leading: int, swizzle: int) -> 
     return f.raw("i64", f"or i64 {wide.text}, {fixed}")
 
 
-def _moved(f: FunctionText, descriptor: Value, move: int) -> Value:
+def _advance(f: FunctionText, descriptor: Value, move: int) -> Value:
     return descriptor if move == 0 else f.raw("i64", f"add i64 {descriptor.text}, {move >> 4}")
 
 
@@ -235,9 +233,9 @@ class Ring:
 
     def after(self, f: FunctionText, cursor: Cursor) -> Cursor:
         """The next stage."""
-        turned = op32(f, "xor", cursor.phase, 1)
+        flipped = op32(f, "xor", cursor.phase, 1)
         if self.stages == 1:
-            return Cursor(cursor.slot, turned)
+            return Cursor(cursor.slot, flipped)
         following = op32(f, "add", cursor.slot, 1)
         ends = f.icmp("eq", following, number(self.stages))
-        return Cursor(f.select(ends, number(0), following), f.select(ends, turned, cursor.phase))
+        return Cursor(f.select(ends, number(0), following), f.select(ends, flipped, cursor.phase))

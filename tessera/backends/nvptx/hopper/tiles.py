@@ -1,4 +1,4 @@
-"""What consumers do with tiles: dots, arithmetic on fragments, and the way out through shared memory."""
+"""What consumers do with tiles: dots, arithmetic on fragments, and stores through shared memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from tessera.backends.nvptx.approximate_functions import is_rounded as _is_round
 from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper import fragments as elements
 from tessera.backends.nvptx.hopper.assembly import number, op32
-from tessera.backends.nvptx.hopper.fast_math import FLOORS, NARROW, PAIRED, floored, narrow_math, paired_math, quotients
+from tessera.backends.nvptx.hopper.fast_math import (
+    FLOORS,
+    NARROW,
+    PAIRED,
+    hold_above_floor,
+    narrow_math,
+    paired_math,
+    quotients,
+)
 from tessera.backends.nvptx.hopper.fragments import (
     COLUMNS,
     FRAGMENT,
@@ -20,9 +28,9 @@ from tessera.backends.nvptx.hopper.fragments import (
     Layout,
     Registers,
     across_threads,
-    fold_own,
     is_paired,
     math_of,
+    reduce_own,
 )
 from tessera.backends.nvptx.hopper.shared_memory import SharedTile
 from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, SPAN, WARPGROUP
@@ -44,13 +52,13 @@ if TYPE_CHECKING:
 
 
 def partial_rows(f: FunctionText, layout: Layout, dtype: DType) -> Registers:
-    """Sums that have not begun."""
+    """Partial sums that are 0."""
     return Registers(layout, dtype, [f.const("float", 0.0)] * layout.count)
 
 
 def grow_rows(f: FunctionText, partial: Registers, factor: Registers, tile: Registers) -> Registers:
     """Sums of the thread, scaled, and its own columns added."""
-    own = fold_own(f, tile, "sum")
+    own = reduce_own(f, tile, "sum")
     parts: Sequence[tuple[Value, ...]] = list(zip(partial.floats(f), factor.floats(f), own, strict=True))
     return Registers(partial.layout, tile.dtype, [math_of(f, "fma", part, tile.dtype) for part in parts])
 
@@ -87,7 +95,9 @@ class TileOps:
             "ttarget.mma_issue": self._issue,
             "ttarget.mma_add": self._add,
             "ttarget.pack": self._pack,
-            "ttarget.reduce_rows": lambda op: elements.fold_rows(self.f, self._tile(op.operands[0]), op.value("kind")),
+            "ttarget.reduce_rows": lambda op: elements.reduce_rows(
+                self.f, self._tile(op.operands[0]), op.value("kind")
+            ),
             "ttarget.partial_rows": self._partial_rows,
             "ttarget.grow_rows": lambda op: grow_rows(self.f, *map(self._tile, op.operands)),
             "ttarget.join_rows": lambda op: join_rows(self.f, self._tile(op.operands[0])),
@@ -96,7 +106,7 @@ class TileOps:
             "ttarget.bitcast": self._bitcast,
             "ttarget.select": self._select,
             "ttarget.constant": self._constant,
-            "ttarget.broadcast": self._spread,
+            "ttarget.broadcast": self._broadcast,
             "ttarget.coordinate": self._coordinate,
             "ttarget.clip": self._clip,
             "ttarget.fragment_load": self._load,
@@ -143,13 +153,13 @@ class TileOps:
     # Dots.
 
     def _pack(self, op: SpecOp) -> list[Value]:
-        """An A operand in registers; one that was made before a loop is made once more in each of its steps.
+        """An A operand in registers; one that was made before a loop is rebuilt in each of its steps.
 
         The assembler (ptxas 13.0) takes registers that a dot reads for its own after it, and gives them to others
         in the loop: what comes from outside would be there for the first step alone. A number that is 0, and that
         nobody else can know to be, makes them new.
         """
-        pairs = self._tile(op.operands[0]).packed(self.f)
+        pairs = self._tile(op.operands[0]).pack(self.f)
         loop, source = around(op, "ttarget.steps"), op.operands[0].owner
         made = source if isinstance(source, Block) else source.parent
         if loop is None or made is None or _is_within(made, loop):
@@ -168,15 +178,15 @@ class TileOps:
         rows, columns = (dim.value or 0 for dim in type.shape)
         blocks = rows // (MMA_ROWS * self.consumers)
         address = rhs.address(f, base, right_at.slot)
-        is_turned = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
-        right = rhs.across_k(f, address) if is_turned[1] else rhs.along_k(f, address)
+        is_transposed = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
+        right = rhs.across_k(f, address) if is_transposed[1] else rhs.along_k(f, address)
         share = columns // 2
         found: list[Value] = []
         for block in range(blocks):
-            left = self._left(lhs, left_at, block, blocks, is_turned[0], len(right))
+            left = self._left(lhs, left_at, block, blocks, is_transposed[0], len(right))
             ends = (block == 0, block == blocks - 1)
             part = acc[block * share : (block + 1) * share]
-            found += asm.issue(f, rhs.dtype, columns, part, list(zip(left, right, strict=True)), is_turned, ends)
+            found += asm.issue(f, rhs.dtype, columns, part, list(zip(left, right, strict=True)), is_transposed, ends)
         return found
 
     def _add(self, op: SpecOp) -> Registers:
@@ -186,25 +196,27 @@ class TileOps:
         assert isinstance(rhs, SharedTile)
         layout, parts = tile.layout, op.value("parts")
         columns = layout.columns // parts
-        is_turned = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
+        is_transposed = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
         given, found = tile.floats(f), list[Value]()
         nothing = [Value(given[0].type, "undef")] * (columns // 2)
         each = PROMOTED_K // (K_BYTES // rhs.dtype.bytes)
         for block in range(layout.blocks):
             for part in range(parts):
                 address = rhs.address(f, base, right_at.slot, part * columns * rhs.swizzle)
-                right = rhs.across_k(f, address) if is_turned[1] else rhs.along_k(f, address)
-                left = self._left(lhs, left_at, block, layout.blocks, is_turned[0], len(right))
-                sides = list(zip(left, right, strict=True))
+                right = rhs.across_k(f, address) if is_transposed[1] else rhs.along_k(f, address)
+                left = self._left(lhs, left_at, block, layout.blocks, is_transposed[0], len(right))
+                operands = list(zip(left, right, strict=True))
                 totals = given[len(found) : len(found) + columns // 2]
-                for at in range(0, len(sides), each):
-                    few = sides[at : at + each]
-                    sums = asm.issue(f, rhs.dtype, columns, nothing, few, is_turned, (True, True), fresh=True)
-                    totals = [f.op("fadd", *both) for both in zip(totals, asm.wait(f, 0, sums), strict=True)]
+                for at in range(0, len(operands), each):
+                    few = operands[at : at + each]
+                    partial = asm.issue(f, rhs.dtype, columns, nothing, few, is_transposed, (True, True), fresh=True)
+                    totals = [f.op("fadd", *both) for both in zip(totals, asm.wait(f, 0, partial), strict=True)]
                 found += totals
         return Registers(layout, tile.dtype, found)
 
-    def _left(self, lhs: Any, at: Any, block: int, blocks: int, is_turned: bool, steps: int) -> list[Sequence[Value]]:
+    def _left(
+        self, lhs: Any, at: Any, block: int, blocks: int, is_transposed: bool, steps: int
+    ) -> list[Sequence[Value]]:
         """The A operand of each step, for one block of 64 rows: a descriptor, or four registers."""
         f, setting = self.f, self.setting
         if isinstance(lhs, list):
@@ -213,10 +225,10 @@ class TileOps:
             return [words[block * share + 4 * step : block * share + 4 * step + 4] for step in range(steps)]
         assert isinstance(lhs, SharedTile)
         # Rows of this consumer: rows of the tile, or spans of its columns where rows are k.
-        each = lhs.span_bytes * MMA_ROWS // lhs.span_columns if is_turned else MMA_ROWS * lhs.swizzle
+        each = lhs.span_bytes * MMA_ROWS // lhs.span_columns if is_transposed else MMA_ROWS * lhs.swizzle
         address = lhs.address(f, setting.base, at.slot, block * each)
         address = op32(f, "add", address, op32(f, "mul", setting.group, blocks * each))
-        found = lhs.across_k(f, address) if is_turned else lhs.along_k(f, address)
+        found = lhs.across_k(f, address) if is_transposed else lhs.along_k(f, address)
         return [[one] for one in found]
 
     def _wait(self, op: SpecOp) -> None:
@@ -245,7 +257,7 @@ class TileOps:
             pairs = self._pairs(op) if fn in FLOORS else None
             if pairs is None:
                 return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, columns[0]))
-            held = Registers(tiles[0].layout, bf16, None, floored(self.f, fn, pairs[0])).floats(self.f)
+            held = Registers(tiles[0].layout, bf16, None, hold_above_floor(self.f, fn, pairs[0])).floats(self.f)
             return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, held, is_floored=True))
         made: dict[tuple[str, ...], Value] = {}
         found: list[Value] = []
@@ -266,7 +278,7 @@ class TileOps:
             given = self._tile(source.operands[0])
             if given.dtype is not bf16 or given.layout.kind != FRAGMENT:
                 return None
-            found.append(given.packed(self.f))
+            found.append(given.pack(self.f))
         return found
 
     def _convert(self, op: SpecOp) -> Registers:
@@ -276,7 +288,7 @@ class TileOps:
             return tile  # computed in pairs: rounded already
         if is_paired(type.dtype) and tile.dtype.compute.is_float and tile.layout.kind == FRAGMENT:
             made = Registers(tile.layout, type.dtype, tile.floats(self.f))
-            return Registers(tile.layout, type.dtype, None, made.packed(self.f))
+            return Registers(tile.layout, type.dtype, None, made.pack(self.f))
         values = [convert.cast(self.f, value, tile.dtype, type.dtype) for value in tile.floats(self.f)]
         return Registers(tile.layout, type.dtype, values)
 
@@ -309,40 +321,40 @@ class TileOps:
             value = self.f.const(convert.compute_type(type.dtype), given)
         return Registers(layout, type.dtype, [value] * layout.count)
 
-    def _spread(self, op: SpecOp) -> Registers:
+    def _broadcast(self, op: SpecOp) -> Registers:
         tile, layout = self._tile(op.operands[0]), self.layout(op.results[0].type)
         values = tile.floats(self.f)
         number_of = layout.row if tile.layout.kind == ROWS else layout.column
-        return Registers(layout, tile.dtype, [values[number_of(place)] for place in range(layout.count)])
+        return Registers(layout, tile.dtype, [values[number_of(element)] for element in range(layout.count)])
 
     # Coordinates and memory.
 
-    def _places(self, op: SpecOp, type: Any, first: int) -> elements.Places:
+    def _coordinates(self, op: SpecOp, type: Any, first: int) -> elements.Coordinates:
         layout = self.layout(type)
         env = {**self.setting.sizes}
         env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[first:]), strict=True))
         thread = self.thread(layout.blocks)
         if self.window is not None:
             thread = elements.Thread(thread.row, op32(self.f, "add", thread.column, self.window[0]))
-        return elements.Places(self.f, layout, thread, op.value("axes"), env)
+        return elements.Coordinates(self.f, layout, thread, op.value("axes"), env)
 
     def _coordinate(self, op: SpecOp) -> Registers:
         type = op.results[0].type
         assert isinstance(type, ShapedAttr)
-        places = self._places(op, type, 0)
+        coordinates = self._coordinates(op, type, 0)
         made: dict[str, Value] = {}
         found: list[Value] = []
-        for value in places.evaluate(op.value("expr")):
+        for value in coordinates.evaluate(op.value("expr")):
             if value.text not in made:
                 made[value.text] = convert.cast(self.f, value, i64, type.dtype)
             found.append(made[value.text])
-        return Registers(places.layout, type.dtype, found)
+        return Registers(coordinates.layout, type.dtype, found)
 
     def _clip(self, op: SpecOp) -> Registers:
         tile = self._tile(op.operands[0])
-        places = self._places(op, op.results[0].type, 1)
+        coordinates = self._coordinates(op, op.results[0].type, 1)
         outside = self.f.const(convert.compute_type(tile.dtype), op.value("identity"))
-        below = places.below(op.value("axis"), op.value("bound"))
+        below = coordinates.below(op.value("axis"), op.value("bound"))
         parts = zip(below, tile.floats(self.f), strict=True)
         return Registers(tile.layout, tile.dtype, [self.f.select(inside, value, outside) for inside, value in parts])
 
@@ -350,21 +362,21 @@ class TileOps:
         buffer = op.operands[0]
         assert isinstance(buffer.type, BufferAttr)
         cells, dtype = self._cells(op, op.results[0], 0), buffer.type.dtype
-        if is_paired(dtype) and cells.places.layout.kind == FRAGMENT and _is_even(op):
+        if is_paired(dtype) and cells.coordinates.layout.kind == FRAGMENT and _is_even(op):
             return elements.load_pairs(cells, dtype)
         return elements.load(cells, dtype, op.value("pad"))
 
     def _store(self, op: SpecOp) -> None:
         cells = self._cells(op, op.operands[0], 1)
-        elements.store(cells, self._tile(op.operands[0]), self._once(cells.places.layout))
+        elements.store(cells, self._tile(op.operands[0]), self._once(cells.coordinates.layout))
 
-    def _cells(self, op: SpecOp, tile: SSAValue, place: int) -> elements.Cells:
-        """Where the elements of a tile lie in the buffer that is the operand at a place; coordinates come after it."""
-        buffer = op.operands[place]
+    def _cells(self, op: SpecOp, tile: SSAValue, operand: int) -> elements.Cells:
+        """Where the elements of a tile are in the buffer that is an operand; coordinates come after it."""
+        buffer = op.operands[operand]
         assert isinstance(buffer.type, BufferAttr)
-        places = self._places(op, tile.type, place + 1)
-        inside = places.inside(op.value("axes"), op.value("bounds"), op.values().get("windows", ()))
-        return elements.Cells(places, self.values[buffer], linear(op.value("map"), buffer.type.shape), inside)
+        coordinates = self._coordinates(op, tile.type, operand + 1)
+        inside = coordinates.inside(op.value("axes"), op.value("bounds"), op.values().get("windows", ()))
+        return elements.Cells(coordinates, self.values[buffer], linear(op.value("map"), buffer.type.shape), inside)
 
     def _once(self, layout: Layout) -> Value | None:
         """Which of the threads that hold an element of a vector stores it."""
@@ -408,7 +420,7 @@ class TileOps:
         layout, span = tile.layout, staging.span_columns
         column, type = self.window[0] if self.window else 0, op.operands[0].type
         assert isinstance(type, ShapedAttr)
-        # A piece of a span waits for its place where it is the first, and leaves where it is the last.
+        # A piece of a span waits for its staging buffer where it is the first, and leaves where it is the last.
         inner, total = column % span, type.shape[1].value or 0
         is_piece = layout.columns < span and column - inner + span <= total
         spans = 1 if is_piece else layout.columns // span
@@ -416,16 +428,16 @@ class TileOps:
         barrier = op32(f, "add", setting.group, 1)
         pieces = [(block, part) for block in range(layout.blocks) for part in range(spans)]
         before, is_odd = layout.blocks * (column // span), layout.blocks * (total // span) % 2
-        # Two pieces have a place each and go together; of more, the third takes the place of the first.
+        # Two pieces have a staging buffer each and go together; of more, the third takes that of the first.
         together = 2 if len(pieces) == 2 else 1
         for first in range(0, len(pieces), together):
             at = [
-                op32(f, "add", setting.base, staging.offset + (before + first + turn) % 2 * staging.bytes)
-                for turn in (0, 1)
+                op32(f, "add", setting.base, staging.offset + (before + first + slot) % 2 * staging.bytes)
+                for slot in (0, 1)
             ]
-            group = [(op32(f, "add", at[turn], own), *pieces[first + turn]) for turn in range(together)]
-            # Two groups may be under way, and this one takes the place of the older, or of both.
-            # After an odd number of pieces the last one of the program before has the first place as well.
+            group = [(op32(f, "add", at[slot], own), *pieces[first + slot]) for slot in range(together)]
+            # Two groups may be under way, and this one takes the buffer of the older, or of both.
+            # After an odd number of pieces the last one of the program before has the first buffer as well.
             left = 0 if is_odd and before + first == 0 else 2 - together
             if inner == 0:
                 asm.copies_read(f, left, self.is_first)
@@ -462,7 +474,7 @@ class TileOps:
             row = op32(f, "add", op32(f, "mul", warp, 16), op32(f, "and", lane, 15))
             start = op32(f, "add", address, op32(f, "mul", row, SPAN))
             half, swizzle = op32(f, "lshr", lane, 4), op32(f, "and", lane, 7)
-            pairs = tile.packed(f)
+            pairs = tile.pack(f)
             for quarter in range(count // 16):
                 piece = op32(f, "xor", op32(f, "add", half, 2 * quarter + inner // 8), swizzle)
                 words = pairs[first // 2 + 4 * quarter : first // 2 + 4 * quarter + 4]
@@ -475,11 +487,11 @@ class TileOps:
             inside = op32(f, "shl", op32(f, "and", lane, 1), 3)
             for step in range(count // 8):
                 piece = op32(f, "add", op32(f, "and", op32(f, "lshr", lane, 1), 1), 2 * step + inner // 4)
-                place = op32(f, "add", start, op32(f, "shl", op32(f, "xor", piece, swizzle), 4))
+                line = op32(f, "add", start, op32(f, "shl", op32(f, "xor", piece, swizzle), 4))
                 pair = values[first + 4 * step + 2 * number_of : first + 4 * step + 2 * number_of + 2]
                 bits = [f.bitcast(convert.narrow(f, value, tile.dtype), "i32") for value in pair]
                 text = "st.shared.v2.b32 [$0], {$1, $2};"
-                asm.effect(f, text, "r,r,r", [op32(f, "add", place, inside), *bits])
+                asm.effect(f, text, "r,r,r", [op32(f, "add", line, inside), *bits])
 
 
 def _is_even(op: SpecOp) -> bool:

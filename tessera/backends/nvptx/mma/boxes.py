@@ -16,20 +16,20 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f16
 from tessera.types.frozen import frozen
 
-# What TMA can bring or take away at a time: boxes of tensors, and where they end.
+# What TMA copies at a time: boxes of tensors, and where they end.
 
 
 @frozen
 class Box:
     """A load or store as TMA makes it: which axis of the tile is contiguous in memory, and the box of a span.
 
-    There are `pieces` of them, and `rest` elements along memory beyond the last.
+    There are `pieces` of them, and `remainder` elements along memory beyond the last.
     """
 
     inner: int
     sizes: tuple[int, ...]
     pieces: int
-    rest: int = 0
+    remainder: int = 0
 
 
 def layout_of(box: Box) -> str:
@@ -47,8 +47,8 @@ def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
     """An access as TMA makes it; raises `UnfitError` where it cannot.
 
     Each axis of the tile walks one dim of the buffer, one element at a time, one of them the last dim; and what lies
-    beyond a bound lies beyond the buffer, where the engine reads zeros and writes nothing. With `cuts` one of the other
-    dims may end earlier, at a place that is the same for the whole tile.
+    beyond a bound lies beyond the buffer, where TMA reads zeros and writes nothing. With `cuts` one of the other
+    dims may end earlier, at an index that is the same for the whole tile.
     """
     buffer = op.operands[first - 1]
     axes, bounds, map = op.value("axes"), op.value("bounds"), op.value("map")
@@ -61,7 +61,7 @@ def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
         raise UnfitError(f"a tensor of {rank} dims, windows or index tiles are beyond TMA")
     largest = max((dim.value or 0 for dim in buffer.type.shape), default=0)
     if largest > MOST_PLACES:
-        raise UnfitError(f"TMA counts places up to {MOST_PLACES}, and a dim has {largest} elements")
+        raise UnfitError(f"TMA indexes elements up to {MOST_PLACES}, and a dim has {largest} elements")
     if op.name == "ttile.load" and op.value("pad"):
         raise UnfitError(f"what TMA reads outside is 0, not {op.value('pad')}")
     box, inner = [1] * rank, -1
@@ -84,7 +84,7 @@ def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
 
 @frozen
 class Cut:
-    """Where a load ends within its buffer: the place along a dim from which on it reads zeros."""
+    """Where a load ends within its buffer: the index along a dim from which on it reads zeros."""
 
     dim: int
     end: Dim
@@ -184,11 +184,11 @@ def stored_dtypes(stores: Iterable[SpecOp]) -> list[DType]:
 
 
 def staged_rows(units: TensorCores, consumers: int) -> tuple[int, int]:
-    """Rows of a span on their way out, and in how many places: each consumer of Hopper's has two of 64."""
+    """Rows of a staging buffer for stores, and how many buffers there are: each consumer of Hopper's has two of 64."""
     return (WGMMA_ROWS, 2 * consumers) if units.sends else (WGMMA_ROWS * consumers, 1)
 
 
 def staging_bytes(units: TensorCores, consumers: int, stores: Iterable[SpecOp]) -> int:
-    """Shared bytes for tiles on their way out."""
-    rows, places = staged_rows(units, consumers)
-    return rows * SPAN * places * len(stored_dtypes(stores))
+    """Shared bytes of staging buffers for stores."""
+    rows, buffers = staged_rows(units, consumers)
+    return rows * SPAN * buffers * len(stored_dtypes(stores))

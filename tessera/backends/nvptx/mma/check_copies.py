@@ -1,6 +1,7 @@
 """Copies under way in a kernel of warps: every stage is waited for before a dot reads it, and free before a copy.
 
-A fault here would be a race on the device, so the kernel is walked as it runs: loops for some turns, stages by number.
+A fault here would be a race on the device, so the kernel is walked as it runs: some
+iterations of each loop, stages by number.
 """
 
 from __future__ import annotations
@@ -13,19 +14,17 @@ from xdsl.ir import Block, Operation, SSAValue
 from tessera.backends.nvptx.types import CursorAttr, SharedAttr
 from tessera.ir.base.op import SpecOp
 
-# Dots in tensor memory: stages are there when they are read, sums done when they are loaded, memory given back.
-
-# What is under way in a matrix kernel: copies are waited for, stages left when no dot reads them, turns passed
-# on.
+# What is in flight in a matrix kernel: copies are waited for, stages released when no dot reads them, and consumers
+# that start dots in an order let each other go on.
 
 Stage = tuple[SSAValue, SSAValue]
-"""A ring and a place in it."""
+"""A ring and a cursor in it."""
 Owed = Sequence[tuple[SSAValue, int]]
-"""Rings of which a stage is left to others, and which of the values given to them says where it is."""
+"""Rings of which a stage is released later, and which of the carried values is its cursor."""
 
 
 def check_producer(block: Block) -> None:
-    """Fails where a stage is filled in part, or before consumers have left it."""
+    """Fails where a stage is filled in part, or before consumers have released it."""
     ops = [op for op in block.ops if isinstance(op, SpecOp)]
     taken: dict[Stage, list[SpecOp]] = {}
     for op in ops:
@@ -62,7 +61,7 @@ def _check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
 
 
 def _bytes_of(copy: SpecOp) -> int:
-    """What a copy brings, with the other CTA's half of it."""
+    """The bytes of a copy, with the other CTA's half of it."""
     made, tile = copy.operands[0].owner, copy.operands[3].type
     assert isinstance(made, SpecOp)
     assert isinstance(tile, SharedAttr)
@@ -76,22 +75,22 @@ class ConsumerCheck:
     def __init__(self) -> None:
         self.flying: list[tuple[SpecOp, bool]] = []
         """Dots, and whether they are of the step before."""
-        self.turns = 0
+        self.is_ordered = 0
         self.carried: dict[SSAValue, SSAValue] = {}
         """What the body of a loop takes, with what the step before gave for it."""
 
     def run(self, block: Block, there: frozenset[Stage] = frozenset(), given: frozenset[Stage] = frozenset()) -> Owed:
-        """Fails where a block reads a stage too early, leaves it too early, or never.
+        """Fails where a block reads a stage too early, releases it too early, or never.
 
-        Stages that are `there` are somebody else's to leave, those that are `given` the block's own.
+        Stages that are `there` are released elsewhere, those that are `given` by the block itself.
         """
         here: set[Stage] = set(given)
-        left_before: set[Stage] = set()
+        released_before: set[Stage] = set()
         for op in block.ops:
             assert isinstance(op, SpecOp)
             if op.name == "ttarget.await":
                 here.add((op.operands[0], op.operands[1]))
-                left_before.discard((op.operands[0], op.operands[1]))
+                released_before.discard((op.operands[0], op.operands[1]))
             elif op.name == "ttarget.mma_issue":
                 self._issue(op, here | there)
             elif op.name == "ttarget.mma_add":
@@ -100,35 +99,35 @@ class ConsumerCheck:
                 left = op.value("left")
                 self.flying = self.flying[len(self.flying) - left :] if left else []
             elif op.name == "ttarget.release":
-                self._release(op, here, left_before)
+                self._release(op, here, released_before)
             elif op.name == "ttarget.turn":
-                self._turn(op)
+                self._order(op)
             for region in op.regions:
                 here.update(self._inside(op, region.block, frozenset(here | there)))
         return self._end(block, here)
 
     def _inside(self, op: SpecOp, body: Block, there: frozenset[Stage]) -> set[Stage]:
-        """The stages that a loop or branch leaves to who comes after it."""
+        """The stages that a loop or branch leaves to the ops after it."""
         owed = self.run(body, there)
         if owed and op.name not in ("ttarget.steps", "ttarget.when"):
-            op.fail("a stage is waited for and never left: the producer would wait for it for ever")
+            op.fail("a stage is waited for and never released: the producer would wait for it for ever")
         if op.name == "ttarget.steps" and (self.flying or owed):
-            self._again(body, there, owed)
+            self._check_second_step(body, there, owed)
         return {(ring, op.results[at]) for ring, at in owed}
 
-    def _again(self, body: Block, there: frozenset[Stage], owed: Owed) -> None:
-        """A second step, which begins with dots of the first in flight, and with the stages it did not leave."""
+    def _check_second_step(self, body: Block, there: frozenset[Stage], owed: Owed) -> None:
+        """A second step, which begins with dots of the first in flight, and with the stages it did not release."""
         last = body.last_op
         assert last is not None
         outer, given = self.carried, list(body.args[1:])
         self.carried = {given[at]: value for at, value in enumerate(last.operands)}
-        self.flying = [(product, True) for product, _ in self.flying]
+        self.flying = [(dot, True) for dot, _ in self.flying]
         self.run(body, there, frozenset((ring, given[at]) for ring, at in owed))
         self.carried = outer
 
     def _add(self, op: SpecOp, there: set[Stage]) -> None:
         if self.flying:
-            op.fail("a dot is summed apart while others are in flight", "wait for them first")
+            op.fail("a dot is accumulated apart while others are in flight", "wait for them first")
         self._issue(op, there)
         self.flying.clear()
 
@@ -138,22 +137,22 @@ class ConsumerCheck:
                 op.fail("a dot reads a stage that nobody waited for", "put a `ttarget.await` before it")
         self.flying.append((op, False))
 
-    def _release(self, op: SpecOp, here: set[Stage], left_before: set[Stage]) -> None:
+    def _release(self, op: SpecOp, here: set[Stage], released_before: set[Stage]) -> None:
         ring, cursor = op.operands[0], op.operands[1]
-        if (ring, cursor) in left_before:
-            op.fail("a stage is left twice, and the producer would fill it while others read it", "leave it once")
-        left_before.add((ring, cursor))
-        for product, is_earlier in self.flying:
-            place = self.carried.get(cursor) if is_earlier else cursor
-            for tile, at in zip(product.operands[1:3], product.operands[3:5], strict=True):
-                if at is place and _has(ring, tile):
-                    op.fail("a stage is left while a dot in flight reads it", "wait for the dot first")
+        if (ring, cursor) in released_before:
+            op.fail("a stage is released twice, and the producer would fill it while others read it", "release it once")
+        released_before.add((ring, cursor))
+        for dot, is_earlier in self.flying:
+            earlier = self.carried.get(cursor) if is_earlier else cursor
+            for tile, at in zip(dot.operands[1:3], dot.operands[3:5], strict=True):
+                if at is earlier and _has(ring, tile):
+                    op.fail("a stage is released while a dot in flight reads it", "wait for the dot first")
         here.discard((ring, cursor))
 
-    def _turn(self, op: SpecOp) -> None:
-        self.turns += 1 if op.value("way") == "take" else -1
-        if self.turns not in (0, 1):
-            op.fail("turns are taken and passed one after the other")
+    def _order(self, op: SpecOp) -> None:
+        self.is_ordered += 1 if op.value("way") == "take" else -1
+        if self.is_ordered not in (0, 1):
+            op.fail("waits in order and arrivals alternate")
 
     def _end(self, block: Block, here: set[Stage]) -> Owed:
         last = block.last_op
@@ -162,11 +161,11 @@ class ConsumerCheck:
         for ring, cursor in here:
             if cursor not in carried:
                 assert isinstance(ring.owner, SpecOp)
-                ring.owner.fail("a stage is waited for and never left: the producer would wait for it for ever")
+                ring.owner.fail("a stage is waited for and never released: the producer would wait for it for ever")
             owed.append((ring, carried.index(cursor)))
-        if self.turns and last is not None:
+        if self.is_ordered and last is not None:
             assert isinstance(last, SpecOp)
-            last.fail("a turn is taken and not passed on: the other consumer would wait for ever")
+            last.fail("a consumer waits in order and does not let the other one go on, which would wait for ever")
         return owed
 
 
@@ -175,9 +174,7 @@ def _has(ring: SSAValue, tile: SSAValue) -> bool:
     return isinstance(owner, SpecOp) and tile in owner.operands
 
 
-# Dots in tensor memory: stages are there when they are read, sums done when they are loaded, memory given back.
-
-"""A ring and a place in it."""
+# Dots in tensor memory: stages are full when they are read, accumulators done when they are loaded, memory freed.
 
 
 class TensorCheck:
@@ -187,7 +184,7 @@ class TensorCheck:
         self.flying: dict[SSAValue, str] = {}
         """Tensor memory whose dots are not done, and what is missing."""
         self.held: dict[SSAValue, SpecOp] = {}
-        """Tensor memory that is to be given back."""
+        """Tensor memory that is to be freed."""
 
     def run(self, block: Block) -> None:
         """Fails where a step comes too early, or is left out."""
@@ -199,21 +196,21 @@ class TensorCheck:
                 self.run(region.block)
         for ring, _ in here:
             assert isinstance(ring.owner, SpecOp)
-            ring.owner.fail("a stage is waited for and never left: the producer would wait for it for ever")
+            ring.owner.fail("a stage is waited for and never released: the producer would wait for it for ever")
 
     def end(self) -> None:
         """Fails where tensor memory is kept: the next kernel would wait for it for ever."""
         for op in self.held.values():
-            op.fail("tensor memory is allocated and never given back", "put a `ttarget.tensor_dealloc` at the end")
+            op.fail("tensor memory is allocated and never freed", "put a `ttarget.tensor_dealloc` at the end")
 
     def _step(self, op: SpecOp, here: dict[Stage, bool]) -> None:
         if op.name == "ttarget.await":
             here[op.operands[0], op.operands[1]] = False
         elif op.name == "ttarget.tensor_mma":
-            self._product(op, here)
+            self._dot(op, here)
         elif op.name == "ttarget.tensor_release":
             if not here.pop((op.operands[0], op.operands[1]), False):
-                op.fail("a stage is left to the producer before a dot has read it")
+                op.fail("a stage is released to the producer before a dot has read it")
         elif op.name == "ttarget.tensor_commit":
             self._commit(op)
         elif op.name == "ttarget.tensor_wait":
@@ -227,9 +224,9 @@ class TensorCheck:
 
     def _alive(self, op: SpecOp, memory: SSAValue) -> None:
         if memory not in self.held:
-            op.fail("tensor memory is used after it was given back")
+            op.fail("tensor memory is used after it was freed")
 
-    def _product(self, op: SpecOp, here: dict[Stage, bool]) -> None:
+    def _dot(self, op: SpecOp, here: dict[Stage, bool]) -> None:
         self._alive(op, op.operands[0])
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
             stages = [(ring, at) for ring, at in here if at is cursor and _has(ring, tile)]
@@ -262,23 +259,23 @@ class TensorCheck:
         memory = op.operands[0]
         self._alive(op, memory)
         if memory in self.flying:
-            op.fail("tensor memory is given back while dots write it")
+            op.fail("tensor memory is freed while dots write it")
         made = self.held.pop(memory)
         if made.value("warp") != op.value("warp"):
-            op.fail(f"warp {made.value('warp')} allocated tensor memory, and warp {op.value('warp')} gives it back")
+            op.fail(f"warp {made.value('warp')} allocated tensor memory, and warp {op.value('warp')} frees it")
 
 
 Cell = tuple[SSAValue, int]
 """A shared tile and the number of a stage."""
-_TURNS = 3
-"""Turns of a loop that are walked, beside twice the stages."""
+_ITERATIONS = 3
+"""Iterations of a loop that are walked, beside twice the stages."""
 
 
 class CopyCheck:
     """The walk of one CTA: copies and their groups, what is there, what was read since all waited for each other."""
 
     def __init__(self, stages: int) -> None:
-        self.turns = 2 * stages + _TURNS
+        self.iterations = 2 * stages + _ITERATIONS
         self.cursors: dict[SSAValue, int] = {}
         self.open: list[Cell] = []
         """Copies that no group has yet."""
@@ -309,7 +306,7 @@ class CopyCheck:
         elif op.name == "ttarget.wait_copies":
             self._wait(op)
         elif op.name == "ttarget.mma_sync":
-            self._product(op)
+            self._dot(op)
         elif op.name == "ttarget.steps":
             self._loop(op)
         else:
@@ -344,7 +341,7 @@ class CopyCheck:
             self.perhaps.clear()
         self.read.clear()
 
-    def _product(self, op: SpecOp) -> None:
+    def _dot(self, op: SpecOp) -> None:
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
             if not isinstance(tile.type, SharedAttr):
                 continue
@@ -361,7 +358,7 @@ class CopyCheck:
         assert last is not None
         before = set(self.there)
         self._bind(body.args[1:], op.operands[2:])
-        for _ in range(self.turns):
+        for _ in range(self.iterations):
             self.run(body)
             self._bind(body.args[1:], last.operands)
         self._bind(op.results, last.operands)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Role(OpLowering):
-    """One role's walk through the program; it re-does the index arithmetic, and carries its places in rings."""
+    """One role's walk through the program; it repeats the index arithmetic, and carries its cursors in rings."""
 
     def __init__(self, lowering: MatrixLowering, rings: Sequence[RingPlan]) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Role(OpLowering):
         self.lower_block(self.lowering.source)
 
     def begin(self, starts: Sequence[SSAValue]) -> None:
-        """What the role does before its first tile; `starts` are its places in rings."""
+        """What the role does before its first tile; `starts` are its cursors in rings."""
 
     def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1, rounds: str = "") -> SSAValue:
         """The TMA descriptor of a buffer for boxes of a size, which may end early in a dim; made where it is read."""
@@ -77,7 +77,7 @@ class Role(OpLowering):
         return self.emit("tensor_map", [self.lowering.values[buffer]], values, [TENSOR_MAP]).result
 
     def inside(self, op: SpecOp) -> list[int]:
-        """The rings that turn inside a loop."""
+        """The rings that a loop fills."""
         return [at for at, ring in enumerate(self.rings) if _is_inside(ring.block, op)]
 
 
@@ -120,22 +120,22 @@ class Producer(Role):
         assert ring.ring is not None
         cursor = self.cursors[at]
         self.emit("acquire", [ring.ring, cursor])
-        for side, tile in zip(ring.loads, ring.tiles, strict=True):
-            assert side.load is not None
-            assert side.box is not None
-            half, box = self.lowering.half_of(side)
-            cut = cut_of(side.load)
-            map = self.map_of(side.load.operands[0], box, -1 if cut is None else cut.dim, side.rounds)
-            places = [*side.load.value("map"), *([] if cut is None else [cut.end])]
-            operands = [map, ring.ring, cursor, tile, *self._places(side.load, places)]
-            self.emit("copy", operands, {"pieces": side.box.pieces, "half": half})
+        for operand, tile in zip(ring.loads, ring.tiles, strict=True):
+            assert operand.load is not None
+            assert operand.box is not None
+            half, box = self.lowering.half_of(operand)
+            cut = cut_of(operand.load)
+            map = self.map_of(operand.load.operands[0], box, -1 if cut is None else cut.dim, operand.rounds)
+            exprs = [*operand.load.value("map"), *([] if cut is None else [cut.end])]
+            operands = [map, ring.ring, cursor, tile, *self._indices_of(operand.load, exprs)]
+            self.emit("copy", operands, {"pieces": operand.box.pieces, "half": half})
         self.cursors[at] = self.emit("advance", [ring.ring, cursor], {}, [CURSOR]).result
 
-    def _places(self, load: SpecOp, places: Sequence[Dim]) -> list[SSAValue]:
+    def _indices_of(self, load: SpecOp, exprs: Sequence[Dim]) -> list[SSAValue]:
         """Where a load begins in its buffer, along each dim, and where it ends."""
         names, indices = load.value("coords"), self.of(load.operands[1:])
         found: list[SSAValue] = []
-        for expr in places:
+        for expr in exprs:
             used = [(name, index) for name, index in zip(names, indices, strict=True) if name in expr.symbols]
             values = {"names": tuple(name for name, _ in used), "expr": expr}
             found.append(self.emit("index", [index for _, index in used], values, [INDEX]).result)
@@ -153,30 +153,30 @@ class Consumer(Role):
             self.emit("lag", [self.rings[0].ring, starts[0]], {"stages": lag})
 
     def program(self) -> None:
-        rest = self.lowering.rest
-        if rest is None:
+        epilogue = self.lowering.epilogue
+        if epilogue is None:
             self.lower_block(self.lowering.source)
             return
         for op in self.lowering.source.ops:
             assert isinstance(op, SpecOp)
             self.lower(op)
-            if op is rest.last:
+            if op is epilogue.last:
                 break
-        self._leave_rest(rest)
+        self._defer_epilogue(epilogue)
 
-    def _leave_rest(self, rest: Epilogue) -> None:
-        """The ops after the dots, which the next program of the CTA does: in a block of their own."""
-        given, outer = self.values[rest.value], (self.block, self.program_ids, dict(self.values))
+    def _defer_epilogue(self, epilogue: Epilogue) -> None:
+        """The ops after the dots, which run beside the next program of the CTA: in a block of their own."""
+        given, outer = self.values[epilogue.value], (self.block, self.program_ids, dict(self.values))
         block = Block(arg_types=[*[INDEX] * len(self.program_ids), given.type])
         self.block, self.program_ids = block, list(block.args[:-1])
         self.values.update(self.lowering.values)
-        self.values[rest.value] = block.args[-1]
-        for op in rest.ops:
+        self.values[epilogue.value] = block.args[-1]
+        for op in epilogue.ops:
             self.lower(op)
         self.emit("yield")
         self.block, self.program_ids = outer[0], outer[1]
         self.values.update(outer[2])
-        self.emit("rest", [given], {"columns": PART, "pieces": pieces_of(rest)}, (), [block])
+        self.emit("rest", [given], {"columns": PART, "pieces": pieces_of(epilogue)}, (), [block])
 
     def lower(self, op: SpecOp) -> None:
         if op not in self.plan.hidden:
@@ -195,19 +195,19 @@ class Consumer(Role):
 
     # Dots.
 
-    def _rings(self, product: MmaDot) -> list[int]:
+    def _rings(self, dot: MmaDot) -> list[int]:
         """The rings that a dot reads."""
-        return rings_read(product, self.rings)
+        return rings_read(dot, self.rings)
 
     def lower_dot(self, op: SpecOp) -> None:
-        product, given = self.plan.products[op], self.values[op.operands[2]]
-        if not WGMMA_FORMS_TF32[product.rhs.dtype].is_promoted:
-            self.values[op.result] = self.close(self._issue(product, self.open(given)))
+        dot, given = self.plan.dots[op], self.values[op.operands[2]]
+        if not WGMMA_FORMS_TF32[dot.rhs.dtype].is_promoted:
+            self.values[op.result] = self.close(self._issue(dot, self.open(given)))
             self.leave(op)
             return
-        self.wait_for(product)
-        operands = [given, *map(self.side, product.sides), *map(self._cursor, product.sides)]
-        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major, "parts": product.parts}
+        self.wait_for(dot)
+        operands = [given, *map(self.operand, dot.operands), *map(self._cursor, dot.operands)]
+        values = {"lhs_major": dot.lhs.major, "rhs_major": dot.rhs.major, "parts": dot.parts}
         self.values[op.result] = self.emit("mma_add", operands, values, [given.type]).result
         self.leave(op)
 
@@ -219,15 +219,15 @@ class Consumer(Role):
         assert isinstance(pending.type, PendingAttr)
         return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(pending.type.data)]).result
 
-    def _issue(self, product: MmaDot, acc: SSAValue) -> SSAValue:
+    def _issue(self, dot: MmaDot, acc: SSAValue) -> SSAValue:
         """Wait for the operands, and start the dot."""
-        lhs = self.side(product.lhs)  # made before anything is in flight
-        self.wait_for(product)
-        return self.start(product, acc, lhs)
+        lhs = self.operand(dot.lhs)  # made before anything is in flight
+        self.wait_for(dot)
+        return self.start(dot, acc, lhs)
 
-    def wait_for(self, product: MmaDot) -> None:
+    def wait_for(self, dot: MmaDot) -> None:
         """Wait until the operands of a dot are in shared memory."""
-        for at in product.op.value("awaits"):
+        for at in dot.op.value("awaits"):
             self._await(at)
 
     def _await(self, at: int) -> None:
@@ -235,28 +235,28 @@ class Consumer(Role):
         assert ring is not None
         self.emit("await", [ring, self.cursors[at]])
 
-    def start(self, product: MmaDot, acc: SSAValue, lhs: SSAValue) -> SSAValue:
+    def start(self, dot: MmaDot, acc: SSAValue, lhs: SSAValue) -> SSAValue:
         """Start a dot whose operands are there."""
-        operands = [acc, lhs, self.side(product.rhs), self._cursor(product.lhs), self._cursor(product.rhs)]
-        mode = "tf32" if product.rhs.dtype is f32 else ""
-        values = {"lhs_major": product.lhs.major, "rhs_major": product.rhs.major, "mode": mode}
+        operands = [acc, lhs, self.operand(dot.rhs), self._cursor(dot.lhs), self._cursor(dot.rhs)]
+        mode = "tf32" if dot.rhs.dtype is f32 else ""
+        values = {"lhs_major": dot.lhs.major, "rhs_major": dot.rhs.major, "mode": mode}
         return self.emit("mma_issue", operands, values, [acc.type]).result
 
-    def side(self, side: MmaOperand) -> SSAValue:
-        if side.load is None:
-            fragment = self.values[side.value]
+    def operand(self, operand: MmaOperand) -> SSAValue:
+        if operand.load is None:
+            fragment = self.values[operand.value]
             assert isinstance(fragment.type, FragmentAttr)
             return self.emit("pack", [fragment], {}, [OperandAttr.of(fragment.type.data)]).result
         for ring in self.rings:
             for given, tile in zip(ring.loads, ring.tiles, strict=True):
-                if given.load is side.load:
+                if given.load is operand.load:
                     return tile
         raise AssertionError("a loaded operand is in a ring")
 
-    def _cursor(self, side: MmaOperand) -> SSAValue:
-        """Where an operand is in its ring; one in registers has any place."""
+    def _cursor(self, operand: MmaOperand) -> SSAValue:
+        """Where an operand is in its ring; one in registers has any cursor."""
         for at, ring in enumerate(self.rings):
-            if side.load is None or any(given.load is side.load for given in ring.loads):
+            if operand.load is None or any(given.load is operand.load for given in ring.loads):
                 return self.cursors[at]
         raise AssertionError("a loaded operand is in a ring")
 
@@ -281,9 +281,9 @@ class Consumer(Role):
         for at in op.value("awaits"):
             self._await(at)
         if form == SUM:
-            product = sum_of(op, self.plan, self.rings)
-            assert product is not None
-            self._sum(op, product)
+            dot = sum_of(op, self.plan, self.rings)
+            assert dot is not None
+            self._sum(op, dot)
         elif form == SKEWED:
             skew = skew_of(op, self.plan)
             assert skew is not None
@@ -323,20 +323,20 @@ class Consumer(Role):
         """Whether a loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched."""
         return is_longer(op, 0)
 
-    def _sum(self, op: SpecOp, product: MmaDot) -> None:
+    def _sum(self, op: SpecOp, dot: MmaDot) -> None:
         """One dot is always in flight: a stage is released one step after it was read."""
-        rings, source, outer = self._rings(product), op.regions[0].block, self.block
+        rings, source, outer = self._rings(dot), op.regions[0].block, self.block
         cursors = [self.cursors[at] for at in rings]
         starts = [self.open(self.values[op.operands[2]]), *cursors, *cursors]
         low = self.values[op.operands[0]]
         body = Block(arg_types=[INDEX, *[value.type for value in starts]])
-        index, acc, *places = body.args
+        index, acc, *cursors_in = body.args
         self.values[source.args[0]] = index
-        self.cursors.update(zip(rings, places[: len(rings)], strict=True))
+        self.cursors.update(zip(rings, cursors_in[: len(rings)], strict=True))
         self.block = body
-        pending = self._issue(product, acc)
+        pending = self._issue(dot, acc)
         self.emit("mma_wait", (), {"left": 1})
-        self._release(rings, places[len(rings) :], low, index)
+        self._release(rings, cursors_in[len(rings) :], low, index)
         read = [self.cursors[at] for at in rings]
         for at in rings:
             self._advance(at, self.rings[at])
@@ -349,7 +349,7 @@ class Consumer(Role):
             self.emit("release", [ring, cursor])
 
     def _release(self, rings: Sequence[int], cursors: Sequence[SSAValue], low: SSAValue, high: SSAValue) -> None:
-        """Leave stages, where any step ran."""
+        """Release stages, where any step ran."""
         for at, cursor in zip(rings, cursors, strict=True):
             ring = self.rings[at].ring
             assert ring is not None

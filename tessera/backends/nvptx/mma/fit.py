@@ -1,4 +1,4 @@
-"""Kernels for which units were chosen, and the refusal of what one of them says itself and cannot have."""
+"""Which tensor cores take a kernel, and the refusal of choices that a kernel makes itself and that do not fit."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def _check_warpgroups(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine
 
 def _check_tensors(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
     if is_uneven(kernel):
-        raise UnfitError("programs that take unequally long are given out as CTAs get done, and these are not")
+        raise UnfitError("programs that take unequally long are scheduled dynamically, and these are not")
     stages_of(kernel, plan, rings, TCGEN05, machine)
-    if any(not ring.is_turning for ring in rings):
-        raise UnfitError("an operand that is copied once has no stages to turn")
+    if any(not ring.is_in_loop for ring in rings):
+        raise UnfitError("an operand that is copied once is not pipelined in stages")
     for op in kernel.regions[0].block.ops:
         assert isinstance(op, SpecOp)
         if op.name == "ttile.dot":
@@ -91,7 +91,7 @@ def _check_tensors(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: M
 
 def _check_warps(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
     stages_of(kernel, plan, rings, MMA_SYNC, machine)
-    _Turns(plan, rings).walk(kernel.regions[0].block)
+    _CopyOrder(plan, rings).walk(kernel.regions[0].block)
 
 
 _CHECKS: dict[str, Callable[[SpecOp, Plan, Sequence[Ring], Machine], None]] = {
@@ -113,13 +113,13 @@ def stages_of(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCo
     return found
 
 
-class _Turns:
+class _CopyOrder:
     """A walk that follows in which order threads wait for what they copied: groups of copies are all they can count."""
 
     def __init__(self, plan: Plan, rings: Sequence[Ring]) -> None:
         self.plan, self.rings = plan, rings
-        self.turning: list[int] = []
-        """The rings of the loop at hand that are still to be waited for in this turn."""
+        self.awaited: list[int] = []
+        """The rings of the loop at hand that are still to be waited for in this iteration."""
         self.there: set[int] = set()
 
     def walk(self, block: Block) -> None:
@@ -128,15 +128,15 @@ class _Turns:
             assert isinstance(op, SpecOp)
             if op.name == "ttile.for":
                 self._loop(op)
-            elif op in self.plan.products:
-                self._arrive(rings_read(self.plan.products[op], self.rings))
+            elif op in self.plan.dots:
+                self._arrive(rings_read(self.plan.dots[op], self.rings))
 
     def _arrive(self, rings: Sequence[int]) -> None:
         wanted = [at for at in rings if at not in self.there]
-        for at in [at for at in wanted if at in self.turning]:
-            if self.turning[0] != at:
+        for at in [at for at in wanted if at in self.awaited]:
+            if self.awaited[0] != at:
                 raise UnfitError("dots of a loop read what it copies in another order than it copies it")
-            self.turning.pop(0)
+            self.awaited.pop(0)
         self.there.update(wanted)
 
     def _loop(self, op: SpecOp) -> None:
@@ -149,28 +149,28 @@ class _Turns:
             self.walk(source)
         else:
             if any(self.rings[at].block is not source for at in inner):
-                raise UnfitError("a loop within a loop copies, and stages turn in one loop at a time")
-            for side in (side for at in inner for side in self.rings[at].loads):
-                assert side.load is not None
-                for index in side.load.operands[1:]:
-                    _check_ahead(index, source)
-            self.turning = list(inner)
+                raise UnfitError("a loop within a loop copies, and stages are pipelined in one loop at a time")
+            for operand in (operand for at in inner for operand in self.rings[at].loads):
+                assert operand.load is not None
+                for index in operand.load.operands[1:]:
+                    _check_prefetch(index, source)
+            self.awaited = list(inner)
             self.walk(source)
-            if self.turning:
+            if self.awaited:
                 raise UnfitError("a loop copies what its own dots do not read")
         # A loop may have no steps.
         self.there = before
 
 
-def _check_ahead(index: SSAValue, source: Block) -> None:
+def _check_prefetch(index: SSAValue, source: Block) -> None:
     """Raises `UnfitError` for an index of a loop that is not known before its step."""
     op = index.op if isinstance(index, OpResult) else None
     if not isinstance(op, SpecOp) or op.parent_block() is not source:
         return
     if op.name != "ttile.index":
-        raise UnfitError("where a tile lies is read from memory, and copies are made ahead of that")
+        raise UnfitError("the index of a tile is read from memory, and copies are prefetched before that")
     for part in op.operands:
-        _check_ahead(part, source)
+        _check_prefetch(part, source)
 
 
 def _is_inside(block: Block, op: SpecOp) -> bool:
@@ -180,7 +180,7 @@ def _is_inside(block: Block, op: SpecOp) -> bool:
     return at is op
 
 
-# Kernels for which units were chosen, and the refusal of what one of them says itself and cannot have.
+# Kernels for which tensor cores were chosen, and the refusal of choices that do not fit.
 
 
 def dots_in(kernel: SpecOp) -> list[SpecOp]:

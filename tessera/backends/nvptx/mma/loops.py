@@ -1,4 +1,4 @@
-"""Sums of rows that a loop carries and scales from step to step: threads keep their parts of them until it ends."""
+"""Forms of loops over dots: those that add up one dot, those with two dots to overlap, and row sums that they carry."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ def is_longer(op: SpecOp, length: int) -> bool:
     return is_at_least((high - low).substitute(sizes), length + 1)
 
 
-def rings_read(product: MmaDot, rings: Sequence[Ring]) -> list[int]:
+def rings_read(dot: MmaDot, rings: Sequence[Ring]) -> list[int]:
     """The rings that a dot reads."""
-    loads = [side.load for side in product.sides if side.load is not None]
-    return [at for at, ring in enumerate(rings) if any(side.load in loads for side in ring.loads)]
+    loads = [operand.load for operand in dot.operands if operand.load is not None]
+    return [at for at, ring in enumerate(rings) if any(operand.load in loads for operand in ring.loads)]
 
 
 def sum_of(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> MmaDot | None:
     """The dot that a loop does nothing but add up, with both operands from memory."""
     source = op.regions[0].block
-    found = [plan.products[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.products]
-    rest = [part for part in source.ops if part not in plan.hidden and part.name != "ttile.index"]
-    if len(found) != 1 or len(rest) != 2 or len(op.results) != 1 or found[0].lhs.load is None:
+    found = [plan.dots[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.dots]
+    others = [part for part in source.ops if part not in plan.hidden and part.name != "ttile.index"]
+    if len(found) != 1 or len(others) != 2 or len(op.results) != 1 or found[0].lhs.load is None:
         return None
     if WGMMA_FORMS_TF32[found[0].rhs.dtype].is_promoted:
         return None
     acc = found[0].op.operands[2]
     is_carried = isinstance(acc, BlockArgument) and acc.block is source
-    # A ring that another loop fills is not left here.
+    # A ring that another loop fills is not released here.
     own = all(rings[at].last is found[0].op for at in rings_read(found[0], rings))
     # A loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched.
     return found[0] if is_carried and own and is_longer(op, 0) else None
@@ -86,34 +86,34 @@ class Skew:
 def skew_of(op: SpecOp, plan: Plan) -> Skew | None:
     """A loop as two dots, the second one step behind; None where its values do not allow it."""
     source = op.regions[0].block
-    products = [plan.products[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.products]
+    dots = [plan.dots[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.dots]
     last = source.last_op
-    if len(products) != 2 or last is None:
+    if len(dots) != 2 or last is None:
         return None
-    first, second = products
+    first, second = dots
     root = second.lhs.value.owner
     if first.lhs.load is None or second.lhs.load is not None or not isinstance(root, SpecOp):
         return None
-    if any(load.parent_block() is not source for load in _right_loads(products)):
+    if any(load.parent_block() is not source for load in _right_loads(dots)):
         return None
     after = _readers(source, [second.op.results[0]])
-    slow = _grown(source, second, after)
+    slow = _find_slow(source, second, after)
     reached = _readers(source, [source.args[1 + at] for at in slow])
     needed = _makers(second.op.operands[2], source)
     before = [part for part in reached if part in needed]
     after = [*after, *(part for part in reached if part not in before and part not in after)]
-    after = _with_spreads([part for part in after if part is not second.op], source)
+    after = _with_broadcasts([part for part in after if part is not second.op], source)
     if {first.op, root, second.op} & {*before, *after}:
         return None
     readers = {use.operation for use in root.results[0].uses} - {second.op}
     if root.parent_block() is not source or not readers <= plan.hidden:
         return None
-    kept = _kept(source, slow, second, before, after)
+    kept = _find_kept(source, slow, second, before, after)
     return None if kept is None else Skew(first, second, slow, tuple(before), tuple(after), kept, root)
 
 
-def _right_loads(products: Sequence[MmaDot]) -> list[SpecOp]:
-    return [product.rhs.load for product in products if product.rhs.load is not None]
+def _right_loads(dots: Sequence[MmaDot]) -> list[SpecOp]:
+    return [dot.rhs.load for dot in dots if dot.rhs.load is not None]
 
 
 def _readers(source: Block, values: Sequence[SSAValue]) -> list[SpecOp]:
@@ -135,7 +135,7 @@ def _makers(value: SSAValue, source: Block) -> set[Operation]:
     return {value.op}.union(*(_makers(operand, source) for operand in value.op.operands))
 
 
-def _grown(source: Block, second: MmaDot, after: Sequence[SpecOp]) -> tuple[int, ...]:
+def _find_slow(source: Block, second: MmaDot, after: Sequence[SpecOp]) -> tuple[int, ...]:
     """The carried values that the second dot gives, or what reads it; then those that are computed from them."""
     last = source.last_op
     assert last is not None
@@ -150,10 +150,10 @@ def _grown(source: Block, second: MmaDot, after: Sequence[SpecOp]) -> tuple[int,
 
 
 _REPEATED = ("ttile.broadcast", "ttile.constant")
-"""Ops that cost nothing to do again, and much to carry."""
+"""Ops that cost nothing to repeat, and registers to carry."""
 
 
-def _with_spreads(after: Sequence[SpecOp], source: Block) -> list[SpecOp]:
+def _with_broadcasts(after: Sequence[SpecOp], source: Block) -> list[SpecOp]:
     """The ops, with those whose results they alone read, and which are better repeated than carried."""
     found: set[Operation] = set(after)
     for op in reversed(list(source.ops)):
@@ -163,7 +163,7 @@ def _with_spreads(after: Sequence[SpecOp], source: Block) -> list[SpecOp]:
     return [op for op in source.ops if op in found and isinstance(op, SpecOp)]
 
 
-def _kept(
+def _find_kept(
     source: Block, slow: Sequence[int], second: MmaDot, before: Sequence[SpecOp], after: Sequence[SpecOp]
 ) -> tuple[SSAValue, ...] | None:
     """What `after` reads of its step; None where it reads what the loop itself changes."""
@@ -184,22 +184,22 @@ def _kept(
 
 
 @frozen
-class RunningSum:
+class RunningReduction:
     """`carried * factor + sum of the rows of a tile`, which begins at 0 and is read by nothing else in the loop."""
 
     carried: SSAValue
     factor: SSAValue
     scaled: SpecOp
-    fold: SpecOp
+    reduction: SpecOp
     last: SpecOp
 
 
-def running_sums(op: SpecOp) -> dict[int, RunningSum]:
+def running_reductions(op: SpecOp) -> dict[int, RunningReduction]:
     """The running sums of a loop, by which of its carried values they are."""
     source = op.regions[0].block
     last = source.last_op
     assert last is not None
-    found: dict[int, RunningSum] = {}
+    found: dict[int, RunningReduction] = {}
     for at, (start, value) in enumerate(zip(op.operands[2:], last.operands, strict=True)):
         made = _sum_of(source.args[1 + at], value)
         if made is not None and _is_zero(start) and made.last.parent_block() is source:
@@ -216,19 +216,19 @@ def _only(value: SSAValue) -> bool:
     return len(list(value.uses)) == 1
 
 
-def _sum_of(carried: BlockArgument, value: SSAValue) -> RunningSum | None:
+def _sum_of(carried: BlockArgument, value: SSAValue) -> RunningReduction | None:
     last = value.owner
     if not isinstance(last, SpecOp) or not is_function(last, "add") or not _only(value):
         return None
-    for scaled, fold in (last.operands, reversed(last.operands)):
-        product, sums = scaled.owner, fold.owner
-        if not isinstance(product, SpecOp) or not isinstance(sums, SpecOp) or not is_function(product, "mul"):
+    for scaled, added in (last.operands, reversed(last.operands)):
+        scaling, reduction = scaled.owner, added.owner
+        if not isinstance(scaling, SpecOp) or not isinstance(reduction, SpecOp) or not is_function(scaling, "mul"):
             continue
-        if not _is_row_sum(sums) or carried not in product.operands or not _only(scaled) or not _only(fold):
+        if not _is_row_sum(reduction) or carried not in scaling.operands or not _only(scaled) or not _only(added):
             continue
-        left, right = product.operands
+        left, right = scaling.operands
         if _only(carried):
-            return RunningSum(carried, right if left is carried else left, product, sums, last)
+            return RunningReduction(carried, right if left is carried else left, scaling, reduction, last)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Tile kernels to matrix kernels: memory and rings, a producer sliced out of the program, consumers for the rest."""
+"""Tile kernels to matrix kernels: memory and rings, a producer sliced out of the program, consumers for all else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lower_matrix_kernel(kernel: SpecOp) -> SpecOp:
 
 
 class MatrixLowering(Writer):
-    """The lowering of one kernel for which everything was chosen: what it does stands in its attributes."""
+    """The lowering of one kernel for which everything was chosen: its attributes say what it does."""
 
     def __init__(self, kernel: SpecOp) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class MatrixLowering(Writer):
         self.staging: dict[DType, SSAValue] = {}
         self.mailbox = UNPLACED if kernel.value("walk") == DYNAMIC else -1
         self.stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
-        self.rest = epilogue_of(kernel, self.plan, self.stores) if kernel.value("epilogue") == BESIDE else None
+        self.epilogue = epilogue_of(kernel, self.plan, self.stores) if kernel.value("epilogue") == BESIDE else None
 
     def run(self) -> SpecOp:
         rings = target_rings(self.plan)
@@ -87,12 +87,12 @@ class MatrixLowering(Writer):
     def _make_tiles(self, rings: Sequence[RingPlan]) -> None:
         """Shared memory for what is copied, stage after stage."""
         for ring in rings:
-            for side in ring.loads:
-                values = {"stages": ring.stages, "swizzle": swizzle_of(side)}
-                ring.tiles.append(self.emit("shared_tile", (), values, [SharedAttr.of(tile_of(side))]).result)
+            for operand in ring.loads:
+                values = {"stages": ring.stages, "swizzle": swizzle_of(operand)}
+                ring.tiles.append(self.emit("shared_tile", (), values, [SharedAttr.of(tile_of(operand))]).result)
 
     def _make_staging(self) -> None:
-        """Shared memory for rows on their way out."""
+        """Shared memory for rows to store."""
         units = units_in(self.kernel)
         assert units is not None
         rows, stages = staged_rows(units, self.plan.consumers)
@@ -108,15 +108,13 @@ class MatrixLowering(Writer):
             values = {"stages": ring.stages, "bytes": copied}
             ring.ring = self.emit("ring", ring.tiles, values, [RING]).result
 
-    def half_of(self, side: MmaOperand) -> tuple[str, tuple[int, ...]]:
+    def half_of(self, operand: MmaOperand) -> tuple[str, tuple[int, ...]]:
         """What a CTA copies half of for both of its pair, and the box it copies."""
-        box = side.box
+        box = operand.box
         assert box is not None
-        if not self.kernel.value("pair") or all(
-            side.load is not product.rhs.load for product in self.plan.products.values()
-        ):
+        if not self.kernel.value("pair") or all(operand.load is not dot.rhs.load for dot in self.plan.dots.values()):
             return "", box.sizes
-        if side.major == "mn":
+        if operand.major == "mn":
             return "pieces", box.sizes
         outer = [max(1, size // 2) for size in box.sizes[:-1]]
         return "rows", (*outer, box.sizes[-1])
@@ -134,7 +132,7 @@ class MatrixLowering(Writer):
 
 
 def _expr_of(index: SSAValue) -> Dim | None:
-    """An index over sizes and places in the grid; None for one that a loop or memory gives."""
+    """An index over sizes and program ids; None for one that depends on a loop or on memory."""
     op = index.op if isinstance(index, OpResult) else None
     if not isinstance(op, SpecOp):
         return None

@@ -1,6 +1,6 @@
-"""Loops with two dots, one of which reads what is computed from the other: the first runs one step ahead.
+"""Loops with two dots, one of which reads what is computed from the other: the first is prefetched by one step.
 
-In the order of the program the tensor cores wait while powers are computed from the first dot, and registers wait
+In the order of the program the tensor cores wait while exp is computed from the first dot, and registers wait
 while the second one runs. Here step `j` starts the first dot of `j` and the second of `j - 1` together, and
 computes on registers while the latter runs. Steps in which clips change nothing are a loop of their own, without them.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
 
-from tessera.backends.nvptx.mma.loops import RunningSum, Skew, running_sums
+from tessera.backends.nvptx.mma.loops import RunningReduction, Skew, running_reductions
 from tessera.backends.nvptx.types import PartialRowsAttr, RowVectorAttr
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, TileAttr
@@ -45,8 +45,10 @@ class State:
     def like(self, values: Sequence[SSAValue]) -> State:
         """The same of other values."""
         count, kept = len(self.carried), len(self.kept)
-        rest = values[count + 2 :]
-        return State(tuple(values[:count]), values[count], values[count + 1], tuple(rest[:kept]), tuple(rest[kept:]))
+        others = values[count + 2 :]
+        return State(
+            tuple(values[:count]), values[count], values[count + 1], tuple(others[:kept]), tuple(others[kept:])
+        )
 
 
 class SkewedLoop:
@@ -61,8 +63,8 @@ class SkewedLoop:
         self.rings = consumer.inside(op)
         self.clipped = True
         late = set(skew.late)
-        self.sums = {at: found for at, found in running_sums(op).items() if not late & {found.last, found.scaled}}
-        self.apart = {part for found in self.sums.values() for part in (found.scaled, found.fold)}
+        self.sums = {at: found for at, found in running_reductions(op).items() if not late & {found.last, found.scaled}}
+        self.apart = {part for found in self.sums.values() for part in (found.scaled, found.reduction)}
         """Ops that are done as part of another."""
 
     def run(self) -> None:
@@ -163,7 +165,7 @@ class SkewedLoop:
             elif op.name == "ttile.clip" and (bounded := self._bound_of(op)) is not None:
                 self._clip(op, *bounded, is_first=between is None)
             elif (found := self._sum_at(op)) is not None:
-                operands = consumer.of([found.carried, found.factor, found.fold.operands[0]])
+                operands = consumer.of([found.carried, found.factor, found.reduction.operands[0]])
                 consumer.values[op.result] = consumer.emit("grow_rows", operands, {}, [operands[0].type]).result
             else:
                 consumer.lower(op)
@@ -187,7 +189,7 @@ class SkewedLoop:
         elif self.clipped:
             consumer.lower(op)
 
-    def _sum_at(self, op: SpecOp) -> RunningSum | None:
+    def _sum_at(self, op: SpecOp) -> RunningReduction | None:
         """The running sum that an op is the last of."""
         return next((found for found in self.sums.values() if found.last is op), None)
 
@@ -195,12 +197,12 @@ class SkewedLoop:
         consumer, first = self.consumer, self.skew.first
         acc = consumer.open(consumer.values[first.op.operands[2]])
         consumer.wait_for(first)
-        in_turns = between is not None and self.op.value("turns")
-        if in_turns:
+        is_ordered = between is not None and self.op.value("turns")
+        if is_ordered:
             consumer.emit("turn", (), {"way": "take"})
-        pending = consumer.start(first, acc, consumer.side(first.lhs))
+        pending = consumer.start(first, acc, consumer.operand(first.lhs))
         flying = None if between is None else between()
-        if in_turns:
+        if is_ordered:
             consumer.emit("turn", (), {"way": "pass"})
         consumer.values[first.op.results[0]] = consumer.close(pending, 0 if flying is None else 1)
         consumer.leave(first.op)
@@ -212,7 +214,7 @@ class SkewedLoop:
         for op in skew.before:
             consumer.lower(op)
         consumer.lower(skew.root)
-        left = consumer.side(skew.second.lhs)
+        left = consumer.operand(skew.second.lhs)
         carried = [
             consumer.values[self.source.args[1 + at] if at in skew.slow else value]
             for at, value in enumerate(self.yielded)

@@ -1,8 +1,8 @@
-"""What a kernel asks of tensor cores: the operands of each dot, and what TMA can bring.
+"""What a kernel asks of tensor cores: the operands of each dot, and what TMA can copy.
 
-Nothing here knows a kernel by its name or its loops: a kernel fits when each of its dots has operands that the units
-take, and everything else it does keeps to the layouts that fragments have. `plan_of` finds all of that; `read_plan`
-reads it back from a kernel that has its attributes.
+Nothing here knows a kernel by its name or its loops: a kernel fits when each of its dots has operands that the tensor
+cores take, and everything else it does keeps to the layouts that fragments have. `plan_of` finds all of that;
+`read_plan` reads it back from a kernel that has its attributes.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _ELEMENTS = (
     *("ttile.clip", "ttile.broadcast", "ttile.reduce", "ttile.load", "ttile.store", "ttile.transpose"),
 )
 _OTHERS = ("ttile.program_id", "ttile.index", "ttile.for", "ttile.yield", "ttile.return", "ttile.dot")
-_MOST_SUMS = 128
-"""Accumulators of a thread that leave room for addresses and what an epilogue needs."""
+_MOST_ACCUMULATORS = 128
+"""Accumulators of a thread that leave registers for addresses and what an epilogue needs."""
 _MOST_PROMOTED = 208
 """The same where some of them are only on their way to others; three warpgroups have no more than the above."""
 _MOST_HELD = 224
-"""Registers of a thread of several warpgroups for sums of all dots and A operands together: more is refused by the
-assembler, which would do one dot after the other."""
+"""Registers of a thread of several warpgroups for accumulators of all dots and A operands together: ptxas refuses
+more, and would run one dot after the other."""
 
 
 @frozen
@@ -63,10 +63,10 @@ class MmaDot:
     rhs: MmaOperand
     instruction: tuple[int, int, int]
     parts: int = 1
-    """In how many parts of its columns it is computed, where its sums are added up outside of tensor cores."""
+    """In how many parts of its columns it is computed, where its accumulators are added up outside of tensor cores."""
 
     @property
-    def sides(self) -> tuple[MmaOperand, MmaOperand]:
+    def operands(self) -> tuple[MmaOperand, MmaOperand]:
         return self.lhs, self.rhs
 
 
@@ -76,9 +76,9 @@ class Plan:
 
     rows: int
     consumers: int
-    products: dict[SpecOp, MmaDot]
+    dots: dict[SpecOp, MmaDot]
     hidden: frozenset[Operation]
-    """Loads, casts and transposes that are nothing but the way from memory to a dot."""
+    """Loads, casts and transposes that do nothing but take elements from memory to a dot."""
     columns: frozenset[SSAValue]
     """Tiles of one dim that have a number for each column; all others have one for each row."""
 
@@ -86,62 +86,62 @@ class Plan:
 def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
     """How a kernel runs on tensor cores; raises `UnfitError` with the reason where it does not."""
     ops = list(_ops(kernel.regions[0].block))
-    dots = [op for op in ops if op.name == "ttile.dot"]
-    if not dots:
+    dot_ops = [op for op in ops if op.name == "ttile.dot"]
+    if not dot_ops:
         raise UnfitError("it has no dots")
     for op in ops:
         is_fetch = units.cuts and op.name == "ttile.fetch" and op.parent_op() is kernel
         if op.name not in _ELEMENTS and op.name not in _OTHERS and not is_fetch and not _rounds_to(op):
             raise UnfitError(f"`{op.name}` does not keep to fragments")
-    rows = tile_sizes(dots[0].results[0])[0]
-    consumers = _groups(kernel, rows, [tile_sizes(op.results[0])[1] for op in dots], units)
+    rows = tile_sizes(dot_ops[0].results[0])[0]
+    consumers = _groups(kernel, rows, [tile_sizes(op.results[0])[1] for op in dot_ops], units)
     passed: set[Operation] = set()
     forms = units.rounded if units.rounded is not None and is_tf32(kernel) else units.forms
-    products = {op: _product(op, rows, rows // (WGMMA_ROWS * consumers), passed, units, forms) for op in dots}
+    dots = {op: _plan_dot(op, rows, rows // (WGMMA_ROWS * consumers), passed, units, forms) for op in dot_ops}
     if units.trims and consumers > 1:
-        _check_held(products, rows // (WGMMA_ROWS * consumers))
-    hidden = _hidden(ops, passed, set(dots))
+        _check_held(dots, rows // (WGMMA_ROWS * consumers))
+    hidden = _hidden(ops, passed, set(dot_ops))
     _check_still(kernel, [op for op in ops if op in passed or op.name == "ttile.fetch"])
     _check_tiles(ops, rows, hidden)
-    return Plan(rows, consumers, products, hidden, _columns(ops))
+    return Plan(rows, consumers, dots, hidden, _columns(ops))
 
 
-def _check_held(products: Mapping[SpecOp, MmaDot], blocks: int) -> None:
-    """Raises `UnfitError` where sums, and A operands that threads keep, leave no register for anything else."""
-    held = sum(tile_sizes(op.results[0])[1] // 2 for op in products)
-    held += sum(tile_sizes(one.lhs.value)[1] // 4 for one in products.values() if one.lhs.load is None)
+def _check_held(dots: Mapping[SpecOp, MmaDot], blocks: int) -> None:
+    """Raises `UnfitError` where accumulators, and A operands in registers, leave no register for anything else."""
+    held = sum(tile_sizes(op.results[0])[1] // 2 for op in dots)
+    held += sum(tile_sizes(one.lhs.value)[1] // 4 for one in dots.values() if one.lhs.load is None)
     if held * blocks > _MOST_HELD:
         raise UnfitError(
-            f"sums and computed A operands take {held * blocks} registers of a thread, and at most {_MOST_HELD} are "
-            "left for them: blocks of 64 rows have more"
+            f"accumulators and computed A operands take {held * blocks} registers of a thread, and at most "
+            f"{_MOST_HELD} are left for them: blocks of 64 rows have more"
         )
 
 
-def _check_still(kernel: SpecOp, ahead: Sequence[SpecOp]) -> None:
-    """Raises `UnfitError` for what is read ahead of its turn from a buffer that the kernel writes."""
-    written: set[SSAValue] = {kernel.regions[0].block.args[place] for place in kernel.value("writes")}
-    for op in ahead:
+def _check_still(kernel: SpecOp, prefetched: Sequence[SpecOp]) -> None:
+    """Raises `UnfitError` for what is prefetched from a buffer that the kernel writes."""
+    written: set[SSAValue] = {kernel.regions[0].block.args[index] for index in kernel.value("writes")}
+    for op in prefetched:
         if op.name in ("ttile.load", "ttile.fetch") and op.operands[0] in written:
-            raise UnfitError(f"`{op.name}` runs ahead, and the kernel writes the buffer that it reads")
+            raise UnfitError(f"`{op.name}` is prefetched, and the kernel writes the buffer that it reads")
 
 
 def read_plan(kernel: SpecOp) -> Plan:
     """The plan of a kernel for which everything was chosen, read from its attributes."""
     ops = list(_ops(kernel.regions[0].block))
     passed: set[Operation] = set()
-    products: dict[SpecOp, MmaDot] = {}
+    dots: dict[SpecOp, MmaDot] = {}
     for op in ops:
         if op.name == "ttile.dot":
-            rows, columns, depth = op.value("instruction")
+            rows, columns, K = op.value("instruction")
             is_whole = len(TENSOR_CORES[op.value("unit")].instruction.columns) > 1
             parts = tile_sizes(op.results[0])[1] // columns if is_whole else 1
-            sides = _planned_side(op.operands[0], 1, passed), _planned_side(op.operands[1], 0, passed)
-            products[op] = MmaDot(op, *sides, (rows, columns, depth), parts)
-    rows = tile_sizes(next(iter(products)).results[0])[0]
-    return Plan(rows, kernel.value("warpgroups"), products, _hidden(ops, passed, set(products)), _columns(ops))
+            operands = _read_operand(op.operands[0], 1, passed), _read_operand(op.operands[1], 0, passed)
+            dots[op] = MmaDot(op, *operands, (rows, columns, K), parts)
+    rows = tile_sizes(next(iter(dots)).results[0])[0]
+    return Plan(rows, kernel.value("warpgroups"), dots, _hidden(ops, passed, set(dots)), _columns(ops))
 
 
-def _planned_side(value: SSAValue, summed: int, passed: set[Operation]) -> MmaOperand:
+def _read_operand(value: SSAValue, summed: int, passed: set[Operation]) -> MmaOperand:
     value, summed, rounds = _source(value, summed, passed)
     assert isinstance(value.type, TileAttr)
     load = _copied_load(value)
@@ -177,21 +177,26 @@ def _ops(block: Block) -> Iterator[SpecOp]:
             yield from _ops(region.block)
 
 
-def _product(
+def _plan_dot(
     op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: TensorCores, forms: Mapping[DType, Form]
 ) -> MmaDot:
     M, N = tile_sizes(op.results[0])
     K = tile_sizes(op.operands[0])[1]
-    if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_SUMS:
-        raise UnfitError(f"a dot of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_SUMS // blocks} columns")
-    lhs, rhs = _side(op.operands[0], 1, passed, units, False), _side(op.operands[1], 0, passed, units, True)
+    if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_ACCUMULATORS:
+        raise UnfitError(
+            f"a dot of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_ACCUMULATORS // blocks} columns"
+        )
+    lhs, rhs = (
+        _plan_operand(op.operands[0], 1, passed, units, False),
+        _plan_operand(op.operands[1], 0, passed, units, True),
+    )
     found, acc = forms.get(lhs.dtype), op.results[0].type
     is_promoted = found is not None and found.is_promoted
     written: Sequence[int] = op.value("instruction")
-    most = _MOST_PROMOTED if rows != 192 else _MOST_SUMS
+    most = _MOST_PROMOTED if rows != 192 else _MOST_ACCUMULATORS
     parts = (N // written[1] if written else _parts_of(N, blocks, most)) if is_promoted else 1
     if is_promoted and (N % (8 * parts) or N // 2 * blocks + N // parts // 2 > most):
-        raise UnfitError(f"sums of {lhs.dtype} are kept beside those on their way, and of {M} x {N} there are too many")
+        raise UnfitError(f"accumulators of {lhs.dtype} are kept beside partial ones, too many of {M} x {N}")
     assert isinstance(acc, TileAttr)
     if found is None or rhs.dtype != lhs.dtype or acc.dtype != found.accumulator:
         raise UnfitError(f"there is no `{units.name}` of {lhs.dtype} by {rhs.dtype} into {acc.dtype}")
@@ -208,28 +213,30 @@ def _product(
 
 
 def _parts_of(columns: int, blocks: int, most: int) -> int:
-    """The fewest parts of the columns of a dot whose sums fit beside those of one part on their way: 1 or 2."""
+    """The fewest parts of the columns of a dot whose accumulators fit beside the partial ones of one part: 1 or 2."""
     is_whole = columns // 2 * blocks + columns // 2 <= most
     return 1 if is_whole else 2
 
 
-def _side(value: SSAValue, summed: int, passed: set[Operation], units: TensorCores, is_right: bool) -> MmaOperand:
+def _plan_operand(
+    value: SSAValue, summed: int, passed: set[Operation], units: TensorCores, is_right: bool
+) -> MmaOperand:
     """One operand, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
     value, summed, rounds = _source(value, summed, passed)
     assert isinstance(value.type, TileAttr)
     load = _copied_load(value)
     if rounds and (rounds not in units.instruction.rounds or load is None):
-        raise UnfitError(f"an operand is rounded to {rounds} on its way to a dot, and `{units.name}` takes it as it is")
+        raise UnfitError(f"an operand is rounded to {rounds} before a dot, and copies for `{units.name}` do not round")
     if load is not None:
         box = box_of(load, load.results[0], 1, units.cuts and is_right)
         box = _in_lines(load, box, units.lines, box.inner == summed)
-        if box.rest and box.inner == summed:
+        if box.remainder and box.inner == summed:
             raise UnfitError(f"k is {tile_sizes(value)[box.inner]}, and a tile along it is made of whole spans")
         # Across k, what a last span has too much of is copied and not multiplied.
-        box = Box(box.inner, box.sizes, box.pieces + bool(box.rest))
+        box = Box(box.inner, box.sizes, box.pieces + bool(box.remainder))
         passed.add(load)
-        side = MmaOperand(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype, rounds)
-        return _as_written(side, _with_rows_there(side), units.trims and not is_right)
+        operand = MmaOperand(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype, rounds)
+        return _as_written(operand, _with_rows_there(operand), units.trims and not is_right)
     if summed != 1:
         raise UnfitError("an operand that is computed is transposed, and fragments are not")
     if value.type.dtype.bytes != 2:
@@ -238,25 +245,25 @@ def _side(value: SSAValue, summed: int, passed: set[Operation], units: TensorCor
 
 
 def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> Box:
-    """The boxes of an operand in lines that are swizzled: those that its load says, else those that waste nothing.
+    """The boxes of an operand in lines that are swizzled: those that its load asks for, else those that waste nothing.
 
     Along k those are the widest that rows are made of; across k the narrowest that hold a whole row.
     """
     tile = load.results[0].type
     assert isinstance(tile, TileAttr)
     size, each = tile_sizes(load.results[0])[box.inner], tile.dtype.bytes
-    width, said = size * each, load.value("swizzle") or (load.value("box") or (0,))[-1] * each
-    if said and said not in lines:
-        raise UnfitError(f"`swizzle` is {said}, and lines there are of {' or '.join(map(str, lines))} bytes")
+    width, asked = size * each, load.value("swizzle") or (load.value("box") or (0,))[-1] * each
+    if asked and asked not in lines:
+        raise UnfitError(f"`swizzle` is {asked}, and lines there are of {' or '.join(map(str, lines))} bytes")
     fitting = [line for line in lines if (width % line == 0 if is_along else line >= width)]
-    line = (said or (fitting[0 if is_along else -1] if fitting else lines[0])) // each
+    line = (asked or (fitting[0 if is_along else -1] if fitting else lines[0])) // each
     return Box(box.inner, (*box.sizes[:-1], line), size // line, size % line)
 
 
 def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAValue, int, str]:
     """What an operand is made of, before conversions that lose nothing and transposes, and which of its axes is k.
 
-    The last is the format that it is rounded to on the way, which is none for most.
+    The last is the format that it is rounded to before the dot, which is none for most.
     """
     rounds = ""
     while isinstance(value, OpResult) and isinstance(value.op, SpecOp):
@@ -283,9 +290,9 @@ def _rounds_to(op: SpecOp) -> str:
     """The format that an op rounds f32 in memory to, plainly, as copies can; none where it does anything else."""
     if op.name != "ttile.round" or len(op.operands) != 1:
         return ""
-    way = tuple(op.value(name) for name in ("rounding", "saturation", "denormals"))
+    mode = tuple(op.value(name) for name in ("rounding", "saturation", "denormals"))
     format, source = op.value("format"), op.operands[0].type
-    is_plain = way == ("nearest_even", "", "keep") and isinstance(source, TileAttr) and source.dtype is f32
+    is_plain = mode == ("nearest_even", "", "keep") and isinstance(source, TileAttr) and source.dtype is f32
     return format if is_plain and format == tf32.name else ""
 
 
@@ -310,17 +317,17 @@ def _as_written(whole: MmaOperand, trimmed: MmaOperand, trims: bool) -> MmaOpera
     return trimmed if is_trimmed else whole
 
 
-def _with_rows_there(side: MmaOperand) -> MmaOperand:
+def _with_rows_there(operand: MmaOperand) -> MmaOperand:
     """An A operand of which no more rows are copied than its buffer has: those beyond give rows that nobody stores."""
-    if side.load is None or side.box is None or side.major != "k":
-        return side
-    buffer, sizes = side.load.operands[0].type, list(side.box.sizes)
+    if operand.load is None or operand.box is None or operand.major != "k":
+        return operand
+    buffer, sizes = operand.load.operands[0].type, list(operand.box.sizes)
     assert isinstance(buffer, BufferAttr)
     for dim, extent in enumerate(buffer.shape[:-1]):
         if extent.value is not None and sizes[dim] > 1:
             sizes[dim] = min(sizes[dim], -(-extent.value // 8) * 8)
-    box = Box(side.box.inner, tuple(sizes), side.box.pieces)
-    return MmaOperand(side.load, side.value, box, side.major, side.dtype, side.rounds)
+    box = Box(operand.box.inner, tuple(sizes), operand.box.pieces)
+    return MmaOperand(operand.load, operand.value, box, operand.major, operand.dtype, operand.rounds)
 
 
 def _widens(op: SpecOp) -> bool:
@@ -377,16 +384,16 @@ _LOOPS = ("ttile.for", "ttile.yield")
 
 
 def _columns(ops: Sequence[SpecOp]) -> frozenset[SSAValue]:
-    """Vectors along columns: those spread along them, and whatever they are computed from."""
+    """Vectors along columns: those broadcast along them, and whatever they are computed from."""
     found: set[SSAValue] = set()
     grown = True
     while grown:
         before = len(found)
         for op in ops:
             vectors = [v for v in (*op.operands, *op.results) if _is_vector(v)]
-            is_spread = op.name == "ttile.broadcast" and op.value("axes") == (1,)
+            is_broadcast = op.name == "ttile.broadcast" and op.value("axes") == (1,)
             is_tied = op.name not in (*_LOOPS, "ttile.broadcast", "ttile.reduce") and found.intersection(vectors)
-            if is_spread or is_tied:
+            if is_broadcast or is_tied:
                 found.update(vectors)
         grown = len(found) > before
     for op in ops:

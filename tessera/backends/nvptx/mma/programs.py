@@ -18,14 +18,14 @@ from tessera.types.dim import Dim
 from tessera.types.dim import product as product_of
 from tessera.types.frozen import frozen
 
-# Which programs leave what they do with their sums to the next: few registers, and dots to hide it behind.
+# Which programs overlap their epilogue with the dots of the next one: registers for both, and dots to hide it behind.
 
 PART = 64
 """Columns of a part: as many as leave through shared memory together."""
 PIECES = (4, 2)
 """In which a part is computed that is work, the best first: +2.5 % for gelu after 4096 x 4096 x 4096 on an H200."""
 _MOST = {1: 192, 2: 192, 3: 104}
-"""Registers of a thread for sums and what is left of those before, by the number of consumers."""
+"""Registers of a thread for accumulators and those of the epilogue before, by the number of consumers."""
 _AFTER = (
     *("ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select", "ttile.constant", "ttile.coordinate"),
     *("ttile.clip", "ttile.broadcast", "ttile.load", "ttile.store", "ttile.index", "ttile.program_id", "ttile.return"),
@@ -34,7 +34,7 @@ _AFTER = (
 
 @frozen
 class Epilogue:
-    """The loop of dots, the op that rounds its sums, if one does, and all ops that come after."""
+    """The loop of dots, the op that rounds its accumulators, if one does, and all ops that come after."""
 
     loop: SpecOp
     last: SpecOp
@@ -42,7 +42,7 @@ class Epilogue:
 
     @property
     def value(self) -> SSAValue:
-        """What the rest is computed from."""
+        """What the epilogue is computed from."""
         return self.last.results[0]
 
 
@@ -56,23 +56,23 @@ def epilogue_of(kernel: SpecOp, plan: Plan, stores: Collection[SpecOp]) -> Epilo
     """What programs can leave to the next; `stores` are those that go through shared memory."""
     ops = [op for op in kernel.regions[0].block.ops if isinstance(op, SpecOp)]
     loops = [op for op in ops if op.name == "ttile.for"]
-    if len(loops) != 1 or len(plan.products) != 1:
+    if len(loops) != 1 or len(plan.dots) != 1:
         return None
-    (product,) = plan.products.values()
+    (dot,) = plan.dots.values()
     loop = loops[0]
-    last = _rounded(loop) or loop
+    last = _rounding_of(loop) or loop
     after = [op for op in ops[ops.index(loop) + 1 :] if op is not last]
-    if product.op.parent_block() is not loop.regions[0].block or len(loop.results) != 1:
+    if dot.op.parent_block() is not loop.regions[0].block or len(loop.results) != 1:
         return None
     if any(op.name not in _AFTER for op in after) or not _fits(plan, last) or not after:
         return None
-    if not all(_is_plain(op, product, stores) for op in after):
+    if not all(_is_plain(op, dot, stores) for op in after):
         return None
-    return Epilogue(loop, last, tuple(_needed(ops, after, {loop, last})))
+    return Epilogue(loop, last, tuple(_with_sources(ops, after, {loop, last})))
 
 
-def _rounded(loop: SpecOp) -> SpecOp | None:
-    """The one reader of the sums, where it makes two bytes of each."""
+def _rounding_of(loop: SpecOp) -> SpecOp | None:
+    """The one reader of the accumulators, where it makes two bytes of each."""
     users = [use.operation for use in loop.results[0].uses]
     user = users[0] if len(users) == 1 else None
     if not isinstance(user, SpecOp) or user.name != "ttile.cast":
@@ -81,35 +81,35 @@ def _rounded(loop: SpecOp) -> SpecOp | None:
     return user if isinstance(type, TileAttr) and type.dtype.is_float and type.dtype.bytes == 2 else None
 
 
-def has_steps(rest: Epilogue, pieces: int = 1) -> bool:
-    """Whether there is a step of dots for each piece of each part of the rest, and two more."""
-    type = rest.value.type
+def has_steps(epilogue: Epilogue, pieces: int = 1) -> bool:
+    """Whether there is a step of dots for each piece of each part of the epilogue, and two more."""
+    type = epilogue.value.type
     assert isinstance(type, TileAttr)
     parts = -(-(type.shape[1].value or 0) * pieces // PART)
-    return known_ends(rest.loop) is not None and is_longer(rest.loop, (parts + 1) * rest.loop.value("step"))
+    return known_ends(epilogue.loop) is not None and is_longer(epilogue.loop, (parts + 1) * epilogue.loop.value("step"))
 
 
-def pieces_of(rest: Epilogue) -> int:
+def pieces_of(epilogue: Epilogue) -> int:
     """In how many steps a part is computed: more than one where it is work, so that dots never wait for it.
 
     A step starts its dots one after the other, and what is between them must not take longer than they do.
     """
-    is_work = any(op.name == "ttile.elementwise" for op in rest.ops)
-    return next((pieces for pieces in PIECES if is_work and has_steps(rest, pieces)), 1)
+    is_work = any(op.name == "ttile.elementwise" for op in epilogue.ops)
+    return next((pieces for pieces in PIECES if is_work and has_steps(epilogue, pieces)), 1)
 
 
 def _fits(plan: Plan, last: SpecOp) -> bool:
     type = last.results[0].type
     assert isinstance(type, TileAttr)
     rows, columns = (dim.value or 0 for dim in type.shape)
-    sums = rows * columns // (128 * plan.consumers)
-    left = sums * type.dtype.bytes // 4
-    return sums + left <= _MOST[plan.consumers]
+    accumulators = rows * columns // (128 * plan.consumers)
+    left = accumulators * type.dtype.bytes // 4
+    return accumulators + left <= _MOST[plan.consumers]
 
 
-def _is_plain(op: SpecOp, product: MmaDot, stores: Collection[SpecOp]) -> bool:
+def _is_plain(op: SpecOp, dot: MmaDot, stores: Collection[SpecOp]) -> bool:
     """Whether an op is done some columns at a time, without a branch."""
-    wanted = product.op.results[0].type
+    wanted = dot.op.results[0].type
     assert isinstance(wanted, TileAttr)
     for value in (*op.operands, *op.results):
         if isinstance(value.type, TileAttr) and len(value.type.shape) == 2 and value.type.shape != wanted.shape:
@@ -121,8 +121,8 @@ def _is_plain(op: SpecOp, product: MmaDot, stores: Collection[SpecOp]) -> bool:
     return op in stores and is_multiple(buffer.shape[-1] * buffer.dtype.bytes, 16)
 
 
-def _needed(ops: Sequence[SpecOp], after: Sequence[SpecOp], known: set[SpecOp]) -> list[SpecOp]:
-    """The ops of the rest, with what they read of those before the loop, in order."""
+def _with_sources(ops: Sequence[SpecOp], after: Sequence[SpecOp], known: set[SpecOp]) -> list[SpecOp]:
+    """The ops of the epilogue, with what they read of those before the loop, in order."""
     found: set[Operation] = set(after)
     for op in reversed(ops):
         if op in found:
@@ -142,13 +142,13 @@ _WAVES = 8
 
 
 def is_uneven(kernel: SpecOp) -> bool:
-    """Whether programs further along the last axis take longer: such tiles are given out as CTAs get done."""
+    """Whether programs further along the last axis take longer: such tiles are scheduled dynamically."""
     last = len(kernel.value("grid")) - 1
     return any(last in axes_of(op.operands[1]) for op in kernel.walk() if op.name == "ttile.for")
 
 
 def group_of(kernel: SpecOp, plan: Plan, l2: int, blocks: int = 0) -> int:
-    """Places of the last axis but one whose programs run together; so many `blocks` run at a time, if it is known."""
+    """Rows of programs that run together; so many `blocks` run at a time, if it is known."""
     if is_uneven(kernel):
         return _cached_group(kernel, plan, l2)
     if not _is_shared(kernel, plan):
@@ -161,7 +161,7 @@ def _square_group(plan: Plan, blocks: int) -> int:
 
     It reads the fewest rows and columns then: on an H200, 8 instead of 16 are +1 % where blocks are 192 x 128.
     """
-    type = next(iter(plan.products)).results[0].type
+    type = next(iter(plan.dots)).results[0].type
     assert isinstance(type, TileAttr)
     rows, columns = (dim.value or 1 for dim in type.shape)
     return max(2, math.isqrt(blocks * columns // rows) // 2 * 2)
@@ -170,26 +170,26 @@ def _square_group(plan: Plan, blocks: int) -> int:
 def _is_shared(kernel: SpecOp, plan: Plan) -> bool:
     """Whether programs beside each other read the same rows of a dot, and those below each other its columns."""
     last = len(kernel.value("grid")) - 1
-    for product in plan.products.values():
-        left, right = (_axes_of_load(side.load) for side in product.sides)
+    for dot in plan.dots.values():
+        left, right = (_axes_of_load(operand.load) for operand in dot.operands)
         if last in right - left and last - 1 in left - right:
             return True
     return False
 
 
 def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
-    """As many places as have what loops read in the second cache."""
+    """As many rows of programs as have what loops read in L2."""
     grid, source = kernel.value("grid"), kernel.regions[0].block
     share = 0.0
-    for side in (side for product in plan.products.values() for side in product.sides):
-        if side.load is None or side.load.parent_block() is source:
+    for operand in (operand for dot in plan.dots.values() for operand in dot.operands):
+        if operand.load is None or operand.load.parent_block() is source:
             continue
-        buffer = side.load.operands[0].type
+        buffer = operand.load.operands[0].type
         assert isinstance(buffer, BufferAttr)
-        places = product_of(grid[axis] for axis in _axes_of_load(side.load) if axis < len(grid) - 1)
-        if buffer.data.bytes.value is None or not places.value:
+        programs = product_of(grid[axis] for axis in _axes_of_load(operand.load) if axis < len(grid) - 1)
+        if buffer.data.bytes.value is None or not programs.value:
             return GROUP
-        share += buffer.data.bytes.value / places.value
+        share += buffer.data.bytes.value / programs.value
     group = GROUP
     while group > 1 and group * share > l2:
         group //= 2
@@ -207,7 +207,7 @@ def are_pairs_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
 
 def _is_apart(plan: Plan) -> bool:
     """Whether rows of an operand that is copied do not begin where sectors of memory do."""
-    for load in (side.load for product in plan.products.values() for side in product.sides):
+    for load in (operand.load for dot in plan.dots.values() for operand in dot.operands):
         buffer = None if load is None else load.operands[0].type
         if isinstance(buffer, BufferAttr) and (buffer.shape[-1].value or 0) * buffer.dtype.bytes % _SECTOR:
             return True
@@ -217,22 +217,22 @@ def _is_apart(plan: Plan) -> bool:
 def pair_problem(kernel: SpecOp, plan: Plan) -> str:
     """Why two CTAs cannot take programs of neighbouring rows whose B operand both read; empty where they can."""
     grid: Sequence[Dim] = kernel.value("grid")
-    if len(plan.products) != 1:
-        return f"pairs share the B operand of one dot, and there are {len(plan.products)}"
+    if len(plan.dots) != 1:
+        return f"pairs share the B operand of one dot, and there are {len(plan.dots)}"
     if is_uneven(kernel) or not _is_shared(kernel, plan):
         return "pairs take programs of neighbouring rows in a fixed order, and these have none"
-    (product,) = plan.products.values()
+    (dot,) = plan.dots.values()
     if any(dim.value is None for dim in grid) or (grid[-2].value or 1) % 2:
         return f"pairs need an even number of rows of blocks, and there are {grid[-2]}"
-    box, load = product.rhs.box, product.rhs.load
+    box, load = dot.rhs.box, dot.rhs.load
     if box is None or load is None:
         return "pairs copy halves of the B operand, and it is not copied"
     if (cut := cut_of(load)) is not None:
         return f"pairs copy halves of the B operand, and it ends at {cut.end} before its buffer does"
-    if product.rhs.major == "mn" and box.pieces % 2:
+    if dot.rhs.major == "mn" and box.pieces % 2:
         return f"the B operand is {box.pieces} pieces, and its halves are not whole ones"
-    if product.rhs.major != "mn" and _columns_of(product.op) % 16:
-        return f"the B operand has {_columns_of(product.op)} rows, and its halves are not whole eights"
+    if dot.rhs.major != "mn" and _columns_of(dot.op) % 16:
+        return f"the B operand has {_columns_of(dot.op)} rows, and its halves are not whole eights"
     return ""
 
 

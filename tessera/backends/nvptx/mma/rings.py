@@ -33,16 +33,16 @@ class Ring:
     @property
     def bytes(self) -> int:
         """Bytes of a stage."""
-        return sum(tile_of(side).bytes.value or 0 for side in self.loads)
+        return sum(tile_of(operand).bytes.value or 0 for operand in self.loads)
 
     @property
     def copied(self) -> int:
         """Bytes that are copied to a stage."""
-        boxes = [(side.box, side.dtype.bytes) for side in self.loads if side.box is not None]
+        boxes = [(operand.box, operand.dtype.bytes) for operand in self.loads if operand.box is not None]
         return sum(prod(box.sizes) * box.pieces * each for box, each in boxes)
 
     @property
-    def is_turning(self) -> bool:
+    def is_in_loop(self) -> bool:
         """Whether it is filled many times in one program."""
         return self.loop is not None
 
@@ -52,7 +52,7 @@ class Ring:
         loop = self.loop
         if loop is not None:
             return loop.value("stages")
-        return max((side.load.value("stages") for side in self.loads if side.load is not None), default=0)
+        return max((operand.load.value("stages") for operand in self.loads if operand.load is not None), default=0)
 
     @property
     def number(self) -> int:
@@ -62,47 +62,47 @@ class Ring:
 
     @property
     def loop(self) -> SpecOp | None:
-        """The loop that it turns in."""
+        """The loop that fills it."""
         around = self.block.parent_op()
         return around if isinstance(around, SpecOp) and around.name == "ttile.for" else None
 
 
-def tile_of(side: MmaOperand) -> TensorType:
+def tile_of(operand: MmaOperand) -> TensorType:
     """The type of a loaded operand in shared memory: the axis along memory is its columns, in whole spans."""
-    assert side.box is not None
-    type = side.value.type
+    assert operand.box is not None
+    type = operand.value.type
     assert isinstance(type, TileAttr)
-    rows = type.shape[1 - side.box.inner]
-    return type.data.with_shape([rows, Dim.of(side.box.pieces * side.box.sizes[-1])])
+    rows = type.shape[1 - operand.box.inner]
+    return type.data.with_shape([rows, Dim.of(operand.box.pieces * operand.box.sizes[-1])])
 
 
-def swizzle_of(side: MmaOperand) -> int:
+def swizzle_of(operand: MmaOperand) -> int:
     """Bytes of the lines of a loaded operand in shared memory."""
-    assert side.box is not None
-    return side.box.sizes[-1] * side.dtype.bytes
+    assert operand.box is not None
+    return operand.box.sizes[-1] * operand.dtype.bytes
 
 
 def rings_of(plan: Plan) -> list[Ring]:
     """The rings of a kernel, in the order in which dots wait for them."""
     found: list[Ring] = []
     by_load: dict[SpecOp, Ring] = {}
-    for product in plan.products.values():
+    for dot in plan.dots.values():
         here: dict[tuple[Block, int], Ring] = {}
-        for side in product.sides:
-            if side.load is None:
+        for operand in dot.operands:
+            if operand.load is None:
                 continue
-            block = side.load.parent_block()
+            block = operand.load.parent_block()
             assert block is not None
-            reader = _ancestor(product.op, block)
-            if side.load in by_load:
-                by_load[side.load].last = reader
+            reader = _ancestor(dot.op, block)
+            if operand.load in by_load:
+                by_load[operand.load].last = reader
                 continue
-            key = block, side.load.value("ring")
+            key = block, operand.load.value("ring")
             if key not in here:
                 here[key] = Ring(block, [], reader)
                 found.append(here[key])
-            here[key].loads.append(side)
-            by_load[side.load] = here[key]
+            here[key].loads.append(operand)
+            by_load[operand.load] = here[key]
     return _in_order(found)
 
 
@@ -122,15 +122,15 @@ def target_rings(plan: Plan) -> list[RingPlan]:
 
 def _in_order(rings: list[Ring]) -> list[Ring]:
     """Rings by the numbers that they say, others between them; raises `UnfitError` for numbers that are no order."""
-    said = [ring.number for ring in rings if ring.number >= 0]
-    twice = next((number for number in said if said.count(number) > 1), None)
+    numbers = [ring.number for ring in rings if ring.number >= 0]
+    twice = next((number for number in numbers if numbers.count(number) > 1), None)
     if twice is not None:
         raise UnfitError(f"loads of ring {twice} are of two blocks, or no dot waits for all of them")
-    if any(number >= len(rings) for number in said):
-        raise UnfitError(f"there are {len(rings)} rings, counted from 0, and one is said to be {max(said)}")
+    if any(number >= len(rings) for number in numbers):
+        raise UnfitError(f"there are {len(rings)} rings, counted from 0, and one is said to be {max(numbers)}")
     others = iter([ring for ring in rings if ring.number < 0])
     by_number = {ring.number: ring for ring in rings}
-    return [by_number[at] if at in said else next(others) for at in range(len(rings))]
+    return [by_number[at] if at in numbers else next(others) for at in range(len(rings))]
 
 
 def is_within(op: Operation, loop: SpecOp) -> bool:
@@ -169,14 +169,14 @@ def asked_stages(kernel: SpecOp) -> int | None:
 
 def written_stages(rings: Sequence[Ring]) -> int:
     """The stages that loops of rings say; raises `UnfitError` where they say different ones."""
-    found = sorted({ring.written for ring in rings if ring.is_turning} - {0})
+    found = sorted({ring.written for ring in rings if ring.is_in_loop} - {0})
     if len(found) > 1:
-        raise UnfitError(f"loops have {' and '.join(map(str, found))} stages, and all that turn have as many")
+        raise UnfitError(f"loops have {' and '.join(map(str, found))} stages, and all pipelined loops have as many")
     return found[0] if found else 0
 
 
 def check_written(rings: Sequence[Ring], stages: Sequence[int], shared: int) -> None:
-    """Raises `UnfitError` for rings that say more stages than there is room for, or fewer than their dots need."""
+    """Raises `UnfitError` for rings that say more stages than fit, or fewer than their dots need."""
     for ring, found in zip(rings, stages, strict=True):
         if 0 < ring.written < found:
             raise UnfitError(f"dots stay in flight over {found} stages at least, and a loop says {ring.written}")
@@ -187,27 +187,27 @@ def check_written(rings: Sequence[Ring], stages: Sequence[int], shared: int) -> 
 
 
 def stages_by_engine(rings: Sequence[Ring], staging: int, asked: int | None = None, least: int = 2) -> list[int]:
-    """As many stages as there is room for, alike for all rings that turn; raises `UnfitError` where two do not fit.
+    """As many stages as fit, alike for all rings of loops; raises `UnfitError` where two do not fit.
 
     A schedule that has `asked` for fewer gets them, down to the `least` that its dots need: two where one is
     always in flight, and one where loops may wait for each.
 
     What is loaded once for each program gets a second stage from what is left: the next program's comes early.
     """
-    turning = [ring for ring in rings if ring.is_turning]
-    still = sum(_whole(ring.bytes) for ring in rings if not ring.is_turning)
-    room = SHARED_BYTES - _BARRIERS - staging - still
-    each = sum(_whole(ring.bytes) for ring in turning)
+    looped = [ring for ring in rings if ring.is_in_loop]
+    still = sum(_whole(ring.bytes) for ring in rings if not ring.is_in_loop)
+    free = SHARED_BYTES - _BARRIERS - staging - still
+    each = sum(_whole(ring.bytes) for ring in looped)
     wanted = MAX_STAGES if asked is None else max(least, asked)
-    stages = min(wanted, MAX_STAGES, room // each if each else 1)
-    if room < 0 or (turning and stages < min(wanted, 2)):
+    stages = min(wanted, MAX_STAGES, free // each if each else 1)
+    if free < 0 or (looped and stages < min(wanted, 2)):
         raise UnfitError(f"two stages of {each} bytes do not fit beside {still + staging} of {SHARED_BYTES}")
-    spare = room - stages * each
+    spare = free - stages * each
     found: list[int] = []
     for ring in rings:
-        is_early = not ring.is_turning and ring.written != 1 and _whole(ring.bytes) <= spare
+        is_early = not ring.is_in_loop and ring.written != 1 and _whole(ring.bytes) <= spare
         spare -= _whole(ring.bytes) if is_early else 0
-        found.append(stages if ring.is_turning else 1 + is_early)
+        found.append(stages if ring.is_in_loop else 1 + is_early)
     return found
 
 
@@ -218,18 +218,18 @@ def _whole(size: int) -> int:
 def stages_by_threads(
     rings: Sequence[Ring], staging: int, machine: Machine, consumers: int, asked: int | None = None
 ) -> list[int]:
-    """Stages that leave room for a second CTA where its threads have registers, else all that fit.
+    """Stages that leave shared memory for a second CTA where its threads have registers, else all that fit.
 
-    A schedule that has asked for others gets them as far as there is room, but no fewer than two.
+    A schedule that has asked for others gets them as far as they fit, but no fewer than two.
     """
-    turning = [ring for ring in rings if ring.is_turning]
-    still = staging + sum(ring.bytes for ring in rings if not ring.is_turning)
-    each = sum(ring.bytes for ring in turning)
-    room = machine.shared
-    if asked is None and consumers == 1 and still + 2 * each <= (room - _RESERVED) // 2:
-        room = (room - _RESERVED) // 2
+    looped = [ring for ring in rings if ring.is_in_loop]
+    still = staging + sum(ring.bytes for ring in rings if not ring.is_in_loop)
+    each = sum(ring.bytes for ring in looped)
+    free = machine.shared
+    if asked is None and consumers == 1 and still + 2 * each <= (free - _RESERVED) // 2:
+        free = (free - _RESERVED) // 2
     most = _MOST_BY_THREADS if asked is None else min(MAX_STAGES, max(2, asked))
-    stages = min(most, (room - still) // each if each else 1)
-    if still > room or (turning and stages < 2):
+    stages = min(most, (free - still) // each if each else 1)
+    if still > free or (looped and stages < 2):
         raise UnfitError(f"two stages of {each} bytes do not fit beside {still} of {machine.shared}")
-    return [stages if ring.is_turning else 1 for ring in rings]
+    return [stages if ring.is_in_loop else 1 for ring in rings]

@@ -97,18 +97,18 @@ MAJORS = (
     Attribute("lhs_major", "str", "k", "which dim of the A operand is contiguous in memory: k or mn"),
     Attribute("rhs_major", "str", "k", "which dim of the B operand is contiguous in memory: k or mn"),
 )
-SWIZZLE = Attribute("swizzle", "int", SPAN, "bytes of lines whose pieces of 16 bytes change places by line")
+SWIZZLE = Attribute("swizzle", "int", SPAN, "bytes of lines whose pieces of 16 bytes are swizzled by line")
 STORES = ("ttarget.store_tile", "ttarget.store_rows")
 """Stores that go through shared memory."""
 SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
 """What a kernel with roles has before them."""
 
 
-def check_features(op: SpecOp, what: str, features: Sequence[str], cure: str) -> None:
+def check_features(op: SpecOp, what: str, features: Sequence[str], fix: str) -> None:
     """A kernel is for a machine that has what it cannot be without."""
     missing = [feature for feature in features if feature not in op.value("features")]
     if missing:
-        op.fail(f"{what} needs {', '.join(features)}, and the target lacks {', '.join(missing)}", cure)
+        op.fail(f"{what} needs {', '.join(features)}, and the target lacks {', '.join(missing)}", fix)
 
 
 def check_shared(op: SpecOp, most: int) -> None:
@@ -120,9 +120,9 @@ def check_shared(op: SpecOp, most: int) -> None:
 def check_results(op: SpecOp) -> None:
     """What a kernel is declared to write is written."""
     writers = [part for part in op.walk() if part.name in ("ttarget.fragment_store", *STORES)]
-    for place in op.value("writes"):
-        if not any(op.regions[0].block.args[place] in part.operands for part in writers):
-            op.fail(f"`@{op.value('symbol')}` is said to write argument {place}, and nothing does")
+    for index in op.value("writes"):
+        if not any(op.regions[0].block.args[index] in part.operands for part in writers):
+            op.fail(f"`@{op.value('symbol')}` declares that it writes argument {index}, and nothing does")
 
 
 def check_body(op: SpecOp, setup: Sequence[str], last: str, what: str) -> None:
@@ -165,12 +165,12 @@ def roles_of(op: SpecOp) -> tuple[Block, Block]:
     return producer.block, consumer.block
 
 
-# Shared memory of matrix kernels in parts: what each takes, where it has to begin, and whether it has its place.
+# Shared memory of matrix kernels in parts: what each takes, its alignment, and whether it has an offset.
 
 UNPLACED = -2
 """What an offset is until `nvptx-place-shared` has chosen one."""
 MAILBOX = 40
-"""Bytes of a mailbox: two places of four bytes, each with a barrier that says it is full and one that it is empty."""
+"""Bytes of a mailbox: two slots of four bytes, each with a full and an empty barrier."""
 BARRIER = 8
 """Bytes of a barrier, and where it may begin."""
 OFFSET = Attribute("offset", "int", UNPLACED, "bytes from the start of shared memory; chosen where it is not said")
@@ -231,23 +231,23 @@ def _bytes_of(op: Operation) -> int | None:
 
 
 def check_parts(op: SpecOp) -> None:
-    """Fails where tiles and barriers that have their places do not lie in shared memory, apart."""
+    """Fails where tiles and barriers that have offsets overlap, or are not within shared memory."""
     placed: list[Part] = []
-    parts, cure = parts_of(op), "leave offsets out, and they are chosen"
-    # A kernel has as many bytes as it takes, as long as some parts are still to be placed and it does not say.
+    parts, fix = parts_of(op), "leave offsets out, and they are chosen"
+    # A kernel has as many bytes as it takes, as long as some parts are still to be placed and it does not say so.
     is_open = not op.value("shared") and not all(part.is_placed for part in parts)
     for part in (part for part in parts if part.is_placed):
         where = f"{part.start}..{part.end}"
         if part.start < 0 or (part.end > op.value("shared") and not is_open):
-            op.fail(f"`{part.what}` lies at {where}, and the kernel has {op.value('shared')} shared bytes", cure)
+            op.fail(f"`{part.what}` is at {where}, and the kernel has {op.value('shared')} shared bytes", fix)
         for other in placed:
             if part.start < other.end and other.start < part.end:
-                op.fail(f"`{part.what}` at {where} and `{other.what}` at {other.start}..{other.end} overlap", cure)
+                op.fail(f"`{part.what}` at {where} and `{other.what}` at {other.start}..{other.end} overlap", fix)
         placed.append(part)
 
 
 def check_laid_out(kernel: SpecOp) -> None:
-    """Fails for a kernel that cannot be written as it is: memory without a place, or a descriptor made on the way."""
+    """Fails for a kernel that cannot be written as it is: memory without an offset, or a descriptor made in a role."""
     for part in parts_of(kernel):
         if not part.is_placed:
             part.ops[0].fail(f"`{part.what}` has no offset in shared memory", "run `nvptx-place-shared` first")
@@ -257,7 +257,7 @@ def check_laid_out(kernel: SpecOp) -> None:
 
 
 def check_offset(op: SpecOp, what: str, alignment: int, name: str = "offset") -> None:
-    """Fails for a place that something which begins at multiples of an alignment cannot have."""
+    """Fails for an offset that is not a multiple of an alignment."""
     offset = op.value(name)
     if offset != UNPLACED and offset % alignment:
         op.fail(f"{what} begins at a multiple of {alignment} bytes, got {offset}")

@@ -1,4 +1,4 @@
-"""What a program does with its sums, apart from the rest of it: it may run beside the dots of the next program."""
+"""The epilogue of a program as an op of its own: it may run beside the dots of the next program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def pieces_of(op: SpecOp) -> list[tuple[int, int]]:
     ]
 
 
-def _check_rest(op: SpecOp) -> None:
+def _check_epilogue(op: SpecOp) -> None:
     if not op.operands or any(not isinstance(value.type, FragmentAttr) for value in op.operands):
         op.fail(f"`{op.name}` takes fragments, got {[str(value.type) for value in op.operands]}")
     shapes = {value.type.shape for value in op.operands if isinstance(value.type, FragmentAttr)}
@@ -53,24 +53,25 @@ def _check_rest(op: SpecOp) -> None:
             op.fail(f"`{part.name}` is not done some columns at a time, beside the dots of another program")
     tiles = op.parent_op()
     if isinstance(tiles, SpecOp) and tiles.name == "ttarget.tiles":
-        _check_place(op, tiles)
+        _check_position(op, tiles)
         _check_steps(op, tiles.regions[0].block)
 
 
-def _check_place(op: SpecOp, tiles: SpecOp) -> None:
-    """It ends its program, and takes nothing of it but what it is given."""
+def _check_position(op: SpecOp, tiles: SpecOp) -> None:
+    """It ends its program, and reads nothing of it but its operands."""
     block = op.regions[0].block
     following = op.next_op
     if following is None or following.name != "ttarget.yield" or tiles.value("mailbox") != -1:
         op.fail(f"`{op.name}` is the end of a program, and the next one is known")
     wanted = [*[INDEX] * len(tiles.value("grid")), *[value.type for value in op.operands]]
     if [argument.type for argument in block.args] != wanted:
-        op.fail(f"the body of `{op.name}` takes the place of its program, and what is left to it")
+        op.fail(f"the body of `{op.name}` takes the ids of its program, and what it is computed from")
     for part in block.walk():
         for value in part.operands:
             if _is_inside(value, tiles.regions[0].block) and not _is_inside(value, block):
                 op.fail(
-                    f"`{part.name}` takes what is another program's by then", "give it to the rest, or make it there"
+                    f"`{part.name}` takes what is another program's by then",
+                    "make it an operand of the epilogue, or compute it there",
                 )
 
 
@@ -108,7 +109,7 @@ def _is_inside(value: SSAValue, block: Block) -> bool:
 SPECS = (
     OpSpec(
         name="ttarget.rest",
-        summary="What a program does with its sums, some columns at a time. It runs in the first steps of the "
+        summary="The epilogue of a program, some columns at a time. It runs in the first steps of the "
         "CTA's next program, before their waits, while two dots are in flight; after the last program, alone.",
         operands=("values*",),
         results=(),
@@ -118,6 +119,6 @@ SPECS = (
         ),
         regions=("body",),
         effects=frozenset(["memory"]),
-        verify=_check_rest,
+        verify=_check_epilogue,
     ),
 )

@@ -1,4 +1,4 @@
-"""Kernels of single warps: asynchronous copies in groups, dots that are done when they return, rows out."""
+"""Kernels of single warps: asynchronous copies in groups, synchronous dots, stores of rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tessera.backends.nvptx.mma.target_kernels import (
     check_shared,
     check_widest,
 )
-from tessera.backends.nvptx.ops.wgmma import PLACES, check_places, check_product
+from tessera.backends.nvptx.ops.wgmma import ACCESS, check_access, check_dot
 from tessera.backends.nvptx.tensor_cores import (
     MAX_WARPGROUPS,
     MMA_SYNC_FEATURES,
@@ -48,8 +48,8 @@ _FOREIGN = (
 
 def _check_kernel(op: SpecOp) -> None:
     check_arguments(op)
-    cure = "lower for sm_80 or later, or let dots run on plain multiply-adds"
-    check_features(op, "a kernel of warps", MMA_SYNC_FEATURES, cure)
+    fix = "lower for sm_80 or later, or let dots run on plain multiply-adds"
+    check_features(op, "a kernel of warps", MMA_SYNC_FEATURES, fix)
     if not 1 <= op.value("consumers") <= MAX_WARPGROUPS:
         op.fail(f"a CTA has 1 to {MAX_WARPGROUPS} groups of four warps, got {op.value('consumers')}")
     _check_across(op)
@@ -61,16 +61,16 @@ def _check_kernel(op: SpecOp) -> None:
     check_widest(op)
     block = op.regions[0].block
     stages = [part.value("stages") for part in block.ops if isinstance(part, SpecOp) and part.name in _SETUP]
-    _check_turning(op, stages)
+    _check_stage_counts(op, stages)
     check_copies(block, max(stages, default=1))
 
 
-def _check_turning(op: SpecOp, stages: Sequence[int]) -> None:
-    """Who goes on from a stage comes round after as many as tiles have."""
+def _check_stage_counts(op: SpecOp, stages: Sequence[int]) -> None:
+    """Cursors wrap around after as many stages as tiles have."""
     most = max(stages, default=1)
     for part in op.walk():
         if isinstance(part, SpecOp) and part.name == "ttarget.stage_after" and part.value("stages") != most:
-            part.fail(f"`{part.name}` goes round {part.value('stages')} stages, and tiles have {most}")
+            part.fail(f"`{part.name}` wraps around after {part.value('stages')} stages, and tiles have {most}")
 
 
 def _check_across(op: SpecOp) -> None:
@@ -102,7 +102,7 @@ def _check_copy(op: SpecOp) -> None:
     _check_global(op, 2)
     if not isinstance(buffer, BufferAttr) or buffer.dtype != tile.dtype:
         op.fail(f"`{op.name}` moves elements as they are, got {buffer} for {tile}")
-    check_places(op, 3, tile, buffer)
+    check_access(op, 3, tile, buffer)
     _check_along(op)
 
 
@@ -114,9 +114,9 @@ def _check_along(op: SpecOp) -> None:
         op.fail(f"columns of the tile are contiguous in memory, and `{column}` walks {walked}")
 
 
-def _check_global(op: SpecOp, place: int) -> None:
+def _check_global(op: SpecOp, operand: int) -> None:
     """What is copied lies in global memory: it is an argument of the kernel."""
-    buffer = op.operands[place]
+    buffer = op.operands[operand]
     kernel = around(op, *_KERNELS)
     if kernel is not None and buffer.owner is not kernel.regions[0].block:
         op.fail(f"`{op.name}` is between global and shared memory, and its buffer is no argument of the kernel")
@@ -127,11 +127,11 @@ def _check_wait(op: SpecOp) -> None:
         op.fail(f"`left` counts groups of copies, got {op.value('left')}")
 
 
-def _check_product(op: SpecOp) -> None:
+def _check_dot(op: SpecOp) -> None:
     acc = op.operands[0].type
     if not isinstance(acc, FragmentAttr):
         op.fail(f"a dot of warps adds to a fragment, got {acc}")
-    check_product(op, acc, "a stage", MMA_SYNC_FORMS, MMA_SYNC_FORMS_TF32)
+    check_dot(op, acc, "a stage", MMA_SYNC_FORMS, MMA_SYNC_FORMS_TF32)
     kernel = around(op, *_KERNELS)
     rows = acc.shape[0].value or 0
     if kernel is not None and rows % (WGMMA_ROWS * max(1, kernel.value("consumers"))):
@@ -145,7 +145,7 @@ def _check_store(op: SpecOp) -> None:
     if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
         op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
     _check_global(op, 2)
-    check_places(op, 3, fragment, buffer)
+    check_access(op, 3, fragment, buffer)
     _check_along(op)
     kernel = around(op, *_KERNELS)
     if kernel is None:
@@ -177,7 +177,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.stage_after",
-        summary="The stage so many further on, in turn.",
+        summary="The stage so many further on, modulo the stages.",
         operands=("cursor",),
         results=("cursor",),
         attributes=(
@@ -192,7 +192,7 @@ SPECS = (
         summary="Starts copying a tile into a stage, 16 bytes at a time by all threads; zeros stand outside bounds.",
         operands=("tile", "cursor", "buffer", "at*"),
         results=(),
-        attributes=PLACES,
+        attributes=ACCESS,
         effects=frozenset(["memory"]),
         verify=_check_copy,
     ),
@@ -220,7 +220,7 @@ SPECS = (
             Attribute("mode", "str", "", "tf32: operands of f32, all of whose numbers are ones of tf32"),
         ),
         effects=frozenset(["memory"]),
-        verify=_check_product,
+        verify=_check_dot,
     ),
     OpSpec(
         name="ttarget.store_rows",
@@ -228,7 +228,7 @@ SPECS = (
         "element where rows do not begin and end at multiples of 16 bytes.",
         operands=("fragment", "staging", "buffer", "at*"),
         results=(),
-        attributes=PLACES,
+        attributes=ACCESS,
         effects=frozenset(["memory"]),
         verify=_check_store,
     ),

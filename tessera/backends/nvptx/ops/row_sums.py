@@ -1,4 +1,4 @@
-"""Sums of rows of fragments in loops: threads keep their parts of them apart until the end."""
+"""Row sums of fragments in loops: each thread keeps a partial sum until the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _check_join(op: SpecOp) -> None:
 SPECS = (
     OpSpec(
         name="ttarget.partial_rows",
-        summary="Sums of rows that have not begun: each thread has its own, of the columns that it holds.",
+        summary="Row sums of 0: each thread has its own, of the columns that it holds.",
         results=("partial",),
         verify=_check_partial,
     ),

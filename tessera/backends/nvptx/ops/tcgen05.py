@@ -1,4 +1,4 @@
-"""Kernels with tensor memory: its allocation, dots of one CTA that sum in it, and the way to registers."""
+"""Kernels with tensor memory: its allocation, dots of one CTA that accumulate in it, and loads to registers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tessera.backends.nvptx.mma.target_kernels import (
     check_widest,
     roles_of,
 )
-from tessera.backends.nvptx.ops.wgmma import check_sides
+from tessera.backends.nvptx.ops.wgmma import check_operands
 from tessera.backends.nvptx.tensor_cores import (
     MIN_TMEM_COLUMNS,
     SHARED_BYTES,
@@ -43,8 +43,8 @@ _FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget
 
 def _check_kernel(op: SpecOp) -> None:
     check_arguments(op)
-    cure = "lower for sm_100a, or for mma.sync, which every machine from sm_80 on has"
-    check_features(op, "a kernel with tensor memory", TCGEN05_FEATURES, cure)
+    fix = "lower for sm_100a, or for mma.sync, which every machine from sm_80 on has"
+    check_features(op, "a kernel with tensor memory", TCGEN05_FEATURES, fix)
     if op.value("consumers") not in (1, 2):
         op.fail(f"1 or 2 warpgroups read tensor memory, got {op.value('consumers')}")
     check_shared(op, SHARED_BYTES)
@@ -78,10 +78,10 @@ def _check_alloc(op: SpecOp) -> None:
             "round up to the next power of two",
         )
     if not isinstance(type, TensorMemoryAttr) or len(type.shape) != 2 or type.dtype is not f32:
-        op.fail(f"tensor memory holds sums of f32 in rows and columns, got {type}")
+        op.fail(f"tensor memory holds accumulators of f32 in rows and columns, got {type}")
     rows, width = (dim.value or 0 for dim in type.shape)
     if rows != TCGEN05_ROWS or width > columns:
-        op.fail(f"{columns} columns have {TCGEN05_ROWS} rows of {columns} sums, got {type}")
+        op.fail(f"{columns} columns have {TCGEN05_ROWS} rows of {columns} accumulators, got {type}")
     check_offset(op, "a barrier", BARRIER)
     if op.value("warp") < 0:
         op.fail(f"`warp` is the number of a warp, got {op.value('warp')}")
@@ -92,7 +92,7 @@ def _check_memory(op: SpecOp) -> None:
         op.fail(f"`{op.name}` takes tensor memory, got {op.operands[0].type}")
 
 
-def _check_product(op: SpecOp) -> None:
+def _check_dot(op: SpecOp) -> None:
     _check_memory(op)
     memory, lhs, rhs = (value.type for value in op.operands[:3])
     assert isinstance(memory, TensorMemoryAttr)
@@ -102,7 +102,7 @@ def _check_product(op: SpecOp) -> None:
     wanted = (CursorAttr, CursorAttr, IndexAttr, IndexAttr)
     if len(kinds) != 4 or any(not isinstance(type, kind) for type, kind in zip(kinds, wanted, strict=True)):
         op.fail("a dot takes a stage for each operand, the first step and this one")
-    check_sides(op, memory, lhs, rhs, TCGEN05_FORMS)
+    check_operands(op, memory, lhs, rhs, TCGEN05_FORMS)
     M, N = (dim.value or 0 for dim in memory.shape)
     if M != TCGEN05_ROWS or N % 16 or not 16 <= N <= TCGEN05_COLUMNS:
         op.fail(f"a dot has {TCGEN05_ROWS} rows and columns in 16s up to {TCGEN05_COLUMNS}, got {M} x {N}")
@@ -110,7 +110,7 @@ def _check_product(op: SpecOp) -> None:
 
 def _check_release(op: SpecOp) -> None:
     if not isinstance(op.operands[0].type, RingAttr) or not isinstance(op.operands[1].type, CursorAttr):
-        op.fail(f"`{op.name}` takes a ring and a place in it, got {[str(v.type) for v in op.operands[:2]]}")
+        op.fail(f"`{op.name}` takes a ring and a cursor in it, got {[str(v.type) for v in op.operands[:2]]}")
 
 
 def _check_load(op: SpecOp) -> None:
@@ -125,11 +125,11 @@ SPECS = (
     OpSpec(
         name="ttarget.tensor_kernel",
         summary="A kernel with tensor memory: a CTA does one program, a producer copies, one thread of the consumers "
-        "starts dots, all of them read the sums.",
+        "starts dots, all of them read the accumulators.",
         results=(),
         attributes=(
             *MATRIX_KERNEL,
-            Attribute("consumers", "int", doc="warpgroups that read sums; one more copies"),
+            Attribute("consumers", "int", doc="warpgroups that read accumulators; one more copies"),
             SHARED,
         ),
         regions=("body",),
@@ -138,37 +138,37 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.tensor_alloc",
-        summary="Columns of tensor memory for sums, asked for by one warp; where they are is told in shared memory.",
+        summary="Columns of tensor memory for accumulators, allocated by one warp; their address is in shared memory.",
         results=("memory",),
         attributes=(
             Attribute("columns", "int", doc="a power of two, 32 to 512"),
             OFFSET,
-            Attribute("warp", "int", 0, "the consumers' warp that asks"),
+            Attribute("warp", "int", 0, "the consumers' warp that allocates"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_alloc,
     ),
     OpSpec(
         name="ttarget.tensor_dealloc",
-        summary="Gives tensor memory back, by the warp that asked for it, when all have read it.",
+        summary="Frees tensor memory, by the warp that allocated it, when all have read it.",
         operands=("memory",),
         results=(),
-        attributes=(Attribute("warp", "int", 0, "the consumers' warp that gives back"),),
+        attributes=(Attribute("warp", "int", 0, "the consumers' warp that frees"),),
         effects=frozenset(["memory"]),
         verify=_check_memory,
     ),
     OpSpec(
         name="ttarget.tensor_mma",
-        summary="Starts a dot into tensor memory: in the first step in place of what is there, later added to it.",
+        summary="Starts a dot into tensor memory: in the first step it overwrites what is there, later it adds to it.",
         operands=("memory", "lhs", "rhs", "at*"),
         results=(),
         attributes=MAJORS,
         effects=frozenset(["memory"]),
-        verify=_check_product,
+        verify=_check_dot,
     ),
     OpSpec(
         name="ttarget.tensor_release",
-        summary="Leaves a stage to the producer as soon as the dots that read it are done.",
+        summary="Releases a stage to the producer as soon as the dots that read it are done.",
         operands=("ring", "cursor"),
         results=(),
         effects=frozenset(["memory"]),
@@ -192,7 +192,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.tensor_load",
-        summary="Sums in tensor memory as a fragment: each warp reads the 32 lanes it can, 16 rows at a time.",
+        summary="Accumulators in tensor memory as a fragment: each warp reads the 32 lanes it can, 16 rows at a time.",
         operands=("memory",),
         results=("fragment",),
         effects=frozenset(["memory"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tessera.backends.nvptx.mma.target_kernels import BARRIER, OFFSET, SWIZZLE, check_offset, check_swizzle, swizzle_of
-from tessera.backends.nvptx.ops.wgmma import check_places
+from tessera.backends.nvptx.ops.wgmma import check_access
 from tessera.backends.nvptx.tensor_cores import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_TRANSACTION, SPAN
 from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMapAttr
 from tessera.ir.base.op import SpecOp
@@ -32,7 +32,7 @@ def _check_map(op: SpecOp) -> None:
 
 
 def argument_of_kernel(op: SpecOp) -> int | None:
-    """Which argument of its kernel the first operand is, wherever in it the op stands."""
+    """Which argument of its kernel the first operand is, wherever in it the op is."""
     at = op.parent_op()
     if at is None:
         return 0
@@ -73,9 +73,9 @@ def _check_ring(op: SpecOp) -> None:
 
 
 def _check_at(op: SpecOp) -> None:
-    """Ops on a stage of a ring take the ring and a place in it."""
+    """Ops on a stage of a ring take the ring and a cursor in it."""
     if not isinstance(op.operands[0].type, RingAttr) or not isinstance(op.operands[1].type, CursorAttr):
-        op.fail(f"`{op.name}` takes a ring and a place in it, got {[str(v.type) for v in op.operands[:2]]}")
+        op.fail(f"`{op.name}` takes a ring and a cursor in it, got {[str(v.type) for v in op.operands[:2]]}")
 
 
 def _check_release(op: SpecOp) -> None:
@@ -97,7 +97,7 @@ def _check_copy(op: SpecOp) -> None:
         op.fail(f"lines of {made.value('swizzle')} bytes are copied to a tile with lines of {swizzle_of(tile)}")
     box, is_cut = made.value("box"), made.value("cut") >= 0
     if len(op.operands) - 4 != len(box) + is_cut or any(not isinstance(v.type, IndexAttr) for v in op.operands[4:]):
-        more = " and the place where copies end" if is_cut else ""
+        more = " and the index where copies end" if is_cut else ""
         op.fail(f"a box of {len(box)} dims is found by as many indices{more}, got {len(op.operands) - 4}")
     if is_cut and op.value("half"):
         op.fail("a copy that ends early is not shared by two CTAs")
@@ -109,7 +109,7 @@ def _check_copy(op: SpecOp) -> None:
     for size in box:
         moved *= size
     if op.value("half") == "pieces" and op.value("pieces") % 2:
-        op.fail(f"half of {op.value('pieces')} boxes is not a whole number of them")
+        op.fail(f"half of {op.value('pieces')} boxes is not a number of whole boxes")
     if moved * op.value("pieces") > rows * columns or moved * op.value("pieces") % columns:
         op.fail(f"{op.value('pieces')} boxes of {moved} elements do not fill {tile.type}, or rows of it")
 
@@ -119,7 +119,7 @@ def _check_store(op: SpecOp) -> None:
     if not isinstance(fragment, FragmentAttr) or not isinstance(map, TensorMapAttr):
         op.fail(f"`{op.name}` stores a fragment through a TMA descriptor, got {fragment} and {map}")
     if not isinstance(tile, SharedAttr) or not isinstance(buffer, BufferAttr):
-        op.fail(f"`{op.name}` passes through a shared tile on the way to a buffer, got {tile} and {buffer}")
+        op.fail(f"`{op.name}` passes through a shared tile to a buffer, got {tile} and {buffer}")
     if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
         op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
     made = op.operands[1].owner
@@ -131,7 +131,7 @@ def _check_store(op: SpecOp) -> None:
         op.fail(f"`{op.name}` gives no index where rows end, and its TMA descriptor asks for one")
     if isinstance(made, SpecOp) and made.value("rounds"):
         op.fail(f"`{op.name}` stores elements as they are, and its TMA descriptor rounds to {made.value('rounds')}")
-    check_places(op, 4, fragment, buffer)
+    check_access(op, 4, fragment, buffer)
 
 
 _STAGE = ("ring", "cursor")
@@ -164,7 +164,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.ring",
-        summary="Stages that a producer fills and consumers empty, in turn: two barriers a stage.",
+        summary="Stages that a producer fills and consumers empty, one after the other: two barriers a stage.",
         operands=("tiles*",),
         results=("ring",),
         attributes=(
@@ -178,7 +178,7 @@ SPECS = (
     OpSpec(name="ttarget.cursor", summary="The first stage of a ring.", results=("cursor",)),
     OpSpec(
         name="ttarget.advance",
-        summary="The stage after this one; the turn changes at the end of the ring.",
+        summary="The stage after this one; the phase changes at the end of the ring.",
         operands=_STAGE,
         results=("cursor",),
         type_rule=lambda types, values: [CURSOR],
@@ -186,7 +186,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.acquire",
-        summary="Waits until consumers have left a stage, and says how many bytes will come.",
+        summary="Waits until consumers have released a stage, and says how many bytes will come.",
         operands=_STAGE,
         results=(),
         effects=frozenset(["memory"]),
@@ -214,7 +214,7 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.release",
-        summary="Leaves a stage to the producer; with `low` and `high`, only where steps from one to the other ran.",
+        summary="Releases a stage to the producer; with `low` and `high`, only where steps from one to the other ran.",
         operands=(*_STAGE, "range*"),
         results=(),
         effects=frozenset(["memory"]),

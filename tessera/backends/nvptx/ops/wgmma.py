@@ -1,4 +1,4 @@
-"""Dots of warpgroups: issue and wait with accumulators in flight, packed A operands, folds along rows, accesses."""
+"""Dots of warpgroups: accumulators in flight, packed A operands, reductions along rows, accesses of fragments."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def _check_issue(op: SpecOp) -> None:
     acc = op.operands[0].type
     if not isinstance(acc, PendingAttr):
         op.fail(f"dots add to an accumulator that is open to them, got {acc}", "open it with `ttarget.mma_open`")
-    check_product(op, acc, "a place in a ring", WGMMA_FORMS, WGMMA_FORMS_TF32)
+    check_dot(op, acc, "a cursor of a ring", WGMMA_FORMS, WGMMA_FORMS_TF32)
 
 
-def check_product(
-    op: SpecOp, acc: ShapedAttr, place: str, products: Mapping[DType, MmaForm], forms: Mapping[DType, MmaForm]
+def check_dot(
+    op: SpecOp, acc: ShapedAttr, cursor: str, forms: Mapping[DType, MmaForm], forms_tf32: Mapping[DType, MmaForm]
 ) -> None:
-    """Fails where an op is no dot of an A operand, which may be in registers, and a shared one into `acc`."""
+    """Fails where an op is not a dot of an A operand, which may be in registers, and a shared one into `acc`."""
     lhs, rhs = (value.type for value in op.operands[1:3])
     if not isinstance(lhs, (SharedAttr, OperandAttr)) or not isinstance(rhs, SharedAttr):
-        op.fail(f"the A operand is shared or in registers and the right one shared, got {lhs} and {rhs}")
+        op.fail(f"the A operand is shared or in registers and the B operand shared, got {lhs} and {rhs}")
     if op.results[0].type != acc:
         op.fail(f"a dot gives its accumulator's type {acc}, not {op.results[0].type}")
-    _check_cursors(op, place)
+    _check_cursors(op, cursor)
     if op.value("mode") not in ("", "tf32"):
         op.fail(f"`mode` is tf32 or none, got `{op.value('mode')}`")
-    check_sides(op, acc, lhs, rhs, forms if op.value("mode") else products)
+    check_operands(op, acc, lhs, rhs, forms_tf32 if op.value("mode") else forms)
 
 
-def _check_cursors(op: SpecOp, place: str) -> None:
+def _check_cursors(op: SpecOp, cursor: str) -> None:
     if len(op.operands) != 5 or any(not isinstance(value.type, CursorAttr) for value in op.operands[3:]):
-        op.fail(f"a dot takes {place} for each operand")
+        op.fail(f"a dot takes {cursor} for each operand")
 
 
 def _check_add(op: SpecOp) -> None:
@@ -57,28 +57,28 @@ def _check_add(op: SpecOp) -> None:
         op.fail(f"`{op.name}` adds to a fragment and gives one, got {fragment} and {op.results[0].type}")
     if not isinstance(lhs, SharedAttr) or not isinstance(rhs, SharedAttr):
         op.fail(f"both operands of `{op.name}` are shared, got {lhs} and {rhs}")
-    _check_cursors(op, "a place in a ring")
-    check_sides(op, fragment, lhs, rhs)
+    _check_cursors(op, "a cursor of a ring")
+    check_operands(op, fragment, lhs, rhs)
     columns, parts = fragment.shape[1].value or 0, op.value("parts")
     if parts < 1 or columns % (8 * parts) or (parts > 1 and op.value("rhs_major") != "k"):
         op.fail(f"{columns} columns of a B operand along k are not {parts} parts of whole eights")
 
 
-def check_sides(
-    op: SpecOp, acc: ShapedAttr, lhs: ShapedAttr, rhs: ShapedAttr, products: Mapping[DType, MmaForm] = WGMMA_FORMS
+def check_operands(
+    op: SpecOp, acc: ShapedAttr, lhs: ShapedAttr, rhs: ShapedAttr, forms: Mapping[DType, MmaForm] = WGMMA_FORMS
 ) -> None:
     """Fails where two operands have no dot among those of the machine, or not this one."""
-    for side in ("lhs_major", "rhs_major"):
-        if op.value(side) not in _MAJORS:
-            op.fail(f"`{side}` is one of {', '.join(_MAJORS)}, got {op.value(side)}")
-    found = products.get(lhs.dtype)
+    for name in ("lhs_major", "rhs_major"):
+        if op.value(name) not in _MAJORS:
+            op.fail(f"`{name}` is one of {', '.join(_MAJORS)}, got {op.value(name)}")
+    found = forms.get(lhs.dtype)
     if found is None or lhs.dtype != rhs.dtype or acc.dtype != found.accumulator:
-        names = ", ".join(map(str, products))
+        names = ", ".join(map(str, forms))
         op.fail(f"there is no dot of {lhs.dtype} by {rhs.dtype} into {acc.dtype}; operands are both one of {names}")
     if not found.is_transposable and "mn" in (op.value("lhs_major"), op.value("rhs_major")):
         op.fail(f"operands of {lhs.dtype} are contiguous in k")
     M, N = (dim.value or 0 for dim in acc.shape)
-    left, right = (tuple(dim.value or 0 for dim in side.shape) for side in (lhs, rhs))
+    left, right = (tuple(dim.value or 0 for dim in operand.shape) for operand in (lhs, rhs))
     # A tile in shared memory has rows of k where its other dim is the one that is contiguous in memory.
     wanted = (M, left[1]) if op.value("lhs_major") == "k" else (left[0], M)
     K = left[1] if op.value("lhs_major") == "k" else left[0]
@@ -119,24 +119,24 @@ def _check_pack(op: SpecOp) -> None:
         op.fail(f"only elements of 2 bytes have one layout on both operands of a dot, got {fragment.dtype}")
 
 
-def _check_fold(op: SpecOp) -> None:
+def _check_reduce(op: SpecOp) -> None:
     fragment, rows = op.operands[0].type, op.results[0].type
     if not isinstance(fragment, FragmentAttr) or rows != RowVectorAttr.of(fragment.data.with_shape(fragment.shape[:1])):
-        op.fail(f"folding the rows of {fragment} does not give {rows}")
+        op.fail(f"reducing the rows of {fragment} does not give {rows}")
     if op.value("kind") not in ("sum", "max", "min", "prod"):
         op.fail(f"`kind` is sum, max, min or prod, got {op.value('kind')}")
 
 
-def _check_access(op: SpecOp, tile: object, buffer: object, first: int) -> None:
+def _check_fragment_access(op: SpecOp, tile: object, buffer: object, first: int) -> None:
     if not isinstance(tile, (FragmentAttr, RowVectorAttr, ColumnVectorAttr)) or not isinstance(buffer, BufferAttr):
         op.fail(f"`{op.name}` moves a fragment or a vector of it from or to a buffer, got {tile} and {buffer}")
     if tile.dtype != buffer.dtype:
         op.fail(f"`{op.name}` moves {tile.dtype} and the buffer holds {buffer.dtype}")
-    check_places(op, first, tile, buffer)
+    check_access(op, first, tile, buffer)
 
 
-def check_places(op: SpecOp, first: int, tile: ShapedAttr, buffer: BufferAttr) -> None:
-    """Fails where an access does not say for each axis of its tile, and each dim of its buffer, where it is."""
+def check_access(op: SpecOp, first: int, tile: ShapedAttr, buffer: BufferAttr) -> None:
+    """Fails where an access does not map each axis of its tile to dims of its buffer."""
     names, axes = op.value("coords"), op.value("axes")
     if len(op.operands) - first != len(names) or any(not isinstance(v.type, IndexAttr) for v in op.operands[first:]):
         op.fail(f"`{op.name}` names {len(names)} indices and has {len(op.operands) - first}")
@@ -147,21 +147,21 @@ def check_places(op: SpecOp, first: int, tile: ShapedAttr, buffer: BufferAttr) -
 
 
 def _check_load(op: SpecOp) -> None:
-    _check_access(op, op.results[0].type, op.operands[0].type, 1)
+    _check_fragment_access(op, op.results[0].type, op.operands[0].type, 1)
 
 
 def _check_store(op: SpecOp) -> None:
-    _check_access(op, op.operands[0].type, op.operands[1].type, 2)
+    _check_fragment_access(op, op.operands[0].type, op.operands[1].type, 2)
     check_written(op, op.operands[1])
 
 
-PLACES = (
+ACCESS = (
     Attribute("coords", "strs", doc="the name of each index operand"),
     Attribute("axes", "strs", doc="the coordinates along the tile"),
     Attribute("map", "dims", doc="one expression per dim of the buffer"),
     Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
 )
-_ACCESS = (*PLACES, Attribute("windows", "dims", (), doc="expression, extent, ...: outside is not touched"))
+_WINDOWED_ACCESS = (*ACCESS, Attribute("windows", "dims", (), doc="expression, extent, ...: outside is not touched"))
 
 
 SPECS = (
@@ -186,13 +186,13 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.mma_add",
-        summary="`fragment + lhs @ rhs`: 128 dots are summed apart on the tensor cores, some columns at a time, "
+        summary="`fragment + lhs @ rhs`: 128 of K are accumulated apart on the tensor cores, some columns at a time, "
         "and added outside of them, then the next 128; nothing is in flight before or after.",
         operands=("fragment", "lhs", "rhs", "cursors*"),
         results=("sums",),
         attributes=(
             *MAJORS,
-            Attribute("parts", "int", 1, "in how many parts of the columns: fewer registers for sums on their way"),
+            Attribute("parts", "int", 1, "in how many parts of the columns: fewer registers for partial accumulators"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_add,
@@ -215,18 +215,18 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.reduce_rows",
-        summary="Each row of a fragment folded to one number: four chains a thread, then across its four threads.",
+        summary="Each row of a fragment reduced to one number: four chains a thread, then across its four threads.",
         operands=("fragment",),
         results=("rows",),
         attributes=(Attribute("kind", "str", doc="sum, max, min or prod"),),
-        verify=_check_fold,
+        verify=_check_reduce,
     ),
     OpSpec(
         name="ttarget.fragment_load",
-        summary="Elements of a buffer at a fragment's or vector's places; `pad` outside bounds and windows.",
+        summary="Elements of a buffer at a fragment's or vector's coordinates; `pad` outside bounds and windows.",
         operands=("buffer", "at*"),
         results=("tile",),
-        attributes=(*_ACCESS, Attribute("pad", "any", 0, "what stands outside")),
+        attributes=(*_WINDOWED_ACCESS, Attribute("pad", "any", 0, "what stands outside")),
         effects=frozenset(["memory"]),
         verify=_check_load,
     ),
@@ -235,7 +235,7 @@ SPECS = (
         summary="A fragment or vector to a buffer, element by element; nothing is written outside bounds and windows.",
         operands=("tile", "buffer", "at*"),
         results=(),
-        attributes=_ACCESS,
+        attributes=_WINDOWED_ACCESS,
         effects=frozenset(["memory"]),
         verify=_check_store,
     ),

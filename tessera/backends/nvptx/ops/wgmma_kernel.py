@@ -46,17 +46,17 @@ def _check_kernel(op: SpecOp) -> None:
 
 
 def _check_shares(op: SpecOp) -> None:
-    """Consumers have whole blocks of rows of each dot, and two places each for what goes out."""
+    """Consumers have whole blocks of rows of each dot, and two staging buffers each for stores."""
     consumers = op.value("consumers")
     for part in op.walk():
         if part.name in ("ttarget.mma_issue", "ttarget.mma_add"):
-            sums = part.operands[0].type
-            rows = sums.shape[0].value or 0 if isinstance(sums, ShapedAttr) else 0
+            acc = part.operands[0].type
+            rows = acc.shape[0].value or 0 if isinstance(acc, ShapedAttr) else 0
             if rows % (WGMMA_ROWS * consumers):
                 op.fail(f"{rows} rows are not shared by {consumers} consumers in blocks of {WGMMA_ROWS}")
         tile = part.operands[2].owner if part.name == "ttarget.store_tile" else None
         if isinstance(tile, SpecOp) and tile.value("stages") != 2 * consumers:
-            op.fail(f"{consumers} consumers store through two places each, and there are {tile.value('stages')}")
+            op.fail(f"{consumers} consumers have two staging buffers each, and there are {tile.value('stages')}")
 
 
 def _check_pair(op: SpecOp) -> None:
@@ -65,7 +65,7 @@ def _check_pair(op: SpecOp) -> None:
     halves = [part for part in parts if part.name == "ttarget.copy" and part.value("half")]
     if not op.value("pair"):
         if halves:
-            halves[0].fail("half of a tile is copied, and there is no other CTA to copy the rest")
+            halves[0].fail("half of a tile is copied, and there is no other CTA to copy the other half")
         return
     grid = op.value("grid")
     if len(grid) < 2 or grid[-2].value is None or grid[-2].value % 2:
@@ -125,13 +125,13 @@ def _check_roles(op: SpecOp) -> None:
         if names != ["ttarget.tiles"]:
             op.fail(f"a role walks the tiles of the CTA once, got {', '.join(names)}")
     producer, consumer = op.regions
-    ways = [
+    orders = [
         {name: part.value(name) for name in ("grid", "group", "is_descending", "mailbox")}
         for region in op.regions
         for part in region.block.ops
         if isinstance(part, SpecOp) and part.name == "ttarget.tiles"
     ]
-    if ways[0] != ways[1]:
+    if orders[0] != orders[1]:
         op.fail("both roles take the same tiles in the same order")
     for part in producer.walk():
         if any(isinstance(result.type, (VectorAttr, PendingAttr)) for result in part.results):
@@ -153,7 +153,7 @@ def _check_carried(op: SpecOp, first: int, heads: int, given: bool = True) -> No
 
 def _check_tiles(op: SpecOp) -> None:
     if any(not isinstance(value.type, CursorAttr) for value in op.operands):
-        op.fail("from tile to tile a role carries its places in rings, and nothing else")
+        op.fail("from tile to tile a role carries its cursors in rings, and nothing else")
     if op.value("mailbox") != -1:
         check_offset(op, "a mailbox", BARRIER, "mailbox")
     if op.value("group") < 1:
@@ -181,19 +181,19 @@ def _check_when(op: SpecOp) -> None:
     _check_carried(op, 2, 0, given=False)
 
 
-def _check_turn(op: SpecOp) -> None:
+def _check_order(op: SpecOp) -> None:
     if op.value("way") not in ("take", "pass"):
         op.fail(f"a turn is taken or passed, got `{op.value('way')}`")
     kernel = around(op, "ttarget.matrix_kernel")
     if kernel is not None and kernel.value("consumers") != 2:
-        op.fail(f"two consumers take turns, and there are {kernel.value('consumers')}")
+        op.fail(f"two consumers start dots in order, and there are {kernel.value('consumers')}")
 
 
 def _check_lag(op: SpecOp) -> None:
     ring, cursor = op.operands[0], op.operands[1]
     made = ring.owner
     if not isinstance(made, SpecOp) or made.name != "ttarget.ring" or not isinstance(cursor.type, CursorAttr):
-        op.fail(f"`{op.name}` takes a ring and its first place, got {[str(v.type) for v in op.operands]}")
+        op.fail(f"`{op.name}` takes a ring and its first cursor, got {[str(v.type) for v in op.operands]}")
     role = op.parent_op()
     if role is not None and op.parent_block() is role.regions[0].block:
         op.fail("consumers set out one after the other, and there is one producer")
@@ -201,7 +201,7 @@ def _check_lag(op: SpecOp) -> None:
     consumers = kernel.value("consumers") if isinstance(kernel, SpecOp) else 2
     last = op.value("stages") * (consumers - 1)
     if op.value("stages") < 1 or last >= made.value("stages"):
-        # The last consumer would wait for a stage that is filled when it has left the first.
+        # The last consumer would wait for a stage that is filled when it has released the first.
         op.fail(f"the last of {consumers} consumers waits for stage {last}, and there are {made.value('stages')}")
 
 
@@ -227,15 +227,15 @@ SPECS = (
     ),
     OpSpec(
         name="ttarget.turn",
-        summary="Two consumers start dots in turn: one computes on registers while dots of the other run.",
+        summary="Two consumers start dots in order (ping-pong): one computes on registers while dots of the other run.",
         results=(),
         attributes=(Attribute("way", "str", doc="take: wait for it; pass: give it to the other"),),
         effects=frozenset(["memory"]),
-        verify=_check_turn,
+        verify=_check_order,
     ),
     OpSpec(
         name="ttarget.matrix_kernel",
-        summary="A kernel of warpgroups: CTAs take programs of the grid in turn, a producer copies, consumers compute.",
+        summary="A persistent kernel of warpgroups: CTAs take programs of the grid, producers copy, consumers compute.",
         results=(),
         attributes=(
             *MATRIX_KERNEL,
@@ -263,7 +263,7 @@ SPECS = (
         results=(),
         attributes=(
             Attribute("grid", "dims", doc="programs along each axis"),
-            Attribute("group", "int", 1, "places of the last axis but one that neighbours in time take"),
+            Attribute("group", "int", 1, "rows of programs that run together"),
             Attribute("is_descending", "bool", False, "whether the last axis is walked from its end"),
             Attribute(
                 "mailbox", "int", -1, "where in shared memory the producer says which tile is next; -1: all know"

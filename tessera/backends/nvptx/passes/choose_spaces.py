@@ -32,7 +32,7 @@ def choose_spaces(kernel: SpecOp, units: TensorCores) -> None:
     """Write where tiles of a kernel go; raises `UnfitError` for one that says what cannot be."""
     plan, stores = plan_of(kernel, units), shared_stores(kernel, units)
     copied: dict[SpecOp, Box] = {}
-    for side in (side for product in plan.products.values() for side in product.sides):
+    for side in (side for product in plan.dots.values() for side in product.operands):
         if side.load is not None and side.box is not None:
             copied.setdefault(side.load, side.box)
     for op in kernel.walk():

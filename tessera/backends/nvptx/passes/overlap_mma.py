@@ -105,7 +105,7 @@ def _waiting_loop(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> SpecOp |
     """
     ops = kernel.regions[0].block.ops
     loops = [op for op in ops if isinstance(op, SpecOp) and op.name == "ttile.for"]
-    if plan.consumers < 2 or len(loops) != 1 or len(rings) != 1 or len(plan.products) != 1:
+    if plan.consumers < 2 or len(loops) != 1 or len(rings) != 1 or len(plan.dots) != 1:
         return None
     return None if loops[0].value("form") == SUM else loops[0]
 

@@ -49,7 +49,7 @@ def _awaited(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> list[int]:
     """The rings that are waited for before an op: what a loop waits for, nothing in it waits for again."""
     if op.name == "ttile.for":
         return [at for at, ring in enumerate(rings) if ring.last is op]
-    return [at for at in rings_read(plan.products[op], rings) if not is_within(op, rings[at].last)]
+    return [at for at in rings_read(plan.dots[op], rings) if not is_within(op, rings[at].last)]
 
 
 def _write(op: SpecOp, name: str, wanted: Sequence[int]) -> None:

@@ -105,7 +105,7 @@ def select_mma(kernel: SpecOp, units: TensorCores | None) -> Plan | None:
         mark_plain(kernel)
         return None
     plan = plan_of(kernel, units)
-    for op, product in plan.products.items():
+    for op, product in plan.dots.items():
         op.set_value("unit", units.name)
         op.set_value("instruction", product.instruction)
     kernel.set_value("warpgroups", plan.consumers)

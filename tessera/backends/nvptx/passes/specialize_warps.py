@@ -30,7 +30,7 @@ from tessera.ir.tile.choices import PRODUCER, UNIFORM
 
 def across_of(kernel: SpecOp, plan: Plan) -> int:
     """Warps of a group side by side, so that what each reads of both operands is the least: nearly a square."""
-    (first, *_) = plan.products.values()
+    (first, *_) = plan.dots.values()
     columns, rows = _columns_of(first.op.results[0]), plan.rows // plan.consumers
     fitting = [count for count in WARPS_ACROSS if not across_problem(kernel, plan, count)]
     return min(fitting, key=lambda count: rows // 4 * count + columns // count)
@@ -42,7 +42,7 @@ def across_problem(kernel: SpecOp, plan: Plan, across: int) -> str:
         return f"{', '.join(map(str, WARPS_ACROSS))} warps stand side by side, not {across}"
     if across == 1:
         return ""
-    products = list(plan.products.values())
+    products = list(plan.dots.values())
     if len(products) != 1 or products[0].lhs.load is None or any(op.name == "ttile.reduce" for op in kernel.walk()):
         return f"{across} warps side by side share rows, and rows are reduced here or multiplied again"
     if any(_columns_of(op.operands[0]) == 0 for op in stores_in(kernel)):
@@ -97,8 +97,8 @@ def specialize_warps(kernel: SpecOp, units: TensorCores) -> None:
         return
     kernel.set_value("roles", roles)
     if units is WGMMA:
-        is_turning = groups == 2 and len(dots_in(kernel)) > 1
-        kernel.set_value("registers", _TURNING if is_turning else _REGISTERS[groups])
+        is_in_loop = groups == 2 and len(dots_in(kernel)) > 1
+        kernel.set_value("registers", _TURNING if is_in_loop else _REGISTERS[groups])
 
 
 def _share_columns(kernel: SpecOp, units: TensorCores) -> None:

@@ -33,7 +33,7 @@ class SwizzleTiles(Pass):
 def swizzle_tiles(kernel: SpecOp, units: TensorCores) -> None:
     """Write how tiles of a kernel with spaces lie; raises `UnfitError` for one that says what cannot be."""
     plan, stores = plan_of(kernel, units), shared_stores(kernel, units)
-    for side in (side for product in plan.products.values() for side in product.sides):
+    for side in (side for product in plan.dots.values() for side in product.operands):
         if side.load is not None and side.box is not None:
             side.load.set_value("swizzle", swizzle_of(side))
             side.load.set_value("box", side.box.sizes)
