@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tessera.api.jit import Jit
@@ -13,10 +12,11 @@ from tessera.frontend.shape_inference import Assumption
 from tessera.frontend.trace import Trace, trace_function
 from tessera.ir.base.tape import Tape
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType, text
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShapeStep:
     """One op: the types it takes and gives, the same with the sizes of the call, and the line it stands on.
 
@@ -32,7 +32,7 @@ class ShapeStep:
     depth: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShapeTrace:
     """The steps of a function; printed, a table. `error` is what it broke off with, if it did."""
 

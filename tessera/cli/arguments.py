@@ -28,6 +28,7 @@ from tessera.frontend.pytree import unflatten
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dtype import BY_NAME, f32
+from tessera.types.frozen import frozen
 
 _SHAPE = re.compile(r"(?P<path>[\w.\[\]'\"]+)=(?P<dims>(?:\d+(?:x\d+)*)?)(?::(?P<dtype>\w+))?")
 _STEP = re.compile(r"\.(?P<field>[^\W\d]\w*)|\[(?P<index>\d+)\]|\[(?P<quote>['\"]?)(?P<key>[^\W\d]\w*)(?P=quote)\]")
@@ -40,7 +41,7 @@ class TargetError(Exception):
     """What was asked for is not a function that can be looked at; the message says why."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Given:
     """What a command line says of arguments: shapes of tensors, sizes of named dims, Python values."""
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from rich.text import Text
 from tessera.compiler.backend import machines
 from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.runtime.cache import Store
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 from tessera.types.settings import Settings
 
@@ -46,7 +47,7 @@ VARIABLES = (
 """Every variable that is read; the page of T0705 says what each does."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """One line of the report: a name, what was found, and whether it stands in the way."""
 

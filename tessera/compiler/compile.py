@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -36,6 +35,7 @@ from tessera.ir.target.machine_code import begin
 from tessera.ir.target.program import Begin, Code, callback_of, interface_of
 from tessera.ir.tile import pipeline as tile
 from tessera.runtime.executable import Executable, Guard, Port
+from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
 # What a failed compilation leaves behind: a script that holds the whole program and compiles it again.
@@ -83,7 +83,7 @@ def _literal(text: str) -> str:
     return repr(text) if '"""' in text or "\\" in text else f'"""\\\n{text}"""'
 
 
-@dataclass(frozen=True)
+@frozen
 class Lowering:
     """One program at the end of its walk: host program and kernels, and everything on the way that can be shown."""
 

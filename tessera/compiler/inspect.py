@@ -7,7 +7,6 @@ import json
 import linecache
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
 from xdsl.ir import Operation
@@ -20,6 +19,7 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.plan import fusions_in
+from tessera.types.frozen import frozen
 
 LEVELS = ("graph", "schedule", "tile", "target")
 _LOCATION = re.compile(r' loc\((?:"\d+:\d+"\()?"((?:[^"\\]|\\.)*)":(\d+):\d+\)?\)$')
@@ -29,7 +29,7 @@ _SNAPSHOT = "<snapshot>"
 """The file that ops of a snapshot come from when nobody knows better."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line:
     """A line of a level's text, and the source lines (`file:line`) that it came from."""
 
@@ -37,7 +37,7 @@ class Line:
     keys: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inspection:
     """The source lines of a program, by key, and its text at each level."""
 

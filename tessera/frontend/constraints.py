@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from tessera.frontend.shape_inference import Facts
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.constraint import Constraint, ConstraintSolver
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.frontend.trace import Trace
@@ -293,7 +294,7 @@ def check_call(constraints: Sequence[Constraint], signature: Signature, tensors:
             raise error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BoundCall:
     """A call and all constraints on its sizes, from which a fix is found."""
 

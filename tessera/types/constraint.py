@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.types.constraint_proof import Proofs
 from tessera.types.constraint_store import BIG, ContradictionError, Linear, Rule, Value
 from tessera.types.constraint_text import Constraint, dim_text
 from tessera.types.dim import Dim, DimLike
+from tessera.types.frozen import frozen
 
 _MOST_REASONS = 12
 """Longer explanations are given as they were found; shorter ones are tried without each of their parts."""
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """A verdict and the constraints that led to it; none for what is true or false by itself."""
 
@@ -222,7 +222,7 @@ def _union(whys: Iterable[int]) -> int:
     return total
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Known:
     """What the rules leave of one size."""
 
@@ -239,7 +239,7 @@ class Known:
         return text + (f", {self.name} = {dim_text(self.definition)}" if self.definition is not None else "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """What a text of rules and questions amounts to; printed, one line each."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from tessera.diagnostics.codes import ConstraintError
 from tessera.diagnostics.error import HERE, Fix, Span
 from tessera.types.dim import Atom, Dim, DimLike, maximum, minimum, parse_dim
+from tessera.types.frozen import frozen
 
 Goal: TypeAlias = tuple[str, Dim]
 """`("ge", d)` is `d >= 0`, `("eq", d)` is `d == 0`, `("ne", d)` is `d != 0`; a constraint is one or two of them."""
@@ -23,7 +24,7 @@ _REMAINDER = re.compile(r"[^<>=%]+%[^<>=%]+")
 _FORMS = "`D % 8 == 0`, `S <= 8192`, `B in 1..=4096`, `D = H*Dh`"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constraint:
     """A relation that sizes must satisfy: `left relation right`, or `left in right..=high`.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from xdsl.ir import SSAValue
@@ -30,6 +30,7 @@ from tessera.ir.target.passes.check_kernels import CheckKernels, check_kernel
 from tessera.ir.target.program import LLVM, Begin, CompileOptions, Interface, LlvmEmitter, interface_of
 from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 # The host program as LLVM text: the four functions of an executable, with kernels called through the thread pool.
@@ -186,7 +187,7 @@ def _longest_context(program: SpecOp) -> int:
     return 1 + max((*(len(op.operands) + len(op.value("sizes")) for op in calls), *called), default=0)
 
 
-@dataclass(frozen=True)
+@frozen
 class CpuBackend:
     """Compiles for one CPU."""
 
@@ -245,7 +246,7 @@ class CpuBackend:
         return texts, shared
 
 
-@dataclass(frozen=True)
+@frozen
 class CpuCode:
     """The `Code` of a program for a CPU; the last texts are modules that kernels share."""
 
@@ -277,7 +278,7 @@ class CpuCode:
         raise OverrideError("only kernels for a GPU are looked at", fix='compile with `backend="cuda"`')
 
 
-@dataclass(frozen=True)
+@frozen
 class CpuCompilation:
     """One compilation for a CPU."""
 

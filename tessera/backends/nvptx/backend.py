@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -38,7 +38,7 @@ class Lowered:
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@frozen
 class NvptxBackend:
     """Compiles for one GPU."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
@@ -483,7 +482,7 @@ def pairs_turns(is_swizzled: bool = True) -> Turns:
 # Kernels looked at before they run: what each takes of a GPU, and its bank conflicts in shared memory.
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelLint:
     """One kernel: its resources, and its accesses of shared memory whose lanes are known."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -43,13 +43,14 @@ from tessera.ir.target.program import (
     interface_of,
 )
 from tessera.ir.tile.choices import EPILOGUES
+from tessera.types.frozen import frozen
 from tessera.types.machine import PLAIN, Machine
 
 MANY = 2
 """Launches from which on a program may have some that run beside each other."""
 
 
-@dataclass(frozen=True)
+@frozen
 class NvptxCode:
     """What a program for a GPU is made of: its kernels, lowered and as text, and its host program."""
 
@@ -125,7 +126,7 @@ class NvptxCode:
         return lint_kernels(self.targets, self.codes, compile_texts(self.texts, self.backend.code_target), self.backend)
 
 
-@dataclass(frozen=True)
+@frozen
 class NvptxCompilation:
     """One compilation for a GPU."""
 

@@ -9,7 +9,7 @@ driver's error with the number of the kernel above it, or -1 where a Python call
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from xdsl.ir import SSAValue
 
@@ -34,6 +34,7 @@ from tessera.ir.target.llvm.text import FunctionText, HostProgram, ModuleText, b
 from tessera.runtime.devices.cuda.metrics import MOST_PLACES, TOO_FAR
 from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim, product
+from tessera.types.frozen import frozen
 
 STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
 """The words of the table before handles and constants."""
@@ -43,7 +44,7 @@ TOO_MANY = 1
 _LINE = 256
 
 
-@dataclass(frozen=True)
+@frozen
 class HostCode:
     """The text of the entry, and what the runtime fills its table with."""
 

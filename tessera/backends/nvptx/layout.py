@@ -14,9 +14,10 @@ from math import prod
 from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Layout:
     """The layout of a shape over `threads` with at most `widest` neighbours to a thread; `shape` is static."""
 
@@ -84,7 +85,7 @@ def skew_of(lines: int, length: int, vector: int, size: int) -> int:
     return (banks // lanes - vector * length) % banks
 
 
-@dataclass(frozen=True)
+@frozen
 class Spacing:
     """Padding between lines of a tile in shared memory: `free` elements after every `every` lines."""
 

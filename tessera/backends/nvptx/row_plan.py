@@ -21,7 +21,6 @@ On Target IR, where offsets, guards and alignment of accesses are known:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Generic, TypeVar
 
@@ -46,6 +45,7 @@ from tessera.ir.tile.typed_ops import (
 )
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import bf16
+from tessera.types.frozen import frozen
 
 # What a tile kernel does with rows, as far as its ops show it: what planning asks before it decides.
 
@@ -305,7 +305,7 @@ def _is_apart(kernel: SpecOp, op: LoadOp | StoreOp) -> bool:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@frozen
 class Decision(Generic[T]):
     """A decision: the name of its attribute, and what holds of an op that has none."""
 

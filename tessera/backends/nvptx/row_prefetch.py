@@ -9,7 +9,7 @@ nothing behind an argument is read, and what precedes it is memory of the same a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
@@ -23,6 +23,7 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, StoreOp, TailOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
@@ -76,7 +77,7 @@ def _pitch(op: LoadOp, program: SSAValue, index: SSAValue) -> Dim | None:
 # Rows of programs that are one warp each, in loops that are unrolled whole.
 
 
-@dataclass(frozen=True)
+@frozen
 class StaticRow:
     """Rows of an argument, one for each program: `load` is the first op that reads them, in a loop unrolled whole."""
 
@@ -118,7 +119,7 @@ def prefetched_static_rows(kernel: KernelOp) -> list[StaticRow]:
 # Rows that several warps share.
 
 
-@dataclass(frozen=True)
+@frozen
 class DividedRow:
     """Rows of an argument that warps divide: bytes of one, from one to the next (0 for a line), and of an element."""
 
@@ -240,7 +241,7 @@ _ANY_LANE = frozenset(
 """Ops that are right whichever thread has which lane."""
 
 
-@dataclass(frozen=True)
+@frozen
 class MatrixRows:
     """Accesses of a kernel that go by matrices: loads of lines that all programs read, and stores of rows."""
 

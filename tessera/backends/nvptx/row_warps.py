@@ -46,6 +46,7 @@ from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_valu
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, TailOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
@@ -179,7 +180,7 @@ FINITE = 2.0**120
 """Lanes below this have a sum that is finite: there are 32 of them, and f32 ends at 2**128."""
 
 
-@dataclass(frozen=True)
+@frozen
 class WarpGroup:
     """Warps that share a row: how many, which one this is, the number of the first in its block, and their row."""
 
@@ -201,7 +202,7 @@ class Section:
     """Whether it goes to the end of the row, and maybe beyond it."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Division:
     """A row divided: the group of this warp, its sections, and iterations that all of the group do."""
 

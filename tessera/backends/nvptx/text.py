@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 WARP = 32
@@ -149,7 +149,7 @@ def shuffle(f: FunctionText, value: Value, mode: str, lane: Index | Value, mask:
 # A kernel as LLVM text, with all that a launch of it must know.
 
 
-@dataclass(frozen=True)
+@frozen
 class DescriptorCode:
     """A TMA descriptor that a launch makes of an argument: dims innermost first, strides in bytes of all but that."""
 
@@ -191,7 +191,7 @@ def plain_symbol(name: str) -> str:
     return name.removesuffix(matrix_symbol("")).removesuffix(shared_symbol(""))
 
 
-@dataclass(frozen=True)
+@frozen
 class KernelCode:
     """A kernel's LLVM text, and what a launch must know.
 

@@ -7,7 +7,6 @@ import inspect
 import linecache
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations, permutations
 from types import CodeType
@@ -21,6 +20,7 @@ from tessera.types import dtype as dt
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 from tessera.types.promotion import promote_scalar
 from tessera.types.shape import TensorType
 
@@ -208,7 +208,7 @@ class _Strict:
         return _DTypeMisfitError(message)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Candidate:
     """Types and attributes of the op after an edit, and the edit."""
 

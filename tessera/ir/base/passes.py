@@ -7,18 +7,19 @@ import pkgutil
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.literal import LiteralError, Reader, text_of
+from tessera.types.frozen import frozen
 
 _ROOTS = ("tessera.ir", "tessera.backends")
 
 
-@dataclass(frozen=True)
+@frozen
 class Pass(ABC):
     """One change of a module. `ir/graph/passes/fold_constants.py` holds `FoldConstants`, named `graph-fold-constants`.
 

@@ -57,7 +57,7 @@ class Group:
         return min(self.records, default=-1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Grouping:
     """Groups in an order in which they can run.
 

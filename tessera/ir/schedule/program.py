@@ -18,6 +18,7 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import axes_of, is_walkable, operand_at, operand_reads, producers, spec_of
 from tessera.ir.tile.facets import Contraction, ContractionMaps, Gather, Library, Pointwise, Reduction, View
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.policy import Policy
 from tessera.types.promotion import holds
 from tessera.types.shape import ZERO, TensorType
@@ -26,7 +27,7 @@ CHEAP = 4
 """Flops for one element up to which a value may be rematerialized where it is read."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Read:
     """A value of another op or an input, and the index at which it is read, over the coordinates of the reader.
 

@@ -13,6 +13,7 @@ from tessera.ir.base.arrays import Array
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.sites import Site
 from tessera.types.dim import Atom, Dim
+from tessera.types.frozen import frozen
 
 # What is known of an index before a kernel runs: its expression, and the ends of loops that are numbers.
 
@@ -195,7 +196,7 @@ def _atom(atom: Atom, env: Mapping[str, Number]) -> Any:
 _ARRAYS: dict[str, Any] = {"floordiv": np.floor_divide, "mod": np.mod, "max": np.maximum, "min": np.minimum}
 
 
-@dataclass(frozen=True)
+@frozen
 class Cells:
     """The cells of a buffer that one access touches: an index per dim, all of the tile's shape, and what is inside.
 

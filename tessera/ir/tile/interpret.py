@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -22,6 +21,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
 from tessera.ir.tile.indexing import Cells, along, cells_of, evaluate
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 # What `ttile.softmax` and `ttile.attend` mean, step by step, for those who run them and those who write them out.
 
@@ -90,7 +90,7 @@ def _powers(s: Steps, x: Any, shift: Any) -> Any:
     return s.fn("exp", s.fn("sub", x, s.spread(shift, x)))
 
 
-@dataclass(frozen=True)
+@frozen
 class Access:
     """One load, store or fetch by one program: which argument (None for scratch), and which of its cells.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 from xdsl.ir import SSAValue
@@ -17,6 +16,7 @@ from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.tile.interpret import Access, Observer, TileRun
 from tessera.ir.tile.ops.access import is_shared
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 # `RaceObserver`: looks on while a kernel runs, and stops it where workers meet in shared memory without a barrier.
 
@@ -57,7 +57,7 @@ def loops_around(op: SpecOp) -> list[SpecOp]:
     return found[::-1]
 
 
-@dataclass(frozen=True)
+@frozen
 class Touch:
     """One element of an access, in one step of each loop around it; no element where all workers do it."""
 
@@ -83,7 +83,7 @@ class Touch:
         return type
 
 
-@dataclass(frozen=True)
+@frozen
 class WorkerRace:
     """Two touches of one cell by different workers of one program; the second is the later one."""
 
@@ -157,7 +157,7 @@ class _Visitors:
             self.accesses[slot][cells[is_new]] = access
 
 
-@dataclass(frozen=True)
+@frozen
 class _Visit:
     """An access since the last barrier, and the steps of the loops around it."""
 
@@ -240,7 +240,7 @@ _MOST_CELLS = 1 << 22
 _LARGEST_SIZE = 1 << 16
 
 
-@dataclass(frozen=True)
+@frozen
 class Conflict:
     """Two programs that touch one cell of an argument; the second of them in the order of the run comes last."""
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
 from tessera.types.dim import Atom, Dim
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Variable:
     """A number that takes the values `low`, `low + step`, ... below `high`; both are over sizes and variables before.
 
@@ -30,7 +31,7 @@ class Variable:
         return Dim.symbol(self.name)
 
 
-@dataclass(frozen=True)
+@frozen
 class Axis:
     """An axis of a tile: the coordinate it starts at, the variable along it, and the bound that cuts it, if any."""
 
@@ -43,7 +44,7 @@ class Axis:
         return self.start + self.element.dim
 
 
-@dataclass(frozen=True)
+@frozen
 class Site:
     """One load, store or fetch: `indices[d]` is where dim `d` of the buffer is touched.
 
@@ -115,7 +116,7 @@ def sites_of(kernel: SpecOp) -> list[Site]:
     return list(_Walk(kernel).block(kernel.regions[0].block))
 
 
-@dataclass(frozen=True)
+@frozen
 class Timeline:
     """Accesses of a kernel and its barriers, which touch nothing; both come in the order of the text.
 
@@ -238,7 +239,7 @@ class _Walk:
 ZERO, ONE = Dim.constant(0), Dim.constant(1)
 
 
-@dataclass(frozen=True)
+@frozen
 class Range:
     """All values of a name: from `low` up to and with `high`, over names bound before it."""
 

@@ -7,7 +7,6 @@ access stands a record of numbers that are no place. Records are whole numbers, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
@@ -34,7 +33,7 @@ class Site:
     source: int | None
 
 
-@dataclass(frozen=True)
+@frozen
 class Watch:
     """What looks at a kernel's positions: a kernel that begins its records, one that fills them, and what they are of.
 

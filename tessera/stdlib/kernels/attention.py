@@ -10,7 +10,6 @@ multiplied unscaled, and the scale goes into the argument of `exp2` as one multi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
@@ -19,6 +18,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, bf16, f16
+from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
 KEYS = 256
@@ -43,7 +43,7 @@ _LN2 = math.log(2)
 _LOW = float("-inf")
 
 
-@dataclass(frozen=True)
+@frozen
 class _Extent:
     """A dim cut into tiles: `bounds` is empty where they always fit."""
 

@@ -9,7 +9,7 @@ and `%col`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from xdsl.dialects.builtin import ModuleOp
@@ -34,11 +34,12 @@ from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.indexing import Affine, isl_set
 from tessera.ir.tile.sites import Axis, Site, Variable, is_in_bounds
 from tessera.types.dim import Dim, minimum
+from tessera.types.frozen import frozen
 
 ZERO = Dim.constant(0)
 
 
-@dataclass(frozen=True)
+@frozen
 class Loop:
     """A loop or tail: which loop of the tile kernel it is, and how it runs."""
 
@@ -49,7 +50,7 @@ class Loop:
     step: int
 
 
-@dataclass(frozen=True)
+@frozen
 class TargetSite:
     """One access: `part` is load, store, fetch, or an operand of a dot; the site has one index, the linear one."""
 
@@ -69,7 +70,7 @@ class TargetSite:
         return self.site.indices[0]
 
 
-@dataclass(frozen=True)
+@frozen
 class Accesses:
     """All of a kernel."""
 
@@ -250,7 +251,7 @@ TRIED = (1, 2, 3, 33)
 """Sizes at which an access that no argument settles is looked at exactly; all of them equal, then each beside 1."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """What is known of an access, and sizes for which it leaves its buffer, where there are any."""
 
@@ -259,7 +260,7 @@ class Finding:
     sizes: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckAccesses(Pass):
     """Raise BoundsError (T0502) for an access that leaves its buffer; before and after are the same text.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.cpu.block_kernels import is_rowwise
@@ -17,10 +15,11 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
 from tessera.ir.target.architectures import host_features, machine_of
 from tessera.ir.tile.choices import said_for_units
+from tessera.types.frozen import frozen
 from tessera.types.machine import PLAIN, Machine
 
 
-@dataclass(frozen=True)
+@frozen
 class LowerKernels(Pass):
     """Replace each `ttile.kernel` by a `ttarget.kernel`, for a machine with `features`, or for this one.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from xdsl.ir import Block, SSAValue
@@ -26,10 +26,11 @@ from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim, product
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 
-@dataclass(frozen=True)
+@frozen
 class Setting:
     """What all parts of a kernel share: sizes, shared memory, and who the thread is."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.host import unaligned_kernels
@@ -11,10 +9,11 @@ from tessera.backends.nvptx.mma.fit import dots_in, mark_plain, tile_kernels
 from tessera.backends.nvptx.text import fallback_symbol
 from tessera.ir.base.passes import Pass
 from tessera.ir.schedule.plan import programs_in
+from tessera.types.frozen import frozen
 from tessera.types.machine import PLAIN
 
 
-@dataclass(frozen=True)
+@frozen
 class AddFallbacks(Pass):
     """Put `@k__plain`, which threads compute by multiply-adds, behind each kernel `@k` with dots.
 

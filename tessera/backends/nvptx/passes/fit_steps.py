@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, OpResult, SSAValue
@@ -24,7 +23,7 @@ _CHOSEN = {"ttile.for": ("stages", "form"), "ttile.load": ("space", "box", "swiz
 """What an op has where somebody has chosen how it is carried out, and which is then kept."""
 
 
-@dataclass(frozen=True)
+@frozen
 class FitSteps(Pass):
     """Give loops that only add up dots steps that tensor cores take, with sums of the same dots in each.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -22,6 +21,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr, attribute_of
 from tessera.ir.tile.lower_to_target import KernelLowering
 from tessera.ir.tile.typed_ops import KernelOp
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 LOWERINGS: dict[str, Callable[[SpecOp], SpecOp]] = {
@@ -32,7 +32,7 @@ LOWERINGS: dict[str, Callable[[SpecOp], SpecOp]] = {
 """By the tensor cores that were chosen for a kernel."""
 
 
-@dataclass(frozen=True)
+@frozen
 class LowerKernels(Pass):
     """Put a kernel of Target IR in the place of each `ttile.kernel`, for the GPU `machine`.
 

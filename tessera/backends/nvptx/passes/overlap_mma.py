@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -17,13 +16,14 @@ from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, WGMMA, Tensor
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.choices import AFTER, BESIDE, EPILOGUES, ORDERED, SHARED, SKEWED, SUM
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 LAGS = (2, 0, 1, 3)
 """By how many quarters of a ring the last consumer of a sum is behind the first (`matrix.lag`)."""
 
 
-@dataclass(frozen=True)
+@frozen
 class OverlapMma(Pass):
     """Give each loop its `form` and `turns`, and the kernel its `epilogue` and `lag`.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices, stages_of
@@ -12,10 +10,11 @@ from tessera.backends.nvptx.mma.rings import rings_of
 from tessera.backends.nvptx.tensor_cores import DEFAULT, TensorCores, gpu_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 
-@dataclass(frozen=True)
+@frozen
 class PipelineCopies(Pass):
     """Give each loop that copies its `stages`, and so each load to shared memory outside of loops.
 

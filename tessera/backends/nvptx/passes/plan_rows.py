@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -30,6 +29,7 @@ from tessera.backends.nvptx.text import WARP, shared_symbol
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.limits import ROW_WARPS
 from tessera.ir.tile.typed_ops import KernelOp
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 IN_REGISTERS = 144
@@ -40,7 +40,7 @@ BF16_IN_REGISTERS = 2 * IN_REGISTERS
 """The same of bf16 that are kept as they are in memory, two to a register."""
 
 
-@dataclass(frozen=True)
+@frozen
 class PlanRows(Pass):
     """Write `nvptx.rows` and `nvptx.warps_per_row` on kernels that reduce rows, and clone those of symbolic width.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import BlockArgument, Operation
@@ -17,9 +16,10 @@ from tessera.ir.schedule.plan import programs_in
 from tessera.ir.tile.choices import SHARED
 from tessera.ir.tile.indexing import index_expr
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class PruneFallbacks(Pass):
     """Decide what becomes of each `@k__plain` that stands beside a kernel `@k` with dots.
 

@@ -7,8 +7,6 @@ and the ops are few.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
@@ -17,6 +15,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.indexing import known_ends
 from tessera.ir.tile.typed_ops import ForOp, IndexOp, KernelOp, LoadOp, ScratchOp, StoreOp
+from tessera.types.frozen import frozen
 
 MOST_OPS = 24
 """Ops that an element is computed with at most; more take longer than a load."""
@@ -69,7 +68,7 @@ def rematerialize(buffer: SSAValue, recipe: Recipe) -> None:
 # What can be rematerialized, and by which ops.
 
 
-@dataclass(frozen=True)
+@frozen
 class Recipe:
     """How an iteration computes what it stores to scratch: by `ops` in order, the last of which gives `value`."""
 

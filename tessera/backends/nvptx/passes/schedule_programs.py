@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
@@ -13,13 +11,14 @@ from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMM
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.choices import DYNAMIC, ONCE, PERSISTENT
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 _WALKS = {WGMMA.name: (PERSISTENT, DYNAMIC), TCGEN05.name: (PERSISTENT,), MMA_SYNC.name: (ONCE,)}
 """What kernels for each units can do, the first of which they do where programs are alike."""
 
 
-@dataclass(frozen=True)
+@frozen
 class SchedulePrograms(Pass):
     """Give each kernel its `walk`, the `group` of programs that run together, `descending` order and `pair`s.
 

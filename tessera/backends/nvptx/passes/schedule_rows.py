@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
@@ -56,6 +56,7 @@ from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.limits import ROW_WARPS
 from tessera.ir.target.typed_ops import ElementwiseOp, KernelOp, LoadOp, LoopOp, ScratchOp, StoreOp
 from tessera.ir.target.types import VectorAttr
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 RESIDENT = 16
@@ -82,7 +83,7 @@ OTHER_SHARED = 2 << 10
 """Bytes of shared memory that a block leaves for others, beside what its warps exchange."""
 
 
-@dataclass(frozen=True)
+@frozen
 class ScheduleRows(Pass):
     """Write on every `ttarget.kernel` of threads how blocks go through its grid, and on its accesses how they move.
 
@@ -120,7 +121,7 @@ def _is_global_scratch(op: Operation) -> bool:
 # Programs that are not divided: several to a block, rows of static width.
 
 
-@dataclass(frozen=True)
+@frozen
 class StaticChoice:
     """Rows that are prefetched, accesses that go by matrices, and how many blocks a multiprocessor holds then."""
 
@@ -194,7 +195,7 @@ def choose_matrices(kernel: KernelOp, choice: StaticChoice, machine: Machine, pr
 # Rows that several warps share.
 
 
-@dataclass(frozen=True)
+@frozen
 class DividedChoice:
     """Rows of each program and lines of all that are prefetched, beside how many blocks of a multiprocessor."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.fit import (
@@ -24,10 +22,11 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.passes.check_features import advice_on
 from tessera.ir.tile.choices import said_for_units
+from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
 
-@dataclass(frozen=True)
+@frozen
 class SelectMma(Pass):
     """Give each `ttile.dot` its `unit` and `instruction` for the GPU `machine`, and its kernel `warpgroups`.
 

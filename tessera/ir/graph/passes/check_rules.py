@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.pipeline import check_entry, user_error
 from tessera.ir.graph.pipeline import EXIT
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckRules(Pass):
     """Shapes, dtypes, dominance, symbols, and that only `tgraph` is there; with `lowered`, also the exit verifier.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -12,9 +11,10 @@ from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
 from tessera.ir.graph.passes.canonicalize import replace_results
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class Decompose(Pass):
     """Apply `decompose` to every op without a `lower` facet, and to what comes out, until all have one.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -16,13 +15,14 @@ from tessera.ir.base.rewrite import Pattern, Rewriter, is_removable, rewrite
 from tessera.ir.base.types import TensorAttr
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
 CONSTANT = "tgraph.constant"
 FULL = "tgraph.full"
 
 
-@dataclass(frozen=True)
+@frozen
 class FoldConstants(Pass):
     """Run the `reference` of ops on constants.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -16,6 +15,7 @@ from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
 from tessera.ir.graph.building import cast, restate, slice_axis, widen
 from tessera.ir.graph.passes.canonicalize import replace_results
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 _REDUCTIONS = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 _ONE = Dim.constant(1)
@@ -74,7 +74,7 @@ def _purpose(op: SpecOp, attributes: Mapping[str, Any]) -> str:
     return f"`{op.spec.short_name}`" + (f" ({', '.join(facts)})" if facts else "")
 
 
-@dataclass(frozen=True)
+@frozen
 class _Exchange:
     """Builds the parts of a collective: where, along which mesh axis, for which purpose, among how many ranks."""
 

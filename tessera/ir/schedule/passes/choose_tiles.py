@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -19,10 +19,11 @@ from tessera.ir.schedule.bodies import nanoseconds
 from tessera.ir.schedule.kinds import GroupKind, kernel_kinds
 from tessera.ir.schedule.plan import fusions_in, write_choice
 from tessera.ir.schedule.typed_ops import FuseOp
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 
-@dataclass(frozen=True)
+@frozen
 class ChooseTiles(Pass):
     """Ask the chooser for every knob of every group, and estimate how long each group takes.
 

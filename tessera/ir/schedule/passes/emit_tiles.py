@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -26,11 +26,12 @@ from tessera.ir.schedule.ops.plan import stages_of
 from tessera.ir.schedule.plan import RecordedChooser, choices_for, fusions_in, write_choice
 from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.types.effect import PURE
+from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 from tessera.types.policy import SILENT, Policy
 
 
-@dataclass(frozen=True)
+@frozen
 class EmitTiles(Pass):
     """Emit the `ttile` kernels of each body once, and remove the body: no op of Graph IR is left.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block
@@ -22,10 +22,11 @@ from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.fusion import RULES
 from tessera.ir.schedule.grouping import FusionRule, forbid_fusion
 from tessera.ir.schedule.plan_builder import PlanBuilder
+from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, Machine
 
 
-@dataclass(frozen=True)
+@frozen
 class FormGroups(Pass):
     """Replace each function by a `tsched.module` of fusion groups.
 

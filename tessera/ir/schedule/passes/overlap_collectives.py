@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
@@ -16,6 +16,7 @@ from tessera.ir.schedule.host_program.memory import ANNOTATIONS, overwritten_by,
 from tessera.ir.schedule.plan import all_effects, programs_in
 from tessera.ir.schedule.typed_ops import CollectiveStartOp, CollectiveWaitOp
 from tessera.types.effect import Effects, may_swap
+from tessera.types.frozen import frozen
 
 KNOB = "collectives.overlap"
 
@@ -23,7 +24,7 @@ _UNORDERED = ("memory", "random")
 """Effects that order nothing here: values of a plan say who needs whose memory, and draws depend on keys alone."""
 
 
-@dataclass(frozen=True)
+@frozen
 class OverlapCollectives(Pass):
     """Put what does not need a collective's result between its start and its wait.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
 
 from xdsl.dialects.builtin import ModuleOp
@@ -13,9 +12,10 @@ from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.host_program.accesses import Memory
 from tessera.ir.schedule.host_program.launch_order import ops_of, order_in
 from tessera.ir.schedule.plan import programs_in
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class ReorderLaunches(Pass):
     """Draw a topological order of the ops of each block; `seed` says which.
 

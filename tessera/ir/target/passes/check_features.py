@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -11,9 +10,10 @@ from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.limits import LEVELS, MATRIX_FEATURES, check_moves
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckFeatures(Pass):
     """Raise FeatureError (T0602) for a kernel that needs more than `features`; before and after are the same text."""
 

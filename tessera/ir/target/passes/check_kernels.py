@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbols_in, verify
+from tessera.types.frozen import frozen
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckKernels(Pass):
     """Verify every kernel of Target IR; raises TargetVerifyError (T0601) with the numbers that disagree.
 

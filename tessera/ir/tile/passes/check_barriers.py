@@ -23,13 +23,14 @@ from tessera.ir.tile.sampled_run import (
 )
 from tessera.ir.tile.sites import Site, Timeline, timeline_of
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 UNKNOWN = "unknown"
 NEVER = "1 = 0"
 _LARGEST_EXAMPLE = 1 << 16
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckBarriers(Pass):
     """Raise RaceError (T0503) with both source lines, the cell and both elements; before and after are the same text.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -14,11 +13,12 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.tile.indexing import Affine, alike, evaluated, isl_set, point_of, size_conditions
 from tessera.ir.tile.sites import Site, is_in_bounds, sites_of
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 PROVEN, REFUTED, UNKNOWN = "proven", "refuted", "unknown"
 
 
-@dataclass(frozen=True)
+@frozen
 class Finding:
     """What is known of one dim of one access; `sizes` and `values` are a counterexample, by symbol."""
 
@@ -31,7 +31,7 @@ class Finding:
         return dict(self.values)[name]
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckBounds(Pass):
     """Raise BoundsError (T0502) for an access that can leave its buffer; before and after are the same text.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 from xdsl.dialects.builtin import ModuleOp
@@ -15,11 +14,12 @@ from tessera.ir.tile.indexing import Affine, alike, isl_set, point_of, size_cond
 from tessera.ir.tile.sampled_run import grown_sizes, sampled_conflict
 from tessera.ir.tile.sites import Site, sites_of
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 
 UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True)
+@frozen
 class Race:
     """Two accesses that may touch one cell of an argument in two programs, which run in no order."""
 
@@ -29,7 +29,7 @@ class Race:
     programs: tuple[tuple[int, ...], tuple[int, ...]]
 
 
-@dataclass(frozen=True)
+@frozen
 class CheckRaces(Pass):
     """Raise RaceError (T0503) with both source lines; before and after are the same text.
 

@@ -6,12 +6,12 @@ import ctypes
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from tessera.diagnostics.codes import DeviceError
+from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.runtime.devices.cuda.driver import Module
@@ -121,7 +121,7 @@ _ELSEWHERE = 0xFFFFFFFF
 """In place of a barrier's address: a wait for a word in global memory."""
 
 
-@dataclass(frozen=True)
+@frozen
 class Watched:
     """A kernel, what its waits are by number, where its record is, and where on the device its counts are."""
 
