@@ -173,8 +173,8 @@ def _sides(m: int, n: int, k: int, form: str = "nt") -> tuple[tuple[int, int], .
     return left, ((n, k) if form == "nt" else (k, n))
 
 
-PAIRED = {"matrix.pair": "always", "contraction.block": (128, 256, 64)}
-WARPS = {"matrix.units": "mma.sync"}
+PAIRED = {"matrix.multicast": "always", "contraction.block": (128, 256, 64)}
+WARPS = {"matrix.instruction": "mma.sync"}
 NARROW = {"contraction.block": (64, 32, 128)}
 ONE_STAGE = {"pipeline.stages": 1}
 BESIDE = {"matrix.epilogue": "beside", "contraction.block": (128, 80, 64)}

@@ -33,7 +33,12 @@ SIZES: dict[str, tuple[str, tuple[int, int, int]]] = {
     }.items()
     for m, n, k in sizes
 }
-VARIANTS = {"clusters": {"matrix.pair": "always"}, "single": {"matrix.pair": "never"}, "model": {}, "model again": {}}
+VARIANTS = {
+    "clusters": {"matrix.multicast": "always"},
+    "single": {"matrix.multicast": "never"},
+    "model": {},
+    "model again": {},
+}
 
 
 def shapes_of(form: str, size: Sequence[int]) -> list[tuple[int, int]]:

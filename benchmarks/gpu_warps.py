@@ -19,7 +19,7 @@ from benchmarks.environment import describe
 from benchmarks.gpu_gemm import FUNCTIONS, causal, full, nn, nt, product_row, show, timed
 from benchmarks.gpu_record import need_gpu
 
-UNITS = {"matrix.units": "mma.sync"}
+UNITS = {"matrix.instruction": "mma.sync"}
 BLOCKS = {**UNITS, "contraction.block": (128, 128, 64)}
 """The block that machines with single warps choose for these sizes."""
 PRODUCTS = (("nt", nt, (4096, 4096, 4096)), ("nn", nn, (4096, 4096, 4096)), ("nt", nt, (8192, 8192, 8192)))

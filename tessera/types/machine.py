@@ -104,7 +104,7 @@ class Machine:
 
     @property
     def matrix_choices(self) -> tuple[str, ...]:
-        """What `matrix.units` can be: automatic, one of the instructions, or multiply-adds."""
+        """What `matrix.instruction` can be: automatic, one of the instructions, or multiply-adds."""
         return (AUTOMATIC, *(one.name for one in self.instructions), PLAIN)
 
 

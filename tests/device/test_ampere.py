@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here"),
 ]
 
-WARPS = {"matrix.units": "mma.sync"}
+WARPS = {"matrix.instruction": "mma.sync"}
 SIZES = [(128, 256, 64), (300, 520, 200), (257, 264, 1000), (1, 8, 8), (129, 257, 72), (77, 100, 33), (513, 1001, 512)]
 """Some of whose rows begin at multiples of 16 bytes, and some of whose do not."""
 BLOCKS = [(128, 128, 64), (256, 128, 64), (128, 256, 64), (128, 64, 64), (64, 128, 64), (64, 64, 64), (192, 128, 64)]

@@ -39,14 +39,14 @@ def wide_layer(x: Any, w: Any, b: Any, r: Any) -> Any:
 WAYS: list[dict[str, Any]] = [
     {},
     {"matrix.epilogue": "after"},
-    {"matrix.pair": "always"},
-    {"matrix.pair": "never"},
-    {"matrix.pair": "always", "matrix.epilogue": "after"},
+    {"matrix.multicast": "always"},
+    {"matrix.multicast": "never"},
+    {"matrix.multicast": "always", "matrix.epilogue": "after"},
     {"contraction.block": (128, 256, 64)},
     {"contraction.block": (128, 144, 64)},
     {"contraction.block": (192, 128, 64)},
     {"contraction.block": (256, 128, 64)},
-    {"contraction.block": (64, 64, 128), "matrix.pair": "always"},
+    {"contraction.block": (64, 64, 128), "matrix.multicast": "always"},
 ]
 
 

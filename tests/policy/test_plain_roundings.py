@@ -106,5 +106,5 @@ def test_n2_2_products_of_blocks_sum_in_tensor_memory_of_sm_100a_alone() -> None
         assemble(text.replace(b".target sm_100a", b".target sm_90a"), "sm_90a")
     assert b"tcgen05" not in ptx("sm_90a")
     for gpu in ("sm_80", "sm_90a"):
-        with pytest.raises(OverrideError, match=r"`matrix.units` cannot be tcgen05"):
-            lowered(BLOCKS, gpu, **{"matrix.units": "tcgen05"})
+        with pytest.raises(OverrideError, match=r"`matrix.instruction` cannot be tcgen05"):
+            lowered(BLOCKS, gpu, **{"matrix.instruction": "tcgen05"})

@@ -97,7 +97,7 @@ def _way(count: int | str, keep: int) -> str:
     asked: list[str] = []
 
     def choose(knob: str, candidates: Sequence[Any]) -> Any:
-        if knob == "topk.way":
+        if knob == "topk.algorithm":
             asked.append(candidates[0])
         return candidates[0]
 

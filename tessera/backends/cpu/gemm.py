@@ -394,7 +394,7 @@ def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:
         g.loop(0, most, together, lambda k: rows_at(k, together))
         g.loop(most, k_count, 1, lambda k: rows_at(k, 1))
 
-    # Memory serves many streams faster than few; their factors leave room for accumulators in 32 or 16 registers.
+    # Memory serves many streams faster than few; their factors leave space for accumulators in 32 or 16 registers.
     alone = 20 if shape.lanes * bytes_of(element) == 64 else 12
     g.if_(g.icmp("eq", m, 1), lambda: down(one_row, alone), lambda: down(several_rows, 12))
     g.ret()

@@ -41,12 +41,12 @@ class MicroShape:
     @property
     def heights(self) -> tuple[int, ...]:
         """Row counts there is a kernel for: the whole block, then powers of two that make up any remainder."""
-        return (self.rows, *_powers_below(self.rows))
+        return (self.rows, *_smaller_sizes(self.rows))
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Counts of vectors there is a kernel for: all, then powers of two for the last columns of a matrix."""
-        return (self.vectors, *_powers_below(self.vectors))
+        return (self.vectors, *_smaller_sizes(self.vectors))
 
     def heights_of(self, rows: int | None) -> tuple[int, ...]:
         """The heights that cut a known count of rows, strips of which begin at whole blocks; all where not known."""
@@ -79,7 +79,7 @@ class MicroShape:
         return MicroShape(dtype, lanes, 6, vectors, vectors)
 
 
-def _powers_below(count: int) -> list[int]:
+def _smaller_sizes(count: int) -> list[int]:
     return [1 << bit for bit in reversed(range(count.bit_length())) if 1 << bit < count]
 
 

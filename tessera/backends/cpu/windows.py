@@ -470,11 +470,11 @@ class _Packer:
             at,
             self.pad // self.lanes,
             g.icmp("eq", width, self.pad),
-            lambda reads: self._side_by_side(panel, reads, k_count),
+            lambda reads: self._pack_vectors(panel, reads, k_count),
             lambda: self._each_vector(panel, k_count),
         )
 
-    def _side_by_side(self, panel: _Panel, reads: Sequence[Read], k_count: Value) -> None:
+    def _pack_vectors(self, panel: _Panel, reads: Sequence[Read], k_count: Value) -> None:
         g = self.g
 
         def column(i: Value) -> None:

@@ -217,11 +217,11 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
     choice = chooser.choose("math.exp@gpu", candidates, {"machine": backend.machine})
     is_asked = choice.source == "override" and choice.value == EXACT
     backend = replace(backend, exponential=choice.value, exact_matrices=is_asked)
-    units = chooser.choose("matrix.units@gpu", backend.machine.matrix_choices, {"machine": backend.machine})
+    units = chooser.choose("matrix.instruction@gpu", backend.machine.matrix_choices, {"machine": backend.machine})
     backend = replace(backend, units=units.value)
     if not backend.machine.has("wgmma"):
         return backend
-    pair = chooser.choose("matrix.pair@gpu", PAIRS, {"machine": backend.machine})
+    pair = chooser.choose("matrix.multicast@gpu", PAIRS, {"machine": backend.machine})
     lag = chooser.choose("matrix.lag@gpu", LAGS, {"machine": backend.machine})
     epilogue = chooser.choose("matrix.epilogue@gpu", EPILOGUES, {"machine": backend.machine})
     return replace(backend, pairs=pair.value, lag=lag.value, epilogue=epilogue.value)

@@ -48,7 +48,7 @@ class Group:
     space: RowSpace | None = None
     copies: int | None = None
 
-    def has_room(self, more: int = 1) -> bool:
+    def can_grow(self, more: int = 1) -> bool:
         """Whether the group may take in so many records."""
         return len(self.records) + more <= LARGEST
 
@@ -221,16 +221,16 @@ class Groups:
         return is_done
 
     def _is_legal(self, when: When, site: Site, group: Group) -> bool:
-        """Whether there is room, and nothing would have to run before and after the same group."""
+        """Whether the group may grow so far, and nothing would have to run before and after the same group."""
         if when is When.RECORD:
-            return group.has_room() and not any(
+            return group.can_grow() and not any(
                 self.order.depends(other.number, group.number) for other in site.sources if other is not group
             )
         assert site.group is not None
         if group is site.group or group.number not in self.groups:
             return False
         kept, gone = (site.group, group) if when is When.GROWN else (group, site.group)
-        return kept.has_room(len(gone.records)) and self.order.may_merge(kept.number, gone.number)
+        return kept.can_grow(len(gone.records)) and self.order.may_merge(kept.number, gone.number)
 
     def is_allowed(self, group: Group) -> bool:
         """Whether the user lets a group be fused with others; asked once for each."""

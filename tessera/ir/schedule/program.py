@@ -97,7 +97,7 @@ class Program:
         return found
 
     @cached_property
-    def kept(self) -> set[int]:
+    def result_values(self) -> set[int]:
         """The values that results of the program are read from."""
         found: set[int] = set()
         for output in self.tape.outputs:

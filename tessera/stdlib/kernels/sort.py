@@ -293,7 +293,7 @@ def _write_sort(call: Call) -> list[SpecOp]:
     if int(call.attributes.get("keep", -1)) < 0:
         return _write_sorted(call)
     kinds = ["select", "sort"] if is_selected(call) else ["sort", "select"]
-    return [Selection(call).write()] if call.choose("topk.way", kinds) == "select" else _write_sorted(call)
+    return [Selection(call).write()] if call.choose("topk.algorithm", kinds) == "select" else _write_sorted(call)
 
 
 def _write_sorted(call: Call) -> list[SpecOp]:

@@ -328,7 +328,7 @@ def test_a_kernel_goes_to_machines_that_have_what_it_needs(
     kernel: str, units: str, architecture: str, machine: str
 ) -> None:
     """The same dot for each kind of units; the door of every machine takes it or names what is missing."""
-    target = kernel_of(of(nt, LARGE, architecture, overrides={"matrix.units": units})).clone()
+    target = kernel_of(of(nt, LARGE, architecture, overrides={"matrix.instruction": units})).clone()
     assert target.name == kernel
     if machine in KERNELS[kernel]:
         check_kernels([target], GPUS[machine])  # type: ignore[list-item]
@@ -344,17 +344,17 @@ def test_units_that_a_machine_lacks_are_not_a_choice() -> None:
     assert GPUS["sm_80"].matrix_choices == (AUTOMATIC, "mma.sync", PLAIN)
     assert GPUS["sm_90a"].matrix_choices == (AUTOMATIC, "wgmma", "mma.sync", PLAIN)
     assert GPUS["sm_100a"].matrix_choices == (AUTOMATIC, "tcgen05", "mma.sync", PLAIN)
-    with pytest.raises(OverrideError, match=r"`matrix\.units` cannot be wgmma") as caught:
-        of(nt, LARGE, "sm_80", overrides={"matrix.units": "wgmma"})
+    with pytest.raises(OverrideError, match=r"`matrix\.instruction` cannot be wgmma") as caught:
+        of(nt, LARGE, "sm_80", overrides={"matrix.instruction": "wgmma"})
     assert "mma.sync" in str(caught.value.fix)
 
 
 def test_who_asks_gets_other_units() -> None:
     """On Hopper, dots of warps are there for who asks, and plain multiply-adds too."""
     assert kernel_of(of(nt, LARGE, "sm_90a")).name == "ttarget.matrix_kernel"
-    asked = of(nt, LARGE, "sm_90a", overrides={"matrix.units": "mma.sync"})
+    asked = of(nt, LARGE, "sm_90a", overrides={"matrix.instruction": "mma.sync"})
     assert kernel_of(asked).name == "ttarget.warp_kernel"
-    assert kernel_of(of(nt, LARGE, "sm_90a", overrides={"matrix.units": PLAIN})).name == "ttarget.kernel"
+    assert kernel_of(of(nt, LARGE, "sm_90a", overrides={"matrix.instruction": PLAIN})).name == "ttarget.kernel"
 
 
 def test_a_machine_without_them_has_no_such_kernels() -> None:

@@ -286,7 +286,7 @@ def test_choices_are_the_users_too() -> None:
     options = Options.of(
         backend="cuda",
         features=("sm_90a",),
-        overrides={"matrix.pair": PAIRS[1], "matrix.epilogue": EPILOGUES[1], "matrix.lag": LAGS[1]},
+        overrides={"matrix.multicast": PAIRS[1], "matrix.epilogue": EPILOGUES[1], "matrix.lag": LAGS[1]},
     )
     (target,) = lower(ts.jit(nt).trace(*given).tape, options).targets
     assert target.value("pair")

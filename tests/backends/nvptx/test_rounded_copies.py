@@ -59,7 +59,7 @@ def test_what_others_read_too_is_rounded_in_memory() -> None:
 
 def test_sides_across_k_and_other_units_take_what_was_rounded_before() -> None:
     assert names(lowered(nn, (256, 128), (128, 192))) == ["ttarget.kernel"] * 3
-    by_warps = lowered(nt, (256, 128), (192, 128), **{"matrix.units": "mma.sync"})
+    by_warps = lowered(nt, (256, 128), (192, 128), **{"matrix.instruction": "mma.sync"})
     assert names(by_warps) == ["ttarget.kernel", "ttarget.kernel", "ttarget.warp_kernel"]
 
 

@@ -81,7 +81,7 @@ def test_a_flag_takes_a_path_of_a_product(
     function: Any, dtype: Any, units: str, wanted: set[str], copies: set[str], tmp_path: Path
 ) -> None:
     side = np.zeros((256, 256), dtype)
-    found = instructions(tmp_path, function, [side, side], {"matrix.units": units})
+    found = instructions(tmp_path, function, [side, side], {"matrix.instruction": units})
     assert found & UNITS == wanted
     assert found & (ENGINE | THREADS) == copies
     if units == WGMMA:
@@ -93,5 +93,5 @@ def test_a_flag_takes_a_path_of_a_product(
 @pytest.mark.parametrize(("units", "wanted"), [(WGMMA, {"HGMMA", "UTMALDG"}), (WMMA, {"HMMA", "LDGSTS"})])
 def test_a_flag_takes_a_path_of_an_attention(units: str, wanted: set[str], tmp_path: Path) -> None:
     heads = np.zeros((1, 2, 256, 64), BF16)
-    found = instructions(tmp_path, attention, [heads] * 3, {"matrix.units": units})
+    found = instructions(tmp_path, attention, [heads] * 3, {"matrix.instruction": units})
     assert found & (UNITS | ENGINE | THREADS) == wanted

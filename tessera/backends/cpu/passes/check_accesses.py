@@ -264,7 +264,7 @@ class Finding:
 class CheckAccesses(Pass):
     """Raise BoundsError (T0502) for an access that leaves its buffer; before and after are the same text.
 
-    An interval argument proves most for all sizes at once; the rest is decided exactly at some sizes. What neither
+    An interval argument proves most for all sizes together; the others are decided exactly at some sizes. What neither
     refutes (an index read from memory) passes, unless `strict`.
     """
 

@@ -132,7 +132,7 @@ def _with_sources(ops: Sequence[SpecOp], after: Sequence[SpecOp], known: set[Spe
 
 
 PAIRS = ("model", "always", "never")
-"""Whether two CTAs share what both read: where it is faster, wherever it can be, or not (`matrix.pair`)."""
+"""Whether two CTAs share what both read: where it is faster, wherever it can be, or not (`matrix.multicast`)."""
 GROUP = 16
 """Rows of blocks that run together, so that a wave reads few rows and few columns."""
 _SECTOR = 32

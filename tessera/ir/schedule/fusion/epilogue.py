@@ -87,7 +87,7 @@ class _Finder:
     def __init__(self, program: Program) -> None:
         self.program, self.records = program, program.tape.records
         self.readers = program.readers
-        self.kept = program.kept
+        self.results = program.result_values
         self.before: dict[int, int] = {}
         for number in program.solid:
             self.before[number] = 0
@@ -155,14 +155,14 @@ class _Finder:
     def _escapes(self, number: int, inside: set[int]) -> bool:
         """Whether a result must be in memory whatever the epilogue is."""
         results = self.records[number].results
-        return any(value in self.kept for value in results) or not self._users(number) <= inside
+        return any(value in self.results for value in results) or not self._users(number) <= inside
 
     def _absorbable(self, inside: set[int]) -> set[int]:
         """Ops whose results are read only by ops that can compute them as they read."""
         found: set[int] = set()
         for number in sorted(inside, reverse=True):
             users = self._users(number)
-            is_kept = any(value in self.kept for value in self.records[number].results)
+            is_kept = any(value in self.results for value in self.records[number].results)
             if not is_kept and all(user in found or (user not in inside and self._absorbs(user)) for user in users):
                 found.add(number)
         return found

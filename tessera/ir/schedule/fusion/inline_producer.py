@@ -81,7 +81,7 @@ class InlineProducer(FusionRule):
         found: dict[int, Group] = {}
         for number in group.records:
             for result in self.records[number].results:
-                if result in self.program.kept:
+                if result in self.program.result_values:
                     return None
                 for reader, read in self.readers.get(result, ()):
                     if read.in_memory or not self._may_read(reader, group):

@@ -50,7 +50,7 @@ class MergeProducers(FusionRule):
             return True
         results = {value for number in other.records for value in self.program.tape.records[number].results}
         readers = {reader for value in results for reader, _ in self.program.readers.get(value, ())}
-        return not results & self.program.kept and readers <= {*grown.records, *other.records}
+        return not results & self.program.result_values and readers <= {*grown.records, *other.records}
 
 
 RULE = MergeProducers

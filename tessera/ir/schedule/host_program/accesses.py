@@ -143,7 +143,7 @@ class _Collectives:
             if not isinstance(inner, SpecOp) or isinstance(inner, (*ANNOTATIONS, AliasOp)):
                 continue
             used = {unaliased(value) for value in inner.operands}
-            written = {unaliased(value) for value in self._written(inner)}
+            written = {unaliased(value) for value in self._written_buffers(inner)}
             if target in used or source in written:
                 touched = "writes what" if target not in used else "uses the buffer that"
                 verb = "sends" if target not in used else "still fills"
@@ -152,7 +152,7 @@ class _Collectives:
                     f"put the `{WAIT}` of it before this",
                 )
 
-    def _written(self, op: SpecOp) -> list[SSAValue]:
+    def _written_buffers(self, op: SpecOp) -> list[SSAValue]:
         """The buffers that an op writes; of a kernel that is not at hand, all."""
         if isinstance(op, CallOp):
             kernel = self.kernels.get(op.kernel)

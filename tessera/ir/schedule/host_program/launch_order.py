@@ -434,7 +434,7 @@ class StreamPlan:
         joined = [f"stream 0: waits for {', '.join(map(str, self.joins))}"] if self.joins else []
         return "\n".join([*map(str, self.steps), *joined])
 
-    def known(self) -> list[int]:
+    def happens_before(self) -> list[int]:
         """For each launch all that happen before it, by the order within streams and by waits, as bits."""
         streams: dict[int, int] = {}
         found: list[int] = []
@@ -449,7 +449,7 @@ class StreamPlan:
     def check(self, order: LaunchOrder) -> None:
         """Raises ScheduleError (T0401) where a launch could begin before one that it waits for in an order."""
         needed = order.launches().before()
-        for step, known in zip(self.steps, self.known(), strict=True):
+        for step, known in zip(self.steps, self.happens_before(), strict=True):
             missing = needed[step.node.number] & ~known
             if missing:
                 earlier = self.steps[missing.bit_length() - 1]

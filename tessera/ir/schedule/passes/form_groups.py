@@ -51,7 +51,7 @@ class FormGroups(Pass):
         best = next(iter(self.machine.instructions), None)
         if best is None or not best.rounds:
             return False
-        chosen = self.chooser.choose("matrix.units", self.machine.matrix_choices, {"machine": self.machine}).value
+        chosen = self.chooser.choose("matrix.instruction", self.machine.matrix_choices, {"machine": self.machine}).value
         return chosen in (AUTOMATIC, best.name)
 
     def _replace(self, module: ModuleOp, function: SpecOp, builder: PlanBuilder) -> None:

@@ -31,8 +31,8 @@ class OverlapCollectives(Pass):
     Before: `%a = tsched.collective_start %x`, `%b = tsched.collective_wait %x, %a`, `%c = tsched.fuse @k(%y)`. After:
     the group stands between the two. What a start needs comes first, then the start, then what needs no wait, and the
     waits where nothing else is left. Collectives start in the order they had, and input and output stay in order with
-    all of them. Every value is computed from the same values, so no bit changes. The choice `collectives.overlap` turns
-    it off.
+    all of them. Every value is computed from the same values, so no bit changes. The choice `collectives.overlap`
+    disables it.
     """
 
     chooser: Chooser = field(default_factory=StaticChooser)
@@ -64,7 +64,7 @@ def _needs(ops: Sequence[Operation], functions: Mapping[str, SpecOp]) -> list[se
     ordered: list[tuple[int, Effects]] = []
     needs: list[set[int]] = []
     for at, op in enumerate(ops):
-        used = set(_used(op))
+        used = set(_operands_of(op))
         needs.append({makers[value] for value in used if value in makers})
         # What is written over must have been read by all earlier readers.
         needs[at].update(*(readers.get(unaliased(value), ()) for value in _written_over(op)))
@@ -101,7 +101,7 @@ def _kinds(op: Operation) -> set[str]:
     return {effect for inner in op.walk() if isinstance(inner, SpecOp) for effect in inner.spec.effects}
 
 
-def _used(op: Operation) -> Iterator[SSAValue]:
+def _operands_of(op: Operation) -> Iterator[SSAValue]:
     for inner in op.walk():
         yield from inner.operands
 
