@@ -297,7 +297,7 @@ class Kernel:
         types = [_type_of(operand) for operand in operands]
         instance = KernelInstance(self.definition, self._statics(bound.arguments), self.given)
         try:
-            name = instance.registered(types)
+            name = instance.register_name(types)
         except NeedsNumber as need:
             if self._jit.is_own_trace or is_checking():
                 raise
@@ -421,7 +421,7 @@ class Kernel:
         Its `history()` says how it was found; `kernel.with_schedule(found)` keeps it whatever the sizes are.
         """
         instance, types = self._for(args, kwargs)
-        return instance.discovered(types, _machine("discover", machine))
+        return instance.discover(types, _machine("discover", machine))
 
     def legal(self, space: Any, *args: Any, machine: Machine | str = "sm_90a", **kwargs: Any) -> list[Schedule]:
         """The schedules of a space that a machine can carry out for such arguments."""

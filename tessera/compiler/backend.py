@@ -110,12 +110,12 @@ def backend_of(name: str) -> Backend:
         raise OverrideError(
             f"backend `{name}` interprets programs and compiles none", fix=f"those that do are {others}"
         )
-    return _exported(name)
+    return _load_backend(name)
 
 
 def interpreter_of(name: str) -> Interpreter:
     """The backend of a name that compiles nothing."""
-    return _exported(name)
+    return _load_backend(name)
 
 
 def backend_for_kind(kind: str) -> Manifest:
@@ -165,7 +165,7 @@ def _manifest(folder: str) -> Manifest:
 
 
 @cache
-def _exported(name: str) -> Any:
+def _load_backend(name: str) -> Any:
     own = _own_folder(name)
     is_own = own is not None and own.name == name
     folder = name if is_own else next(one for one in _folders() if _manifest(one).name == name)

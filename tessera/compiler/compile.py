@@ -64,18 +64,15 @@ def write_script(tape: Tape, options: Options, message: str) -> str:
     """The path of a script that needs nothing but Tessera: the program as Graph IR, its options, and the call."""
     graph = print_module(from_tape(tape))
     first = message.splitlines()[0] if message else "unknown"
+    quoted = first.replace("\\", "\\\\").replace('"', "'")
     text = (
-        f'"""Compiles a program that failed with: {_quoted(first)}"""\n\n'
+        f'"""Compiles a program that failed with: {quoted}"""\n\n'
         "from tessera.compiler.compile import replay\n\n"
         f"OPTIONS = {options.text!r}\n"
         f"GRAPH = {_literal(graph)}\n\n"
         "replay(GRAPH, OPTIONS)\n"
     )
     return str(write_reproducer("compile", ".py", text))
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', "'")
 
 
 def _literal(text: str) -> str:

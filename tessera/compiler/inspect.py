@@ -51,7 +51,7 @@ def inspect_tape(tape: Tape, options: Options) -> Inspection:
     groups = _Groups(lowering)
     graph = next(one.text for one in reversed(lowering.stages.snapshots) if one.room == "graph")
     levels = {
-        "graph": tuple(_located(graph)),
+        "graph": tuple(_parse_locations(graph)),
         "schedule": tuple(_schedule_lines(lowering.program, groups)),
         "tile": tuple(_kernel_lines(lowering.kernels, groups)),
         "target": tuple(_kernel_lines(lowering.targets, groups)),
@@ -75,7 +75,7 @@ def key_of(span: Span | None) -> str:
     return f"{span.file}:{span.line}" if span is not None and span.file != _SNAPSHOT else ""
 
 
-def _located(text: str) -> Iterator[Line]:
+def _parse_locations(text: str) -> Iterator[Line]:
     """The lines of a text printed with locations, without them; an op with bodies has its own at both its ends."""
     lines: list[Line] = []
     heads: list[int] = []
@@ -127,7 +127,7 @@ def _schedule_lines(program: SpecOp, groups: _Groups) -> Iterator[Line]:
     ops = [op for op in program.walk() if op is not program]
     keys = _host_keys(ops, groups)
     remaining = iter(ops)
-    for line in _located(print_module(program, locations=True)):
+    for line in _parse_locations(print_module(program, locations=True)):
         is_op = re.match(r"\s*(%\S+(, %\S+)* = )?tsched\.(?!module)", line.text) is not None
         yield Line(line.text, keys.get(next(remaining), line.keys) if is_op else line.keys)
 
@@ -155,7 +155,7 @@ def _kernel_lines(kernels: Iterable[SpecOp], groups: _Groups) -> Iterator[Line]:
     for kernel in kernels:
         twins = groups.twins_of(kernel.value("symbol"))
         everything = frozenset(key for keys in twins.values() for key in keys)
-        for number, line in enumerate(_located(print_module(kernel, locations=True))):
+        for number, line in enumerate(_parse_locations(print_module(kernel, locations=True))):
             own = frozenset(twin for key in line.keys for twin in twins.get(key, {key}))
             # What belongs to no op of the group in particular (a loop, a program's place) belongs to all of it.
             is_shared = number == 0 or (not own and _OP.search(line.text) is not None)

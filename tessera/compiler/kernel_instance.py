@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tessera.compiler.backend import backend_for_kind
 from tessera.frontend.kernel.definition import KernelDefinition
 from tessera.frontend.kernel.tiles import check_width, pad_rows
 from tessera.ir.base.dispatch import Outcome, register
@@ -16,9 +17,9 @@ from tessera.types.shape import TensorType
 
 
 def candidates(usual: tuple[int, ...], numeric: Sequence[str], between: bool = False) -> tuple[tuple[int, ...], ...]:
-    """Blocks of rows, columns and depth to choose from, the usual ones first; columns stay where they change bits.
+    """Blocks of rows, columns and K to choose from, the usual ones first; columns stay where they change bits.
 
-    Matrix units take columns `between` powers of two, which leave fewer multiprocessors idle where programs are few.
+    Tensor cores take columns `between` powers of two, which leave fewer multiprocessors idle where programs are few.
     """
     m, n, k = usual
     rows = (m, m // 2, m * 2, m // 4)
@@ -42,10 +43,11 @@ class KernelInstance:
         if found is None:
             schedule = self.definition.complete(self.schedule, kind, types)
             found = self.definition.build(types, self.statics, schedule)
-            found = self._programs[key] = pad_rows(found) if kind == "cpu" else found
+            is_padded = backend_for_kind(kind).keeps_rows_in_registers
+            found = self._programs[key] = pad_rows(found) if is_padded else found
         return found
 
-    def registered(self, types: Sequence[TensorType]) -> str:
+    def register_name(self, types: Sequence[TensorType]) -> str:
         """The name that ops call it by: the same for the same work, in every process.
 
         A schedule that is given and one that is found are told apart, even where they agree on this machine.
@@ -69,14 +71,14 @@ class KernelInstance:
     def write(self, call: Any) -> list[Any]:
         from tessera.ir.tile.write_records import write_call  # noqa: PLC0415 - it needs xDSL
 
-        program = self._chosen(call)
-        if call.machine.kind == "cpu":
+        program = self._choose_program(call)
+        if backend_for_kind(call.machine.kind).keeps_rows_in_registers:
             from tessera.ir.target.limits import MAX_REGISTERS  # noqa: PLC0415 - for machine code alone
 
             check_width(program, call.lanes, MAX_REGISTERS * call.machine.registers)
         return write_call(program, call)
 
-    def _chosen(self, call: Any) -> KernelProgram:
+    def _choose_program(self, call: Any) -> KernelProgram:
         """The program under its schedule, or under blocks that are asked for: those that change no bit alone."""
         kind = call.machine.kind
         if self.schedule is not None:
@@ -98,7 +100,7 @@ class KernelInstance:
 
         return rank_blocks(blocks, lambda block: self._under(block).program(types, machine.kind), machine)
 
-    def discovered(self, types: Sequence[TensorType], machine: Machine) -> Schedule:
+    def discover(self, types: Sequence[TensorType], machine: Machine) -> Schedule:
         """The schedule that is in force for such operands: the one given, or the one that is found for a machine."""
         if self.schedule is not None:
             return self.definition.complete(self.schedule, machine.kind, types)

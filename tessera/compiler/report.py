@@ -43,11 +43,11 @@ def _line(program: SpecOp, call: SpecOp, index: int, alias: SpecOp, targets: Seq
     how = _engine(name, index, targets)
     where = f" at {alias.span}" if alias.span is not None else ""
     shape = f"[{', '.join(map(str, type.shape))}] {type.dtype}"
-    text = f"{_named(program, alias.operands[0])} {shape} to {alias.value('space')} for {name}, beside compute: {how}"
+    text = f"{_name_of(program, alias.operands[0])} {shape} to {alias.value('space')} for {name}, beside compute: {how}"
     return text + where
 
 
-def _named(program: SpecOp, value: SSAValue) -> str:
+def _name_of(program: SpecOp, value: SSAValue) -> str:
     """An argument by its name; what the program computes by what it is."""
     while isinstance(value.owner, SpecOp) and value.owner.name == "tsched.alias":
         value = value.owner.operands[0]

@@ -27,6 +27,8 @@ class Manifest:
     """Whether arguments that are on a device are copied to host memory for it."""
     asks_device: bool = False
     """Whether code is for the very device that is found, which must be asked before a cache key is known."""
+    keeps_rows_in_registers: bool = False
+    """Whether rows of tiles are vector registers of one thread: padded to whole ones, and no wider than those."""
     has_launch_schedule: bool = False
     """Whether warps, stages and vectors of a schedule change its code, and not blocks alone."""
     machines: tuple[Machine, ...] = ()

@@ -234,7 +234,7 @@ def test_a_schedule_that_is_given_and_one_that_is_found_are_two_kernels() -> Non
     types = [TensorType.of([4096, 4096], bf16)] * 2
     found, given = (KernelInstance(made.definition, {}, one) for one in (None, Schedule(block=usual)))
     assert found.program(types).digest == given.program(types).digest
-    names = [one.registered(types) for one in (found, given)]
+    names = [one.register_name(types) for one in (found, given)]
     assert names[0] != names[1]
-    assert found.registered(types) == names[0]
-    assert given.registered(types) == KernelInstance(made.definition, {}, Schedule(block=usual)).registered(types)
+    assert found.register_name(types) == names[0]
+    assert given.register_name(types) == KernelInstance(made.definition, {}, Schedule(block=usual)).register_name(types)

@@ -13,6 +13,7 @@ import pytest
 from tessera import ops
 from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule.kinds import KernelKind, all_kinds, kernel_kinds
 from tessera.ir.schedule.plan import fusions_in
 from tessera.types.dtype import bf16, f32
 from tessera.types.shape import TensorType
@@ -23,6 +24,15 @@ def groups(function: Callable[..., Any], *types: TensorType, **options: Any) -> 
     """The kind of each group, and how many results it has."""
     module = scheduled(simplified(trace(function, *types)), steps=1, **options)
     return [f"{fuse.value('kind')} {len(fuse.results)}" for fuse in fusions_in(module)]
+
+
+def test_a_kind_of_kernels_that_emits_none_fails_where_it_is_made() -> None:
+    class Silent(KernelKind):
+        name = "silent"
+
+    with pytest.raises(TypeError, match=r"Silent.*emit"):
+        Silent()  # pyright: ignore[reportAbstractUsage]
+    assert {*all_kinds()} - {*kernel_kinds()} == {"flow"}
 
 
 X, Y, V = typed("M N"), typed("M N"), typed("N")

@@ -291,11 +291,11 @@ class _Gemm:
 
             f.loop(0, p.k, plan.KC, k_count)
 
-            def done(jr: Value) -> None:
+            def finish(jr: Value) -> None:
                 tile = f.gep(self.kept, jr, self.element)
                 self._finish(tile, plan.NS, m, f.index(p.m_lo), f.add(j, jr))
 
-            f.loop(0, nc, columns, done)
+            f.loop(0, nc, columns, finish)
 
         f.loop(p.n_lo, p.n_hi, plan.NS, chunk)
 
@@ -457,7 +457,7 @@ def outline_epilogue(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> s
 # used once or a few times, so none is packed: a vector of columns reads its elements tap by tap, in place, and
 # multiplies them right away. Each result is the same chain of multiply-adds as everywhere.
 
-_PLACES = 1024
+_COLUMNS = 1024
 """Columns tabled at a time: their tables stay in the first cache for the whole batch."""
 
 
@@ -486,7 +486,7 @@ class _FewRows:
         self.rows = rows
         self.tile = self.any.scratch
         dtype, lanes = self.any.rhs.dtype, plan.shape.lanes
-        self.vectors = WindowVectors(f, windows, dtype, plan.shape.dtype, self.any.frame, _PLACES, lanes)
+        self.vectors = WindowVectors(f, windows, dtype, plan.shape.dtype, self.any.frame, _COLUMNS, lanes)
         # Packing may write a register past the end.
         self.factors = f.alloca(plan.shape.element, rows * MAX_K + lanes)
         self.finish = outline_epilogue(f, plan, self.any)
@@ -495,12 +495,12 @@ class _FewRows:
         f, p = self.f, self.any
         self.vectors.fill_columns(0, p.k)
 
-        def some_places(j: Value) -> None:
-            count = f.smin(_PLACES, f.sub(p.n_hi, j))
+        def some_columns(j: Value) -> None:
+            count = f.smin(_COLUMNS, f.sub(p.n_hi, j))
             self.vectors.fill_rows(j, count, self.shape.columns)
             f.loop(first, last, 1, lambda number: self._one_matmul(self.problem_at(number), j, count))
 
-        f.loop(p.n_lo, p.n_hi, _PLACES, some_places)
+        f.loop(p.n_lo, p.n_hi, _COLUMNS, some_columns)
 
     def _one_matmul(self, problem: GemmProblem, j: Value, count: Value) -> None:
         """Columns `j..j+count` of one matmul."""

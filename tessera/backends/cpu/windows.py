@@ -268,11 +268,11 @@ class WindowVectors:
             end = g.gep(self._base, start, self.stored)
             beside, after = _lanes_at(g, offsets, first, step), _lanes_at(g, offsets, start, step)
 
-            def broken() -> None:
+            def test_two_runs() -> None:
                 both = partial(two, begin=begin, end=end, is_first=beside)
                 g.if_(_holds_everywhere(g, g.op("or", beside, after)), lambda: body(both), otherwise)
 
-            g.if_(_holds_everywhere(g, beside), lambda: body(partial(one, begin=begin)), broken)
+            g.if_(_holds_everywhere(g, beside), lambda: body(partial(one, begin=begin)), test_two_runs)
 
         def with_gaps() -> None:
             runs(2, vectors.every_second, vectors.two_every_second, lambda: body(vectors.gather_rows))

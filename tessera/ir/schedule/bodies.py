@@ -54,7 +54,7 @@ def multiples(guards: Iterable[Guard]) -> dict[str, int]:
     for guard in guards:
         gap = guard.left - guard.right
         for monomial, coefficient in gap.terms:
-            size, number = _divided(monomial)
+            size, number = _size_and_divisor(monomial)
             if number > 1 and _is_remainder(gap if coefficient > 0 else -gap, Dim.symbol(size), number):
                 found[size] = math.lcm(found.get(size, 1), number)
     return found
@@ -64,7 +64,7 @@ def _is_remainder(gap: Dim, size: Dim, number: int) -> bool:
     return gap in (size % number, size // number * number - size)
 
 
-def _divided(monomial: Monomial) -> tuple[str, int]:
+def _size_and_divisor(monomial: Monomial) -> tuple[str, int]:
     """The size and the number of a lone `size % number` or `size // number`; the number is 1 for anything else."""
     if len(monomial) == 1 and monomial[0].kind in ("mod", "floordiv"):
         above, below = monomial[0].args
@@ -78,7 +78,7 @@ def with_sizes(tape: Tape, env: Mapping[str, Dim]) -> Tape:
     return Tape(
         inputs=list(tape.inputs),
         names=list(tape.names),
-        records=[_renamed(record, env) for record in tape.records],
+        records=[_rename_sizes(record, env) for record in tape.records],
         outputs=list(tape.outputs),
         types=[type.substitute(env) for type in tape.types],
         guards=[Guard(g.left.substitute(env), g.right.substitute(env), g.what) for g in tape.guards],
@@ -114,18 +114,18 @@ def _name_sizes(value: Any, names: dict[str, str]) -> None:
             _name_sizes(part, names)
 
 
-def _renamed(record: Record, env: Mapping[str, Dim]) -> Record:
-    attributes = {name: _substituted(value, env) for name, value in record.attributes.items()}
+def _rename_sizes(record: Record, env: Mapping[str, Dim]) -> Record:
+    attributes = {name: _substitute(value, env) for name, value in record.attributes.items()}
     return Record(record.op, record.operands, attributes, record.results, record.span, record.policy)
 
 
-def _substituted(value: Any, env: Mapping[str, Dim]) -> Any:
+def _substitute(value: Any, env: Mapping[str, Dim]) -> Any:
     if isinstance(value, Dim | TensorType):
         return value.substitute(env)
     if isinstance(value, Tape):
         return with_sizes(value, env)
     if isinstance(value, tuple | list):
-        return tuple(_substituted(part, env) for part in cast("Iterable[Any]", value))
+        return tuple(_substitute(part, env) for part in cast("Iterable[Any]", value))
     return value
 
 

@@ -106,7 +106,7 @@ def _parse(cls: type[SpecOp], parser: Parser) -> Any:
         properties.update(given)
     regions = parser.parse_region_list()
     return cls.create(
-        operands=[_resolved(parser, operand) for operand in operands],
+        operands=[_resolve(parser, operand) for operand in operands],
         result_types=_result_types(cls, parser),
         properties=complete(cls, properties),
         attributes=attributes,
@@ -130,7 +130,7 @@ def _keyword_value(cls: type[SpecOp], parser: Parser, name: str) -> ValueAttr:
     return attribute_of(kind, read_with(parser, lambda reader: reader.value(kind)))
 
 
-def _resolved(parser: Parser, operand: UnresolvedOperand) -> SSAValue:
+def _resolve(parser: Parser, operand: UnresolvedOperand) -> SSAValue:
     """The value of a name; a name not seen before is an untyped input."""
     known = parser.ssa_values.get(operand.operand_name)
     if known is not None and operand.index < len(known):

@@ -188,7 +188,7 @@ class Groups:
                 self._fuse(When.FORMED, Site(group.first, None, group.shape, (), (), group))
         for value in self._values_in_memory():
             self._copy(value)
-        return Grouping(self.program, tuple(self._sorted()), self.owner, frozenset(self.inlined))
+        return Grouping(self.program, tuple(self._in_order()), self.owner, frozenset(self.inlined))
 
     def _place(self, number: int, record: Record) -> None:
         facet: object = spec_of(record).lower
@@ -298,7 +298,7 @@ class Groups:
             if any(self.program.alias_of(operand) == value for operand in operands):
                 self.order.needs(self.owner[number].number, [group.number])
 
-    def _sorted(self) -> list[Group]:
+    def _in_order(self) -> list[Group]:
         """An order that respects all dependencies: a group has more before it than any that it depends on."""
         return sorted(
             self.groups.values(), key=lambda group: (self.order.before[group.number].bit_count(), group.first)

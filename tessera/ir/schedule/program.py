@@ -166,14 +166,14 @@ class Program:
             for read in self.trace(operand, broadcast_at(self.type(operand), out, at), in_memory=in_memory)
         ]
 
-    def settled(self, read: Read) -> IndexMap:
+    def index_of(self, read: Read) -> IndexMap:
         """The index of a read, in the form in which index maps are compared."""
-        return settled(read.at, self.type(read.value).shape)
+        return normalize_index(read.at, self.type(read.value).shape)
 
     def are_in_place(self, reads: Sequence[Read], shape: tuple[Dim, ...]) -> bool:
         """Whether values are computed where they are read: each element at its own index of a shape."""
-        here = settled(coordinates(len(shape)), shape)
-        return all(not read.in_memory and self.settled(read) == here for read in reads)
+        here = normalize_index(coordinates(len(shape)), shape)
+        return all(not read.in_memory and self.index_of(read) == here for read in reads)
 
     def view_map(self, value: int) -> IndexMap:
         """The index in a view's operand of each element of its result."""
@@ -320,7 +320,7 @@ def is_conversion(record: Record) -> bool:
     return isinstance(lower, Pointwise) and lower.converts
 
 
-def settled(at: IndexMap, shape: Sequence[Dim]) -> IndexMap:
+def normalize_index(at: IndexMap, shape: Sequence[Dim]) -> IndexMap:
     """An index map with 0 along dims of one element, so that maps of equal indices are equal."""
     return tuple(ZERO if dim.value == 1 else expr for expr, dim in zip(at, shape, strict=True))
 
@@ -378,7 +378,7 @@ class RowSpace:
     def is_in_place(self, program: Program, full: IndexMap, reads: Sequence[Read]) -> bool:
         """Whether values of the group are all read where they are computed, for these coordinates of the space."""
         return all(
-            program.settled(read) == settled(self.at(read.value, full), program.type(read.value).shape)
+            program.index_of(read) == normalize_index(self.at(read.value, full), program.type(read.value).shape)
             for read in reads
         )
 
@@ -425,7 +425,7 @@ class _ReadMaps:
         self.found: dict[int, set[IndexMap]] = {}
 
     def visit(self, value: int, at: IndexMap) -> None:
-        at = settled(at, self.body.types[value].shape)
+        at = normalize_index(at, self.body.types[value].shape)
         seen = self.found.setdefault(value, set())
         record = self.makers.get(value)
         if at in seen:
@@ -445,5 +445,5 @@ class _ReadMaps:
             for keepdims in (True, False):
                 if value not in self.space.rows and shape == self.space.row_shape(keepdims):
                     own = self.space.row_at(self.space.full, keepdims)
-                    if self.found.get(value, set()) <= {settled(own, shape)}:
+                    if self.found.get(value, set()) <= {normalize_index(own, shape)}:
                         self.space.rows[value] = keepdims

@@ -17,7 +17,7 @@ from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.graph.dialect import DIALECT
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import Request
-from tessera.ir.schedule.kinds import kind_for
+from tessera.ir.schedule.kinds import KernelKind, kind_for
 from tessera.ir.tile.facets import Assembly, Contraction, Pointwise, Reduction
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, f32
@@ -76,14 +76,17 @@ class Writer:
 def kernels_of(body: Tape, machine: Machine, name: str = "k", **overrides: Any) -> list[SpecOp]:
     """The tile kernels of a body, by what is in it."""
     chooser = StaticChooser(overrides)
+    facet, axes = Pointwise, tuple[int, ...]()
     for record in body.records:
         lower = spec_of(record).lower
-        if isinstance(lower, Contraction | Assembly):
-            return list(kind_for(type(lower)).emit(Request(name, body, machine, chooser)))
-        if isinstance(lower, Reduction):
-            axes = lower.axes(body.types[record.operands[0]], record.attributes)
-            return list(kind_for(Reduction).emit(Request(name, body, machine, chooser, axes=axes)))
-    return list(kind_for(Pointwise).emit(Request(name, body, machine, chooser)))
+        if isinstance(lower, Contraction | Assembly | Reduction):
+            facet = type(lower)
+            if isinstance(lower, Reduction):
+                axes = lower.axes(body.types[record.operands[0]], record.attributes)
+            break
+    kind = kind_for(facet)
+    assert isinstance(kind, KernelKind)
+    return list(kind.emit(Request(name, body, machine, chooser, axes=axes)))
 
 
 def kernel_of(body: Tape, machine: Machine, name: str = "k", **overrides: Any) -> SpecOp:

@@ -289,7 +289,7 @@ class Evaluator:
         self._memory[-1][key] = found
         return found
 
-    def computed(self, value: int, at: IndexMap, place: Place) -> SSAValue:
+    def compute(self, value: int, at: IndexMap, place: Place) -> SSAValue:
         """The tile of a value in the dtype that arithmetic is done in."""
         return self.tile.cast(self.value(value, at, place), self.body.types[value].dtype.compute)
 
@@ -343,7 +343,7 @@ class Evaluator:
     def _pointwise(self, lower: Pointwise, record: Record, value: int, at: IndexMap, place: Place) -> SSAValue:
         out = self.body.types[value]
         reads = operand_reads(self.body, record, value, at)
-        tiles = [self.computed(operand, where, place) for operand, where in reads]
+        tiles = [self.compute(operand, where, place) for operand, where in reads]
         made: Any = lower.block(PointBuilder(self.tile, place, tuple(at)), tiles, record.attributes, out)
         if isinstance(made, SSAValue):
             return self.tile.cast(cast("SSAValue", made), out.dtype)

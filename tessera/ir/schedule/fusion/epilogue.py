@@ -77,7 +77,7 @@ def find_epilogues(program: Program) -> dict[int, frozenset[int]]:
         maker = program.makers.get(program.alias_of(records[number].operands[1]), -1)
         source = spec_of(records[maker]).lower if maker >= 0 else None
         if isinstance(source, Library) and source.takes_epilogue:
-            found[maker] = found.get(maker, frozenset()) | finder.promised(maker, number)
+            found[maker] = found.get(maker, frozenset()) | finder.find_promise(maker, number)
     return found
 
 
@@ -109,7 +109,7 @@ class _Finder:
                 moved.add(number)
         return frozenset(inside - moved - {start})
 
-    def promised(self, start: int, end: int) -> frozenset[int]:
+    def find_promise(self, start: int, end: int) -> frozenset[int]:
         """The pointwise ops from an op to a promise on it, which is among them; none where it cannot be reached."""
         inside = self._reach(start, self.program.type(self.records[start].results[0]).shape)
         found: set[int] = set()

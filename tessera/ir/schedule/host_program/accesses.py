@@ -19,14 +19,14 @@ from tessera.ir.base.tape import DONATED
 from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.schedule.host_program.memory import (
     ANNOTATIONS,
-    aligned,
+    align_bytes,
     donated_in,
     enclosing_op,
     may_be_written,
     overwritten_by,
     readers_of,
     root_of,
-    unaliased,
+    strip_aliases,
 )
 from tessera.ir.schedule.ops.flow import has_buffers
 from tessera.ir.schedule.typed_ops import (
@@ -74,10 +74,10 @@ def _check_lifetimes(block: Block, freed: set[SSAValue]) -> set[SSAValue]:
         if not isinstance(op, SpecOp):
             continue
         for value in op.operands:
-            if unaliased(value) in freed and isinstance(op, FreeOp):
+            if strip_aliases(value) in freed and isinstance(op, FreeOp):
                 op.fail("a buffer is freed twice", "leave this `tsched.free` out")
             # A yield ends its body, and nothing can come behind it.
-            if unaliased(value) in freed and not isinstance(op, (*ANNOTATIONS, YieldOp)):
+            if strip_aliases(value) in freed and not isinstance(op, (*ANNOTATIONS, YieldOp)):
                 op.fail(f"`{op.name}` uses a buffer that was freed", "move the `tsched.free` behind its last use")
         for region in op.regions:
             behind = _check_lifetimes(region.block, set(freed))
@@ -86,7 +86,7 @@ def _check_lifetimes(block: Block, freed: set[SSAValue]) -> set[SSAValue]:
             freed |= behind
         freed.difference_update(op.results)
         if isinstance(op, FreeOp):
-            freed.add(unaliased(op.buffer))
+            freed.add(strip_aliases(op.buffer))
     return freed
 
 
@@ -138,12 +138,12 @@ class _Collectives:
         """Between start and wait the received buffer belongs to nobody, and the sent one may only be read."""
         if started.results:
             return  # a value does not change
-        source, target = (unaliased(value) for value in started.operands)
+        source, target = (strip_aliases(value) for value in started.operands)
         for inner in op.walk():
             if not isinstance(inner, SpecOp) or isinstance(inner, (*ANNOTATIONS, AliasOp)):
                 continue
-            used = {unaliased(value) for value in inner.operands}
-            written = {unaliased(value) for value in self._written_buffers(inner)}
+            used = {strip_aliases(value) for value in inner.operands}
+            written = {strip_aliases(value) for value in self._written_buffers(inner)}
             if target in used or source in written:
                 touched = "writes what" if target not in used else "uses the buffer that"
                 verb = "sends" if target not in used else "still fills"
@@ -303,18 +303,18 @@ class Memory:
         if isinstance(op, AliasOp):
             return self.ranges(op.source)
         if isinstance(op, AllocOp) and op.output >= 0:
-            return (self._named(f"result {op.output}", value),)
+            return (self._own_range(f"result {op.output}", value),)
         if isinstance(op, AllocOp) and op.offset is not None:
             # A buffer has whole cache lines to itself.
-            return (ByteRange(WORKSPACE, op.offset, aligned(_bytes(value))),)
+            return (ByteRange(WORKSPACE, op.offset, align_bytes(_bytes(value))),)
         if isinstance(op, FuseOp) and value.index == 0 and op.in_place >= 0:
             return self.ranges(op.operands[op.in_place])
         if isinstance(op, WhileOp | ForOp) and has_buffers(op):
             pairs = _pairs(op)
-            return self._joined([pairs[value.index], pairs[value.index + len(pairs) // 2]])
-        return (self._named(f"{op.spec.short_name} {len(self._ranges)}", value),)
+            return self._all_ranges([pairs[value.index], pairs[value.index + len(pairs) // 2]])
+        return (self._own_range(f"{op.spec.short_name} {len(self._ranges)}", value),)
 
-    def _named(self, name: str, value: SSAValue) -> ByteRange:
+    def _own_range(self, name: str, value: SSAValue) -> ByteRange:
         return ByteRange(name, ZERO, _bytes(value))
 
     def _argument(self, value: BlockArgument) -> tuple[ByteRange, ...]:
@@ -322,22 +322,22 @@ class Memory:
         if block is self._block:
             name = self._names[value.index] if value.index < len(self._names) else str(value.index)
             # A donated argument shares memory with no other: every call checks that.
-            return (self._named(f"{DONATED_ARGUMENT if value.index in self._donated else ARGUMENT}{name}", value),)
+            return (self._own_range(f"{DONATED_ARGUMENT if value.index in self._donated else ARGUMENT}{name}", value),)
         if isinstance(op, WhileOp) and has_buffers(op):
             count = len(op.results)
-            return self._joined([op.operands[value.index], op.operands[(value.index + count) % (2 * count)]])
+            return self._all_ranges([op.operands[value.index], op.operands[(value.index + count) % (2 * count)]])
         if not isinstance(op, ForOp) or not has_buffers(op):
-            return (self._named(f"value {len(self._ranges)}", value),)
+            return (self._own_range(f"value {len(self._ranges)}", value),)
         index: Sequence[SSAValue] = op.operands[2:3] if op.length is None else ()
         if value.index < len(index):
-            return self._joined(index)
+            return self._all_ranges(index)
         at, pairs = value.index - len(index), _pairs(op)
         if at < len(pairs):
-            return self._joined([pairs[at], pairs[(at + len(pairs) // 2) % len(pairs)]])
+            return self._all_ranges([pairs[at], pairs[(at + len(pairs) // 2) % len(pairs)]])
         # One row of a scanned or stacked tensor: in some iteration each of them.
         return self.ranges(op.operands[(3 if index else 0) + at])
 
-    def _joined(self, values: Iterable[SSAValue]) -> tuple[ByteRange, ...]:
+    def _all_ranges(self, values: Iterable[SSAValue]) -> tuple[ByteRange, ...]:
         return tuple(dict.fromkeys(one for value in values for one in self.ranges(value)))
 
     def accesses(self, op: SpecOp) -> Accesses:
@@ -374,7 +374,7 @@ class Memory:
         return self._between(every, every)
 
     def _between(self, reads: Iterable[SSAValue] = (), writes: Iterable[SSAValue] = ()) -> Accesses:
-        return Accesses(self._joined(reads), self._joined(writes))
+        return Accesses(self._all_ranges(reads), self._all_ranges(writes))
 
     def effects(self, op: Operation) -> Effects:
         """The effects of an op, its bodies and the kernels that it calls included, but for those on memory."""

@@ -161,11 +161,11 @@ class HostBuilder:
         self.translate(block)
         for value, target, done in zip(last.operands, targets, is_there, strict=True):
             if not done:
-                self.emit("copy", [self._reshaped(self.values[value], target), target])
+                self.emit("copy", [self._reshape(self.values[value], target), target])
         self.emit("yield")
         insert_frees(self.block)
 
-    def _reshaped(self, source: SSAValue, target: SSAValue) -> SSAValue:
+    def _reshape(self, source: SSAValue, target: SSAValue) -> SSAValue:
         return source if source.type == target.type else self.emit("alias", [source], types=[target.type]).result
 
     def _if(self, op: IfOp) -> None:

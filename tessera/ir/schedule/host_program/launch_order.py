@@ -9,6 +9,7 @@ be swapped have edges too. Any topological order gives the same bits, which test
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 from xdsl.ir import Block, Operation
@@ -69,7 +70,7 @@ class LaunchOrder:
     def before(self) -> list[int]:
         """For each node all that come before it, as bits; raises ScheduleError (T0401) where edges form a cycle."""
         found: list[int] = [0] * len(self.nodes)
-        for number in self._sorted():
+        for number in self._sort():
             for earlier in self._predecessors(number):
                 found[number] |= found[earlier] | 1 << earlier
         return found
@@ -92,7 +93,7 @@ class LaunchOrder:
             found = _TABLES[key] = (predecessors, successors)
         return found
 
-    def _sorted(self, choose: Callable[[list[int]], int] = lambda ready: ready.index(min(ready))) -> list[int]:
+    def _sort(self, choose: Callable[[list[int]], int] = lambda ready: ready.index(min(ready))) -> list[int]:
         """A topological order; `choose` picks from the nodes that are ready, by default the first in program order."""
         predecessors, successors = self._tables()
         missing = [len(one) for one in predecessors]
@@ -117,7 +118,7 @@ class LaunchOrder:
 
     def draw(self, random: Random) -> list[int]:
         """Some topological order: at each step any node that is ready."""
-        return self._sorted(lambda ready: random.randrange(len(ready)))
+        return self._sort(lambda ready: random.randrange(len(ready)))
 
     def without(self, edge: tuple[int, int]) -> LaunchOrder:
         """The same without an edge."""
@@ -127,7 +128,7 @@ class LaunchOrder:
         """The transitive reduction: the same order with the fewest edges."""
         before = self.before()
         kept: set[tuple[int, int]] = set()
-        rank = {number: at for at, number in enumerate(self._sorted())}
+        rank = {number: at for at, number in enumerate(self._sort())}
         for node in self.nodes:
             known = 0
             for earlier in sorted(self._predecessors(node.number), key=rank.__getitem__, reverse=True):
@@ -140,7 +141,7 @@ class LaunchOrder:
         """The order of launches alone, with numbers of its own and no edge that others imply."""
         before = self.before()
         numbers = {number: at for at, number in enumerate(n.number for n in self.nodes if n.is_launch)}
-        rank = {number: at for at, number in enumerate(self._sorted())}
+        rank = {number: at for at, number in enumerate(self._sort())}
         every = sum(1 << number for number in numbers)
         edges: set[tuple[int, int]] = set()
         for late in numbers:
@@ -150,7 +151,7 @@ class LaunchOrder:
                 last = max(_bits(earlier), key=rank.__getitem__)
                 edges.add((numbers[last], numbers[late]))
                 earlier &= ~(before[last] | 1 << last)
-        nodes = tuple(_numbered(self.nodes[number], at) for number, at in numbers.items())
+        nodes = tuple(replace(self.nodes[number], number=at, needs=()) for number, at in numbers.items())
         return LaunchOrder(nodes, frozenset(edges))
 
     def check(self) -> None:
@@ -192,7 +193,7 @@ class LaunchOrder:
     def depths(self) -> list[int]:
         """For each node the length of the longest path to it; no two nodes of one depth depend on each other."""
         found = [0] * len(self.nodes)
-        for number in self._sorted():
+        for number in self._sort():
             found[number] = max((found[earlier] + 1 for earlier in self._predecessors(number)), default=0)
         return found
 
@@ -248,13 +249,6 @@ def _bits(number: int) -> Iterator[int]:
     while number:
         yield number.bit_length() - 1
         number &= ~(1 << number.bit_length() - 1)
-
-
-def _numbered(node: Node, number: int) -> Node:
-    """The node among launches alone, where nothing but launches has a number."""
-    return Node(
-        number, node.what, node.name, node.reads, node.writes, node.effects, node.time, (), node.span, node.inner
-    )
 
 
 def _overlap_text(one: ByteRange, other: ByteRange) -> str:

@@ -61,7 +61,7 @@ def root_of(value: SSAValue) -> SSAValue:
     return value
 
 
-def unaliased(value: SSAValue) -> SSAValue:
+def strip_aliases(value: SSAValue) -> SSAValue:
     """The value that this one is, in another shape."""
     while isinstance(value, OpResult) and isinstance(value.owner, AliasOp):
         value = value.owner.source
@@ -70,13 +70,13 @@ def unaliased(value: SSAValue) -> SSAValue:
 
 def readers_of(value: SSAValue) -> Iterator[Operation]:
     """The ops that read a value, in any shape, before it is written over; the one that does so among them."""
-    yield from _readers(unaliased(value))
+    yield from _readers(strip_aliases(value))
 
 
 def is_overwritten(value: SSAValue, op: Operation) -> bool:
     """Whether an op writes its first result over a value, in whatever shape it has that."""
     old = overwritten_by(op)
-    return old is not None and unaliased(old) is unaliased(value)
+    return old is not None and strip_aliases(old) is strip_aliases(value)
 
 
 def _readers(value: SSAValue) -> Iterator[Operation]:
@@ -162,7 +162,7 @@ class Layout:
     total: Dim
 
 
-def aligned(size: Dim) -> Dim:
+def align_bytes(size: Dim) -> Dim:
     """The size rounded up to whole cache lines."""
     exact = size % ALIGNMENT
     return size if exact.value == 0 else size.ceildiv(ALIGNMENT) * ALIGNMENT
@@ -182,7 +182,7 @@ def lay_out(lifetimes: Sequence[Lifetime]) -> Layout:
     taken: list[int] = [0] * len(lifetimes)
     for number in sorted(range(len(lifetimes)), key=lambda number: lifetimes[number].start):
         lifetime = lifetimes[number]
-        size = aligned(lifetime.bytes)
+        size = align_bytes(lifetime.bytes)
         free = [at for at, slot in enumerate(slots) if not any(lifetime.overlaps(other) for other in slot.lifetimes)]
         at = _best(slots, free, size)
         if at is None:
@@ -200,7 +200,7 @@ def lay_out(lifetimes: Sequence[Lifetime]) -> Layout:
 
 
 def _pack(lifetimes: Sequence[Lifetime]) -> Layout:
-    sizes = [aligned(lifetime.bytes).value or 0 for lifetime in lifetimes]
+    sizes = [align_bytes(lifetime.bytes).value or 0 for lifetime in lifetimes]
     starts: dict[int, int] = {}
     for number in sorted(range(len(lifetimes)), key=lambda number: (-sizes[number], lifetimes[number].start)):
         at = 0
@@ -237,7 +237,7 @@ def naive_total(lifetimes: Sequence[Lifetime]) -> Dim:
     """The bytes that all buffers take without sharing any."""
     total = Dim.constant(0)
     for lifetime in lifetimes:
-        total = total + aligned(lifetime.bytes)
+        total = total + align_bytes(lifetime.bytes)
     return total
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,7 @@ class GroupKind:
     name = ""
     facets: tuple[type, ...] = ()
     """Ops with one of these facets start a group of the kind, where no rule lets them join another."""
-    is_kernel = True
+    is_kernel = False
     """Whether kernels compute it; what does not is control flow and effects, written into the host program."""
     takes_epilogue = False
     """Whether its kernel computes pointwise ops on the result block before it is stored."""
@@ -69,9 +70,15 @@ class GroupKind:
         """What models of those choices may look at, beside machine, flops and bytes."""
         return {}
 
+
+class KernelKind(GroupKind, ABC):
+    """A kind whose groups are computed by kernels; one that does not say how cannot be made."""
+
+    is_kernel = True
+
+    @abstractmethod
     def emit(self, request: Request) -> Sequence[SpecOp]:
         """The tile kernels of a body, in the order they run."""
-        raise NotImplementedError(f"a {self.name} group has no kernel")
 
 
 @cache
@@ -90,9 +97,9 @@ def kind_for(facet: type) -> GroupKind:
     )
 
 
-def kernel_kinds() -> Mapping[str, GroupKind]:
+def kernel_kinds() -> Mapping[str, KernelKind]:
     """The kinds that a `tsched.fuse` can be of."""
-    return {name: kind for name, kind in all_kinds().items() if kind.is_kernel}
+    return {name: kind for name, kind in all_kinds().items() if isinstance(kind, KernelKind)}
 
 
 def all_models() -> dict[str, tuple[str, Model]]:

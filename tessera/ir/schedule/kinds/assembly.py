@@ -16,7 +16,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, spec_of
 from tessera.ir.schedule.emit.request import Request, buffers_of, walk_over
-from tessera.ir.schedule.kinds import GroupKind
+from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.kinds.map import BLOCK, map_tiles, small_rows
 from tessera.ir.tile.facets import Assembly, Piece
 from tessera.ir.tile.language import Place, TileBuilder
@@ -137,7 +137,7 @@ def _emit_piece(request: Request, record: Record, piece: Piece, name: str) -> Sp
     return tile.finish()
 
 
-class AssemblyKind(GroupKind):
+class AssemblyKind(KernelKind):
     """A result put together from boxes, and what is computed for them."""
 
     name = "assembly"

@@ -17,7 +17,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, join_dims, spec_of
 from tessera.ir.schedule.emit.request import Request, buffers_of
-from tessera.ir.schedule.kinds import GroupKind
+from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.tile.facets import Contraction, ContractionMaps, View
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
@@ -232,7 +232,7 @@ def _round_up(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-class ContractionKind(GroupKind):
+class ContractionKind(KernelKind):
     """One contraction, what is computed of its operands as they are loaded, and its epilogue."""
 
     name = "contraction"

@@ -137,14 +137,14 @@ class _Flow:
 
     def _body(self, tape: Tape, inputs: Sequence[SSAValue]) -> Block:
         block = Block()
-        return self._filled(block, tape, inputs)
+        return self._fill(block, tape, inputs)
 
     def _with_arguments(self, tape: Tape, count: int, captured: Sequence[SSAValue]) -> Block:
         """The plan of a body whose first inputs are its arguments, and whose others are captured values."""
         block = Block(arg_types=[TensorAttr.of(tape.types[value]) for value in tape.inputs[:count]])
-        return self._filled(block, tape, [*block.args, *captured])
+        return self._fill(block, tape, [*block.args, *captured])
 
-    def _filled(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> Block:
+    def _fill(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> Block:
         block.add_op(make(DIALECT["yield"], self.builder.fill(block, tape, inputs)))
         return block
 
@@ -172,7 +172,6 @@ class FlowKind(GroupKind):
     """One op that no kernel computes, in its order among others with effects."""
 
     name = "flow"
-    is_kernel = False
 
     def take(self, groups: Groups, group: Group, number: int) -> None:
         record = groups.tape.records[number]

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import Request
-from tessera.ir.schedule.kinds import GroupKind
+from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.tile.facets import Library
 
 
-class LibraryKind(GroupKind):
+class LibraryKind(KernelKind):
     """One library op, and what was promised to be one kernel with it."""
 
     name = "library"

@@ -16,7 +16,7 @@ from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
-from tessera.ir.schedule.kinds import GroupKind
+from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.tile.facets import Gather, Pointwise
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, minimum
@@ -158,7 +158,7 @@ def _emit_point(request: Request) -> SpecOp:
     return tile.finish()
 
 
-class MapKind(GroupKind):
+class MapKind(KernelKind):
     """Pointwise ops and gathers over one shape."""
 
     name = "map"

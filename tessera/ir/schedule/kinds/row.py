@@ -23,7 +23,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, Reducer, producers, spec_of
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
-from tessera.ir.schedule.kinds import GroupKind
+from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.program import Program, RowSpace, row_space
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.ir.tile.language import Place, TileBuilder
@@ -228,7 +228,7 @@ class RowKernel:
         results: list[SSAValue] = []
         for reducer in reducers:
             parts, carried = carried[: reducer.width], carried[reducer.width :]
-            operand = self.evaluator.computed(reducer.record.operands[0], full, place)
+            operand = self.evaluator.compute(reducer.record.operands[0], full, place)
             results += reducer.step(parts, operand, place)
         for value in kept:
             self.tile.store(self.evaluator.value(value, full, place), self.scratch[value], r_map, own)
@@ -336,7 +336,7 @@ class ColumnKernel(RowKernel):
             self.evaluator.ready.pop(value, None)
 
 
-class RowKind(GroupKind):
+class RowKind(KernelKind):
     """Reductions over one space, and pointwise ops on the space and on its rows."""
 
     name = "row"

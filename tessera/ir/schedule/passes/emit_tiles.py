@@ -21,7 +21,7 @@ from tessera.ir.schedule.emit.request import (
     prefetched_arguments,
     set_prefetch,
 )
-from tessera.ir.schedule.kinds import all_kinds
+from tessera.ir.schedule.kinds import kernel_kinds
 from tessera.ir.schedule.ops.plan import stages_of
 from tessera.ir.schedule.plan import RecordedChooser, choices_for, fusions_in, write_choice
 from tessera.ir.schedule.typed_ops import FuseOp
@@ -58,7 +58,7 @@ class EmitTiles(Pass):
                 chooser = asked[name] = RecordedChooser(self.chooser, choices_for(fuse))
                 body = tape_of(function.regions[0].block)
                 request = Request(name, body, self.machine, chooser, policy_over(fuse), tuple(fuse.axes), self.library)
-                kernels = all_kinds()[fuse.kind].emit(request)
+                kernels = kernel_kinds()[fuse.kind].emit(request)
                 effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
                 policies = _policies(fuse, body)
                 for kernel in kernels:

@@ -12,7 +12,7 @@ from tessera.ir.base.compilation import Chooser, StaticChooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.host_program.memory import ANNOTATIONS, overwritten_by, unaliased
+from tessera.ir.schedule.host_program.memory import ANNOTATIONS, overwritten_by, strip_aliases
 from tessera.ir.schedule.plan import all_effects, programs_in
 from tessera.ir.schedule.typed_ops import CollectiveStartOp, CollectiveWaitOp
 from tessera.types.effect import Effects, may_swap
@@ -67,9 +67,9 @@ def _needs(ops: Sequence[Operation], functions: Mapping[str, SpecOp]) -> list[se
         used = set(_operands_of(op))
         needs.append({makers[value] for value in used if value in makers})
         # What is written over must have been read by all earlier readers.
-        needs[at].update(*(readers.get(unaliased(value), ()) for value in _written_over(op)))
+        needs[at].update(*(readers.get(strip_aliases(value), ()) for value in _written_over(op)))
         for value in used:
-            readers.setdefault(unaliased(value), set()).add(at)
+            readers.setdefault(strip_aliases(value), set()).add(at)
         effects = all_effects(op, functions).without(_UNORDERED)
         if effects:
             needs[at] |= {
