@@ -54,7 +54,7 @@ def has_clusters(form: str, size: Sequence[int], overrides: Mapping[str, Any]) -
     arrays = [np.broadcast_to(element, shape) for shape in shapes_of(form, size)]
     options_ = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
     targets = lower(ts.jit(FORMS[form]).trace(*arrays).tape, options_).targets
-    return any(op.name == "ttarget.matrix_kernel" and op.value("pair") for op in targets)
+    return any(op.name == "ttarget.matrix_kernel" and op.value("multicast") for op in targets)
 
 
 def judged(times: Mapping[str, float], model_clusters: bool, can_cluster: bool) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Tests of the package, one folder per room."""
+"""Tests of the package, one folder per stage."""

@@ -181,7 +181,7 @@ def lower(
     )
     # General passes first, as what a backend contributes may rely on them; all in one list, for one runner.
     tile_passes = [*tile.pipeline(debug=options.debug, fast_math=options.fast_math), *compilation.tile_passes()]
-    stages.run("tile", tile_passes, module, tile.DOOR)
+    stages.run("tile", tile_passes, module, tile.EXIT)
     (program,) = programs_in(module)
     parts = tuple(module.ops)
     kernels = tuple(op for op in parts if isinstance(op, SpecOp) and op.name == "ttile.kernel")
@@ -208,7 +208,7 @@ def standard_library() -> KernelLibrary:
 def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = None) -> dict[str, str]:
     """The text of a program at every level; of the schedule both the plan, with its groups, and the host program."""
     lowering = lower(tape, options, library, keep_snapshots=True)
-    graph_text = next(snapshot.text for snapshot in reversed(lowering.stages.snapshots) if snapshot.room == "graph")
+    graph_text = next(snapshot.text for snapshot in reversed(lowering.stages.snapshots) if snapshot.stage == "graph")
     plan = next(one.text for one in lowering.stages.snapshots if one.name == "schedule-choose-tiles")
     return {
         "graph": graph_text,

@@ -49,7 +49,7 @@ def inspect_tape(tape: Tape, options: Options) -> Inspection:
     """Lower a tape and keep track of where everything came from."""
     lowering = lower(tape, options, keep_snapshots=True, keep_locations=True)
     groups = _Groups(lowering)
-    graph = next(one.text for one in reversed(lowering.stages.snapshots) if one.room == "graph")
+    graph = next(one.text for one in reversed(lowering.stages.snapshots) if one.stage == "graph")
     levels = {
         "graph": tuple(_parse_locations(graph)),
         "schedule": tuple(_schedule_lines(lowering.program, groups)),
@@ -99,7 +99,7 @@ class _Groups:
     """
 
     def __init__(self, lowering: Lowering) -> None:
-        texts = {one.name: one.text for one in lowering.stages.snapshots if one.room == "schedule"}
+        texts = {one.name: one.text for one in lowering.stages.snapshots if one.stage == "schedule"}
         formed = parse_module(texts["schedule-form-groups"], _SNAPSHOT)
         functions = symbol_table(formed)
         bodies = [_keys(functions[fuse.value("body")]) for fuse in fusions_in(formed)]

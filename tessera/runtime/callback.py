@@ -66,7 +66,7 @@ def out_of_bounds_error(
         fix = "leave such elements out with `mask=`"
     return PositionError(
         f"index {index} is outside of an axis of {extent} elements",
-        span=Span(*site["place"]) if site.get("place") else HERE,
+        span=Span(*site["location"]) if site.get("location") else HERE,
         notes=(*([where] if where else []), stands, rule),
         fix=fix,
     )

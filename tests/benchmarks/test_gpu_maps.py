@@ -9,7 +9,7 @@ from benchmarks.gpu_maps import difference, row_of
 FILL, READ, TURN = (
     "the producer in `ttarget.acquire` of ring 0 (4 stages) at model.py:3:5",
     "a consumer in `ttarget.await` of ring 0 (4 stages)",
-    "a consumer in `ttarget.turn`",
+    "a consumer in `ttarget.pingpong`",
 )
 
 

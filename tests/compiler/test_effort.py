@@ -81,9 +81,9 @@ def test_each_room_is_verified_once_and_each_pass_runs_once_where_it_stands(monk
     monkeypatch.setattr(pipeline, "verify", lambda module: (verified.append(module), genuine(module)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     monkeypatch.delenv("TESSERA_VERIFY", raising=False)
     lowering = lower(model(1), Options())
-    rooms = [step.room for step in lowering.stages.steps if step.name == "door" and step.room != "target"]
-    assert rooms == ["graph", "schedule", "tile"]
-    assert len(verified) == 1 + len(rooms)
+    stages = [step.stage for step in lowering.stages.steps if step.name == "exit" and step.stage != "target"]
+    assert stages == ["graph", "schedule", "tile"]
+    assert len(verified) == 1 + len(stages)
 
 
 def test_a_text_is_given_to_a_worker_when_it_is_done_and_never_twice(

@@ -80,9 +80,9 @@ def test_a_wait_that_never_ends_says_where_it_is(op: str, who: str, tmp_path: Pa
 
 def test_a_turn_that_nobody_passes_ends_too(tmp_path: Path) -> None:
     """Threads meet at barriers that are watched; the producer, which waits for consumers, may donate before them."""
-    left_out = "op.name == 'ttarget.turn' and op.value('way') == 'pass'"
+    left_out = "op.name == 'ttarget.pingpong' and op.value('mode') == 'pass'"
     text = said(PROGRAM.format(left_out=left_out, function="causal"), tmp_path)
-    assert "a consumer in `ttarget.turn`" in text or "the producer in `ttarget.acquire`" in text, text
+    assert "a consumer in `ttarget.pingpong`" in text or "the producer in `ttarget.acquire`" in text, text
     assert "__matrix` waits for a barrier that never opens" in text
 
 

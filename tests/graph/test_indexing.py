@@ -54,8 +54,8 @@ def test_legal_indices_read_as_numpy_does() -> None:
     x = rng.standard_normal((4, 5, 6)).astype(np.float32)
     a, c = rng.integers(-4, 4, (3, 1)), rng.integers(-6, 6, (7,))
     np.testing.assert_array_equal(run_decomposition("take", x, a, axis=0), np.take(x, a, 0))
-    np.testing.assert_array_equal(run_decomposition("index_get", x, a, c, axes=(0, 2), place=0), x[a, :, c])
-    np.testing.assert_array_equal(run_decomposition("index_get", x, c, axes=(2,), place=2), x[:, :, c])
+    np.testing.assert_array_equal(run_decomposition("index_get", x, a, c, axes=(0, 2), out_axis=0), x[a, :, c])
+    np.testing.assert_array_equal(run_decomposition("index_get", x, c, axes=(2,), out_axis=2), x[:, :, c])
     along = rng.integers(-5, 5, (4, 2, 6))
     np.testing.assert_array_equal(
         run_decomposition("take_along_axis", x, along, axis=1), np.take_along_axis(x, along, 1)

@@ -319,12 +319,12 @@ def index_get(spec: OpSpec, dtype: DType) -> list[Form]:
     """Along one axis, along two together, in the middle."""
     values = OUTSIDE if spec.short_name == "index_get" else FIRST
     both = tuple(sizes for sizes in MANY if sizes["B"])
-    forms = [Form("rows", (*X, _index("N", values=values)), MANY, constantly(axes=(0,), place=0))]
+    forms = [Form("rows", (*X, _index("N", values=values)), MANY, constantly(axes=(0,), out_axis=0))]
     if dtype.name == sample_dtype(spec):
         pair = (*X, _index("N", 1, values=values), _index(3, values=values))
-        forms.append(Form("both", pair, both, constantly(axes=(0, 1), place=0)))
+        forms.append(Form("both", pair, both, constantly(axes=(0, 1), out_axis=0)))
         middle = (Operand((2, "A", "B")), _index("N", values=values))
-        forms.append(Form("middle", middle, MANY, constantly(axes=(1,), place=1)))
+        forms.append(Form("middle", middle, MANY, constantly(axes=(1,), out_axis=1)))
     return forms
 
 

@@ -348,7 +348,7 @@ class _Role(Tiles):
             name = op.name.removeprefix("ttarget.")
             if name == "yield":
                 return self.of(op.operands)
-            if name in ("tiles", "steps", "when", "rest", "acquire", "await", "turn", "lag"):
+            if name in ("tiles", "steps", "when", "epilogue", "acquire", "await", "pingpong", "lag"):
                 yield from getattr(self, f"_{name}")(op)
             else:
                 found = getattr(self, f"on_{name}")(op)
@@ -392,7 +392,7 @@ class _Role(Tiles):
         self.values.update(zip(op.results, given, strict=True))
         return given
 
-    def _rest(self, op: SpecOp) -> Walk:
+    def _epilogue(self, op: SpecOp) -> Walk:
         """All columns at once, and at once: when it runs beside other dots is nothing that numbers show."""
         return (yield from self._inside(op.regions[0].block, [*self.place, *self.of(op.operands)]))
 
@@ -407,9 +407,9 @@ class _Role(Tiles):
 
     # Consumers among themselves.
 
-    def _turn(self, op: SpecOp) -> Walk:
+    def _pingpong(self, op: SpecOp) -> Walk:
         """Who takes a turn comes to its own barrier and waits; who passes it comes to the other's."""
-        if op.value("way") == "pass":
+        if op.value("mode") == "pass":
             self.cta.turns[1 - self.consumer].arrive()
         else:
             own = self.cta.turns[self.consumer]
@@ -417,7 +417,7 @@ class _Role(Tiles):
             own.arrive()
             while own.ended == before:
                 yield f"`{op.name}`, which consumer {1 - self.consumer} passes"
-        self._note(op.value("way"))
+        self._note(op.value("mode"))
         yield ""
         return []
 

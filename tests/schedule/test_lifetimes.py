@@ -76,7 +76,7 @@ def test_a_buffer_that_is_freed_before_a_use_is_refused(name: str, number: int, 
         verify(program)
 
 
-TEXT = """builtin.module attributes {{tessera.version = 3 : i64}} {{
+TEXT = """builtin.module attributes {{tessera.version = 4 : i64}} {{
   tsched.module @main(%x: !ttile.buffer<[8], f32>) -> !ttile.buffer<[8], f32> attributes {{workspace = 64}} {{
     %0 = tsched.alloc {{offset = 0}} : !ttile.buffer<[8], f32>
     tsched.copy %x, %0

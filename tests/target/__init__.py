@@ -1,1 +1,1 @@
-"""Tests of the target room."""
+"""Tests of the target stage."""

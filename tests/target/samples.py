@@ -67,7 +67,7 @@ def _joined(w: Writer) -> int:
 
 
 def _gathered(w: Writer) -> int:
-    return w.index_legal(w.input([M, N]), w.input([K], dt.i32), axes=(1,), place=1)
+    return w.index_legal(w.input([M, N]), w.input([K], dt.i32), axes=(1,), out_axis=1)
 
 
 BODIES: dict[str, Callable[[Writer], int]] = {

@@ -1,1 +1,1 @@
-"""Tests of the tile room."""
+"""Tests of the tile stage."""

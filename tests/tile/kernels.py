@@ -1,4 +1,4 @@
-"""Small kernels written in the tile language, for the tests of this room."""
+"""Small kernels written in the tile language, for the tests of this stage."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_a_gpu_shuffles_with_its_own_instructions() -> None:
     assert "llvm.nvvm.vote.ballot.sync" in NvptxBackend().code(NvptxBackend().lower(voted)).text
 
 
-TEXT = """builtin.module attributes {{tessera.version = 3 : i64}} {{
+TEXT = """builtin.module attributes {{tessera.version = 4 : i64}} {{
   ttile.kernel @k() attributes {{symbols = [], grid = [1], writes = []}} {{
     %x = ttile.constant {{value = {value}}} : () -> !ttile.tile<{shape}>
     %y = ttile.{op} : (!ttile.tile<{shape}>) -> !ttile.tile<{out}>

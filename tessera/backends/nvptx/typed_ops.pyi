@@ -43,6 +43,11 @@ class CopyAsyncOp(SpecOp):
 
 class CursorOp(SpecOp): ...
 
+class EpilogueOp(SpecOp):
+    body: Region
+    columns: int
+    pieces: int
+
 class FragmentLoadOp(SpecOp):
     buffer: SSAValue
     at: Sequence[SSAValue]
@@ -86,7 +91,7 @@ class MatrixKernelOp(SpecOp):
     consumers: int
     registers: tuple[int, ...]
     shared: int
-    pair: bool
+    multicast: bool
 
 class MmaAddOp(SpecOp):
     fragment: SSAValue
@@ -127,6 +132,9 @@ class PackOp(SpecOp):
 
 class PartialRowsOp(SpecOp): ...
 
+class PingpongOp(SpecOp):
+    mode: str
+
 class ReduceRowsOp(SpecOp):
     fragment: SSAValue
     kind: str
@@ -135,11 +143,6 @@ class ReleaseOp(SpecOp):
     ring: SSAValue
     cursor: SSAValue
     range: Sequence[SSAValue]
-
-class RestOp(SpecOp):
-    body: Region
-    columns: int
-    pieces: int
 
 class RingOp(SpecOp):
     tiles: Sequence[SSAValue]
@@ -244,9 +247,6 @@ class TilesOp(SpecOp):
     is_descending: bool
     mailbox: int
 
-class TurnOp(SpecOp):
-    way: str
-
 class WaitCopiesOp(SpecOp):
     left: int
 
@@ -258,7 +258,7 @@ class WarpKernelOp(SpecOp):
     writes: tuple[int, ...]
     features: tuple[str, ...]
     consumers: int
-    across: int
+    warps_n: int
     shared: int
 
 class WhenOp(SpecOp):

@@ -178,7 +178,7 @@ def _pick(x: Any, positions: dict[int, Any], axis: int) -> Any:
     axes = sorted(positions)
     if len(axes) == 1 and axis == axes[0]:
         return take(x, positions[axis], axis)
-    return apply("index_get", (x, *(positions[own] for own in axes)), {"axes": tuple(axes), "place": axis})
+    return apply("index_get", (x, *(positions[own] for own in axes)), {"axes": tuple(axes), "out_axis": axis})
 
 
 def take(x: Any, positions: Any, axis: int = 0) -> Any:

@@ -20,8 +20,8 @@ from tessera.types.frozen import frozen
 if TYPE_CHECKING:
     from xdsl.parser import Parser, UnresolvedOperand
 
-CURRENT = 3
-"""The version of the text of all our dialects; `version.py` says what changed before it."""
+CURRENT = 4
+"""The version of the text of all our dialects; `UPGRADES` in `text.py` says what changed before it."""
 
 TAPES = ("tape", "tapes")
 

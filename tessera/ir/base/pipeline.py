@@ -1,4 +1,4 @@
-"""`Stages`: runs the passes of each room in order, checks doors, times, dumps, and says whose fault a failure is."""
+"""`Stages`: runs the passes and exit verifier of each stage, times, dumps, and says whose fault a failure is."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _USER_ERRORS: dict[str, type[CompilationError]] = {
 class Step:
     """One pass that ran: where, for how long, and how many ops it left."""
 
-    room: str
+    stage: str
     name: str
     seconds: float
     ops: int
@@ -44,9 +44,9 @@ class Step:
 
 @frozen
 class Snapshot:
-    """The text after a pass; the first of a room is named `input`."""
+    """The text after a pass; the first of a stage is named `input`."""
 
-    room: str
+    stage: str
     name: str
     text: str
 
@@ -56,9 +56,9 @@ Visit: TypeAlias = "tuple[str, Sequence[Pass], Legality | None]"
 
 @dataclass
 class Stages:
-    """The walk of one module through its rooms.
+    """The walk of one module through its stages.
 
-    With `rebuild` (how to make the module again from its tape) the walk is quick: each room is verified once, at its
+    With `rebuild` (how to make the module again from its tape) the walk is quick: each stage is verified once, at its
     end, and only a failure is walked again, slowly, to find the pass and the text before it. Without, or with
     `TESSERA_VERIFY=1`, every pass is verified and its text kept until the next. `TESSERA_DUMP=dir` writes the text
     after each pass, `TESSERA_TIMING=1` prints a table at `finish`. With `keep_locations` texts say where ops came from.
@@ -78,30 +78,30 @@ class Stages:
 
     def run(
         self,
-        room: str,
+        stage: str,
         passes: Sequence[Pass],
         module: ModuleOp,
-        door: Legality | None = None,
+        legality: Legality | None = None,
         *,
         are_verified: bool = False,
     ) -> None:
-        """Take the module through a room, in place; `are_verified` says that its passes verify what they make.
+        """Take the module through a stage, in place; `are_verified` says that its passes verify what they make.
 
-        Raises the room's verify error when the module is wrong on entering the first room (the user's mistake),
+        Raises the stage's verify error when the module is wrong on entering the first stage (the user's mistake),
         InternalError naming the pass when it is wrong after one, and lets through what a pass says to the user.
         """
         if not self._history:
-            check_entry(room, module)
-        self._history.append((room, passes, door))
-        self._keep(room, "input", module)
+            check_entry(stage, module)
+        self._history.append((stage, passes, legality))
+        self._keep(stage, "input", module)
         with without_collection():
             for one in passes:
-                self._run_pass(room, one, module)
-            self._check_door(room, passes, module, door, are_verified)
+                self._run_pass(stage, one, module)
+            self._verify_exit(stage, passes, module, legality, are_verified)
 
-    def _run_pass(self, room: str, one: Pass, module: ModuleOp) -> None:
+    def _run_pass(self, stage: str, one: Pass, module: ModuleOp) -> None:
         before = print_module(module, locations=True) if self._careful else None
-        steps = steps_of(module) if self._careful and room == "graph" else None
+        steps = steps_of(module) if self._careful and stage == "graph" else None
         started = time.perf_counter()
         try:
             one.run(module)
@@ -113,35 +113,35 @@ class Stages:
         except TesseraError:
             raise
         except Exception as error:
-            raise self._blame(room, one, before, error) from error
+            raise self._blame(stage, one, before, error) from error
         ops = sum(1 for _ in module.walk()) if self._timing else 0
-        self.steps.append(Step(room, one.name, seconds, ops))
-        self._keep(room, one.name, module)
+        self.steps.append(Step(stage, one.name, seconds, ops))
+        self._keep(stage, one.name, module)
 
-    def _check_door(
-        self, room: str, passes: Sequence[Pass], module: ModuleOp, door: Legality | None, are_verified: bool
+    def _verify_exit(
+        self, stage: str, passes: Sequence[Pass], module: ModuleOp, legality: Legality | None, are_verified: bool
     ) -> None:
         started = time.perf_counter()
         try:
             if self._careful or not are_verified:
                 verify(module)
-            if door is not None:
-                door.check(module)
+            if legality is not None:
+                legality.check(module)
         except OpError as error:
-            raise self._blame(room, passes[-1] if passes else None, None, error) from error
-        self.steps.append(Step(room, "door", time.perf_counter() - started, 0))
+            raise self._blame(stage, passes[-1] if passes else None, None, error) from error
+        self.steps.append(Step(stage, "exit", time.perf_counter() - started, 0))
 
-    def _blame(self, room: str, one: Pass | None, before: str | None, error: Exception) -> InternalError:
+    def _blame(self, stage: str, one: Pass | None, before: str | None, error: Exception) -> InternalError:
         """The error for a failure of ours; a quick walk is walked again to find the pass that did it."""
         if before is None and self.rebuild is not None:
             again = Stages(rebuild=None)
             module = self.rebuild()
             try:
-                for past_room, passes, door in self._history:
-                    again.run(past_room, passes, module, door)
+                for past_stage, passes, legality in self._history:
+                    again.run(past_stage, passes, module, legality)
             except InternalError as found:
                 return found
-        name = one.name if one is not None else room
+        name = one.name if one is not None else stage
         message = error.message if isinstance(error, OpError) else f"{type(error).__name__}: {error}"
         if before is None:
             return InternalError(message, where=name)
@@ -152,22 +152,22 @@ class Stages:
         return InternalError(message, where=name, reproducer=str(path), command=command)
 
     @contextmanager
-    def measure(self, room: str, name: str) -> Generator[None]:
+    def measure(self, stage: str, name: str) -> Generator[None]:
         """Time what is done to a program by other means than a pass."""
         started = time.perf_counter()
         yield
-        self.steps.append(Step(room, name, time.perf_counter() - started, 0))
+        self.steps.append(Step(stage, name, time.perf_counter() - started, 0))
 
-    def _keep(self, room: str, name: str, module: ModuleOp) -> None:
+    def _keep(self, stage: str, name: str, module: ModuleOp) -> None:
         if not self.keep_snapshots and self._dump is None:
             return
         text = print_module(module, locations=self.keep_locations)
         if self.keep_snapshots:
-            self.snapshots.append(Snapshot(room, name, text))
+            self.snapshots.append(Snapshot(stage, name, text))
         if self._dump is not None:
             self._dump.mkdir(parents=True, exist_ok=True)
             number = len(list(self._dump.glob("*.mlir")))
-            (self._dump / f"{number:03}-{room}-{name.removeprefix(f'{room}-')}.mlir").write_text(text)
+            (self._dump / f"{number:03}-{stage}-{name.removeprefix(f'{stage}-')}.mlir").write_text(text)
 
     def finish(self) -> None:
         """Print the table of times where `TESSERA_TIMING=1` asks for it."""
@@ -177,23 +177,23 @@ class Stages:
     def timing_table(self) -> str:
         """Milliseconds of every pass, in order, and their sum."""
         rows = [
-            f"{step.seconds * 1e3:9.2f} ms  {step.room:9} {step.name:32} {step.ops or '':>7}" for step in self.steps
+            f"{step.seconds * 1e3:9.2f} ms  {step.stage:9} {step.name:32} {step.ops or '':>7}" for step in self.steps
         ]
         total = sum(step.seconds for step in self.steps) * 1e3
         return "\n".join([*rows, f"{total:9.2f} ms  in all"])
 
 
-def check_entry(room: str, module: ModuleOp) -> None:
+def check_entry(stage: str, module: ModuleOp) -> None:
     """Verify a module that comes from outside: a failure is the user's, and is shown at its source."""
     try:
         verify(module)
     except OpError as error:
-        raise user_error(room, error) from error
+        raise user_error(stage, error) from error
 
 
-def user_error(room: str, error: OpError) -> CompilationError:
+def user_error(stage: str, error: OpError) -> CompilationError:
     """A verifier's failure as an error of the user's."""
-    kind = _USER_ERRORS.get(room, codes.GraphVerifyError)
+    kind = _USER_ERRORS.get(stage, codes.GraphVerifyError)
     return kind(error.message, span=error.span, fix=error.advice or None)
 
 

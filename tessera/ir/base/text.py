@@ -82,6 +82,20 @@ UPGRADES: dict[int, Upgrade] = {
         },
         symbols={"ttarget.block_dot": {"_depth": "_inner_k"}},
     ),
+    # Version 3 had other names for how programs are scheduled and warps divided.
+    3: Upgrade(
+        ops={"ttarget.pingpong": "ttarget.pingpong", "ttarget.epilogue": "ttarget.epilogue"},
+        attributes={
+            "tgraph.index_get": {"place": "out_axis"},
+            "tgraph.index_legal": {"place": "out_axis"},
+            "ttile.kernel": {"walk": "scheduler", "pair": "multicast", "across": "warps_n"},
+            "ttile.for": {"turns": "pingpong", "leaves": "releases"},
+            "ttile.dot": {"leaves": "releases"},
+            "ttarget.matrix_kernel": {"pair": "multicast"},
+            "ttarget.warp_kernel": {"across": "warps_n"},
+            "ttarget.pingpong": {"way": "mode"},
+        },
+    ),
 }
 """By the version that a text comes from: one table of renames for each."""
 

@@ -364,13 +364,13 @@ class IndexGetOp(SpecOp):
     x: SSAValue
     indices: Sequence[SSAValue]
     axes: tuple[int, ...]
-    place: int
+    out_axis: int
 
 class IndexLegalOp(SpecOp):
     x: SSAValue
     indices: Sequence[SSAValue]
     axes: tuple[int, ...]
-    place: int
+    out_axis: int
     checked: Any
 
 class IoCallbackOp(SpecOp):

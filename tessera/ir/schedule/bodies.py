@@ -132,7 +132,7 @@ def _substitute(value: Any, env: Mapping[str, Dim]) -> Any:
 def files_of(body: Tape) -> tuple[str, ...]:
     """The files of the user that ops of a body carry the location of."""
     checks = [record.attributes.get("checked") for record in body.records]
-    return tuple(one["place"][0] for one in checks if one is not None and one.get("place") is not None)
+    return tuple(one["location"][0] for one in checks if one is not None and one.get("location") is not None)
 
 
 def name_of(body: Tape, kind: str, axes: tuple[int, ...]) -> str:

@@ -83,7 +83,7 @@ def check_place(op: SpecOp, buffer: BufferAttr, tile: TileAttr) -> None:
 # How a kernel on tensor cores runs, as passes choose it: programs, warps, and what overlaps with what.
 
 ONCE, PERSISTENT, DYNAMIC = "once", "persistent", "dynamic"
-WALKS = (ONCE, PERSISTENT, DYNAMIC)
+SCHEDULERS = (ONCE, PERSISTENT, DYNAMIC)
 PRODUCER, UNIFORM = "producer", "uniform"
 ROLES = (PRODUCER, UNIFORM)
 BESIDE, AFTER = "beside", "after"
@@ -93,13 +93,15 @@ SUM, SKEWED, ORDERED = "sum", "skewed", "ordered"
 FORMS = (SUM, SKEWED, ORDERED)
 ORDER = (
     Attribute("warpgroups", "int", 0, "groups of four warps that share the rows of its dots; 0 for none"),
-    Attribute("walk", "str", "", "once: a CTA does one program; persistent: many, in order; dynamic: as it gets done"),
+    Attribute(
+        "scheduler", "str", "", "once: a CTA does one program; persistent: many, in order; dynamic: as it gets done"
+    ),
     Attribute("group", "int", 1, "places of the last axis but one whose programs run together"),
     Attribute("descending", "bool", False, "whether programs further along the last axis come first"),
-    Attribute("pair", "bool", False, "whether two CTAs copy the B operand of a dot for each other"),
+    Attribute("multicast", "bool", False, "whether two CTAs copy the B operand of a dot for each other"),
     Attribute("roles", "str", "", "producer: one warp copies for the others; uniform: all copy"),
     Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
-    Attribute("across", "int", 0, "single warps of a group that stand side by side; 0 where nobody has chosen"),
+    Attribute("warps_n", "int", 0, "single warps of a group that stand side by side; 0 where nobody has chosen"),
     Attribute("epilogue", "str", "", "beside the dots of the next program of a CTA, or after its own"),
     Attribute("lag", "int", 0, "stages that each group of warps begins behind the one before"),
     Attribute("reasons", "strs", (), "why better tensor cores do not take its dots, as `explain` shows it"),
@@ -108,18 +110,18 @@ ORDER = (
 """Attributes that passes give a kernel."""
 OVERLAP = (
     Attribute("form", "str", "", "sum: one dot in flight; skewed: the second of two a step late; or ordered"),
-    Attribute("turns", "bool", False, "whether two groups of warps start dots in turn"),
+    Attribute("pingpong", "bool", False, "whether two groups of warps start dots in turn"),
 )
 """Attributes that passes give a loop."""
 WAITS = (
     Attribute("awaits", "ints", (), "rings of copies that are full before it"),
-    Attribute("leaves", "ints", (), "rings of copies that nobody reads after it"),
+    Attribute("releases", "ints", (), "rings of copies that nobody reads after it"),
 )
 """Attributes that a pass gives dots and loops."""
 _FOR_UNITS = {
-    "ttile.kernel": ("warpgroups", "walk", "roles", "across", "epilogue"),
-    "ttile.for": ("stages", "form", "awaits", "leaves"),
-    "ttile.dot": ("awaits", "leaves"),
+    "ttile.kernel": ("warpgroups", "scheduler", "roles", "warps_n", "epilogue"),
+    "ttile.for": ("stages", "form", "awaits", "releases"),
+    "ttile.dot": ("awaits", "releases"),
     "ttile.load": ("space",),
     "ttile.store": ("space",),
 }
@@ -137,19 +139,19 @@ def said_for_units(kernel: SpecOp) -> list[str]:
 
 def check_order(op: SpecOp) -> None:
     """Raises OpError for a kernel that says how it runs, and nothing runs so."""
-    for name, known in (("walk", WALKS), ("roles", ROLES), ("epilogue", EPILOGUES)):
+    for name, known in (("scheduler", SCHEDULERS), ("roles", ROLES), ("epilogue", EPILOGUES)):
         if op.value(name) not in ("", *known):
             op.fail(f"`{name}` is one of {', '.join(known)}, got {op.value(name)}")
     if op.value("warpgroups") < 0 or op.value("group") < 1 or op.value("lag") < 0:
         op.fail("`warpgroups` and `lag` are at least 0 and `group` at least 1")
-    if (op.value("group") != 1 or op.value("descending")) and not op.value("walk"):
-        op.fail("`group` and `descending` are the order of a `walk`, and none is said", "say the `walk` too")
+    if (op.value("group") != 1 or op.value("descending")) and not op.value("scheduler"):
+        op.fail("`group` and `descending` are the order of a `scheduler`, and none is said", "say the `scheduler` too")
     if op.value("lag") and not op.value("epilogue"):
         op.fail("`lag` is said together with the `epilogue`, and none is said", "say the `epilogue` too")
-    if op.value("pair") and (op.value("walk") != PERSISTENT or op.value("group") % 2):
-        op.fail("the programs of a pair are neighbours in time: `walk` is persistent, and `group` even")
-    if op.value("across") < 0:
-        op.fail(f"`across` counts warps, got {op.value('across')}")
+    if op.value("multicast") and (op.value("scheduler") != PERSISTENT or op.value("group") % 2):
+        op.fail("the programs of a pair are neighbours in time: `scheduler` is persistent, and `group` even")
+    if op.value("warps_n") < 0:
+        op.fail(f"`warps_n` counts warps, got {op.value('warps_n')}")
     _check_registers(op)
 
 
@@ -163,7 +165,7 @@ def _check_registers(op: SpecOp) -> None:
 
 def check_waits(op: SpecOp) -> None:
     """Raises OpError for rings that are no numbers of some."""
-    for name in ("awaits", "leaves"):
+    for name in ("awaits", "releases"):
         if any(number < 0 for number in op.value(name)) or len(set(op.value(name))) != len(op.value(name)):
             op.fail(f"`{name}` are numbers of rings, each once, got {list(op.value(name))}")
 
@@ -172,5 +174,5 @@ def check_overlap(op: SpecOp) -> None:
     """Raises OpError for a loop that says what overlaps, and nothing does so."""
     if op.value("form") not in ("", *FORMS):
         op.fail(f"`form` is one of {', '.join(FORMS)}, got {op.value('form')}")
-    if op.value("turns") and op.value("form") != SKEWED:
+    if op.value("pingpong") and op.value("form") != SKEWED:
         op.fail(f"dots are started in turn in a skewed loop, and `form` is {op.value('form') or 'not chosen'}")

@@ -1,4 +1,4 @@
-"""The passes of the tile room, in order, and what may leave it."""
+"""The passes of the tile stage, in order, and what may leave it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from tessera.ir.base.verify import Legality
 from tessera.ir.tile.passes.drop_bounds import DropBounds
 from tessera.ir.tile.passes.expand_softmax import ExpandSoftmax
 
-DOOR = Legality("tile", frozenset(["tsched", "ttile"]))
+EXIT = Legality("tile", frozenset(["tsched", "ttile"]))
 
 
 def pipeline(*, debug: bool = False, fast_math: bool = False) -> list[Pass]:
-    """Kernels of the house are right by construction, so only a debug build pays for being told so."""
+    """Kernels that the compiler makes are right by construction, so only a debug build pays for being told so."""
     # First: no other pass knows ops that stand for others.
     # Bounds next: what is left out here is proved once more by the checks of a debug build.
     passes: list[Pass] = [ExpandSoftmax(), DropBounds()]

@@ -61,7 +61,7 @@ class DotOp(SpecOp):
     unit: str
     instruction: tuple[int, ...]
     awaits: tuple[int, ...]
-    leaves: tuple[int, ...]
+    releases: tuple[int, ...]
 
 class ElementwiseOp(SpecOp):
     tiles: Sequence[SSAValue]
@@ -83,9 +83,9 @@ class ForOp(SpecOp):
     buffers: int
     stages: int
     form: str
-    turns: bool
+    pingpong: bool
     awaits: tuple[int, ...]
-    leaves: tuple[int, ...]
+    releases: tuple[int, ...]
 
 class IndexOp(SpecOp):
     at: Sequence[SSAValue]
@@ -101,12 +101,13 @@ class KernelOp(SpecOp):
     kind: str
     schedule: Any
     warpgroups: int
+    scheduler: str
     group: int
     descending: bool
-    pair: bool
+    multicast: bool
     roles: str
     registers: tuple[int, ...]
-    across: int
+    warps_n: int
     epilogue: str
     lag: int
     reasons: tuple[str, ...]

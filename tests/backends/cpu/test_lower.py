@@ -178,7 +178,10 @@ def test_the_share_of_a_task_does_not_change_the_result(threads: int) -> None:
 def test_gathers(dtype: DType, index: DType) -> None:
     w = Writer()
     table, places = w.input([A, B], dtype), w.input(["C"], index)
-    rows, columns = w.index_legal(table, places, axes=(0,), place=0), w.index_legal(table, places, axes=(1,), place=1)
+    rows, columns = (
+        w.index_legal(table, places, axes=(0,), out_axis=0),
+        w.index_legal(table, places, axes=(1,), out_axis=1),
+    )
     for output in (rows, columns, w.flip(columns, axes=(1,))):
         for a, b, c in ((3, 37, 5), (9, 9, 33), (1, 1, 1), (4, 4, 0)):
             sizes = {"A": a, "B": b, "C": c}

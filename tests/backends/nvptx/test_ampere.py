@@ -210,7 +210,7 @@ FAULTS = {
     ),
     "other units": (
         "ttarget.commit_copies\n",
-        'ttarget.commit_copies\nttarget.turn {way = "take"}\n',
+        'ttarget.commit_copies\nttarget.pingpong {mode = "take"}\n',
         "which single warps do not have",
     ),
 }

@@ -98,7 +98,7 @@ def test_staging_and_matrix_reads_meet_no_one_thanks_to_the_swizzle() -> None:
 # Kernels.
 
 TURNED = """
-builtin.module attributes {{tessera.version = 3 : i64}} {{
+builtin.module attributes {{tessera.version = 4 : i64}} {{
   ttile.kernel @turn(%x: !ttile.buffer<[M, 32, 32], f32>, %y: !ttile.buffer<[M, 32, 32], f32>) attributes {{symbols = ["M"], grid = [M], writes = [1], schedule = {{vector = {vector}}}}} {{
     %p = ttile.program_id {{axis = 0}} : () -> !ttile.index
     %z = ttile.index {{names = [], expr = 0}} : () -> !ttile.index
@@ -210,7 +210,7 @@ def test_a_swizzle_that_there_is_not_is_refused(swizzle: int, message: str) -> N
 )
 def test_a_swizzle_must_divide_the_row(shape: str, space: str, message: str) -> None:
     load_dialects()
-    text = f"""builtin.module attributes {{tessera.version = 3 : i64}} {{
+    text = f"""builtin.module attributes {{tessera.version = 4 : i64}} {{
   ttile.kernel @k() attributes {{symbols = ["M"], grid = [M], writes = []}} {{
     %s = ttile.scratch {{space = "{space}", swizzle = 16}} : () -> !ttile.buffer<{shape}, f32>
     ttile.return

@@ -127,12 +127,19 @@ def test_consumers_do_not_copy() -> None:
 
 def test_order_is_for_two() -> None:
     text = attention_text()
-    assert "ttarget.turn" in text
+    assert "ttarget.pingpong" in text
     with pytest.raises(OpError, match="two consumers start dots in order, and there are 3"):
         checked(text.replace("consumers = 2, registers = [24, 240]", "consumers = 3, registers = [24, 160]"))
 
 
-ASYNC = ("ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release", "ttarget.mma_wait {", "ttarget.turn")
+ASYNC = (
+    "ttarget.acquire",
+    "ttarget.copy",
+    "ttarget.await",
+    "ttarget.release",
+    "ttarget.mma_wait {",
+    "ttarget.pingpong",
+)
 
 
 @pytest.mark.parametrize("text", [product_text, attention_text])
@@ -147,7 +154,7 @@ def test_a_sequence_that_lacks_one_step_is_refused(text: Callable[[], str]) -> N
 
 
 @pytest.mark.parametrize("text", [product_text, attention_text])
-@pytest.mark.parametrize("name", ["ttarget.acquire", "ttarget.release", "ttarget.copy", "ttarget.turn"])
+@pytest.mark.parametrize("name", ["ttarget.acquire", "ttarget.release", "ttarget.copy", "ttarget.pingpong"])
 def test_a_step_that_is_taken_twice_is_refused(text: Callable[[], str], name: str) -> None:
     """A barrier would count what nobody waits for, and open too early, or never."""
     lines = text().splitlines()

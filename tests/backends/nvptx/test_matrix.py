@@ -76,16 +76,16 @@ def test_stages_fill_shared_memory() -> None:
 def test_a_sum_keeps_one_product_in_flight() -> None:
     text = product_text()
     assert "ttarget.mma_wait {left = 1}" in text
-    assert "ttarget.turn" not in text
+    assert "ttarget.pingpong" not in text
 
 
 def test_two_products_are_skewed_and_take_turns() -> None:
     """The first dot of a step starts before the second of the step before; clips that do nothing are left out."""
     text = attention_text()
     steps = [part for part in text.split("ttarget.steps") if part.count("ttarget.mma_issue") >= 2]
-    order = [word for word in steps[0].split() if word.startswith(("ttarget.mma_", "ttarget.turn"))]
+    order = [word for word in steps[0].split() if word.startswith(("ttarget.mma_", "ttarget.pingpong"))]
     assert order[:5] == [
-        *("ttarget.mma_open", "ttarget.turn", "ttarget.mma_issue", "ttarget.mma_open", "ttarget.mma_issue"),
+        *("ttarget.mma_open", "ttarget.pingpong", "ttarget.mma_issue", "ttarget.mma_open", "ttarget.mma_issue"),
     ]
     masked = text_of(matrix_of(causal, HEADS))
     bodies = [part for part in masked.split("ttarget.steps") if part.count("ttarget.mma_issue") >= 2]
@@ -218,7 +218,7 @@ def test_kernels_of_users_take_the_same_way() -> None:
     """A dot and an attention written in the kernel language: a sum with one dot in flight, a skewed loop."""
     assert "ttarget.mma_wait {left = 1}" in text_of(matrix_of(product_by_hand, [(256, 128), (128, 512)]))
     text = text_of(matrix_of(attention_by_hand, [(2, 256, 128), (2, 384, 128), (2, 384, 128)]))
-    assert "ttarget.turn" in text
+    assert "ttarget.pingpong" in text
     assert text.count("ttarget.mma_issue") >= 4
 
 

@@ -177,7 +177,7 @@ def test_right_sides_that_end_early_are_not_shared_by_pairs() -> None:
         (kernel,) = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).kernels
         made = BACKEND.matrix(kernel)
         assert made is not None
-        assert made.value("pair") == is_pair
+        assert made.value("multicast") == is_pair
 
 
 WRONG = {

@@ -264,22 +264,27 @@ def wide_meaning() -> Any:
 @given(st.sampled_from(("persistent", "dynamic")), st.sampled_from((1, 2, 3, 16)), st.booleans(), st.booleans())
 def test_any_order_of_programs_gives_the_same(walk: str, group: int, descending: bool, pair: bool) -> None:
     pair = pair and walk == "persistent" and group % 2 == 0
-    order = {"walk": f'"{walk}"', "group": group, "descending": str(descending).lower(), "pair": str(pair).lower()}
+    order = {
+        "scheduler": f'"{walk}"',
+        "group": group,
+        "descending": str(descending).lower(),
+        "multicast": str(pair).lower(),
+    }
     written = saying(wide_text(), ", ".join(f"{name} = {value}" for name, value in order.items()))
     text = lowered(written, "sm_90a")
     assert ("mailbox" in text) == (walk == "dynamic")
-    assert ("pair = true" in text) == pair
+    assert ("multicast = true" in text) == pair
     np.testing.assert_array_equal(simulated(written), wide_meaning())
 
 
 def test_programs_of_unequal_length_may_be_taken_in_order() -> None:
     assert "mailbox" in lowered(kernel_text("causal"), "sm_90a")
-    written = saying(kernel_text("causal"), 'walk = "persistent"')
+    written = saying(kernel_text("causal"), 'scheduler = "persistent"')
     assert "mailbox" not in lowered(written, "sm_90a")
     np.testing.assert_allclose(simulated(written), meaning("causal"), atol=0.06)
 
 
-PAIR = 'walk = "persistent", group = 2, pair = true'
+PAIR = 'scheduler = "persistent", group = 2, multicast = true'
 
 
 @pytest.mark.parametrize(
@@ -287,8 +292,8 @@ PAIR = 'walk = "persistent", group = 2, pair = true'
     [
         ("full", PAIR, "sm_90a", "pairs share the B operand of one dot, and there are 2"),
         ("8-bit", PAIR, "sm_90a", "pairs need an even number of rows of blocks, and there are 1"),
-        ("nt", 'walk = "once"', "sm_90a", "on wgmma the walk is persistent or dynamic, not once"),
-        ("nt", 'walk = "persistent"', "sm_80", "on mma.sync the walk is once, not persistent"),
+        ("nt", 'scheduler = "once"', "sm_90a", "on wgmma the scheduler is persistent or dynamic, not once"),
+        ("nt", 'scheduler = "persistent"', "sm_80", "on mma.sync the scheduler is once, not persistent"),
         ("nt", 'roles = "uniform"', "sm_90a", "kernels on wgmma copy by TMA descriptors, which one thread starts"),
         ("nt", 'roles = "producer"', "sm_80", "kernels on mma.sync copy by all threads, and `roles` is producer"),
         ("full", 'epilogue = "beside"', "sm_90a", "what follows the dots is not done beside those of the next"),
@@ -337,10 +342,10 @@ def test_a_loop_may_run_in_the_order_of_the_program(name: str) -> None:
 def test_groups_of_warps_need_not_start_products_in_turn() -> None:
     (kernel,) = kernels_of(full, [(1, 1, 128, 128), (1, 1, 256, 128), (1, 1, 256, 128)])
     text = text_of(kernel)
-    assert "ttarget.turn" in lowered(text, "sm_90a")
+    assert "ttarget.pingpong" in lowered(text, "sm_90a")
     written = formed(text, 'form = "skewed"')
-    assert "ttarget.turn" not in lowered(written, "sm_90a")
-    assert "turns" not in after(written, line("sm_90a"))
+    assert "ttarget.pingpong" not in lowered(written, "sm_90a")
+    assert "pingpong" not in after(written, line("sm_90a"))
 
 
 @pytest.mark.parametrize(
@@ -348,7 +353,7 @@ def test_groups_of_warps_need_not_start_products_in_turn() -> None:
     [
         ("causal", 'form = "sum"', "a loop says that it is sum, and on wgmma it is skewed or ordered"),
         ("nt", 'form = "skewed"', "a loop says that it is skewed, and on wgmma it is sum or ordered"),
-        ("full", 'form = "skewed", turns = true', "two groups of warps start dots in turn, and there are 3"),
+        ("full", 'form = "skewed", pingpong = true', "two groups of warps start dots in turn, and there are 3"),
     ],
 )
 def test_what_a_loop_says_and_cannot_do_is_refused(name: str, words: str, said: str) -> None:
@@ -359,7 +364,7 @@ def test_what_a_loop_says_and_cannot_do_is_refused(name: str, words: str, said: 
 @pytest.mark.parametrize("epilogue", ["beside", "after"])
 def test_what_follows_products_is_done_where_a_kernel_says(epilogue: str) -> None:
     written = saying(wide_text(), f'epilogue = "{epilogue}"')
-    assert ("ttarget.rest" in lowered(written, "sm_90a")) == (epilogue == "beside")
+    assert ("ttarget.epilogue" in lowered(written, "sm_90a")) == (epilogue == "beside")
     np.testing.assert_array_equal(simulated(written), wide_meaning())
 
 
@@ -376,12 +381,14 @@ def test_groups_of_warps_are_as_far_apart_as_a_kernel_says() -> None:
 def test_a_kernel_that_says_how_it_runs_does_not_run_otherwise() -> None:
     """No units take dots of f32: what it says would be lost."""
     assert not lowered(kernel_text("wide"), "sm_90a")
-    for written in (saying(kernel_text("wide"), 'walk = "persistent"'), formed(kernel_text("wide"), "stages = 2")):
+    for written in (saying(kernel_text("wide"), 'scheduler = "persistent"'), formed(kernel_text("wide"), "stages = 2")):
         with pytest.raises(TesseraError, match="says what does not fit: wgmma: there is no `wgmma` of f32 by f32"):
             lowered(written, "sm_90a")
 
 
-@pytest.mark.parametrize("words", ['walk = "persistent"', "warpgroups = 1", 'roles = "producer"', 'epilogue = "after"'])
+@pytest.mark.parametrize(
+    "words", ['scheduler = "persistent"', "warpgroups = 1", 'roles = "producer"', 'epilogue = "after"']
+)
 def test_multiply_adds_have_nothing_of_matrix_units(words: str) -> None:
     """Whoever asks for them: the dots themselves, or an override."""
     plain = re.sub(r"(ttile\.dot [^:]*) :", r'\1 {unit = "multiply-adds"} :', kernel_text("nt"))
@@ -406,7 +413,7 @@ def test_cpus_refuse_what_is_said_of_matrix_units() -> None:
     text = kernel_text("nt")
     unit = re.sub(r"(ttile\.dot [^:]*) :", r'\1 {unit = "wgmma"} :', text)
     for written, name in (
-        (saying(text, 'walk = "persistent"'), "walk"),
+        (saying(text, 'scheduler = "persistent"'), "scheduler"),
         (formed(text, "stages = 2"), "stages"),
         (unit, "unit"),
     ):

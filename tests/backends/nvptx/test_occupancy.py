@@ -131,7 +131,7 @@ CAPS = {
     "shared": ("threads = 32", "threads = 32, max_shared = 96", "96 bytes, and its shared scratch alone takes 128"),
 }
 SCRATCH = """
-builtin.module attributes {tessera.version = 3 : i64} {
+builtin.module attributes {tessera.version = 4 : i64} {
   ttarget.kernel @k(%0: !ttile.buffer<[32], f32>) attributes {symbols = [], writes = [0], lanes = 32, features = ["sm_80"], scratch = 128, threads = 32} {
     ttarget.programs {grid = [1]} ({
     ^bb0(%p: !ttile.index):

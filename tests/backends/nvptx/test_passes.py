@@ -93,7 +93,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str, tuple[int, int, int], tuple[int, i
     "pairs": ({"pairs": "always"}, "half", (256, 512, 192), (128, 256, 64), ml_dtypes.bfloat16),
     "apart": ({"lag": 3}, "ttarget.lag", (128, 128, 1280), (128, 128, 64), E4M3),
     "together": ({"lag": 0}, "ttarget.mma_add", (128, 128, 1280), (128, 128, 64), E4M3),
-    "beside": ({"epilogue": "beside"}, "ttarget.rest", (768, 768, 256), (64, 64, 64), ml_dtypes.bfloat16),
+    "beside": ({"epilogue": "beside"}, "ttarget.epilogue", (768, 768, 256), (64, 64, 64), ml_dtypes.bfloat16),
     "after": ({"epilogue": "after"}, "ttarget.store_tile", (768, 768, 256), (64, 64, 64), ml_dtypes.bfloat16),
 }
 

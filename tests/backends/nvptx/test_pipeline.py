@@ -36,7 +36,7 @@ def test_every_pass_of_the_lists_has_a_snapshot_in_order(machine: str) -> None:
         ("tile", [*pipeline(), *tile_passes(GPUS[machine], choices)]),
         ("target", target_passes(GPUS[machine], choices)),
     ):
-        names = [one.name for one in snapshots if one.room == stage]
+        names = [one.name for one in snapshots if one.stage == stage]
         assert names == ["input", *(one.name for one in passes)]
 
 

@@ -116,7 +116,7 @@ PIPELINES = {
 def test_a_pipeline_that_is_none_is_refused(name: str) -> None:
     given, message = PIPELINES[name]
     load_dialects()
-    text = f"""builtin.module attributes {{tessera.version = 3 : i64}} {{
+    text = f"""builtin.module attributes {{tessera.version = 4 : i64}} {{
   tsched.module @main(%x: !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32> {{
     %a = tsched.fuse @f(%x) {{kind = "map", pipeline = {given}}} : !tgraph.tensor<[B], f32>
     tsched.return %a
@@ -129,7 +129,7 @@ def test_a_pipeline_that_is_none_is_refused(name: str) -> None:
 
 def test_buffers_hold_what_is_copied_ahead() -> None:
     load_dialects()
-    text = """builtin.module attributes {tessera.version = 3 : i64} {
+    text = """builtin.module attributes {tessera.version = 4 : i64} {
   ttile.kernel @k() attributes {symbols = [], grid = [1], writes = []} {
     %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
     ttile.for %z, %z {step = 1, prefetch = 2, buffers = 2} ({

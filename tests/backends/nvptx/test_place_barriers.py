@@ -120,14 +120,14 @@ def test_every_copy_is_waited_for_and_every_stage_left_once(name: str) -> None:
     module = placed(parse_module(_text(name)))
     rings = sorted({op.value("ring") for op in copied(module)})
     assert rings == list(range(len(rings)))
-    assert sorted(number for op in waiting(module) for number in op.value("leaves")) == rings
+    assert sorted(number for op in waiting(module) for number in op.value("releases")) == rings
     assert {number for op in waiting(module) for number in op.value("awaits")} == set(rings)
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(sorted(PROGRAMS)),
-    st.sampled_from(("awaits", "leaves")),
+    st.sampled_from(("awaits", "releases")),
     st.integers(0, 3),
     st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True),
 )

@@ -55,34 +55,34 @@ def lowered(function: Any, shapes: Any, block: Any, dtype: Any = ml_dtypes.bfloa
 
 def test_the_rest_of_a_program_stands_apart_where_there_is_a_next_one() -> None:
     text = text_of(lowered(layer, [*MANY, (2560,)], (128, 256, 64)))
-    rest = text.split("ttarget.rest")[1]
+    rest = text.split("ttarget.epilogue")[1]
     assert "gelu_tanh" in rest
     assert "ttarget.store_tile" in rest
-    assert "ttarget.rest" not in text_of(lowered(layer, [*MANY, (2560,)], (128, 256, 64), epilogue="after"))
+    assert "ttarget.epilogue" not in text_of(lowered(layer, [*MANY, (2560,)], (128, 256, 64), epilogue="after"))
     # One block for each multiprocessor; steps too few; rows that are stored one by one.
     for shapes in ([(1024, 640), (2560, 640)], [(2048, 192), (2560, 192)], [(2048, 640), (2561, 640)]):
-        assert "ttarget.rest" not in text_of(lowered(nt, shapes, (128, 256, 64)))
+        assert "ttarget.epilogue" not in text_of(lowered(nt, shapes, (128, 256, 64)))
 
 
 def test_pairs_are_for_many_programs_and_an_even_number_of_rows() -> None:
     large = [(8192, 256), (8192, 256)]
-    assert "pair = true" in text_of(lowered(nt, large, (128, 256, 64)))
-    assert "pair = true" not in text_of(lowered(nt, large, (128, 256, 64), pairs="never"))
-    assert "pair = true" not in text_of(lowered(nt, MANY, (128, 256, 64)))
+    assert "multicast = true" in text_of(lowered(nt, large, (128, 256, 64)))
+    assert "multicast = true" not in text_of(lowered(nt, large, (128, 256, 64), pairs="never"))
+    assert "multicast = true" not in text_of(lowered(nt, MANY, (128, 256, 64)))
     assert 'half = "rows"' in text_of(lowered(nt, MANY, (128, 256, 64), pairs="always"))
     assert 'half = "pieces"' in text_of(lowered(nn, [(2048, 640), (640, 2560)], (128, 256, 64), pairs="always"))
     odd = [(2049, 640), (2560, 640)]
-    assert "pair = true" not in text_of(lowered(nt, odd, (128, 256, 64), pairs="always"))
+    assert "multicast = true" not in text_of(lowered(nt, odd, (128, 256, 64), pairs="always"))
 
 
 def test_pairs_read_half_where_rows_begin_within_sectors_of_memory() -> None:
     """Rows of 3000 elements are 6000 bytes, and sectors have 32: every other row begins in the middle of one."""
     apart, whole = [(3072, 3000), (3072, 3000)], [(3072, 2992), (3072, 2992)]
-    assert "pair = true" in text_of(lowered(nt, apart, (192, 192, 64)))
-    assert "pair = true" not in text_of(lowered(nt, apart, (192, 192, 64), pairs="never"))
-    assert "pair = true" not in text_of(lowered(nt, whole, (192, 192, 64)))
+    assert "multicast = true" in text_of(lowered(nt, apart, (192, 192, 64)))
+    assert "multicast = true" not in text_of(lowered(nt, apart, (192, 192, 64), pairs="never"))
+    assert "multicast = true" not in text_of(lowered(nt, whole, (192, 192, 64)))
     # Few programs are bound by nothing that pairs share.
-    assert "pair = true" not in text_of(lowered(nt, [(1536, 3000), (1344, 3000)], (192, 192, 64)))
+    assert "multicast = true" not in text_of(lowered(nt, [(1536, 3000), (1344, 3000)], (192, 192, 64)))
 
 
 def test_a_pair_meets_before_and_after_and_copies_to_both() -> None:
@@ -165,12 +165,12 @@ def test_parts_of_columns_have_every_element_once(eights: int, blocks: int, is_p
 
 def test_parts_are_all_columns() -> None:
     kernel = lowered(nt, MANY, (128, 144, 64))
-    (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.rest"]
+    (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.epilogue"]
     assert parts_of(rest) == [(0, 64), (64, 64), (128, 16)]
 
 
 def pieces_in(kernel: SpecOp) -> list[tuple[int, int]]:
-    (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.rest"]
+    (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.epilogue"]
     return pieces_of(rest)
 
 
@@ -189,7 +189,7 @@ def test_pieces_of_a_part_leave_together(block: tuple[int, int, int]) -> None:
     shapes = [(2048, 640), (2560, 640), (2560,)]
     made = [lowered(layer, shapes, block) for _ in range(2)]
     for op in made[1].walk():
-        if isinstance(op, SpecOp) and op.name == "ttarget.rest":
+        if isinstance(op, SpecOp) and op.name == "ttarget.epilogue":
             op.set_value("pieces", 1)
     texts = [BACKEND.code(kernel).text for kernel in made]
     for word in ("stmatrix", "fence.proxy.async.shared::cta", "2d.global.shared::cta", "bulk.wait_group.read"):
@@ -200,7 +200,7 @@ def test_pieces_of_a_part_leave_together(block: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize(("columns", "pieces"), [(48, 1), (64, 8), (64, 3), (64, 0), (64, -1), (0, 1), (192, 2)])
 def test_parts_and_pieces_that_would_not_leave_whole_are_refused(columns: int, pieces: int) -> None:
     kernel = lowered(layer, [(2048, 4096), (2560, 4096), (2560,)], (128, 256, 64))
-    (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.rest"]
+    (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.epilogue"]
     verify(kernel)
     rest.set_value("columns", columns)
     rest.set_value("pieces", pieces)
@@ -289,5 +289,5 @@ def test_choices_are_the_users_too() -> None:
         overrides={"matrix.multicast": PAIRS[1], "matrix.epilogue": EPILOGUES[1], "matrix.lag": LAGS[1]},
     )
     (target,) = lower(ts.jit(nt).trace(*given).tape, options).targets
-    assert target.value("pair")
-    assert "ttarget.rest" not in text_of(target)
+    assert target.value("multicast")
+    assert "ttarget.epilogue" not in text_of(target)

@@ -136,7 +136,7 @@ def test_other_exps_are_written_once(function: Any) -> None:
     assert "vote" not in ptx_of(lowered(function, np.zeros((8, 1024), BF16)))
 
 
-CROSSED = """builtin.module attributes {tessera.version = 3 : i64} {
+CROSSED = """builtin.module attributes {tessera.version = 4 : i64} {
   ttarget.kernel @k(%0: !ttile.buffer<[64, 256], f32>, %1: !ttile.buffer<[64], f32>) attributes {
       symbols = [], writes = [1], lanes = 32, features = ["sm_80"], scratch = 0, threads = 128} {
     ttarget.programs {grid = [1]} ({

@@ -109,24 +109,24 @@ def test_consumers_take_turns_whoever_is_faster(ahead: tuple[int, ...]) -> None:
 def test_turns_that_are_passed_before_they_are_taken_are_a_deadlock_that_is_told() -> None:
     """The second consumer's first turn meets the one that was there from the beginning, and both are lost."""
     swapped = turning()
-    for op in ops_of(swapped, "turn"):
-        op.properties["way"] = attribute_of("str", "take" if op.value("way") == "pass" else "pass")
-    with pytest.raises(DeadlockError, match=r"consumer 0 in `ttarget\.turn`, which consumer 1 passes"):
+    for op in ops_of(swapped, "pingpong"):
+        op.properties["mode"] = attribute_of("str", "take" if op.value("mode") == "pass" else "pass")
+    with pytest.raises(DeadlockError, match=r"consumer 0 in `ttarget\.pingpong`, which consumer 1 passes"):
         attended(swapped)
 
 
 def test_a_turn_that_is_not_passed_is_a_deadlock_that_is_told() -> None:
     broken = turning()
-    for op in ops_of(broken, "turn", way="pass"):
+    for op in ops_of(broken, "pingpong", mode="pass"):
         op.detach()
         op.erase()
-    with pytest.raises(DeadlockError, match=r"consumer 1 in `ttarget\.turn`, which consumer 0 passes"):
+    with pytest.raises(DeadlockError, match=r"consumer 1 in `ttarget\.pingpong`, which consumer 0 passes"):
         attended(broken)
 
 
 def test_a_turn_that_is_passed_and_never_taken_lets_both_in() -> None:
     broken = turning()
-    for op in ops_of(broken, "turn", way="take"):
+    for op in ops_of(broken, "pingpong", mode="take"):
         op.detach()
         op.erase()
     _, events = attended(broken)
@@ -137,11 +137,11 @@ def test_a_turn_that_is_passed_and_never_taken_lets_both_in() -> None:
 
 def test_a_turn_taken_twice_is_a_deadlock_that_is_told() -> None:
     broken = turning()
-    take = ops_of(broken, "turn", way="take")[0]
+    take = ops_of(broken, "pingpong", mode="take")[0]
     block = take.parent_block()
     assert block is not None
     block.insert_op_before(take.clone(), take)
-    with pytest.raises(DeadlockError, match=r"in `ttarget\.turn`, which consumer"):
+    with pytest.raises(DeadlockError, match=r"in `ttarget\.pingpong`, which consumer"):
         attended(broken)
 
 

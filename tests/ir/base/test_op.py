@@ -19,7 +19,7 @@ from tessera.ir.base.types import INDEX, BufferAttr, TensorAttr, ValueAttr, span
 from tessera.ir.base.verify import symbol_table, verify
 from tests.ir.base import toy
 
-LOOP = """builtin.module attributes {tessera.version = 3 : i64} {
+LOOP = """builtin.module attributes {tessera.version = 4 : i64} {
   toy.func @kernel(%x: !ttile.buffer<[M, N], f32>) {
     %t = toy.load %x {shape = [BM, 4]} : (!ttile.buffer<[M, N], f32>) -> !ttile.tile<[BM, 4], f32>
     %r = toy.loop %t {extent = (M floordiv BM), tag = [1, {a = 2.0}]} ({

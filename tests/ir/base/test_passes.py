@@ -1,4 +1,4 @@
-"""Passes and pipelines: names, options, doors, whose fault a failure is, reproducers, times, dumps; choices."""
+"""Passes and pipelines: names, options, exits, whose fault a failure is, reproducers, times, dumps; choices."""
 
 from __future__ import annotations
 
@@ -106,22 +106,22 @@ def test_passes_run_in_order_and_are_timed_and_kept() -> None:
     stages = Stages(keep_snapshots=True)
     stages.run("graph", [Twice(), Twice()], module)
     assert scales(module)[0].value("by") == 8.0
-    assert [(step.room, step.name) for step in stages.steps] == [
+    assert [(step.stage, step.name) for step in stages.steps] == [
         ("graph", Twice.name),
         ("graph", Twice.name),
-        ("graph", "door"),
+        ("graph", "exit"),
     ]
     assert [snapshot.name for snapshot in stages.snapshots] == ["input", Twice.name, Twice.name]
     assert "by = 4.0" in stages.snapshots[1].text
     assert "ms  in all" in stages.timing_table()
 
 
-@pytest.mark.parametrize(("room", "kind"), [("graph", GraphVerifyError), ("tile", TileVerifyError)])
-def test_a_wrong_module_at_the_first_door_is_the_users_mistake(room: str, kind: type[Exception]) -> None:
+@pytest.mark.parametrize(("stage", "kind"), [("graph", GraphVerifyError), ("tile", TileVerifyError)])
+def test_a_wrong_module_at_the_entry_is_the_users_mistake(stage: str, kind: type[Exception]) -> None:
     module = parse_module(TEXT, "user.mlir")
     Break().run(module)
     with pytest.raises(kind, match=r"`toy.scale` has 1 operands") as caught:
-        Stages().run(room, [], module)
+        Stages().run(stage, [], module)
     assert "user.mlir:2:3" in str(caught.value)
 
 
@@ -157,14 +157,14 @@ def test_what_a_pass_tells_the_user_goes_through() -> None:
         Stages().run("graph", [Refuse()], parse_module(TEXT))
 
 
-def test_the_last_door_says_what_may_leave() -> None:
-    door = Legality("graph", frozenset(["toy"]), lambda op: "it was not doubled" if op.name == "toy.double" else None)
+def test_the_exit_verifier_says_what_may_leave() -> None:
+    exit = Legality("graph", frozenset(["toy"]), lambda op: "it was not doubled" if op.name == "toy.double" else None)
     with pytest.raises(OpError, match=r"`toy.double` may not leave graph: it was not doubled"):
-        door.check(parse_module(TEXT))
+        exit.check(parse_module(TEXT))
     with pytest.raises(OpError, match=r"`toy.func` may not leave graph: only ops of tgraph may"):
         Legality("graph", frozenset(["tgraph"])).check(parse_module(TEXT))
     with pytest.raises(InternalError, match="may not leave graph"):
-        Stages().run("graph", [], parse_module(TEXT), door)
+        Stages().run("graph", [], parse_module(TEXT), exit)
 
 
 def test_dumps_and_times_are_written_where_asked(

@@ -32,13 +32,38 @@ ttarget.kernel @lanes_of_registers(%x: !ttile.buffer<[32], f32>)
   ttarget.return
 }
 """
+SCHEDULES = """
+tgraph.func @rows(%x: !tgraph.tensor<[5, 4], f32>, %i: !tgraph.tensor<[3], i32>) -> !tgraph.tensor<[5, 3], f32>
+    attributes {names = ["x", "i"]} {
+  %a = tgraph.index_get %x, %i {axes = [1], out_axis = 1}
+    : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[3], i32>) -> !tgraph.tensor<[5, 3], f32>
+  %b = tgraph.index_legal %x, %i {axes = [1], out_axis = 1}
+    : (!tgraph.tensor<[5, 4], f32>, !tgraph.tensor<[3], i32>) -> !tgraph.tensor<[5, 3], f32>
+  tgraph.return %b : (!tgraph.tensor<[5, 3], f32>) -> ()
+}
+ttile.kernel @dots(%x: !ttile.buffer<[32], f32>)
+    attributes {symbols = [], grid = [1], writes = [0], scheduler = "persistent", group = 2, multicast = true} {
+  %low = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %high = ttile.index {names = [], expr = 8} : () -> !ttile.index
+  %zero = ttile.constant {value = 0.0} : () -> !ttile.tile<[8, 8], f32>
+  %sum = ttile.for %low, %high, %zero {step = 4, form = "skewed", pingpong = true, releases = [1]} ({
+  ^bb0(%k: !ttile.index, %acc: !ttile.tile<[8, 8], f32>):
+    %next = ttile.dot %zero, %zero, %acc {releases = [0]}
+      : (!ttile.tile<[8, 8], f32>, !ttile.tile<[8, 8], f32>, !ttile.tile<[8, 8], f32>) -> !ttile.tile<[8, 8], f32>
+    ttile.yield %next : (!ttile.tile<[8, 8], f32>) -> ()
+  }) : (!ttile.index, !ttile.index, !ttile.tile<[8, 8], f32>) -> !ttile.tile<[8, 8], f32>
+  ttile.return
+}
+"""
 _OP = re.compile(r"^(\s*(?:%[^=]*= )?)(\w+\.\w+)(.*)$")
 
 
-def renamed_ops(version: int) -> set[str]:
-    """The newest names of all ops that an upgrade renames, or renames attributes of."""
+def renamed_names(version: int) -> set[tuple[str, str]]:
+    """The newest names of all ops and attributes that an upgrade renames, an op's own with no attribute."""
     upgrade = UPGRADES[version]
-    return {*(new_name(name, version) for name in upgrade.ops), *upgrade.attributes, *upgrade.symbols}
+    ops = {new_name(name, version) for name in upgrade.ops} | upgrade.symbols.keys()
+    attributes = {(op, new) for op, names in upgrade.attributes.items() for new in names.values()}
+    return {(op, "") for op in ops} | attributes
 
 
 def written_as(version: int, text: str) -> str:
@@ -62,25 +87,29 @@ def written_as(version: int, text: str) -> str:
 def examples() -> list[str]:
     """Every module of the tests of dialects that is right, printed in this version."""
     load_dialects()
-    files = [path for path in sorted(LIT.glob("t*/*.mlir")) if "invalid" not in path.name]
+    files = [path for folder in ("t*", "nvptx") for path in sorted(LIT.glob(f"{folder}/*.mlir"))]
+    files = [path for path in files if "invalid" not in path.name]
     texts = [part for path in files for part in path.read_text().split("// -----")]
     # Copies of warps are in no text of a test, but in what a test lowers.
-    text = (LIT / "nvptx" / "lower_to_hopper.mlir").read_text().split("// -----")[0]
+    text = (LIT / "nvptx" / "lower_to_ampere.mlir").read_text().split("// -----")[0]
     kernels = [NvptxBackend(GPUS["sm_80"]).matrix(op) for op in parse_module(text).ops if isinstance(op, SpecOp)]
     texts += [print_module(kernel) for kernel in kernels if kernel is not None]
-    return [print_module(parse_module(text)) for text in [SHUFFLES, *texts]]
+    return [print_module(parse_module(text)) for text in [SHUFFLES, SCHEDULES, *texts]]
 
 
-def test_every_renamed_op_of_version_2_is_read() -> None:
-    left = renamed_ops(2)
+@pytest.mark.parametrize("version", [2, 3])
+def test_every_renamed_op_and_attribute_is_read(version: int) -> None:
+    left = renamed_names(version)
     for text in examples():
-        old = written_as(2, text)
-        if old == text.replace(f"tessera.version = {CURRENT}", "tessera.version = 2"):
+        old = written_as(version, text)
+        if old == text.replace(f"tessera.version = {CURRENT}", f"tessera.version = {version}"):
             continue
         module = parse_module(old)
         verify(module)
         assert print_module(module) == text
-        left -= {name for name in left if f"{name} " in text}
+        lines = text.splitlines()
+        left -= {(op, name) for op, name in left if any(f"{op} " in line and f"{name} = " in line for line in lines)}
+        left -= {(op, name) for op, name in left if not name and f"{op} " in text}
     assert not left, f"no text has {sorted(left)}"
 
 

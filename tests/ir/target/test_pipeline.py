@@ -1,4 +1,4 @@
-"""The door of the target room: what it lets through, and what it does not."""
+"""The exit verifier of the target stage: what it lets through, and what it does not."""
 
 from __future__ import annotations
 

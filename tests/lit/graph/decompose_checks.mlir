@@ -5,7 +5,7 @@
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}, %[[I:[a-z0-9]+]]: {{.*}}
 // CHECK:         %[[LEGAL:[a-z0-9]+]] = tgraph.where
 // CHECK-NOT:     tgraph.clamp
-// CHECK-NEXT:    tgraph.index_legal %[[X]], %[[LEGAL]] {axes = [0], checked = {op = "index_get", place = {{.*}}, ends = true}}
+// CHECK-NEXT:    tgraph.index_legal %[[X]], %[[LEGAL]] {axes = [0], checked = {op = "index_get", location = {{.*}}, ends = true}}
 tgraph.func @rows(%x: !tgraph.tensor<[N, 4], f32>, %i: !tgraph.tensor<[K], i64>) -> !tgraph.tensor<[K, 4], f32> attributes {guards = [[dim<min(N, 1)>, dim<1>, "rows"]]} {
   %0 = tgraph.take %x, %i {axis = 0} : (!tgraph.tensor<[N, 4], f32>, !tgraph.tensor<[K], i64>) -> !tgraph.tensor<[K, 4], f32>
   tgraph.return %0 : (!tgraph.tensor<[K, 4], f32>) -> ()

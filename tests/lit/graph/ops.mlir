@@ -5,7 +5,7 @@
 // RUN: tessera-opt %s --print-generic | filecheck %s --check-prefix=GENERIC
 
 // The version is on every module.
-// CHECK: builtin.module attributes {tessera.version = 3 : i64}
+// CHECK: builtin.module attributes {tessera.version = 4 : i64}
 
 // Symbolic dims, arithmetic of them, attributes at their defaults left out.
 // CHECK-LABEL: tgraph.func @dims(

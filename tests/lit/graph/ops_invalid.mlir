@@ -60,6 +60,6 @@ tgraph.func @twice() {
   tgraph.return
 }
 // -----
-// CHECK: error[T0303]: this is IR of version 99, and this Tessera reads versions 1 to 3
+// CHECK: error[T0303]: this is IR of version 99, and this Tessera reads versions 1 to 4
 builtin.module attributes {tessera.version = 99 : i64} {
 }

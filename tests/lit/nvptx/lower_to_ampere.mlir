@@ -6,7 +6,7 @@
 // RUN:   tessera-opt -p 'nvptx-lower-kernels,nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s --check-prefix HOPPER
 
 // A dot with free sizes: two stages that leave room for a second CTA, warps two by two, copies a step ahead.
-// CHECK:       ttarget.warp_kernel @product__matrix({{.*}}features = ["cp.async", "ldmatrix", "mma.sync"], consumers = 1, across = 2, shared = 73728}
+// CHECK:       ttarget.warp_kernel @product__matrix({{.*}}features = ["cp.async", "ldmatrix", "mma.sync"], consumers = 1, warps_n = 2, shared = 73728}
 // CHECK-NEXT:    %[[X:.*]] = ttarget.shared_tile {offset = 0, stages = 2} : () -> !ttarget.shared_tile<[128, 64], bf16>
 // CHECK-NEXT:    %[[W:.*]] = ttarget.shared_tile {offset = 32768, stages = 2} : () -> !ttarget.shared_tile<[64, 128], bf16>
 // CHECK-NEXT:    %[[OUT:.*]] = ttarget.shared_tile {offset = 65536} : () -> !ttarget.shared_tile<[64, 64], bf16>

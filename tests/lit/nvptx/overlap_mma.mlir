@@ -5,7 +5,7 @@
 // CHECK-LABEL: ttile.kernel @sum(
 // CHECK-SAME:    epilogue = "after"}
 // CHECK:         ttile.for {{.*}} {step = 64, stages = 4, form = "sum"}
-ttile.kernel @sum(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", walk = "persistent", group = 16, warpgroups = 2} {
+ttile.kernel @sum(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", scheduler = "persistent", group = 16, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -30,7 +30,7 @@ ttile.kernel @sum(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 1
 // CHECK-LABEL: ttile.kernel @together(
 // CHECK-SAME:    epilogue = "after"}
 // CHECK:         ttile.for {{.*}} {step = 64, stages = 1, form = "ordered"}
-ttile.kernel @together(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", walk = "persistent", group = 16, warpgroups = 2} {
+ttile.kernel @together(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", scheduler = "persistent", group = 16, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -56,7 +56,7 @@ ttile.kernel @together(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[5
 // CHECK-SAME:    epilogue = "beside"}
 // AFTER-LABEL: ttile.kernel @beside(
 // AFTER-SAME:    epilogue = "after"}
-ttile.kernel @beside(%x: !ttile.buffer<[2048, 640], bf16>, %w: !ttile.buffer<[4096, 640], bf16>, %y: !ttile.buffer<[2048, 4096], f32>) attributes {symbols = [], grid = [16, 32], writes = [2], kind = "contraction", walk = "persistent", group = 16, warpgroups = 2} {
+ttile.kernel @beside(%x: !ttile.buffer<[2048, 640], bf16>, %w: !ttile.buffer<[4096, 640], bf16>, %y: !ttile.buffer<[2048, 4096], f32>) attributes {symbols = [], grid = [16, 32], writes = [2], kind = "contraction", scheduler = "persistent", group = 16, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -83,7 +83,7 @@ ttile.kernel @beside(%x: !ttile.buffer<[2048, 640], bf16>, %w: !ttile.buffer<[40
 // CHECK:         ttile.for {{.*}} form = "ordered"}
 // AFTER-LABEL: ttile.kernel @apart(
 // AFTER-SAME:    epilogue = "after"}
-ttile.kernel @apart(%x: !ttile.buffer<[256, 1280], f8e4m3>, %w: !ttile.buffer<[512, 1280], f8e4m3>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 4], writes = [2], kind = "contraction", walk = "persistent", group = 16, warpgroups = 2} {
+ttile.kernel @apart(%x: !ttile.buffer<[256, 1280], f8e4m3>, %w: !ttile.buffer<[512, 1280], f8e4m3>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 4], writes = [2], kind = "contraction", scheduler = "persistent", group = 16, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -106,8 +106,8 @@ ttile.kernel @apart(%x: !ttile.buffer<[256, 1280], f8e4m3>, %w: !ttile.buffer<[5
 // -----
 // The second of two dots, which reads what is computed from the first, is a step late; two groups of warps take turns.
 // CHECK-LABEL: ttile.kernel @skewed(
-// CHECK:         ttile.for {{.*}} form = "skewed", turns = true}
-ttile.kernel @skewed(%0: !ttile.buffer<[1, 2, 256, 64], bf16>, %1: !ttile.buffer<[1, 2, 384, 64], bf16>, %2: !ttile.buffer<[1, 2, 384, 64], bf16>, %3: !ttile.buffer<[1, 2, 256, 64], bf16>) attributes {symbols = [], grid = [1, 2, 2], writes = [3], kind = "library", warpgroups = 2, walk = "persistent", roles = "producer", registers = [24, 240]} {
+// CHECK:         ttile.for {{.*}} form = "skewed", pingpong = true}
+ttile.kernel @skewed(%0: !ttile.buffer<[1, 2, 256, 64], bf16>, %1: !ttile.buffer<[1, 2, 384, 64], bf16>, %2: !ttile.buffer<[1, 2, 384, 64], bf16>, %3: !ttile.buffer<[1, 2, 256, 64], bf16>) attributes {symbols = [], grid = [1, 2, 2], writes = [3], kind = "library", warpgroups = 2, scheduler = "persistent", roles = "producer", registers = [24, 240]} {
   %4 = ttile.program_id {axis = 0} : () -> !ttile.index
   %5 = ttile.program_id {axis = 1} : () -> !ttile.index
   %6 = ttile.program_id {axis = 2} : () -> !ttile.index

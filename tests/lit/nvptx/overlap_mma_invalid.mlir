@@ -1,7 +1,7 @@
 // RUN: not tessera-opt %s --split -p nvptx-overlap-mma 2>&1 | filecheck %s
 
 // CHECK: error[T0501]: `@skewed` says what does not fit: a loop says that it is skewed, and on wgmma it is sum or ordered
-// CHECK: help: leave `form`, `turns`, `epilogue`, `lag` out, and what fits is chosen
+// CHECK: help: leave `form`, `pingpong`, `epilogue`, `lag` out, and what fits is chosen
 ttile.kernel @skewed(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -77,7 +77,7 @@ ttile.kernel @turns(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
   %zero = ttile.constant {value = 0} : () -> !ttile.tile<[128, 256], f32>
   %low = ttile.index {names = [], expr = 0} : () -> !ttile.index
   %high = ttile.index {names = [], expr = 192} : () -> !ttile.index
-  %sum = ttile.for %low, %high, %zero {step = 64, stages = 4, form = "sum", turns = true} ({
+  %sum = ttile.for %low, %high, %zero {step = 64, stages = 4, form = "sum", pingpong = true} ({
   ^bb0(%k: !ttile.index, %acc: !ttile.tile<[128, 256], f32>):
     %a = ttile.load %x, %i, %k {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [256, 192], space = "shared", layout = "rows", swizzle = 128, box = [128, 64]} : (!ttile.buffer<[256, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
     %b = ttile.load %w, %j, %k {coords = ["n", "k"], axes = ["k", "n"], map = [n, k], bounds = [192, 512], space = "shared", layout = "columns", swizzle = 128, box = [256, 64]} : (!ttile.buffer<[512, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 256], bf16>

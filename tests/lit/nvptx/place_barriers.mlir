@@ -4,7 +4,7 @@
 // CHECK-LABEL: ttile.kernel @product(
 // CHECK:         ttile.load %x, {{.*}} ring = 0}
 // CHECK:         ttile.load %w, {{.*}} ring = 0}
-// CHECK:         ttile.dot {{.*}} awaits = [0], leaves = [0]}
+// CHECK:         ttile.dot {{.*}} awaits = [0], releases = [0]}
 ttile.kernel @product(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -29,11 +29,11 @@ ttile.kernel @product(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
 // Queries are there for the whole loop, which waits for them once; keys and values have a barrier each.
 // CHECK-LABEL: ttile.kernel @attention(
 // CHECK:         ttile.load %0, {{.*}} ring = 0}
-// CHECK:         ttile.for {{.*}} awaits = [0], leaves = [0]}
+// CHECK:         ttile.for {{.*}} awaits = [0], releases = [0]}
 // CHECK:         ttile.load %1, {{.*}} ring = 1}
-// CHECK:         ttile.dot {{.*}} awaits = [1], leaves = [1]}
+// CHECK:         ttile.dot {{.*}} awaits = [1], releases = [1]}
 // CHECK:         ttile.load %2, {{.*}} ring = 2}
-// CHECK:         ttile.dot {{.*}} awaits = [2], leaves = [2]}
+// CHECK:         ttile.dot {{.*}} awaits = [2], releases = [2]}
 ttile.kernel @attention(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {
   %4 = ttile.program_id {axis = 0} : () -> !ttile.index
   %5 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -99,7 +99,7 @@ ttile.kernel @attention(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buf
 // CHECK-LABEL: ttile.kernel @apart(
 // CHECK:         ttile.load %x, {{.*}} ring = 1}
 // CHECK:         ttile.load %w, {{.*}} ring = 0}
-// CHECK:         ttile.dot {{.*}} awaits = [0, 1], leaves = [0, 1]}
+// CHECK:         ttile.dot {{.*}} awaits = [0, 1], releases = [0, 1]}
 ttile.kernel @apart(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -124,7 +124,7 @@ ttile.kernel @apart(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
 // Those that are not said go between.
 // CHECK-LABEL: ttile.kernel @between(
 // CHECK:         ttile.load %0, {{.*}} ring = 2}
-// CHECK:         ttile.for {{.*}} awaits = [2], leaves = [2]}
+// CHECK:         ttile.for {{.*}} awaits = [2], releases = [2]}
 // CHECK:         ttile.load %1, {{.*}} ring = 0}
 // CHECK:         ttile.load %2, {{.*}} ring = 1}
 ttile.kernel @between(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {

@@ -2,7 +2,7 @@
 
 // Keys and values are waited for by two dots.
 // CHECK: error[T0501]: `@both` says what does not fit: loads of ring 1 are of two blocks, or no dot waits for all of them
-// CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
+// CHECK: help: leave `ring`, `awaits`, `releases` out, and what fits is chosen
 ttile.kernel @both(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {
   %4 = ttile.program_id {axis = 0} : () -> !ttile.index
   %5 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -66,7 +66,7 @@ ttile.kernel @both(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[
 // -----
 // Queries are copied once, and keys in each step.
 // CHECK: error[T0501]: `@blocks` says what does not fit: loads of ring 0 are of two blocks, or no dot waits for all of them
-// CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
+// CHECK: help: leave `ring`, `awaits`, `releases` out, and what fits is chosen
 ttile.kernel @blocks(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {
   %4 = ttile.program_id {axis = 0} : () -> !ttile.index
   %5 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -130,7 +130,7 @@ ttile.kernel @blocks(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer
 // -----
 // There is one ring.
 // CHECK: error[T0501]: `@many` says what does not fit: there are 1 rings, counted from 0, and one is said to be 3
-// CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
+// CHECK: help: leave `ring`, `awaits`, `releases` out, and what fits is chosen
 ttile.kernel @many(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -154,7 +154,7 @@ ttile.kernel @many(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 
 // -----
 // A dot that waits for one of its operands would read the other before it is there.
 // CHECK: error[T0501]: `@early` says what does not fit: `ttile.dot` awaits ring 0, and what it reads needs rings 0 and 1
-// CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
+// CHECK: help: leave `ring`, `awaits`, `releases` out, and what fits is chosen
 ttile.kernel @early(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -177,8 +177,8 @@ ttile.kernel @early(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
 }
 // -----
 // The loop goes on to read what its first dot leaves.
-// CHECK: error[T0501]: `@left` says what does not fit: `ttile.dot` leaves ring 2, and what it reads needs ring 1
-// CHECK: help: leave `ring`, `awaits`, `leaves` out, and what fits is chosen
+// CHECK: error[T0501]: `@left` says what does not fit: `ttile.dot` releases ring 2, and what it reads needs ring 1
+// CHECK: help: leave `ring`, `awaits`, `releases` out, and what fits is chosen
 ttile.kernel @left(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[1, 1, 256, 64], bf16>, %2: !ttile.buffer<[1, 1, 256, 64], bf16>, %3: !ttile.buffer<[1, 1, 128, 64], bf16>) attributes {symbols = [], grid = [1, 1, 1], writes = [3], kind = "library", warpgroups = 3} {
   %4 = ttile.program_id {axis = 0} : () -> !ttile.index
   %5 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -200,7 +200,7 @@ ttile.kernel @left(%0: !ttile.buffer<[1, 1, 128, 64], bf16>, %1: !ttile.buffer<[
     %26 = ttile.load %1, %4, %5, %20, %25 {coords = ["_b", "_g", "_j", "_d"], axes = ["_j", "_d"], map = [_b, _g, _j, _d], bounds = [-1, -1], space = "shared", layout = "rows", swizzle = 128, box = [1, 1, 128, 64]} : (!ttile.buffer<[1, 1, 256, 64], bf16>, !ttile.index, !ttile.index, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
     %27 = ttile.cast %26 : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
     %28 = ttile.transpose %27 : (!ttile.tile<[128, 64], f32>) -> !ttile.tile<[64, 128], f32>
-    %29 = ttile.dot %11, %28, %24 {unit = "wgmma", instruction = [64, 128, 16], leaves = [2]} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[64, 128], f32>, !ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
+    %29 = ttile.dot %11, %28, %24 {unit = "wgmma", instruction = [64, 128, 16], releases = [2]} : (!ttile.tile<[192, 64], f32>, !ttile.tile<[64, 128], f32>, !ttile.tile<[192, 128], f32>) -> !ttile.tile<[192, 128], f32>
     %30 = ttile.reduce %29 {kind = "max", axis = 1} : (!ttile.tile<[192, 128], f32>) -> !ttile.tile<[192], f32>
     %31 = ttile.elementwise %22, %30 {fn = "max"} : (!ttile.tile<[192], f32>, !ttile.tile<[192], f32>) -> !ttile.tile<[192], f32>
     %32 = ttile.constant {value = -inf} : () -> !ttile.tile<[192], f32>
@@ -264,7 +264,7 @@ ttile.kernel @nowhere(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
 }
 // -----
 // A ring is left once.
-// CHECK: error[T0501]: `leaves` are numbers of rings, each once, got [0, 0]
+// CHECK: error[T0501]: `releases` are numbers of rings, each once, got [0, 0]
 ttile.kernel @twice(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -279,7 +279,7 @@ ttile.kernel @twice(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
     %b = ttile.load %w, %j, %k {coords = ["n", "k"], axes = ["k", "n"], map = [n, k], bounds = [192, 512], space = "shared", layout = "columns", swizzle = 128, box = [256, 64]} : (!ttile.buffer<[512, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 256], bf16>
     %c = ttile.cast %a : (!ttile.tile<[128, 64], bf16>) -> !ttile.tile<[128, 64], f32>
     %d = ttile.cast %b : (!ttile.tile<[64, 256], bf16>) -> !ttile.tile<[64, 256], f32>
-    %e = ttile.dot %c, %d, %acc {unit = "wgmma", instruction = [64, 256, 16], leaves = [0, 0]} : (!ttile.tile<[128, 64], f32>, !ttile.tile<[64, 256], f32>, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
+    %e = ttile.dot %c, %d, %acc {unit = "wgmma", instruction = [64, 256, 16], releases = [0, 0]} : (!ttile.tile<[128, 64], f32>, !ttile.tile<[64, 256], f32>, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
     ttile.yield %e : (!ttile.tile<[128, 256], f32>) -> ()
   }) : (!ttile.index, !ttile.index, !ttile.tile<[128, 256], f32>) -> !ttile.tile<[128, 256], f32>
   ttile.store %sum, %y, %i, %j {coords = ["m", "n"], axes = ["m", "n"], map = [m, n], bounds = [256, 512], space = "shared", layout = "rows", swizzle = 128, box = [64, 32]} : (!ttile.tile<[128, 256], f32>, !ttile.buffer<[256, 512], f32>, !ttile.index, !ttile.index) -> ()

@@ -3,9 +3,9 @@
 
 // CTAs stay and take programs that share rows and columns together; pairs have to have enough of them.
 // CHECK-LABEL: ttile.kernel @few(
-// CHECK-SAME:    walk = "persistent", group = 16}
+// CHECK-SAME:    scheduler = "persistent", group = 16}
 // PAIRS-LABEL: ttile.kernel @few(
-// PAIRS-SAME:    walk = "persistent", group = 16, pair = true}
+// PAIRS-SAME:    scheduler = "persistent", group = 16, multicast = true}
 ttile.kernel @few(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -28,7 +28,7 @@ ttile.kernel @few(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 1
 }
 // -----
 // CHECK-LABEL: ttile.kernel @many(
-// CHECK-SAME:    walk = "persistent", group = 16, pair = true}
+// CHECK-SAME:    scheduler = "persistent", group = 16, multicast = true}
 ttile.kernel @many(%x: !ttile.buffer<[8192, 192], bf16>, %w: !ttile.buffer<[8192, 192], bf16>, %y: !ttile.buffer<[8192, 8192], f32>) attributes {symbols = [], grid = [64, 32], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -52,7 +52,7 @@ ttile.kernel @many(%x: !ttile.buffer<[8192, 192], bf16>, %w: !ttile.buffer<[8192
 // -----
 // An odd number of rows of blocks makes no pairs.
 // PAIRS-LABEL: ttile.kernel @odd(
-// PAIRS-SAME:    walk = "persistent", group = 16}
+// PAIRS-SAME:    scheduler = "persistent", group = 16}
 ttile.kernel @odd(%x: !ttile.buffer<[384, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[384, 512], f32>) attributes {symbols = [], grid = [3, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -76,9 +76,9 @@ ttile.kernel @odd(%x: !ttile.buffer<[384, 192], bf16>, %w: !ttile.buffer<[512, 1
 // -----
 // Programs that take unequally long are given out as CTAs get done, the longest first, and have no pairs.
 // CHECK-LABEL: ttile.kernel @uneven(
-// CHECK-SAME:    walk = "dynamic", group = 16, descending = true}
+// CHECK-SAME:    scheduler = "dynamic", group = 16, descending = true}
 // PAIRS-LABEL: ttile.kernel @uneven(
-// PAIRS-SAME:    walk = "dynamic", group = 16, descending = true}
+// PAIRS-SAME:    scheduler = "dynamic", group = 16, descending = true}
 ttile.kernel @uneven(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -102,7 +102,7 @@ ttile.kernel @uneven(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512
 // -----
 // A CTA of single warps does one program.
 // CHECK-LABEL: ttile.kernel @threads(
-// CHECK-SAME:    walk = "once", group = 16}
+// CHECK-SAME:    scheduler = "once", group = 16}
 ttile.kernel @threads(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -126,8 +126,8 @@ ttile.kernel @threads(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
 // -----
 // What a kernel says is kept, pairs that it does not name included.
 // PAIRS-LABEL: ttile.kernel @written(
-// PAIRS-SAME:    walk = "dynamic", group = 4}
-ttile.kernel @written(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", walk = "dynamic", group = 4, warpgroups = 2} {
+// PAIRS-SAME:    scheduler = "dynamic", group = 4}
+ttile.kernel @written(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", scheduler = "dynamic", group = 4, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index

@@ -1,8 +1,8 @@
 // RUN: not tessera-opt %s --split -p nvptx-schedule-programs 2>&1 | filecheck %s
 
 // CHECK: error[T0501]: `@odd` says what does not fit: pairs need an even number of rows of blocks, and there are 3
-// CHECK: help: leave `walk`, `group`, `pair` out, and what fits is chosen
-ttile.kernel @odd(%x: !ttile.buffer<[384, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[384, 512], f32>) attributes {symbols = [], grid = [3, 2], writes = [2], kind = "contraction", walk = "persistent", group = 2, pair = true, warpgroups = 2} {
+// CHECK: help: leave `scheduler`, `group`, `multicast` out, and what fits is chosen
+ttile.kernel @odd(%x: !ttile.buffer<[384, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[384, 512], f32>) attributes {symbols = [], grid = [3, 2], writes = [2], kind = "contraction", scheduler = "persistent", group = 2, multicast = true, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -23,8 +23,8 @@ ttile.kernel @odd(%x: !ttile.buffer<[384, 192], bf16>, %w: !ttile.buffer<[512, 1
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: `@once` says what does not fit: on wgmma the walk is persistent or dynamic, not once
-ttile.kernel @once(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", walk = "once", warpgroups = 2} {
+// CHECK: error[T0501]: `@once` says what does not fit: on wgmma the scheduler is persistent or dynamic, not once
+ttile.kernel @once(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", scheduler = "once", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -46,7 +46,7 @@ ttile.kernel @once(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 
 }
 // -----
 // CHECK: error[T0501]: `@tensors` says what does not fit: pairs are for wgmma
-ttile.kernel @tensors(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", walk = "persistent", group = 2, pair = true, warpgroups = 2} {
+ttile.kernel @tensors(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", scheduler = "persistent", group = 2, multicast = true, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -67,8 +67,8 @@ ttile.kernel @tensors(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: the programs of a pair are neighbours in time: `walk` is persistent, and `group` even
-ttile.kernel @apart(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", walk = "persistent", group = 3, pair = true, warpgroups = 2} {
+// CHECK: error[T0501]: the programs of a pair are neighbours in time: `scheduler` is persistent, and `group` even
+ttile.kernel @apart(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", scheduler = "persistent", group = 3, multicast = true, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -89,8 +89,8 @@ ttile.kernel @apart(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: `walk` is one of once, persistent, dynamic, got backwards
-ttile.kernel @backwards(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", walk = "backwards", warpgroups = 2} {
+// CHECK: error[T0501]: `scheduler` is one of once, persistent, dynamic, got backwards
+ttile.kernel @backwards(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", scheduler = "backwards", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index

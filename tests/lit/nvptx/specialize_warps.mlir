@@ -50,7 +50,7 @@ ttile.kernel @one(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 1
 // -----
 // On single warps all copy; four of a group stand side by side, and each reads all its rows and a quarter of the columns.
 // CHECK-LABEL: ttile.kernel @threads(
-// CHECK-SAME:    roles = "uniform", across = 4}
+// CHECK-SAME:    roles = "uniform", warps_n = 4}
 ttile.kernel @threads(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -121,8 +121,8 @@ ttile.kernel @plain(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
 // -----
 // What is said is kept: two beside two.
 // CHECK-LABEL: ttile.kernel @beside(
-// CHECK-SAME:    roles = "uniform", across = 2}
-ttile.kernel @beside(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2, across = 2} {
+// CHECK-SAME:    roles = "uniform", warps_n = 2}
+ttile.kernel @beside(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2, warps_n = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -145,7 +145,7 @@ ttile.kernel @beside(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512
 // -----
 // Forty-eight columns are not shared by warps side by side.
 // CHECK-LABEL: ttile.kernel @few(
-// CHECK-SAME:    roles = "uniform", across = 1}
+// CHECK-SAME:    roles = "uniform", warps_n = 1}
 ttile.kernel @few(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 11], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index

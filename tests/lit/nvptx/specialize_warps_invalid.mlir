@@ -1,7 +1,7 @@
 // RUN: not tessera-opt %s --split -p nvptx-specialize-warps 2>&1 | filecheck %s
 
 // CHECK: error[T0501]: `@all` says what does not fit: kernels on wgmma copy by TMA descriptors, which one thread starts, and `roles` is uniform
-// CHECK: help: leave `roles`, `registers`, `across` out, and what fits is chosen
+// CHECK: help: leave `roles`, `registers`, `warps_n` out, and what fits is chosen
 ttile.kernel @all(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", roles = "uniform", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -112,7 +112,7 @@ ttile.kernel @nobody(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512
 }
 // -----
 // CHECK: error[T0501]: `@three` says what does not fit: 1, 2, 4 warps stand side by side, not 3
-ttile.kernel @three(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2, across = 3} {
+ttile.kernel @three(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2, warps_n = 3} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -134,7 +134,7 @@ ttile.kernel @three(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
 }
 // -----
 // CHECK: error[T0501]: `@narrow` says what does not fit: 4 warps side by side have multiples of 64 columns each, and there are 64
-ttile.kernel @narrow(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 8], writes = [2], kind = "contraction", warpgroups = 2, across = 4} {
+ttile.kernel @narrow(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 8], writes = [2], kind = "contraction", warpgroups = 2, warps_n = 4} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index
@@ -155,8 +155,8 @@ ttile.kernel @narrow(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: `@groups` says what does not fit: kernels on wgmma have warps that share rows by fours, and `across` is 2
-ttile.kernel @groups(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2, across = 2} {
+// CHECK: error[T0501]: `@groups` says what does not fit: kernels on wgmma have warps that share rows by fours, and `warps_n` is 2
+ttile.kernel @groups(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2, warps_n = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
   %1 = ttile.program_id {axis = 1} : () -> !ttile.index

@@ -318,7 +318,7 @@ ttarget.matrix_kernel @matmul_relu_ba2a423537__matrix(%0: !ttile.buffer<[256, 19
 // CHECK: ttarget.when
 // CHECK: ttarget.reduce_rows{{.*}} {kind = "max"}
 // CHECK: ttarget.pack
-// CHECK: ttarget.turn{{.*}} {way = "take"}
+// CHECK: ttarget.pingpong{{.*}} {mode = "take"}
 ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256, 128], bf16>, %1: !ttile.buffer<[1, 1, 256, 128], bf16>, %2: !ttile.buffer<[1, 1, 256, 128], bf16>, %3: !ttile.buffer<[1, 1, 256, 128], bf16>) attributes {symbols = [], grid = [1, 1, 2], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [24, 240], shared = 196728} {
   %4 = ttarget.shared_tile {offset = 0} : () -> !ttarget.shared_tile<[128, 128], bf16>
   %5 = ttarget.shared_tile {offset = 32768, stages = 2} : () -> !ttarget.shared_tile<[128, 128], bf16>
@@ -428,12 +428,12 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
           %119 = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 128], f32>
           %120 = ttarget.mma_open %119 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
           ttarget.await %10, %116 : (!ttarget.ring, !ttarget.cursor) -> ()
-          ttarget.turn {way = "take"}
+          ttarget.pingpong {mode = "take"}
           %121 = ttarget.mma_issue %120, %4, %5, %57, %116 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
           ttarget.await %12, %117 : (!ttarget.ring, !ttarget.cursor) -> ()
           %122 = ttarget.mma_open %112 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
           %123 = ttarget.mma_issue %122, %115, %6, %57, %117 {rhs_major = "mn"} : (!ttarget.pending<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
-          ttarget.turn {way = "pass"}
+          ttarget.pingpong {mode = "pass"}
           %124 = ttarget.mma_wait %121 {left = 1} : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %10, %116 : (!ttarget.ring, !ttarget.cursor) -> ()
           %125 = ttarget.advance %10, %116 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
@@ -471,12 +471,12 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
           %165 = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 128], f32>
           %166 = ttarget.mma_open %165 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
           ttarget.await %10, %162 : (!ttarget.ring, !ttarget.cursor) -> ()
-          ttarget.turn {way = "take"}
+          ttarget.pingpong {mode = "take"}
           %167 = ttarget.mma_issue %166, %4, %5, %57, %162 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
           ttarget.await %12, %163 : (!ttarget.ring, !ttarget.cursor) -> ()
           %168 = ttarget.mma_open %158 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
           %169 = ttarget.mma_issue %168, %161, %6, %57, %163 {rhs_major = "mn"} : (!ttarget.pending<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
-          ttarget.turn {way = "pass"}
+          ttarget.pingpong {mode = "pass"}
           %170 = ttarget.mma_wait %167 {left = 1} : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %10, %162 : (!ttarget.ring, !ttarget.cursor) -> ()
           %171 = ttarget.advance %10, %162 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
@@ -924,12 +924,12 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
           %122 = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 128], f32>
           %123 = ttarget.mma_open %122 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
           ttarget.await %10, %119 : (!ttarget.ring, !ttarget.cursor) -> ()
-          ttarget.turn {way = "take"}
+          ttarget.pingpong {mode = "take"}
           %124 = ttarget.mma_issue %123, %4, %5, %57, %119 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
           ttarget.await %12, %120 : (!ttarget.ring, !ttarget.cursor) -> ()
           %125 = ttarget.mma_open %117 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
           %126 = ttarget.mma_issue %125, %118, %6, %57, %120 {rhs_major = "mn"} : (!ttarget.pending<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
-          ttarget.turn {way = "pass"}
+          ttarget.pingpong {mode = "pass"}
           %127 = ttarget.mma_wait %124 {left = 1} : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %10, %119 : (!ttarget.ring, !ttarget.cursor) -> ()
           %128 = ttarget.advance %10, %119 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor
@@ -965,12 +965,12 @@ ttarget.matrix_kernel @attention_c4f4f15f86__matrix(%0: !ttile.buffer<[1, 1, 256
           %168 = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 128], f32>
           %169 = ttarget.mma_open %168 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
           ttarget.await %10, %165 : (!ttarget.ring, !ttarget.cursor) -> ()
-          ttarget.turn {way = "take"}
+          ttarget.pingpong {mode = "take"}
           %170 = ttarget.mma_issue %169, %4, %5, %57, %165 : (!ttarget.pending<[128, 128], f32>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
           ttarget.await %12, %166 : (!ttarget.ring, !ttarget.cursor) -> ()
           %171 = ttarget.mma_open %163 : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.pending<[128, 128], f32>
           %172 = ttarget.mma_issue %171, %164, %6, %57, %166 {rhs_major = "mn"} : (!ttarget.pending<[128, 128], f32>, !ttarget.operand<[128, 128], bf16>, !ttarget.shared_tile<[128, 128], bf16>, !ttarget.cursor, !ttarget.cursor) -> !ttarget.pending<[128, 128], f32>
-          ttarget.turn {way = "pass"}
+          ttarget.pingpong {mode = "pass"}
           %173 = ttarget.mma_wait %170 {left = 1} : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
           ttarget.release %10, %165 : (!ttarget.ring, !ttarget.cursor) -> ()
           %174 = ttarget.advance %10, %165 : (!ttarget.ring, !ttarget.cursor) -> !ttarget.cursor

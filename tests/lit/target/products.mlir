@@ -5,7 +5,7 @@
 // CHECK: ttarget.tensor_map{{.*}} {box = [64, 64]}
 // CHECK: ttarget.copy{{.*}} {half = "rows"}
 // CHECK: ttarget.mma_wait{{.*}} {left = 1}
-ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [2, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472, pair = true} {
+ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [2, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472, multicast = true} {
   %3 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
   %4 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
   %5 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
@@ -131,7 +131,7 @@ ttarget.matrix_kernel @promoted(%0: !ttile.buffer<[256, 512], f8e4m3>, %1: !ttil
 // What is done with the sums stands apart, with what it needs of its own program, and runs beside the next one's dots.
 // CHECK-LABEL: ttarget.matrix_kernel @rolled(
 // CHECK: ttarget.steps{{.*}} {step = 64, is_nonempty = true}
-// CHECK: ttarget.rest{{.*}} {pieces = 2}
+// CHECK: ttarget.epilogue{{.*}} {pieces = 2}
 // CHECK: ttarget.elementwise{{.*}} {fn = "gelu_tanh"}
 // CHECK: ttarget.store_tile
 ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.buffer<[2560, 512], bf16>, %2: !ttile.buffer<[2560], bf16>, %3: !ttile.buffer<[2048, 2560], bf16>) attributes {symbols = [], grid = [16, 20], writes = [3], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472} {
@@ -187,7 +187,7 @@ ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.b
       %46 = ttarget.mma_wait %37 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
       ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
       %47 = ttarget.cast %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-      ttarget.rest %47 {pieces = 2} ({
+      ttarget.epilogue %47 {pieces = 2} ({
       ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
         %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
         %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index

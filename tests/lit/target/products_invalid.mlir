@@ -2,7 +2,7 @@
 
 // Programs of a pair are two along the last axis but one.
 // CHECK: error[T0601]: pairs take two programs along the last axis but one, and the grid is ['3', '4']
-ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [3, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472, pair = true} {
+ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [3, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472, multicast = true} {
   %3 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
   %4 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
   %5 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
@@ -128,7 +128,7 @@ ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buff
 // -----
 // Less is copied than the barrier counts.
 // CHECK: error[T0601]: 24576 bytes are copied to a stage, and its barrier counts 32768
-ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [2, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472, pair = true} {
+ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [2, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472, multicast = true} {
   %3 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
   %4 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
   %5 = ttarget.shared_tile {offset = 196608, stages = 4} : () -> !ttarget.shared_tile<[64, 64], bf16>
@@ -364,7 +364,7 @@ ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.b
       %46 = ttarget.mma_wait %37 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
       ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
       %47 = ttarget.cast %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-      ttarget.rest %47 ({
+      ttarget.epilogue %47 ({
       ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
         %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
         %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
@@ -441,7 +441,7 @@ ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.b
       %46 = ttarget.mma_wait %37 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
       ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
       %47 = ttarget.cast %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-      ttarget.rest %47 {pieces = 3} ({
+      ttarget.epilogue %47 {pieces = 3} ({
       ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
         %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
         %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index
@@ -518,7 +518,7 @@ ttarget.matrix_kernel @rolled(%0: !ttile.buffer<[2048, 512], bf16>, %1: !ttile.b
       %46 = ttarget.mma_wait %37 : (!ttarget.pending<[128, 128], f32>) -> !ttarget.fragment<[128, 128], f32>
       ttarget.release %7, %39 : (!ttarget.ring, !ttarget.cursor) -> ()
       %47 = ttarget.cast %46 {rounding = "nearest_even"} : (!ttarget.fragment<[128, 128], f32>) -> !ttarget.fragment<[128, 128], bf16>
-      ttarget.rest %47 {pieces = 2} ({
+      ttarget.epilogue %47 {pieces = 2} ({
       ^bb0(%48: !ttile.index, %49: !ttile.index, %50: !ttarget.fragment<[128, 128], bf16>):
         %51 = ttarget.index %48 {names = ["_m"], expr = 128*_m} : (!ttile.index) -> !ttile.index
         %52 = ttarget.index %49 {names = ["_n"], expr = 128*_n} : (!ttile.index) -> !ttile.index

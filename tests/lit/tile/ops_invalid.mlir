@@ -239,8 +239,8 @@ ttile.kernel @other_rows() attributes {symbols = [], grid = [], writes = []} {
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: `group` and `descending` are the order of a `walk`, and none is said
-// CHECK: help: say the `walk` too
+// CHECK: error[T0501]: `group` and `descending` are the order of a `scheduler`, and none is said
+// CHECK: help: say the `scheduler` too
 ttile.kernel @grouped() attributes {symbols = [], grid = [4, 4], writes = [], group = 4} {
   ttile.return
 }

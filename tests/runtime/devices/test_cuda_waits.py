@@ -131,7 +131,7 @@ KINDS: dict[str, tuple[str, Any, Any, list[str]]] = {
         causal,
         HEADS,
         [
-            "a consumer in `ttarget.turn`",
+            "a consumer in `ttarget.pingpong`",
             "a consumer in `ttarget.tiles`",
             "the producer in `ttarget.tiles`",
             "for the first CTA to begin the count of programs",

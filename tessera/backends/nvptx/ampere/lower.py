@@ -34,7 +34,7 @@ class WarpLowering(MatrixLowering):
         order = self._order()
         body = Warps(self, rings).whole(order["grid"])
         self.emit("tiles", (), order, (), [body])
-        return self._finish("warp_kernel", MMA_SYNC_FEATURES, across=self.kernel.value("across"))
+        return self._finish("warp_kernel", MMA_SYNC_FEATURES, warps_n=self.kernel.value("warps_n"))
 
     def _memory(self, rings: Sequence[RingPlan]) -> None:
         """Shared memory for stages, and for rows on their way out."""

@@ -35,7 +35,7 @@ class WarpTiles(TileOps):
         self.lane = op32(self.f, "and", self.setting.tid, 31)
         self.warp = op32(self.f, "and", self.setting.warp, 3)
         """The warp's number in its group."""
-        self.across: int = kernel.value("across") if kernel.name == "ttarget.warp_kernel" else 1
+        self.across: int = kernel.value("warps_n") if kernel.name == "ttarget.warp_kernel" else 1
         """Warps of a group operand by operand, each with its share of the columns."""
         self.wide = _columns_of(kernel) // self.across
         if self.across > 1:

@@ -58,7 +58,7 @@ def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = Fals
         machine,
         WARPGROUP * (1 + kernel.value("consumers")),
         lambda f, base: MatrixEmitter(f, kernel, base, waits).run(),
-        cluster=2 if kernel.value("pair") else 1,
+        cluster=2 if kernel.value("multicast") else 1,
         tokens=tokens,
         variables=GLOBALS if bounded else "",
     )
@@ -87,7 +87,7 @@ class MatrixEmitter:
         self.setting = Setting(sizes, base, tid, warp, group, kernel.value("consumers"), bounded)
         self.is_first = f.icmp("eq", op32(f, "and", tid, WARPGROUP - 1), number(0))
         """Whether this is the one thread of its warpgroup that signals for all."""
-        self.is_cluster = kernel.name == "ttarget.matrix_kernel" and kernel.value("pair")
+        self.is_cluster = kernel.name == "ttarget.matrix_kernel" and kernel.value("multicast")
         self.rank = clusters.cluster_rank(f) if self.is_cluster else number(0)
         self.tiles: TileOps | None = None
         self.between: list[Part] = []
@@ -108,13 +108,13 @@ class MatrixEmitter:
             "ttarget.tiles": self._tiles,
             "ttarget.steps": self._steps,
             "ttarget.when": self._when,
-            "ttarget.turn": self._order,
+            "ttarget.pingpong": self._order,
             "ttarget.lag": self._lag,
         }
 
     def barrier_threads(self) -> Sequence[int]:
         """How many threads synchronize at each of the kernel's barriers."""
-        return ORDER_THREADS if any(op.name == "ttarget.turn" for op in self.kernel.walk()) else ()
+        return ORDER_THREADS if any(op.name == "ttarget.pingpong" for op in self.kernel.walk()) else ()
 
     def run(self) -> None:
         f, count = self.f, 0
@@ -210,7 +210,7 @@ class MatrixEmitter:
                 late()
             if op.name in self.own:
                 self.own[op.name](op)
-            elif op.name not in ("ttarget.yield", "ttarget.rest"):
+            elif op.name not in ("ttarget.yield", "ttarget.epilogue"):
                 assert self.tiles is not None, f"{op.name} is not a producer's"
                 self.tiles.run(op)
 
@@ -326,7 +326,7 @@ class MatrixEmitter:
         self.values.update(zip(op.results, unflat(given, found), strict=True))
 
     def _order(self, op: SpecOp) -> None:
-        if op.value("way") == "take":
+        if op.value("mode") == "take":
             self.barriers.wait_in_order(self.setting.group)
         else:
             self.barriers.arrive_in_order(self.setting.group)

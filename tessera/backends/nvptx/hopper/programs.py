@@ -143,7 +143,7 @@ def _times(f: FunctionText, counts: Sequence[Value]) -> Value:
 
 def epilogue_in(op: SpecOp) -> SpecOp | None:
     """The epilogue of the programs of a `ttarget.tiles`, if it overlaps with the next one."""
-    found = [part for part in op.regions[0].block.ops if isinstance(part, SpecOp) and part.name == "ttarget.rest"]
+    found = [part for part in op.regions[0].block.ops if isinstance(part, SpecOp) and part.name == "ttarget.epilogue"]
     return found[0] if found else None
 
 

@@ -100,7 +100,7 @@ class ConsumerCheck:
                 self.flying = self.flying[len(self.flying) - left :] if left else []
             elif op.name == "ttarget.release":
                 self._release(op, here, released_before)
-            elif op.name == "ttarget.turn":
+            elif op.name == "ttarget.pingpong":
                 self._order(op)
             for region in op.regions:
                 here.update(self._inside(op, region.block, frozenset(here | there)))
@@ -150,7 +150,7 @@ class ConsumerCheck:
         here.discard((ring, cursor))
 
     def _order(self, op: SpecOp) -> None:
-        self.is_ordered += 1 if op.value("way") == "take" else -1
+        self.is_ordered += 1 if op.value("mode") == "take" else -1
         if self.is_ordered not in (0, 1):
             op.fail("waits in order and arrivals alternate")
 

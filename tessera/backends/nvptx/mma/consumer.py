@@ -176,7 +176,7 @@ class Consumer(Role):
         self.emit("yield")
         self.block, self.program_ids = outer[0], outer[1]
         self.values.update(outer[2])
-        self.emit("rest", [given], {"columns": PART, "pieces": pieces_of(epilogue)}, (), [block])
+        self.emit("epilogue", [given], {"columns": PART, "pieces": pieces_of(epilogue)}, (), [block])
 
     def lower(self, op: SpecOp) -> None:
         if op not in self.plan.hidden:
@@ -262,7 +262,7 @@ class Consumer(Role):
 
     def leave(self, op: SpecOp) -> None:
         """Release the rings that nobody reads after this op, and go on to their next stage."""
-        numbers: Sequence[int] = op.value("leaves")
+        numbers: Sequence[int] = op.value("releases")
         for at in numbers:
             ring = self.rings[at]
             assert ring.ring is not None

@@ -43,7 +43,7 @@ class MatrixLowering(Writer):
         self.block = self.entry = Block(arg_types=[argument.type for argument in self.source.args])
         self.values.update(zip(self.source.args, self.entry.args, strict=True))
         self.staging: dict[DType, SSAValue] = {}
-        self.mailbox = UNPLACED if kernel.value("walk") == DYNAMIC else -1
+        self.mailbox = UNPLACED if kernel.value("scheduler") == DYNAMIC else -1
         self.stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
         self.epilogue = epilogue_of(kernel, self.plan, self.stores) if kernel.value("epilogue") == BESIDE else None
 
@@ -53,7 +53,10 @@ class MatrixLowering(Writer):
         producer, consumer = self._producer(rings), self._consumer(rings)
         self.emit("roles", (), {}, (), [producer, consumer])
         return self._finish(
-            "matrix_kernel", WGMMA_FEATURES, registers=self.kernel.value("registers"), pair=self.kernel.value("pair")
+            "matrix_kernel",
+            WGMMA_FEATURES,
+            registers=self.kernel.value("registers"),
+            multicast=self.kernel.value("multicast"),
         )
 
     def _finish(self, kind: str, features: Sequence[str], **more: Any) -> SpecOp:
@@ -112,7 +115,9 @@ class MatrixLowering(Writer):
         """What a CTA copies half of for both of its pair, and the box it copies."""
         box = operand.box
         assert box is not None
-        if not self.kernel.value("pair") or all(operand.load is not dot.rhs.load for dot in self.plan.dots.values()):
+        if not self.kernel.value("multicast") or all(
+            operand.load is not dot.rhs.load for dot in self.plan.dots.values()
+        ):
             return "", box.sizes
         if operand.major == "mn":
             return "pieces", box.sizes

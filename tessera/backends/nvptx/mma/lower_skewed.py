@@ -197,13 +197,13 @@ class SkewedLoop:
         consumer, first = self.consumer, self.skew.first
         acc = consumer.open(consumer.values[first.op.operands[2]])
         consumer.wait_for(first)
-        is_ordered = between is not None and self.op.value("turns")
+        is_ordered = between is not None and self.op.value("pingpong")
         if is_ordered:
-            consumer.emit("turn", (), {"way": "take"})
+            consumer.emit("pingpong", (), {"mode": "take"})
         pending = consumer.start(first, acc, consumer.operand(first.lhs))
         flying = None if between is None else between()
         if is_ordered:
-            consumer.emit("turn", (), {"way": "pass"})
+            consumer.emit("pingpong", (), {"mode": "pass"})
         consumer.values[first.op.results[0]] = consumer.close(pending, 0 if flying is None else 1)
         consumer.leave(first.op)
         return flying

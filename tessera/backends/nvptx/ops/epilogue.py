@@ -12,7 +12,7 @@ from tessera.ir.base.types import INDEX
 _ELSEWHERE = (
     *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.mma_open", "ttarget.mma_add", "ttarget.reduce_rows"),
     *("ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release", "ttarget.advance"),
-    *("ttarget.steps", "ttarget.when", "ttarget.turn", "ttarget.tiles", "ttarget.rest", "ttarget.lag"),
+    *("ttarget.steps", "ttarget.when", "ttarget.pingpong", "ttarget.tiles", "ttarget.epilogue", "ttarget.lag"),
 )
 """What is not done some columns at a time."""
 _LINE, _LEAST = 64, 16
@@ -20,7 +20,7 @@ _LINE, _LEAST = 64, 16
 
 
 def parts_of(op: SpecOp) -> list[tuple[int, int]]:
-    """The first column of each part of a `ttarget.rest`, and how many there are in it."""
+    """The first column of each part of a `ttarget.epilogue`, and how many there are in it."""
     fragment, width = op.operands[0].type, op.value("columns")
     assert isinstance(fragment, FragmentAttr)
     total = fragment.shape[1].value or 0
@@ -108,7 +108,7 @@ def _is_inside(value: SSAValue, block: Block) -> bool:
 
 SPECS = (
     OpSpec(
-        name="ttarget.rest",
+        name="ttarget.epilogue",
         summary="The epilogue of a program, some columns at a time. It runs in the first steps of the "
         "CTA's next program, before their waits, while two dots are in flight; after the last program, alone.",
         operands=("values*",),

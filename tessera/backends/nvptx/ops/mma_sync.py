@@ -41,7 +41,7 @@ _KERNELS = ("ttarget.warp_kernel", "ttarget.tensor_kernel")
 """Kernels that rows leave from."""
 _FOREIGN = (
     *("ttarget.tensor_map", "ttarget.ring", "ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release"),
-    *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.turn", "ttarget.store_tile"),
+    *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.pingpong", "ttarget.store_tile"),
 )
 """What only machines with a TMA and dots of warpgroups have."""
 
@@ -75,7 +75,7 @@ def _check_stage_counts(op: SpecOp, stages: Sequence[int]) -> None:
 
 def _check_across(op: SpecOp) -> None:
     """Warps side by side have columns of their own, and rows that nobody has whole."""
-    across = op.value("across")
+    across = op.value("warps_n")
     if across not in WARPS_ACROSS:
         op.fail(f"{', '.join(map(str, WARPS_ACROSS))} warps stand side by side, got {across}")
     for part in op.walk() if across > 1 else ():
@@ -168,7 +168,7 @@ SPECS = (
         attributes=(
             *MATRIX_KERNEL,
             Attribute("consumers", "int", doc="groups of four warps"),
-            Attribute("across", "int", 1, "warps of a group that stand side by side, each with a share of columns"),
+            Attribute("warps_n", "int", 1, "warps of a group that stand side by side, each with a share of columns"),
             SHARED,
         ),
         regions=("body",),

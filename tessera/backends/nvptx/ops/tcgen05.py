@@ -37,7 +37,7 @@ from tessera.ir.base.types import IndexAttr
 from tessera.ir.base.verify import check_arguments
 from tessera.types.dtype import f32
 
-_FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget.turn", "ttarget.mma_sync")
+_FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget.pingpong", "ttarget.mma_sync")
 """What does not go together with dots in tensor memory."""
 
 

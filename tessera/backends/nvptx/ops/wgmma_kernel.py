@@ -63,7 +63,7 @@ def _check_pair(op: SpecOp) -> None:
     """Programs of a pair are neighbours along the last axis but one, read one B operand, and are as many."""
     parts = [part for part in op.walk() if isinstance(part, SpecOp)]
     halves = [part for part in parts if part.name == "ttarget.copy" and part.value("half")]
-    if not op.value("pair"):
+    if not op.value("multicast"):
         if halves:
             halves[0].fail("half of a tile is copied, and there is no other CTA to copy the other half")
         return
@@ -182,8 +182,8 @@ def _check_when(op: SpecOp) -> None:
 
 
 def _check_order(op: SpecOp) -> None:
-    if op.value("way") not in ("take", "pass"):
-        op.fail(f"a turn is taken or passed, got `{op.value('way')}`")
+    if op.value("mode") not in ("take", "pass"):
+        op.fail(f"a turn is taken or passed, got `{op.value('mode')}`")
     kernel = around(op, "ttarget.matrix_kernel")
     if kernel is not None and kernel.value("consumers") != 2:
         op.fail(f"two consumers start dots in order, and there are {kernel.value('consumers')}")
@@ -226,10 +226,10 @@ SPECS = (
         verify=_check_when,
     ),
     OpSpec(
-        name="ttarget.turn",
+        name="ttarget.pingpong",
         summary="Two consumers start dots in order (ping-pong): one computes on registers while dots of the other run.",
         results=(),
-        attributes=(Attribute("way", "str", doc="take: wait for it; pass: give it to the other"),),
+        attributes=(Attribute("mode", "str", doc="take: wait for it; pass: give it to the other"),),
         effects=frozenset(["memory"]),
         verify=_check_order,
     ),
@@ -242,7 +242,7 @@ SPECS = (
             Attribute("consumers", "int", doc="warpgroups that compute; one more copies"),
             Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
             SHARED,
-            Attribute("pair", "bool", False, "whether two CTAs take neighbours in time, and copy for each other"),
+            Attribute("multicast", "bool", False, "whether two CTAs take neighbours in time, and copy for each other"),
         ),
         regions=("body",),
         form="function",

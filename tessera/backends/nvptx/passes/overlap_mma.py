@@ -25,11 +25,11 @@ LAGS = (2, 0, 1, 3)
 
 @frozen
 class OverlapMma(Pass):
-    """Give each loop its `form` and `turns`, and the kernel its `epilogue` and `lag`.
+    """Give each loop its `form` and `pingpong`, and the kernel its `epilogue` and `lag`.
 
     Before: a loop that adds up dots, and one with two dots of which the second reads what is computed from
     the first. After: the first with `form = "sum"`, of which one dot is always in flight; the second with
-    `form = "skewed"` and `turns = true`: its second dot is one step late, and two groups of warps start dots in
+    `form = "skewed"` and `pingpong = true`: its second dot is one step late, and two groups of warps start dots in
     turn. All other loops are `ordered`. `epilogue = "beside"` leaves what follows the dots to the CTA's next
     program; `lag` lets consumers set out one after the other, by so many quarters of a ring. A loop that says its
     `form` keeps it and its turns, and so does a kernel with an `epilogue`, or they are refused (T0501).
@@ -41,7 +41,7 @@ class OverlapMma(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refuse_choices(kernel, "form", "turns", "epilogue", "lag"):
+            with refuse_choices(kernel, "form", "pingpong", "epilogue", "lag"):
                 overlap_mma(kernel, units, gpu_of(self.machine), self.lag, self.epilogue)
 
 
@@ -72,11 +72,11 @@ def _write_form(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCore
     written, can = op.value("form"), _forms(op, plan, rings, units)
     if written and written not in can:
         raise UnfitError(f"a loop says that it is {written}, and on {units.name} it is {' or '.join(can)}")
-    if op.value("turns") and plan.consumers != 2:
+    if op.value("pingpong") and plan.consumers != 2:
         raise UnfitError(f"two groups of warps start dots in turn, and there are {plan.consumers}")
     if not written:
         op.set_value("form", can[0])
-        op.set_value("turns", can[0] == SKEWED and plan.consumers == 2)
+        op.set_value("pingpong", can[0] == SKEWED and plan.consumers == 2)
 
 
 def _forms(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCores) -> list[str]:

@@ -16,10 +16,10 @@ from tessera.ir.base.passes import Pass
 
 
 class PlaceBarriers(Pass):
-    """Give each load to shared memory its `ring`, and dots and loops the rings that they `awaits` and `leaves`.
+    """Give each load to shared memory its `ring`, and dots and loops the rings that they `awaits` and `releases`.
 
     Before: `ttile.load %x, %i, %k`, `ttile.load %w, %j, %k` and a `ttile.dot` of both. After: the same with `ring = 0`
-    on the loads, which arrive at one barrier, and `awaits = [0]`, `leaves = [0]` on the dot, which waits there and
+    on the loads, which arrive at one barrier, and `awaits = [0]`, `releases = [0]` on the dot, which waits there and
     hands the stage back. What a whole loop reads, it waits for once, and leaves at its end. A ring that is said is
     kept: loads of one dot may have a barrier each. Rings of two blocks or of two dots, and waits that would
     come too late, too early or never, are refused (T0501).
@@ -27,7 +27,7 @@ class PlaceBarriers(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel, _ in kernels_on_units(module):
-            with refuse_choices(kernel, "ring", "awaits", "leaves"):
+            with refuse_choices(kernel, "ring", "awaits", "releases"):
                 place_barriers(kernel)
 
 
@@ -42,7 +42,7 @@ def place_barriers(kernel: SpecOp) -> None:
     for op in kernel.walk():
         if isinstance(op, SpecOp) and op.name in ("ttile.dot", "ttile.for"):
             _write(op, "awaits", _awaited(op, plan, rings))
-            _write(op, "leaves", [at for at, ring in enumerate(rings) if ring.last is op])
+            _write(op, "releases", [at for at, ring in enumerate(rings) if ring.last is op])
 
 
 def _awaited(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> list[int]:

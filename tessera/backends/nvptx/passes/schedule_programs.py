@@ -20,13 +20,13 @@ _WALKS = {WGMMA.name: (PERSISTENT, DYNAMIC), TCGEN05.name: (PERSISTENT,), MMA_SY
 
 @frozen
 class SchedulePrograms(Pass):
-    """Give each kernel its `walk`, the `group` of programs that run together, `descending` order and `pair`s.
+    """Give each kernel its `scheduler`, the `group` of programs that run together, `descending` order and `multicast`.
 
-    Before: a kernel of 64 x 32 programs on `wgmma`. After: the same with `walk = "persistent"`, `group = 16` and
-    `pair = true`: a CTA for each multiprocessor takes program after program, and two of them copy for each other.
-    Where programs take unequally long, as those of a causal mask do, `walk = "dynamic"` hands them out as CTAs get
-    done, the longest first. `pairs` is where there are any (model, always, never). A kernel that says its `walk` keeps
-    all four as they are, or is refused (T0501).
+    Before: a kernel of 64 x 32 programs on `wgmma`. After: the same with `scheduler = "persistent"`, `group = 16` and
+    `multicast = true`: a CTA for each multiprocessor takes program after program, and two of them copy for each other.
+    Where programs take unequally long, as those of a causal mask do, `scheduler = "dynamic"` hands them out as CTAs get
+    done, the longest first. `pairs` is where there are any (model, always, never). A kernel that says its `scheduler`
+    keeps all four as they are, or is refused (T0501).
     """
 
     machine: Machine | str = DEFAULT
@@ -34,7 +34,7 @@ class SchedulePrograms(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refuse_choices(kernel, "walk", "group", "pair"):
+            with refuse_choices(kernel, "scheduler", "group", "multicast"):
                 schedule_programs(kernel, units, gpu_of(self.machine), self.pairs)
 
 
@@ -42,16 +42,16 @@ def schedule_programs(kernel: SpecOp, units: TensorCores, machine: Machine, pair
     """Write the order of programs; raises `UnfitError` for one that a kernel says and cannot have."""
     plan, ways = read_plan(kernel), _WALKS[units.name]
     problem = pair_problem(kernel, plan) if units is WGMMA else f"pairs are for {WGMMA.name}"
-    if kernel.value("walk"):
-        if kernel.value("walk") not in ways:
-            raise UnfitError(f"on {units.name} the walk is {' or '.join(ways)}, not {kernel.value('walk')}")
-        if kernel.value("pair") and problem:
+    if kernel.value("scheduler"):
+        if kernel.value("scheduler") not in ways:
+            raise UnfitError(f"on {units.name} the scheduler is {' or '.join(ways)}, not {kernel.value('scheduler')}")
+        if kernel.value("multicast") and problem:
             raise UnfitError(problem)
         return
     # A CTA of single warps does one program, and finds little of others in the second cache.
     group = group_of(kernel, plan, *((machine.l2, machine.blocks) if units is WGMMA else (0,)))
     is_wanted = pairs == "always" or (pairs == "model" and are_pairs_faster(kernel, plan, machine.blocks))
-    kernel.set_value("walk", ways[-1] if is_uneven(kernel) else ways[0])
+    kernel.set_value("scheduler", ways[-1] if is_uneven(kernel) else ways[0])
     kernel.set_value("group", group)
     kernel.set_value("descending", is_uneven(kernel))
-    kernel.set_value("pair", is_wanted and not problem)
+    kernel.set_value("multicast", is_wanted and not problem)

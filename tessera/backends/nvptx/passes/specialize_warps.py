@@ -68,17 +68,17 @@ _TURNING = (24, 240)
 
 
 class SpecializeWarps(Pass):
-    """Give each kernel its `roles`: with a producer `registers` of both, and without one how warps stand `across`.
+    """Give each kernel its `roles`: with a producer `registers` of both, and without one its `warps_n`.
 
     Before: a kernel on `wgmma` with `warpgroups = 2`. After: the same with `roles = "producer"` and
     `registers = [40, 232]`: what the producer does not need, those that multiply have. On `mma.sync` all warps copy
-    (`roles = "uniform"`), and `across = 2` of each four stand side by side where what each reads is the least so. A
-    kernel that says its `roles` keeps its registers too, and one that says `across` that, or is refused (T0501).
+    (`roles = "uniform"`), and `warps_n = 2` of each four stand side by side where what each reads is the least so. A
+    kernel that says its `roles` keeps its registers too, and one that says `warps_n` that, or is refused (T0501).
     """
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
-            with refuse_choices(kernel, "roles", "registers", "across"):
+            with refuse_choices(kernel, "roles", "registers", "warps_n"):
                 specialize_warps(kernel, units)
 
 
@@ -103,15 +103,15 @@ def specialize_warps(kernel: SpecOp, units: TensorCores) -> None:
 
 def _share_columns(kernel: SpecOp, units: TensorCores) -> None:
     """Write how single warps stand; raises `UnfitError` for what a kernel says of it and cannot have."""
-    said = kernel.value("across")
+    said = kernel.value("warps_n")
     if units is not MMA_SYNC:
         if said:
-            raise UnfitError(f"kernels on {units.name} have warps that share rows by fours, and `across` is {said}")
+            raise UnfitError(f"kernels on {units.name} have warps that share rows by fours, and `warps_n` is {said}")
         return
     plan = plan_of(kernel, units)
     if said and (problem := across_problem(kernel, plan, said)):
         raise UnfitError(problem)
-    kernel.set_value("across", said or across_of(kernel, plan))
+    kernel.set_value("warps_n", said or across_of(kernel, plan))
 
 
 def _check_registers(registers: Sequence[int], groups: int) -> None:

@@ -89,9 +89,9 @@ def check_not_empty(ctx: InferContext, op: str, extent: Dim, indices: TensorType
 
 
 def _infer_gathered(
-    ctx: InferContext, op: str, x: TensorType, indices: Sequence[TensorType], axes: Sequence[int], place: int
+    ctx: InferContext, op: str, x: TensorType, indices: Sequence[TensorType], axes: Sequence[int], out_axis: int
 ) -> TensorType:
-    """The dims that are kept, with the dims of the indices put in at `place`."""
+    """The dims that are kept, with the dims of the indices put in at `out_axis`."""
     if len(indices) != len(axes) or not axes or len(set(axes)) != len(axes):
         raise ctx.fail(f"`{op}` needs one index for each of its axes {tuple(axes)}, got {len(indices)}")
     for axis, index in zip(axes, indices, strict=True):
@@ -101,22 +101,22 @@ def _infer_gathered(
         check_not_empty(ctx, op, x.shape[axis], index)
     joined = broadcast(ctx, op, *(Named(f"index {number}", index.shape) for number, index in enumerate(indices)))
     kept = [dim for axis, dim in enumerate(x.shape) if axis not in axes]
-    if not 0 <= place <= len(kept):
-        raise ctx.fail(f"`{op}` can put the indexed dims at 0..{len(kept)} of its result, not {place}")
-    return x.with_shape((*kept[:place], *joined, *kept[place:]))
+    if not 0 <= out_axis <= len(kept):
+        raise ctx.fail(f"`{op}` can put the indexed dims at 0..{len(kept)} of its result, not {out_axis}")
+    return x.with_shape((*kept[:out_axis], *joined, *kept[out_axis:]))
 
 
 def _infer_index(op: str) -> Any:
     def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
         x, *indices = types
-        return [_infer_gathered(ctx, op, x, indices, axes_attribute(attributes, "axes"), attributes["place"])]
+        return [_infer_gathered(ctx, op, x, indices, axes_attribute(attributes, "axes"), attributes["out_axis"])]
 
     return infer
 
 
 def _index_maps(types: Sequence[TensorType], outs: Sequence[TensorType], attributes: Attributes) -> Sequence[IndexMap]:
     x, *indices = types
-    axes, place = axes_attribute(attributes, "axes"), int(attributes["place"])
+    axes, out_axis = axes_attribute(attributes, "axes"), int(attributes["out_axis"])
     rank = max(index.rank for index in indices)
     reads: list[Dim] = []
     kept = 0
@@ -124,11 +124,11 @@ def _index_maps(types: Sequence[TensorType], outs: Sequence[TensorType], attribu
         if axis in axes:
             reads.append(Dim.symbol(f"t{axes.index(axis)}"))
         else:
-            reads.append(at(kept if kept < place else kept + rank))
+            reads.append(at(kept if kept < out_axis else kept + rank))
             kept += 1
     return [
         tuple(reads),
-        *(_stretched_map(index.shape, outs[0].shape[place : place + rank], place) for index in indices),
+        *(_stretched_map(index.shape, outs[0].shape[out_axis : out_axis + rank], out_axis) for index in indices),
     ]
 
 
@@ -146,10 +146,10 @@ def _decompose_index(b: Builder, operands: Sequence[Any], attributes: Attributes
     shape, axes = b.type_of(x).shape, axes_attribute(attributes, "axes")
     checked = attributes.get("checked")
     legal = [legal_indices(b, index, shape[axis], checked) for index, axis in zip(indices, axes, strict=True)]
-    return b.emit("index_legal", x, *legal, axes=axes, place=attributes["place"], checked=checked)
+    return b.emit("index_legal", x, *legal, axes=axes, out_axis=attributes["out_axis"], checked=checked)
 
 
-def index_reference(x: Array, *indices: Array, axes: Sequence[int], place: int, checked: Any = None) -> Array:
+def index_reference(x: Array, *indices: Array, axes: Sequence[int], out_axis: int, checked: Any = None) -> Array:
     """NumPy's own indexing, with legal indices, and the indexed dims moved to their position."""
     for index, axis in zip(indices, axes, strict=True):
         refuse_outside(checked, index, x.shape[axis])
@@ -161,8 +161,8 @@ def index_reference(x: Array, *indices: Array, axes: Sequence[int], place: int, 
         out = moved[tuple(legal_array(index, x.shape[axis]) for index, axis in zip(indices, axes, strict=True))]
     rank = len(joined)
     kept = moved.shape[len(axes) :]
-    return np.ascontiguousarray(np.moveaxis(out, tuple(range(rank)), tuple(range(place, place + rank)))).reshape(
-        (*kept[:place], *joined, *kept[place:])
+    return np.ascontiguousarray(np.moveaxis(out, tuple(range(rank)), tuple(range(out_axis, out_axis + rank)))).reshape(
+        (*kept[:out_axis], *joined, *kept[out_axis:])
     )
 
 
@@ -174,12 +174,12 @@ def _infer_take(ctx: InferContext, types: Sequence[TensorType], attributes: Attr
 
 def _decompose_take(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     axis = int(attributes["axis"]) % b.type_of(operands[0]).rank
-    return b.emit("index_get", *operands, axes=(axis,), place=axis)
+    return b.emit("index_get", *operands, axes=(axis,), out_axis=axis)
 
 
 def take_reference(x: Array, indices: Array, *, axis: int = 0) -> Array:
     """Slices of one axis, by index."""
-    return index_reference(x, indices, axes=(axis % x.ndim,), place=axis % x.ndim)
+    return index_reference(x, indices, axes=(axis % x.ndim,), out_axis=axis % x.ndim)
 
 
 def _infer_embedding(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -190,12 +190,12 @@ def _infer_embedding(ctx: InferContext, types: Sequence[TensorType], attributes:
 
 
 def _decompose_embedding(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    return b.emit("index_get", *operands, axes=(0,), place=0)
+    return b.emit("index_get", *operands, axes=(0,), out_axis=0)
 
 
 def embedding_reference(table: Array, indices: Array) -> Array:
     """Rows of a table, by index."""
-    return index_reference(table, indices, axes=(0,), place=0)
+    return index_reference(table, indices, axes=(0,), out_axis=0)
 
 
 def _infer_gather(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -220,13 +220,13 @@ def _decompose_gather(b: Builder, operands: Sequence[Any], attributes: Attribute
         b.emit("reshape", slice_axis(b, indices, len(shape) - 1, number, number + 1), shape=shape[:-1])
         for number in range(depth)
     ]
-    return b.emit("index_get", x, *columns, axes=tuple(range(depth)), place=0)
+    return b.emit("index_get", x, *columns, axes=tuple(range(depth)), out_axis=0)
 
 
 def gather_reference(x: Array, indices: Array) -> Array:
     """The elements, or slices, that the last axis of `indices` names."""
     depth = indices.shape[-1]
-    return index_reference(x, *(indices[..., number] for number in range(depth)), axes=range(depth), place=0)
+    return index_reference(x, *(indices[..., number] for number in range(depth)), axes=range(depth), out_axis=0)
 
 
 def _infer_along(op: str) -> Any:
@@ -335,7 +335,7 @@ def _reader(name: str, summary: str, operands: tuple[str, ...], *facets: Any, **
 
 PLACED = (
     Attribute("axes", "ints", doc="the axes of `x` that are indexed, one for each index"),
-    Attribute("place", "int", 0, "position of the indexed dims in the result"),
+    Attribute("out_axis", "int", 0, "position of the indexed dims in the result"),
 )
 AXIS = (Attribute("axis", "int", -1, "the axis that is indexed"),)
 CHECKED = Attribute(
@@ -343,10 +343,10 @@ CHECKED = Attribute(
 )
 
 _PLACED_SAMPLES = (
-    Sample("one", index_arrays((5, 4), (3,), low=0), {"axes": (0,), "place": 0}),
-    Sample("two, broadcast", index_arrays((5, 6, 5), (3, 1), (4,), low=0), {"axes": (0, 2), "place": 0}),
-    Sample("in the middle", index_arrays((2, 5, 3), (4,), low=0), {"axes": (1,), "place": 1}),
-    Sample("no indices", index_arrays((5, 3), (0,), low=0), {"axes": (0,), "place": 0}),
+    Sample("one", index_arrays((5, 4), (3,), low=0), {"axes": (0,), "out_axis": 0}),
+    Sample("two, broadcast", index_arrays((5, 6, 5), (3, 1), (4,), low=0), {"axes": (0, 2), "out_axis": 0}),
+    Sample("in the middle", index_arrays((2, 5, 3), (4,), low=0), {"axes": (1,), "out_axis": 1}),
+    Sample("no indices", index_arrays((5, 3), (0,), low=0), {"axes": (0,), "out_axis": 0}),
 )
 
 SPECS: tuple[OpSpec, ...] = (
@@ -369,7 +369,7 @@ SPECS: tuple[OpSpec, ...] = (
         index_reference,
         (
             *_PLACED_SAMPLES,
-            Sample("outside", index_arrays((5, 4), (30,), low=-9, high=9), {"axes": (0,), "place": 0}),
+            Sample("outside", index_arrays((5, 4), (30,), low=-9, high=9), {"axes": (0,), "out_axis": 0}),
         ),
         decompose=_decompose_index,
         takes_positions=True,

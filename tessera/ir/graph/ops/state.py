@@ -90,7 +90,7 @@ def _gather_rows(b: Builder, store: Any, source: Any, extent: Dim) -> Any:
     """Position j of the result is position source[j] of `store`, clamped to it."""
     last = size_value(b, extent - 1)
     legal = b.emit("clamp", source, constant(b, 0, dt.i64), last)
-    return b.emit("index_legal", store, legal, axes=(2,), place=2)
+    return b.emit("index_legal", store, legal, axes=(2,), out_axis=2)
 
 
 def _decompose_append(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:

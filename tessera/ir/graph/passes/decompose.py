@@ -41,7 +41,7 @@ def _checked_patterns(op: SpecOp) -> Sequence[Pattern]:
 def _decompose_checked(op: SpecOp, rewriter: Rewriter) -> bool:
     span = op.span
     location = None if span is None else (span.file, span.line, span.column, span.end_line, span.end_column)
-    return _decompose(op, rewriter, checked={"op": op.spec.short_name, "place": location, "ends": True})
+    return _decompose(op, rewriter, checked={"op": op.spec.short_name, "location": location, "ends": True})
 
 
 def _decompose(op: SpecOp, rewriter: Rewriter, **more: Any) -> bool:

@@ -1,1 +1,1 @@
-"""The passes of the target room; a file's path is its pass's name."""
+"""The passes of the target stage; a file's path is its pass's name."""

@@ -1,1 +1,1 @@
-"""The passes of the tile room."""
+"""The passes of the tile stage."""
