@@ -78,7 +78,7 @@ def test_products_of_any_block_are_right(block: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("name", test_dtypes.DTYPES)
-def test_products_of_every_dtype_are_near_float64(name: str) -> None:
+def test_matmuls_of_every_dtype_are_near_float64(name: str) -> None:
     dtype, total, _ = test_dtypes.DTYPES[name]
     a, b = test_dtypes.numbers(dtype, 300, 264), test_dtypes.numbers(dtype, 520, 264)
     exact = a.astype(np.float64) @ b.astype(np.float64).T

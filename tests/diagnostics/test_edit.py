@@ -141,7 +141,7 @@ def test_what_is_no_expression(tmp_path: Path) -> None:
     assert expression_at(None) is None
 
 
-def test_a_fix_is_looked_for_again_at_another_place(tmp_path: Path) -> None:
+def test_a_fix_is_looked_up_anew_at_another_span(tmp_path: Path) -> None:
     expression, _ = parsed(tmp_path, "f(1)")
     error = TesseraError("wrong", span=None, fix=lambda span: edit_literal(span, 1, "2", "write 2") or "somehow")
     assert error.fix == Fix(None, "", "somehow")

@@ -91,7 +91,7 @@ def test_an_error_survives_a_process_border() -> None:
     assert str(copy) == str(error)
 
 
-def test_variations_keep_the_rest() -> None:
+def test_variations_keep_all_else() -> None:
     error = ShapeError("no", span=None, fix="yes").with_note("because").at(Span("<gone>", 2))
     assert str(error) == "error[T0101]: no\n --> <gone>:2:1\n  = note: because\n  = help: yes"
 

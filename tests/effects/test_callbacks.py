@@ -306,7 +306,7 @@ def program(seed: int, note: Callable[[Any], None]) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_programs_meet_the_world_in_the_order_of_the_reference(seed: int) -> None:
+def test_random_programs_have_effects_in_the_order_of_the_reference(seed: int) -> None:
     seen: dict[str, list[float]] = {"cpu": [], "reference": []}
     results: dict[str, Any] = {}
     for backend, notes in seen.items():

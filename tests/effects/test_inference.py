@@ -189,7 +189,7 @@ def test_the_attribute_is_the_same_at_all_four_levels() -> None:
     assert {"random"} in tiles.values()
 
 
-def test_whatever_is_said_of_a_function_or_kernel_is_said_of_what_it_becomes() -> None:
+def test_promises_of_a_function_or_kernel_hold_for_what_it_becomes() -> None:
     traced = ts.jit(lambda x: x + 1.0).trace(X)
     traced.tape.promises["tessera.note"] = ("kept", 7)
     module = from_tape(traced.tape)
@@ -208,7 +208,7 @@ def test_a_pure_function_declares_nothing_at_any_level() -> None:
     assert "tessera.effects" not in str(ts.jit(lambda x: x + 1.0).lower(X))
 
 
-def test_promises_survive_the_way_to_ir_and_back() -> None:
+def test_promises_survive_the_round_trip_to_ir() -> None:
     traced = ts.jit(ts.deterministic(lambda x: (ts.debug_print("x"), x)[1])).trace(X)
     assert traced.tape.promises == {"tessera.deterministic": True, "tessera.effects": ("io",)}
     function: Any = from_tape(traced.tape).ops.first

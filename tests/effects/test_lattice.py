@@ -1,4 +1,4 @@
-"""The lattice of effects: its laws, its texts, what may change places, and inference on text."""
+"""The lattice of effects: its laws, its texts, what may be reordered, and inference on text."""
 
 from __future__ import annotations
 

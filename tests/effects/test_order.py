@@ -65,15 +65,15 @@ def straight(names: Sequence[str], note: Callable[[Any], None], seed: int) -> Ta
         return ts.jit(f).trace(X, ts.KVCache.empty(1, 1, 8, 4)).tape
 
 
-def _fold(run: Run, op: SpecOp) -> Sequence[Any]:
-    """What ranks with equal arguments get: each element by itself, as a fold over ranks is."""
+def _all_reduce(run: Run, op: SpecOp) -> Sequence[Any]:
+    """What ranks with equal arguments get: each element by itself, as an all-reduce is."""
     (x,) = run.operands(op)
     return [x * 3 if op.value("op") == "sum" else x]
 
 
 @pytest.fixture
-def folding(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(HANDLERS, "tgraph.all_reduce", _fold)
+def local_all_reduce(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HANDLERS, "tgraph.all_reduce", _all_reduce)
 
 
 CACHE = [np.zeros((1, 1, 8, 4), np.float32), np.zeros((1, 1, 8, 4), np.float32), np.array(0)]
@@ -89,7 +89,7 @@ def count(module: ModuleOp, name: str) -> int:
     return sum(op.name == name for op in module.walk())
 
 
-@pytest.mark.usefixtures("folding")
+@pytest.mark.usefixtures("local_all_reduce")
 @pytest.mark.parametrize("seed", range(40))
 def test_merging_keeps_meaning_and_order(seed: int) -> None:
     names = random.Random(seed).choices(STEPS, k=8)
@@ -108,15 +108,15 @@ def test_merging_keeps_meaning_and_order(seed: int) -> None:
     assert count(module, "tgraph.all_reduce") <= first
 
 
-@pytest.mark.usefixtures("folding")
+@pytest.mark.usefixtures("local_all_reduce")
 @pytest.mark.parametrize("seed", range(8))
-def test_no_pass_of_the_room_reorders_or_loses_what_the_world_sees(seed: int) -> None:
+def test_no_pass_of_the_stage_reorders_or_loses_an_effect(seed: int) -> None:
     names = random.Random(100 + seed).choices(STEPS, k=10)
     tape = straight(names, lambda value: None, seed)
     Stages().run("graph", pipeline(), from_tape(tape))
 
 
-def test_two_independent_sums_become_one_and_what_is_said_between_keeps_them_apart() -> None:
+def test_two_independent_all_reduces_become_one_unless_an_effect_is_between() -> None:
     def merged(*names: str) -> int:
         module = from_tape(straight(names, lambda value: None, 3))
         MergeCollectives().run(module)

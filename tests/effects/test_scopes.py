@@ -161,7 +161,7 @@ def test_places_and_functions_have_keys_of_their_own() -> None:
     assert len(keys) == 3
 
 
-def test_sums_in_any_order_are_refused_and_ordered_ones_are_not() -> None:
+def test_additions_in_any_order_are_refused_and_ordered_ones_are_not() -> None:
     def add(x: Any, i: Any, u: Any) -> Any:
         return ts.ops.scatter_add(x, i, u, ordered=False)
 
@@ -197,7 +197,7 @@ def whole_columns(x: ts.KTile["M", "D", i32], out: ts.KTile["D", i32]) -> None:
     ts.tile.atomic_add(out, ts.tile.reduce(ts.tile.load(x, rows=T.m, cols=T.d), 0), slice(None))
 
 
-def test_atomic_sums_of_floats_in_a_kernel_are_refused() -> None:
+def test_atomic_additions_of_floats_in_a_kernel_are_refused() -> None:
     with pytest.raises(DeterminismError, match="kernel `float_columns` adds with `atomic_add`"):
         ts.jit(ts.deterministic(lambda x: float_columns(x))).trace(np.ones((4, 8), np.float32))
     ts.jit(ts.deterministic(lambda x: whole_columns(x))).trace(np.ones((4, 8), np.int32))
@@ -220,7 +220,7 @@ def test_a_policy_around_or_inside_changes_nothing_of_io(capsys: pytest.CaptureF
     assert capsys.readouterr().out == "[1, 1, 1]\noutside\n"
 
 
-def test_a_deterministic_function_inside_another_and_the_other_way_round() -> None:
+def test_a_deterministic_function_inside_another_and_conversely() -> None:
     @ts.deterministic
     def inner(x: Any) -> Any:
         return x + ts.random.uniform(ts.random.key(), x.shape)

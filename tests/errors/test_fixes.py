@@ -1,4 +1,4 @@
-"""Fix-its cure: each edit that an error offers is typed into the program, and the program then compiles and runs."""
+"""Fix-its work: each edit that an error offers is typed into the program, and the program then compiles and runs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def shown(shape: tuple[int, ...], rank: int) -> Iterator[Any]:
-    """An operand turned, or with one axis or two put in so that it has a rank."""
+    """An operand transposed, or with one axis or two put in so that it has a rank."""
     array = np.zeros(shape)
     if array.ndim > 1:
         yield array.swapaxes(-1, -2)
@@ -127,7 +127,7 @@ def test_whatever_is_wrong_with_two_operands_an_edit_is_right(
 ) -> None:
     """An edit is offered for one mistake at a time: after it, the same mistake is gone.
 
-    Dtypes can always be cast; shapes have an edit where one operand turned, or given an axis, would fit.
+    Dtypes can always be cast; shapes have an edit where one operand transposed, or given an axis, would fit.
     """
     folder = tmp_path_factory.mktemp("wrong")
     program = BINARY.format(
@@ -139,7 +139,7 @@ def test_whatever_is_wrong_with_two_operands_an_edit_is_right(
         assert message not in seen, f"the edit cured nothing:\n{error}"
         assert len(seen) < 3, f"three edits were not enough: {seen}\n{program}"
         if error.fix is None or error.fix.span is None:
-            assert error.code != "T0102", f"no edit cures dtypes:\n{error}"
+            assert error.code != "T0102", f"no edit fixes dtypes:\n{error}"
             assert seen or not is_curable(expression, left, right), f"no edit is offered:\n{error}"
             break
         seen.append(message)

@@ -1,4 +1,4 @@
-"""Shapes: free dims, inference, errors with path, rule, value and place, guards, and misses that say why."""
+"""Shapes: dynamic dims, inference, errors with path, rule, value and place, guards, and misses that say why."""
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false

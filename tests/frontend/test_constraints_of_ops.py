@@ -63,7 +63,7 @@ def free_sizes(spec: OpSpec, sample: Sample) -> tuple[dict[str, int], Trace]:
             return sizes, traced(spec, sample, sizes, is_told=False)[0]
         except TesseraError:
             continue
-    raise AssertionError(f"`{spec.short_name}` takes no free dim and not even its own sample")
+    raise AssertionError(f"`{spec.short_name}` takes no dynamic dim and not even its own sample")
 
 
 def _growing(names: list[str]) -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""Sizes below zero: refused where they are known, and guarded where a free dim decides."""
+"""Sizes below zero: refused where they are known, and guarded where a dynamic dim decides."""
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -91,7 +91,7 @@ def test_sizes_that_cannot_be_negative_have_no_guard() -> None:
 
 
 def test_a_range_that_ends_before_it_starts_is_empty() -> None:
-    """As `range(-1)` is, whether the end is a number or a free dim decides."""
+    """As `range(-1)` is, whether the end is a number or a dynamic dim decides."""
     assert ts.arange(-1).tolist() == ts.arange(3, 1).tolist() == ts.arange(1, 3, -1).tolist() == []
 
     @ts.jit
@@ -106,7 +106,7 @@ def test_a_range_that_ends_before_it_starts_is_empty() -> None:
 
 
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
-def test_a_range_and_a_size_of_one_dim_meet(backend: str) -> None:
+def test_a_range_and_a_size_of_one_dim_agree(backend: str) -> None:
     @ts.jit(backend=backend)
     def f(x: ts.Tensor["N", ts.f32]) -> Any:
         return ts.ops.zeros((x.shape[0] - 3,), ts.i64) + ts.ops.arange(x.shape[0] - 3)

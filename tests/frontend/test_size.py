@@ -1,4 +1,4 @@
-"""Sizes of free dims: arithmetic stays symbolic, and only questions with one answer are answered."""
+"""Sizes of dynamic dims: arithmetic stays symbolic, and only questions with one answer are answered."""
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false

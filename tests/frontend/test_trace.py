@@ -1,4 +1,4 @@
-"""Traces: what functions leave on the tape, where each op came from, and stand-ins that refuse to have values."""
+"""Traces: what functions leave on the tape, where each op came from, and tracers that refuse to have values."""
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -145,7 +145,7 @@ def test_effects_are_collected() -> None:
     assert traced(lambda x, k: ts.random.uniform(k, x.shape) + x, zeros(2), key).effects == {"random"}
 
 
-def test_a_policy_says_how_products_accumulate() -> None:
+def test_a_policy_says_how_matmuls_accumulate() -> None:
     def f(x: ts.Tensor["M", "K", ts.f32 @ ts.accum(ts.f64)], w: Any) -> Any:
         return ts.ops.gelu(x @ w) @ w.T
 

@@ -190,7 +190,7 @@ def _same(x: Any) -> Any:
     return x
 
 
-def test_arrays_of_swapped_bytes_say_how_to_turn_them() -> None:
+def test_arrays_of_swapped_bytes_say_how_to_swap_them() -> None:
     x = np.arange(3, dtype=np.float32)
     with pytest.raises(DTypeError, match=r"`>f4` are not supported: they are big-endian") as caught:
         ts.jit(_same)(x.astype(">f4"))

@@ -49,7 +49,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """Inputs, steps and outputs; `sizes` are the values its free dims take, one after the other."""
+    """Inputs, steps and outputs; `sizes` are the values its dynamic dims take, one after the other."""
 
     seed: int
     inputs: tuple[Value, ...]

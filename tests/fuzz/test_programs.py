@@ -1,4 +1,4 @@
-"""Five hundred random programs, ten ops deep and more: compiled with free dims, they agree with the interpreter."""
+"""Five hundred random programs, ten ops deep and more: compiled with dynamic dims, they agree with the interpreter."""
 
 from __future__ import annotations
 

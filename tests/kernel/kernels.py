@@ -104,7 +104,7 @@ def piped(a: KTile["M", "K", f32], b: KTile["K", "N", f32], *, slots: int) -> An
 
 @kernel
 def prescaled(q: KTile["H", "S", "D"], k: KTile["H", "T", "D"], v: KTile["H", "T", "D"]) -> Any:
-    """Attention whose queries are scaled and rounded before the loop: a left side that all its steps read."""
+    """Attention whose queries are scaled and rounded before the loop: an A operand that all its steps read."""
     T = tile.context()
     queries = tile.cast(tile.load(q, rows=T.m, cols=T.d) * tile.rsqrt(float(T.d)), q.dtype)
     acc, top, total = tile.zeros((T.m, T.d), f32), tile.full((T.m,), -INF), tile.zeros((T.m,), f32)

@@ -64,7 +64,7 @@ def test_blocks_of_any_width_do_not_write_into_the_next_row(width: int) -> None:
 
 
 @pytest.mark.parametrize(("width", "depth"), [(72, 16), (112, 72), (24, 112)])
-def test_what_one_product_gives_is_a_side_of_the_next_at_any_width(width: int, depth: int) -> None:
+def test_the_result_of_a_dot_is_an_operand_of_the_next_at_any_width(width: int, depth: int) -> None:
     q, k = normal(13, depth), normal(2 * width - 3, depth)
     found = agree(squared.with_schedule(Schedule(block=(16, width))), q, k, ulps=4)[0]
     expected = q.astype(np.float64) @ k.T @ k
@@ -88,7 +88,7 @@ def transposed(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16], out: KTile["N
     tile.store(out, tile.relu(acc).T, rows=T.n, cols=T.m)
 
 
-def test_a_product_is_stored_turned_without_being_turned() -> None:
+def test_a_dot_is_stored_transposed_without_a_transpose() -> None:
     a, b = normal(70, 100).astype(BF16), normal(100, 150).astype(BF16)
     expected = np.maximum(a.astype(np.float64) @ b.astype(np.float64), 0.0).T
     np.testing.assert_allclose(agree(transposed, a, b)[0], expected, atol=0.2)

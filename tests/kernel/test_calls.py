@@ -200,7 +200,7 @@ def total(x: KTile["M", "D", f32], out: KTile["D", f32]) -> None:
     tile.atomic_add(out, tile.reduce(tile.load(x, rows=T.m, cols=T.d), 0), slice(None))
 
 
-def test_sums_of_floats_in_no_order_are_not_deterministic() -> None:
+def test_additions_of_floats_in_no_order_are_not_deterministic() -> None:
     @ts.jit
     @ts.deterministic
     def program(x: Any) -> Any:

@@ -31,7 +31,7 @@ DTYPES: dict[str, tuple[Any, Any, bool]] = {
 
 @kernel(Schedule(block=(64, 64, 64)))
 def product(a: KTile["M", "K"], b: KTile["N", "K"], *, total: Any) -> Any:
-    """a times b turned over."""
+    """a times b transposed."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), total)
     for k in tile.range_k(a.shape, T.k):
@@ -46,7 +46,7 @@ def numbers(dtype: Any, *shape: int) -> Any:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_products_of_every_dtype_are_near_float64(name: str) -> None:
+def test_matmuls_of_every_dtype_are_near_float64(name: str) -> None:
     dtype, total, _ = DTYPES[name]
     M, K, N = 33, 130, 20
     a, b = numbers(dtype, M, K), numbers(dtype, N, K)
@@ -58,7 +58,7 @@ def test_products_of_every_dtype_are_near_float64(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_matrix_units_take_what_they_can(name: str) -> None:
+def test_tensor_cores_take_what_they_can(name: str) -> None:
     dtype, total, has_units = DTYPES[name]
     operands = np.zeros((256, 256), dtype), np.zeros((256, 256), dtype)
     wide = Schedule(block=(128, 128, 128) if has_units else (64, 64, 64))

@@ -49,7 +49,7 @@ def test_all_subsets_are_one_kernel_and_equal_plain_ops(number: int) -> None:
     assert len(fused.explain(*operands).report["kernels"]) == 1
 
 
-def test_relu_of_a_product_and_a_bias_is_one_kernel_by_itself() -> None:
+def test_relu_of_a_matmul_and_a_bias_is_one_kernel_by_itself() -> None:
     @ts.jit
     def program(x: Any, w: Any, b: Any) -> Any:
         return ts.ops.relu(x @ w + b)

@@ -104,7 +104,7 @@ def test_a_histogram_counts_what_is_in_range_and_not_masked(values: list[int]) -
     np.testing.assert_array_equal(np.asarray(counted(x, like)), expected)
 
 
-def test_all_ways_of_running_count_alike() -> None:
+def test_all_executors_count_alike() -> None:
     x = numbers(12, 301, low=-3)
     expected = [0 if number == 3 else int((x == number).sum()) for number in range(9)]
     np.testing.assert_array_equal(agree(counted, x, normal(9))[0], expected)
@@ -116,7 +116,7 @@ def test_masked_stores_leave_elements_out(shape: tuple[int, int]) -> None:
     np.testing.assert_array_equal(agree(halves, x, above=0.25)[0], np.where(x > 0.25, x, 0))
 
 
-def test_products_of_rows_found_by_numbers() -> None:
+def test_dots_of_gathered_rows() -> None:
     small = paged.with_schedule(Schedule(block=(16, 16, 16)))
     q, k, pages = normal(20, 16), normal(50, 16), numbers(50, 37)
     np.testing.assert_allclose(agree(small, q, pages, k)[0], q @ k[pages].T, atol=1e-5)
@@ -242,7 +242,7 @@ def looked_up(ids: KTile["M", i32], a: KTile["V", "K", f32], b: KTile["K", "N", 
     return acc
 
 
-def test_products_are_stored_where_masks_and_numbers_say_and_take_rows_that_numbers_find() -> None:
+def test_dots_are_stored_by_mask_and_index_and_take_gathered_rows() -> None:
     a, b, to = normal(50, 70), normal(70, 40), RNG.permutation(50).astype(np.int32)
     np.testing.assert_allclose(agree(positive, a, b)[0], np.maximum(a @ b, 0), atol=1e-4)
     moved = np.zeros((50, 40))

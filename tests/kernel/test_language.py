@@ -32,14 +32,14 @@ def test_vectors_of_any_length_are_added(size: int) -> None:
 
 
 @pytest.mark.parametrize("sizes", PRIMES, ids=str)
-def test_products_of_ragged_sizes_equal_the_interpreter_bit_for_bit(sizes: tuple[int, int, int]) -> None:
+def test_matmuls_of_ragged_sizes_equal_the_interpreter_bit_for_bit(sizes: tuple[int, int, int]) -> None:
     M, K, N = sizes
     a, b = normal(M, K), normal(K, N)
     (found,) = agree(kernels.matmul, a, b)
     np.testing.assert_allclose(found, a.astype(np.float64) @ b, atol=1e-6 * K)
 
 
-def test_one_compilation_serves_all_sizes_of_a_product() -> None:
+def test_one_compilation_serves_all_sizes_of_a_matmul() -> None:
     fresh = ts.Kernel(kernels.matmul.definition.function)
     for sizes in PRIMES[:4]:
         fresh(normal(*sizes[:2]), normal(*sizes[1:]))
@@ -47,7 +47,7 @@ def test_one_compilation_serves_all_sizes_of_a_product() -> None:
 
 
 @pytest.mark.parametrize("block", [(16, 16, 16), (96, 192, 48), (29, 31, 7)], ids=str)
-def test_blocks_change_no_bit_of_a_product(block: tuple[int, int, int]) -> None:
+def test_blocks_change_no_bit_of_a_matmul(block: tuple[int, int, int]) -> None:
     a, b = normal(70, 90), normal(90, 33)
     other = kernels.matmul.with_schedule(Schedule(block=block))
     np.testing.assert_array_equal(arrays(other(a, b))[0], arrays(kernels.matmul(a, b))[0])
@@ -62,7 +62,7 @@ def test_a_kernel_that_stores_gives_what_it_stored_and_blocks_by_name() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 6, 31, 96, 192, 229])
-def test_rows_of_any_width_are_folded(width: int) -> None:
+def test_rows_of_any_width_are_reduced(width: int) -> None:
     x = normal(21, width)
     largest, total = agree(kernels.rows, x)
     np.testing.assert_array_equal(largest, x.max(1))
@@ -70,7 +70,7 @@ def test_rows_of_any_width_are_folded(width: int) -> None:
 
 
 @pytest.mark.slow
-def test_rows_of_7168_are_folded() -> None:
+def test_rows_of_7168_are_reduced() -> None:
     x = normal(5, 7168)
     largest, _ = agree(kernels.rows, x)
     np.testing.assert_array_equal(largest, x.max(1))
@@ -88,7 +88,7 @@ def test_softmax_of_rows_is_stable(logits: float) -> None:
 
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_running_sums_go_both_ways_with_and_without_their_own(exclusive: bool, reverse: bool) -> None:
+def test_cumulative_additions_go_both_directions_with_and_without_their_own(exclusive: bool, reverse: bool) -> None:
     x = normal(3, 9)
     (found,) = agree(kernels.running, x, exclusive=exclusive, reverse=reverse)
     ordered = x[:, ::-1] if reverse else x
@@ -113,7 +113,7 @@ def test_programs_add_to_one_result() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0])
-def test_tiles_are_turned_as_they_are_loaded_and_through_memory(scale: float) -> None:
+def test_tiles_are_transposed_as_they_are_loaded_and_through_memory(scale: float) -> None:
     x = normal(19, 23)
     transposed = kernels.transposed.with_schedule(Schedule(block=(8, 16)))
     np.testing.assert_array_equal(agree(transposed, x, scale=scale)[0], x.T * scale)
@@ -136,7 +136,7 @@ def test_stores_leave_all_else_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("side", ["lower", "upper"])
-def test_a_triangle_alone_equals_the_masked_product(side: str) -> None:
+def test_a_triangle_alone_equals_the_masked_matmul(side: str) -> None:
     a, b = normal(50, 20), normal(20, 50)
     half = kernels.matmul.with_schedule(Schedule(block=(16, 16, 16)).triangular_only(side))
     (found,) = agree(half, a, b)

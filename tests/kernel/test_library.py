@@ -55,7 +55,7 @@ def test_rows_are_normalized(dtype: Any, step: float, width: int) -> None:
     np.testing.assert_allclose(arrays(stable_softmax(x))[0], powers / powers.sum(-1, keepdims=True), atol=step)
 
 
-def test_pairs_are_turned_by_their_angles() -> None:
+def test_pairs_are_rotated_by_their_angles() -> None:
     x, angles = normal(2, 3, 21, 16), normal(21, 8)
     cos, sin = np.cos(angles), np.sin(angles)
     (found,) = agree(rotary_embedding, x, cos, sin)
@@ -66,7 +66,7 @@ def test_pairs_are_turned_by_their_angles() -> None:
 
 
 @pytest.mark.parametrize(("width", "angles"), [(16, 6), (16, 1), (16, 12), (7, 3)])
-def test_angles_are_half_as_many_as_what_is_turned(width: int, angles: int) -> None:
+def test_angles_are_half_as_many_as_what_is_rotated(width: int, angles: int) -> None:
     x, turn = normal(2, 5, width), normal(5, angles)
     with pytest.raises(KernelError, match="a row of `x` has an element pair for each angle"):
         rotary_embedding(x, np.cos(turn), np.sin(turn))

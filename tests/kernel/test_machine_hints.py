@@ -89,7 +89,7 @@ def product_ahead(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16], *, ahead: 
 
 
 @pytest.mark.parametrize("prefetch", [0, 1, 2])
-def test_copies_go_as_far_ahead_as_a_loop_asks(prefetch: int) -> None:
+def test_prefetches_go_as_far_as_a_loop_asks(prefetch: int) -> None:
     written = write_kernel(product_ahead.program(SQUARE, SQUARE, kind="gpu", ahead=prefetch))
     assert {op.value("prefetch") for op in written.walk() if op.name == "ttile.for"} == {prefetch}  # type: ignore[attr-defined]
     (ring,) = [op for op in code_of(product_ahead, SQUARE, SQUARE, ahead=prefetch).walk() if op.name == "ttarget.ring"]
@@ -217,7 +217,7 @@ def test_wide_rows_are_taken_fewer_at_a_time(width: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("size", [512, 8192])
-def test_products_without_matrix_units_have_no_more_sums_than_threads_hold(size: int) -> None:
+def test_dots_without_tensor_cores_have_no_more_accumulators_than_threads_hold(size: int) -> None:
     operands = np.zeros((size, 64), np.float32), np.zeros((64, size), np.float32)
 
     def build(block: tuple[int, ...]) -> Any:
@@ -228,7 +228,7 @@ def test_products_without_matrix_units_have_no_more_sums_than_threads_hold(size:
 
 
 def test_a_schedule_that_is_given_and_one_that_is_found_are_two_kernels() -> None:
-    """Both have the same blocks on a processor; on a GPU the kernel without a schedule keeps what was found for it."""
+    """Both have the same blocks on a CPU; on a GPU the kernel without a schedule keeps what was found for it."""
     made = kernel.auto(test_schedule.product.definition.function)
     usual = made.definition.complete(None, "cpu").block
     types = [TensorType.of([4096, 4096], bf16)] * 2

@@ -42,7 +42,7 @@ def masked(x: KTile["M", "N"], *, below: int) -> Any:
 
 @kernel
 def together(x: KTile["M", "N"], *, to: Any) -> Any:
-    """Casts, roots, constants and spreading in one expression."""
+    """Casts, roots, constants and broadcasts in one expression."""
     T = tile.context()
     block = tile.cast(tile.load(x, rows=T.m, cols=T.n), ts.f32)
     column = tile.full((T.m,), 3.0)
@@ -79,7 +79,7 @@ def test_casts_roots_constants_and_spreading_equal_numpy(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_tiles_of_any_dtype_are_turned(name: str) -> None:
+def test_tiles_of_any_dtype_are_transposed(name: str) -> None:
     for shape in SHAPES:
         x = numbers(shape, DTYPES[name])
         np.testing.assert_array_equal(np.asarray(flipped(x)), x.T)
@@ -105,7 +105,7 @@ HELPERS: list[tuple[Any, tuple[tuple[int, ...], ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("helper", "shapes", "statics"), HELPERS, ids=lambda item: getattr(item, "name", ""))
-def test_every_helper_is_plain_tile_ir_that_runs_again_from_its_text(helper: Any, shapes: Any, statics: Any) -> None:
+def test_every_helper_is_plain_tile_ir_that_runs_from_its_text(helper: Any, shapes: Any, statics: Any) -> None:
     operands = [numbers(shape, np.float32) for shape in shapes]
     module = parse_module(helper.lower(*operands, **statics).tile)
     (again,) = [op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel"]

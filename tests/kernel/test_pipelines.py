@@ -68,14 +68,14 @@ def by_hand(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> Any:
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (17, 70, 9), (33, 16, 20), (16, 15, 16)], ids=str)
 @pytest.mark.parametrize("slots", [2, 3])
-def test_blocks_a_step_ahead_change_no_bit(sizes: tuple[int, int, int], slots: int) -> None:
+def test_blocks_prefetched_by_a_step_change_no_bit(sizes: tuple[int, int, int], slots: int) -> None:
     M, K, N = sizes
     a, b = normal(M, K), normal(K, N)
     np.testing.assert_array_equal(agree(ahead, a, b, slots=slots)[0], arrays(kernels.matmul(a, b))[0])
 
 
 @pytest.mark.parametrize("sizes", [(1, 1), (5, 40), (20, 100), (16, 32)], ids=str)
-def test_blocks_two_steps_ahead_are_cut_where_they_end(sizes: tuple[int, int]) -> None:
+def test_blocks_prefetched_by_two_steps_are_cut_where_they_end(sizes: tuple[int, int]) -> None:
     x = -np.abs(normal(*sizes)) - 1
     np.testing.assert_array_equal(agree(two_ahead, x)[0], x.max(1))
 

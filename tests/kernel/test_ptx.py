@@ -47,7 +47,7 @@ def test_every_kernel_has_code_for_a_gpu(made: Any, operands: Any, statics: Any)
 
 
 @pytest.mark.parametrize(("made", "operands", "statics"), MATRIX, ids=lambda item: getattr(item, "name", ""))
-def test_products_of_narrow_floats_go_to_matrix_units(made: Any, operands: Any, statics: Any) -> None:
+def test_dots_of_narrow_floats_go_to_tensor_cores(made: Any, operands: Any, statics: Any) -> None:
     program = made.program(*operands, kind="gpu", **statics)
     target = BACKEND.matrix(write_kernel(program))
     assert target is not None
@@ -86,14 +86,14 @@ def counted(a: KTile["M", "K", i8], b: KTile["N", "K", i8]) -> KTile["M", "N", i
 
 
 @pytest.mark.parametrize(("machine", "name"), [("sm_90a", "matrix_kernel"), ("sm_80", "warp_kernel")])
-def test_products_of_bytes_go_to_matrix_units_without_a_schedule(machine: str, name: str) -> None:
+def test_dots_of_bytes_go_to_tensor_cores_without_a_schedule(machine: str, name: str) -> None:
     program = counted.program(zeros(512, 512, dtype=np.int8), zeros(512, 512, dtype=np.int8), kind="gpu")
     target = NvptxBackend(GPUS[machine]).matrix(write_kernel(program))
     assert target is not None
     assert target.name == f"ttarget.{name}"
 
 
-def test_a_left_side_from_before_a_loop_is_made_in_each_of_its_steps() -> None:
+def test_an_a_operand_from_before_a_loop_is_made_in_each_of_its_steps() -> None:
     """ptxas gives its registers to others after a dot has read them, and it would be there for one step alone."""
     heads = [zeros(8, 512, 64, dtype=NARROW)] * 3
     texts: list[str] = []

@@ -65,7 +65,7 @@ def test_indices_are_computed_with_and_tiles_of_integers_too() -> None:
     np.testing.assert_array_equal(agree(numbered, x)[0], expected)
 
 
-def test_products_are_written_with_an_operator_too_and_fma_rounds_once() -> None:
+def test_matmuls_are_written_with_an_operator_too_and_fma_rounds_once() -> None:
     @kernel
     def product(a: KTile["M", 24, f32], b: KTile[24, "N", f32]) -> Any:
         T = tile.context()
@@ -76,7 +76,7 @@ def test_products_are_written_with_an_operator_too_and_fma_rounds_once() -> None
     np.testing.assert_allclose(agree(product, a, b)[0], 3 * (a @ b), atol=1e-4)
 
 
-def test_a_bias_is_an_index_map_and_the_product_one_contraction() -> None:
+def test_a_bias_is_an_index_map_and_the_matmul_one_contraction() -> None:
     @kernel(Schedule(block=(16, 16, 16)))
     def biased(a: KTile["M", "K", f32], b: KTile["K", "N", f32], bias: KTile["N", f32]) -> Any:
         T = tile.context()
@@ -229,13 +229,13 @@ def linear_attention(q: KTile["B", "S", 16, f32], k: KTile["B", "L", 16, f32], v
 
 @kernel
 def column_totals(a: KTile["M", 16, f32], b: KTile[16, "N", f32], out: KTile["N", f32]) -> None:
-    """A product that is folded down its columns."""
+    """A matmul that is reduced along its columns."""
     T = tile.context()
     block = tile.dot(tile.load(a, T.m, slice(None)), tile.load(b, slice(None), T.n))
     tile.atomic_max(out, tile.max(block, 0), T.n)
 
 
-def test_products_need_not_go_row_by_row() -> None:
+def test_matmuls_need_not_go_row_by_row() -> None:
     a, b = normal(20, 16), normal(16, 40)
     np.testing.assert_allclose(agree(computed_side, a, b)[0], a @ np.maximum(b, 0), atol=1e-5)
     q, k, v = normal(2, 20, 16), normal(2, 45, 16), normal(2, 45, 16)
@@ -244,7 +244,7 @@ def test_products_need_not_go_row_by_row() -> None:
     np.testing.assert_allclose(found, (np.abs(a) @ np.abs(b)).max(0), atol=1e-4)
 
 
-def test_sums_are_kept_in_what_the_type_says() -> None:
+def test_accumulators_have_the_dtype_that_the_type_declares() -> None:
     @kernel
     def wide(a: KTile["M", 64, f32 @ accum(f64)], b: KTile[64, "N", f32 @ accum(f64)]) -> Any:
         T = tile.context()
@@ -302,7 +302,7 @@ def larger(before: Any, here: Any) -> Any:
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_a_function_of_the_users_folds_an_axis(axis: int) -> None:
+def test_a_function_of_the_users_reduces_an_axis(axis: int) -> None:
     @kernel
     def furthest(x: KTile["M", "N", f32], out: KTile["R", f32], *, axis: int, R: int) -> None:
         found = tile.reduce(tile.load(x, slice(None), slice(None)), axis, larger)
@@ -313,7 +313,7 @@ def test_a_function_of_the_users_folds_an_axis(axis: int) -> None:
     np.testing.assert_array_equal(agree(furthest, x, axis=axis, R=expected.size)[0], expected)
 
 
-def test_a_fold_over_an_edge_says_what_it_leaves_as_it_is() -> None:
+def test_a_reduction_over_an_edge_says_what_it_leaves_as_it_is() -> None:
     @kernel
     def edged(x: KTile["M", "N", f32], out: KTile["M", f32], *, start: float | None) -> None:
         T = tile.context()

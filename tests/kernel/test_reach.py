@@ -39,7 +39,7 @@ def around(x: KTile["M", "N", ts.f32], out: KTile["M", 4, ts.f32]) -> None:
 
 @kernel
 def put(x: KTile["M", "N", ts.f32], out: KTile["N", "M", ts.f32], on: int) -> None:
-    """Columns as rows, each `on` further; what has no place is left out, and the first ones are stored first."""
+    """Columns as rows, each `on` further; what is out of bounds is left out, and the first ones are stored first."""
     T = tile.context()
     for j in tile.steps(x.shape[1], by=1):
         tile.store(out, tile.load(x, T.m, j.start), rows=j.start, cols=T.m)

@@ -1,4 +1,4 @@
-"""What is done to kernels on their way keeps their meaning: products are written out, unused ops left out."""
+"""Rewrites of kernels keep their meaning: dots are unrolled, unused ops left out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(kernel: Any, program: Any, operands: list[Any]) -> list[Any]:
 
 @settings(max_examples=15)
 @given(SIZES, SIZES, SIZES, BLOCKS, BLOCKS, BLOCKS)
-def test_a_product_written_out_has_the_bits_of_the_product(M: int, K: int, N: int, m: int, n: int, k: int) -> None:
+def test_an_unrolled_dot_has_the_bits_of_the_dot(M: int, K: int, N: int, m: int, n: int, k: int) -> None:
     operands = [normal(M, M, K), normal(N, K, N)]
     program = kernels.matmul.with_schedule(Schedule(block=(m, n, k))).program(*operands)
     kernel = write_kernel(program)
@@ -46,7 +46,7 @@ def test_a_product_written_out_has_the_bits_of_the_product(M: int, K: int, N: in
 
 @settings(max_examples=8)
 @given(SIZES, SIZES, st.booleans())
-def test_turned_tiles_written_out_keep_attention(S: int, L: int, causal: bool) -> None:
+def test_unrolled_transposes_keep_attention(S: int, L: int, causal: bool) -> None:
     operands = [normal(S, 1, S, 8), normal(L, 1, L, 8), normal(L + 1, 1, L, 8)]
     split = kernels.flash.with_schedule(Schedule(block=(8, 8)))
     program = split.program(*operands, causal=causal and S <= L)

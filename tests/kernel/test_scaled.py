@@ -21,7 +21,7 @@ RNG = np.random.default_rng(8)
 
 @kernel(Schedule(block=(TILE, TILE, TILE)))
 def scaled_product(a: KTile["M", "K"], sa: KTile["M", "T", f32], b: KTile["N", "K"], sb: KTile["N", "T", f32]) -> Any:
-    """a by b turned over: what each 128 dots give is scaled by its row and column before it is added."""
+    """a by b transposed: the sum of each 128 terms is scaled by its row and column before it is added."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):
@@ -39,7 +39,7 @@ def by_row(scale: Any, rows: int) -> Any:
 
 
 def product(a: Any, b: Any) -> Any:
-    """Two quantized matrices, the second turned over."""
+    """Two quantized matrices, the second transposed."""
     return scaled_product(a.values, by_row(a.scale, a.shape[0]), b.values, by_row(b.scale, b.shape[0]))
 
 
@@ -60,7 +60,7 @@ def exact(q: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_scaled_products_are_near_float64(name: str) -> None:
+def test_scaled_matmuls_are_near_float64(name: str) -> None:
     a, b = sides(name, 128, 256, 384)
     found = np.asarray(ts.jit(product)(a, b)).astype(np.float64)
     left, right = exact(a), exact(b).T
@@ -69,7 +69,7 @@ def test_scaled_products_are_near_float64(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_scales_are_operands_and_products_run_on_matrix_units(name: str) -> None:
+def test_scales_are_operands_and_dots_run_on_tensor_cores(name: str) -> None:
     a, b = sides(name, 256, 256, 256)
     text = ts.jit(product).lower(a, b)
     assert "%a.scale: !tgraph.tensor<[2, 2], f32>" in text.graph

@@ -95,7 +95,7 @@ def test_a_mistake_in_a_variation_is_shown_where_it_was_made() -> None:
     assert raised.value.span.file == __file__
 
 
-def test_a_space_is_the_product_of_its_choices() -> None:
+def test_a_space_has_every_combination_of_its_choices() -> None:
     space = block(m=[64, 128], n=[64, 96, 256], k=[64]).warps([4, 8]).stages([2, 5]).space
     points = list(space)
     assert len(points) == len(space) == 24
@@ -195,12 +195,12 @@ def test_a_compilation_says_which_schedule_is_the_nearest_too() -> None:
 
 
 @pytest.mark.parametrize("size", [(96, 176, 64), (229, 40, 57), (33, 100, 20)])
-def test_products_in_blocks_of_any_size_have_code(size: tuple[int, int, int]) -> None:
+def test_matmuls_in_blocks_of_any_size_have_code(size: tuple[int, int, int]) -> None:
     product.with_schedule(Schedule(block=size)).check(SQUARE, SQUARE)
 
 
 @pytest.mark.parametrize("machine", ["sm_80", "sm_100a"])
-def test_one_stage_is_refused_where_loops_always_copy_ahead(machine: str) -> None:
+def test_one_stage_is_refused_where_loops_always_prefetch(machine: str) -> None:
     one = product.with_schedule(Schedule(block=(128, 128, 64), stages=1))
     with pytest.raises(ScheduleError, match=rf"stages=1 .* {machine} needs at least 2") as raised:
         one.check(SQUARE, SQUARE, machine=machine)

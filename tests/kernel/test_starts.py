@@ -101,7 +101,7 @@ def test_a_result_may_have_a_dim_that_a_static_argument_says(bins: int) -> None:
     np.testing.assert_array_equal(agree(counted, x, bins=bins)[0], np.bincount(x, minlength=bins))
 
 
-def test_a_dim_that_nothing_says_is_refused_with_ways_to_say_it() -> None:
+def test_a_dim_that_nothing_determines_is_refused_with_fixes() -> None:
     @kernel
     def nowhere(x: KTile["N", f32], out: KTile["Q", f32]) -> None:
         T = tile.context()
@@ -113,5 +113,5 @@ def test_a_dim_that_nothing_says_is_refused_with_ways_to_say_it() -> None:
     assert "`*, Q: int`" in raised.value.fix.message
 
 
-def test_a_product_over_nothing_is_zeros_under_the_debugger_too() -> None:
+def test_a_matmul_over_nothing_is_zeros_under_the_debugger_too() -> None:
     assert not agree(kernels.matmul, normal(5, 0), normal(0, 7))[0].any()

@@ -1,4 +1,4 @@
-"""Debug builds look at the positions of kernels first: what is no place is named with its kernel, line and program."""
+"""Debug builds check indices of kernels first: an out-of-bounds one is reported with its kernel, line and program."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_first_program_is_named_and_in_it_the_least_number() -> None:
     assert refused(picked, numbers(0, 1, 2, 3, 9, 2, 8, 5, -9), TABLE).message.startswith("index 8 ")
 
 
-def test_what_is_said_to_be_read_instead_is_no_mistake() -> None:
+def test_out_of_bounds_reads_with_a_fill_value_are_no_mistake() -> None:
     ids = numbers(0, -1, 9, 3, 4)
     for made in (padded, chosen):
         kept = made.with_options(debug=True)
@@ -118,7 +118,7 @@ def test_a_number_that_is_computed_is_named_without_a_place_of_its_own() -> None
     assert found.notes[:2] == ("kernel `summed`, program [1, 0] of [2, 2]", "`load` of `a` uses it")
 
 
-def test_what_looks_has_no_products() -> None:
+def test_bounds_checks_have_no_dots() -> None:
     a, b = np.ones((9, 20), np.float32), np.ones((20, 12), np.float32)
     text = summed.with_options(debug=True, backend="cuda").lower(numbers(0, 1), a, b).tile
     _, looking, own = (part for part in text.split("ttile.kernel @")[1:])

@@ -63,7 +63,7 @@ def test_softmax_of_rows(width: int) -> None:
     np.testing.assert_allclose(np.asarray(softmax(x)), exact, rtol=1e-5, atol=1e-7)
 
 
-def test_what_lies_beyond_the_end_is_not_folded() -> None:
+def test_elements_beyond_the_end_are_not_reduced() -> None:
     x, w = normal(5, 519), normal(519)
     given = np.asarray(shifted_sums(x, w))
     np.testing.assert_allclose(given, (x.astype(np.float64) * w + 2).sum(1), rtol=1e-4)
@@ -71,7 +71,7 @@ def test_what_lies_beyond_the_end_is_not_folded() -> None:
     assert np.asarray(shifted_sums.run_tiles(x, w)).tobytes() == given.tobytes()
 
 
-def test_what_lies_beyond_the_end_is_not_multiplied() -> None:
+def test_elements_beyond_the_end_are_not_multiplied() -> None:
     x, y = normal(4, 261), normal(261, 20)
     given = np.asarray(products(x, y))
     np.testing.assert_allclose(given, (x.astype(np.float64) + 1) @ y, rtol=1e-3, atol=1e-3)

@@ -24,7 +24,7 @@ from tests.graph.eager import infer, registry
 def typed(
     arrays: Sequence[Array], shapes: Sequence[Sequence[Any]] | None, dtype: DType | None = None
 ) -> list[TensorType]:
-    """The types of arrays, with dims as given (a number stays, a name is a free size)."""
+    """The types of arrays, with dims as given (a number stays, a name is a dynamic size)."""
     shapes = [array.shape for array in arrays] if shapes is None else shapes
     return [
         TensorType.of(shape, dtype if dtype is not None and array.dtype == numpy_dtype(dtype) else dtype_of(array))

@@ -149,7 +149,7 @@ def test_a_head_that_is_taken_in_parts() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("filled", [0, 1, 70, 256, 300, 999, -2])
-def test_what_lies_beyond_the_length_of_a_cache_is_not_read(causal: bool, filled: int) -> None:
+def test_nothing_beyond_the_length_of_a_cache_is_read(causal: bool, filled: int) -> None:
     q, k, v = heads(1, 4, 2, 5, 300, 16)
     kept = min(max(filled, 0), 300)
     k[:, :, kept:] = v[:, :, kept:] = np.nan
@@ -213,7 +213,7 @@ def test_bounds_and_races(
     assert_sound(kernels_of(op, types, attributes), unknown)
 
 
-def test_the_compiler_s_way_in() -> None:
+def test_the_entry_that_the_compiler_calls() -> None:
     """A body whose op reads one input three times, and one whose second result no one wants."""
     assert "attention" in DIALECT
     body = Tape()

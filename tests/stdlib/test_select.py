@@ -27,7 +27,7 @@ SELECTION = LibraryKernel("select", "Selection, whatever the model says.", lambd
 
 
 def selected(x: Array, keep: int, *, descending: bool, depth: int = 2) -> list[Array]:
-    """Values and places by the kernel that selects, with rows of free length."""
+    """Values and indices by the kernel that selects, with rows of dynamic length."""
     (kept,) = {type.shape for type in infer("sort_rows", tensor("R", "N", dtype=dt.f32), keep=keep)}
     given = TensorType.of(["R", "N"], dtype_of(x))
     results = [given.with_shape(kept), TensorType(kept, dt.i64)]
@@ -115,7 +115,7 @@ def test_the_model_selects_few_and_sorts_for_many() -> None:
     assert widths[0] < widths[2] <= 64
 
 
-def test_either_way_has_one_answer() -> None:
+def test_both_kernels_have_one_answer() -> None:
     x = _ends(dt.f32, (3, 90))
     few, many = (run_library("sort_rows", [x], {"keep": keep, "descending": True}, [["R", "N"]]) for keep in (9, 80))
     for left, right in zip(few, many, strict=True):
@@ -123,7 +123,7 @@ def test_either_way_has_one_answer() -> None:
 
 
 @pytest.mark.parametrize(("keep", "unknown"), [(5, 8), (80, 0)], ids=["select", "sort"])
-def test_nothing_is_outside_and_no_two_programs_meet(keep: int, unknown: int) -> None:
+def test_nothing_is_out_of_bounds_and_no_two_programs_overlap(keep: int, unknown: int) -> None:
     assert_sound(kernels_of("sort_rows", [tensor("R", "N", dtype=dt.i32)], {"keep": keep}), unknown)
 
 

@@ -41,7 +41,7 @@ class System:
 
 
 def holds(constraint: Constraint) -> Any:
-    """Where a constraint holds, at every point of the grid at once; said here a second time, not asked of it."""
+    """Where a constraint holds, at all points of the grid together; defined here a second time, independently of it."""
     found: Any = np.ones(len(GRID), bool)
     for kind, gap in constraint.goals():
         value = _evaluated(gap)

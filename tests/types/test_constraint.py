@@ -139,7 +139,7 @@ def test_reasons_are_those_that_are_needed() -> None:
     assert str(asked(rules, "B == 1")) == "unknown"
 
 
-def test_a_contradiction_names_both_sides() -> None:
+def test_a_contradiction_names_both_constraints() -> None:
     solver = ConstraintSolver.of("B >= 1", "S <= 64", "H >= 2", "S >= 128")
     assert solver.contradiction is not None
     assert str(solver.contradiction) == "refuted by `S <= 64`, `S >= 128`"

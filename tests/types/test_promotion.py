@@ -69,7 +69,7 @@ def test_the_whole_table() -> None:
 
 
 @pytest.mark.parametrize("float8", [f8e4m3, f8e5m2])
-def test_a_float8_meets_only_itself(float8: DType) -> None:
+def test_a_float8_is_promoted_with_itself_alone(float8: DType) -> None:
     assert [other for other in ALL if promote(float8, other) is not None] == [float8]
 
 
@@ -89,7 +89,7 @@ def test_promotion_is_idempotent_and_absorbs() -> None:
             assert joined is None or (promote(joined, a) is joined and promote(joined, b) is joined)
 
 
-def test_several_operands_meet_in_one_dtype_whatever_their_order() -> None:
+def test_several_operands_have_one_common_dtype_whatever_their_order() -> None:
     for group in ((u8, i8, i32), (bf16, f16, i16), (bool_, u16, i8), (f64, i32, u32)):
         assert len({promote_all(order) for order in permutations(group)}) == 1
     assert promote_all((u8, i8, i32)) is i32
@@ -149,7 +149,7 @@ def test_ops_with_float_answers_take_integers_to_f32_and_64_bits_to_f64() -> Non
         assert float_of(dtype) is (dtype if dtype.is_float else expected.get(dtype, f32))
 
 
-def test_sums_of_integers_have_64_bits() -> None:
+def test_integers_are_summed_in_64_bits() -> None:
     assert {dtype.name: sum_of(dtype).name for dtype in (i8, i16, i32, i64, bool_)} == dict.fromkeys(
         ("i8", "i16", "i32", "i64", "bool"), "i64"
     )

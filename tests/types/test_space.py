@@ -16,7 +16,7 @@ PAIRS = list(itertools.product(NAMES, NAMES))
 
 
 @pytest.mark.parametrize(("source", "target"), PAIRS)
-def test_a_pair_is_moved_at_once_or_by_way_of_others(source: str, target: str) -> None:
+def test_a_pair_is_moved_directly_or_through_other_spaces(source: str, target: str) -> None:
     said = problem(source, target)
     if moves(source, target):
         assert said == ""
@@ -56,7 +56,7 @@ def test_a_machine_moves_with_what_it_has(cpu: str) -> None:
     assert said == "" if "tma" in features else "takes tma" in said
 
 
-def test_all_parts_speak_of_the_same_spaces() -> None:
+def test_all_parts_name_the_same_spaces() -> None:
     assert set(LANGUAGE) <= set(SPACES)
     assert {space.removesuffix("s") for space in SCRATCH} - {"private"} <= set(SPACES)
     assert {name for pair in TRANSFERS for name in pair} == set(SPACES)

@@ -142,7 +142,7 @@ def test_a_declared_dim_is_not_fixed_by_a_number_in_the_program(fixed: int) -> N
             f(zeros(size))
 
 
-def test_a_declared_dim_may_meet_what_is_given_undeclared() -> None:
+def test_a_declared_dim_may_equal_one_given_undeclared() -> None:
     @ts.jit(backend="reference")
     def f(x: ts.Tensor["B", "D", ts.f32], w: Any) -> Any:
         return ts.ops.relu(x @ (w * 2.0))

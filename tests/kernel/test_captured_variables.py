@@ -36,7 +36,7 @@ def inside(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("function", [directly, by_way_of_a_function, inside], ids=["kernel", "helper", "jit"])
-def test_a_global_that_changes_is_read_again(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_global_that_changes_is_read_anew(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for value in (3.0, 8.0, 3.0):
         monkeypatch.setitem(globals(), "FACTOR", value)
         for x in (ONES, np.ones((4, 7), np.float32)):
@@ -44,7 +44,7 @@ def test_a_global_that_changes_is_read_again(function: Any, monkeypatch: pytest.
                 np.testing.assert_array_equal(np.asarray(function(x)), x * value)
 
 
-def test_a_captured_variable_that_changes_is_read_again() -> None:
+def test_a_captured_variable_that_changes_is_read_anew() -> None:
     factor = 2.0
 
     @kernel
@@ -57,7 +57,7 @@ def test_a_captured_variable_that_changes_is_read_again() -> None:
     np.testing.assert_array_equal(np.asarray(scale(ONES)), ONES * 5)
 
 
-def test_what_stays_is_not_compiled_again_and_what_is_cleared_is() -> None:
+def test_what_stays_is_not_recompiled_and_what_is_cleared_is() -> None:
     @kernel
     def scale(x: KTile["M", "N", ts.f32]) -> KTile["M", "N", ts.f32]:
         T = tile.context()

@@ -1,4 +1,4 @@
-"""Functions on tensors called with other arguments than they have, and functions that return nothing."""
+"""Missing and unexpected arguments of functions on tensors, and functions that return nothing."""
 
 # pyright: reportCallIssue=false, reportUnknownLambdaType=false, reportUnknownMemberType=false
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_a_type_error_inside_of_a_function_stays_what_it_is() -> None:
     with pytest.raises(Exception, match=r"not today|Odd") as caught:
         ops.exp(Odd())
     assert "unexpected argument" not in str(caught.value)
-    assert "called with other arguments" not in str(caught.value)
+    assert "missing argument" not in str(caught.value)
 
 
 def test_functions_keep_their_names_and_signatures() -> None:
@@ -87,14 +87,14 @@ def test_a_function_that_returns_nothing_computes_for_nothing() -> None:
 
 def test_a_function_that_does_something_else_may_return_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     @ts.jit
-    def told(x: Any) -> None:
+    def report(x: Any) -> None:
         ts.debug_print("sum {s}", s=ops.sum(x))
 
     @ts.jit
     def nothing(x: Any) -> None:
         return None
 
-    assert told(X) is None
+    assert report(X) is None
     assert "sum 12" in "".join(capfd.readouterr())
     assert nothing(X) is None
 
@@ -144,7 +144,7 @@ def test_names_of_other_libraries_are_told_by_ours(owner: Any, name: str, instea
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "said"),
+    ("owner", "name", "reason"),
     [
         (ts, "grad", "derivatives are not taken yet"),
         (ts, "vmap", "ops take leading dims as they come"),
@@ -161,8 +161,8 @@ def test_names_of_other_libraries_are_told_by_ours(owner: Any, name: str, instea
         (X, "cpu", "it is in host memory already"),
     ],
 )
-def test_what_other_libraries_have_and_tensors_do_not_is_told(owner: Any, name: str, said: str) -> None:
-    with pytest.raises(AttributeError, match=rf"has no attribute `{name}`: .*{re.escape(said)}$"):
+def test_what_other_libraries_have_and_tensors_do_not_is_reported(owner: Any, name: str, reason: str) -> None:
+    with pytest.raises(AttributeError, match=rf"has no attribute `{name}`: .*{re.escape(reason)}$"):
         getattr(owner, name)
 
 

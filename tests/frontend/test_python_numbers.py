@@ -1,4 +1,4 @@
-"""Python numbers as operands: flags are bools, whole numbers stay exact, and what is out of range is refused."""
+"""Python numbers as operands: flags are bools, integers stay exact, and what is out of range is refused."""
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
