@@ -15,7 +15,7 @@ from tessera.api.collectives import (
     save_trace,
     world_size,
 )
-from tessera.runtime.timeline import recorded as timeline
+from tessera.runtime.timeline import record_timeline as timeline
 
 __all__ = [
     "all_gather",

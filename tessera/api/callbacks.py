@@ -47,7 +47,7 @@ def _split(text: str, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[
     tensors: list[Any] = []
     parts: list[str] = []
     automatic = 0
-    for literal, field, spec, conversion in _parsed(text):
+    for literal, field, spec, conversion in _parse(text):
         parts.append(literal.replace("{", "{{").replace("}", "}}"))
         if field is None:
             continue
@@ -57,28 +57,28 @@ def _split(text: str, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[
         if isinstance(value, Tracer) or is_concrete(value):
             dtype = dtype_of(value)
             # Whether a format fits elements is a question of their kind alone, so that any one of them answers it.
-            _formatted(1.0 if dtype.is_float else dtype.is_bool or 1, spec, f"elements of {dtype}")
+            _format(1.0 if dtype.is_float else dtype.is_bool or 1, spec, f"elements of {dtype}")
             parts.append(f"{{{len(tensors)}{':' + spec if spec else ''}}}")
             tensors.append(value)
         else:
-            converted = value if conversion is None else _converted(value, conversion)
-            shown = _formatted(converted, spec, repr(value))
+            converted = value if conversion is None else _convert(value, conversion)
+            shown = _format(converted, spec, repr(value))
             parts.append(shown.replace("{", "{{").replace("}", "}}"))
     return "".join(parts), tensors
 
 
-def _formatted(value: Any, spec: str | None, what: str) -> str:
+def _format(value: Any, spec: str | None, what: str) -> str:
     try:
         return format(value, spec or "")
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"`debug_print` cannot show {what} as `{{:{spec}}}`: {error}") from None
 
 
-def _converted(value: Any, conversion: str) -> Any:
+def _convert(value: Any, conversion: str) -> Any:
     return string.Formatter().convert_field(value, cast("Any", conversion))
 
 
-def _parsed(text: Any) -> list[tuple[str, str | None, str | None, str | None]]:
+def _parse(text: Any) -> list[tuple[str, str | None, str | None, str | None]]:
     try:
         return list(string.Formatter().parse(text))
     except (TypeError, ValueError) as error:
@@ -122,7 +122,7 @@ def io_callback(function: Callable[..., Any], *values: Any, result: Any = None, 
     for value in values:
         dtype_of(value)
     is_single = not isinstance(result, tuple)
-    types = [_declared(one) for one in _several(result)]
+    types = [_declared_type(one) for one in _several(result)]
     trace = active_trace()
     if trace is not None:
         assert isinstance(trace, Trace), "users' functions are traced by this frontend"
@@ -151,7 +151,7 @@ def _several(result: Any) -> tuple[Any, ...]:
     return cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,)
 
 
-def _declared(one: Any) -> TensorType:
+def _declared_type(one: Any) -> TensorType:
     if isinstance(one, TensorAnnotation):
         _check_known(one)
         return TensorType(one.dims, one.dtype or f32)

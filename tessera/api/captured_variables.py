@@ -127,7 +127,7 @@ class CapturedVariables:
         self.variables: list[Variable] = []
         self.forms: list[tuple[str, Hashable]] = []
         self._waiting: deque[tuple[str, Any]] = deque([("", function)])
-        self._met: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}
         self._owners: set[tuple[int, Any]] = set()
         self._kept: list[Any] = []
         for path, value in arguments.items():
@@ -135,12 +135,12 @@ class CapturedVariables:
         while self._waiting:
             path, value = self._waiting.popleft()
             if not is_concrete(value):  # whether it was read as a tensor, only the trace knows
-                self.forms.append((path, self._visited(path, value)))
+                self.forms.append((path, self._visit_form(path, value)))
 
-    def _visited(self, path: str, value: Any) -> Hashable:
+    def _visit_form(self, path: str, value: Any) -> Hashable:
         if value.__class__ in _SCALARS or is_value(value) or is_array(value):
             return static_key(value)
-        number = self._met.setdefault(id(value), len(self._met))
+        number = self._numbers.setdefault(id(value), len(self._numbers))
         if number < len(self._kept):
             return ("again", number)
         self._kept.append(value)  # bound methods and the like are made anew at each look, and ids are used again
@@ -167,7 +167,7 @@ class CapturedVariables:
             if not _is_foreign(value) and not (isinstance(value, type) and issubclass(value, Enum)):
                 self._enter_namespace(path, value)
             return Same(value)
-        if (wrapped := _wrapped(value)) is not None:
+        if (wrapped := _wrapped_function(value)) is not None:
             self._waiting.append((path + ".function", wrapped))
             return Same(value)
         if not _is_transparent(kind):
@@ -228,7 +228,7 @@ class CapturedVariables:
             for name, item in (function.__kwdefaults__ or {}).items():
                 self._add_fixed(f"{prefix}.__kwdefaults__[{name!r}]", item)
         held = vars(function)
-        for name in self._named(held):
+        for name in self._names_in(held):
             self._add(f"{prefix}.{name}", held, held.get, name, held[name])
 
     def _enter_parts(self, path: str, value: Any) -> None:
@@ -277,12 +277,12 @@ class CapturedVariables:
         """What code names in a module, or in a class and those it comes from."""
         if isinstance(value, ModuleType):
             held = vars(value)
-            for name in self._spelled(held):  # only what is spelled: it has everything that its program has
+            for name in self._spelled_names(held):  # only what is spelled: it has everything that its program has
                 self._add_name(f"{path}.{name}", held, held, name)
             return
         owners = _own_classes(value)
         for at, owner in enumerate(owners):
-            for name in self._named(vars(owner)):
+            for name in self._names_in(vars(owner)):
                 self._enter_member(f"{path}.{name}", owners[: at + 1], name)
 
     def _enter_member(self, path: str, owners: Sequence[type[Any]], name: str) -> None:
@@ -299,7 +299,7 @@ class CapturedVariables:
         prefix = f"{path}." if path else ""
         if ALL_ATTRIBUTES in self._found:
             self._add_check(path, _same_count(held))
-        for name in self._named(held):
+        for name in self._names_in(held):
             self._add(prefix + name, held, held.get, name, held[name])
         owners = _own_classes(value.__class__)
         for at, owner in enumerate(owners):
@@ -320,10 +320,10 @@ class CapturedVariables:
     def _is_named(self, name: str) -> bool:
         return name in self._found or (ALL_ATTRIBUTES in self._found and not name.startswith("__"))
 
-    def _spelled(self, held: Mapping[str, Any]) -> Iterator[str]:
+    def _spelled_names(self, held: Mapping[str, Any]) -> Iterator[str]:
         return (name for name in sorted(held, key=str) if name in self._found)
 
-    def _named(self, held: Mapping[str, Any]) -> Iterator[str]:
+    def _names_in(self, held: Mapping[str, Any]) -> Iterator[str]:
         return (name for name in sorted(held, key=str) if self._is_named(name))
 
 
@@ -365,7 +365,7 @@ def _is_jitted(value: Any) -> bool:
     return value.__class__.__module__ == "tessera.api.jit"
 
 
-def _wrapped(value: Any) -> Any:
+def _wrapped_function(value: Any) -> Any:
     """The function that a jitted one or a kernel is made of; None for anything else."""
     if _is_jitted(value):
         return value.function
@@ -458,7 +458,7 @@ class Captures:
     ) -> None:
         self._function, self._arguments = function, arguments
         found = CapturedVariables(function, arguments, before.names)
-        self._ignored = _changed(before.forms, found.forms)
+        self._ignored = _changed_paths(before.forms, found.forms)
         if self._ignored:
             found = CapturedVariables(function, arguments, found.names, self._ignored)
         numbers = {id(tensor): number for number, tensor in enumerate(lifted)}
@@ -568,7 +568,7 @@ def _mesh_in_force() -> Callable[..., Any]:
     return mesh_in_force
 
 
-def _changed(before: Forms, after: Forms) -> frozenset[str]:
+def _changed_paths(before: Forms, after: Forms) -> frozenset[str]:
     """The paths of what is different after; what was empty before is filled, and not changed."""
     empty = (static_key(None), Same(MISSING))
     old, new = _by_path(before), _by_path(after)

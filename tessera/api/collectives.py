@@ -172,7 +172,7 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
         raise TracingError(
             f"`{name}` is part of a program: call it in a jitted function", fix="put `@jit` on the function around it"
         )
-    tensor.tell(around)  # what is traced is for this mesh, and under another it is traced again
+    tensor.notify_readers(around)  # what is traced is for this mesh, and under another it is traced again
     return apply(name, operands, {**attributes, "size": (Dim.constant(sizes[axis]),)})
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
     """The program of a tape; `name` is whose it is, for the account of a miss."""
-    options = placed(options, tape)
+    options = place_options(options, tape)
     manifest = manifest_of(options.backend)
     if not manifest.compiles:
         return interpreter_of(manifest.name).program(tape), Origin(manifest.name)
@@ -50,34 +50,34 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
         options = replace(options, features=device_of(manifest).features())
     parts = key_parts(tape, options)
     key, store = _key(parts), default_store()
-    executable = _stored(store, key)
+    executable = _read_entry(store, key)
     if executable is not None:
-        return _loaded(executable, tape, options), Origin("disk cache", key)
+        return _load_executable(executable, tape, options), Origin("disk cache", key)
     from tessera.runtime.ranks import world  # noqa: PLC0415 - see above
     from tessera.runtime.ranks.world import exclusive  # noqa: PLC0415
 
     with exclusive(key):
         # Of several ranks that want one program, the first makes it, and the others find it.
-        executable = _stored(store, key) if world.size() > 1 else None
+        executable = _read_entry(store, key) if world.size() > 1 else None
         if executable is not None:
-            return _loaded(executable, tape, options), Origin("disk cache", key)
+            return _load_executable(executable, tape, options), Origin("disk cache", key)
         reason = _reason(store, name, parts)
-        executable = _compiled(tape, options)
+        executable = _compile_tape(tape, options)
         executable.metadata[SPANS] = spans_of(tape)
         store.put(key, executable.to_bytes())
-    return _loaded(executable, tape, options), Origin("compiled", key, reason)
+    return _load_executable(executable, tape, options), Origin("compiled", key, reason)
 
 
-def stored(tape: Tape, options: Options) -> Executable | None:
+def find_stored(tape: Tape, options: Options) -> Executable | None:
     """What the disk cache has of a program; nothing of one whose device would have to be asked first."""
     from tessera.runtime.cache import default_store  # noqa: PLC0415 - see `load`
 
     manifest = manifest_of(options.backend)
     is_known = manifest.compiles and not manifest.asks_device
-    return _stored(default_store(), cache_key(tape, options)) if is_known else None
+    return _read_entry(default_store(), cache_key(tape, options)) if is_known else None
 
 
-def placed(options: Options, tape: Tape) -> Options:
+def place_options(options: Options, tape: Tape) -> Options:
     """The options for a program where it says that it runs."""
     named = tape.promises.get(DEVICE)
     return options if named is None else for_device(options, Device.parse(named))
@@ -98,7 +98,7 @@ def spans_of(tape: Tape, written: Callable[[Span], str] = str) -> list[str]:
     return found
 
 
-def _loaded(executable: Executable, tape: Tape, options: Options) -> Loaded:
+def _load_executable(executable: Executable, tape: Tape, options: Options) -> Loaded:
     return device_of(manifest_of(options.backend)).load(executable, tape.functions)
 
 
@@ -109,7 +109,7 @@ def device_of(manifest: Manifest) -> Any:
     return find_device(manifest.device)
 
 
-def _compiled(tape: Tape, options: Options) -> Executable:
+def _compile_tape(tape: Tape, options: Options) -> Executable:
     """What the compiler makes of a tape; its processes load LLVM while this one loads the rest of the compiler."""
     from tessera.ir.base.compilation import without_collection  # noqa: PLC0415 - see `load`
 
@@ -124,7 +124,7 @@ def _compiled(tape: Tape, options: Options) -> Executable:
         return compile_tape(tape, options)
 
 
-def _stored(store: Store, key: str) -> Executable | None:
+def _read_entry(store: Store, key: str) -> Executable | None:
     """What the cache has under a key; an entry that cannot be read any more is removed, and is a miss."""
     from tessera.runtime.executable import Executable  # noqa: PLC0415 - see `load`
 
@@ -250,14 +250,14 @@ class Lowered:
     __repr__ = __str__
 
 
-def lowered(traced: TracedFunction, options: Options) -> Lowered:
+def lower_traced(traced: TracedFunction, options: Options) -> Lowered:
     """The program at every level; it is compiled anew, and the cache is not looked at.
 
     One that needs other ranks, and is for a GPU, has Graph IR, and below it the reason why there is no more.
     """
     from tessera.compiler.compile import graph_text, lower_tape  # noqa: PLC0415 - loads the compiler
 
-    tape, options = traced.tape, placed(options, traced.tape)
+    tape, options = traced.tape, place_options(options, traced.tape)
     manifest = manifest_of(options.backend)
     found = None if manifest.compiles and manifest.has_collectives else other_ranks(tape)
     if found is None:
@@ -321,15 +321,15 @@ def _format(name: str, value: Any) -> list[str]:
     return [f"  {name}:", *(f"    {item}" for item in items)]
 
 
-def explained(traced: TracedFunction, options: Options, made: Specialization | None) -> Explanation:
+def explain_traced(traced: TracedFunction, options: Options, made: Specialization | None) -> Explanation:
     """The account of one signature; `made` is its specialization if it has been called."""
-    tape, options = traced.tape, placed(options, traced.tape)
+    tape, options = traced.tape, place_options(options, traced.tape)
     inputs = ", ".join(f"{name}: {tape.types[value]}" for name, value in zip(tape.names, tape.inputs, strict=True))
     outputs = ", ".join(str(tape.types[value]) for value in tape.outputs)
     policy = Policy.of(tape.promises.get(POLICY, {}))
     under = f" under {policy}" if policy else ""
     guards = dict.fromkeys(_guard_text(item) for item in traced.assumptions)
-    executable = getattr(made.loaded, "executable", None) if made is not None else stored(tape, options)
+    executable = getattr(made.loaded, "executable", None) if made is not None else find_stored(tape, options)
     waiting = "not made yet" if executable is None else "not made yet, but in the disk cache"
     return Explanation(
         signature=f"({inputs}) -> ({outputs})" + (f" {traced.effects}" if traced.effects else "") + under,
@@ -365,23 +365,23 @@ def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
     """The compiler's report, with the lines of this trace: cached code may be of a program that stood elsewhere."""
     metadata: Mapping[str, Any] = executable.metadata
     report: dict[str, Any] = dict(metadata.get("report", {}))
-    places: dict[str, list[str]] = {}
+    locations: dict[str, list[str]] = {}
     for then, now in zip(metadata.get(SPANS, ()), spans_of(tape), strict=False):
-        if now not in places.setdefault(then, []):
-            places[then].append(now)
+        if now not in locations.setdefault(then, []):
+            locations[then].append(now)
     ordered = [name for name in _ORDER if name in report]
     report = {name: report[name] for name in (*ordered, *(name for name in report if name not in _ORDER))}
     for name in ("groups", "movements"):
         if name in report:
-            report[name] = [_placed(line, places) for line in report[name]]
+            report[name] = [_with_locations(line, locations) for line in report[name]]
     return {**report, **_resources(executable, backend)}
 
 
-def _placed(line: str, places: Mapping[str, Sequence[str]]) -> str:
+def _with_locations(line: str, locations: Mapping[str, Sequence[str]]) -> str:
     text, separator, then = line.rpartition(" at ")
     if not separator:
         return line
-    now = [place for place in places.get(then, ()) if place]
+    now = [one for one in locations.get(then, ()) if one]
     return f"{text} at {' and '.join(now)}" if now else text
 
 

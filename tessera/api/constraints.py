@@ -63,7 +63,7 @@ def constrain(*constraints: str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         if isinstance(function, Jit):
-            return function.constrained(rules)  # pyright: ignore[reportReturnType]
+            return function.with_function(function.function, rules)  # pyright: ignore[reportReturnType]
         setattr(function, CONSTRAINTS, (*rules, *getattr(function, CONSTRAINTS, ())))
         return function
 

@@ -53,10 +53,10 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     chosen = _scalar(predicate, "cond")
     leaves, tree = flatten(operands)
     tensors = [as_tensor(leaf) for leaf in leaves]
-    branches = [_traced(function, tensors, tree) for function in (then, otherwise)]
+    branches = [_trace_body(function, tensors, tree) for function in (then, otherwise)]
     _check_alike("the two branches of `cond`", branches[0], branches[1])
     lifted = _share_lifted(branches)
-    then_tape, otherwise_tape = (_finished(branch) for branch in branches)
+    then_tape, otherwise_tape = (_finish_body(branch) for branch in branches)
     attributes = {"then": then_tape, "otherwise": otherwise_tape}
     made = _several(apply("cond", (chosen, *tensors, *lifted), attributes))
     return unflatten(branches[0].tree, made)
@@ -81,14 +81,14 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], stat
         return state
     leaves, tree = flatten(state)
     tensors = [as_tensor(leaf) for leaf in leaves]
-    test = _traced(condition, tensors, Tree(tuple, None, (tree,)))
+    test = _trace_body(condition, tensors, Tree(tuple, None, (tree,)))
     if len(test.results) != 1:
         raise PytreeError("the condition of `while_loop` must return one scalar")
     test.results = [_scalar(test.results[0], "while_loop")]
-    step = _traced(body, tensors, Tree(tuple, None, (tree,)))
+    step = _trace_body(body, tensors, Tree(tuple, None, (tree,)))
     _check_state("while_loop", tensors, tree, step)
     lifted = _share_lifted([test, step])
-    attributes = {"condition": _finished(test), "body": _finished(step), "carried": len(tensors)}
+    attributes = {"condition": _finish_body(test), "body": _finish_body(step), "carried": len(tensors)}
     return unflatten(tree, _several(apply("while", (*tensors, *lifted), attributes)))
 
 
@@ -107,10 +107,10 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     bounds = [public.astype(as_tensor(bound, i64), i64) for bound in (lower, upper)]
     leaves, tree = flatten(state)
     tensors = [as_tensor(leaf) for leaf in leaves]
-    step = _traced(body, [bounds[0], *tensors], Tree(tuple, None, (Tree(), tree)))
+    step = _trace_body(body, [bounds[0], *tensors], Tree(tuple, None, (Tree(), tree)))
     _check_state("fori_loop", tensors, tree, step)
     lifted = _share_lifted([step])
-    attributes = {"body": _finished(step), "carried": len(tensors)}
+    attributes = {"body": _finish_body(step), "carried": len(tensors)}
     return unflatten(tree, _several(apply("fori", (*bounds, *tensors, *lifted), attributes)))
 
 
@@ -138,7 +138,7 @@ def scan(
     given, xs_tree = flatten(xs)
     tensors = [as_tensor(leaf) for leaf in carried]
     rows = [TensorType(_type(x).shape[1:], dtype_of(x)) for x in given]
-    step = _traced(body, tensors, Tree(tuple, None, (state_tree, xs_tree)), rows)
+    step = _trace_body(body, tensors, Tree(tuple, None, (state_tree, xs_tree)), rows)
     if step.tree.type is not tuple or len(step.tree.children) != 2:
         raise PytreeError("the body of `scan` must return (state, y)")
     new_tree, y_tree = step.tree.children
@@ -147,7 +147,7 @@ def scan(
     step.results = [*head.results, *(_in(step.trace, y) for y in step.results[new_tree.leaf_count :])]
     lifted = _share_lifted([step])
     counts = {"carried": len(tensors), "scanned": len(given), "length": (count,)}
-    attributes = {"body": _finished(step), **counts, "reverse": reverse}
+    attributes = {"body": _finish_body(step), **counts, "reverse": reverse}
     made = _several(apply("scan", (*tensors, *given, *lifted), attributes))
     return unflatten(state_tree, made[: len(tensors)]), unflatten(y_tree, made[len(tensors) :])
 
@@ -201,7 +201,9 @@ def _scan_at_once(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: D
     )
 
 
-def _traced(function: Callable[..., Any], tensors: Sequence[Any], tree: Tree, more: Sequence[TensorType] = ()) -> _Body:
+def _trace_body(
+    function: Callable[..., Any], tensors: Sequence[Any], tree: Tree, more: Sequence[TensorType] = ()
+) -> _Body:
     """A function run on tracers for these tensors, and for tensors of further types, inside the active trace."""
     outer = dispatch.tracing()
     assert isinstance(outer, Trace), "bodies are traced inside a trace"
@@ -285,7 +287,7 @@ def _share_lifted(bodies: Sequence[_Body]) -> list[TracedTensor]:
     return list(shared.values())
 
 
-def _finished(body: _Body) -> Tape:
+def _finish_body(body: _Body) -> Tape:
     tape = body.trace.finish(body.results)
     parent = body.trace.parent
     if parent is not None:

@@ -109,7 +109,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
     found = _lookup(key)
     if found is _UNKNOWN:
         options = _options_for(op, operands) if options is None else options
-        made = _compiled(op, [_type_of(operand) for operand in operands], attributes, options)
+        made = _compile_dynamic(op, [_type_of(operand) for operand in operands], attributes, options)
         found = _keep(key, _with_numbers(made, operands))
     if found is None:
         # The rule of this op needs numbers, such as the two words of a key: then sizes are part of the program.
@@ -118,7 +118,7 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
         found = _lookup(key)
         if found is _UNKNOWN:
             options = _options_for(op, operands) if options is None else options
-            found = _keep(key, _with_numbers(_loaded(_traced(op, types, attributes), options), operands))
+            found = _keep(key, _with_numbers(_load_traced(_trace_op(op, types, attributes), options), operands))
     program, is_single = found
     result = program.call(*operands)
     if result is NotImplemented:
@@ -206,7 +206,7 @@ def _type_of(operand: Any) -> TensorType:
     return found
 
 
-def _compiled(
+def _compile_dynamic(
     op: str, types: Sequence[TensorType], attributes: Mapping[str, Any], options: Options | None = None
 ) -> tuple[Loaded, bool] | None:
     """The op for all sizes, or None where its shape rule does not hold for all; wrong sizes raise, in numbers."""
@@ -225,20 +225,20 @@ def _compiled(
         for at, type in enumerate(types)
     ]
     try:
-        traced = _traced(op, free, attributes)
+        traced = _trace_op(op, free, attributes)
     except (ShapeError, BroadcastError, AxisError, SpecializationError, TracingError):
         # Sizes that do hold for these operands were just traced: what fails is the rule for all sizes. A program that
         # cannot be compiled is no such reason, and is not compiled again for every size.
         return None
-    return _loaded(traced, options)
+    return _load_traced(traced, options)
 
 
-def _loaded(traced: tuple[Tape, bool], options: Options | None = None) -> tuple[Loaded, bool]:
+def _load_traced(traced: tuple[Tape, bool], options: Options | None = None) -> tuple[Loaded, bool]:
     tape, is_single = traced
     return load(tape, options or _OPTIONS)[0], is_single
 
 
-def _traced(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Tape, bool]:
+def _trace_op(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Tape, bool]:
     trace = Trace(facts=Facts())
     inputs: list[TracedTensor] = []
     for name, type in zip(_operand_names(op, len(types)), types, strict=True):

@@ -36,7 +36,7 @@ def suspend(*effects: str, defer: bool = False) -> Generator[None]:
     >>> f(ts.ones(2)), f.effects
     (Tensor([2] f32, [2, 2]), {})
     """
-    named = _parsed(effects)
+    named = _parse(effects)
     check_bool("suspend", "defer", defer)
     if scopes.active_trace() is not None:
         with scopes.enter_scope(scopes.Suspension(named, defer=defer)):
@@ -53,7 +53,7 @@ def suspend(*effects: str, defer: bool = False) -> Generator[None]:
         yield
 
 
-def _parsed(effects: tuple[str, ...]) -> Effects:
+def _parse(effects: tuple[str, ...]) -> Effects:
     if not effects:
         raise EffectError("`suspend` takes at least one effect", fix=f"effects are {', '.join(KINDS)}")
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
 from tessera.api import specialization
 from tessera.api.captured_variables import CapturedVariables, Captures
-from tessera.api.compilation import load, placed
+from tessera.api.compilation import load, place_options
 from tessera.api.recompile import Around, CacheInfo, History
 from tessera.api.specialization import Specialization
 from tessera.compiler.backend import manifest_of
@@ -32,7 +32,7 @@ from tessera.frontend.return_annotations import check_returned
 from tessera.frontend.trace import TracedFunction, trace_function
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import DONATED
-from tessera.runtime.tensor import noted
+from tessera.runtime.tensor import watch_reads
 from tessera.types.device import Device
 from tessera.types.effect import PURE, Effects
 from tessera.types.policy import SILENT, Policy
@@ -88,7 +88,7 @@ class Jit(_Hot):
         self.python_signature = signature_of(function)
         self.parameters = parameters_of(function, self.python_signature, static_argnames)
         self.returns = resolve(function, "return", self.python_signature.return_annotation)
-        self.constraints = self._declared(constraints)
+        self.constraints = self._collect_constraints(constraints)
         self.policy, self.donate = policy, _rules().donated_names(donate, self.parameters) if donate else ()
         self._under: dict[tuple[Policy, Device | None], Jit] = {}
         self._within: list[Jit] = []
@@ -104,16 +104,12 @@ class Jit(_Hot):
         self._hits = self._misses = self._compiles = 0
         self._last: Specialization | None = None
 
-    def _declared(self, given: Sequence[Constraint]) -> tuple[Constraint, ...]:
+    def _collect_constraints(self, given: Sequence[Constraint]) -> tuple[Constraint, ...]:
         if not given and not hasattr(self.function, CONSTRAINTS):
             return ()
         from tessera.frontend.constraints import collect_constraints  # noqa: PLC0415 - few functions have any
 
         return collect_constraints(self.function, self.parameters, given, is_open=self.dynamic)
-
-    def constrained(self, constraints: Sequence[Constraint]) -> Jit:
-        """The same function under more constraints, with nothing compiled yet."""
-        return self.with_function(self.function, constraints)
 
     def with_function(self, function: Callable[..., Any], constraints: Sequence[Constraint] = ()) -> Jit:
         """Another function under the same settings and more constraints, with nothing compiled yet."""
@@ -267,14 +263,14 @@ class Jit(_Hot):
         signature = call.signature
         given = static_arguments(signature)
         before = CapturedVariables(self.function, given)
-        with noted() as read:
+        with watch_reads() as read:
             traced = self._trace(signature)
         specialization.check(signature, traced, call.tensors)
         captures = Captures(self.function, given, before, traced.lifted, read)
         if captures.meshes:
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any
 
-            refuse_to_run(traced.tape, placed(self.options, traced.tape).backend, captures.meshes)
+            refuse_to_run(traced.tape, place_options(self.options, traced.tape).backend, captures.meshes)
         code = getattr(self.function, "__code__", None)
         owner = getattr(code, "co_filename", type(self.function).__module__)
         loaded, origin = load(traced.tape, self.options, f"{owner} {self.name}")
@@ -333,27 +329,29 @@ class Jit(_Hot):
 
         Without arguments, it is that of the annotations, or the one that was compiled last.
         """
-        from tessera.api.compilation import lowered  # noqa: PLC0415 - loads the compiler
+        from tessera.api.compilation import lower_traced  # noqa: PLC0415 - loads the compiler
 
-        return lowered(self.trace(*args, **kwargs), self._here().options)
+        return lower_traced(self.trace(*args, **kwargs), self._here().options)
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """What runs for such arguments: groups, kernels, choices and their sources, bytes, flops, what is cached.
 
         Without arguments, all that was compiled so far; before the first call, what the annotations say.
         """
-        from tessera.api.compilation import Account, explained  # noqa: PLC0415 - loads the compiler
+        from tessera.api.compilation import Account, explain_traced  # noqa: PLC0415 - loads the compiler
 
         here = self._here()
         with dispatch.suspended():
             if not args and not kwargs and here._required:
                 known = [(made, one.options) for one in here._all() for made in one.specializations]
-                pages = [explained(made.traced, options, made) for made, options in known]
-                pages = pages or [explained(here._trace(here._requested_signature(args, kwargs)), here.options, None)]
+                pages = [explain_traced(made.traced, options, made) for made, options in known]
+                pages = pages or [
+                    explain_traced(here._trace(here._requested_signature(args, kwargs)), here.options, None)
+                ]
                 return Account(repr(here).splitlines()[0], here.cache_info(), tuple(pages))
             call = here._binder.bind(args, kwargs)
             found = here._current(call.signature)
-            return explained(here._trace(call.signature), here.options, None if found is None else found[0])
+            return explain_traced(here._trace(call.signature), here.options, None if found is None else found[0])
 
     def _all(self) -> tuple[Jit, ...]:
         """This function, and itself in every scope that it was called in."""

@@ -59,7 +59,7 @@ def check_declared(definition: KernelDefinition, function: Callable[..., Any]) -
     raise KernelError(
         f"the derivative of `{definition.name}` takes {wanted}{total}, and `{vjp_name(function)}` takes "
         f"{_arity(function)}",
-        fix=f"write `def {called}({_listed(definition, declared)})`",
+        fix=f"write `def {called}({_list_parameters(definition, declared)})`",
     )
 
 
@@ -84,7 +84,7 @@ def check_called(
     token = _CHECKING.set(True)
     try:
         with dispatch.recording(trace):
-            value = function(*given, *made, *asked, **_named(function, statics))
+            value = function(*given, *made, *asked, **_keyword_statics(function, statics))
     finally:
         _CHECKING.reset(token)
     gradients = as_tuple(value) if is_sequence(value) else (value,)
@@ -92,7 +92,7 @@ def check_called(
         raise KernelError(
             f"`{vjp_name(function)}`, the derivative of `{definition.name}`, gives {len(gradients)} gradients for "
             f"{len(operands)} operands",
-            notes=(_defined(function),),
+            notes=(_definition_note(function),),
             fix="give one for each operand in order, None for one that has none",
         )
     for (name, operand), gradient in zip(operands, gradients, strict=True):
@@ -109,25 +109,25 @@ def _check(
     if not isinstance(getattr(gradient, "type", None), TensorType):
         raise KernelError(
             f"{what} type {type(gradient).__name__}, which is no tensor",
-            notes=(_defined(function),),
+            notes=(_definition_note(function),),
             fix="give a tensor, or None for an operand that has no gradient",
         )
     if not operand.dtype.is_float:
         raise DTypeError(
             f"{what} {gradient.type}, and {operand.dtype} has no derivative",
-            notes=(_defined(function),),
+            notes=(_definition_note(function),),
             fix="give None for it",
         )
     wanted, found = (tuple(map(known, type.shape)) for type in (operand, gradient.type))
     if wanted != found:
         raise ShapeError(
             f"{what} {text(gradient.type.shape)}, and it has {text(operand.shape)}",
-            notes=("rule: a gradient has the shape of what it is the gradient of", _defined(function)),
+            notes=("rule: a gradient has the shape of what it is the gradient of", _definition_note(function)),
         )
     if gradient.type.dtype is not operand.dtype:
         raise DTypeError(
             f"{what} {gradient.type.dtype}, and it is {operand.dtype}",
-            notes=("rule: a gradient has the dtype of what it is the gradient of", _defined(function)),
+            notes=("rule: a gradient has the dtype of what it is the gradient of", _definition_note(function)),
             fix=f"end with `.cast({operand.dtype})`",
         )
 
@@ -158,7 +158,7 @@ def _arity(function: Callable[..., Any]) -> int:
     return sum(item.kind in kinds for item in inspect.signature(function).parameters.values())
 
 
-def _named(function: Callable[..., Any], statics: Mapping[str, Any]) -> dict[str, Any]:
+def _keyword_statics(function: Callable[..., Any], statics: Mapping[str, Any]) -> dict[str, Any]:
     """The static arguments that a derivative asks for by keyword."""
     try:
         parameters = inspect.signature(function).parameters
@@ -170,7 +170,7 @@ def _named(function: Callable[..., Any], statics: Mapping[str, Any]) -> dict[str
     return {name: value for name, value in statics.items() if kinds.get(name) is inspect.Parameter.KEYWORD_ONLY}
 
 
-def _listed(definition: KernelDefinition, declared: int) -> str:
+def _list_parameters(definition: KernelDefinition, declared: int) -> str:
     operands = [
         name
         for one in definition.inputs
@@ -186,7 +186,7 @@ def vjp_name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def _defined(function: Callable[..., Any]) -> str:
+def _definition_note(function: Callable[..., Any]) -> str:
     code = getattr(function, "__code__", None)
     where = str(Span(code.co_filename, code.co_firstlineno, 1)) if code is not None else repr(function)
     return f"the derivative is defined at {where}"
@@ -257,7 +257,7 @@ class Kernel:
         ) is not None:
             return self._at(device)(*args, **kwargs)
         if self.tuning is not None:
-            return self.tuning.chosen(self, args, kwargs)._call_as_op(args, kwargs)
+            return self.tuning.choose(self, args, kwargs)._call_as_op(args, kwargs)
         return self._call_as_op(args, kwargs)
 
     def _residence(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Device | None:
@@ -288,9 +288,9 @@ class Kernel:
             )
         if dispatch.active() is not None:
             return self._jit(*args, **kwargs)
-        return self._jit.retried(lambda: self._jit(*args, **kwargs))
+        return self._jit.retry_with_sizes(lambda: self._jit(*args, **kwargs))
 
-    def recorded(self, *args: Any, **kwargs: Any) -> Any:
+    def record_op(self, *args: Any, **kwargs: Any) -> Any:
         """The kernel as an op of the trace that is being made."""
         bound = self._bound(args, kwargs)
         operands, lead = self._operands(bound.arguments, lambda x, shape: reshape(x, tuple(shape)), shape_dims)
@@ -384,15 +384,15 @@ class Kernel:
 
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
         """The kernel as the one op of a program, for such arguments; nothing is compiled or run."""
-        return self._jit.retried(lambda: self._jit.trace(*args, **kwargs))
+        return self._jit.retry_with_sizes(lambda: self._jit.trace(*args, **kwargs))
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """The kernel at every level of IR, as text: `.graph`, `.schedule`, `.tile`, `.target`, `.llvm`."""
-        return self._jit.retried(lambda: self._jit.lower(*args, **kwargs))
+        return self._jit.retry_with_sizes(lambda: self._jit.lower(*args, **kwargs))
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         """What runs for such arguments."""
-        return self._jit.retried(lambda: self._jit.explain(*args, **kwargs))
+        return self._jit.retry_with_sizes(lambda: self._jit.explain(*args, **kwargs))
 
     def cache_info(self) -> Any:
         """Counts of eager calls that found their code, that did not, and of compilations."""
@@ -437,7 +437,7 @@ class Kernel:
     def _for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[KernelInstance, list[TensorType]]:
         """The kernel with the static arguments of a call, and the types of its operands, sizes as numbers."""
         arguments = self._bound(args, kwargs).arguments
-        given, _ = self._operands(arguments, _reshaped, lambda x: tuple(x.shape))
+        given, _ = self._operands(arguments, _with_shape, lambda x: tuple(x.shape))
         types = [TensorType.of(one.shape, one.dtype) if isinstance(one, _Shaped) else _type_of(one) for one in given]
         return KernelInstance(self.definition, self._statics(arguments), self.given), types
 
@@ -525,7 +525,7 @@ class _Shaped:
         self.shape, self.dtype = tuple(shape), dtype
 
 
-def _reshaped(x: Any, shape: Sequence[int]) -> Any:
+def _with_shape(x: Any, shape: Sequence[int]) -> Any:
     found = _type_of(x)
     return _Shaped(shape, found.dtype)
 
@@ -555,7 +555,7 @@ class _KernelJit(Jit):
 
     def __init__(self, kernel: Kernel) -> None:
         def call(*args: Any, **kwargs: Any) -> Any:
-            return kernel.recorded(*args, **kwargs)
+            return kernel.record_op(*args, **kwargs)
 
         call.__name__ = call.__qualname__ = kernel.name
         call.__signature__ = kernel.signature  # type: ignore[attr-defined]
@@ -575,7 +575,7 @@ class _KernelJit(Jit):
         """The fast path to the specialization that was called last."""
         return self._fast
 
-    def retried(self, work: Callable[[], Any]) -> Any:
+    def retry_with_sizes(self, work: Callable[[], Any]) -> Any:
         """What `work` gives, once every dim that must be a number is taken as one."""
         outer, self.is_own_trace = self.is_own_trace, True
         try:

@@ -45,7 +45,7 @@ def stream(name: str, /) -> Generator[None]:
     if not driver.is_available():
         yield
         return
-    with streams.stream(streams.named(name)):
+    with streams.stream(streams.stream_named(name)):
         yield
 
 
@@ -59,24 +59,24 @@ def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -
 
     Raises: DeviceError (T0720) where there is no such device and no `otherwise`; inside `jit`, when the function runs.
 
-    >>> with ts.device(ts.gpu[0], otherwise=ts.cpu) as place:
+    >>> with ts.device(ts.gpu[0], otherwise=ts.cpu) as target:
     ...     y = ts.array([1.0, 2.0]) * 2.0
-    >>> place.kind in ("cpu", "gpu"), y.tolist()
+    >>> target.kind in ("cpu", "gpu"), y.tolist()
     (True, [2.0, 4.0])
     """
-    wanted = _named("device", where)
-    otherwise = None if otherwise is None else _named("otherwise", otherwise)
+    wanted = _device_named("device", where)
+    otherwise = None if otherwise is None else _device_named("otherwise", otherwise)
     active: Any = dispatch.active()
     is_traced = active is not None and not getattr(active, "is_scope", False)
     # What is traced may be meant for another machine: only one that runs it must have the device.
-    place = wanted if is_traced and otherwise is None else _resolve(wanted, otherwise)
+    target = wanted if is_traced and otherwise is None else _resolve(wanted, otherwise)
     if is_traced:
-        _note(active, place)
-        yield place
+        _note(active, target)
+        yield target
         return
     policy, bits = (SILENT, static_bits()) if active is None else (active.policy, active.bits)
-    with dispatch.recording(PolicyScope(policy, bits, place)):
-        yield place
+    with dispatch.recording(PolicyScope(policy, bits, target)):
+        yield target
 
 
 SPACES = {"smem": "shared", "shared": "shared"}
@@ -144,7 +144,7 @@ def _read_as(trace: Any, leaf: Any) -> Any:
     return leaf if getattr(leaf, "trace", None) is trace else trace.lifted.get(id(leaf))
 
 
-def _named(what: str, where: Any) -> Device:
+def _device_named(what: str, where: Any) -> Device:
     """The device that is meant; raises for what is none."""
     wanted = where[0] if isinstance(where, Gpus) else where
     if not isinstance(wanted, Device):
@@ -177,13 +177,13 @@ def _missing(wanted: Device) -> str | None:
     return None
 
 
-def _note(trace: Any, place: Device) -> None:
+def _note(trace: Any, target: Device) -> None:
     """Write down where the function that is traced runs."""
     while trace.parent is not None:
         trace = trace.parent
-    named = trace.tape.promises.setdefault(DEVICE, str(place))
-    if named != str(place):
+    named = trace.tape.promises.setdefault(DEVICE, str(target))
+    if named != str(target):
         raise TracingError(
-            f"this function is placed on {Device.parse(named)!r} and on {place!r}, and a function runs on one device",
+            f"this function is placed on {Device.parse(named)!r} and on {target!r}, and a function runs on one device",
             fix="make two jitted functions of it, one for each device",
         )

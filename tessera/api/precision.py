@@ -189,7 +189,7 @@ class LossScaler:
         wrong = [(name, f"`{name}` {rule}, got {value!r}") for name, value, holds, rule in rules if not holds]
         if wrong:
             raise PolicyError(
-                f"a loss scaler takes {', and '.join(said for _, said in wrong)}",
+                f"a loss scaler takes {', and '.join(reason for _, reason in wrong)}",
                 fix=f"change {' and '.join(f'`{name}`' for name, _ in wrong)}",
             )
         self.scale, self.growth, self.backoff, self.interval = float(start), growth, backoff, interval

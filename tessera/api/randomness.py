@@ -87,9 +87,9 @@ def run(seed: int | RunRecord | None = None) -> AbstractContextManager[RunRecord
     from tessera.runtime import run_record  # noqa: PLC0415 - few programs have any
 
     if seed is None:
-        return run_record.entered(run_record.RunRecord(int.from_bytes(os.urandom(8), "little")))
+        return run_record.enter_run(run_record.RunRecord(int.from_bytes(os.urandom(8), "little")))
     root = seed.seed if isinstance(seed, run_record.RunRecord) else _seed("run", seed)
-    return run_record.entered(run_record.RunRecord(root))
+    return run_record.enter_run(run_record.RunRecord(root))
 
 
 def record() -> RunRecord:

@@ -76,7 +76,7 @@ def shape_trace(function: Callable[..., Any]) -> Callable[..., ShapeTrace]:
     """
     jitted = function if isinstance(function, Jit) else Jit(function)
 
-    def traced(*args: Any, **kwargs: Any) -> ShapeTrace:
+    def trace_shapes(*args: Any, **kwargs: Any) -> ShapeTrace:
         call = jitted.bind(*args, **kwargs)
         trace, error = Trace(), None
         try:
@@ -93,7 +93,7 @@ def shape_trace(function: Callable[..., Any]) -> Callable[..., ShapeTrace]:
         guards = dict.fromkeys(_guard(item, sizes) for item in trace.facts.assumptions)
         return ShapeTrace(jitted.name, tuple(inputs), tuple(_steps(tape, sizes)), tuple(guards), error)
 
-    return traced
+    return trace_shapes
 
 
 def _guard(item: Assumption, sizes: Mapping[str, Dim]) -> str:

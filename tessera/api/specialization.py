@@ -22,12 +22,12 @@ from tessera.types.frozen import frozen
 
 def check(signature: Signature, traced: TracedFunction, tensors: Sequence[Any]) -> None:
     """Raise GuardError (T0702) where the sizes of a call break what the trace relies on: before code is made for it."""
-    found = broken(signature, traced, tensors) if traced.assumptions else None
+    found = broken_assumption(signature, traced, tensors) if traced.assumptions else None
     if found is not None:
         raise found
 
 
-def broken(signature: Signature, traced: TracedFunction, tensors: Sequence[Any]) -> TesseraError | None:
+def broken_assumption(signature: Signature, traced: TracedFunction, tensors: Sequence[Any]) -> TesseraError | None:
     """The error for the first assumption of a trace that the sizes of a call break; None where they keep all."""
     sizes = named_sizes(signature, tensors)
     values = {symbol: size for symbol, (size, _) in sizes.items()}
@@ -59,7 +59,7 @@ def _fix(
 ) -> Fix | str | None:
     """The edit of the op that assumes nothing, else that of the call which pads the smaller of two named sizes.
 
-    Of a size that is no multiple of a number it is said which ones are the nearest.
+    Of a size that is no multiple of a number the error names the nearest ones.
     """
     of_op = None if item.asker is None else item.asker.shape_fix()
     whole = _multiple(item.left, item.right)
@@ -163,7 +163,7 @@ class Specialization:
                 self.captures, self._watch = self._watch(), None
                 self.fast = self._fast_call()
         except (GuardError, RuntimeArgumentError) as error:
-            raise broken(self.signature, self.traced, tensors) or error from None
+            raise broken_assumption(self.signature, self.traced, tensors) or error from None
         return self._result(as_tuple(outputs))
 
     def check_memory(self, name: str, tensors: Sequence[Any], captured: Sequence[Any]) -> None:

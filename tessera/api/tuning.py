@@ -46,7 +46,7 @@ class Tuning:
         """What was not measured, and why."""
         self._variants: dict[str, Kernel] = {}
 
-    def chosen(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kernel:
+    def choose(self, kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Kernel:
         """The kernel under the schedule for such arguments."""
         key = _key(kernel, args, kwargs)
         found = self._variants.get(key)
@@ -83,7 +83,7 @@ class Tuning:
                 self.dropped.append((schedule, error.message))
                 continue
             start = time.perf_counter()
-            self.trials.append((schedule, _measured(variant, args, kwargs)))
+            self.trials.append((schedule, _measure(variant, args, kwargs)))
             spent += time.perf_counter() - start
         if not self.trials:
             reasons = tuple(f"{schedule}: {why}" for schedule, why in self.dropped[:4])
@@ -117,7 +117,7 @@ class Tuning:
         for schedule in points:
             try:
                 program = kernel.with_schedule(schedule).program(*args, kind=machine.kind, **kwargs)
-            except CompilationError:  # said again, and why, where it is to be measured
+            except CompilationError:  # raised with its reason where it is measured
                 continue
             found[schedule] = accumulation_unit(program, machine)
         others = with_other_bits(found, machine)
@@ -133,7 +133,7 @@ class Tuning:
         folder = os.path.expanduser(self.cache)
         return folder if folder.endswith(".json") else os.path.join(folder, f"{kernel.name}.json")
 
-    def _stored(self, kernel: Kernel) -> dict[str, Any]:
+    def _read_stored(self, kernel: Kernel) -> dict[str, Any]:
         if not self.cache:
             return {}
         try:
@@ -145,7 +145,7 @@ class Tuning:
 
     def lookup(self, kernel: Kernel, key: str) -> Schedule | None:
         """What was chosen before, as long as the space still has it."""
-        found = self._stored(kernel).get(key)
+        found = self._read_stored(kernel).get(key)
         if found is None:
             return None
         try:
@@ -164,8 +164,8 @@ class Tuning:
             raise ScheduleError(
                 f"no schedule can be kept in {path}: {error.strerror}", fix="give another `cache`"
             ) from error
-        with _locked(path):
-            values = {**self._stored(kernel), key: json.loads(schedule.to_json())}
+        with _lock_file(path):
+            values = {**self._read_stored(kernel), key: json.loads(schedule.to_json())}
             temporary = f"{path}.{os.getpid()}"
             with open(temporary, "w", encoding="utf-8") as file:
                 json.dump(values, file, indent=1, sort_keys=True)
@@ -173,7 +173,7 @@ class Tuning:
 
 
 @contextmanager
-def _locked(path: str) -> Generator[None]:
+def _lock_file(path: str) -> Generator[None]:
     """Others who add to a file wait: what one of them adds between our reading and our writing would be lost."""
     with open(f"{path}.lock", "w", encoding="utf-8") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file is closed, or its process ends
@@ -201,7 +201,7 @@ def _device(kernel: Kernel) -> str:
     return device_of(manifest).architecture() if manifest.asks_device else manifest.name
 
 
-def _measured(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+def _measure(kernel: Kernel, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
     """The shortest of a few calls, in milliseconds."""
     best = float("inf")
     for _ in range(5):

@@ -67,10 +67,10 @@ class Verified:
     def _first(values: Any, wrong: Any, message: str, rule: str) -> None:
         if not wrong.any():
             return
-        place = [int(part) for part in next(zip(*wrong.nonzero(), strict=True), ())]
+        index = [int(part) for part in next(zip(*wrong.nonzero(), strict=True), ())]
         count = int(wrong.sum())
         raise NumericsError(
-            f"{message}: element {place} is {values[tuple(place)]:g}",
+            f"{message}: element {index} is {values[tuple(index)]:g}",
             notes=(f"rule: {rule}", f"{count} of {values.size} elements break it"),
         )
 
@@ -122,7 +122,7 @@ def numerics(
     rules = Rules(stable, None if bounded is None else _pair("bounded", bounded), ranges, debug)
 
     def decorate(target: Callable[..., Any]) -> Any:
-        return _verified(target, rules)
+        return _verify(target, rules)
 
     return decorate if function is None else decorate(function)
 
@@ -136,7 +136,7 @@ def finite(function: Callable[..., Any]) -> Any:
     ...     print(error.message)
     `log` gives -inf, the first value that is not finite
     """
-    return _verified(function, Rules(True, None, (), True))
+    return _verify(function, Rules(True, None, (), True))
 
 
 def _pair(name: str, given: Range) -> tuple[float, float]:
@@ -153,7 +153,7 @@ def _pair(name: str, given: Range) -> tuple[float, float]:
     return low, high
 
 
-def _verified(target: Callable[..., Any], rules: Rules) -> Any:
+def _verify(target: Callable[..., Any], rules: Rules) -> Any:
     if not isinstance(target, Jit) and not isinstance(target, FunctionType):
         # A kernel is no trace to follow: its results are looked at instead.
         low, high = rules.bounded or (None, None)
@@ -162,7 +162,7 @@ def _verified(target: Callable[..., Any], rules: Rules) -> Any:
     own, rules = jitted.function, replace(rules, debug=rules.debug or jitted.options.debug)
     _check_names(jitted, rules)
 
-    def checked(*args: Any, **kwargs: Any) -> Any:
+    def run_checked(*args: Any, **kwargs: Any) -> Any:
         trace: Any = dispatch.tracing()
         first = len(trace.tape.records)
         result = own(*args, **kwargs)
@@ -171,17 +171,17 @@ def _verified(target: Callable[..., Any], rules: Rules) -> Any:
         if not rules.debug:
             return result
         inputs = _limited_inputs(trace, rules)
-        places = [(f"{value} {low!r} {high!r}", value) for value, (low, high) in inputs.items()]
+        checked_inputs = [(f"{value} {low!r} {high!r}", value) for value, (low, high) in inputs.items()]
         ops = [(str(number), trace.tape.records[number].results[0]) for number in watched]
         # Without ranges an argument breaks none: what first uses it is named, if it is watched.
-        looked_at = [*places, *ops] if rules.bounded or rules.inputs else [*ops, *places]
-        return result, _flags(trace, [value for _, value in looked_at]), "\n".join(place for place, _ in looked_at)
+        looked_at = [*checked_inputs, *ops] if rules.bounded or rules.inputs else [*ops, *checked_inputs]
+        return result, _flags(trace, [value for _, value in looked_at]), "\n".join(one for one, _ in looked_at)
 
-    update_wrapper(checked, own)
+    update_wrapper(run_checked, own)
     if rules.bounded is not None:
         promised = {"numerics.bounded": rules.bounded, "numerics.inputs": dict(rules.inputs)}
-        setattr(checked, PROMISES, {**getattr(own, PROMISES, {}), **promised})
-    made = jitted.with_function(checked)
+        setattr(run_checked, PROMISES, {**getattr(own, PROMISES, {}), **promised})
+    made = jitted.with_function(run_checked)
     return Watched(made, own, rules) if rules.debug else made
 
 
@@ -273,16 +273,16 @@ class Watched:
                 f"`{self.jitted.name}` is watched as it runs, and inside of another function nothing would look at it",
                 fix="put `verify` around the outermost function, or leave `debug=True` out for what is proved alone",
             )
-        result, flags, places = self.jitted(*args, **kwargs)
-        if places:
-            self._check(flags, places.split("\n"), args, kwargs)
+        result, flags, entries = self.jitted(*args, **kwargs)
+        if entries:
+            self._check(flags, entries.split("\n"), args, kwargs)
         return result
 
-    def _check(self, flags: Any, places: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def _check(self, flags: Any, entries: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         numbers: list[float] = flags.tolist()
         most_of_all = float("inf")
-        for at, entry in enumerate(places):
-            place, *ends = entry.split(" ")
+        for at, entry in enumerate(entries):
+            number, *ends = entry.split(" ")
             low, high = map(float, ends) if ends else self.rules.bounded or (-most_of_all, most_of_all)
             least, most = numbers[2 * at : 2 * at + 2]
             if least > most:
@@ -291,8 +291,8 @@ class Watched:
             if bad is None and not (low <= least and most <= high):
                 bad = least if not low <= least else most
             if bad is not None:
-                tell = self._found_input if ends else self._describe
-                raise tell(bad, int(place), (low, high), args, kwargs)
+                describe = self._found_input if ends else self._describe
+                raise describe(bad, int(number), (low, high), args, kwargs)
 
     def _found_input(
         self, bad: float, value: int, limits: tuple[float, float], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -307,10 +307,10 @@ class Watched:
         )
 
     def _describe(
-        self, bad: float, place: int, limits: tuple[float, float], args: Sequence[Any], kwargs: Mapping[str, Any]
+        self, bad: float, number: int, limits: tuple[float, float], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> NumericsError:
         tape = self.jitted.trace(*args, **kwargs).tape
-        record = tape.records[place]
+        record = tape.records[number]
         name, span = record.op.split(".", 1)[1], record.span
         what = f"{tape.types[record.results[0]]}"
         if _is_finite(bad):

@@ -123,20 +123,20 @@ def arguments_for(function: Jit | Kernel, given: Given) -> Arguments:
     arguments = Arguments(sizes=dict(_size(text) for text in given.sizes))
     asked = set(arguments.sizes)
     names: set[str] = set()
-    for parameter, annotation in _declared(function):
+    for parameter, annotation in _declarations(function):
         name = parameter.name
         names |= _symbols(annotation)
         if name in values:
             arguments.by_name[name] = values.pop(name)
         elif name in shapes:
-            arguments.by_name[name] = _built(shapes.pop(name))
+            arguments.by_name[name] = _build(shapes.pop(name))
         elif (made := _make(annotation, arguments)) is not None:
             arguments.by_name[name] = made
         elif parameter.default is parameter.empty and parameter.kind not in (
             parameter.VAR_POSITIONAL,
             parameter.VAR_KEYWORD,
         ):
-            raise TargetError(f"nothing says what `{name}` is; annotate it, or give {_suggested(function, parameter)}")
+            raise TargetError(f"nothing says what `{name}` is; annotate it, or give {_suggest(function, parameter)}")
     unknown = sorted({*shapes, *values})
     if unknown:
         raise TargetError(f"the function has no parameter `{unknown[0]}`")
@@ -145,7 +145,7 @@ def arguments_for(function: Jit | Kernel, given: Given) -> Arguments:
     return arguments
 
 
-def _declared(function: Jit | Kernel) -> Iterator[tuple[inspect.Parameter, Any]]:
+def _declarations(function: Jit | Kernel) -> Iterator[tuple[inspect.Parameter, Any]]:
     """The parameters of a call, and what each is declared to be where that says something of tensors."""
     if isinstance(function, Kernel):
         known = {one.name: one.annotation for one in function.definition.inputs}
@@ -178,7 +178,7 @@ def _make(annotation: Any, arguments: Arguments) -> Any:
     return [value] if typing.get_origin(annotation) is list else value
 
 
-def _suggested(function: Jit | Kernel, parameter: inspect.Parameter) -> str:
+def _suggest(function: Jit | Kernel, parameter: inspect.Parameter) -> str:
     """What to type: a shape for each part of the parameter that the source takes by name, or one for all of it."""
     name = parameter.name
     written = str(parameter.annotation)
@@ -243,7 +243,7 @@ def _steps(path: str, text: str) -> Iterator[tuple[str, Any]]:
         at = step.end()
 
 
-def _built(parts: Mapping[tuple[tuple[str, Any], ...], Any]) -> Any:
+def _build(parts: Mapping[tuple[tuple[str, Any], ...], Any]) -> Any:
     """The value whose parts are given: dicts for keys, lists for numbers, named tuples for fields."""
     if () in parts:
         if len(parts) > 1:
@@ -255,7 +255,7 @@ def _built(parts: Mapping[tuple[tuple[str, Any], ...], Any]) -> Any:
     kinds = {kind for kind, _ in inner}
     if len(kinds) > 1:
         raise TargetError("the parts of one container are all keys, all numbers or all fields")
-    children = {key: _built(rest) for (_, key), rest in inner.items()}
+    children = {key: _build(rest) for (_, key), rest in inner.items()}
     if kinds == {"key"}:
         return children
     if kinds == {"index"}:
@@ -294,14 +294,14 @@ def looked_at(function: Jit | Kernel, given: Given) -> tuple[Any, str]:
         if given != Given() or not function.cache_info().size:
             raise
         return function.trace().tape, "looked at as it was called last"
-    return traced(function, arguments), sizes_text(function, arguments)
+    return trace_call(function, arguments), sizes_text(function, arguments)
 
 
-def traced(function: Jit | Kernel, arguments: Arguments) -> Any:
+def trace_call(function: Jit | Kernel, arguments: Arguments) -> Any:
     """The function as a tape, for such arguments."""
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    for parameter, _ in _declared(function):
+    for parameter, _ in _declarations(function):
         if parameter.name in arguments.by_name:
             value = arguments.by_name[parameter.name]
             if parameter.kind is parameter.POSITIONAL_ONLY:
@@ -313,18 +313,18 @@ def traced(function: Jit | Kernel, arguments: Arguments) -> Any:
     except TesseraError:
         raise
     except Exception as error:
-        raise TargetError(_raised(error)) from error
+        raise TargetError(_describe_raised(error)) from error
 
 
-def _raised(error: Exception) -> str:
+def _describe_raised(error: Exception) -> str:
     """What the function itself raised, where, and which part of its arguments nobody described."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OWN)]
-    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    said = f"the function raised {type(error).__name__}{place}: {error}"
+    location = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    message = f"the function raised {type(error).__name__}{location}: {error}"
     if not isinstance(error, KeyError | AttributeError | IndexError):
-        return said
+        return message
     missing = f"[{error.args[0]}]" if isinstance(error, KeyError) else f".{getattr(error, 'name', None) or 'part'}"
-    return f"{said}; if that is a part of a parameter, say what it is, as in --shape 'params{missing}=64x128'"
+    return f"{message}; if that is a part of a parameter, say what it is, as in --shape 'params{missing}=64x128'"
 
 
 def sizes_text(function: Jit | Kernel, arguments: Arguments) -> str:

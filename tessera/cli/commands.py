@@ -92,7 +92,7 @@ def list_codes() -> None:
 
 
 def start(file: str, argv: Sequence[str], ranks: int, seconds: float | None) -> int:
-    """Run a file on each rank; 1 where one of them fails, which is told."""
+    """Run a file on each rank; 1 where one of them fails, which is reported."""
     if not os.path.isfile(file):
         typer.echo(f"there is no file `{file}`", err=True)
         return 2

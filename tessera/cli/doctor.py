@@ -137,7 +137,7 @@ def examine_line() -> list[Finding]:
 
 def _trial() -> float:
     """1 + 2 by native code that no cache had."""
-    from tessera.api.eager import array  # noqa: PLC0415 - where something is missing, the rest is still told
+    from tessera.api.eager import array  # noqa: PLC0415 - where something is missing, the others are still reported
     from tessera.api.jit import jit  # noqa: PLC0415
 
     def add(x: Any, y: Any) -> Any:

@@ -52,11 +52,11 @@ def wrap(function: Callable[..., Any], derivative: Callable[..., Any] | None = N
 def run(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     """Call a jitted function with what PyTorch has; a tensor, or a tuple of them, comes back."""
     found = _run_on_host(function, arguments)
-    made = [_shared(one) for one in as_tuple(found)]
+    made = [_share(one) for one in as_tuple(found)]
     return tuple(made) if is_sequence(found) else made[0]
 
 
-def _shared(result: Any) -> Any:
+def _share(result: Any) -> Any:
     """A result as a tensor of PyTorch, in the same memory."""
     if not hasattr(result, "__dlpack__"):
         raise ArgumentError(
@@ -132,4 +132,4 @@ def _gradients(derivative: Callable[..., Any], given: Sequence[Any], count: int)
             f"a derivative gives a gradient for each argument: {count}, got {len(found)}",
             fix="give None for an argument that has none",
         )
-    return tuple(None if one is None else _shared(one) for one in found)
+    return tuple(None if one is None else _share(one) for one in found)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Scalar: TypeAlias = "bool | int | float"
 
-# What `struct` and `memoryview` call the dtypes they know; i4 lies in an int8.
+# What `struct` and `memoryview` call the dtypes they know; i4 is stored in an int8.
 FORMATS = {
     "f64": "d",
     "f32": "f",
@@ -205,7 +205,7 @@ def without_tensors(value: Any, kind: type[Any]) -> Any:
 
 @cache
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """The NumPy dtype elements of `dtype` lie in; bf16 and the 8-bit floats are those of ml_dtypes."""
+    """The NumPy dtype elements of `dtype` are stored in; bf16 and the 8-bit floats are those of ml_dtypes."""
     import numpy  # noqa: PLC0415 (executables run without NumPy)
 
     if dtype.name in _ML_NAMES:

@@ -131,7 +131,7 @@ class Store:
         return data
 
     def _write(self, path: str, data: bytes) -> None:
-        # What lies here will be executed: nobody else may write it.
+        # What is here will be executed: nobody else may write it.
         parent, name = os.path.split(path)
         os.makedirs(parent, exist_ok=True, mode=0o700)
         beside = os.path.join(parent, f".{name.removesuffix(_SUFFIX)}.{os.getpid()}.{os.urandom(4).hex()}")
@@ -233,10 +233,10 @@ def _unlink(path: str) -> None:
 
 def package_text(name: str) -> str:
     """Which version of a package there is, found without loading it: `importlib.metadata` takes longer than a call."""
-    for place in sys.path:
-        folder = os.path.join(place, name)
+    for root in sys.path:
+        folder = os.path.join(root, name)
         if os.path.isfile(os.path.join(folder, "__init__.py")):
-            versions = sorted(item for item in os.listdir(place) if item.startswith(f"{name}-"))
+            versions = sorted(item for item in os.listdir(root) if item.startswith(f"{name}-"))
             return " ".join([name, *versions, *_library_states(os.path.join(folder, "binding"))])
     return f"no {name}"
 

@@ -189,10 +189,10 @@ def call(function: Callable[..., Any], values: Sequence[Tensor], wanted: Sequenc
             f"`{_name(function)}` gave {len(results)} results where {len(wanted)} are declared",
             fix="give a tuple with one tensor for each that `result` declares",
         )
-    return [_fitted(function, result, dtype, shape) for result, (dtype, shape) in zip(results, wanted, strict=True)]
+    return [_fit(function, result, dtype, shape) for result, (dtype, shape) in zip(results, wanted, strict=True)]
 
 
-def _fitted(function: Callable[..., Any], result: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
+def _fit(function: Callable[..., Any], result: Any, dtype: str, shape: tuple[int, ...]) -> Tensor:
     declared = f"[{', '.join(map(str, shape))}] {dtype}"
     try:
         tensor = Tensor.of(result, dtype)
@@ -297,7 +297,7 @@ class Callbacks:
             else:
                 self._exchanges.wait(one.slot)
             return
-        values = [self.copied(slots[i], dtype, shapes[i]) for i, (dtype, _) in enumerate(one.inputs)]
+        values = [self.copy_tensor(slots[i], dtype, shapes[i]) for i, (dtype, _) in enumerate(one.inputs)]
         if one.call == "debug_print":
             show(one.text, values)
         elif one.call == "check_positions":
@@ -315,7 +315,7 @@ class Callbacks:
             for i, result in enumerate(call(self._functions[one.slot], values, wanted)):
                 self.put(slots[count + i], result.address, result.nbytes)
 
-    def copied(self, address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    def copy_tensor(self, address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
         """A tensor with its own copy of memory that the program will use again."""
         made = Tensor.empty(shape, BY_NAME[dtype])
         ctypes.memmove(made.address, address, made.nbytes)

@@ -1,4 +1,4 @@
-"""Calls that are given tensors for good: results lie in their memory, and they themselves are consumed."""
+"""Calls that are given tensors for good: results use their memory, and they themselves are consumed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
 from tessera.runtime.native.support import OFFSETS
-from tessera.runtime.tensor import CONSUMED, MOVED, Tensor, shown
+from tessera.runtime.tensor import CONSUMED, MOVED, Tensor, show_memory
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
-# What is said of tensors that were donated to a call.
+# The error for tensors that were donated to a call.
 
 
 def donated_error(shape: Sequence[int], dtype: DType) -> DonatedError:
@@ -89,12 +89,12 @@ def _is_own(tensor: Tensor) -> bool:
     return fields.kind == _OWNER_BLOCK or bool(fields.kind == _OWNER_OBJECT and fields.flags & MOVED)
 
 
-def _moved(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _move(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
     """The memory of a tensor as another tensor; whoever shares it, an array of NumPy say, still keeps it."""
     fields, handle = _fields_of(tensor), tensor._handle  # pyright: ignore[reportPrivateUsage]
     if fields.flags & MOVED:
         handle = ctypes.cast(fields.owner, ctypes.py_object).value
-    return shown(tensor.address, tensor.dtype, shape, handle, _CONTIGUOUS | MOVED)
+    return show_memory(tensor.address, tensor.dtype, shape, handle, _CONTIGUOUS | MOVED)
 
 
 class DonatingCall:
@@ -127,6 +127,6 @@ class DonatingCall:
         is_alone = found.__class__ is Tensor
         results: list[Any] = [found] if is_alone else [*found]
         for result, number in donation.kept:
-            results[result] = _moved(prepared[number], results[result].shape)
+            results[result] = _move(prepared[number], results[result].shape)
         consume(arguments, donation.given)
         return results[0] if is_alone else tuple(results)

@@ -198,22 +198,22 @@ class LinkedCode:
 
 @dataclass(slots=True)
 class _Image:
-    """The bytes being linked, laid out as they will lie in memory."""
+    """The bytes being linked, laid out as they will be in memory."""
 
     code: bytearray = field(default_factory=bytearray)
     data: bytearray = field(default_factory=bytearray)
-    places: dict[tuple[int, int], tuple[bool, int]] = field(default_factory=dict[tuple[int, int], tuple[bool, int]])
+    offsets: dict[tuple[int, int], tuple[bool, int]] = field(default_factory=dict[tuple[int, int], tuple[bool, int]])
     data_start: int = 0
 
-    def place(self, key: tuple[int, int], section: Section) -> None:
+    def add(self, key: tuple[int, int], section: Section) -> None:
         """Append a section to its half of the image, aligned, and note where it went."""
         half = self.data if section.writable else self.code
         half.extend(bytes(-len(half) % section.align))
-        self.places[key] = (section.writable, len(half))
+        self.offsets[key] = (section.writable, len(half))
         half.extend(section.data or bytes(section.size))
 
     def offset(self, key: tuple[int, int]) -> int:
-        writable, offset = self.places[key]
+        writable, offset = self.offsets[key]
         return self.data_start + offset if writable else offset
 
 
@@ -228,7 +228,7 @@ def link(objects: Sequence[bytes], table: Mapping[str, int] | None = None) -> Li
     image = _Image()
     for number, file in enumerate(files):
         for section in file.sections:
-            image.place((number, section.number), section)
+            image.add((number, section.number), section)
     externals = _externals(files)
     got_start, stub_start = _reserve_tables(image, len(externals))
     image.data_start = len(image.code) + (-len(image.code) % PAGE)
@@ -333,7 +333,7 @@ class _Scope:
 def _relocate(number: int, file: ObjectFile, scope: _Scope) -> None:
     image, base = scope.image, scope.base
     for hole in file.relocations:
-        writable, start = image.places[(number, hole.section)]
+        writable, start = image.offsets[(number, hole.section)]
         where = start + hole.offset
         half, place = (image.data, base + image.data_start + where) if writable else (image.code, base + where)
         symbol = file.symbols[hole.symbol]
@@ -343,7 +343,7 @@ def _relocate(number: int, file: ObjectFile, scope: _Scope) -> None:
             target = symbol.value
         else:
             key = (number, symbol.section)
-            if key not in image.places:
+            if key not in image.offsets:
                 raise LoadError(f"relocation against a section that is not loaded (`{symbol.name}`)", span=None)
             target = base + image.offset(key) + symbol.value
         _fill(half, where, hole, symbol.name, place, target, scope)

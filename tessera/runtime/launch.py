@@ -279,8 +279,8 @@ _loaded: WeakValueDictionary[int, LoadedExecutable] = WeakValueDictionary()
 def name_at(address: int) -> str | None:
     """The name of a kernel of any program that is loaded, by its address."""
     for program in list(_loaded.values()):
-        for name, place in program.symbols.items():
-            if place == address:
+        for name, start in program.symbols.items():
+            if start == address:
                 return name
     return None
 

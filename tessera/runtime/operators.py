@@ -79,7 +79,7 @@ def _matmul(self: Any, other: Any) -> Any:
     return NotImplemented if getattr(other, "has_matmul", False) else apply("matmul", self, other)
 
 
-def _reflected(name: str) -> Callable[[Any, Any], Any]:
+def _reflect(name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
         return apply(name, other, self)
 
@@ -107,19 +107,19 @@ class Operators:
 
     __slots__ = ()
 
-    __add__, __radd__ = _binary("add"), _reflected("add")
-    __sub__, __rsub__ = _binary("sub"), _reflected("sub")
-    __mul__, __rmul__ = _binary("mul"), _reflected("mul")
-    __truediv__, __rtruediv__ = _binary("div"), _reflected("div")
-    __floordiv__, __rfloordiv__ = _binary("floordiv"), _reflected("floordiv")
-    __mod__, __rmod__ = _binary("mod"), _reflected("mod")
-    __pow__, __rpow__ = _binary("pow"), _reflected("pow")
-    __matmul__, __rmatmul__ = _matmul, _reflected("matmul")
-    __and__, __rand__ = _binary("and"), _reflected("and")
-    __or__, __ror__ = _binary("or"), _reflected("or")
-    __xor__, __rxor__ = _binary("xor"), _reflected("xor")
-    __lshift__, __rlshift__ = _binary("lshift"), _reflected("lshift")
-    __rshift__, __rrshift__ = _binary("rshift"), _reflected("rshift")
+    __add__, __radd__ = _binary("add"), _reflect("add")
+    __sub__, __rsub__ = _binary("sub"), _reflect("sub")
+    __mul__, __rmul__ = _binary("mul"), _reflect("mul")
+    __truediv__, __rtruediv__ = _binary("div"), _reflect("div")
+    __floordiv__, __rfloordiv__ = _binary("floordiv"), _reflect("floordiv")
+    __mod__, __rmod__ = _binary("mod"), _reflect("mod")
+    __pow__, __rpow__ = _binary("pow"), _reflect("pow")
+    __matmul__, __rmatmul__ = _matmul, _reflect("matmul")
+    __and__, __rand__ = _binary("and"), _reflect("and")
+    __or__, __ror__ = _binary("or"), _reflect("or")
+    __xor__, __rxor__ = _binary("xor"), _reflect("xor")
+    __lshift__, __rlshift__ = _binary("lshift"), _reflect("lshift")
+    __rshift__, __rrshift__ = _binary("rshift"), _reflect("rshift")
     __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
     __neg__, __pos__, __abs__, __invert__ = _unary("neg"), _unary("pos"), _unary("abs"), _unary("invert")
 

@@ -81,7 +81,7 @@ def _of_process() -> RunRecord:
 
 
 @contextmanager
-def entered(record: RunRecord) -> Generator[RunRecord]:
+def enter_run(record: RunRecord) -> Generator[RunRecord]:
     """Within it, keys without a seed come from this record."""
     token = _RUN.set(record)
     try:

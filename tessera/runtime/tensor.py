@@ -51,14 +51,14 @@ def buffer_address(view: memoryview) -> int:
         ctypes.pythonapi.PyBuffer_Release(ctypes.byref(record))
 
 
-# Who is told when Python reads the elements of a tensor: a trace asks, for what it reads is part of its program.
+# Who is notified when Python reads the elements of a tensor: a trace asks, for what it reads is part of its program.
 
 READERS: list[Callable[[Any], None]] = []
 """Called with each tensor that is read; empty outside of traces, where reading costs one look at it."""
 
 
 @contextmanager
-def noted() -> Generator[list[Any]]:
+def watch_reads() -> Generator[list[Any]]:
     """Within it, the tensors whose elements Python reads are put into the list it gives."""
     found: list[Any] = []
     READERS.append(found.append)
@@ -69,7 +69,7 @@ def noted() -> Generator[list[Any]]:
         READERS[:] = [reader for reader in READERS if getattr(reader, "__self__", None) is not found]
 
 
-def tell(tensor: Any) -> None:
+def notify_readers(tensor: Any) -> None:
     """Let those who ask know that a tensor is read."""
     for reader in READERS:
         reader(tensor)
@@ -157,7 +157,7 @@ class Tensor(Operators):
     def from_numpy(array: np.ndarray[Any, Any], dtype: DType | None = None) -> Tensor:
         """Share a NumPy array; one that is not contiguous, aligned and native is copied first.
 
-        `dtype` is only needed for i4, which lies in arrays of int8; its values are checked.
+        `dtype` is only needed for i4, which is stored in arrays of int8; its values are checked.
         """
         support = native()
         arrays.attach(support)
@@ -284,7 +284,7 @@ class Tensor(Operators):
 
         dtype = self.dtype
         if READERS:
-            tell(self)
+            notify_readers(self)
         if dtype.name not in _NARROW:
             return numpy.asarray(self)
         return numpy.asarray(_Raw(self, self._struct())).view(arrays.numpy_dtype(dtype))
@@ -307,7 +307,7 @@ class Tensor(Operators):
             # The protocol has no name for these; NumPy then asks `__array__`, which has.
             raise AttributeError("__array_struct__")
         if READERS:
-            tell(self)
+            notify_readers(self)
         return self._struct()
 
     def _struct(self) -> object:
@@ -327,7 +327,7 @@ class Tensor(Operators):
         if dtype.name in _NARROW:
             raise AttributeError("__array_interface__")
         if READERS:
-            tell(self)
+            notify_readers(self)
         return {
             "version": 3,
             "shape": self.shape,
@@ -352,7 +352,7 @@ class Tensor(Operators):
         if dl_device is not None and tuple(dl_device) != (dlpack.CPU, 0):
             raise BufferError(f"the tensor is in host memory, not on device {dl_device}")
         if READERS:
-            tell(self)
+            notify_readers(self)
         source = self.copy() if copy else self
         versioned = max_version is not None and max_version[0] >= 1
         if source.is_read_only and not versioned:
@@ -363,7 +363,7 @@ class Tensor(Operators):
     def tobytes(self) -> bytes:
         """The elements in C order."""
         if READERS:
-            tell(self)
+            notify_readers(self)
         source = self.contiguous()
         return ctypes.string_at(source.address, source.nbytes)
 
@@ -481,7 +481,7 @@ def _wrap(
     return _adopt(record)
 
 
-def shown(data: int, dtype: DType, shape: tuple[int, ...], owner: object, flags: int) -> Tensor:
+def show_memory(data: int, dtype: DType, shape: tuple[int, ...], owner: object, flags: int) -> Tensor:
     """A tensor that shows contiguous memory which a Python object keeps."""
     return _wrap(data, dtype, shape, None, owner, flags)
 

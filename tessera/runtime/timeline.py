@@ -40,7 +40,7 @@ class Launch:
     writes: tuple[Bytes, ...] = ()
     taken: tuple[Bytes, ...] = ()
 
-    def moved(self, source: Stream, target: Stream) -> Launch:
+    def in_stream(self, source: Stream, target: Stream) -> Launch:
         """The same in a stream in place of another."""
         stream = target if self.stream == source else self.stream
         return Launch(self.name, stream, self.reads, self.writes, self.taken)
@@ -53,7 +53,7 @@ class Signal:
     event: Hashable
     stream: Stream
 
-    def moved(self, source: Stream, target: Stream) -> Signal:
+    def in_stream(self, source: Stream, target: Stream) -> Signal:
         return Signal(self.event, target if self.stream == source else self.stream)
 
 
@@ -64,7 +64,7 @@ class Wait:
     event: Hashable
     stream: Stream
 
-    def moved(self, source: Stream, target: Stream) -> Wait:
+    def in_stream(self, source: Stream, target: Stream) -> Wait:
         return Wait(self.event, target if self.stream == source else self.stream)
 
 
@@ -75,7 +75,7 @@ class HostWait:
     stream: Stream | None = None
     event: Hashable = None
 
-    def moved(self, source: Stream, target: Stream) -> HostWait:
+    def in_stream(self, source: Stream, target: Stream) -> HostWait:
         return HostWait(target if self.stream == source else self.stream, self.event)
 
 
@@ -115,7 +115,7 @@ class HappensBefore:
     """Clocks of streams, events and threads, and the accesses that something later may still race with."""
 
     def __init__(self) -> None:
-        self._queues: dict[Stream, _Clock] = {}
+        self._stream_clocks: dict[Stream, _Clock] = {}
         self._events: dict[Hashable, _Clock] = {}
         self._threads: dict[int, _Clock] = {}
         self._accesses: list[_Access] = []
@@ -126,7 +126,7 @@ class HappensBefore:
         if isinstance(entry, HostWait):
             self._wait(entry, host)
             return None
-        clock = self._queues.setdefault(entry.stream, _Clock())
+        clock = self._stream_clocks.setdefault(entry.stream, _Clock())
         clock.join(host)
         if isinstance(entry, Wait):
             clock.join(self._events.get(entry.event, {}))
@@ -141,12 +141,12 @@ class HappensBefore:
         if entry.stream is None and entry.event is None:
             # All work is done: whatever comes, from whatever thread, comes after it.
             self._accesses.clear()
-            for clock in self._queues.values():
+            for clock in self._stream_clocks.values():
                 host.join(clock)
         elif entry.event is not None:
             host.join(self._events.get(entry.event, {}))
         else:
-            host.join(self._queues.get(entry.stream, {}))
+            host.join(self._stream_clocks.get(entry.stream, {}))
 
     def _launch(self, launch: Launch, clock: _Clock) -> Race | None:
         tick = clock[launch.stream]
@@ -386,7 +386,7 @@ _AWAITED: list[Timeline] = []
 
 
 @contextmanager
-def recorded() -> Generator[Timeline]:
+def record_timeline() -> Generator[Timeline]:
     """Within it, kernels and collectives of this process are noted in the timeline that it gives."""
     from tessera.runtime.ranks.world import rank  # noqa: PLC0415 - programs that are alone do not load it
     from tessera.runtime.tensor import native  # noqa: PLC0415

@@ -33,7 +33,7 @@ TUNER = """
     time.sleep(max(0.0, start - time.time()))
     for iteration in range(5):
         tuning._store(kernel, f"{number} {iteration}", Schedule(stages=1 + number))
-        found = tuning._stored(kernel)
+        found = tuning._read_stored(kernel)
         assert found[f"{number} {iteration}"]["stages"] == 1 + number, found
 """
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tessera.cli.arguments import Arguments, Given, TargetError, arguments_for, find, looked_at, sizes_text, traced
+from tessera.cli.arguments import Arguments, Given, TargetError, arguments_for, find, looked_at, sizes_text, trace_call
 from tessera.cli.main import app
 
 X = np.ones((2, 2), np.float32)
@@ -83,7 +83,7 @@ def test_parts_are_given_by_their_paths(look: Any) -> None:
     assert {key: array.shape for key, array in found["params"].items()} == {"w": (4, 8), "b": (8,)}
     assert [array.shape for array in found["pair"]] == [(), (4,)]
     assert found["count"] == 3
-    assert traced(find("looked_at:fields"), look("fields", shapes=["p.w=2", "p.b=2"])).names == ["p.w", "p.b"]
+    assert trace_call(find("looked_at:fields"), look("fields", shapes=["p.w=2", "p.b=2"])).names == ["p.w", "p.b"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_kernel_is_looked_at_with_sizes_and_says_which(look: Any) -> None:
     given = Given(sizes=["N=1024"], values=["scale=2.0"])
     kernel = find("looked_at:rows")
     arguments = arguments_for(kernel, given)
-    assert str(traced(kernel, arguments).types[0]) == "[M, 1024] f32"
+    assert str(trace_call(kernel, arguments).types[0]) == "[M, 1024] f32"
     assert sizes_text(kernel, arguments) == "looked at with M = 32; for others, --size M=1024"
     assert sizes_text(find("looked_at:declared"), look("declared")) == ""
 

@@ -96,7 +96,7 @@ def test_the_doctor_compiles_and_runs_and_says_when_that_fails(monkeypatch: pyte
     def refuse(*_: object) -> None:
         raise CodegenError("no LLVM")
 
-    monkeypatch.setattr("tessera.api.compilation._compiled", refuse)
+    monkeypatch.setattr("tessera.api.compilation._compile_tape", refuse)
     (trial,) = examine_line()
     assert trial.is_problem
     assert "no LLVM" in trial.value

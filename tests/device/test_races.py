@@ -58,7 +58,7 @@ def both(x: Any) -> Any:
 
 def leave_out(monkeypatch: pytest.MonkeyPatch, waiting: str, other: str) -> None:
     """Take one wait of calls out: neither the device nor the log hears of it."""
-    pair = tuple(cuda_stream.named(name).handle for name in (waiting, other))
+    pair = tuple(cuda_stream.stream_named(name).handle for name in (waiting, other))
 
     def wait(one: int, two: int) -> None:
         if (one, two) != pair:
@@ -78,7 +78,7 @@ def test_a_program_whose_streams_wait_is_clean_and_means_what_it_did() -> None:
         for _ in range(3):
             np.testing.assert_array_equal(np.asarray(both(x)), expected)
     launches = [entry for entry in log if isinstance(entry, Launch)]
-    streams = {cuda_stream.named(name).handle for name in ("compute", "comm")}
+    streams = {cuda_stream.stream_named(name).handle for name in ("compute", "comm")}
     assert streams <= {launch.stream for launch in launches}
     assert any(isinstance(entry, Signal) for entry in log)
     assert any(isinstance(entry, Wait) for entry in log)

@@ -21,9 +21,9 @@ def twice(x: Any, y: Any) -> Any:
 def test_kernels_are_noted_in_order_and_by_name_while_somebody_looks(tmp_path: Path) -> None:
     x = ts.ones((8, 8))
     expected = twice(x, x).tolist()
-    with timeline.recorded() as outer:
+    with timeline.record_timeline() as outer:
         twice(x, x)
-        with timeline.recorded() as inner:
+        with timeline.record_timeline() as inner:
             assert twice(x, x).tolist() == expected
         twice(x, x)
     twice(x, x)
@@ -48,7 +48,7 @@ def test_kernels_are_noted_in_order_and_by_name_while_somebody_looks(tmp_path: P
 def test_kernels_that_do_not_fit_the_log_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "KERNELS", 3)
     x = ts.ones((8, 8))
-    with timeline.recorded() as found:
+    with timeline.record_timeline() as found:
         for _ in range(4):
             twice(x, x)
     assert (len(found.spans), found.missed) == (3, 5)
@@ -57,7 +57,7 @@ def test_kernels_that_do_not_fit_the_log_are_counted(monkeypatch: pytest.MonkeyP
 def test_blocks_are_noted_where_somebody_records() -> None:
     with timeline.span("wait", "nobody looks"):
         pass
-    with timeline.recorded() as found, timeline.span("collective", "it"):
+    with timeline.record_timeline() as found, timeline.span("collective", "it"):
         assert found.running() == [("collective", "it")]
     (one,) = found.spans
     assert (one.kind, one.name, one.rank) == ("collective", "it", 0)
@@ -65,12 +65,12 @@ def test_blocks_are_noted_where_somebody_records() -> None:
 
 
 def test_memory_that_a_kernel_will_write_to_outlives_its_timeline() -> None:
-    with timeline.recorded() as over:
+    with timeline.record_timeline() as over:
         cells = over._kernels  # pyright: ignore[reportPrivateUsage]
         cells[1], cells[2], cells[3] = 1, 1, 1  # one has begun, in another thread
     kept = timeline._AWAITED  # pyright: ignore[reportPrivateUsage]
     assert kept == [over]
     cells[4] = 2
-    with timeline.recorded():
+    with timeline.record_timeline():
         pass
     assert kept == []

@@ -152,7 +152,7 @@ _PARTS = ("layout", "memory", "pool", "copy", "tensor", "array", "dlpack", "inte
 _TEMPLATE, _WIDTHS = "copy_plane", (8, 16, 32, 64)
 _SLOTS = 32  # entries of the tables by dtype code in %Environment
 
-# DLPack type codes (DLDataTypeCode in dlpack.h); i4 lies one to a byte, as int8 does.
+# DLPack type codes (DLDataTypeCode in dlpack.h); i4 is one to a byte, as int8 does.
 _DLPACK_KINDS = {"int": 0, "uint": 1, "float": 2, "bool": 6}
 _DLPACK_NAMED = {"bf16": 4, "f8e4m3": 10, "f8e5m2": 12}
 

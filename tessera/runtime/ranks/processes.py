@@ -23,7 +23,7 @@ from tessera.runtime.ranks import world
 from tessera.runtime.ranks.shared_memory import Ends, LocalCommunicator, ends_of
 from tessera.types.settings import rank_seconds, usable_cpus
 
-# The process of one rank: it joins the world it was started in, does what it is told, and answers.
+# The process of one rank: it joins the world it was started in, does what it is sent, and answers.
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -104,7 +104,7 @@ def call_sites(error: BaseException) -> list[str]:
 
 
 def _pickle_answer(answer: dict[str, Any]) -> bytes:
-    """An answer as bytes; what cannot be sent is said."""
+    """An answer as bytes; what cannot be sent is reported."""
     try:
         data = pickle.dumps(answer)
         pickle.loads(data)  # some errors can be sent, and not be made again
@@ -153,7 +153,7 @@ def launch(task: Mapping[str, Any], ranks: int, *, seconds: float | None = None,
 
 
 class _Rank:
-    """One process: `answer` is what it said, None where it has not, or ended without a word."""
+    """One process: `answer` is what it sent, None where it has not, or ended without a word."""
 
     def __init__(self, ends: Ends, seconds: float | None, labelled: bool) -> None:
         self.rank, self.answer = ends.rank, None

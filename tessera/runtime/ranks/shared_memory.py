@@ -70,12 +70,12 @@ class _Peer:
         self.inbox: deque[bytes] = deque()
         self.has_left, self.reason = False, ""
 
-    def tell(self, kind: bytes, payload: bytes = b"") -> bool:
+    def send(self, kind: bytes, payload: bytes = b"") -> bool:
         """Send a message; whether somebody is there to get it."""
         try:
             self.end.send(kind + payload)
         except OSError:
-            # Nobody reads any more. What it has sent may still be here: that it has left is heard after all of it.
+            # Nobody reads any more. What it has sent may still be here: that it has left comes after all of it.
             return False
         return not self.has_left
 
@@ -115,7 +115,7 @@ class _Transfer:
     def __init__(self, peer: _Peer, source: int, target: int, size: int, what: bytes) -> None:
         self.peer, self.source, self.target, self.what = peer, source, target, what
         self.unsent = self.unread = size
-        self.is_open, self.is_broken = False, not peer.tell(_OPEN, what)
+        self.is_open, self.is_broken = False, not peer.send(_OPEN, what)
 
     def send(self) -> None:
         """Fill the slots that are free."""
@@ -123,7 +123,7 @@ class _Transfer:
         while self.unsent and peer.credits and not self.is_broken:
             count = min(self.unsent, SLOT)
             ctypes.memmove(peer.outgoing + peer.sent % SLOTS * SLOT, self.source, count)
-            self.is_broken = not peer.tell(_DATA, struct.pack("<Q", count))
+            self.is_broken = not peer.send(_DATA, struct.pack("<Q", count))
             peer.sent, peer.credits = peer.sent + 1, peer.credits - 1
             self.source, self.unsent = self.source + count, self.unsent - count
 
@@ -138,7 +138,7 @@ class _Transfer:
             (count,) = struct.unpack("<Q", message[1:])
             ctypes.memmove(self.target, peer.incoming + peer.received % SLOTS * SLOT, count)
             peer.received += 1
-            peer.tell(_CREDIT)
+            peer.send(_CREDIT)
             self.target, self.unread = self.target + count, self.unread - count
 
     def _rendezvous(self, message: bytes) -> None:
@@ -229,7 +229,7 @@ class LocalCommunicator:
         """Tell the others why, and go; the first reason is the one that counts."""
         reason = error.message.encode()[: _LONGEST - 1]
         for peer in self._peers.values():
-            peer.tell(_LEFT, reason)
+            peer.send(_LEFT, reason)
             peer.end.close()
 
     # ---- In the thread.

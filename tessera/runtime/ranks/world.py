@@ -226,7 +226,7 @@ def exclusive(name: str) -> Generator[None]:
     if size() == 1:
         yield
         return
-    file = _locked(name)
+    file = _lock_file(name)
     try:
         yield
     finally:
@@ -234,7 +234,7 @@ def exclusive(name: str) -> Generator[None]:
             os.close(file)
 
 
-def _locked(name: str) -> int | None:
+def _lock_file(name: str) -> int | None:
     """The file that is locked for a name; None where none can be made: then nobody waits."""
     import fcntl  # noqa: PLC0415 - ranks alone need it
 

@@ -14,7 +14,7 @@ from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfM
 from tessera.runtime import dlpack
 from tessera.runtime.devices.cuda import tensor as cuda_dlpack
 from tessera.runtime.devices.cuda.driver import error_of, is_available
-from tessera.runtime.devices.cuda.memory import FreeList, Pool, rounded
+from tessera.runtime.devices.cuda.memory import FreeList, Pool, round_size
 from tessera.runtime.devices.cuda.program import CudaProgram, NativeCall, Plan, Sizes, code_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, form_of
 from tessera.runtime.executable import Executable, Guard, Port
@@ -39,7 +39,7 @@ def test_errors_of_the_driver_say_what_helps() -> None:
 
 
 def test_blocks_come_in_few_sizes() -> None:
-    assert [rounded(size) for size in (0, 1, 512, 513, 5000, 3 << 20)] == [0, 512, 512, 1024, 8192, 4 << 20]
+    assert [round_size(size) for size in (0, 1, 512, 513, 5000, 3 << 20)] == [0, 512, 512, 1024, 8192, 4 << 20]
 
 
 def test_memory_of_a_tensor_goes_home_when_it_dies() -> None:

@@ -137,12 +137,12 @@ class Replays:
             self._release()
         elif wanted == NODES:
             if self.use_nodes is not None and len(_MADE) < MOST:
-                with _relaxed(self._cuda):
+                with _relax_capture(self._cuda):
                     self.use_nodes()
         elif not self.is_off and len(_MADE) < MOST:
             start = (wanted - ctypes.addressof(self.words)) // ctypes.sizeof(ctypes.c_int64)
             addresses = self.words[start + len(ENTRY) : start + len(ENTRY) + self._count]
-            graph = _recorded(self._cuda, self._stream, self._run, addresses)
+            graph = _capture(self._cuda, self._stream, self._run, addresses)
             self.words[start + ENTRY.index("count")] = 0  # as long as there is none, it is asked for again
             if addresses == self.words[start + len(ENTRY) : start + len(ENTRY) + self._count]:
                 self.words[start], self.is_off = graph or 0, graph == 0
@@ -187,7 +187,7 @@ _ASIDE: list[Stream] = []
 """The stream that is captured, once there is one; whoever holds the lock has it."""
 
 
-def _recorded(cuda: Any, stream: int, run: Callable[[list[int], int], int], addresses: list[int]) -> int | None:
+def _capture(cuda: Any, stream: int, run: Callable[[list[int], int], int], addresses: list[int]) -> int | None:
     """A graph of what `run` does for these addresses, ready to be replayed in a stream.
 
     It is 0 where there cannot be one, and None where there cannot be one now.
@@ -197,14 +197,14 @@ def _recorded(cuda: Any, stream: int, run: Callable[[list[int], int], int], addr
     # What somebody else records now would have these calls in it.
     if library.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(state)) or state.value != _NOT_CAPTURING:
         return None
-    with _relaxed(cuda), _LOCK:
+    with _relax_capture(cuda), _LOCK:
         if not _ASIDE:
             _ASIDE.append(Stream())
         return graph_of(library, _ASIDE[0].handle, stream, run, addresses)
 
 
 @contextmanager
-def _relaxed(cuda: Any) -> Generator[None]:
+def _relax_capture(cuda: Any) -> Generator[None]:
     """Inside it a thread may make graphs, whatever other streams are being captured."""
     mode = ctypes.c_int(_RELAXED)
     cuda.call("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))

@@ -14,7 +14,7 @@ ALIGNMENT = 256
 """Bytes that every block begins at a multiple of; the driver sees to it."""
 
 
-def rounded(size: int) -> int:
+def round_size(size: int) -> int:
     """The bytes of the block that is taken for a size: few different ones, so that blocks find new owners."""
     if size <= _LARGE:
         return max(_SMALL, 1 << (size - 1).bit_length()) if size else 0
@@ -54,7 +54,7 @@ class Pool:
 
     def free_list(self, size: int, stream: int = 0) -> FreeList:
         """The free list of blocks of at least `size` bytes for a stream."""
-        key = stream, rounded(size)
+        key = stream, round_size(size)
         found = self._free_lists.get(key)
         if found is None:
             with self._lock:

@@ -56,9 +56,9 @@ class Ranges:
         self._functions = {group: (ctypes.c_void_p * count)() for group, count in _GROUPS.items()}
         self._slots = {group: _slots(functions) for group, functions in self._functions.items()}
         self._tables = _Callbacks(ctypes.sizeof(_Callbacks), _GET_TABLE(self._table))
-        self._version = _Version(ctypes.sizeof(_Version), _PROTOCOL, 0, _SET_VERSION(_ignored))
+        self._version = _Version(ctypes.sizeof(_Version), _PROTOCOL, 0, _SET_VERSION(_ignore_version))
         # It may come back for tables later, so they stay.
-        self._export = _EXPORT(self._exported)
+        self._export = _EXPORT(self._export_table)
         self._is_watched = bool(initialize(self._export))
 
     def functions(self) -> tuple[int, int]:
@@ -75,7 +75,7 @@ class Ranges:
             ctypes.c_uint.from_address(count).value = _GROUPS[group]
         return 1
 
-    def _exported(self, number: int) -> int:
+    def _export_table(self, number: int) -> int:
         found = {_CALLBACKS: self._tables, _VERSION: self._version}.get(number)
         return 0 if found is None else ctypes.addressof(found)
 
@@ -87,7 +87,7 @@ def _slots(functions: Any) -> Any:
     return (ctypes.c_void_p * len(found))(*found)
 
 
-def _ignored(_: int) -> None:
+def _ignore_version(_: int) -> None:
     """The version that the profiler has: it gets ours, and does as it likes."""
 
 
@@ -144,7 +144,7 @@ class Watched:
         at = f"barrier at shared address {barrier}, phase {parity}"
         return f"`{self.kernel}` waits for a barrier that never opens: {who}, {at}"
 
-    def counted(self) -> list[dict[str, Any]]:
+    def read_counters(self) -> list[dict[str, Any]]:
         """The counters of each wait: how often warps came, how often they stalled, and for how many cycles."""
         words = (ctypes.c_uint64 * (_COUNTS * min(len(self.waits), _MOST_COUNTED)))()
         self.driver.call("cuCtxSynchronize")
@@ -176,7 +176,7 @@ def watch(module: Module, kernel: str, waits: Sequence[str]) -> None:
 
 def wait_counts() -> list[dict[str, Any]]:
     """The counters of the waits of all kernels that were made with `debug=True` and loaded here; plain values."""
-    return [one for watched in _WATCHED for one in watched.counted()]
+    return [one for watched in _WATCHED for one in watched.read_counters()]
 
 
 def hanging() -> str:
@@ -222,8 +222,8 @@ class TensorMaps:
     @property
     def kept(self) -> int:
         """Maps that are there to be found again: an entry that was written has a version."""
-        places = (self.address + _LINE + at * (_LINE + _WAYS * _ENTRY) for at in range(self._places))
-        entries = (place + _LINE + way * _ENTRY for place in places for way in range(_WAYS))
+        lines = (self.address + _LINE + at * (_LINE + _WAYS * _ENTRY) for at in range(self._places))
+        entries = (line + _LINE + entry * _ENTRY for line in lines for entry in range(_WAYS))
         return sum(1 for entry in entries if ctypes.c_int64.from_address(entry).value)
 
 

@@ -218,7 +218,7 @@ class CudaCallbacks(Callbacks):
             raise DeviceError("ranks communicate through the memory of CPUs, and this program is for a GPU", span=None)
         super().__init__(callbacks, functions)
 
-    def copied(self, address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
+    def copy_tensor(self, address: int, dtype: str, shape: tuple[int, ...]) -> Tensor:
         """A copy in host memory."""
         made = Tensor.empty(shape, BY_NAME[dtype])
         copy_out(made.address, address, made.nbytes, current_stream())

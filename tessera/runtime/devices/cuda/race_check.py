@@ -1,7 +1,7 @@
 """Watching streams of a CUDA device for races: while somebody does, every launch and copy is written down first.
 
 The host program calls functions of the driver by their addresses. While its streams are watched it is given others,
-which write down the bytes that a call touches and then call the driver; a race is told instead of launched.
+which write down the bytes that a call touches and then call the driver; a race is reported instead of launched.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Watched:
     def launch(self, stream: int, parameters: int, workspace: Bytes, taken: tuple[Bytes, ...]) -> Launch:
         """One launch, from the parameters that the driver is given."""
         count = self.maps + len(self.buffers) + len(self.symbols) + 1
-        places = (ctypes.c_void_p * count).from_address(parameters)[self.maps :]
-        words = [ctypes.c_uint64.from_address(place or 0).value for place in places]
+        pointers = (ctypes.c_void_p * count).from_address(parameters)[self.maps :]
+        words = [ctypes.c_uint64.from_address(pointer or 0).value for pointer in pointers]
         rest = words[len(self.buffers) :]
         sizes = dict(zip(self.symbols, rest, strict=False))
         spans = [(start, start + size.evaluate(sizes)) for start, (_, size) in zip(words, self.buffers, strict=False)]
@@ -102,7 +102,7 @@ class Watcher:
             words = [word or 0 for word in given]
             try:
                 notify(self.entries(name, words))
-            except BaseException as error:  # native code lies between here and who can hear it
+            except BaseException as error:  # native code stands between here and who can catch it
                 self.raised = self.raised or error
                 return _STOPPED
             return real(*given)

@@ -71,7 +71,7 @@ class Stream:
 _NAMED: dict[str, Stream] = {}
 
 
-def named(name: str) -> Stream:
+def stream_named(name: str) -> Stream:
     """The stream of a name, the same for everybody who asks for it."""
     found = _NAMED.get(name)
     return found if found is not None else _NAMED.setdefault(name, Stream())
@@ -208,13 +208,13 @@ class Graph:
         inside, outer = self.stream.handle, self._replay_stream
         if WATCH.note is None:
             return
-        entries = [entry.moved(inside, outer) for entry in self.entries or self._touched()]
+        entries = [entry.in_stream(inside, outer) for entry in self.entries or self._whole_graph()]
         # Other streams were lent to the capture: in a replay its branches are its own.
         for side in {entry.stream for entry in entries} - {outer, None}:
-            entries = [entry.moved(side, (id(self), side)) for entry in entries]
+            entries = [entry.in_stream(side, (id(self), side)) for entry in entries]
         notify(entries)
 
-    def _touched(self) -> list[Entry]:
+    def _whole_graph(self) -> list[Entry]:
         blocks = [(address, address + free_list.size) for free_list, address in self._blocks]
         return [Launch("a CUDA graph", self._replay_stream, _spans(self._held), (*_spans(self._made), *blocks))]
 
@@ -235,7 +235,7 @@ class Graph:
         cuda.call("cuStreamUpdateCaptureDependencies", handle, ctypes.byref(node), ctypes.c_size_t(1), _SET)
         self._held.append(other)
         if WATCH.note is not None:
-            self.entries += [entry.moved(other._replay_stream, self.stream.handle) for entry in other.entries]
+            self.entries += [entry.in_stream(other._replay_stream, self.stream.handle) for entry in other.entries]
 
     def hold(self, tensors: Sequence[Any]) -> None:
         """Keep tensors of a captured call; what was made inside may die inside, and its memory is used again there."""

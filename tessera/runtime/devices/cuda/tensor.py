@@ -207,7 +207,7 @@ class CudaTensor(Operators):
         if isinstance(value, CudaTensor):
             return value
         if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == dlpack.CUDA:
-            return _shared(value)
+            return _share_producer(value)
         if hasattr(value, "__cuda_array_interface__"):
             return _from_interface(value)
         host = Tensor.of(value, dtype).contiguous()
@@ -374,7 +374,7 @@ class CudaTensor(Operators):
         return CudaTensor.of, (self.cpu(),)
 
 
-def _shared(producer: Any) -> CudaTensor:
+def _share_producer(producer: Any) -> CudaTensor:
     """Another library's tensor; its capsule stays with ours, so that its memory does too."""
     capsule = dlpack.capsule_from(producer, (dlpack.CUDA,), stream=current_stream() or _LEGACY)
     taken = dlpack.Import(capsule, (dlpack.CUDA,))
