@@ -71,7 +71,7 @@ def foreseen() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for number, case in enumerate(CASES):
         store, load = shared_accesses(kernel(number))
-        found.append({"case": list(case), "store": store.turns.taken, "load": load.turns.taken})
+        found.append({"case": list(case), "store": store.wavefronts.taken, "load": load.wavefronts.taken})
     return found
 
 
@@ -101,7 +101,7 @@ def run() -> None:
         driver().call("cuLaunchKernel", ctypes.c_void_p(function), *shape, None, cells, None)
         driver().call("cuCtxSynchronize")
         np.testing.assert_array_equal(np.asarray(tensors[1]), x.transpose(0, 2, 1))
-    print("all squares are turned over")
+    print("all squares are transposed")
 
 
 def join(file: str) -> list[dict[str, Any]]:

@@ -1,4 +1,10 @@
-"""Which accesses of a lowered kernel make lanes of a warp wait for one bank of shared memory, and what fixes each."""
+"""Which accesses of a lowered kernel have bank conflicts in shared memory, and what fixes each.
+
+Shared memory has 32 banks of 4-byte words. A warp's access takes one wavefront (a cycle of the memory) for each
+different word that it wants of the bank with the most of them, so its cost follows from the addresses of its lanes
+alone. They are computed here as emission computes them, for each op whose lanes are known without running it, and the
+worst warp counts. `benchmarks/results/gpu_banks.json` holds what a profiler counted beside what is foreseen here.
+"""
 
 from __future__ import annotations
 
@@ -14,41 +20,62 @@ from tessera.backends.nvptx.mma.target_kernels import swizzle_of
 from tessera.backends.nvptx.register_estimate import Resources, resources_of
 from tessera.backends.nvptx.tensor_cores import SPAN, WGMMA_ROWS
 from tessera.backends.nvptx.text import KernelCode
+from tessera.backends.nvptx.typed_ops import (
+    CopyAsyncOp,
+    MmaAddOp,
+    MmaIssueOp,
+    MmaSyncOp,
+    StoreRowsOp,
+    StoreTileOp,
+    TensorMmaOp,
+)
 from tessera.backends.nvptx.types import SharedAttr
 from tessera.diagnostics.error import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.swizzle import SWIZZLES, swizzled, why_not_swizzled
+from tessera.ir.target.typed_ops import (
+    BroadcastOp,
+    CastOp,
+    DotOp,
+    KernelOp,
+    LoadOp,
+    ScratchOp,
+    StoreOp,
+    TransposeOp,
+)
 from tessera.ir.target.types import VectorAttr
-from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
-
-# Banks of shared memory: how many wavefronts an access of a warp takes, and swizzles in which it takes the fewest.
 
 BANKS = 32
 WORD = 4
 WARP = 32
+WIDEST = 16
+"""Bytes that one lane moves in one instruction."""
+
+Address: TypeAlias = Callable[[int], int]
+"""The byte address of an element of a tile."""
 
 
 @frozen
-class Turns:
-    """What an access of one warp costs: turns it takes, and those it would take if no two lanes met in a bank."""
+class Wavefronts:
+    """What an access of one warp costs: wavefronts it takes, and those it would take without bank conflicts."""
 
     taken: int
     least: int
 
     @property
     def degree(self) -> int:
-        """How many lanes wait for one bank: 1 where none do."""
+        """The n of an n-way bank conflict: 1 where there is none."""
         return -(-self.taken // self.least)
 
 
-def turns_of(addresses: Sequence[int | None], width: int) -> Turns:
-    """The turns of a warp whose lanes ask for `width` bytes each at these addresses; None for one that does not.
+def count_wavefronts(addresses: Sequence[int | None], width: int) -> Wavefronts:
+    """The wavefronts of a warp whose lanes access `width` bytes each at these addresses; None for an idle lane.
 
-    >>> turns_of([4 * lane for lane in range(32)], 4)
-    Turns(taken=1, least=1)
-    >>> turns_of([128 * lane for lane in range(32)], 4).degree
+    >>> count_wavefronts([4 * lane for lane in range(32)], 4)
+    Wavefronts(taken=1, least=1)
+    >>> count_wavefronts([128 * lane for lane in range(32)], 4).degree
     32
     """
     served = WARP if width <= WORD else WARP * WORD // width
@@ -59,7 +86,7 @@ def turns_of(addresses: Sequence[int | None], width: int) -> Turns:
             banks = [word % BANKS for word in words]
             taken += max(banks.count(bank) for bank in set(banks))
             least += 1
-    return Turns(max(taken, 1), max(least, 1))
+    return Wavefronts(max(taken, 1), max(least, 1))
 
 
 def _words(addresses: Iterable[int | None], width: int) -> set[int]:
@@ -71,10 +98,10 @@ def _words(addresses: Iterable[int | None], width: int) -> set[int]:
     }
 
 
-def swizzled_offset(row: int, column: int, line: int) -> int:
-    """Where a byte of a tile with lines of 128, 64 or 32 bytes lies, as TMA and tensor cores swizzle it.
+def swizzled_offset(row: int, column: int, line: int = SPAN) -> int:
+    """The offset of a byte of a tile with lines of 128, 64 or 32 bytes, as TMA and tensor cores swizzle it.
 
-    Pieces of 16 bytes of a line change places by the number of the 128 bytes that it lies in, counted to 8, 4 or 2 (PTX
+    Pieces of 16 bytes of a line are exchanged by the number of the 128 bytes that it is in, counted to 8, 4 or 2 (PTX
     ISA, tensor swizzling modes).
 
     >>> [swizzled_offset(row, 0, 32) for row in range(6)]
@@ -84,24 +111,14 @@ def swizzled_offset(row: int, column: int, line: int) -> int:
     return address ^ (address >> 7 & line // 16 - 1) << 4
 
 
-def swizzled_offset_128(row: int, column: int) -> int:
-    """Where a byte of a tile with the widest lines lies."""
-    return swizzled_offset(row, column, 128)
-
-
-Address: TypeAlias = Callable[[int | None], int | None]
-WIDEST = 16
-"""Bytes that one lane moves at once."""
-
-
 @frozen
 class SharedAccess:
     """What one op does to shared memory, at its worst over the warps of a program."""
 
     op: SpecOp
     what: str
-    turns: Turns
-    cure: str = ""
+    wavefronts: Wavefronts
+    fix: str = ""
 
     @property
     def span(self) -> Span | None:
@@ -109,52 +126,52 @@ class SharedAccess:
 
     @property
     def degree(self) -> int:
-        """How many lanes wait for one bank; 1 where none do."""
-        return self.turns.degree
+        """The n of an n-way bank conflict; 1 where there is none."""
+        return self.wavefronts.degree
 
     def __str__(self) -> str:
         where = f"{self.span}: " if self.span is not None else ""
-        state = "no lanes meet" if self.degree == 1 else f"{self.degree} lanes meet in one bank"
-        return f"{where}`{self.op.name}` {self.what}: {state}" + (f"; {self.cure}" if self.cure else "")
+        state = "no bank conflict" if self.degree == 1 else f"{self.degree}-way bank conflict"
+        return f"{where}`{self.op.name}` {self.what}: {state}" + (f"; {self.fix}" if self.fix else "")
 
 
 def shared_accesses(kernel: SpecOp) -> list[SharedAccess]:
     """Every access of shared memory of a kernel whose lanes are known."""
-    if kernel.name == "ttarget.matrix_kernel":
-        return list(_of_matrix_kernel(kernel))
-    if kernel.name in ("ttarget.warp_kernel", "ttarget.tensor_kernel"):
-        return list(_of_warps(kernel))
-    if kernel.name != "ttarget.kernel" or kernel.value("threads") <= 1:
-        return []
-    return list(_of_kernel(kernel))
+    found: list[SharedAccess] = []
+    for op in kernel.walk():
+        if not isinstance(op, SpecOp):
+            continue
+        if not isinstance(kernel, KernelOp):
+            found += _of_mma_op(op)
+        elif kernel.threads > 1:
+            found += _of_thread_op(kernel, op)
+    return found
 
 
 def conflicts(kernel: SpecOp) -> list[SharedAccess]:
-    """Those accesses in which lanes wait for each other."""
+    """Those accesses that have bank conflicts."""
     return [access for access in shared_accesses(kernel) if access.degree > 1]
 
 
 # Programs of threads.
 
 
-def _of_kernel(kernel: SpecOp) -> Iterator[SharedAccess]:
-    for op in kernel.walk():
-        if not isinstance(op, SpecOp):
-            continue
-        if op.name in ("ttarget.load", "ttarget.store"):
-            yield from _of_access(kernel, op)
-        elif op.name == "ttarget.transpose" and _is_moved(op):
-            yield from _of_transpose(kernel, op)
-        elif op.name == "ttarget.broadcast":
-            yield from _of_spread(kernel, op)
-        elif op.name == "ttarget.dot":
-            yield from _of_dot(kernel, op)
+def _of_thread_op(kernel: KernelOp, op: SpecOp) -> Iterator[SharedAccess]:
+    if isinstance(op, LoadOp | StoreOp):
+        yield from _of_access(kernel, op)
+    elif isinstance(op, TransposeOp) and _is_moved(op):
+        source = _layout(kernel, op.block)
+        yield from _transposing(op, transpose_wavefronts(source, _layout(kernel, op.result), _bytes(op.block)))
+    elif isinstance(op, BroadcastOp):
+        yield from _of_broadcast(kernel, op)
+    elif isinstance(op, DotOp):
+        yield from _of_dot(kernel, op)
 
 
-def _layout(kernel: SpecOp, value: SSAValue) -> Layout:
+def _layout(kernel: KernelOp, value: SSAValue) -> Layout:
     assert isinstance(value.type, VectorAttr)
     shape = tuple(dim.value or 0 for dim in value.type.shape)
-    return Layout(shape, kernel.value("threads"), kernel.value("vector"))
+    return Layout(shape, kernel.threads, kernel.vector)
 
 
 def _bytes(value: SSAValue) -> int:
@@ -174,7 +191,18 @@ def _elements(layout: Layout, register: int, warp: int) -> list[int | None]:
     return found
 
 
-def _place(element: int, shape: Sequence[int]) -> list[int]:
+def _worst(layout: Layout, group: int, width: int, address: Address) -> Wavefronts:
+    """The most that any warp's access takes, `group` registers at a time."""
+    found = Wavefronts(1, 1)
+    for register in range(0, layout.registers, group):
+        for warp in range(max(1, layout.threads // WARP)):
+            elements = _elements(layout, register, warp)
+            addresses = [None if element is None else address(element) for element in elements]
+            found = max(found, count_wavefronts(addresses, width), key=lambda one: (one.degree, one.taken))
+    return found
+
+
+def _unravel(element: int, shape: Sequence[int]) -> list[int]:
     found: list[int] = []
     for extent in reversed(shape):
         found.append(element % extent)
@@ -182,301 +210,237 @@ def _place(element: int, shape: Sequence[int]) -> list[int]:
     return found[::-1]
 
 
-def _scratch(buffer: SSAValue) -> SpecOp | None:
-    """The shared scratch that a buffer is."""
-    op = buffer.op if isinstance(buffer, OpResult) else None
-    is_shared = isinstance(op, SpecOp) and op.name == "ttarget.scratch" and op.value("space") == "shared"
-    return op if is_shared and isinstance(op, SpecOp) else None
+# Loads and stores.
 
 
-def _of_access(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
-    is_store = op.name == "ttarget.store"
-    buffer, block = op.operands[is_store], op.operands[0] if is_store else op.results[0]
-    scratch = _scratch(buffer)
-    now = scratch.value("swizzle") if scratch is not None else 0
-    if not is_store and not now and is_turned(op, _layout(kernel, block)):
-        yield from _of_turned(op, _layout(kernel, block), _bytes(block))
-        return
-    if scratch is None or not op.value("axes") or not op.value("offset").symbols <= set(op.value("coords")):
-        return
-    turns = _access_turns(kernel, op, buffer, block, now)
-    cure = ""
-    if turns.degree > 1:
-        others = {swizzle: _worst_of(kernel, buffer, swizzle) for swizzle in _swizzles(buffer) if swizzle != now}
-        best = min(others, key=lambda swizzle: (others[swizzle], -swizzle), default=now)
-        if others and others[best] < _worst_of(kernel, buffer, now):
-            cure = (
-                f"give the scratch `swizzle = {best}`: {others[best]} meet then"
-                if others[best] > 1
-                else (f"give the scratch `swizzle = {best}`")
-            )
-    yield SharedAccess(op, "of shared scratch", turns, cure)
+def _block(op: LoadOp | StoreOp) -> SSAValue:
+    return op.block if isinstance(op, StoreOp) else op.result
 
 
-def is_turned(op: SpecOp, layout: Layout) -> bool:
-    """Whether a load finds its elements side by side along the first of two axes: such tiles are turned over inside."""
-    axes = op.value("axes")
-    if len(axes) != 2 or op.value("pattern") != "strided" or len(op.operands) - 1 != len(op.value("coords")):
-        return False
-    along = op.value("offset").coefficient(axes[0])
-    return along is not None and along[0].value == 1 and layout.size % layout.threads == 0 and min(layout.shape) > 1
+def _of_access(kernel: KernelOp, op: LoadOp | StoreOp) -> Iterator[SharedAccess]:
+    scratch = op.buffer.op if isinstance(op.buffer, OpResult) else None
+    is_shared = isinstance(scratch, ScratchOp) and scratch.space == "shared"
+    now = scratch.swizzle if isinstance(scratch, ScratchOp) and is_shared else 0
+    layout = _layout(kernel, _block(op))
+    if isinstance(op, LoadOp) and not now and is_transposing(op, layout):
+        yield from _transposing(op, transposed_load_wavefronts(layout, _bytes(_block(op))))
+    elif is_shared and _is_known(op):
+        wavefronts = _access_wavefronts(kernel, op, now)
+        yield SharedAccess(
+            op, "of shared scratch", wavefronts, _swizzle_fix(kernel, op.buffer, now) if wavefronts.degree > 1 else ""
+        )
 
 
-def _of_turned(op: SpecOp, layout: Layout, size: int) -> Iterator[SharedAccess]:
-    """A tile that is read along its first axis, and handed over to those who have it along the last."""
-    written, read = turned_turns(layout, size)
-    yield SharedAccess(op, "written as it lies", written)
-    yield SharedAccess(op, "read the other way round", read)
+def _is_known(op: LoadOp | StoreOp) -> bool:
+    return bool(op.axes) and op.offset.symbols <= set(op.coords)
 
 
-def turned_turns(layout: Layout, size: int) -> tuple[Turns, Turns]:
-    """What it costs to hand a tile over: writes along its first axis, and reads along its last."""
-    rows, columns = layout.shape
-    skew = skew_of(columns, rows, layout.vector, size)
-
-    def place(row: int, column: int) -> int:
-        return size * (column * rows + column // layout.vector * skew + row)
-
-    def written(element: int | None) -> int | None:
-        if element is None:
-            return None
-        column, row = divmod(element, rows)
-        return place(row, column)
-
-    def read(element: int | None) -> int | None:
-        if element is None:
-            return None
-        return place(*divmod(element, columns))
-
-    return _worst(Layout((columns, rows), layout.threads), 1, size, written), _worst(layout, 1, size, read)
-
-
-def _swizzles(buffer: SSAValue) -> list[int]:
-    """Orders that rows of a buffer can have."""
+def _swizzle_fix(kernel: KernelOp, buffer: SSAValue, now: int) -> str:
+    """The swizzle of a scratch in which its accesses have fewer conflicts than they have now, if there is one."""
     assert isinstance(buffer.type, BufferAttr)
     row = buffer.type.shape[-1].value or 0 if buffer.type.shape else 0
-    return [swizzle for swizzle in SWIZZLES if not why_not_swizzled(row, _bytes(buffer), swizzle)]
+    able = (one for one in SWIZZLES if one != now and not why_not_swizzled(row, _bytes(buffer), one))
+    degrees = {swizzle: _worst_degree(kernel, buffer, swizzle) for swizzle in able}
+    best = min(degrees, key=lambda swizzle: (degrees[swizzle], -swizzle), default=now)
+    if not degrees or degrees[best] >= _worst_degree(kernel, buffer, now):
+        return ""
+    left = f": a {degrees[best]}-way conflict is left" if degrees[best] > 1 else ""
+    return f"give the scratch `swizzle = {best}`{left}"
 
 
-def _worst_of(kernel: SpecOp, buffer: SSAValue, swizzle: int) -> int:
+def _worst_degree(kernel: KernelOp, buffer: SSAValue, swizzle: int) -> int:
     """The worst of all accesses of a buffer, were it in this order."""
-    found = [1]
-    for use in buffer.uses:
-        op = use.operation
-        if isinstance(op, SpecOp) and op.name in ("ttarget.load", "ttarget.store") and op.value("axes"):
-            block = op.operands[0] if op.name == "ttarget.store" else op.results[0]
-            if op.value("offset").symbols <= set(op.value("coords")):
-                found.append(_access_turns(kernel, op, buffer, block, swizzle).degree)
-    return max(found)
+    accesses = [use.operation for use in buffer.uses]
+    known = [op for op in accesses if isinstance(op, LoadOp | StoreOp) and _is_known(op)]
+    return max([1, *(_access_wavefronts(kernel, op, swizzle).degree for op in known)])
 
 
-def _access_turns(kernel: SpecOp, op: SpecOp, buffer: SSAValue, block: SSAValue, swizzle: int) -> Turns:
-    """The turns of a load or store; where its tile begins moves all lanes alike, and is left out."""
-    assert isinstance(buffer.type, BufferAttr)
-    layout, size = _layout(kernel, block), _bytes(buffer)
-    offset: Dim = op.value("offset")
-    row = buffer.type.shape[-1].value or 1
+def _access_wavefronts(kernel: KernelOp, op: LoadOp | StoreOp, swizzle: int) -> Wavefronts:
+    """Those of a load or store; where its tile begins moves all lanes alike, and is left out."""
+    assert isinstance(op.buffer.type, BufferAttr)
+    layout, size = _layout(kernel, _block(op)), _bytes(op.buffer)
+    row = op.buffer.type.shape[-1].value or 1
     group = access_group(op, layout, size, swizzle)
     cells: dict[int, int] = {}
 
-    def address(element: int | None) -> int | None:
-        if element is None:
-            return None
+    def address(element: int) -> int:
         if element not in cells:
-            env = dict.fromkeys(op.value("coords"), 0)
-            env.update(zip(op.value("axes"), _place(element, layout.shape), strict=True))
-            index = offset.evaluate(env)
+            env = dict.fromkeys(op.coords, 0)
+            env.update(zip(op.axes, _unravel(element, layout.shape), strict=True))
+            index = op.offset.evaluate(env)
             cells[element] = size * (swizzled(index, row, swizzle // size) if swizzle else index)
         return cells[element]
 
-    return _worst(layout, group, size * (1 if op.value("pattern") == "uniform" else group), address)
+    return _worst(layout, group, size * (1 if op.pattern == "uniform" else group), address)
 
 
-def access_group(op: SpecOp, layout: Layout, size: int, swizzle: int) -> int:
-    """Neighbours that a thread moves at once: those that lie together, are aligned and are guarded by nothing."""
-    axes = op.value("axes")
-    is_guarded = axes[-1] in op.value("guarded") or any(axes[-1] in bound.symbols for bound in op.value("bounds"))
-    if op.value("windows") or is_guarded or op.value("pattern") not in ("contiguous", "uniform"):
+def access_group(op: LoadOp | StoreOp, layout: Layout, size: int, swizzle: int) -> int:
+    """Neighbours that a thread moves in one instruction: those that are contiguous, aligned and unguarded."""
+    last = op.axes[-1]
+    is_guarded = last in op.guarded or any(last in bound.symbols for bound in op.bounds)
+    if op.windows or is_guarded or op.pattern not in ("contiguous", "uniform"):
         return 1
-    if op.value("pattern") == "uniform":
+    if op.pattern == "uniform":
         return layout.vector
-    most = min(op.value("align"), WIDEST, swizzle or WIDEST)
+    most = min(op.align, WIDEST, swizzle or WIDEST)
     return max(1, min(layout.vector, most // size))
 
 
-def _worst(layout: Layout, group: int, width: int, address: Address) -> Turns:
-    found = Turns(1, 1)
-    for register in range(0, layout.registers, group):
-        for warp in range(max(1, layout.threads // WARP)):
-            addresses = [address(element) for element in _elements(layout, register, warp)]
-            turns = turns_of(addresses, width)
-            found = max(found, turns, key=lambda one: (one.degree, one.taken))
-    return found
+# Tiles that threads exchange through shared memory.
 
 
-# Tiles that change hands.
+def _transposing(op: SpecOp, wavefronts: tuple[Wavefronts, Wavefronts]) -> Iterator[SharedAccess]:
+    yield SharedAccess(op, "written in its memory order", wavefronts[0])
+    yield SharedAccess(op, "read transposed", wavefronts[1])
 
 
-def _is_moved(op: SpecOp) -> bool:
-    """Whether anyone but a dot reads the transpose: dots read the tile the other way round."""
-    return any(use.operation.name not in ("ttarget.dot", "ttarget.cast") for use in op.result.uses)
+def is_transposing(op: LoadOp, layout: Layout) -> bool:
+    """Whether a load is contiguous in the first of two axes: such tiles are transposed in shared memory."""
+    if len(op.axes) != 2 or op.pattern != "strided" or len(op.at) != len(op.coords):
+        return False
+    along = op.offset.coefficient(op.axes[0])
+    return along is not None and along[0].value == 1 and layout.size % layout.threads == 0 and min(layout.shape) > 1
 
 
-def _of_transpose(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
-    written, read = handed_turns(_layout(kernel, op.operands[0]), _layout(kernel, op.result), _bytes(op.operands[0]))
-    yield SharedAccess(op, "written as it lies", written)
-    yield SharedAccess(op, "read the other way round", read)
+def transposed_load_wavefronts(layout: Layout, size: int) -> tuple[Wavefronts, Wavefronts]:
+    """What it costs to transpose a tile as it is loaded: writes along its first axis, and reads along its last."""
+    rows, columns = layout.shape
+    skew = skew_of(columns, rows, layout.vector, size)
+
+    def address(row: int, column: int) -> int:
+        return size * (column * rows + column // layout.vector * skew + row)
+
+    def write_address(element: int) -> int:
+        column, row = divmod(element, rows)
+        return address(row, column)
+
+    written = _worst(Layout((columns, rows), layout.threads), 1, size, write_address)
+    return written, _worst(layout, 1, size, lambda element: address(*divmod(element, columns)))
 
 
-def handed_turns(source: Layout, target: Layout, size: int) -> tuple[Turns, Turns]:
-    """What it costs to hand a tile to those who have its transpose: writes in vectors, and reads across."""
+def _is_moved(op: TransposeOp) -> bool:
+    """Whether anyone but a dot reads the transpose: dots read the tile itself in the other order."""
+    return any(not isinstance(use.operation, DotOp | CastOp) for use in op.result.uses)
+
+
+def transpose_wavefronts(source: Layout, target: Layout, size: int) -> tuple[Wavefronts, Wavefronts]:
+    """What it costs to give a tile to the threads that have its transpose: writes in vectors, and reads across."""
     columns = source.shape[1]
     spacing = Spacing.for_transpose(source, target, size)
     group = max(1, min(source.vector, WIDEST // size))
 
-    def written(element: int | None) -> int | None:
-        if element is None:
-            return None
-        line, inside = divmod(element, columns)
+    def address(line: int, inside: int) -> int:
         return size * (spacing.start(line, columns) + inside)
 
-    def read(element: int | None) -> int | None:
-        if element is None:
-            return None
-        inside, line = _place(element, target.shape)
-        return size * (spacing.start(line, columns) + inside)
-
-    return _worst(source, group, group * size, written), _worst(target, 1, size, read)
+    written = _worst(source, group, group * size, lambda element: address(*divmod(element, columns)))
+    return written, _worst(target, 1, size, lambda element: address(*_unravel(element, target.shape)[::-1]))
 
 
-def _of_spread(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
-    source, layout = op.operands[0], _layout(kernel, op.result)
-    shape = _layout(kernel, source).shape
+def _of_broadcast(kernel: KernelOp, op: BroadcastOp) -> Iterator[SharedAccess]:
+    layout, shape = _layout(kernel, op.result), _layout(kernel, op.block).shape
     if prod(shape) == 1:
         return
-    size = _bytes(source)
-    axes: tuple[int, ...] = op.value("axes")
+    size = _bytes(op.block)
 
-    def address(element: int | None) -> int | None:
-        if element is None:
-            return None
-        places, flat = _place(element, layout.shape), 0
-        for axis, extent in zip(axes, shape, strict=True):
-            flat = flat * extent + places[axis]
+    def address(element: int) -> int:
+        indices, flat = _unravel(element, layout.shape), 0
+        for axis, extent in zip(op.axes, shape, strict=True):
+            flat = flat * extent + indices[axis]
         return size * flat
 
-    yield SharedAccess(op, "read along new axes", _worst(layout, 1, size, address), "")
+    yield SharedAccess(op, "read along new axes", _worst(layout, 1, size, address))
 
 
-def _of_dot(kernel: SpecOp, op: SpecOp) -> Iterator[SharedAccess]:
-    """Reads of one step of k: of the A operand an element of each row, of the right one neighbours of a row."""
+def _of_dot(kernel: KernelOp, op: DotOp) -> Iterator[SharedAccess]:
+    """Reads of one step of K: of the A operand an element of each row, of the B operand neighbours of a row."""
     acc = _layout(kernel, op.result)
-    for side, name in ((0, "left"), (1, "right")):
-        stored, is_turned, size = _side(op.operands[side])
+    for operand, name in enumerate(("A", "B")):
+        stored, is_transposed, size = _stored_operand(op.operands[operand])
         columns = _layout(kernel, stored).shape[1]
-        width = size * acc.vector if side == 1 and not is_turned else size
-
-        address = _side_address(side, is_turned, columns, size, acc)
-        group = acc.vector if width > size else 1
-        turns = _worst(acc, group, min(width, WIDEST), address)
-        yield SharedAccess(op, f"reads its {name} operand", turns, "")
+        group = acc.vector if operand == 1 and not is_transposed else 1
+        address = _operand_address(operand, is_transposed, columns, size, acc)
+        wavefronts = _worst(acc, group, min(group * size, WIDEST), address)
+        yield SharedAccess(op, f"reads its {name} operand", wavefronts)
 
 
-def _side_address(side: int, is_turned: bool, columns: int, size: int, acc: Layout) -> Address:
-    spacing = Spacing.for_operand(side == 0, is_turned, acc.vector, size)
+def _operand_address(operand: int, is_transposed: bool, columns: int, size: int, acc: Layout) -> Address:
+    spacing = Spacing.for_operand(operand == 0, is_transposed, acc.vector, size)
 
-    def address(element: int | None) -> int | None:
-        if element is None:
-            return None
-        row, column = _place(element, acc.shape)
-        first, second = (row, 0) if side == 0 else (0, column)
-        line, inside = (second, first) if is_turned else (first, second)
+    def address(element: int) -> int:
+        row, column = _unravel(element, acc.shape)
+        first, second = (row, 0) if operand == 0 else (0, column)
+        line, inside = (second, first) if is_transposed else (first, second)
         return size * (spacing.start(line, columns) + inside)
 
     return address
 
 
-def _side(value: SSAValue) -> tuple[SSAValue, bool, int]:
-    """The tile of an operand as it lies in shared memory: behind transposes, and behind casts that lose nothing."""
-    is_turned, narrow = False, _bytes(value)
-    while isinstance(value, OpResult) and value.op.name in ("ttarget.transpose", "ttarget.cast"):
+def _stored_operand(value: SSAValue) -> tuple[SSAValue, bool, int]:
+    """The tile of an operand that is in shared memory: behind transposes, and behind casts that lose nothing."""
+    is_transposed, narrow = False, _bytes(value)
+    while isinstance(value, OpResult) and isinstance(value.op, TransposeOp | CastOp):
         op = value.op
-        assert isinstance(op, SpecOp)
-        if op.name == "ttarget.cast":
-            if op.value("rounding"):
-                break
-            narrow = min(narrow, _bytes(op.operands[0]))
+        if isinstance(op, TransposeOp):
+            is_transposed = not is_transposed
+        elif op.rounding:
+            break
         else:
-            is_turned = not is_turned
-        value = op.operands[0]
-    return value, is_turned, narrow
+            narrow = min(narrow, _bytes(op.block))
+        value = op.block
+    return value, is_transposed, narrow
 
 
-# Matrix kernels.
+# Kernels of tensor cores, whose tiles are swizzled as TMA has them.
 
 
-def _of_matrix_kernel(kernel: SpecOp) -> Iterator[SharedAccess]:
-    for op in kernel.walk():
-        if not isinstance(op, SpecOp):
-            continue
-        if op.name == "ttarget.store_tile":
-            tile = op.operands[2].type
-            assert isinstance(tile, SharedAttr)
-            yield SharedAccess(op, "stages rows for TMA", staging_turns(tile.dtype.bytes), "")
-        elif op.name in ("ttarget.mma_issue", "ttarget.mma_add"):
-            lines = [swizzle_of(value) for value in op.operands[1:3] if isinstance(value.type, SharedAttr)]
-            worst = max(map(core_matrix_turns, lines), key=lambda turns: turns.degree)
-            yield SharedAccess(op, "reads swizzled tiles", worst, "")
+def _of_mma_op(op: SpecOp) -> Iterator[SharedAccess]:
+    if isinstance(op, StoreTileOp):
+        yield SharedAccess(op, "stages rows for TMA", staging_wavefronts(_shared_bytes(op.staging)))
+    elif isinstance(op, StoreRowsOp):
+        size = _shared_bytes(op.staging)
+        yield SharedAccess(op, "puts rows together", staging_wavefronts(size) if size == 4 else fragment_wavefronts())
+        yield SharedAccess(op, "reads whole rows", row_wavefronts())
+    elif isinstance(op, CopyAsyncOp):
+        yield SharedAccess(op, "copies rows in pieces of 16 bytes", row_wavefronts())
+    elif isinstance(op, MmaSyncOp | TensorMmaOp):
+        yield SharedAccess(op, "reads swizzled tiles", core_matrix_wavefronts())
+    elif isinstance(op, MmaIssueOp | MmaAddOp):
+        lines = [swizzle_of(value) for value in (op.lhs, op.rhs) if isinstance(value.type, SharedAttr)]
+        worst = max(map(core_matrix_wavefronts, lines), key=lambda one: one.degree)
+        yield SharedAccess(op, "reads swizzled tiles", worst)
 
 
-def staging_turns(size: int, is_swizzled: bool = True) -> Turns:
-    """What a warp's 16 rows of one span cost on their way into shared memory: `stmatrix`, or pairs of 4 bytes."""
+def _shared_bytes(tile: SSAValue) -> int:
+    assert isinstance(tile.type, SharedAttr)
+    return tile.type.dtype.bytes
 
-    def place(row: int, column: int) -> int:
-        return swizzled_offset_128(row, column) if is_swizzled else row * SPAN + column
 
+def _in_spans(cells: Iterable[tuple[int, int]], width: int, is_swizzled: bool, line: int = SPAN) -> Wavefronts:
+    """What lanes with `width` bytes each at rows and columns of a tile in lines of so many bytes cost."""
+    offsets = [swizzled_offset(row, at, line) if is_swizzled else row * line + at for row, at in cells]
+    return count_wavefronts(offsets, width)
+
+
+def staging_wavefronts(size: int, is_swizzled: bool = True) -> Wavefronts:
+    """What a warp's 16 rows of one span cost as they are written: by `stmatrix`, or two elements of 4 bytes a lane."""
     if size == 2:
-        lanes: list[int | None] = [place(lane & 15, (lane >> 4) * 16) for lane in range(WARP)]
-        return turns_of(lanes, 16)
-    pairs: list[int | None] = [place(lane >> 2, (lane & 3) * 8) for lane in range(WARP)]
-    return turns_of(pairs, 8)
+        return _in_spans(((lane & 15, (lane >> 4) * 16) for lane in range(WARP)), 16, is_swizzled)
+    return _in_spans(((lane >> 2, (lane & 3) * 8) for lane in range(WARP)), 8, is_swizzled)
 
 
-def core_matrix_turns(line: int = SPAN, is_swizzled: bool = True) -> Turns:
-    """What eight rows of 16 bytes cost, which a tensor core reads at once, in lines of so many bytes."""
-    rows = range(WGMMA_ROWS // 8)
-    return turns_of([swizzled_offset(row, 0, line) if is_swizzled else row * line for row in rows], 16)
+def core_matrix_wavefronts(line: int = SPAN, is_swizzled: bool = True) -> Wavefronts:
+    """What eight rows of 16 bytes cost, which a tensor core reads together, in lines of so many bytes."""
+    return _in_spans(((row, 0) for row in range(WGMMA_ROWS // 8)), 16, is_swizzled, line)
 
 
-# Kernels of single warps, and with tensor memory.
-
-
-def _of_warps(kernel: SpecOp) -> Iterator[SharedAccess]:
-    for op in kernel.walk():
-        if not isinstance(op, SpecOp):
-            continue
-        if op.name == "ttarget.copy_async":
-            yield SharedAccess(op, "copies rows in pieces of 16 bytes", rows_turns())
-        elif op.name in ("ttarget.mma_sync", "ttarget.tensor_mma"):
-            yield SharedAccess(op, "reads swizzled tiles", core_matrix_turns())
-        elif op.name == "ttarget.store_rows":
-            tile = op.operands[1].type
-            assert isinstance(tile, SharedAttr)
-            size = tile.dtype.bytes
-            yield SharedAccess(op, "puts rows together", staging_turns(size) if size == 4 else pairs_turns())
-            yield SharedAccess(op, "reads whole rows", rows_turns())
-
-
-def rows_turns(is_swizzled: bool = True) -> Turns:
+def row_wavefronts(is_swizzled: bool = True) -> Wavefronts:
     """What four rows of a span cost, whose pieces of 16 bytes are one for each lane."""
-    places = [(lane >> 3, (lane & 7) * 16) for lane in range(WARP)]
-    return turns_of([swizzled_offset_128(*at) if is_swizzled else at[0] * SPAN + at[1] for at in places], 16)
+    return _in_spans(((lane >> 3, (lane & 7) * 16) for lane in range(WARP)), 16, is_swizzled)
 
 
-def pairs_turns(is_swizzled: bool = True) -> Turns:
-    """What pairs of 2-byte elements of eight rows cost, as dots of single warps leave them."""
-    places = [(lane >> 2, (lane & 3) * 4) for lane in range(WARP)]
-    return turns_of([swizzled_offset_128(*at) if is_swizzled else at[0] * SPAN + at[1] for at in places], 4)
+def fragment_wavefronts(is_swizzled: bool = True) -> Wavefronts:
+    """What two 2-byte elements a lane of eight rows cost, as `mma.sync` leaves them."""
+    return _in_spans(((lane >> 2, (lane & 3) * 4) for lane in range(WARP)), 4, is_swizzled)
 
 
 # Kernels looked at before they run: what each takes of a GPU, and its bank conflicts in shared memory.
@@ -491,7 +455,7 @@ class KernelLint:
 
     @property
     def conflicts(self) -> tuple[SharedAccess, ...]:
-        """Accesses in which lanes wait for each other."""
+        """Accesses that have bank conflicts."""
         return tuple(access for access in self.accesses if access.degree > 1)
 
     @property

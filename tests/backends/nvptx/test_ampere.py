@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.bank_lint import conflicts, pairs_turns, rows_turns, shared_accesses
+from tessera.backends.nvptx.bank_lint import conflicts, fragment_wavefronts, row_wavefronts, shared_accesses
 from tessera.backends.nvptx.block_model import MMA_SYNC_BLOCKS, contraction_block
 from tessera.backends.nvptx.mma.fit import check_fit
 from tessera.backends.nvptx.mma.plan import plan_of
@@ -112,8 +112,8 @@ def test_no_lanes_meet_in_a_bank(name: str, architecture: str) -> None:
     kernel = kernel_of(lowered(name, architecture))
     assert len(shared_accesses(kernel)) >= 3
     assert conflicts(kernel) == []
-    assert pairs_turns(is_swizzled=False).degree == 8
-    assert rows_turns(is_swizzled=False).degree == 1
+    assert fragment_wavefronts(is_swizzled=False).degree == 8
+    assert row_wavefronts(is_swizzled=False).degree == 1
 
 
 def test_nothing_is_copied_beyond_a_tile() -> None:

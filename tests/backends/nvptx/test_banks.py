@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from benchmarks import gpu_banks
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import (
-    Turns,
+    Wavefronts,
     conflicts,
-    core_matrix_turns,
-    handed_turns,
+    core_matrix_wavefronts,
+    count_wavefronts,
     shared_accesses,
-    staging_turns,
-    swizzled_offset_128,
-    turned_turns,
-    turns_of,
+    staging_wavefronts,
+    swizzled_offset,
+    transpose_wavefronts,
+    transposed_load_wavefronts,
 )
 from tessera.backends.nvptx.layout import Layout, Spacing
 from tessera.ir.base.dialect_of import load_dialects
@@ -55,14 +55,14 @@ KNOWN: list[tuple[str, list[int | None], int, int]] = [
 
 @pytest.mark.parametrize(("name", "addresses", "width", "taken"), KNOWN, ids=[case[0] for case in KNOWN])
 def test_turns_of_known_accesses(name: str, addresses: list[int | None], width: int, taken: int) -> None:
-    assert turns_of(addresses, width).taken == taken
+    assert count_wavefronts(addresses, width).taken == taken
 
 
 @given(st.lists(st.integers(0, 4095), min_size=32, max_size=32), st.integers(0, 31))
 def test_where_a_tile_begins_does_not_matter(words: list[int], shift: int) -> None:
     """All lanes move alike by where a tile begins, and banks only turn round."""
-    here = turns_of([4 * word for word in words], 4)
-    assert turns_of([4 * (word + shift) for word in words], 4) == here
+    here = count_wavefronts([4 * word for word in words], 4)
+    assert count_wavefronts([4 * (word + shift) for word in words], 4) == here
     assert 1 <= here.degree <= 32
 
 
@@ -80,19 +80,19 @@ def test_a_swizzle_moves_every_element_to_a_place_of_its_own(size: int, swizzle:
 
 
 def test_the_swizzle_of_the_copy_engine_is_its_own_inverse_and_keeps_rows() -> None:
-    places = {swizzled_offset_128(row, column) for row in range(64) for column in range(128)}
+    places = {swizzled_offset(row, column) for row in range(64) for column in range(128)}
     assert places == set(range(64 * 128))
-    assert all(swizzled_offset_128(row, column) // 128 == row for row in range(16) for column in range(0, 128, 16))
+    assert all(swizzled_offset(row, column) // 128 == row for row in range(16) for column in range(0, 128, 16))
 
 
 def test_staging_and_matrix_reads_meet_no_one_thanks_to_the_swizzle() -> None:
-    assert staging_turns(2).degree == 1
-    assert staging_turns(2, is_swizzled=False).degree == 8
+    assert staging_wavefronts(2).degree == 1
+    assert staging_wavefronts(2, is_swizzled=False).degree == 8
     # Pairs of f32 come in 32 bytes of each row, and the swizzle sets pieces of 16 apart: two rows share their banks.
-    assert staging_turns(4).degree == 2
-    assert staging_turns(4, is_swizzled=False).degree == 4
-    assert core_matrix_turns().degree == 1
-    assert core_matrix_turns(is_swizzled=False) == Turns(8, 1)
+    assert staging_wavefronts(4).degree == 2
+    assert staging_wavefronts(4, is_swizzled=False).degree == 4
+    assert core_matrix_wavefronts().degree == 1
+    assert core_matrix_wavefronts(is_swizzled=False) == Wavefronts(8, 1)
 
 
 # Kernels.
@@ -134,7 +134,7 @@ def test_a_column_that_is_read_in_one_bank_is_found_with_its_line_and_its_cure()
     assert found.degree == 32
     assert str(found.span) == "turn.py:7:5"
     assert str(found) == (
-        "turn.py:7:5: `ttarget.load` of shared scratch: 32 lanes meet in one bank; give the scratch `swizzle = 4`"
+        "turn.py:7:5: `ttarget.load` of shared scratch: 32-way bank conflict; give the scratch `swizzle = 4`"
     )
 
 
@@ -151,11 +151,11 @@ def test_whole_tiles_that_are_turned_over_pass_through_rows_that_lie_apart() -> 
     for vector in (1, 2, 4):
         for dtype in (1, 2, 4, 8):
             layout = Layout((64, 64), 256, vector)
-            assert [turns.degree for turns in turned_turns(layout, dtype)] == [1, 1], (vector, dtype)
+            assert [turns.degree for turns in transposed_load_wavefronts(layout, dtype)] == [1, 1], (vector, dtype)
 
 
 def test_what_is_foreseen_is_what_a_profiler_counted() -> None:
-    """Turns of a warp's loads and stores, as `ncu` counted them on a device for 14 kernels."""
+    """Wavefronts of a warp's loads and stores, as `ncu` counted them on a device for 14 kernels."""
     recorded = json.loads((Path(gpu_banks.__file__).parent / "results" / "gpu_banks.json").read_text())["cases"]
     assert len(recorded) == len(gpu_banks.CASES) >= 10
     for one, now in zip(recorded, gpu_banks.foreseen(), strict=True):
@@ -168,7 +168,7 @@ def test_transposes_are_handed_over_with_room_between_lines() -> None:
     for size in (1, 2, 4, 8):
         for vector in (1, 2) if size == 8 else (1, 2, 4):
             source, target = Layout((64, 64), 256, vector), Layout((64, 64), 256, vector)
-            written, read = handed_turns(source, target, size)
+            written, read = transpose_wavefronts(source, target, size)
             assert written.degree == 1, (size, vector)
             assert read.degree <= (1 if min(vector, 16 // size) == 1 else 4), (size, vector)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.bank_lint import core_matrix_turns, shared_accesses, swizzled_offset
+from tessera.backends.nvptx.bank_lint import core_matrix_wavefronts, shared_accesses, swizzled_offset
 from tessera.backends.nvptx.tensor_cores import GPUS, SPANS
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.passes import parse_pipeline
@@ -163,8 +163,8 @@ def test_a_line_of_any_width_is_read_without_waiting(line: int) -> None:
     """Every byte has a place of its own, eight lines are in other banks each, and as they are they would not be."""
     places = {swizzled_offset(row, column, line) for row in range(32) for column in range(line)}
     assert places == set(range(32 * line))
-    assert core_matrix_turns(line).degree == 1
-    assert core_matrix_turns(line, is_swizzled=False).degree == line // 16
+    assert core_matrix_wavefronts(line).degree == 1
+    assert core_matrix_wavefronts(line, is_swizzled=False).degree == line // 16
 
 
 # What breaks a rule.
