@@ -50,7 +50,7 @@ PROPERTIES = {
     "graph-split-collectives": "tests/schedule/test_overlap.py::test_splitting_keeps_what_every_rank_gets",
     "graph-state-accumulators": f"{HERE}::test_every_sum_states_its_accumulator_and_one_that_does_keeps_it",
     "nvptx-choose-vectors": ROWS_ON_TARGET,
-    "nvptx-defer-sums": ROWS_ON_TARGET,
+    "nvptx-defer-accumulators": ROWS_ON_TARGET,
     "nvptx-schedule-rows": ROWS_ON_TARGET,
     "nvptx-insert-barriers": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_by_all_passes_together",
     "nvptx-place-scratch": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_by_all_passes_together",

@@ -1,6 +1,6 @@
 """Functions by the machine's own approximations: short formulas for bf16, and where kernels use which, with bounds.
 
-A function of one bf16 that is rounded to bf16 at once has 65536 arguments, so that a short formula with `ex2.approx`
+A function of one bf16 whose result is rounded to bf16 has 65536 arguments, so that a short formula with `ex2.approx`
 and `rcp.approx` can be held against the long one at each of them: every bit is the same. With `ex2` off by up to 2 ulp
 of f32 and `rcp` by 1, as PTX promises, both `gelu` round to the same bf16 everywhere; the others do at all arguments
 but a few, which were tried on a Hopper (`tests/device/test_rows.py`).
@@ -41,7 +41,7 @@ _PURE = frozenset(
     for name in ("load", "cast", "elementwise", "select", "constant", "broadcast", "index", "coordinate")
 )
 """Ops that give the same for the same operands; loads of arguments that are not written do."""
-_DEPTH = 32
+_MOST_COMPARED = 32
 """Ops that two values are compared through at most."""
 
 Bound = tuple[SpecOp, SSAValue]
@@ -133,20 +133,20 @@ def _has_same_iterations(a: LoopOp | TailOp, b: LoopOp | TailOp, written: set[SS
 
 
 def _is_same(
-    a: SSAValue, b: SSAValue, indices: Mapping[SSAValue, SSAValue], written: set[SSAValue], depth: int = _DEPTH
+    a: SSAValue, b: SSAValue, indices: Mapping[SSAValue, SSAValue], written: set[SSAValue], most: int = _MOST_COMPARED
 ) -> bool:
     """Whether two values are computed alike, where `indices` are those of two loops that are taken to be equal."""
     if a is b or indices.get(a) is b:
         return a not in written
     left, right = a.owner, b.owner
-    if not depth or a.type != b.type or not isinstance(left, SpecOp) or not isinstance(right, SpecOp):
+    if not most or a.type != b.type or not isinstance(left, SpecOp) or not isinstance(right, SpecOp):
         return False
     if left.name != right.name or left.name not in _PURE or len(left.operands) != len(right.operands):
         return False
     if isinstance(left, LoadOp) and not isinstance(left.buffer, BlockArgument):
         return False
     pairs = zip(left.operands, right.operands, strict=True)
-    return left.values() == right.values() and all(_is_same(x, y, indices, written, depth - 1) for x, y in pairs)
+    return left.values() == right.values() and all(_is_same(x, y, indices, written, most - 1) for x, y in pairs)
 
 
 _LOG2E = math.log2(math.e)
@@ -256,7 +256,7 @@ def is_rounded(value: SSAValue) -> bool:
 
 
 def is_narrow(op: SpecOp) -> bool:
-    """Whether a function of f32 in a tensor-core kernel has a short form: its result is rounded to bf16 at once."""
+    """Whether a function of f32 in a tensor-core kernel has a short form: its result is rounded to bf16 next."""
     type = op.operands[0].type
     of_f32 = isinstance(type, ShapedAttr) and type.dtype.compute is f32
     return of_f32 and op.value("fn") in (*NARROW, "div") and is_rounded(op.result)

@@ -95,9 +95,9 @@ class NvptxBackend:
 
     def matrix(self, kernel: SpecOp) -> SpecOp | None:
         """A `ttile.kernel` as one that runs on tensor cores; None where it does not fit them."""
-        return self.fitted(kernel).kernel
+        return self.fit_tensor_cores(kernel).kernel
 
-    def fitted(self, kernel: SpecOp) -> Lowered:
+    def fit_tensor_cores(self, kernel: SpecOp) -> Lowered:
         """A copy of a `ttile.kernel` on the tensor cores that take it, and why others do not."""
         module = ModuleOp([kernel.clone()])
         for one in self.tile_passes():

@@ -78,7 +78,7 @@ class NvptxCode:
         """The entry as an ELF object, the PTX of each kernel, and all constants one after the other."""
         ptx = compile_texts(self.texts, self.backend.code_target)
         entry = compile_texts([self.host], BASELINE_CODE)
-        return (*entry, *ptx, b"".join(_padded(data) for data in self.entry.constants))
+        return (*entry, *ptx, b"".join(_pad(data) for data in self.entry.constants))
 
     def metadata(self, program: SpecOp) -> dict[str, Any]:
         """What the runtime must know beside the code; plain values only."""
@@ -101,7 +101,7 @@ class NvptxCode:
             ],
             "accesses": dict(self.accesses),
             "called": list(host.kernels),
-            "constants": [len(_padded(data)) for data in host.constants],
+            "constants": [len(_pad(data)) for data in host.constants],
             "workspace": str(program.value("workspace") or 0),
             "scratches": [list(scratch) for scratch in host.scratches],
             "state": list(STATE),
@@ -251,6 +251,6 @@ def _unit_line(kernel: SpecOp) -> str:
     return f"{text} ({'; '.join(reasons)})" if reasons else text
 
 
-def _padded(data: bytes) -> bytes:
+def _pad(data: bytes) -> bytes:
     """Constants begin at lines of their own, as all memory of the device does."""
     return data + bytes(-len(data) % 256)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tessera.backends.nvptx.emit import Emitter
 
 WIDEST = 16
-"""Bytes that one thread moves at once."""
+"""Bytes that one thread moves in one instruction."""
 LINE, PAIR = 128, "<2 x i32>"
 """Bytes of a line of L2, and what a thread of a kernel over columns reads at a time."""
 MANY = 32
@@ -69,7 +69,7 @@ class Access:
         return values.memory_type(self.dtype)
 
     def group(self) -> int:
-        """Neighbours that are moved at once: those of a thread that are contiguous, aligned, and share a mask."""
+        """Neighbours that one instruction moves: those of a thread that are contiguous, aligned, and share a mask."""
         op, axes = self.op, self.op.axes
         if not axes or self.tiles or op.windows or op.pattern not in ("contiguous", "uniform"):
             return 1

@@ -262,7 +262,7 @@ def _reduce_across_warps(
 def _halve(
     emitter: Emitter, tiles: Sequence[Tile], current: list[list[Value]], axis: int, half: int, count: int, join: Join
 ) -> list[list[Value]]:
-    """The first `count` elements of the axis with those `half` ahead; what is from `half` on is not used."""
+    """The first `count` elements of the axis with those `half` further on; what is from `half` on is not used."""
     made, f, layout = [list(part) for part in current], emitter.f, tiles[0].layout
     stride = prod(layout.shape[axis + 1 :])
     for register, other in _partners(emitter, tiles, current, half * stride, layout.shape[axis] * stride):
@@ -277,36 +277,36 @@ def _halve(
 
 
 def _partners(
-    emitter: Emitter, tiles: Sequence[Tile], current: list[list[Value]], ahead: int, pitch: int
+    emitter: Emitter, tiles: Sequence[Tile], current: list[list[Value]], distance: int, pitch: int
 ) -> list[tuple[int, list[Value]]]:
-    """Registers, each with the elements that are `ahead` of its own: in this thread, in its warp, or beyond.
+    """Registers, each with the elements that are `distance` behind its own: in this thread, in its warp, or beyond.
 
     Lines that are reduced begin at multiples of `pitch`.
     """
     layout, f = tiles[0].layout, emitter.f
     count, vector = layout.registers, layout.vector
-    if ahead % layout.group == 0:
-        away = ahead // layout.group * vector
+    if distance % layout.group == 0:
+        away = distance // layout.group * vector
         return [(at, [part[at + away] for part in current]) for at in range(count - away)]
-    if ahead < vector and vector % (2 * ahead) == 0:
-        lower = [at for at in range(count) if at % vector % (2 * ahead) < ahead]
-        return [(at, [part[at + ahead] for part in current]) for at in lower]
-    lanes = ahead // vector
+    if distance < vector and vector % (2 * distance) == 0:
+        lower = [at for at in range(count) if at % vector % (2 * distance) < distance]
+        return [(at, [part[at + distance] for part in current]) for at in lower]
+    lanes = distance // vector
     # The one line of a single row begins with the first thread, however long it is.
-    is_in_step = pitch == layout.size or pitch % (2 * ahead) == 0
-    is_aligned = min(layout.group, layout.size) % (2 * ahead) == 0 and is_in_step
-    if ahead % vector == 0 and is_aligned and lanes < WARP and WARP % (2 * lanes) == 0:
+    is_in_step = pitch == layout.size or pitch % (2 * distance) == 0
+    is_aligned = min(layout.group, layout.size) % (2 * distance) == 0 and is_in_step
+    if distance % vector == 0 and is_aligned and lanes < WARP and WARP % (2 * lanes) == 0:
         if emitter.matrix_rows is not None:
             across = thread_distance(lanes)
             return [(at, [shuffle(f, part[at], "bfly", across) for part in current]) for at in range(count)]
         # Nobody uses what is beyond the half of a single row.
-        used = [at for at in range(count) if pitch < layout.size or layout.start(at) < ahead]
+        used = [at for at in range(count) if pitch < layout.size or layout.start(at) < distance]
         return [(at, [shuffle(f, part[at], "down", lanes) for part in current]) for at in used]
     held = [Tile(tile.layout, tile.dtype, part) for tile, part in zip(tiles, current, strict=True)]
     starts = share_tiles(emitter, held)
     found: list[tuple[int, list[Value]]] = []
     for at in range(count):
-        other = f.smin(f.add(emitter.at(layout).base, layout.start(at) + ahead), layout.size - 1)
+        other = f.smin(f.add(emitter.at(layout).base, layout.start(at) + distance), layout.size - 1)
         pairs = zip(starts, tiles, strict=True)
         found.append((at, [read(emitter, start, other, tile.dtype) for start, tile in pairs]))
     return found

@@ -19,7 +19,7 @@ from tessera.backends.nvptx.host_streams import (
     NUMBERS,
     ONE_STREAM,
     DescriptorCache,
-    SideStreams,
+    ExtraStreams,
     encode_arguments,
     write_nothing,
 )
@@ -140,16 +140,16 @@ class _Entry(HostProgram):
         self.callback_slots = f.alloca("i64", max((1, *counts)))
         self.own = self.dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
         constants = sum(op.name == "tsched.constant" for op in program.walk())
-        self.side_streams = SideStreams(self, streams, len(STATE) + len(self.names) + constants)
+        self.extra_streams = ExtraStreams(self, streams, len(STATE) + len(self.names) + constants)
 
     def word(self, at: int) -> Value:
         return self.f.load(self.f.gep(self.state, at, "ptr"), "ptr")
 
     def run(self) -> None:
-        self.side_streams.run(super().run)
+        self.extra_streams.run(super().run)
 
     def _op(self, op: SpecOp) -> None:
-        self.side_streams.put(op, super()._op)
+        self.extra_streams.put(op, super()._op)
 
     def call_back(self, op: SpecOp) -> None:
         """Give Python the buffers and their dims; it synchronizes the stream, and what it raised ends the program."""

@@ -34,7 +34,7 @@ _L2_PROMOTION = 3
 """256 bytes at a time into L2 (`CU_TENSOR_MAP_L2_PROMOTION_L2_256B`)."""
 NUMBERS = 32
 """Words of memory for the extents, strides, box and steps of a descriptor that is made."""
-WAYS = 16
+KEPT = 16
 """Descriptors that are kept for an access, the oldest out first."""
 KEY, MAP = 8, 16
 """Words of what a descriptor is made of, and of the descriptor."""
@@ -47,7 +47,7 @@ REUSED, CREATED = 0, 1
 
 def area_bytes(accesses: int) -> int:
     """Bytes of the area of a program with so many accesses that need descriptors."""
-    return _HEAD + accesses * (_HEAD + WAYS * _ENTRY) if accesses else 0
+    return _HEAD + accesses * (_HEAD + KEPT * _ENTRY) if accesses else 0
 
 
 def encode_arguments(
@@ -90,7 +90,7 @@ class DescriptorCache:
     def get(self, words: Sequence[Value], target: Value, make: Callable[[], None]) -> None:
         """Put the descriptor that is made of these words at `target`: one that is kept, or what `make` writes there."""
         f, module = self.f, self.f.module
-        table = f.gep(self.area, _HEAD + self.accesses * (_HEAD + WAYS * _ENTRY), "i8")
+        table = f.gep(self.area, _HEAD + self.accesses * (_HEAD + KEPT * _ENTRY), "i8")
         self.accesses += 1
         assert len(words) <= KEY
         for at in range(KEY):
@@ -144,14 +144,14 @@ def _write_find(f: FunctionText) -> None:
 
         f.if_(same, copy)
 
-    f.loop(0, WAYS, 1, look)
+    f.loop(0, KEPT, 1, look)
     f.ret(Value("i1", "false"))
 
 
 def _write_keep(f: FunctionText) -> None:
     """Put a descriptor into the oldest entry of its table, unless another thread is about to."""
     table, key, source = f.arguments
-    number = f.op("and", f.atomic("add", table, f.const_i(1)), f.const_i(WAYS - 1))
+    number = f.op("and", f.atomic("add", table, f.const_i(1)), f.const_i(KEPT - 1))
     entry = f.gep(f.gep(table, _HEAD, "i8"), f.mul(number, _ENTRY), "i8")
     version = _load(f, entry)
     f.if_(f.icmp("ne", f.op("and", version, f.const_i(1)), 0), f.ret)
@@ -197,7 +197,7 @@ class Entry(Protocol):
     def driver(self, word: str, args: Sequence[Value], kernel: int = -1) -> None: ...
 
 
-class SideStreams:
+class ExtraStreams:
     """The streams of an entry beside that of the call; with a plan of one stream nothing is written."""
 
     def __init__(self, entry: Entry, plan: StreamPlan, first: int) -> None:

@@ -9,7 +9,7 @@ from tessera.backends.nvptx.passes.add_fallbacks import AddFallbacks
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
 from tessera.backends.nvptx.passes.choose_spaces import ChooseSpaces
 from tessera.backends.nvptx.passes.choose_vectors import ChooseVectors
-from tessera.backends.nvptx.passes.defer_sums import DeferSums
+from tessera.backends.nvptx.passes.defer_accumulators import DeferAccumulators
 from tessera.backends.nvptx.passes.fit_steps import FitSteps
 from tessera.backends.nvptx.passes.hoist_descriptors import HoistDescriptors
 from tessera.backends.nvptx.passes.insert_barriers import InsertBarriers
@@ -95,7 +95,7 @@ def thread_tile_passes(machine: Machine) -> list[Pass]:
         PlanThreads(),
         # Before scratch and loops, which go by where rows are.
         PlanRows(machine.cpu),
-        # Before scratch is placed: what is computed again has none.
+        # Before scratch is placed: what is rematerialized has none.
         RematerializeRows(),
         PlaceScratch(),
         UnrollLoops(),
@@ -123,7 +123,7 @@ def thread_target_passes(machine: Machine) -> list[Pass]:
         # First: what is prefetched by 16 bytes goes by how accesses are aligned.
         ChooseVectors(),
         ScheduleRows(machine.cpu),
-        DeferSums(),
+        DeferAccumulators(),
     ]
 
 

@@ -1,4 +1,4 @@
-"""How many registers a thread of a kernel will need: what is live at once in its PTX, before an assembler has seen it.
+"""How many registers a thread of a kernel will need: what is live together in its PTX, before an assembler has seen it.
 
 A value that is the same in all threads (sizes, the number of a block, constants) lives in constant memory or in the
 registers of a warp, and predicates in files of their own; none of them counts. Where a kernel says how many registers
@@ -22,13 +22,13 @@ OVERHEAD = 4
 LEAST = 26
 """Below this nobody saves: it costs no block its place."""
 SHORT, FEW = 48, 17
-"""Loops of so many instructions that load so many words are unrolled by the assembler: loads of more turns are live."""
-AHEAD = 3
-"""Turns whose loads from shared memory come early, in kernels that leave room for few blocks anyway."""
+"""Instructions and loaded words of a loop that the assembler unrolls: loads of more iterations are live."""
+PREFETCHED = 3
+"""Iterations whose loads from shared memory come early, in kernels of which few blocks fit anyway."""
 FREE, ENOUGH, MUCH = 34, 28, 40
 """Words up to which loads come early; what is kept to where they would take more; and what cannot be kept to."""
-ROOM, SPARE = 1.3, 8
-"""What is made of room that a kernel says it has (`.minnctapersm`): more of it is computed side by side."""
+GROWTH, SPARE = 1.3, 8
+"""What the assembler makes of registers that a kernel says it has (`.minnctapersm`): it computes more side by side."""
 
 _REGISTER = re.compile(r"%(?:rd|rs|rq|r|fd|f|p|h)\d+")
 _LABEL = re.compile(r"^(\$L[\w$]*):$")
@@ -44,7 +44,7 @@ _UNIFORM_MORE = ("min", "max", "selp", "setp", "neg", "not", "div", "rem", "bfe"
 
 @frozen
 class RegisterEstimate:
-    """Registers of a thread: what is live at once, what the kernel is expected to take, and what it may have."""
+    """Registers of a thread: what is live together, what the kernel is expected to take, and what it may have."""
 
     live: int
     registers: int
@@ -52,12 +52,12 @@ class RegisterEstimate:
 
     @property
     def spills(self) -> bool:
-        """Whether more is live at once than a thread may have."""
+        """Whether more is live than a thread may have."""
         return self.live + 2 * OVERHEAD > self.limit
 
     def __str__(self) -> str:
         spill = ", and will spill" if self.spills else ""
-        return f"about {self.registers} registers a thread ({self.live} live at once, {self.limit} at most{spill})"
+        return f"about {self.registers} registers a thread ({self.live} live, {self.limit} at most{spill})"
 
 
 @dataclass
@@ -84,7 +84,7 @@ def estimate_registers(ptx: str, architecture: str = "sm_90a") -> RegisterEstima
     """The registers that the kernel of a PTX text will take on an architecture."""
     limit = registers_for(MULTIPROCESSORS[architecture], _directive(ptx, "reqntid"), _directive(ptx, "minnctapersm"))
     limit = min(limit, _directive(ptx, "maxnreg", limit))
-    live, wanted = _pressure(_body(ptx), has_room=bool(_directive(ptx, "minnctapersm", 0)))
+    live, wanted = _pressure(_body(ptx), has_spare=bool(_directive(ptx, "minnctapersm", 0)))
     grown = [int(count) for count in re.findall(r"setmaxnreg\.inc\.sync\.aligned\.u32\s+(\d+)", ptx)]
     if grown:
         return RegisterEstimate(live, limit, max(grown))
@@ -96,13 +96,13 @@ def _directive(ptx: str, name: str, default: int = 1) -> int:
     return int(found[1]) if found else default
 
 
-def registers_said(words: str) -> int | None:
+def parse_registers(words: str) -> int | None:
     """What the assembler says of registers (`ptxas -v`), or None where it says nothing."""
     found = re.search(r"Used (\d+) registers", words)
     return int(found[1]) if found else None
 
 
-def spills_said(words: str) -> int:
+def parse_spills(words: str) -> int:
     """Bytes that the assembler says are spilled."""
     return sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", words))
 
@@ -197,8 +197,8 @@ def _blocks(lines: Iterable[str]) -> list[_Block]:
 # What is live.
 
 
-def _pressure(lines: Iterable[str], has_room: bool) -> tuple[int, int]:
-    """The most words that are live at once as the text has it, and what the assembler is expected to make of it.
+def _pressure(lines: Iterable[str], has_spare: bool) -> tuple[int, int]:
+    """The most words that are live in the text, and what the assembler is expected to make of it.
 
     It moves loads: up, as long as registers cost nothing, and down to where they are used where that keeps them few.
     """
@@ -208,14 +208,14 @@ def _pressure(lines: Iterable[str], has_room: bool) -> tuple[int, int]:
         for one in block.instructions:
             for name in (*one.made, *one.read):
                 names.setdefault(name, len(names))
-    counted = _counted(blocks, names)
+    counted = _find_counted(blocks, names)
     live = _Live(names, counted, _live_out(blocks, names))
     plain = [live.most(number, block.instructions) for number, block in enumerate(blocks)]
     late = max(live.most(number, _loads_late(block.instructions)) for number, block in enumerate(blocks))
     most = max(plain)
     early = max(_loaded_early(block, number, plain[number], most) for number, block in enumerate(blocks))
-    if has_room and most > MUCH:
-        return most, round(ROOM * most) + SPARE
+    if has_spare and most > MUCH:
+        return most, round(GROWTH * most) + SPARE
     return most, (early if early <= FREE or late > MUCH else max(late, ENOUGH)) + OVERHEAD
 
 
@@ -228,7 +228,7 @@ class _Live:
     after: list[int]
 
     def most(self, number: int, instructions: Sequence[_Instruction]) -> int:
-        """The most words that are live at once in a block, of registers that differ between threads."""
+        """The most words that are live in a block, of registers that differ between threads."""
         weights = _weights(self.names, self.counted)
         alive = self.after[number] & self.counted
         found = _size(alive, weights)
@@ -260,15 +260,15 @@ def _latest(instructions: Sequence[_Instruction], at: int) -> float:
 
 
 def _loaded_early(block: _Block, number: int, live: int, most: int) -> int:
-    """What is live in a short loop once it is unrolled, with loads for turns to come; `most` is live elsewhere."""
+    """What is live in a short loop once it is unrolled, with loads for iterations to come; `most` is live elsewhere."""
     if number not in block.following or len(block.instructions) > SHORT:
         return live
-    shared, remote = (_loaded(block, name) for name in ("ld.shared", "ld.global"))
-    found = live + AHEAD * shared if shared <= FEW and most > 2 * FREE else live
+    shared, remote = (_count_loaded(block, name) for name in ("ld.shared", "ld.global"))
+    found = live + PREFETCHED * shared if shared <= FEW and most > 2 * FREE else live
     return max(found, min(FREE, live + remote))
 
 
-def _loaded(block: _Block, name: str) -> int:
+def _count_loaded(block: _Block, name: str) -> int:
     return sum(_words(made) for one in block.instructions if one.name.startswith(name) for made in one.made)
 
 
@@ -296,7 +296,7 @@ def _size(alive: int, weights: tuple[int, int]) -> int:
     return alive.bit_count() + (alive & weights[0]).bit_count()
 
 
-def _counted(blocks: Iterable[_Block], names: Mapping[str, int]) -> int:
+def _find_counted(blocks: Iterable[_Block], names: Mapping[str, int]) -> int:
     """Registers that are neither predicates nor the same in all threads."""
     makers: dict[str, list[_Instruction]] = {}
     for block in blocks:
@@ -342,7 +342,7 @@ def _live_out(blocks: list[_Block], names: Mapping[str, int]) -> list[int]:
     return live_out
 
 
-# What a kernel takes of a GPU in numbers: threads, registers, shared memory, and the blocks that there is room for.
+# What a kernel takes of a GPU in numbers: threads, registers, shared memory, and the blocks that fit.
 
 
 @frozen
@@ -360,9 +360,7 @@ class Resources:
     def launch(self) -> str:
         """How programs come to blocks."""
         return (
-            f"persistent, at most {self.resident} blocks take programs in turn"
-            if self.resident
-            else "one block a program"
+            f"persistent, at most {self.resident} blocks share the programs" if self.resident else "one block a program"
         )
 
     def __str__(self) -> str:

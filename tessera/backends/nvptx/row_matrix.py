@@ -1,7 +1,7 @@
 """Rows of 2-byte elements by matrices of shared memory: eight iterations of a row in one instruction, in and out.
 
 An iteration of a reduction takes 32 neighbours, one to a lane, so a thread would move two bytes at a time. `ldmatrix`
-deals out eight iterations at once if lanes are numbered as its columns are: thread `p` of a warp is lane
+deals out eight iterations together if lanes are numbered as its columns are: thread `p` of a warp is lane
 `8 * (p % 4) + p // 4`. Each of its four matrices has two iterations of all 32 lanes. `stmatrix` is the inverse, after
 which rows leave 16 bytes at a time.
 """

@@ -6,7 +6,7 @@ decided on Tile IR goes down with the kernel:
 
     nvptx-plan-threads        how many threads a program has
     nvptx-plan-rows           where a row is kept between loops, and how many warps share it
-    nvptx-rematerialize-rows  what is computed again in place of being kept
+    nvptx-rematerialize-rows  what is rematerialized in place of being kept
     nvptx-place-scratch       registers, shared memory or global memory
     nvptx-unroll-loops        iterations one after the other
     nvptx-insert-barriers     where threads wait for each other
@@ -15,7 +15,7 @@ On Target IR, where offsets, guards and alignment of accesses are known:
 
     nvptx-choose-vectors      neighbours of a tile to a thread
     nvptx-schedule-rows       programs to a block, blocks to a multiprocessor, prefetching, moves by `ldmatrix`
-    nvptx-defer-sums          accumulators that are almost never used
+    nvptx-defer-accumulators          accumulators that are almost never used
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def divisible_width(kernel: KernelOp) -> Dim | None:
     """Elements of a row of a kernel whose loops can be divided among warps; None for any other.
 
     Warps can divide a loop where no iteration meets another in memory, and nothing that depends on what iterations
-    carry is stored in it: what they carry is known only when all warps before have had their turn.
+    carry is stored in it: what they carry is known only when all warps before are done.
     """
     ops = ops_in(kernel)
     width = _end_of(loops_in(kernel), kernel)
@@ -358,7 +358,7 @@ PROGRAMS = Decision("nvptx.programs", 1)
 BLOCKS = Decision("nvptx.blocks", 0)
 """Blocks that a multiprocessor holds at least, which bounds the registers of a thread; 0 for any number."""
 LAUNCHED = Decision("nvptx.launched", 0)
-"""Blocks that are launched for each multiprocessor, which take programs in turn; 0 for one to each program."""
+"""Blocks that are launched for each multiprocessor, which share the programs; 0 for one to each program."""
 SLOTS = Decision("nvptx.slots", 0)
 """Programs that run at a time where each has scratch in global memory; 0 for any number."""
 USES_MATRICES = Decision("nvptx.uses_matrices", False)
@@ -372,7 +372,7 @@ FETCHES_LINES = Decision("nvptx.fetches_lines", False)
 KEEPS_ROWS_ONLY = Decision("nvptx.keeps_rows_only", False)
 """Whether warps that share a row keep nothing of it between loops but the row: what they compute takes no time."""
 COMPUTES_LATE = Decision("nvptx.computes_late", False)
-"""Whether a warp computes nothing of its iterations before its turn comes: what it would keep takes registers."""
+"""Whether a warp computes nothing of its iterations until the warps before it are done: fewer registers."""
 
 # Of a `ttarget.load` or `ttarget.store`.
 PREFETCH = Decision("nvptx.prefetch", "")

@@ -5,7 +5,7 @@ on. Each warp keeps its part of the row in registers between loops. A loop then 
 
 - nothing: every warp does its own iterations, and nobody waits;
 - minima and maxima: every warp reduces its own, then all reduce those of all (`RowExchange.reduce`);
-- sums: what iterations compute before they add is done by all warps at once, the additions by one warp after the other
+- sums: what iterations compute before they add is done by all warps together, the additions by one warp after the other
   (`RowExchange.chain`), so that bits do not depend on how many warps there are.
 
 Where the width of a row is known, a block is one warp group, and each warp has as many iterations as any other; the few
@@ -26,7 +26,7 @@ from xdsl.ir import SSAValue
 from tessera.backends.nvptx import emit_access, row_matrix, values
 from tessera.backends.nvptx.approximate_functions import Bound
 from tessera.backends.nvptx.layout import Tile
-from tessera.backends.nvptx.passes.defer_sums import tail_of
+from tessera.backends.nvptx.passes.defer_accumulators import tail_of
 from tessera.backends.nvptx.row_plan import COMPUTES_LATE, DEFERRED, KEEPS_ROWS_ONLY, SECTIONS
 from tessera.backends.nvptx.row_prefetch import (
     LINE,
@@ -129,21 +129,21 @@ class RowExchange:
         def carried_at(number: int, before: dict[int, Value]) -> Value:
             return before.get(number, carried[number])
 
-        def own(turn: Value) -> None:
+        def write_own(number: Value) -> None:
             every = range(len(carried))
             taken = f.if_(
-                f.icmp("sgt", turn, 0),
+                f.icmp("sgt", number, 0),
                 lambda: [carried_at(at, self._get(loop, f.sub(self.warp, 1), dtypes, [at])) for at in wanted],
                 lambda: [carried[at] for at in wanted],
             )
             before = dict(zip(wanted, taken, strict=True))
-            self._put(loop, write(turn, [carried_at(at, before) for at in every]), dtypes, wanted)
+            self._put(loop, write(number, [carried_at(at, before) for at in every]), dtypes, wanted)
 
-        def turn(number: Value) -> None:
-            f.if_(f.icmp("eq", number, group.index), lambda: own(number))
+        def write_iteration(number: Value) -> None:
+            f.if_(f.icmp("eq", number, group.index), lambda: write_own(number))
             self.synchronize()
 
-        f.loop(0, warps, 1, turn)
+        f.loop(0, warps, 1, write_iteration)
         found = self._get(loop, f.sub(f.add(group.first, group.warps), 1), dtypes, wanted)
         return [carried_at(number, found) for number in range(len(carried))]
 
@@ -377,14 +377,14 @@ class DividedRows:
         for (key, tile), value in zip(tiles.items(), flat, strict=True):
             self.emitter.memo[key] = Tile(tile.layout, tile.dtype, [value])
 
-    def _remember_anew(self, turn: Value) -> None:
-        """Words as if they were known since this turn of the chain alone, which is that of this warp.
+    def _remember_anew(self, iteration: Value) -> None:
+        """Words as if they were known since this iteration of the chain alone, which is that of this warp.
 
-        Otherwise LLVM would compute all that comes of them before the first turn, and keep it: there are no registers
-        for it. The difference of two equal numbers, which it cannot see through, ties them to the turn.
+        Otherwise LLVM would compute all that comes of them before the first iteration, and keep it: there are no
+        registers for it. The difference of two equal numbers, which it cannot see through, ties them to the iteration.
         """
         f, packed, self.packed = self.emitter.f, self.packed, []
-        here, there = (f.cast("trunc", f.index(one), "i32") for one in (turn, self.division.group.index))
+        here, there = (f.cast("trunc", f.index(one), "i32") for one in (iteration, self.division.group.index))
         zero = f.raw("i32", f'call i32 asm sideeffect "sub.u32 $0, $1, $2;", "=r,r,r"({here}, {there})')
         for tiles, words in packed:
             self._remember(tiles, [f.op("or", word, zero) for word in words])
@@ -515,19 +515,19 @@ class DividedRows:
         carried: list[Value],
         wanted: Sequence[int],
     ) -> list[Value]:
-        """What needs nothing of other iterations first, by all at once; then what they carry, warp after warp."""
+        """What needs nothing of other iterations first, by all together; then what they carry, warp after warp."""
         early = [self._compute_early(section, body) for section, body in parts]
 
-        def write(turn: Value, ends: list[Value]) -> list[Value]:
+        def write(iteration: Value, ends: list[Value]) -> list[Value]:
             if self.keeps_rows_only:
-                self._remember_anew(turn)
+                self._remember_anew(iteration)
             for (section, body), tiles in zip(parts, early, strict=True):
                 found = self._if(section, partial(self._accumulate, section, body, tiles, ends), ends)
                 ends = _only(wanted, found, carried)
             return ends
 
         return self.exchange.chain(
-            op, carried, wanted, lambda turn, ends: self.emitter.isolate(lambda: write(turn, ends))
+            op, carried, wanted, lambda number, ends: self.emitter.isolate(lambda: write(number, ends))
         )
 
     def _accumulate(

@@ -128,7 +128,7 @@ def assembly(f: FunctionText, text: str, constraints: str, args: Sequence[Value]
 def shuffle(f: FunctionText, value: Value, mode: str, lane: Index | Value, mask: Value = ALL_LANES) -> Value:
     """A value of another lane of the warp: `down` so many lanes on, `bfly` across, `idx` that lane.
 
-    All lanes that `mask` names do it at once, and no others.
+    All lanes that `mask` names do it together, and no others.
     """
     other = Value("i32", str(lane)) if isinstance(lane, int) else lane
     clamp = Value("i32", "31")

@@ -63,7 +63,7 @@ class RingAttr(MarkAttr):
 
 
 class CursorAttr(MarkAttr):
-    """A place in a ring: the stage, and the parity of the turn."""
+    """A position in a ring: the stage, and the parity of the pass over the ring."""
 
     name = "ttarget.cursor"
 

@@ -216,13 +216,13 @@ def compute(
 
 
 _LOG2E = _math.log2(_math.e)
-_LOG2E_REST = 1.925963033500e-8
+_LOG2E_LOW = 1.925963033500e-8
 """What f32 loses of it."""
 
 
 def _exponential(f: FunctionText, x: Value) -> Value:
     """`e**x` within 4 ulp; what is below the smallest normal number is 0."""
-    low, high, log2e, rest = (f.const("float", number) for number in (-126.0, 89.0, _LOG2E, _LOG2E_REST))
+    low, high, log2e, rest = (f.const("float", number) for number in (-126.0, 89.0, _LOG2E, _LOG2E_LOW))
     x = f.intrinsic("minimum", f.intrinsic("maximum", x, low), high)
     power = f.op("fmul", x, log2e)
     # What the product lost, put on as a factor close to 1.

@@ -55,7 +55,7 @@ class Waits:
         return self.labels.index(label)
 
     def allocate_barriers(self, threads: Sequence[int]) -> int | None:
-        """The offset of mbarriers for so many threads each; None where shared memory has no room for all of them."""
+        """The offset of mbarriers for so many threads each; None where they do not all fit in shared memory."""
         offset = -(-self.shared // 8) * 8
         if offset + 8 * len(threads) > self._most:
             return None

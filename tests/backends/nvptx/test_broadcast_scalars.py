@@ -113,7 +113,7 @@ def test_a_dropout_runs_on_matrix_units_and_leaves_out_the_same(machine: str) ->
     arrays = [rng.integers(-2, 3, shape).astype(ml_dtypes.bfloat16) for shape in shapes]
     tape = ts.jit(product((64, 64, 64))).trace(*arrays, key).tape
     (kernel,) = lower(tape, Options.of(backend="cuda", features=(machine,))).kernels
-    found = NvptxBackend(GPUS[machine]).fitted(kernel)
+    found = NvptxBackend(GPUS[machine]).fit_tensor_cores(kernel)
     assert found.kernel is not None, found.reasons
     first, second = ([*arrays, key, np.zeros((70, 136), ml_dtypes.bfloat16)] for _ in range(2))
     run_kernel(kernel, first, {})

@@ -193,7 +193,7 @@ def test_lines_that_do_not_fit_are_refused(name: str, value: int, said: str) -> 
 def test_only_warpgroups_read_narrow_lines() -> None:
     """The same block on single warps goes another way, and a kernel that says otherwise is refused."""
     kernel = tile_kernel("nt", (64, 64, 32), (40, 72, 104), ml_dtypes.bfloat16)
-    found = NvptxBackend(GPUS["sm_80"]).fitted(kernel)
+    found = NvptxBackend(GPUS["sm_80"]).fit_tensor_cores(kernel)
     assert found.kernel is None
     assert "k is 32, and a tile along it is made of whole spans" in found.reasons[0]
     whole = NvptxBackend(GPUS["sm_80"]).matrix(tile_kernel("nt", (64, 64, 64), (40, 72, 104), ml_dtypes.bfloat16))

@@ -403,8 +403,8 @@ def test_multiply_adds_have_nothing_of_matrix_units(words: str) -> None:
 def test_sides_of_a_buffer_that_the_kernel_writes_are_not_copied_ahead(machine: str) -> None:
     text = kernel_text("nt")
     assert "writes = [2]" in text
-    assert NvptxBackend(GPUS[machine]).fitted(kernel_of(text)).kernel is not None
-    found = NvptxBackend(GPUS[machine]).fitted(kernel_of(text.replace("writes = [2]", "writes = [1, 2]")))
+    assert NvptxBackend(GPUS[machine]).fit_tensor_cores(kernel_of(text)).kernel is not None
+    found = NvptxBackend(GPUS[machine]).fit_tensor_cores(kernel_of(text.replace("writes = [2]", "writes = [1, 2]")))
     assert found.kernel is None
     assert "the kernel writes the buffer that it reads" in " ".join(found.reasons)
 

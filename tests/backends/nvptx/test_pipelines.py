@@ -60,7 +60,7 @@ def test_only_the_producer_copies_and_only_consumers_compute() -> None:
 
 
 def test_both_roles_walk_the_grid_and_stay() -> None:
-    """As many CTAs as multiprocessors, which take programs in turn; the ring goes on from program to program."""
+    """As many CTAs as multiprocessors, which share the programs; the ring goes on from program to program."""
     kernel = matrix_of(nt, [(4096, 4096)] * 2)
     producer, consumer = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tiles"]
     assert producer.value("grid") == consumer.value("grid")
@@ -148,11 +148,11 @@ def both(x: Any, w: Any) -> Any:
 
 
 def test_how_each_kernel_is_launched_is_reported() -> None:
-    """With a dot and rows, blocks of the dot take programs in turn; of an op alone each program has one."""
+    """With a dot and rows, blocks of the dot share the programs; of an op alone each program has one."""
     arrays = [np.zeros((512, 512), np.float16)] * 2
     looked = lower(ts.jit(both).trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",))).code.lint()
     launches = {one.resources.name.split("_")[0]: one.resources.launch for one in looked}
-    assert launches["matmul"] == "persistent, at most 132 blocks take programs in turn"
+    assert launches["matmul"] == "persistent, at most 132 blocks share the programs"
     assert len(launches) == 2
     tape = ts.jit(ts.ops.exp).trace(arrays[0]).tape
     (alone,) = lower(tape, Options.of(backend="cuda", features=("sm_90a",))).code.lint()

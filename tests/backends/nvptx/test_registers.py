@@ -13,8 +13,8 @@ import pytest
 from tessera.backends.nvptx.register_estimate import (
     RegisterEstimate,
     estimate_registers,
-    registers_said,
-    spills_said,
+    parse_registers,
+    parse_spills,
 )
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.driver import assemble_with_words, assembler
@@ -49,7 +49,7 @@ def ratios(dtypes: Sequence[str], names: Iterable[str]) -> dict[str, float]:
     """The estimate in parts of what the assembler says, by kernel."""
     found: dict[str, float] = {}
     for name, ptx in kernels(dtypes, names):
-        said = registers_said(assemble_with_words(ptx.encode(), "sm_90a")[1])
+        said = parse_registers(assemble_with_words(ptx.encode(), "sm_90a")[1])
         assert said is not None
         found[name] = estimate_registers(ptx).registers / said
     return found
@@ -87,9 +87,9 @@ def test_matrix_kernels_take_their_share_and_do_not_spill(function: Any) -> None
     ptx = compile_text(code.text, BACKEND.code_target).decode()
     words = assemble_with_words(ptx.encode(), "sm_90a")[1]
     estimate = estimate_registers(ptx)
-    assert estimate.registers == registers_said(words)
+    assert estimate.registers == parse_registers(words)
     assert not estimate.spills
-    assert spills_said(words) == 0
+    assert parse_spills(words) == 0
     assert 100 < estimate.live <= estimate.limit
 
 
@@ -128,9 +128,9 @@ def test_a_spill_is_foreseen(live: int) -> None:
     estimate = estimate_registers(ptx)
     words = assemble_with_words(ptx.encode(), "sm_90a")[1]
     assert estimate.limit == 64
-    assert estimate.spills == (spills_said(words) > 0), words
+    assert estimate.spills == (parse_spills(words) > 0), words
 
 
 def test_the_words_of_an_estimate() -> None:
-    assert str(RegisterEstimate(30, 40, 255)) == "about 40 registers a thread (30 live at once, 255 at most)"
-    assert str(RegisterEstimate(90, 64, 64)).endswith("(90 live at once, 64 at most, and will spill)")
+    assert str(RegisterEstimate(30, 40, 255)) == "about 40 registers a thread (30 live, 255 at most)"
+    assert str(RegisterEstimate(90, 64, 64)).endswith("(90 live, 64 at most, and will spill)")

@@ -16,7 +16,7 @@ import tessera as ts
 from benchmarks.gpu_widths import free
 from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.compile import NvptxCode
-from tessera.backends.nvptx.passes.defer_sums import find_deferred_sums
+from tessera.backends.nvptx.passes.defer_accumulators import find_deferred_accumulators
 from tessera.backends.nvptx.row_prefetch import LINE, ROW, SECTION, prefetched_rows, shared_widths
 from tessera.backends.nvptx.row_warps import Division, divide_static, divide_symbolic, split_iteration
 from tessera.backends.nvptx.tensor_cores import GPUS
@@ -250,7 +250,7 @@ def test_sums_that_stand_in_for_others_are_deferred(function: Any, columns: int,
     kernel = lowered(function, *arrays(function, columns)).targets[0]
     loops = [op for op in kernel.walk() if isinstance(op, LoopOp) and op.results]
     tails = [op for op in kernel.walk() if isinstance(op, TailOp) and op.results]
-    assert find_deferred_sums(loops[-1], tails[-1] if tails else None) == rare
+    assert find_deferred_accumulators(loops[-1], tails[-1] if tails else None) == rare
 
 
 def test_a_sum_that_is_used_is_not_deferred() -> None:
@@ -259,9 +259,9 @@ def test_a_sum_that_is_used_is_not_deferred() -> None:
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
     loop = next(op for op in ops if isinstance(op, LoopOp) and op.results)
     test = next(op for op in ops if op.name == "ttarget.elementwise" and op.value("fn") == "isinf")
-    assert find_deferred_sums(loop, None)
+    assert find_deferred_accumulators(loop, None)
     test.set_value("fn", "isnan")
-    assert not find_deferred_sums(loop, None)
+    assert not find_deferred_accumulators(loop, None)
 
 
 # What is refused.

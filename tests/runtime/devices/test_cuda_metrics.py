@@ -26,7 +26,7 @@ def test_maps_are_created_reused_kept_and_dropped() -> None:
     after = ts.cuda.tensor_map_counts()
     found = {name: after[name] - before[name] for name in ("created", "reused", "kept")}
     # One operand is at forty addresses, of which so many maps are kept; the other two maps are made once.
-    assert found == {"created": 42, "reused": 3 * 50 - 42, "kept": host_streams.WAYS + 2}
+    assert found == {"created": 42, "reused": 3 * 50 - 42, "kept": host_streams.KEPT + 2}
     assert after["dropped"] == after["created"] - after["kept"]
 
 

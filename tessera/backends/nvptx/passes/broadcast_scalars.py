@@ -1,4 +1,4 @@
-"""Make tiles of single numbers as large as what they are spread to, where only tiles of rows and columns will do."""
+"""Make tiles of single numbers as large as what they are broadcast to, where only tiles of rows and columns will do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ELEMENTS = ("ttile.elementwise", "ttile.cast", "ttile.bitcast", "ttile.select",
 
 
 class BroadcastScalars(Pass):
-    """Put the element that a `ttile.broadcast` spreads in the place of each of its elements.
+    """Put the element that a `ttile.broadcast` repeats in the place of each of its elements.
 
     Before: `%one = ttile.load %key {map = [0]}` of no axes, and a `ttile.broadcast %one` to 64 x 64. After: one
     `ttile.load %key` of 64 x 64 elements, all of which are at that place. What is computed from such numbers on the
@@ -36,7 +36,7 @@ class BroadcastScalars(Pass):
 
 
 def broadcast_scalars_in(kernel: SpecOp) -> list[SpecOp]:
-    """The ops of a kernel with dots that spread a single number which can be had for each element."""
+    """The ops of a kernel with dots that broadcast a single number which can be had for each element."""
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
     if all(op.name != "ttile.dot" or op.value("unit") == PLAIN for op in ops):
         return []
@@ -68,7 +68,7 @@ def _is_spreadable(value: SSAValue, written: Collection[SSAValue]) -> bool:
     if not _is_one(value) or not isinstance(op, SpecOp):
         return False
     if op.name == "ttile.load":
-        # It is read again where it is spread, and there may be something else by then.
+        # It is read again where it is broadcast, and there may be something else by then.
         is_still = isinstance(op.operands[0], BlockArgument) and op.operands[0] not in written
         return is_still and len(op.operands) == 1 + len(op.value("coords"))
     return op.name in _ELEMENTS and all(_is_spreadable(part, written) for part in op.operands)

@@ -49,7 +49,7 @@ def align_accesses(kernel: KernelOp) -> None:
 
 
 def choose_vector(kernel: KernelOp) -> int:
-    """Neighbours that one thread has: as many as its accesses can move at once, and all of those where none can."""
+    """Neighbours that one thread has: as many as one instruction moves, and the most of all where none can."""
     found = MOST
     for op in kernel.walk():
         if isinstance(op, LoadOp | StoreOp) and op.axes and op.pattern == "contiguous":

@@ -29,8 +29,8 @@ class FitSteps(Pass):
 
     Before: a loop over all of k in steps of 64 with `ttile.dot` of 8-bit floats, or of 24 with one of bf16. After: the
     same in steps of 128, after which 8-bit floats are added up outside of tensor cores, and of 32, which is the next
-    whole number of instructions. What a last step has too much of is beyond the end of k, and zero. With `shallow` no
-    step is deeper than a line of shared memory: of more bytes there may be no room for two. A step that is taken as it
+    multiple of an instruction's. What a last step has too much of is beyond the end of k, and zero. With `shallow` no
+    step is deeper than a line of shared memory: of more bytes two may not fit. A step that is taken as it
     is stays, and so does that of a loop which does anything else in each step, or says how it is copied.
     """
 
@@ -98,9 +98,9 @@ def _summed_loads(loop: SpecOp) -> list[_Load]:
     )
     if not dots or not is_sum or any(_is_chosen(op) for op in (loop, *ops)):
         return []
-    found = [_side(dot.operands[side], 1 - side, loop) for dot in dots for side in (0, 1)]
+    found = [_operand_load(dot.operands[side], 1 - side, loop) for dot in dots for side in (0, 1)]
     loads = [load for load in found if load is not None]
-    parts = {part for load in loads for part in _way(load.op, source)}
+    parts = {part for load in loads for part in _chain(load.op, source)}
     others = [op for op in ops if op not in parts and op not in (*dots, last) and op.name != "ttile.index"]
     users = {use.operation for use in index.uses}
     is_known = len(loads) == len(found) and not others and users <= {load.op for load in loads}
@@ -111,8 +111,8 @@ def _is_chosen(op: SpecOp) -> bool:
     return any(op.value(name) for name in _CHOSEN.get(op.name, ()))
 
 
-def _way(load: SpecOp, source: Block) -> list[SpecOp]:
-    """A load, and the ops of a block that only turn or convert it."""
+def _chain(load: SpecOp, source: Block) -> list[SpecOp]:
+    """A load, and the ops of a block that only transpose or convert it."""
     found = [load]
     for op in source.ops:
         if isinstance(op, SpecOp) and op.name in _PASSED and any(op.operands[0] in one.results for one in found):
@@ -120,8 +120,8 @@ def _way(load: SpecOp, source: Block) -> list[SpecOp]:
     return found
 
 
-def _side(value: SSAValue, summed: int, loop: SpecOp) -> _Load | None:
-    """The load that an operand of a dot is, turned or converted, if it goes along all of its dim with the loop."""
+def _operand_load(value: SSAValue, summed: int, loop: SpecOp) -> _Load | None:
+    """The load that an operand of a dot is, transposed or converted, if it goes along all of its dim with the loop."""
     while isinstance(value, OpResult) and isinstance(value.op, SpecOp) and value.op.name in _PASSED:
         summed = 1 - summed if value.op.name == "ttile.transpose" else summed
         value = value.op.operands[0]
@@ -158,7 +158,7 @@ def _walk_in(loop: SpecOp, step: int) -> None:
     source = loop.regions[0].block
     for load in _summed_loads(loop):
         axes: dict[SSAValue, int] = {load.op.results[0]: load.axis}
-        for op in _way(load.op, source):
+        for op in _chain(load.op, source):
             given = axes[op.results[0]] if op is load.op else axes[op.operands[0]]
             axis = 1 - given if op.name == "ttile.transpose" else given
             made = _deeper(op, axis, step, load)

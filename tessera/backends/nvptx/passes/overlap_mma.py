@@ -54,7 +54,7 @@ def overlap_mma(
     for op in kernel.walk():
         if isinstance(op, SpecOp) and op.name == "ttile.for":
             _write_form(op, plan, rings, units)
-    is_able = units is WGMMA and _has_rest(kernel, plan)
+    is_able = units is WGMMA and _has_epilogue(kernel, plan)
     if kernel.value("epilogue"):
         if kernel.value("epilogue") == BESIDE and not is_able:
             raise UnfitError("what follows the dots is not done beside those of the next program")
@@ -91,11 +91,11 @@ def _forms(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCores) ->
     return [*can, *([SKEWED] if skew_of(op, plan) is not None else []), ORDERED]
 
 
-def _has_rest(kernel: SpecOp, plan: Plan) -> bool:
+def _has_epilogue(kernel: SpecOp, plan: Plan) -> bool:
     """Whether what follows the dots may stand apart: there is one sum, with steps enough to do it beside."""
     stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
-    rest = epilogue_of(kernel, plan, stores)
-    return rest is not None and rest.loop.value("form") == SUM and has_steps(rest)
+    epilogue = epilogue_of(kernel, plan, stores)
+    return epilogue is not None and epilogue.loop.value("form") == SUM and has_steps(epilogue)
 
 
 def _waiting_loop(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> SpecOp | None:

@@ -19,7 +19,7 @@ class PipelineCopies(Pass):
     """Give each loop that copies its `stages`, and so each load to shared memory outside of loops.
 
     Before: `ttile.for %low, %high, %zero {step = 64}` with loads of 128 x 64 and 64 x 256 in bf16. After, on sm_90a:
-    the same with `stages = 4`, for which there is room. What is loaded once for each program gets a second place where
+    the same with `stages = 4`, which fit. What is loaded once for each program gets a second stage where
     one is left, so that the next program's comes early. Stages that a schedule asks for, or a loop by `buffers`, are
     the most that there are; `stages` that are written are kept, or refused with the bytes that are missing (T0501).
     """

@@ -41,11 +41,11 @@ def place_barriers(kernel: SpecOp) -> None:
             side.load.set_value("ring", number)
     for op in kernel.walk():
         if isinstance(op, SpecOp) and op.name in ("ttile.dot", "ttile.for"):
-            _write(op, "awaits", _awaited(op, plan, rings))
+            _write(op, "awaits", _awaits(op, plan, rings))
             _write(op, "releases", [at for at, ring in enumerate(rings) if ring.last is op])
 
 
-def _awaited(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> list[int]:
+def _awaits(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> list[int]:
     """The rings that are waited for before an op: what a loop waits for, nothing in it waits for again."""
     if op.name == "ttile.for":
         return [at for at, ring in enumerate(rings) if ring.last is op]

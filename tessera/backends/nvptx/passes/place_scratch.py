@@ -30,7 +30,7 @@ class PlaceScratch(Pass):
 
 
 def place_scratch(kernel: KernelOp) -> None:
-    """Decide for all scratch of a kernel, in order, as long as shared memory has room."""
+    """Decide for all scratch of a kernel, in order, as long as it fits in shared memory."""
     threads = THREADS.of(kernel)
     left = SHARED_SCRATCH // max(1, _BLOCK // threads)
     for op in kernel.walk():

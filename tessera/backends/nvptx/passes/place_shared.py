@@ -33,7 +33,7 @@ class PlaceShared(Pass):
 
 
 def place_shared(kernel: SpecOp) -> None:
-    """Place what has no place; raises TargetVerifyError (T0601) for places that a kernel says and that cannot be."""
+    """Place what has no offset; raises TargetVerifyError (T0601) for offsets that a kernel gives and that cannot be."""
     parts = parts_of(kernel)
     taken = [(part.start, part.end) for part in parts if part.is_placed]
     top = 0

@@ -47,7 +47,7 @@ class PlanRows(Pass):
     Softmax and norms go over a row two or three times. Memory is read once where the row stays in registers: those of
     one warp for up to 144 elements a thread, else those of 4, 8 or 16 warps, each with iterations that follow each
     other (accumulators go from warp to warp in that order, so that bits are those of one warp). What fits no registers
-    stays in memory, or is computed again in the second loop where that costs less than to store and load it.
+    stays in memory, or is rematerialized in the second loop where that costs less than to store and load it.
 
     Before: a `ttile.kernel @softmax` with loops to 8192 by 32. After: the same with `nvptx.rows = "registers"` and
     `nvptx.warps_per_row = 4`. Before: `@softmax` with loops to `N`. After: `@softmax__shared` with 16 warps to a block,

@@ -87,7 +87,7 @@ class Recipe:
 
 
 def find_recipes(kernel: KernelOp) -> dict[SSAValue, Recipe]:
-    """All scratch of a kernel, each with how it is computed again; nothing where some of it cannot be."""
+    """All scratch of a kernel, each with how it is rematerialized; nothing where some of it cannot be."""
     found: dict[SSAValue, Recipe] = {}
     for op in kernel.walk():
         if isinstance(op, ScratchOp):

@@ -154,7 +154,7 @@ def schedule_programs(kernel: KernelOp, machine: Machine) -> None:
 
 
 def choose_static_rows(kernel: KernelOp, machine: Machine, programs: int) -> StaticChoice:
-    """As many blocks as may be, or one less where that leaves room for more that goes by matrices."""
+    """As many blocks as may be, or one less where that leaves shared memory for more that goes by matrices."""
     if len(programs_in(kernel).grid) != 1 or kernel.threads != WARP:
         return StaticChoice((), HELD_STATIC)
     choices: list[StaticChoice] = []
@@ -164,28 +164,28 @@ def choose_static_rows(kernel: KernelOp, machine: Machine, programs: int) -> Sta
     return max(choices, key=lambda choice: 1 + len(choice.lines) if choice.uses_matrices else 0)
 
 
-def _rows_that_fit(kernel: KernelOp, room: int, programs: int) -> list[StaticRow]:
+def _rows_that_fit(kernel: KernelOp, available: int, programs: int) -> list[StaticRow]:
     """The rows of a kernel whose next one fits shared memory, in order."""
     found: dict[SSAValue, StaticRow] = {}
     for op in kernel.walk():
         row = static_row(op, kernel)
-        if row is None or row.buffer in found or row.bytes * programs > room:
+        if row is None or row.buffer in found or row.bytes * programs > available:
             continue
         found[row.buffer] = row
-        room -= row.bytes * programs
+        available -= row.bytes * programs
     return list(found.values())
 
 
 def choose_matrices(kernel: KernelOp, choice: StaticChoice, machine: Machine, programs: int) -> StaticChoice:
     """The same with what goes by matrices: lines that all programs read as far as they fit, and stores of rows."""
-    room = machine.shared // choice.held - programs * (sum(row.bytes for row in choice.rows) + STAGED)
-    if room < 0 or not machine.has("sm_90") or not can_use_matrices(kernel, choice.rows):
+    available = machine.shared // choice.held - programs * (sum(row.bytes for row in choice.rows) + STAGED)
+    if available < 0 or not machine.has("sm_90") or not can_use_matrices(kernel, choice.rows):
         return choice
     lines: list[LoadOp] = []
     taken: dict[SSAValue, int] = {}
     for op in kernel.walk():
         size = line_bytes(op, kernel)
-        if isinstance(op, LoadOp) and size and (op.buffer in taken or sum(taken.values()) + size <= room):
+        if isinstance(op, LoadOp) and size and (op.buffer in taken or sum(taken.values()) + size <= available):
             taken[op.buffer] = size
             lines.append(op)
     stores = [op for op in kernel.walk() if isinstance(op, StoreOp) and stores_whole_parts(op, kernel)]
@@ -203,7 +203,7 @@ class DividedChoice:
     lines: Sequence[DividedRow]
     blocks: int
     keeps_rows_only: bool
-    """Whether nothing of a row is kept but the row: twice as many blocks, and no room for lines."""
+    """Whether nothing of a row is kept but the row: twice as many blocks, and no shared memory for lines."""
 
 
 def schedule_divided_rows(kernel: KernelOp, machine: Machine) -> None:
@@ -229,7 +229,7 @@ def choose_sections(kernel: KernelOp) -> int:
 
 
 def choose_divided_rows(kernel: KernelOp, machine: Machine) -> DividedChoice:
-    """As much as there is room for: of a cheap formula what all programs read, or else more rows at a time."""
+    """As much as fits: of a cheap formula what all programs read, or else more rows at a time."""
     warps, width = kernel.warps_per_row, row_width(kernel).value
     waits_long = warps == LONG_WARPS and width is not None and width <= LONG_WARPS * LONG_ITERATIONS * WARP
     held = HELD_LONG if waits_long and not is_cheap(kernel) else HELD
@@ -242,17 +242,17 @@ def choose_divided_rows(kernel: KernelOp, machine: Machine) -> DividedChoice:
 
 def _choose_what_fits(kernel: KernelOp, machine: Machine, blocks: int, keeps_rows_only: bool) -> DividedChoice:
     elements, copies = elements_in_shared_memory(kernel)
-    room = machine.shared // blocks - exchanged_bytes(kernel) - OTHER_SHARED
+    available = machine.shared // blocks - exchanged_bytes(kernel) - OTHER_SHARED
     rows: list[DividedRow] = []
     for row in divided_rows(kernel):
-        if row.padded_bytes(elements) * copies <= room:
+        if row.padded_bytes(elements) * copies <= available:
             rows.append(row)
-            room -= row.padded_bytes(elements) * copies
+            available -= row.padded_bytes(elements) * copies
     lines: list[DividedRow] = []
     for line in common_lines(kernel):
-        if line.padded_bytes(widest_row(kernel)) <= room:
+        if line.padded_bytes(widest_row(kernel)) <= available:
             lines.append(line)
-            room -= line.padded_bytes(widest_row(kernel))
+            available -= line.padded_bytes(widest_row(kernel))
     return DividedChoice(rows, lines, blocks, keeps_rows_only)
 
 

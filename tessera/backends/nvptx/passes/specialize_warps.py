@@ -64,7 +64,7 @@ def _columns_of(value: SSAValue) -> int:
 _REGISTERS: dict[int, tuple[int, ...]] = {1: (), 2: (40, 232), 3: (24, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""
 _TURNING = (24, 240)
-"""The same where two dots turn in one loop: sums of both are live."""
+"""The same where two dots share one loop: accumulators of both are live."""
 
 
 class SpecializeWarps(Pass):

@@ -19,7 +19,7 @@ class SwizzleTiles(Pass):
 
     Before: `ttile.load %w, %j, %k {space = "shared", layout = "columns"}` of 64 x 256 elements of 2 bytes, along k.
     After: the same with `swizzle = 128` and `box = [256, 64]`. Where k is 32, lines are of 64 bytes, and of 32 where it
-    is 16: pieces of 16 bytes change places so that of eight lines of any kind no two are read from the same banks.
+    is 16: pieces of 16 bytes are exchanged so that of eight lines of any kind no two are read from the same banks.
     Swizzles and boxes that are said are kept, or refused (T0501): lines along k divide a row, and only warpgroups read
     others than the widest. Kernels without units are left alone.
     """

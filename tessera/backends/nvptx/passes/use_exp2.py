@@ -40,7 +40,7 @@ class UseExp2(Pass):
 
 def find_narrowed_exps(kernel: SpecOp) -> list[SpecOp]:
     """The powers of a kernel that this is about."""
-    return [op for op in kernel.walk() if isinstance(op, SpecOp) and _shifted(op) is not None and _is_narrowed(op)]
+    return [op for op in kernel.walk() if isinstance(op, SpecOp) and _find_shifted(op) is not None and _is_narrowed(op)]
 
 
 def use_exp2(kernel: SpecOp) -> None:
@@ -53,20 +53,20 @@ def use_exp2(kernel: SpecOp) -> None:
             _sink(op)
     lowered: dict[SSAValue, SSAValue] = {}
     for op in powers:
-        _fold(op, lowered)
+        _rewrite_as_exp2(op, lowered)
     for op in list(kernel.walk()):
-        shifted = _shifted(op) if isinstance(op, SpecOp) else None
+        shifted = _find_shifted(op) if isinstance(op, SpecOp) else None
         if isinstance(op, SpecOp) and shifted is not None and shifted.by in lowered:
-            _fold(op, lowered)
+            _rewrite_as_exp2(op, lowered)
 
 
 @frozen
 class _Shifted:
-    """`exp(value - by)`; `is_spread` where `by` is one number for each row of it."""
+    """`exp(value - by)`; `is_broadcast` where `by` is one number for each row of it."""
 
     value: SSAValue
     by: SSAValue
-    is_spread: bool
+    is_broadcast: bool
 
 
 def _maker(value: SSAValue, name: str) -> SpecOp | None:
@@ -86,7 +86,7 @@ def _type(value: SSAValue) -> TileAttr:
     return value.type
 
 
-def _shifted(op: SpecOp) -> _Shifted | None:
+def _find_shifted(op: SpecOp) -> _Shifted | None:
     """An `exp` of a difference, in f32."""
     if op.name != "ttile.elementwise" or op.value("fn") != "exp" or _type(op.result).dtype is not f32:
         return None
@@ -96,9 +96,9 @@ def _shifted(op: SpecOp) -> _Shifted | None:
     value, by = parts
     source = _maker(by, "ttile.broadcast")
     if source is None or source.value("axes") != (0,):
-        return _Shifted(value, by, is_spread=False)
+        return _Shifted(value, by, is_broadcast=False)
     is_rows = len(_type(source.operands[0]).shape) == 1
-    return _Shifted(value, source.operands[0], is_spread=True) if is_rows else None
+    return _Shifted(value, source.operands[0], is_broadcast=True) if is_rows else None
 
 
 def _is_narrowed(op: SpecOp) -> bool:
@@ -106,12 +106,12 @@ def _is_narrowed(op: SpecOp) -> bool:
     users = [use.operation for use in op.result.uses]
     casts = [user for user in users if user.name == "ttile.cast" and _type(user.results[0]).dtype.bytes == 2]
     sums = [user for user in users if isinstance(user, SpecOp) and user.name == "ttile.reduce"]
-    shifted = _shifted(op)
+    shifted = _find_shifted(op)
     is_all = len(casts) + len(sums) == len(users) and all(user.value("kind") == "sum" for user in sums)
-    return shifted is not None and shifted.is_spread and bool(casts) and is_all
+    return shifted is not None and shifted.is_broadcast and bool(casts) and is_all
 
 
-def _scaled(value: SSAValue) -> tuple[SSAValue, float] | None:
+def _find_scaled(value: SSAValue) -> tuple[SSAValue, float] | None:
     """A value as another one times a positive number."""
     parts = _operands(value, "mul")
     for tile, factor in zip(parts, reversed(parts), strict=True):
@@ -131,7 +131,7 @@ def _is_monotone(op: SpecOp) -> bool:
 
 def _sink(op: SpecOp) -> None:
     """Scale after an op what was scaled before it."""
-    found = _scaled(op.operands[0])
+    found = _find_scaled(op.operands[0])
     if found is None:
         return
     before, readers = op.operands[0], list(op.result.uses)
@@ -185,21 +185,21 @@ def _scale_by(b: _Writer, value: SSAValue, factor: float) -> SSAValue:
     return b.emit("elementwise", [value, b.full(factor, _type(value))], {"fn": "mul"}, _type(value))
 
 
-def _fold(op: SpecOp, lowered: dict[SSAValue, SSAValue]) -> None:
+def _rewrite_as_exp2(op: SpecOp, lowered: dict[SSAValue, SSAValue]) -> None:
     """`exp(x * c - t)` as `exp2(fma(x, c log2(e), -t log2(e)))`."""
-    shifted = _shifted(op)
+    shifted = _find_shifted(op)
     assert shifted is not None
     assert op.parent is not None
     b, type = _Writer(op.parent, op, op.span), _type(op.result)
-    value, factor = _scaled(shifted.value) or (shifted.value, 1.0)
+    value, factor = _find_scaled(shifted.value) or (shifted.value, 1.0)
     if shifted.by not in lowered:
         early = _writer_after(shifted.by, op.span)
         base = _scale_by(early, shifted.by, _LOG2E)
         lowered[shifted.by] = early.emit("elementwise", [base], {"fn": "neg"}, _type(base))
-    rest = lowered[shifted.by]
-    if shifted.is_spread:
-        rest = b.emit("broadcast", [rest], {"axes": (0,)}, type)
-    inner = b.emit("elementwise", [value, b.full(factor * _LOG2E, type), rest], {"fn": "fma"}, type)
+    offset = lowered[shifted.by]
+    if shifted.is_broadcast:
+        offset = b.emit("broadcast", [offset], {"axes": (0,)}, type)
+    inner = b.emit("elementwise", [value, b.full(factor * _LOG2E, type), offset], {"fn": "fma"}, type)
     made = b.emit("elementwise", [inner], {"fn": "exp2"}, type)
     op.result.replace_all_uses_with(made)
     difference = op.operands[0]

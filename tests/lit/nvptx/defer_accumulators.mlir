@@ -1,4 +1,4 @@
-// RUN: tessera-opt %s --split -p nvptx-defer-sums | filecheck %s
+// RUN: tessera-opt %s --split -p nvptx-defer-accumulators | filecheck %s
 
 // The second sum is chosen only where the first is infinite.
 // CHECK-LABEL: ttarget.kernel @rare(

@@ -25,7 +25,7 @@ from tessera.ir.target.types import VectorAttr
 from tessera.types.dtype import f32
 
 
-class DeferSums(Pass):
+class DeferAccumulators(Pass):
     """Write `nvptx.deferred` on loops of kernels whose rows several warps share.
 
     A norm computes its sum of squares twice, the second time of numbers scaled so that it cannot overflow, and takes
@@ -41,7 +41,7 @@ class DeferSums(Pass):
             if isinstance(op, KernelOp) and op.warps_per_row:
                 for loop in op.walk():
                     if isinstance(loop, LoopOp):
-                        found = find_deferred_sums(loop, tail_of(loop))
+                        found = find_deferred_accumulators(loop, tail_of(loop))
                         if found:
                             DEFERRED.write(loop, tuple(found.items()))
 
@@ -56,7 +56,7 @@ def tail_of(loop: LoopOp) -> TailOp | None:
     return None
 
 
-def find_deferred_sums(loop: LoopOp, tail: TailOp | None) -> dict[int, int]:
+def find_deferred_accumulators(loop: LoopOp, tail: TailOp | None) -> dict[int, int]:
     """Numbers of accumulators of a loop, which a tail continues, each with that of the sum that it stands in for."""
     parts = [op for body in (loop, tail) if body is not None for op in body.body.block.ops]
     results = list((tail or loop).results)
