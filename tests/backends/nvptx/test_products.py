@@ -19,7 +19,7 @@ from tessera.backends.nvptx.block_model import RATES, WGMMA_BLOCKS, block_time, 
 from tessera.backends.nvptx.hopper.fragments import FRAGMENT, Layout, Registers
 from tessera.backends.nvptx.hopper.programs import window_of
 from tessera.backends.nvptx.mma.programs import PAIRS
-from tessera.backends.nvptx.ops.epilogue import parts_of, pieces_of
+from tessera.backends.nvptx.ops.wgmma_kernel import parts_of, pieces_of
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower

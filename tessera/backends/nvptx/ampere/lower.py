@@ -7,8 +7,7 @@ from typing import Any
 
 from xdsl.ir import Block, OpResult, SSAValue
 
-from tessera.backends.nvptx.mma.consumer import Consumer
-from tessera.backends.nvptx.mma.lower import MatrixLowering
+from tessera.backends.nvptx.mma.lower import Consumer, MatrixLowering
 from tessera.backends.nvptx.mma.rings import RingPlan, target_rings
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC_FEATURES
 from tessera.backends.nvptx.types import CURSOR, FragmentAttr

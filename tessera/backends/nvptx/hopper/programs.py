@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fragments import Registers
-from tessera.backends.nvptx.ops.epilogue import pieces_of
+from tessera.backends.nvptx.ops.wgmma_kernel import pieces_of
 from tessera.backends.nvptx.text import special
 from tessera.backends.nvptx.waits import Waits, bounded_poll
 from tessera.ir.base.op import SpecOp

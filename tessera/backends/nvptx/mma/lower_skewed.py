@@ -20,7 +20,7 @@ from tessera.types.dim import Atom, Dim, maximum, minimum
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
-    from tessera.backends.nvptx.mma.consumer import Consumer
+    from tessera.backends.nvptx.mma.lower import Consumer
 
 
 def _tile(value: SSAValue) -> TileAttr:

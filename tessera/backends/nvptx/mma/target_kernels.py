@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SPAN, SPANS, TMEM_ALLOCATION
+from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SHARED_BYTES, SPAN, SPANS, TMEM_ALLOCATION
 from tessera.backends.nvptx.text import DescriptorCode, DeviceModule, KernelCode
+from tessera.backends.nvptx.types import CursorAttr, RingAttr
 from tessera.ir.base.index_maps import strides
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.spec import Attribute
+from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, ShapedAttr
-from tessera.ir.base.verify import KERNEL
+from tessera.ir.base.verify import KERNEL, check_arguments
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim, product
@@ -88,10 +89,6 @@ def _map_code(op: SpecOp, writes: Sequence[int]) -> DescriptorCode:
 
 # What kernels of all tensor cores have in common: attributes, features, shared memory, set-up and what follows it.
 
-MATRIX_KERNEL = (
-    *KERNEL,
-    Attribute("features", "strs", doc="what it needs of the machine"),
-)
 SHARED = Attribute("shared", "int", 0, "bytes of shared memory; as many as its parts take where it is not said")
 MAJORS = (
     Attribute("lhs_major", "str", "k", "which dim of the A operand is contiguous in memory: k or mn"),
@@ -104,39 +101,81 @@ SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
 """What a kernel with roles has before them."""
 
 
-def check_features(op: SpecOp, what: str, features: Sequence[str], fix: str) -> None:
-    """A kernel is for a machine that has what it cannot be without."""
+def effect_op(
+    name: str,
+    summary: str,
+    operands: tuple[str, ...] = (),
+    attributes: tuple[Attribute, ...] = (),
+    verify: Callable[[SpecOp], None] | None = None,
+    *,
+    results: tuple[str, ...] = (),
+    regions: tuple[str, ...] = (),
+) -> OpSpec:
+    """An op of Target IR that reads or writes memory, or waits for those who do."""
+    return OpSpec(
+        name=f"ttarget.{name}",
+        summary=summary,
+        operands=operands,
+        results=results,
+        attributes=attributes,
+        regions=regions,
+        effects=frozenset(["memory"]),
+        verify=verify,
+    )
+
+
+def kernel_op(name: str, summary: str, attributes: tuple[Attribute, ...], verify: Callable[[SpecOp], None]) -> OpSpec:
+    """A kernel for tensor cores."""
+    features = Attribute("features", "strs", doc="what it needs of the machine")
+    return OpSpec(
+        name=f"ttarget.{name}",
+        summary=summary,
+        results=(),
+        attributes=(*KERNEL, features, *attributes),
+        regions=("body",),
+        form="function",
+        verify=verify,
+    )
+
+
+def check_kernel(
+    op: SpecOp,
+    what: str,
+    features: Sequence[str],
+    fix: str,
+    *,
+    setup: Sequence[str] = SETUP,
+    body: tuple[str, str] = ("ttarget.roles", "roles"),
+    foreign: Sequence[str] = (),
+    reason: str = "",
+) -> None:
+    """Fails where a kernel breaks what holds for all of some tensor cores.
+
+    They need `features`, set up their memory with the ops of `setup`, and then do one thing, `body`. No op is `foreign`
+    to them for a `reason`.
+    """
+    check_arguments(op)
     missing = [feature for feature in features if feature not in op.value("features")]
     if missing:
         op.fail(f"{what} needs {', '.join(features)}, and the target lacks {', '.join(missing)}", fix)
+    if not 0 <= op.value("shared") <= SHARED_BYTES:
+        op.fail(f"a CTA has at most {SHARED_BYTES} bytes of shared memory, got {op.value('shared')}")
+    names = [part.name for part in op.regions[0].block.ops]
+    if names[-2:] != [body[0], "ttarget.return"] or any(name not in setup for name in names[:-2]):
+        op.fail(f"`@{op.value('symbol')}` is memory, then {body[1]}, got {', '.join(names)}")
+    for part in op.walk():
+        if part.name in foreign:
+            op.fail(f"`{part.name}` {reason}")
+    check_parts(op)
+    _check_results(op)
 
 
-def check_shared(op: SpecOp, most: int) -> None:
-    """A CTA has no more shared memory than there is."""
-    if not 0 <= op.value("shared") <= most:
-        op.fail(f"a CTA has at most {most} bytes of shared memory, got {op.value('shared')}")
-
-
-def check_results(op: SpecOp) -> None:
+def _check_results(op: SpecOp) -> None:
     """What a kernel is declared to write is written."""
     writers = [part for part in op.walk() if part.name in ("ttarget.fragment_store", *STORES)]
     for index in op.value("writes"):
         if not any(op.regions[0].block.args[index] in part.operands for part in writers):
             op.fail(f"`@{op.value('symbol')}` declares that it writes argument {index}, and nothing does")
-
-
-def check_body(op: SpecOp, setup: Sequence[str], last: str, what: str) -> None:
-    """A kernel sets up its memory, then does one thing."""
-    names = [part.name for part in op.regions[0].block.ops]
-    if names[-2:] != [last, "ttarget.return"] or any(name not in setup for name in names[:-2]):
-        op.fail(f"`@{op.value('symbol')}` is memory, then {what}, got {', '.join(names)}")
-
-
-def check_foreign(op: SpecOp, foreign: Sequence[str], why: str) -> None:
-    """A kernel has no op of other tensor cores."""
-    for part in op.walk():
-        if part.name in foreign:
-            op.fail(f"`{part.name}` {why}")
 
 
 def check_swizzle(op: SpecOp) -> None:
@@ -150,6 +189,12 @@ def check_widest(op: SpecOp) -> None:
     for part in op.walk():
         if isinstance(part, SpecOp) and "swizzle" in part.kinds and part.value("swizzle") != SPAN:
             part.fail(f"only warpgroups read lines of {part.value('swizzle')} bytes, and others those of {SPAN}")
+
+
+def check_stage(op: SpecOp) -> None:
+    """Ops on a stage of a ring take the ring and a cursor in it."""
+    if not isinstance(op.operands[0].type, RingAttr) or not isinstance(op.operands[1].type, CursorAttr):
+        op.fail(f"`{op.name}` takes a ring and a cursor in it, got {[str(v.type) for v in op.operands[:2]]}")
 
 
 def swizzle_of(tile: SSAValue) -> int:

@@ -5,25 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.backends.nvptx.mma.check_copies import check_copies
-from tessera.backends.nvptx.mma.target_kernels import (
-    MAJORS,
-    MATRIX_KERNEL,
-    SHARED,
-    check_body,
-    check_features,
-    check_foreign,
-    check_parts,
-    check_results,
-    check_shared,
-    check_widest,
-)
+from tessera.backends.nvptx.mma.target_kernels import MAJORS, SHARED, check_kernel, check_widest, effect_op, kernel_op
 from tessera.backends.nvptx.ops.wgmma import ACCESS, check_access, check_dot
 from tessera.backends.nvptx.tensor_cores import (
     MAX_WARPGROUPS,
     MMA_SYNC_FEATURES,
     MMA_SYNC_FORMS,
     MMA_SYNC_FORMS_TF32,
-    SHARED_BYTES,
     SPAN,
     WARPS_ACROSS,
     WGMMA_ROWS,
@@ -32,7 +20,7 @@ from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, Share
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.base.verify import around, check_arguments
+from tessera.ir.base.verify import around
 from tessera.ir.tile.choices import MAX_STAGES
 from tessera.types.dim import Dim
 
@@ -47,17 +35,19 @@ _FOREIGN = (
 
 
 def _check_kernel(op: SpecOp) -> None:
-    check_arguments(op)
-    fix = "lower for sm_80 or later, or let dots run on plain multiply-adds"
-    check_features(op, "a kernel of warps", MMA_SYNC_FEATURES, fix)
     if not 1 <= op.value("consumers") <= MAX_WARPGROUPS:
         op.fail(f"a CTA has 1 to {MAX_WARPGROUPS} groups of four warps, got {op.value('consumers')}")
-    _check_across(op)
-    check_shared(op, SHARED_BYTES)
-    check_body(op, _SETUP, "ttarget.tiles", "its program")
-    check_foreign(op, _FOREIGN, "needs TMA or dots of warpgroups, which single warps do not have")
-    check_parts(op)
-    check_results(op)
+    _check_warps_n(op)
+    check_kernel(
+        op,
+        "a kernel of warps",
+        MMA_SYNC_FEATURES,
+        "lower for sm_80 or later, or let dots run on plain multiply-adds",
+        setup=_SETUP,
+        body=("ttarget.tiles", "its program"),
+        foreign=_FOREIGN,
+        reason="needs TMA or dots of warpgroups, which single warps do not have",
+    )
     check_widest(op)
     block = op.regions[0].block
     stages = [part.value("stages") for part in block.ops if isinstance(part, SpecOp) and part.name in _SETUP]
@@ -73,7 +63,7 @@ def _check_stage_counts(op: SpecOp, stages: Sequence[int]) -> None:
             part.fail(f"`{part.name}` wraps around after {part.value('stages')} stages, and tiles have {most}")
 
 
-def _check_across(op: SpecOp) -> None:
+def _check_warps_n(op: SpecOp) -> None:
     """Warps side by side have columns of their own, and rows that nobody has whole."""
     across = op.value("warps_n")
     if across not in WARPS_ACROSS:
@@ -161,19 +151,15 @@ def _check_store(op: SpecOp) -> None:
 
 
 SPECS = (
-    OpSpec(
-        name="ttarget.warp_kernel",
-        summary="A kernel of warps: a CTA does one program, and all of its threads copy, multiply and store.",
-        results=(),
-        attributes=(
-            *MATRIX_KERNEL,
+    kernel_op(
+        "warp_kernel",
+        "A kernel of warps: a CTA does one program, and all of its threads copy, multiply and store.",
+        (
             Attribute("consumers", "int", doc="groups of four warps"),
-            Attribute("warps_n", "int", 1, "warps of a group that stand side by side, each with a share of columns"),
+            Attribute("warps_n", "int", 1, "warps of a group side by side along columns, each with a share of them"),
             SHARED,
         ),
-        regions=("body",),
-        form="function",
-        verify=_check_kernel,
+        _check_kernel,
     ),
     OpSpec(
         name="ttarget.stage_after",
@@ -187,49 +173,34 @@ SPECS = (
         type_rule=lambda types, values: [CURSOR],
         verify=_check_cursor,
     ),
-    OpSpec(
-        name="ttarget.copy_async",
-        summary="Starts copying a tile into a stage, 16 bytes at a time by all threads; zeros stand outside bounds.",
-        operands=("tile", "cursor", "buffer", "at*"),
-        results=(),
-        attributes=ACCESS,
-        effects=frozenset(["memory"]),
-        verify=_check_copy,
+    effect_op(
+        "copy_async",
+        "Starts copying a tile into a stage, 16 bytes at a time by all threads; zeros stand outside bounds.",
+        ("tile", "cursor", "buffer", "at*"),
+        ACCESS,
+        _check_copy,
     ),
-    OpSpec(
-        name="ttarget.commit_copies",
-        summary="Makes a group of the copies since the last one.",
-        results=(),
-        effects=frozenset(["memory"]),
-    ),
-    OpSpec(
-        name="ttarget.wait_copies",
-        summary="Waits until at most `left` groups of copies are under way, and for all threads of the CTA.",
-        results=(),
-        attributes=(Attribute("left", "int", 0, "groups that may still be under way"),),
-        effects=frozenset(["memory"]),
+    effect_op("commit_copies", "Makes a group of the copies since the last one."),
+    effect_op(
+        "wait_copies",
+        "Waits until at most `left` groups of copies are in flight, and for all threads of the CTA.",
+        attributes=(Attribute("left", "int", 0, "groups that may still be in flight"),),
         verify=_check_wait,
     ),
-    OpSpec(
-        name="ttarget.mma_sync",
-        summary="`acc + lhs @ rhs` on the tensor cores of each warp, 16 rows by 8 columns at a time.",
-        operands=("acc", "lhs", "rhs", "cursors*"),
+    effect_op(
+        "mma_sync",
+        "`acc + lhs @ rhs` on the tensor cores of each warp, 16 rows by 8 columns at a time.",
+        ("acc", "lhs", "rhs", "cursors*"),
+        (*MAJORS, Attribute("mode", "str", "", "tf32: operands of f32, all of whose numbers are ones of tf32")),
+        _check_dot,
         results=("fragment",),
-        attributes=(
-            *MAJORS,
-            Attribute("mode", "str", "", "tf32: operands of f32, all of whose numbers are ones of tf32"),
-        ),
-        effects=frozenset(["memory"]),
-        verify=_check_dot,
     ),
-    OpSpec(
-        name="ttarget.store_rows",
-        summary="A fragment to memory in rows of 16 bytes, which warps put together in shared memory; element by "
+    effect_op(
+        "store_rows",
+        "A fragment to memory in rows of 16 bytes, which warps put together in shared memory; element by "
         "element where rows do not begin and end at multiples of 16 bytes.",
-        operands=("fragment", "staging", "buffer", "at*"),
-        results=(),
-        attributes=ACCESS,
-        effects=frozenset(["memory"]),
-        verify=_check_store,
+        ("fragment", "staging", "buffer", "at*"),
+        ACCESS,
+        _check_store,
     ),
 )

@@ -6,35 +6,29 @@ from tessera.backends.nvptx.mma.check_copies import TensorCheck, check_producer
 from tessera.backends.nvptx.mma.target_kernels import (
     BARRIER,
     MAJORS,
-    MATRIX_KERNEL,
     OFFSET,
-    SETUP,
     SHARED,
-    check_body,
-    check_features,
-    check_foreign,
+    check_kernel,
     check_offset,
-    check_parts,
-    check_results,
-    check_shared,
+    check_stage,
     check_widest,
+    effect_op,
+    kernel_op,
     roles_of,
 )
 from tessera.backends.nvptx.ops.wgmma import check_operands
 from tessera.backends.nvptx.tensor_cores import (
     MIN_TMEM_COLUMNS,
-    SHARED_BYTES,
     TCGEN05_COLUMNS,
     TCGEN05_FEATURES,
     TCGEN05_FORMS,
     TCGEN05_ROWS,
     TMEM_COLUMNS,
 )
-from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMemoryAttr
+from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, SharedAttr, TensorMemoryAttr
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import IndexAttr
-from tessera.ir.base.verify import check_arguments
 from tessera.types.dtype import f32
 
 _FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget.pingpong", "ttarget.mma_sync")
@@ -42,16 +36,16 @@ _FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget
 
 
 def _check_kernel(op: SpecOp) -> None:
-    check_arguments(op)
-    fix = "lower for sm_100a, or for mma.sync, which every machine from sm_80 on has"
-    check_features(op, "a kernel with tensor memory", TCGEN05_FEATURES, fix)
     if op.value("consumers") not in (1, 2):
         op.fail(f"1 or 2 warpgroups read tensor memory, got {op.value('consumers')}")
-    check_shared(op, SHARED_BYTES)
-    check_body(op, SETUP, "ttarget.roles", "roles")
-    check_foreign(op, _FOREIGN, "is of other tensor cores than those with tensor memory")
-    check_parts(op)
-    check_results(op)
+    check_kernel(
+        op,
+        "a kernel with tensor memory",
+        TCGEN05_FEATURES,
+        "lower for sm_100a, or for mma.sync, which every machine from sm_80 on has",
+        foreign=_FOREIGN,
+        reason="is of other tensor cores than those with tensor memory",
+    )
     check_widest(op)
     producer, consumer = roles_of(op)
     check_producer(producer)
@@ -108,11 +102,6 @@ def _check_dot(op: SpecOp) -> None:
         op.fail(f"a dot has {TCGEN05_ROWS} rows and columns in 16s up to {TCGEN05_COLUMNS}, got {M} x {N}")
 
 
-def _check_release(op: SpecOp) -> None:
-    if not isinstance(op.operands[0].type, RingAttr) or not isinstance(op.operands[1].type, CursorAttr):
-        op.fail(f"`{op.name}` takes a ring and a cursor in it, got {[str(v.type) for v in op.operands[:2]]}")
-
-
 def _check_load(op: SpecOp) -> None:
     _check_memory(op)
     memory, fragment = op.operands[0].type, op.results[0].type
@@ -122,80 +111,61 @@ def _check_load(op: SpecOp) -> None:
 
 
 SPECS = (
-    OpSpec(
-        name="ttarget.tensor_kernel",
-        summary="A kernel with tensor memory: a CTA does one program, a producer copies, one thread of the consumers "
+    kernel_op(
+        "tensor_kernel",
+        "A kernel with tensor memory: a CTA does one program, a producer copies, one thread of the consumers "
         "starts dots, all of them read the accumulators.",
-        results=(),
-        attributes=(
-            *MATRIX_KERNEL,
-            Attribute("consumers", "int", doc="warpgroups that read accumulators; one more copies"),
-            SHARED,
-        ),
-        regions=("body",),
-        form="function",
-        verify=_check_kernel,
+        (Attribute("consumers", "int", doc="warpgroups that read accumulators; one more copies"), SHARED),
+        _check_kernel,
     ),
-    OpSpec(
-        name="ttarget.tensor_alloc",
-        summary="Columns of tensor memory for accumulators, allocated by one warp; their address is in shared memory.",
-        results=("memory",),
+    effect_op(
+        "tensor_alloc",
+        "Columns of tensor memory for accumulators, allocated by one warp; their address is in shared memory.",
         attributes=(
             Attribute("columns", "int", doc="a power of two, 32 to 512"),
             OFFSET,
             Attribute("warp", "int", 0, "the consumers' warp that allocates"),
         ),
-        effects=frozenset(["memory"]),
         verify=_check_alloc,
+        results=("memory",),
     ),
-    OpSpec(
-        name="ttarget.tensor_dealloc",
-        summary="Frees tensor memory, by the warp that allocated it, when all have read it.",
-        operands=("memory",),
-        results=(),
-        attributes=(Attribute("warp", "int", 0, "the consumers' warp that frees"),),
-        effects=frozenset(["memory"]),
+    effect_op(
+        "tensor_dealloc",
+        "Frees tensor memory, by the warp that allocated it, when all have read it.",
+        ("memory",),
+        (Attribute("warp", "int", 0, "the consumers' warp that frees"),),
+        _check_memory,
+    ),
+    effect_op(
+        "tensor_mma",
+        "Starts a dot into tensor memory: in the first step it overwrites what is there, later it adds to it.",
+        ("memory", "lhs", "rhs", "at*"),
+        MAJORS,
+        _check_dot,
+    ),
+    effect_op(
+        "tensor_release",
+        "Releases a stage to the producer as soon as the dots that read it are done.",
+        ("ring", "cursor"),
+        verify=check_stage,
+    ),
+    effect_op(
+        "tensor_commit",
+        "Has all dots so far arrive at the barrier of their memory when they are done.",
+        ("memory",),
         verify=_check_memory,
     ),
-    OpSpec(
-        name="ttarget.tensor_mma",
-        summary="Starts a dot into tensor memory: in the first step it overwrites what is there, later it adds to it.",
-        operands=("memory", "lhs", "rhs", "at*"),
-        results=(),
-        attributes=MAJORS,
-        effects=frozenset(["memory"]),
-        verify=_check_dot,
-    ),
-    OpSpec(
-        name="ttarget.tensor_release",
-        summary="Releases a stage to the producer as soon as the dots that read it are done.",
-        operands=("ring", "cursor"),
-        results=(),
-        effects=frozenset(["memory"]),
-        verify=_check_release,
-    ),
-    OpSpec(
-        name="ttarget.tensor_commit",
-        summary="Has all dots so far arrive at the barrier of their memory when they are done.",
-        operands=("memory",),
-        results=(),
-        effects=frozenset(["memory"]),
+    effect_op(
+        "tensor_wait",
+        "Waits at the barrier of tensor memory: all dots that were committed are done.",
+        ("memory",),
         verify=_check_memory,
     ),
-    OpSpec(
-        name="ttarget.tensor_wait",
-        summary="Waits at the barrier of tensor memory: all dots that were committed are done.",
-        operands=("memory",),
-        results=(),
-        effects=frozenset(["memory"]),
-        verify=_check_memory,
-    ),
-    OpSpec(
-        name="ttarget.tensor_load",
-        summary="Accumulators in tensor memory as a fragment: each warp reads the 32 lanes it can, 16 rows at a time.",
-        operands=("memory",),
-        results=("fragment",),
-        effects=frozenset(["memory"]),
+    effect_op(
+        "tensor_load",
+        "Accumulators in tensor memory as a fragment: each warp reads the 32 lanes it can, 16 rows at a time.",
+        ("memory",),
         verify=_check_load,
+        results=("fragment",),
     ),
 )

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from tessera.backends.nvptx.mma.target_kernels import BARRIER, OFFSET, SWIZZLE, check_offset, check_swizzle, swizzle_of
-from tessera.backends.nvptx.ops.wgmma import check_access
+from tessera.backends.nvptx.mma.target_kernels import (
+    BARRIER,
+    OFFSET,
+    SWIZZLE,
+    check_offset,
+    check_stage,
+    check_swizzle,
+    effect_op,
+    swizzle_of,
+)
+from tessera.backends.nvptx.ops.wgmma import ACCESS, check_access
 from tessera.backends.nvptx.tensor_cores import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_TRANSACTION, SPAN
-from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, RingAttr, SharedAttr, TensorMapAttr
+from tessera.backends.nvptx.types import CURSOR, FragmentAttr, SharedAttr, TensorMapAttr
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
@@ -72,14 +81,8 @@ def _check_ring(op: SpecOp) -> None:
     check_offset(op, "a ring's first barrier", BARRIER)
 
 
-def _check_at(op: SpecOp) -> None:
-    """Ops on a stage of a ring take the ring and a cursor in it."""
-    if not isinstance(op.operands[0].type, RingAttr) or not isinstance(op.operands[1].type, CursorAttr):
-        op.fail(f"`{op.name}` takes a ring and a cursor in it, got {[str(v.type) for v in op.operands[:2]]}")
-
-
 def _check_release(op: SpecOp) -> None:
-    _check_at(op)
+    check_stage(op)
     limits = op.operands[2:]
     if len(limits) not in (0, 2) or any(not isinstance(value.type, IndexAttr) for value in limits):
         op.fail(f"`{op.name}` takes two indices or none beside its stage, got {[str(v.type) for v in limits]}")
@@ -150,30 +153,24 @@ SPECS = (
         ),
         verify=_check_map,
     ),
-    OpSpec(
-        name="ttarget.shared_tile",
-        summary="Shared memory for a tile, once for each stage.",
-        results=("tile",),
-        attributes=(
-            OFFSET,
-            Attribute("stages", "int", 1, "how many there are"),
-            SWIZZLE,
-        ),
-        effects=frozenset(["memory"]),
+    effect_op(
+        "shared_tile",
+        "Shared memory for a tile, once for each stage.",
+        attributes=(OFFSET, Attribute("stages", "int", 1, "how many there are"), SWIZZLE),
         verify=_check_tile,
+        results=("tile",),
     ),
-    OpSpec(
-        name="ttarget.ring",
-        summary="Stages that a producer fills and consumers empty, one after the other: two barriers a stage.",
-        operands=("tiles*",),
-        results=("ring",),
-        attributes=(
+    effect_op(
+        "ring",
+        "Stages that a producer fills and consumers empty, one after the other: two barriers a stage.",
+        ("tiles*",),
+        (
             OFFSET,
             Attribute("stages", "int", doc="how many"),
             Attribute("bytes", "int", 0, "copied to a stage, where that is less than its tiles have"),
         ),
-        effects=frozenset(["memory"]),
-        verify=_check_ring,
+        _check_ring,
+        results=("ring",),
     ),
     OpSpec(name="ttarget.cursor", summary="The first stage of a ring.", results=("cursor",)),
     OpSpec(
@@ -182,57 +179,37 @@ SPECS = (
         operands=_STAGE,
         results=("cursor",),
         type_rule=lambda types, values: [CURSOR],
-        verify=_check_at,
+        verify=check_stage,
     ),
-    OpSpec(
-        name="ttarget.acquire",
-        summary="Waits until consumers have released a stage, and says how many bytes will come.",
-        operands=_STAGE,
-        results=(),
-        effects=frozenset(["memory"]),
-        verify=_check_at,
+    effect_op(
+        "acquire",
+        "Waits until consumers have released a stage, and says how many bytes will come.",
+        _STAGE,
+        verify=check_stage,
     ),
-    OpSpec(
-        name="ttarget.copy",
-        summary="Starts copying a tile into a stage: boxes side by side along the last dim; zeros beyond the tensor.",
-        operands=("map", "ring", "cursor", "tile", "at*"),
-        results=(),
-        attributes=(
+    effect_op(
+        "copy",
+        "Starts copying a tile into a stage: boxes side by side along the last dim; zeros beyond the tensor.",
+        ("map", "ring", "cursor", "tile", "at*"),
+        (
             Attribute("pieces", "int", 1, "boxes"),
-            Attribute("half", "str", "", "in a pair of CTAs, what each copies half of for both: rows, pieces, or none"),
+            Attribute("half", "str", "", "in a cluster, what each CTA copies half of for both: rows, pieces, or none"),
         ),
-        effects=frozenset(["memory"]),
-        verify=_check_copy,
+        _check_copy,
     ),
-    OpSpec(
-        name="ttarget.await",
-        summary="Waits until a stage is full.",
-        operands=_STAGE,
-        results=(),
-        effects=frozenset(["memory"]),
-        verify=_check_at,
-    ),
-    OpSpec(
-        name="ttarget.release",
-        summary="Releases a stage to the producer; with `low` and `high`, only where steps from one to the other ran.",
-        operands=(*_STAGE, "range*"),
-        results=(),
-        effects=frozenset(["memory"]),
+    effect_op("await", "Waits until a stage is full.", _STAGE, verify=check_stage),
+    effect_op(
+        "release",
+        "Releases a stage to the producer; with `low` and `high`, only where steps from one to the other ran.",
+        (*_STAGE, "range*"),
         verify=_check_release,
     ),
-    OpSpec(
-        name="ttarget.store_tile",
-        summary="A fragment to memory through shared memory and TMA; element by element where rows of the "
+    effect_op(
+        "store_tile",
+        "A fragment to memory through shared memory and TMA; element by element where rows of the "
         "buffer are not multiples of 16 bytes.",
-        operands=("fragment", "map", "staging", "buffer", "at*"),
-        results=(),
-        attributes=(
-            Attribute("coords", "strs", doc="the name of each index operand"),
-            Attribute("axes", "strs", doc="the coordinates along the fragment"),
-            Attribute("map", "dims", doc="one expression per dim of the buffer"),
-            Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
-        ),
-        effects=frozenset(["memory"]),
-        verify=_check_store,
+        ("fragment", "map", "staging", "buffer", "at*"),
+        ACCESS,
+        _check_store,
     ),
 )

@@ -1,16 +1,17 @@
-"""Dots of warpgroups: accumulators in flight, packed A operands, reductions along rows, accesses of fragments."""
+"""Dots of warpgroups with accumulators in flight, and ops on fragments: A operands, row reductions, accesses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tessera.backends.nvptx.mma.target_kernels import MAJORS, swizzle_of
+from tessera.backends.nvptx.mma.target_kernels import MAJORS, effect_op, swizzle_of
 from tessera.backends.nvptx.tensor_cores import K_BYTES, WGMMA_FORMS, WGMMA_FORMS_TF32, WGMMA_ROWS, MmaForm
 from tessera.backends.nvptx.types import (
     ColumnVectorAttr,
     CursorAttr,
     FragmentAttr,
     OperandAttr,
+    PartialRowsAttr,
     PendingAttr,
     RowVectorAttr,
     SharedAttr,
@@ -155,6 +156,36 @@ def _check_store(op: SpecOp) -> None:
     check_written(op, op.operands[1])
 
 
+def _check_rows(op: SpecOp, fragment: object, rows: object) -> None:
+    """A number for each row of a fragment, in its dtype."""
+    if not isinstance(fragment, FragmentAttr) or not isinstance(rows, ShapedAttr):
+        op.fail(f"`{op.name}` takes a fragment and a number for each of its rows, got {fragment} and {rows}")
+    if rows.data != fragment.data.with_shape(fragment.shape[:1]):
+        op.fail(f"`{op.name}` takes a number for each row of {fragment}, got {rows}")
+
+
+def _check_partial(op: SpecOp) -> None:
+    type = op.results[0].type
+    if not isinstance(type, PartialRowsAttr) or len(type.shape) != 1 or not type.dtype.is_float:
+        op.fail(f"`{op.name}` gives a float for each row, got {type}")
+
+
+def _check_grow(op: SpecOp) -> None:
+    partial, factor, fragment = (value.type for value in op.operands)
+    _check_rows(op, fragment, factor)
+    _check_rows(op, fragment, partial)
+    if not isinstance(partial, PartialRowsAttr) or not isinstance(factor, RowVectorAttr):
+        op.fail(f"`{op.name}` scales sums of threads by a number for each row, got {partial} and {factor}")
+    if op.results[0].type != partial:
+        op.fail(f"`{op.name}` of {partial} does not give {op.results[0].type}")
+
+
+def _check_join(op: SpecOp) -> None:
+    partial, rows = op.operands[0].type, op.results[0].type
+    if not isinstance(partial, PartialRowsAttr) or rows != RowVectorAttr.of(partial.data):
+        op.fail(f"`{op.name}` joins sums of threads to one for each row, got {partial} to {rows}")
+
+
 ACCESS = (
     Attribute("coords", "strs", doc="the name of each index operand"),
     Attribute("axes", "strs", doc="the coordinates along the tile"),
@@ -172,39 +203,30 @@ SPECS = (
         results=("pending",),
         verify=_check_open,
     ),
-    OpSpec(
-        name="ttarget.mma_issue",
-        summary="Starts `acc + lhs @ rhs` on the tensor cores, as one group; nobody may look at `acc` until a wait.",
-        operands=("acc", "lhs", "rhs", "cursors*"),
+    effect_op(
+        "mma_issue",
+        "Starts `acc + lhs @ rhs` on the tensor cores, as one group; nobody may look at `acc` until a wait.",
+        ("acc", "lhs", "rhs", "cursors*"),
+        (*MAJORS, Attribute("mode", "str", "", "tf32: operands of f32 hold numbers of tf32")),
+        _check_issue,
         results=("pending",),
-        attributes=(
-            *MAJORS,
-            Attribute("mode", "str", "", "tf32: operands of f32 hold numbers of tf32"),
-        ),
-        effects=frozenset(["memory"]),
-        verify=_check_issue,
     ),
-    OpSpec(
-        name="ttarget.mma_add",
-        summary="`fragment + lhs @ rhs`: 128 of K are accumulated apart on the tensor cores, some columns at a time, "
+    effect_op(
+        "mma_add",
+        "`fragment + lhs @ rhs`: 128 of K are accumulated apart on the tensor cores, some columns at a time, "
         "and added outside of them, then the next 128; nothing is in flight before or after.",
-        operands=("fragment", "lhs", "rhs", "cursors*"),
+        ("fragment", "lhs", "rhs", "cursors*"),
+        (*MAJORS, Attribute("parts", "int", 1, "of the columns: more take fewer registers for partial accumulators")),
+        _check_add,
         results=("sums",),
-        attributes=(
-            *MAJORS,
-            Attribute("parts", "int", 1, "in how many parts of the columns: fewer registers for partial accumulators"),
-        ),
-        effects=frozenset(["memory"]),
-        verify=_check_add,
     ),
-    OpSpec(
-        name="ttarget.mma_wait",
-        summary="Waits until at most `left` groups of dots are in flight; what it takes has been written then.",
-        operands=("pending*",),
+    effect_op(
+        "mma_wait",
+        "Waits until at most `left` groups of dots are in flight; what it takes has been written then.",
+        ("pending*",),
+        (Attribute("left", "int", 0, "groups that may still be in flight"),),
+        _check_wait,
         results=("fragments*",),
-        attributes=(Attribute("left", "int", 0, "groups that may still be in flight"),),
-        effects=frozenset(["memory"]),
-        verify=_check_wait,
     ),
     OpSpec(
         name="ttarget.pack",
@@ -222,21 +244,38 @@ SPECS = (
         verify=_check_reduce,
     ),
     OpSpec(
-        name="ttarget.fragment_load",
-        summary="Elements of a buffer at a fragment's or vector's coordinates; `pad` outside bounds and windows.",
-        operands=("buffer", "at*"),
-        results=("tile",),
-        attributes=(*_WINDOWED_ACCESS, Attribute("pad", "any", 0, "what stands outside")),
-        effects=frozenset(["memory"]),
-        verify=_check_load,
+        name="ttarget.partial_rows",
+        summary="Row sums of 0: each thread has its own, of the columns that it holds.",
+        results=("partial",),
+        verify=_check_partial,
     ),
     OpSpec(
-        name="ttarget.fragment_store",
-        summary="A fragment or vector to a buffer, element by element; nothing is written outside bounds and windows.",
-        operands=("tile", "buffer", "at*"),
-        results=(),
-        attributes=_WINDOWED_ACCESS,
-        effects=frozenset(["memory"]),
-        verify=_check_store,
+        name="ttarget.grow_rows",
+        summary="Each thread's sums times a number for each row, and the columns of a fragment that it holds added.",
+        operands=("partial", "factor", "fragment"),
+        results=("partial",),
+        verify=_check_grow,
+    ),
+    OpSpec(
+        name="ttarget.join_rows",
+        summary="The sums of the four threads of a row as one number, which all of them have.",
+        operands=("partial",),
+        results=("rows",),
+        verify=_check_join,
+    ),
+    effect_op(
+        "fragment_load",
+        "Elements of a buffer at a fragment's or vector's coordinates; `pad` outside bounds and windows.",
+        ("buffer", "at*"),
+        (*_WINDOWED_ACCESS, Attribute("pad", "any", 0, "what stands outside")),
+        _check_load,
+        results=("tile",),
+    ),
+    effect_op(
+        "fragment_store",
+        "A fragment or vector to a buffer, element by element; nothing is written outside bounds and windows.",
+        ("tile", "buffer", "at*"),
+        _WINDOWED_ACCESS,
+        _check_store,
     ),
 )

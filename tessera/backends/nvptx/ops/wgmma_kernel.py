@@ -1,29 +1,25 @@
-"""Matrix kernels: a CTA of one producer and some consumer warpgroups, its tiles in order, and loops over steps."""
+"""Kernels of warpgroups: one producer and some consumers, tiles in order, loops over steps, overlapped epilogues."""
 
 from __future__ import annotations
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backends.nvptx.mma.check_copies import ConsumerCheck, check_producer
 from tessera.backends.nvptx.mma.target_kernels import (
     BARRIER,
-    MATRIX_KERNEL,
-    SETUP,
     SHARED,
-    check_body,
-    check_features,
+    check_kernel,
     check_offset,
-    check_parts,
-    check_results,
-    check_shared,
+    effect_op,
+    kernel_op,
     roles_of,
 )
-from tessera.backends.nvptx.tensor_cores import REGISTERS, SHARED_BYTES, WARPGROUP, WGMMA_FEATURES, WGMMA_ROWS
-from tessera.backends.nvptx.types import CursorAttr, OperandAttr, PendingAttr
+from tessera.backends.nvptx.tensor_cores import REGISTERS, WARPGROUP, WGMMA_FEATURES, WGMMA_ROWS
+from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, OperandAttr, PendingAttr
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import INDEX, IndexAttr, ShapedAttr
-from tessera.ir.base.verify import STEP, around, check_arguments, check_step
+from tessera.ir.base.verify import STEP, around, check_step
 from tessera.ir.target.types import VectorAttr
 
 _AROUND = ("ttarget.cursor", "ttarget.yield", "ttarget.tensor_alloc", "ttarget.tensor_dealloc", "ttarget.lag")
@@ -31,14 +27,10 @@ _AROUND = ("ttarget.cursor", "ttarget.yield", "ttarget.tensor_alloc", "ttarget.t
 
 
 def _check_kernel(op: SpecOp) -> None:
-    check_arguments(op)
-    check_features(op, "a matrix kernel", WGMMA_FEATURES, "lower for sm_90a, or let dots run on multiply-adds")
     _check_budget(op)
-    check_body(op, SETUP, "ttarget.roles", "roles")
-    check_parts(op)
-    check_results(op)
+    check_kernel(op, "a matrix kernel", WGMMA_FEATURES, "lower for sm_90a, or let dots run on multiply-adds")
     _check_shares(op)
-    _check_pair(op)
+    _check_multicast(op)
     producer, consumer = roles_of(op)
     check_producer(producer)
     ConsumerCheck().run(consumer)
@@ -59,7 +51,7 @@ def _check_shares(op: SpecOp) -> None:
             op.fail(f"{consumers} consumers have two staging buffers each, and there are {tile.value('stages')}")
 
 
-def _check_pair(op: SpecOp) -> None:
+def _check_multicast(op: SpecOp) -> None:
     """Programs of a pair are neighbours along the last axis but one, read one B operand, and are as many."""
     parts = [part for part in op.walk() if isinstance(part, SpecOp)]
     halves = [part for part in parts if part.name == "ttarget.copy" and part.value("half")]
@@ -87,7 +79,6 @@ def _check_budget(op: SpecOp) -> None:
             f"{consumers} consumers with {registers[1]} registers a thread and a producer with {registers[0]} take "
             f"{total}, and there are {REGISTERS}"
         )
-    check_shared(op, SHARED_BYTES)
 
 
 def _check_stages(first: Operation | None) -> None:
@@ -181,7 +172,7 @@ def _check_when(op: SpecOp) -> None:
     _check_carried(op, 2, 0, given=False)
 
 
-def _check_order(op: SpecOp) -> None:
+def _check_pingpong(op: SpecOp) -> None:
     if op.value("mode") not in ("take", "pass"):
         op.fail(f"a turn is taken or passed, got `{op.value('mode')}`")
     kernel = around(op, "ttarget.matrix_kernel")
@@ -205,63 +196,137 @@ def _check_lag(op: SpecOp) -> None:
         op.fail(f"the last of {consumers} consumers waits for stage {last}, and there are {made.value('stages')}")
 
 
+# The epilogue of a program as an op of its own: it may run beside the dots of the next program.
+
+_ELSEWHERE = (
+    *("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.mma_open", "ttarget.mma_add", "ttarget.reduce_rows"),
+    *("ttarget.acquire", "ttarget.copy", "ttarget.await", "ttarget.release", "ttarget.advance"),
+    *("ttarget.steps", "ttarget.when", "ttarget.pingpong", "ttarget.tiles", "ttarget.epilogue", "ttarget.lag"),
+)
+"""What is not done some columns at a time."""
+_LINE, _LEAST = 64, 16
+"""Columns that leave together, of the narrowest elements that do so, and those that four registers of a row hold."""
+
+
+def parts_of(op: SpecOp) -> list[tuple[int, int]]:
+    """The first column of each part of a `ttarget.epilogue`, and how many there are in it."""
+    fragment, width = op.operands[0].type, op.value("columns")
+    assert isinstance(fragment, FragmentAttr)
+    total = fragment.shape[1].value or 0
+    return [(first, min(width, total - first)) for first in range(0, total, width)]
+
+
+def pieces_of(op: SpecOp) -> list[tuple[int, int]]:
+    """The same of each piece, of which parts are made; there is a step for each."""
+    width = op.value("columns") // op.value("pieces")
+    return [
+        (at, min(width, first + count - at))
+        for first, count in parts_of(op)
+        for at in range(first, first + count, width)
+    ]
+
+
+def _check_epilogue(op: SpecOp) -> None:
+    if not op.operands or any(not isinstance(value.type, FragmentAttr) for value in op.operands):
+        op.fail(f"`{op.name}` takes fragments, got {[str(value.type) for value in op.operands]}")
+    shapes = {value.type.shape for value in op.operands if isinstance(value.type, FragmentAttr)}
+    columns, pieces = op.value("columns"), op.value("pieces")
+    if len(shapes) != 1 or columns < 1 or columns % _LINE:
+        op.fail(f"`{op.name}` takes fragments of one shape, in parts of whole {_LINE}s of columns, got {columns}")
+    # Narrower ones would not fill the matrices by which rows leave, and others would end in the midst of a line.
+    width = columns // pieces if pieces > 0 and columns % pieces == 0 else 0
+    if width % _LEAST or not width or (_LINE % width and width % _LINE):
+        op.fail(f"pieces are of {_LEAST} columns, or of that doubled, and parts of {columns} are not {pieces} of them")
+    for part in op.walk():
+        if part is not op and part.name in _ELSEWHERE:
+            op.fail(f"`{part.name}` is not done some columns at a time, beside the dots of another program")
+    tiles = op.parent_op()
+    if isinstance(tiles, SpecOp) and tiles.name == "ttarget.tiles":
+        _check_position(op, tiles)
+        _check_overlap(op, tiles.regions[0].block)
+
+
+def _check_position(op: SpecOp, tiles: SpecOp) -> None:
+    """It ends its program, and reads nothing of it but its operands."""
+    block = op.regions[0].block
+    following = op.next_op
+    if following is None or following.name != "ttarget.yield" or tiles.value("mailbox") != -1:
+        op.fail(f"`{op.name}` is the end of a program, and the next one is known")
+    wanted = [*[INDEX] * len(tiles.value("grid")), *[value.type for value in op.operands]]
+    if [argument.type for argument in block.args] != wanted:
+        op.fail(f"the body of `{op.name}` takes the ids of its program, and what it is computed from")
+    for part in block.walk():
+        for value in part.operands:
+            if tiles.is_ancestor(value.owner) and not block.is_ancestor(value.owner):
+                op.fail(
+                    f"`{part.name}` takes what is another program's by then",
+                    "make it an operand of the epilogue, or compute it there",
+                )
+
+
+def _check_overlap(op: SpecOp, body: Block) -> None:
+    """There is one loop of dots, with a step for each piece and two more."""
+    loops = [part for part in body.ops if isinstance(part, SpecOp) and part.name == "ttarget.steps"]
+    ends = [_constant(value) for value in loops[0].operands[:2]] if len(loops) == 1 else []
+    if len(ends) != 2 or ends[0] is None or ends[1] is None:
+        op.fail(f"`{op.name}` runs beside one loop whose steps are known")
+    steps = -(-(ends[1] - ends[0]) // loops[0].value("step"))
+    waits = [part for part in loops[0].regions[0].block.ops if part.name == "ttarget.mma_wait"]
+    count = len(pieces_of(op))
+    if steps <= count + 1 or len(waits) != 1:
+        op.fail(f"{count} pieces run before the waits of as many steps, two others aside, got {steps} steps")
+
+
+def _constant(value: SSAValue) -> int | None:
+    made = value.owner
+    return made.value("expr").value if isinstance(made, SpecOp) and made.name == "ttarget.index" else None
+
+
 SPECS = (
-    OpSpec(
-        name="ttarget.lag",
-        summary="Consumers begin one after the other, each so many stages later: what one does after its dots "
+    effect_op(
+        "lag",
+        "Consumers begin one after the other, each so many stages later: what one does after its dots "
         "runs beside the dots of the next.",
-        operands=("ring", "cursor"),
-        results=(),
-        attributes=(Attribute("stages", "int", 1, "how far behind each consumer is"),),
-        effects=frozenset(["memory"]),
-        verify=_check_lag,
+        ("ring", "cursor"),
+        (Attribute("stages", "int", 1, "how far behind each consumer is"),),
+        _check_lag,
     ),
-    OpSpec(
-        name="ttarget.when",
-        summary="What the body yields where `low` is below `high`, else what is given.",
-        operands=("low", "high", "given*"),
+    effect_op(
+        "when",
+        "What the body yields where `low` is below `high`, else what is given.",
+        ("low", "high", "given*"),
+        verify=_check_when,
         results=("given*",),
         regions=("body",),
-        effects=frozenset(["memory"]),
-        verify=_check_when,
     ),
-    OpSpec(
-        name="ttarget.pingpong",
-        summary="Two consumers start dots in order (ping-pong): one computes on registers while dots of the other run.",
-        results=(),
-        attributes=(Attribute("mode", "str", doc="take: wait for it; pass: give it to the other"),),
-        effects=frozenset(["memory"]),
-        verify=_check_order,
+    effect_op(
+        "pingpong",
+        "Two consumers start dots in order (ping-pong): one computes on registers while dots of the other run.",
+        attributes=(Attribute("mode", "str", doc="take: wait for the other consumer; pass: let it go on"),),
+        verify=_check_pingpong,
     ),
-    OpSpec(
-        name="ttarget.matrix_kernel",
-        summary="A persistent kernel of warpgroups: CTAs take programs of the grid, producers copy, consumers compute.",
-        results=(),
-        attributes=(
-            *MATRIX_KERNEL,
+    kernel_op(
+        "matrix_kernel",
+        "A persistent kernel of warpgroups: CTAs take programs of the grid, producers copy, consumers compute.",
+        (
             Attribute("consumers", "int", doc="warpgroups that compute; one more copies"),
             Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
             SHARED,
-            Attribute("multicast", "bool", False, "whether two CTAs take neighbours in time, and copy for each other"),
+            Attribute("multicast", "bool", False, "whether clusters of two CTAs copy what both read for each other"),
         ),
-        regions=("body",),
-        form="function",
-        verify=_check_kernel,
+        _check_kernel,
     ),
-    OpSpec(
-        name="ttarget.roles",
-        summary="What one thread of the first warpgroup does, and what all other warpgroups do.",
-        results=(),
-        regions=("producer", "consumer"),
-        effects=frozenset(["memory"]),
+    effect_op(
+        "roles",
+        "What one thread of the first warpgroup does, and what all other warpgroups do.",
         verify=_check_roles,
+        regions=("producer", "consumer"),
     ),
-    OpSpec(
-        name="ttarget.tiles",
-        summary="The programs of this CTA, one after the other: every n-th of n CTAs, in the order of the schedule.",
-        operands=("cursors*",),
-        results=(),
-        attributes=(
+    effect_op(
+        "tiles",
+        "The programs of this CTA, one after the other: every n-th of n CTAs, in the order of the schedule.",
+        ("cursors*",),
+        (
             Attribute("grid", "dims", doc="programs along each axis"),
             Attribute("group", "int", 1, "rows of programs that run together"),
             Attribute("is_descending", "bool", False, "whether the last axis is walked from its end"),
@@ -269,21 +334,28 @@ SPECS = (
                 "mailbox", "int", -1, "where in shared memory the producer says which tile is next; -1: all know"
             ),
         ),
+        _check_tiles,
         regions=("body",),
-        effects=frozenset(["memory"]),
-        verify=_check_tiles,
     ),
-    OpSpec(
-        name="ttarget.steps",
-        summary="A loop from `low` while below `high`; a last step may reach beyond.",
-        operands=("low", "high", "carried*"),
+    effect_op(
+        "steps",
+        "A loop from `low` while below `high`; a last step may reach beyond.",
+        ("low", "high", "carried*"),
+        (STEP, Attribute("is_nonempty", "bool", False, "whether there is a step whenever no size is 0")),
+        _check_steps,
         results=("carried*",),
-        attributes=(
-            STEP,
-            Attribute("is_nonempty", "bool", False, "whether there is a step whenever no size is 0"),
-        ),
         regions=("body",),
-        effects=frozenset(["memory"]),
-        verify=_check_steps,
+    ),
+    effect_op(
+        "epilogue",
+        "The epilogue of a program, some columns at a time. It runs in the first steps of the CTA's next program, "
+        "before their waits, while two dots are in flight; after the last program, alone.",
+        ("values*",),
+        (
+            Attribute("columns", "int", 64, "of a part, which leaves together"),
+            Attribute("pieces", "int", 1, "in which a part is computed, a step for each"),
+        ),
+        _check_epilogue,
+        regions=("body",),
     ),
 )
