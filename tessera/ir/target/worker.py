@@ -1,8 +1,9 @@
 """The code generator's process: LLVM text in, object bytes out, over its own stdin and stdout.
 
 Unsupported IR ends the process that runs LLVM, and llvmlite holds one global lock; so LLVM lives here, one process for
-each worker, and the compiler (`machine_code.py`) speaks to it in frames: eight bytes of length, a line of JSON, a body.
-Only llvmlite.binding and the standard library are imported, so that a worker is ready in a few tens of milliseconds.
+each worker, and the compiler (`worker_pool.py`) sends it frames: eight bytes of length, a line of JSON, a body. Only
+llvmlite.binding and the standard library are imported, and LLVM is loaded once for all workers, which are forked from
+the process that did, so that they are ready in a few tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ import signal
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, NoReturn, Self
 
 LENGTH = struct.Struct("<Q")
+ENDED = struct.Struct("<Qq")
+"""The id of a worker and its exit code, which is minus a signal's number where one ended it."""
 
 MACHINES = 8
 """Target machines that are kept: more than one program asks for."""
@@ -104,7 +108,7 @@ class Generator:
         self.llvm: Any = llvm
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
-        self.complaints = Complaints()
+        self._complaints: Complaints | None = None
         self._machines: dict[tuple[Any, ...], Any] = {}
 
     def compile(self, header: dict[str, Any], text: str) -> tuple[bytes, dict[str, float]]:
@@ -140,7 +144,9 @@ class Generator:
             target = self.llvm.Target.from_triple(header["triple"])
         except RuntimeError as error:
             raise RefusedError(str(error)) from error
-        with self.complaints as complaints:
+        # Made here, not when LLVM is loaded: forked workers would share the file.
+        self._complaints = self._complaints or Complaints()
+        with self._complaints as complaints:
             machine = target.create_target_machine(
                 cpu=header["cpu"],
                 features=header["features"],
@@ -180,13 +186,8 @@ class Generator:
         run.run(module, builder)
 
 
-def main() -> None:
+def serve(generator: Generator, requests: BinaryIO, replies: BinaryIO) -> None:
     """Answer frames until the parent closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipe
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing LLVM prints may mix with frames
-    requests = os.fdopen(os.dup(0), "rb")
-    generator = Generator()
     while (frame := read_frame(requests)) is not None:
         header, body = frame
         try:
@@ -198,8 +199,54 @@ def main() -> None:
             write_frame(replies, {"ok": False}, f"{type(error).__name__}: {error}".encode())
         else:
             write_frame(replies, {"ok": True, "seconds": seconds}, result)
+
+
+def main(pipes: Sequence[tuple[int, int, int]]) -> NoReturn:
+    """Load LLVM once and fork a worker for each triple of descriptors: requests, replies and what LLVM prints.
+
+    Loading LLVM takes a process 60 ms of CPU time, a fork of one that has it takes 1 (CPython 3.11, llvmlite 0.50).
+    The process that forked the workers compiles nothing: it writes their ids to stdout, later how each one ended, and
+    ends when stdin is closed.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipes
+    generator = Generator()
+    # A worker that ends while others are forked is reported after them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    process_ids: list[int] = []
+    for mine in pipes:
+        process_id = os.fork()
+        if process_id == 0:
+            _run_forked(generator, mine, pipes)
+        process_ids.append(process_id)
+    for descriptor in {one for three in pipes for one in three}:
+        os.close(descriptor)
+    os.write(1, b"".join(map(LENGTH.pack, process_ids)))
+    signal.signal(signal.SIGCHLD, _report_ended)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    os.read(0, 1)
+    os._exit(0)
+
+
+def _run_forked(generator: Generator, mine: tuple[int, int, int], pipes: Sequence[tuple[int, int, int]]) -> NoReturn:
+    """One worker: with its own pipes alone, as a pipe is at its end only when nobody holds the other end."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+    requests, replies, printed = mine
+    os.dup2(printed, 2)
+    os.dup2(2, 1)  # nothing LLVM prints may mix with frames
+    os.dup2(requests, 0)
+    for descriptor in {one for three in pipes for one in three} - {requests, replies}:
+        os.close(descriptor)
+    serve(generator, os.fdopen(requests, "rb"), os.fdopen(replies, "wb"))
     os._exit(0)  # all is written: to take LLVM and Python apart would cost more than a small kernel
 
 
-if __name__ == "__main__":
-    main()
+def _report_ended(*_: object) -> None:
+    """Write the id and the status of each worker that has ended; one write, so that no reader sees half of it."""
+    while True:
+        try:
+            process_id, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if process_id == 0:
+            return
+        os.write(1, ENDED.pack(process_id, os.waitstatus_to_exitcode(status)))

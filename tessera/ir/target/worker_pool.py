@@ -5,12 +5,15 @@ from __future__ import annotations
 import atexit
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +26,8 @@ from tessera.types.settings import compile_workers
 _ROOT = str(Path(__file__).resolve().parents[3])
 _LIMIT = 8
 """More workers than this help no compile that we have seen, and each holds some 60 MB."""
+START_SECONDS = 30.0
+"""How long a worker may take to start: far more than it needs on a machine under load."""
 
 
 @cache
@@ -44,38 +49,137 @@ class RefusedTextError(Exception):
     """The worker is well and will not compile the text; the message says why."""
 
 
-class Worker:
-    """One process; one request at a time."""
+class WorkerGroup:
+    """Some workers forked by one process, which loads LLVM once for them all and says how each one ended."""
 
-    def __init__(self) -> None:
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+    def __init__(self, size: int) -> None:
         paths = [_ROOT, *_generator_folders(), *filter(None, [os.environ.get("PYTHONPATH")])]
+        requests, replies = ([os.pipe() for _ in range(size)] for _ in range(2))
+        printed: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(size)]  # noqa: SIM115 - workers close them
+        self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the group
+        theirs = [(r[0], w[1], file.fileno()) for r, w, file in zip(requests, replies, printed, strict=True)]
         self._process = subprocess.Popen(
             # Without `site`, which reads every `.pth` file of the environment; what a worker needs is in its path.
-            [sys.executable, "-S", "-c", "from tessera.ir.target.worker import main; main()"],
+            [sys.executable, "-S", "-c", f"from tessera.ir.target.worker import main; main({theirs})"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=self._printed,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            pass_fds=[one for three in theirs for one in three],
         )
-
-    @property
-    def process_id(self) -> int:
-        return self._process.pid
+        self._lock = threading.Lock()
+        self._received = b""
+        self._process_ids: list[int] = []
+        self._exit_codes: dict[int, int] = {}
+        for request, reply in zip(requests, replies, strict=True):
+            os.close(request[0])
+            os.close(reply[1])
+        self.workers = [
+            Worker(self, index, os.fdopen(r[1], "wb"), os.fdopen(w[0], "rb"), file)
+            for index, (r, w, file) in enumerate(zip(requests, replies, printed, strict=True))
+        ]
+        self._running = size
 
     def pipes(self) -> list[IO[bytes]]:
         return [pipe for pipe in (self._process.stdin, self._process.stdout) if pipe is not None]
 
+    def process_id(self, index: int) -> int | None:
+        """The id of a worker, once it is forked; None where the group ended before."""
+        self._receive(lambda: bool(self._process_ids), START_SECONDS)
+        return self._process_ids[index] if self._process_ids else None
+
+    def exit_code(self, index: int, timeout: float) -> int | None:
+        """How a worker ended, minus a signal's number where one ended it; None where it runs, or nobody knows."""
+        self._receive(lambda: index in self._exit_codes, timeout)
+        return self._exit_codes.get(index)
+
+    def kill(self, index: int) -> None:
+        """End a worker that does not listen, or all of them where none is forked yet."""
+        # Not one that is known to have ended: another process may have its number by now.
+        if self.exit_code(index, timeout=0) is not None:
+            return
+        if not self._process_ids:
+            self._process.kill()
+            return
+        with suppress(ProcessLookupError):
+            os.kill(self._process_ids[index], signal.SIGKILL)
+        self.exit_code(index, timeout=1)
+
+    def printed(self) -> str:
+        """What the group printed: why it could not start."""
+        return _read_printed(self._printed)
+
+    def _receive(self, is_known: Callable[[], bool], timeout: float) -> None:
+        """Read what the group reports until something is known, or the time is over, or the group has ended."""
+        deadline = time.monotonic() + timeout
+        reports = self._process.stdout
+        with self._lock, selectors.DefaultSelector() as selector:
+            if reports is None or reports.closed:
+                return
+            selector.register(reports, selectors.EVENT_READ)
+            while not is_known() and selector.select(max(0.0, deadline - time.monotonic())):
+                chunk = os.read(reports.fileno(), 1 << 12)
+                if not chunk:
+                    return
+                self._parse(chunk)
+
+    def _parse(self, chunk: bytes) -> None:
+        """The ids of all workers come first, then an id and an exit code for each that ends."""
+        self._received += chunk
+        length, ended = protocol.LENGTH, protocol.ENDED
+        start = len(self.workers) * length.size
+        if not self._process_ids and len(self._received) >= start:
+            self._process_ids = [number for (number,) in length.iter_unpack(self._received[:start])]
+            self._received = self._received[start:]
+        while self._process_ids and len(self._received) >= ended.size:
+            process_id, code = ended.unpack_from(self._received)
+            self._exit_codes[self._process_ids.index(process_id)] = code
+            self._received = self._received[ended.size :]
+
+    def end_one(self) -> None:
+        """Count a worker that has ended; with the last one the group ends."""
+        with self._lock:
+            self._running -= 1
+            if self._running:
+                return
+        for pipe in self.pipes():
+            pipe.close()
+        try:
+            self._process.wait(timeout=1)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._printed.close()
+
+
+def _read_printed(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace").strip()
+
+
+class Worker:
+    """One process; one request at a time."""
+
+    def __init__(
+        self, group: WorkerGroup, index: int, requests: IO[bytes], replies: IO[bytes], printed: IO[bytes]
+    ) -> None:
+        self.group, self._index = group, index
+        self._requests, self._replies, self._printed = requests, replies, printed
+
+    @property
+    def process_id(self) -> int | None:
+        return self.group.process_id(self._index)
+
+    def pipes(self) -> list[IO[bytes]]:
+        return [self._requests, self._replies]
+
     def ask(self, header: dict[str, Any], body: bytes, timeout: float) -> tuple[dict[str, Any], bytes]:
         """The worker's answer; raises WorkerDiedError after which this worker must not be asked again."""
-        requests, replies = self._process.stdin, self._process.stdout
-        assert requests is not None
-        assert replies is not None
         deadline = time.monotonic() + timeout
         try:
-            protocol.write_frame(requests, header, body)  # pyright: ignore[reportArgumentType]
-            (size,) = protocol.LENGTH.unpack(self._read(replies.fileno(), protocol.LENGTH.size, deadline))
-            payload = self._read(replies.fileno(), size, deadline)
+            protocol.write_frame(self._requests, header, body)  # pyright: ignore[reportArgumentType]
+            (size,) = protocol.LENGTH.unpack(self._read(self._replies.fileno(), protocol.LENGTH.size, deadline))
+            payload = self._read(self._replies.fileno(), size, deadline)
         except BrokenPipeError:
             self._end_early(self._how_it_ended())
         head, _, body = payload.partition(b"\n")
@@ -95,45 +199,36 @@ class Worker:
         return bytes(parts)
 
     def _how_it_ended(self) -> str:
-        try:
-            code = self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
+        code = self.group.exit_code(self._index, timeout=2)
+        if code is None:
             return "closed its pipe"
         return f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
 
     def _end_early(self, reason: str) -> NoReturn:
-        self._process.kill()
-        self._process.wait()
-        self._errors.seek(0)
-        text = self._errors.read().decode(errors="replace").strip()
+        self.group.kill(self._index)
+        text = _read_printed(self._printed) or self.group.printed()
         self._close_files()
         raise WorkerDiedError(reason, text)
 
     def ask_to_end(self) -> None:
-        if self._process.stdin is not None and not self._process.stdin.closed:
-            self._process.stdin.close()
+        """Close the pipe, which the worker reads as the end."""
+        try:
+            self._requests.close()
+        except BrokenPipeError:
+            return  # unsent bytes of a request to a worker that is gone
 
     def end(self) -> None:
-        """Close the pipe, which the worker reads as the end, and reap it; kill it where it does not listen."""
+        """Ask the worker to end and wait for it; kill it where it does not listen."""
         self.ask_to_end()
-        try:
-            self._process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self.group.exit_code(self._index, timeout=1) is None:
+            self.group.kill(self._index)
         self._close_files()
 
     def _close_files(self) -> None:
-        self.ask_to_end_quietly()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._errors.close()
-
-    def ask_to_end_quietly(self) -> None:
-        try:
-            self.ask_to_end()
-        except BrokenPipeError:
-            return  # unsent bytes of a request to a worker that is gone
+        self.ask_to_end()
+        self._replies.close()
+        self._printed.close()
+        self.group.end_one()
 
 
 class WorkerPool:
@@ -146,14 +241,14 @@ class WorkerPool:
         self._all: set[Worker] = set()
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="tessera-codegen")
-        for _ in range(size):
-            self._start_one()
+        self._start(size)
 
-    def _start_one(self) -> None:
-        worker = Worker()
+    def _start(self, count: int) -> None:
+        workers = WorkerGroup(count).workers
         with self._lock:
-            self._all.add(worker)
-        self._idle.put(worker)
+            self._all.update(workers)
+        for worker in workers:
+            self._idle.put(worker)
 
     def submit(self, header: dict[str, Any], text: str, timeout: float) -> Future[tuple[bytes, dict[str, float]]]:
         """The object bytes and the seconds of each step, later; fails with one of this file's errors."""
@@ -166,7 +261,7 @@ class WorkerPool:
         except BaseException:
             with self._lock:
                 self._all.discard(worker)
-            self._start_one()
+            self._start(1)
             raise
         self._idle.put(worker)
         if not answer["ok"]:
@@ -175,17 +270,19 @@ class WorkerPool:
 
     def descriptors(self) -> list[int]:
         """The numbers of all open pipes to workers."""
-        return [pipe.fileno() for worker in self._all for pipe in worker.pipes() if not pipe.closed]
+        pipes = [pipe for worker in self._all for pipe in (*worker.pipes(), *worker.group.pipes())]
+        return list({pipe.fileno() for pipe in pipes if not pipe.closed})
 
     def process_ids(self) -> list[int]:
-        return [worker.process_id for worker in self._all]
+        """The ids of all workers that are forked."""
+        return [process_id for worker in self._all if (process_id := worker.process_id) is not None]
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
         with self._lock:
             workers, self._all = list(self._all), set()
         for worker in workers:
-            worker.ask_to_end_quietly()
+            worker.ask_to_end()
         for worker in workers:
             worker.end()
 
