@@ -33,7 +33,7 @@ from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.driver import Driver, Module, driver
 from tessera.runtime.devices.cuda.graphs import CAPTURE_AFTER, graph_of
 from tessera.runtime.devices.cuda.streams import Stream
-from tessera.runtime.executable import link
+from tessera.runtime.loader import link
 
 GOAL = 5.0
 """Microseconds of the host that a cached call may take."""

@@ -67,20 +67,24 @@ def _late(name: str) -> Any:
     return operation
 
 
-_TARGET = ("x86_64-unknown-linux-gnu", "x86-64-v2")
+def _support_target() -> tuple[Any, Any]:
+    """The module that makes machine code, and what it makes the support code for."""
+    machine_code = importlib.import_module("tessera.ir.target.machine_code")
+    host = importlib.import_module("tessera.ir.target.architectures").host_architecture()
+    return machine_code, machine_code.CodeTarget(host.triple, host.support_cpu)
 
 
 def _compile_support(text: str) -> bytes:
-    machine_code = importlib.import_module("tessera.ir.target.machine_code")
-    return machine_code.compile_text(text, machine_code.CodeTarget(*_TARGET))
+    machine_code, target = _support_target()
+    return machine_code.compile_text(text, target)
 
 
 def begin_support() -> None:
     """Have the support code made, where there is none, while the caller does something else."""
     text = missing_source()
     if text is not None:
-        machine_code = importlib.import_module("tessera.ir.target.machine_code")
-        machine_code.begin(text, machine_code.CodeTarget(*_TARGET))
+        machine_code, target = _support_target()
+        machine_code.begin(text, target)
 
 
 @cache

@@ -1,56 +1,21 @@
-"""What this CPU can do, and `LoadedExecutable`: an executable linked into this process, fast or checked."""
+"""`LoadedExecutable`: an executable linked into this process, and its calls, fast or checked."""
 
 from __future__ import annotations
 
 import ctypes
 import math
-import platform
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
 from tessera.diagnostics.codes import GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays
-from tessera.runtime.executable import Executable, LinkedCode, Port, link
+from tessera.runtime.executable import Executable, Port
+from tessera.runtime.loader import LinkedCode, host_architecture, link, missing_features
 from tessera.runtime.native.support import Support
 from tessera.runtime.tensor import CODES, MOST_BYTES, Tensor, native
 from tessera.types.dim import parse_dim
-
-# Where Linux and LLVM differ by more than punctuation.
-_LINUX_NAMES = {"bmi": "bmi1", "lzcnt": "abm", "sse3": "pni", "crc32": "sse42", "64bit": "lm"}
-
-
-def _plain(name: str) -> str:
-    """`avx512_bf16`, `avx512bf16` and `amx-tile` without what they disagree on."""
-    bare = name.removeprefix("+").lower().replace("_", "").replace("-", "").replace(".", "")
-    return _LINUX_NAMES.get(bare, bare)
-
-
-@cache
-def host_features() -> frozenset[str] | None:
-    """The features of this CPU, spelled as `missing_features` compares them; None where nobody says."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            # All CPUs are alike; the file has a block for each.
-            flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), None)
-    except OSError:
-        return None
-    return None if flags is None else frozenset(map(_plain, flags))
-
-
-def missing_features(needed: Iterable[str]) -> list[str]:
-    """Which of LLVM's feature names this CPU lacks; none where it does not say what it has."""
-    host = host_features()
-    # `-name` in a feature list means code made without it, which runs anywhere.
-    return [] if host is None else [name for name in needed if name[:1] != "-" and _plain(name) not in host]
-
-
-def is_supported() -> bool:
-    """Whether our objects can run here at all."""
-    return platform.machine() in ("x86_64", "AMD64") and platform.system() == "Linux"
-
 
 CALLBACK, FAILED = "tessera_callback", -1
 """The name by which native code calls Python, and what its entry gives when that raised: see `callback.py`."""
@@ -316,8 +281,7 @@ def _bytes_text(count: int) -> str:
 
 
 def _check_machine(executable: Executable) -> None:
-    if not is_supported():
-        raise LoadError("executables of this kind run on x86-64 Linux alone", span=None)
+    host_architecture()
     missing = missing_features(executable.metadata.get("features", ()))
     if missing:
         raise LoadError(

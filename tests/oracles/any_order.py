@@ -21,7 +21,7 @@ from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.host_program.accesses import Memory
 from tessera.ir.schedule.host_program.launch_order import LaunchOrder, ops_of, order_in
 from tessera.ir.schedule.plan import programs_in
-from tessera.runtime.executable import link
+from tessera.runtime.loader import link
 from tessera.runtime.tensor import native
 from tests.oracles.schedule_interpreter import run_program
 

@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.diagnostics.codes import GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
-from tessera.runtime.executable import Executable, Guard, Port, link
+from tessera.runtime.executable import Executable, Guard, Port
 from tessera.runtime.launch import LoadedExecutable
+from tessera.runtime.loader import link
 from tessera.runtime.native.support import Support
 from tessera.runtime.tensor import Tensor
 from tests.runtime.programs import add_executable, compile_text, constant_text

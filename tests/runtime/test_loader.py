@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics.codes import LoadError
-from tessera.runtime.executable import LinkedCode, link
+from tessera.runtime.loader import LinkedCode, link
 from tests.runtime.programs import compile_text
 
 MODELS = [("small", "pic"), ("small", "static"), ("large", "pic"), ("large", "static"), ("jitdefault", "pic")]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.runtime.executable import LinkedCode, link
+from tessera.runtime.loader import LinkedCode, link
 from tessera.runtime.native.support import Support
 from tests.runtime.programs import compile_text
 
@@ -243,7 +243,7 @@ def test_workers_take_no_signals(threads: Support) -> None:
 
 FORK = """
     import ctypes, os, sys
-    from tessera.runtime.executable import link
+    from tessera.runtime.loader import link
     from tessera.runtime.native.support import load_support
     from tests.runtime.programs import compile_text
     from tests.runtime.test_pool import KERNELS, run

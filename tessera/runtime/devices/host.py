@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, OutOfMemoryError
-from tessera.runtime.executable import Executable, link
+from tessera.runtime.executable import Executable
 from tessera.runtime.launch import LoadedExecutable
+from tessera.runtime.loader import link
 from tessera.runtime.tensor import native
 
 

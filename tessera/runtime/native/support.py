@@ -11,7 +11,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import LoadError
 from tessera.runtime.cache import default_store, key_of
-from tessera.runtime.executable import link
+from tessera.runtime.loader import link
 from tessera.types.dtype import ALL
 from tessera.types.settings import Settings
 

@@ -19,7 +19,7 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.architectures import host_features, machine_of
 from tessera.ir.target.machine_code import compile_texts
 from tessera.ir.tile.interpret import run_kernel
-from tessera.runtime.executable import LinkedCode, link
+from tessera.runtime.loader import LinkedCode, link
 from tessera.types.dtype import DType
 from tessera.types.machine import Machine
 

@@ -24,7 +24,7 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.driver import assemble, assembler
 from tessera.runtime.devices.cuda.metrics import TensorMaps
-from tessera.runtime.executable import link
+from tessera.runtime.loader import link
 from tests.backends.nvptx.matrices import BACKEND, general_kernels, text_of
 from tests.backends.nvptx.test_matrix_host import numbers
 from tests.graph.eager import reference

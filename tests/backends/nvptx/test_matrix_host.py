@@ -18,7 +18,7 @@ from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError
 from tessera.runtime.devices.cuda.metrics import MOST_PLACES, TOO_FAR, TensorMaps, too_far
-from tessera.runtime.executable import link
+from tessera.runtime.loader import link
 from tessera.types.dtype import BY_NAME
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 12)

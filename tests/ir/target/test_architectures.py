@@ -19,6 +19,7 @@ MADE_UP = CpuArchitecture(
     levels=(CpuLevel("generic", "neon", lanes=4, registers=32, features=("neon",)),),
     features={"neon": ""},
     first_levels={"made-up-v1": ("neon",)},
+    support_cpu="plain",
     flags_field="Features",
 )
 

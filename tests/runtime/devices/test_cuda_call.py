@@ -19,7 +19,7 @@ from tessera.runtime.devices.cuda.memory import FreeList, Pool
 from tessera.runtime.devices.cuda.program import NativeCall, Plan
 from tessera.runtime.devices.cuda.streams import current_stream, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor, Form, form_of
-from tessera.runtime.executable import link
+from tessera.runtime.loader import link
 from tessera.types.dtype import f32
 
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 12)

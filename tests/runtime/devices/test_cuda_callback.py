@@ -17,8 +17,8 @@ from tessera.runtime.devices.cuda import program as cuda_callback
 from tessera.runtime.devices.cuda import program as cuda_program
 from tessera.runtime.devices.cuda.program import CudaProgram
 from tessera.runtime.devices.cuda.streams import CURRENT
-from tessera.runtime.executable import link
 from tessera.runtime.launch import CALLBACK, FAILED
+from tessera.runtime.loader import link
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_void_p] * 5)
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 12)

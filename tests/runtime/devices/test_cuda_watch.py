@@ -25,7 +25,7 @@ from tessera.runtime.devices.cuda.program import CudaProgram, NativeCall, Sizes
 from tessera.runtime.devices.cuda.race_check import race_check
 from tessera.runtime.devices.cuda.streams import CURRENT, Stream, Words, capture, stream
 from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
-from tessera.runtime.executable import link
+from tessera.runtime.loader import link
 from tessera.runtime.timeline import WATCH, HostWait, Launch, Signal, Wait, notify
 from tessera.types.dtype import f32
 from tests.runtime.devices.numbered import Numbered

@@ -64,6 +64,8 @@ class CpuArchitecture:
     """Features by LLVM's name, each with the one that it cannot be without, or nothing."""
     first_levels: Mapping[str, tuple[str, ...]]
     """Features by the published level of the architecture that first has them, for advice in errors."""
+    support_cpu: str
+    """LLVM's name of the CPU that the native support code is compiled for: one object serves all CPUs."""
     flags_field: str = "flags"
     """The field of `/proc/cpuinfo` that lists features."""
     flag_names: Mapping[str, str] | None = None

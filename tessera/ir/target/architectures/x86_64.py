@@ -40,5 +40,6 @@ ARCHITECTURE = CpuArchitecture(
         "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"),
         "x86-64-v4": ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"),
     },
+    support_cpu="x86-64-v2",
     flag_names={"sse4_2": "sse4.2", "bmi1": "bmi", "abm": "lzcnt"},
 )

@@ -16,8 +16,9 @@ from tessera.runtime.devices.cuda.metrics import TOO_FAR, TensorMaps, ranges, to
 from tessera.runtime.devices.cuda.streams import CURRENT, Words, current_stream, wait_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, Form, form_of
 from tessera.runtime.donation import Donation
-from tessera.runtime.executable import Executable, Port, link
+from tessera.runtime.executable import Executable, Port
 from tessera.runtime.launch import CALLBACK, FAILED
+from tessera.runtime.loader import link
 from tessera.runtime.native.support import FASTCALL, MethodDefinition, slot_offset
 from tessera.runtime.tensor import Tensor
 from tessera.runtime.timeline import WATCH
