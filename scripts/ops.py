@@ -6,7 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 
-from tessera.ir.base.dialect_of import installed, load_dialects
+from tessera.ir.base.dialect_of import installed_dialects, load_dialects
 from tessera.ir.base.op import CURRENT
 from tessera.ir.base.spec import Attribute, OpSpec, Registry
 
@@ -19,7 +19,7 @@ def registry_of(stage: str) -> Registry:
     """The ops that a stage declares, and what backends add to it."""
     load_dialects()
     registry: Registry = importlib.import_module(f"tessera.ir.{stage}.ops").REGISTRY
-    return installed()[registry.dialect] if stage == "target" else registry
+    return installed_dialects()[registry.dialect] if stage == "target" else registry
 
 
 def render(stage: str) -> str:

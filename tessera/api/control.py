@@ -211,7 +211,7 @@ def _trace_body(
     types = [*(_type(tensor) for tensor in tensors), *more]
     policies = [*(getattr(tensor, "policy", SILENT) for tensor in tensors), *(SILENT for _ in more)]
     stand_ins = [trace.add_input(f"operand_{at}", *item) for at, item in enumerate(zip(types, policies, strict=True))]
-    with dispatch.recording(trace):
+    with dispatch.record_on(trace):
         value = function(*unflatten(tree, stand_ins))
         leaves, form = flatten(value)
         return _Body(trace, [_in(trace, leaf) for leaf in leaves], form)
@@ -219,7 +219,7 @@ def _trace_body(
 
 def _in(trace: Trace, leaf: Any) -> Any:
     """A result as a tensor of the trace."""
-    with dispatch.recording(trace):
+    with dispatch.record_on(trace):
         if isinstance(leaf, bool | int | float):
             return constant(leaf, dtype_of(as_tensor(leaf)))
         return as_tensor(leaf)

@@ -248,7 +248,7 @@ def _trace_op(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any
     for name, type in zip(_operand_names(op, len(types)), types, strict=True):
         trace.facts.anchor(type)
         inputs.append(trace.add_input(name, type))
-    with dispatch.recording(trace):
+    with dispatch.record_on(trace):
         result = trace.record(op, inputs, attributes)
     is_single = not is_sequence(result)
     return trace.finish(as_tuple(result)), is_single

@@ -114,7 +114,7 @@ def _at_once() -> AbstractContextManager[None]:
         return nullcontext()
     from tessera.frontend.scopes import PolicyScope, static_bits  # noqa: PLC0415 - few functions have any
 
-    return dispatch.recording(PolicyScope(SILENT, static_bits()))
+    return dispatch.record_on(PolicyScope(SILENT, static_bits()))
 
 
 def _check_seed(seed: Any, fix: str) -> None:
@@ -151,9 +151,9 @@ def infer(text: str) -> dict[str, Effects]:
     >>> ts.effects.infer('tgraph.func @f(%x: !tgraph.tensor<[4], f32>) {\\n  %0 = other.op %x\\n}')
     {'f': {random, io, memory, state, collective}}
     """
-    from tessera.ir.base.dialect_of import installed, load_dialects  # noqa: PLC0415 - loads the compiler
+    from tessera.ir.base.dialect_of import installed_dialects, load_dialects  # noqa: PLC0415 - loads the compiler
 
     check_string("infer", "text", text)
     load_dialects()
-    table = {spec.name: spec.effects for registry in installed().values() for spec in registry}
+    table = {spec.name: spec.effects for registry in installed_dialects().values() for spec in registry}
     return effects_in_text(text, table)

@@ -167,7 +167,7 @@ class Jit(_Hot):
             from tessera.frontend.scopes import keep_promise  # noqa: PLC0415 - few calls stand in a scope
 
             made = keep_promise(self.under(outer.policy, outer.device))
-            with dispatch.suspended():
+            with dispatch.suspend_traces():
                 return made(*args, **kwargs)
         if outer is not None:
             # Inside another trace a jitted function is simply more of that trace, and what it declares holds.
@@ -308,7 +308,7 @@ class Jit(_Hot):
         Without arguments, it is traced as its annotations say, or as it was compiled last.
         """
         here = self._here()
-        with dispatch.suspended():
+        with dispatch.suspend_traces():
             return here._trace(here._requested_signature(args, kwargs))
 
     def _requested_signature(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
@@ -341,7 +341,7 @@ class Jit(_Hot):
         from tessera.api.compilation import Account, explain_traced  # noqa: PLC0415 - loads the compiler
 
         here = self._here()
-        with dispatch.suspended():
+        with dispatch.suspend_traces():
             if not args and not kwargs and here._required:
                 known = [(made, one.options) for one in here._all() for made in one.specializations]
                 pages = [explain_traced(made.traced, options, made) for made, options in known]

@@ -83,7 +83,7 @@ def check_called(
     asked = [trace.add_input(f"gradient{at}", _type(value)) for at, value in enumerate(results)]
     token = _CHECKING.set(True)
     try:
-        with dispatch.recording(trace):
+        with dispatch.record_on(trace):
             value = function(*given, *made, *asked, **_keyword_statics(function, statics))
     finally:
         _CHECKING.reset(token)

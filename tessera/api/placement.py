@@ -75,7 +75,7 @@ def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -
         yield target
         return
     policy, bits = (SILENT, static_bits()) if active is None else (active.policy, active.bits)
-    with dispatch.recording(PolicyScope(policy, bits, target)):
+    with dispatch.record_on(PolicyScope(policy, bits, target)):
         yield target
 
 

@@ -284,16 +284,16 @@ class PolicyScope:
     @contextmanager
     def without_device(self) -> Generator[None]:
         """Within it, only the policy applies, not the device."""
-        with dispatch.suspended():
+        with dispatch.suspend_traces():
             if not self.policy:
                 yield
                 return
-            with dispatch.recording(PolicyScope(self.policy, self.bits)):
+            with dispatch.record_on(PolicyScope(self.policy, self.bits)):
                 yield
 
     def record(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
         """Run an op with the conversions of the policy around it."""
-        with dispatch.suspended():
+        with dispatch.suspend_traces():
             if not needs_work(self.policy) and self.policy.accumulate is None:
                 return dispatch.apply_at(self.device, op, operands, attributes)
             full = REGISTRY[op].with_defaults(attributes)
@@ -324,7 +324,7 @@ def policy(given: Policy | None = None, /, *, key: Any = None, **fields_given: A
     if active is None or isinstance(active, PolicyScope):
         whole = SILENT.overridden(own) if active is None else active.policy.overridden(own)
         bits = keyed_bits(key) if key is not None else static_bits() if active is None else active.bits
-        with dispatch.recording(PolicyScope(whole, bits, getattr(active, "device", None))):
+        with dispatch.record_on(PolicyScope(whole, bits, getattr(active, "device", None))):
             yield whole
         return
     with enter_policy(active, own, key):

@@ -479,7 +479,7 @@ def trace_function(
         from tessera.frontend.constraints import impose  # noqa: PLC0415 - few functions have any
 
         impose(trace, constraints, signature)
-    with dispatch.recording(trace):
+    with dispatch.record_on(trace):
         value = function(*bound.args, **bound.kwargs)
         if returns is not None:
             from tessera.frontend.return_annotations import check_sizes  # noqa: PLC0415 - few functions declare any

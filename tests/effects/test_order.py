@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,7 @@ from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.pipeline import pipeline
 from tessera.ir.graph.tape_analysis import check_collective_order
+from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
 X = np.arange(1, 5, dtype=np.float32)
@@ -176,7 +176,7 @@ def test_a_pass_that_reorders_or_loses_io_is_named() -> None:
             check_order("guilty", module, steps)
 
 
-@dataclass(frozen=True)
+@frozen
 class SwapFirst(Pass):
     """Puts the first op behind the second."""
 
@@ -188,7 +188,7 @@ class SwapFirst(Pass):
         block.insert_op_after(first, block.first_op)
 
 
-@dataclass(frozen=True)
+@frozen
 class LoseFirst(Pass):
     """Takes the first op away."""
 
@@ -259,7 +259,7 @@ def _traced(function: Callable[[Any], Any]) -> Tape:
     """The tape of a function of one number, not yet looked at."""
     trace = Trace()
     x = trace.add_input("x", TensorType((), f32))
-    with dispatch.recording(trace):
+    with dispatch.record_on(trace):
         return trace.finish([function(x)])
 
 

@@ -12,7 +12,7 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import DTypeError, ShapeError
-from tessera.ir.base.arrays import rounded
+from tessera.ir.base.arrays import round_as
 from tessera.types.dtype import DType
 
 INF, NAN = np.inf, np.nan
@@ -30,7 +30,7 @@ def test_N6_1_a_result_is_never_narrowed_by_itself() -> None:
     def cured(x: ts.Tensor["N", ts.bf16]) -> ts.Tensor["N", ts.f8e4m3]:
         return (x * 2).cast(ts.f8e4m3)
 
-    x = rounded([1.0, 2.0], ts.bf16)
+    x = round_as([1.0, 2.0], ts.bf16)
     with pytest.raises(DTypeError, match="`result` is bf16, and is declared f8e4m3") as caught:
         ts.jit(narrow)(x)
     assert "return (x * 2).cast(ts.f8e4m3)" in str(caught.value)
@@ -53,7 +53,7 @@ def test_N6_1_a_result_is_never_narrowed_by_itself() -> None:
 def test_N9_softmax_of_extremes(dtype: DType) -> None:
     rows = [[1e4, -1e4, 0, 1e4], [-INF] * 4, [NAN, 0, 0, 0], [0, -INF, 0, -INF], [-1e4] * 4, [1e4] * 4]
     wanted = [[0.5, 0, 0, 0.5], [0] * 4, [NAN] * 4, [0.5, 0, 0.5, 0], [0.25] * 4, [0.25] * 4]
-    np.testing.assert_array_equal(wide(ts.jit(ops.softmax_safe)(rounded(rows, dtype))), wanted)
+    np.testing.assert_array_equal(wide(ts.jit(ops.softmax_safe)(round_as(rows, dtype))), wanted)
 
 
 def normalized(x: Any, *, centred: bool) -> Any:

@@ -47,7 +47,7 @@ def traced(spec: OpSpec, sample: Sample, sizes: Mapping[str, int], *, is_told: b
     for name, size in sizes.items() if is_told else ():
         # A range of one size: an equality would be put into the types, and nothing would be asked of the solver.
         assume_constraint(trace, Constraint.parse(f"{name} in {size}..={size}", None), None)
-    with dispatch.recording(trace):
+    with dispatch.record_on(trace):
         made: Any = trace.record(spec.short_name, operands, sample.attributes)
     outputs: list[Any] = list(made) if isinstance(made, tuple) else [made]  # pyright: ignore[reportUnknownArgumentType]
     return trace, [output for output in outputs if isinstance(output, TracedTensor)]

@@ -102,7 +102,7 @@ def test_wrong_arguments_in_a_trace(name: str) -> None:
     function = functions()[name]
     found: dict[str, str] = {}
     for what, given, keywords in arguments(function):
-        with dispatch.recording(Trace()):
+        with dispatch.record_on(Trace()):
             said = complaint(function, given, keywords)
         if said:
             found[what] = said

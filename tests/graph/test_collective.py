@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tessera.ir.base.arrays import Array, rounded
+from tessera.ir.base.arrays import Array, round_as
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, bool_, f32
 from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, registry, tensor
@@ -56,7 +56,7 @@ def test_all_to_all_undoes_itself_and_scatter_then_gather_is_reduce() -> None:
 
 
 def test_narrow_floats_reduce_in_f32_and_round_once() -> None:
-    xs = [rounded([256.0], bf16)] + [rounded([0.5], bf16)] * 8
+    xs = [round_as([256.0], bf16)] + [round_as([0.5], bf16)] * 8
     assert float(simulate("all_reduce", xs)[0][0]) == 260.0
 
 

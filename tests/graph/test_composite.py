@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.ir.base.arrays import dtype_of, rounded
+from tessera.ir.base.arrays import dtype_of, round_as
 from tessera.ir.graph.shared_reference import make_key
 from tessera.types.dtype import bf16, f32, u64
 from tests.graph.eager import RuleError, infer, run_decomposition, tensor
 
 
 def test_residual_rounds_once() -> None:
-    x, y = rounded([1.0], bf16), rounded([2.0**-9], bf16)
+    x, y = round_as([1.0], bf16), round_as([2.0**-9], bf16)
     out = run_decomposition("residual", x, y, make_key(1), dropout=0.0)
     assert dtype_of(out) is bf16
     # Dropped or not, `y` is scaled and added in f32: half of it would not survive a rounding before the sum.
-    kept = run_decomposition("residual", rounded([0.0], bf16), y, make_key(1), dropout=0.3)
-    assert float(kept[0]) in (0.0, float(rounded(np.float32(2.0**-9) * np.float32(1 / 0.7), bf16)))
+    kept = run_decomposition("residual", round_as([0.0], bf16), y, make_key(1), dropout=0.3)
+    assert float(kept[0]) in (0.0, float(round_as(np.float32(2.0**-9) * np.float32(1 / 0.7), bf16)))
 
 
 def test_dropout_without_a_key_is_refused() -> None:

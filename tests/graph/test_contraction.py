@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.ir.base.arrays import Array, rounded
+from tessera.ir.base.arrays import Array, round_as
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, bool_, f16, f32, f64, i4, i8, i32, i64, u8
@@ -60,9 +60,9 @@ def test_matmul_keeps_symbols_and_guards_what_it_cannot_prove() -> None:
 
 
 def test_narrow_floats_accumulate_in_f32_and_round_once() -> None:
-    a = rounded(np.full((1, 1000), 0.1), bf16)
-    b = rounded(np.full((1000, 1), 1.0), bf16)
-    expected = rounded(np.float32(np.asarray(a, np.float32)[0, 0] * 1000), bf16)
+    a = round_as(np.full((1, 1000), 0.1), bf16)
+    b = round_as(np.full((1000, 1), 1.0), bf16)
+    expected = round_as(np.float32(np.asarray(a, np.float32)[0, 0] * 1000), bf16)
     np.testing.assert_allclose(np.asarray(reference("matmul", a, b), np.float32), np.asarray(expected, np.float32))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.ir.base.arrays import rounded
+from tessera.ir.base.arrays import round_as
 from tessera.types.dtype import DType, bf16, f32, i32
 from tests.graph.eager import RuleDTypeError, RuleError, infer, run_decomposition, tensor
 
@@ -26,8 +26,8 @@ def test_rows_of_any_size_are_finite_and_right(op: str, scale: float) -> None:
 
 @pytest.mark.parametrize("dtype", [f32, bf16])
 def test_a_constant_row_is_the_bias(dtype: DType) -> None:
-    x = rounded(np.full((2, 64), 3.0), dtype)
-    weight, bias = rounded(np.full(64, 2.0), dtype), rounded(np.arange(64.0), dtype)
+    x = round_as(np.full((2, 64), 3.0), dtype)
+    weight, bias = round_as(np.full(64, 2.0), dtype), round_as(np.arange(64.0), dtype)
     out = run_decomposition("layernorm_safe", x, weight, bias)
     np.testing.assert_array_equal(out.astype(np.float32), np.broadcast_to(bias, (2, 64)).astype(np.float32))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.ir.base.arrays import Array, rounded
+from tessera.ir.base.arrays import Array, round_as
 from tessera.types.dtype import DType, bf16, f32, i32, i64
 from tests.graph.eager import RuleDTypeError, RuleError, infer, reference, run_decomposition, tensor
 
@@ -24,7 +24,7 @@ def both(op: str, x: Array, **attributes: object) -> Array:
 @pytest.mark.parametrize("op", ["softmax", "softmax_safe"])
 def test_softmax_of_hard_rows_is_defined(op: str, dtype: DType) -> None:
     rows = [[1e4, -1e4, 0, 1e4], [-INF] * 4, [NAN, 0, 0, 0], [0, -INF, 0, -INF], [-1e4] * 4]
-    out = both(op, rounded(rows, dtype))
+    out = both(op, round_as(rows, dtype))
     np.testing.assert_array_equal(out[0], [0.5, 0, 0, 0.5])
     np.testing.assert_array_equal(out[1], 0)
     assert np.isnan(out[2]).all()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, widened
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, widen
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, resolve
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.tile.facets import Pointwise
@@ -117,7 +117,7 @@ class Tiles:
         exact = [tile.astype(np.float64) for tile in tiles] if dtype.is_float else tiles
         assert all(dtype_of(tile) is dtype for tile in tiles), f"{function} of {[tile.dtype for tile in tiles]}"
         result = np.asarray(SCALARS[function](*exact))
-        return result if result.dtype == np.bool_ else rounded(result, dtype)
+        return result if result.dtype == np.bool_ else round_as(result, dtype)
 
     def select(self, condition: Array, x: Array, y: Array) -> Array:
         assert condition.dtype == np.bool_
@@ -131,13 +131,13 @@ class Tiles:
             low, high = integer_range(dtype)
             whole = [0 if math.isnan(v) else max(low, min(high, v if math.isinf(v) else int(v))) for v in tile.flat]
             return np.array(whole, object).astype(numpy_dtype(dtype)).reshape(tile.shape)
-        return rounded(tile, dtype)
+        return round_as(tile, dtype)
 
     def bitcast(self, tile: Array, dtype: DType) -> Array:
         return np.ascontiguousarray(tile).view(numpy_dtype(dtype)).reshape(tile.shape)
 
     def constant(self, value: float, dtype: DType) -> Array:
-        return rounded(value if dtype is f64 or not dtype.is_float else np.float64(value), dtype)
+        return round_as(value if dtype is f64 or not dtype.is_float else np.float64(value), dtype)
 
     def coordinate(self, axis: int) -> Array:
         along = np.arange(self.shape[axis], dtype=np.int64)
@@ -150,8 +150,8 @@ def run_block(spec: OpSpec, arrays: Sequence[Array], attributes: dict[str, Any])
     (out,) = infer(spec.short_name, *(type_of(array) for array in arrays), **attributes)
     shape = tuple(dim.value or 0 for dim in out.shape)
     with np.errstate(all="ignore"):
-        tiles = [widened(array) for array in arrays]
+        tiles = [widen(array) for array in arrays]
         tile = spec.lower.block(Tiles(shape), tiles, spec.with_defaults(attributes), out)
         # What converts goes to the result's dtype itself, others stay in the one they compute in.
         assert dtype_of(tile) is (out.dtype if spec.lower.converts else out.dtype.compute) or out.dtype.name == "i4"
-        return np.broadcast_to(rounded(tile, out.dtype), shape)
+        return np.broadcast_to(round_as(tile, out.dtype), shape)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops.einsum import parse_equation
 from tessera.ir.graph.shared_reference import LANES, random_bits, split_words
@@ -301,7 +301,7 @@ def _interval(
         moved = bound(asked)
         moved = np.where(np.isfinite(asked.exact) & np.isfinite(moved), moved, 0.0)
         ends = [asked.exact + side * moved for side in (-1.0, 1.0)]
-        low, high = (rounded(rounded(end, dtype.compute), dtype) for end in ends)
+        low, high = (round_as(round_as(end, dtype.compute), dtype) for end in ends)
     return low, high
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 import tessera as ts
 from tessera import ops
-from tessera.ir.base.arrays import rounded
+from tessera.ir.base.arrays import round_as
 from tessera.types.policy import SILENT, Policy
 
 POLICIES: tuple[Policy, ...] = (
@@ -78,7 +78,7 @@ class Program:
         ends = np.array([0.0, -0.0, 1e-40, -1e-39, 65504.0, 1e-5, 448.0, -1e6], np.float32)
         flat = made.reshape(-1)
         flat[rng.permutation(flat.size)[:64]] = rng.choice(ends, 64)
-        return [made[0], made[1], rounded(made[2], ts.bf16)]
+        return [made[0], made[1], round_as(made[2], ts.bf16)]
 
 
 def _applied(values: list[Any], step: tuple[str, int, int, int]) -> Any:

@@ -16,7 +16,7 @@ from tessera import ops
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.base import dispatch
-from tessera.ir.base.arrays import numpy_dtype, rounded
+from tessera.ir.base.arrays import numpy_dtype, round_as
 from tessera.ir.base.op import SpecOp
 from tests.policy.test_bits import bits_of
 
@@ -316,4 +316,4 @@ def test_empty_and_single_sizes() -> None:
 
 
 def rounded_to(x: Any) -> Any:
-    return rounded(x, ts.bf16).astype(np.float32)
+    return round_as(x, ts.bf16).astype(np.float32)

@@ -13,7 +13,7 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import PolicyError, ShapeError
-from tessera.ir.base.arrays import rounded
+from tessera.ir.base.arrays import round_as
 from tessera.ir.graph.ops.contraction import matmul_reference
 from tessera.ir.graph.ops.convolution import conv_reference
 from tessera.ir.graph.ops.quantize import blocks_reference
@@ -36,10 +36,10 @@ def normalized(x: Any, axis: int) -> tuple[Any, Any]:
 def test_n2_2_convolutions_are_cut_into_blocks_of_channels() -> None:
     (x, one), (w, other) = normalized(IMAGE, 1), normalized(FILTERS, 1)
     given = np.asarray(ts.jit(lambda x, w: ops.conv2d(x, w), policy=ts.NVFP4())(IMAGE, FILTERS))
-    same(given, rounded(conv_reference(x, w) * (one * other), ts.bf16))
+    same(given, round_as(conv_reference(x, w) * (one * other), ts.bf16))
     halves = np.asarray(ts.jit(lambda x, w: ops.conv2d(x, w, groups=2), policy=ts.NVFP4())(IMAGE, FILTERS[:, :16]))
     w, other = normalized(np.ascontiguousarray(FILTERS[:, :16]), 1)
-    same(halves, rounded(conv_reference(x, w, groups=2) * (one * other), ts.bf16))
+    same(halves, round_as(conv_reference(x, w, groups=2) * (one * other), ts.bf16))
     with pytest.raises(PolicyError, match="groups of 8 channels, and blocks of nvfp4 have 16"):
         ts.jit(lambda x, w: ops.conv2d(x, w, groups=4), policy=ts.NVFP4())(IMAGE, FILTERS[:, :8])
     with pytest.raises(ShapeError, match="is not made of whole ones"):
@@ -117,7 +117,7 @@ def test_products_over_pairs_of_axes_take_a_narrow_accumulator() -> None:
 
 
 def test_dropout_and_scatters_round_as_the_policy_says() -> None:
-    x = rounded(ROWS, ts.bf16)
+    x = round_as(ROWS, ts.bf16)
     key = ts.random.key(3)
     with ts.policy(rounding="toward_zero"):
         given = np.asarray(ts.jit(lambda x, key: ts.random.dropout(x, key, 0.3))(x, key)).astype(np.float32)
@@ -130,8 +130,8 @@ def test_dropout_and_scatters_round_as_the_policy_says() -> None:
 @pytest.mark.parametrize("dtype", [ts.f32, ts.bf16, ts.f16, ts.f8e5m2], ids=str)
 def test_n1_1_denormals_of_each_dtype_are_kept_or_flushed(dtype: Any) -> None:
     least = 2.0 ** -(2 ** (dtype.exponent - 1) - 2)
-    small = rounded(np.array([least / 2, -least / 2, least, 4 * least], np.float32), dtype)
-    one = rounded(np.ones(4, np.float32), dtype)
+    small = round_as(np.array([least / 2, -least / 2, least, 4 * least], np.float32), dtype)
+    one = round_as(np.ones(4, np.float32), dtype)
     product = ts.jit(lambda a, b: (a * b, (a.cast(ts.f32) * 0.5).cast(dtype)))
     for policy, wanted in ((ts.keep_denormals, [0.5, -0.5, 1, 4]), (ts.flush_denormals, [0.0, -0.0, 1, 4])):
         with ts.policy(policy):

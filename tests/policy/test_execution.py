@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import ops
-from tessera.ir.base.arrays import round_to, rounded
+from tessera.ir.base.arrays import round_as, round_to
 from tessera.ir.base.interpret import interpret
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
@@ -41,7 +41,7 @@ def test_n2_training_sums_in_f32_by_the_recipe() -> None:
     with ts.policy(ts.Training()):
         given = product(A, B)
         eager = ops.matmul(A, B)
-    wanted = matmul_reference(rounded(A, ts.bf16), rounded(B, ts.bf16), accumulate=ts.f32)
+    wanted = matmul_reference(round_as(A, ts.bf16), round_as(B, ts.bf16), accumulate=ts.f32)
     assert given.dtype is ts.bf16
     same(np.asarray(given), wanted)
     same(np.asarray(eager), wanted)
@@ -83,16 +83,16 @@ def test_n2_2_blocks_of_four_bits_are_those_of_the_table(total: Any) -> None:
     with ts.policy(ts.NVFP4(total)):
         given = np.asarray(product(A, B))
     if total is ts.f32:
-        wanted = rounded(matmul_reference(left, right) * (one * other), ts.bf16)
+        wanted = round_as(matmul_reference(left, right) * (one * other), ts.bf16)
     else:
         terms = (left * one)[:, :, None] * (right * other)[None]
-        wanted = rounded(reduce("sum", terms, (1,), accumulate=ts.f16), ts.bf16)
+        wanted = round_as(reduce("sum", terms, (1,), accumulate=ts.f16), ts.bf16)
     same(given, wanted)
     assert np.abs(given.astype(np.float64) - PLAIN).max() < 0.3 * SIZES.max()
 
 
 def test_n3_the_accumulator_decides_the_sum() -> None:
-    x = rounded(np.full(4096, 1e-3), ts.bf16)
+    x = round_as(np.full(4096, 1e-3), ts.bf16)
 
     def total(dtype: Any) -> float:
         def f(x: Any) -> Any:
@@ -104,9 +104,9 @@ def test_n3_the_accumulator_decides_the_sum() -> None:
     # 128 terms in each of 32 lanes: in f32 nothing is lost, in bf16 a lane stops growing by the whole of its terms.
     lane = np.float32(0)
     for _ in range(128):
-        lane = rounded(lane + x[0].astype(np.float32), ts.bf16).astype(np.float32)
-    assert total(ts.f32) == float(rounded(4096 * x[0].astype(np.float64), ts.bf16)) == 4.09375
-    assert total(ts.bf16) == float(rounded(32 * lane, ts.bf16)) == 4.03125
+        lane = round_as(lane + x[0].astype(np.float32), ts.bf16).astype(np.float32)
+    assert total(ts.f32) == float(round_as(4096 * x[0].astype(np.float64), ts.bf16)) == 4.09375
+    assert total(ts.bf16) == float(round_as(32 * lane, ts.bf16)) == 4.03125
 
 
 @pytest.mark.parametrize("total", [ts.bf16, ts.f32, ts.f64], ids=str)
@@ -195,7 +195,7 @@ def test_the_pass_and_the_trace_mean_the_same(steps: list[str], policy: str) -> 
     )
     ApplyPolicy().run(module)
     module.verify()
-    x = rounded(np.random.default_rng(2).standard_normal(9) * 50, ts.bf16)
+    x = round_as(np.random.default_rng(2).standard_normal(9) * 50, ts.bf16)
     (function,) = module.ops
     assert isinstance(function, SpecOp)
     (passed,) = interpret(function, x)

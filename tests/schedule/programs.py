@@ -39,7 +39,7 @@ def typed(dims: str, dtype: str = "f32") -> TensorType:
 def trace(function: Callable[..., Any], *types: TensorType) -> Tape:
     """The tape of a function of tensors."""
     recorder = Trace()
-    with dispatch.recording(recorder):
+    with dispatch.record_on(recorder):
         arguments: list[Any] = []
         for number, type in enumerate(types):
             recorder.facts.anchor(type)

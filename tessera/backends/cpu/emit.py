@@ -48,7 +48,7 @@ def emit_kernel(kernel: SpecOp, target: TargetText) -> str:
 def emit_parts(kernel: SpecOp, target: TargetText) -> tuple[str, dict[str, str]]:
     """The LLVM module of a kernel without what it has in common with others, and those modules by their symbols."""
     module = _module_of(kernel, ModuleText(target, shares=True))
-    return module.text(), module.shared()
+    return module.text(), module.shared_modules()
 
 
 def _module_of(kernel: SpecOp, module: ModuleText) -> ModuleText:

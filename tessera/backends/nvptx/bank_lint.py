@@ -33,7 +33,7 @@ from tessera.backends.nvptx.types import SharedAttr
 from tessera.diagnostics.error import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.swizzle import SWIZZLES, swizzled, why_not_swizzled
+from tessera.ir.target.swizzle import SWIZZLES, swizzle_index, why_not_swizzled
 from tessera.ir.target.typed_ops import (
     BroadcastOp,
     CastOp,
@@ -268,7 +268,7 @@ def _access_wavefronts(kernel: KernelOp, op: LoadOp | StoreOp, swizzle: int) -> 
             env = dict.fromkeys(op.coords, 0)
             env.update(zip(op.axes, _unravel(element, layout.shape), strict=True))
             index = op.offset.evaluate(env)
-            cells[element] = size * (swizzled(index, row, swizzle // size) if swizzle else index)
+            cells[element] = size * (swizzle_index(index, row, swizzle // size) if swizzle else index)
         return cells[element]
 
     return _worst(layout, group, size * (1 if op.pattern == "uniform" else group), address)

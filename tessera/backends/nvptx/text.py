@@ -63,7 +63,7 @@ class DeviceModule(ModuleText):
         self._bounds[name] = " ".join(bounds)
         return self.function(name, arguments, ret="ptx_kernel void")
 
-    def shared(self) -> dict[str, str]:  # what many modules have in common: nothing, kernels are whole
+    def shared_modules(self) -> dict[str, str]:  # what many modules have in common: nothing, kernels are whole
         return {}
 
     def shared_base(self) -> Value:

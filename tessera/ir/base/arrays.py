@@ -64,7 +64,7 @@ def dtype_of(array: Array) -> DType:
     return _DTYPES[array.dtype]
 
 
-def widened(array: Array) -> Array:
+def widen(array: Array) -> Array:
     """The array in the dtype arithmetic is done in: narrow floats become f32."""
     return array.astype(numpy_dtype(dtype_of(array).compute), copy=False)
 
@@ -77,7 +77,7 @@ def exact(array: Array) -> Array:
     return array.astype(np.uint64 if dtype.kind == "uint" else np.int64, copy=False)
 
 
-def rounded(array: Any, dtype: DType) -> Array:
+def round_as(array: Any, dtype: DType) -> Array:
     """The values rounded to nearest even in `dtype`; integers wrap, i4 keeps its four low bits."""
     with np.errstate(over="ignore", invalid="ignore"):
         result = np.asarray(array).astype(numpy_dtype(dtype))
@@ -86,14 +86,14 @@ def rounded(array: Any, dtype: DType) -> Array:
     return result
 
 
-def narrowed(array: Any, dtype: DType) -> Array:
+def narrow(array: Any, dtype: DType) -> Array:
     """The values as the nearest floats of `dtype`, from any dtype: rounded once, as arrays alone do not below f32."""
     values = np.asarray(array)
     if dtype.compute is dtype or values.dtype.kind not in "fiu" or values.dtype.itemsize < 4:
-        return rounded(values, dtype)
+        return round_as(values, dtype)
     if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
         values = _few_bits(values)
-    return rounded(_odd(values.astype(np.float64)), dtype)
+    return round_as(_odd(values.astype(np.float64)), dtype)
 
 
 def _few_bits(values: Array) -> Array:
@@ -119,28 +119,28 @@ def _odd(values: Array) -> Array:
 _TWICE_LEAST_NORMAL = np.float64(2.0**-126).view(np.uint64) * np.uint64(2) - np.uint64(1)
 
 
-def added_once(product: Array, total: Array) -> Array:
-    """`product + total` in f32, rounded once: what a fused multiply-add gives, for the exact product of two f32 in f64.
+def added_once(x: Array, total: Array) -> Array:
+    """`x + total` in f32, rounded once: what a fused multiply-add gives, for the exact product `x` of two f32 in f64.
 
     The sum in f64 is rounded already, and where that makes it a tie of f32 the second rounding may go the wrong way. So
     a sum that lost something there ends in an odd bit, which no tie does.
     """
     wide = total.astype(np.float64)
-    near = np.asarray(product + wide)
+    near = np.asarray(x + wide)
     bits = near.view(np.uint64)
     with np.errstate(invalid="ignore", over="ignore"):
         is_suspect = (bits & np.uint64(0x1FFFFFFF)) == np.uint64(0x10000000)
         # Below the normal numbers of f32, where ties lie elsewhere; but not zero, which has lost nothing.
         is_suspect |= (bits << np.uint64(1)) - np.uint64(1) < _TWICE_LEAST_NORMAL
         if is_suspect.any():
-            near[is_suspect] = _ending_odd(*(array[is_suspect] for array in np.broadcast_arrays(product, wide, near)))
+            near[is_suspect] = _ending_odd(*(array[is_suspect] for array in np.broadcast_arrays(x, wide, near)))
     return near.astype(np.float32)
 
 
-def _ending_odd(product: Array, wide: Array, near: Array) -> Array:
+def _ending_odd(x: Array, wide: Array, near: Array) -> Array:
     """Sums in f64 that end in an odd bit where they lost something."""
-    part = near - product
-    lost = (product - (near - part)) + (wide - part)
+    part = near - x
+    lost = (x - (near - part)) + (wide - part)
     is_even = (near.view(np.uint64) & np.uint64(1)) == 0
     odd = np.nextafter(near, np.where(lost > 0, np.inf, -np.inf))
     return np.where(is_even & (lost != 0) & np.isfinite(lost), odd, near)
@@ -204,7 +204,7 @@ def round_to(
         quantum = _quantum(magnitude, kind)
         steps = np.where(np.isfinite(magnitude), magnitude, 0.0) / quantum
         rounded = np.where(np.isfinite(magnitude), _whole(steps, rounding, bits) * quantum, magnitude)
-        rounded = _limited(rounded, magnitude, kind, rounding, saturation)
+        rounded = _limit(rounded, magnitude, kind, rounding, saturation)
         if denormals == "flush":
             rounded = np.where(rounded < kind.smallest_normal, 0.0, rounded)
         result = np.copysign(rounded, exact)
@@ -230,7 +230,7 @@ def _whole(steps: Array, rounding: str, bits: Array | None) -> Array:
     return low + (share < steps - low)
 
 
-def _limited(rounded: Array, magnitude: Array, kind: NumberFormat, rounding: str, saturation: str) -> Array:
+def _limit(rounded: Array, magnitude: Array, kind: NumberFormat, rounding: str, saturation: str) -> Array:
     """What becomes of numbers beyond the largest, and of infinity."""
     beyond: Any = np.inf if kind.has_infinity else np.nan if kind.has_nan else kind.largest
     if saturation == "saturate":

@@ -58,7 +58,7 @@ class StaticChooser:
         knob = key.partition("@")[0]
         for name in (key, knob):
             if name in self.overrides:
-                choice = Choice(_checked(name, self.overrides[name], candidates), "override")
+                choice = Choice(_match_candidate(name, self.overrides[name], candidates), "override")
                 break
         else:
             named = self.models.get(knob)
@@ -84,7 +84,7 @@ def _by_model(named: tuple[str, Model], candidates: Sequence[Any], context: Mapp
     return Choice(value, name)
 
 
-def _checked(name: str, value: Any, candidates: Sequence[Any]) -> Any:
+def _match_candidate(name: str, value: Any, candidates: Sequence[Any]) -> Any:
     plain = tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
     for candidate in candidates:
         if candidate == plain:

@@ -46,7 +46,7 @@ def contribute(dialect: Registry, registry: Registry, types: Iterable[type[Any]]
     return dialect
 
 
-def installed() -> Mapping[str, Registry]:
+def installed_dialects() -> Mapping[str, Registry]:
     """The dialects known so far, by name."""
     return _DIALECTS
 

@@ -115,7 +115,7 @@ def is_open(recorder: object) -> bool:
 
 
 @contextmanager
-def recording(recorder: Recorder) -> Generator[None]:
+def record_on(recorder: Recorder) -> Generator[None]:
     """Within it, ops called in this thread go onto `recorder`."""
     _TRACES.stack.append(recorder)
     try:
@@ -125,7 +125,7 @@ def recording(recorder: Recorder) -> Generator[None]:
 
 
 @contextmanager
-def suspended() -> Generator[None]:
+def suspend_traces() -> Generator[None]:
     """Within it, ops run eagerly even inside a trace: for what the compiler itself computes."""
     stack, _TRACES.stack = _TRACES.stack, []
     try:

@@ -42,7 +42,7 @@ class Guards:
         self.pairs.append((left, right, what))
         self._solver = None
         self._answers.clear()
-        left, right = self.known(left), self.known(right)
+        left, right = self.resolve(left), self.resolve(right)
         for symbol, value in ((right.symbol_name, left), (left.symbol_name, right)):
             if symbol is not None and symbol not in value.symbols:
                 self._values = {name: dim.substitute({symbol: value}) for name, dim in self._values.items()}
@@ -50,7 +50,7 @@ class Guards:
                 return
         self._equal.add(frozenset((left, right)))
 
-    def known(self, dim: Dim) -> Dim:
+    def resolve(self, dim: Dim) -> Dim:
         """The dim with what the guards say put in."""
         return dim.substitute(self._values) if self._values else dim
 
@@ -59,7 +59,7 @@ class Guards:
             return True
         if not self.pairs:
             return False
-        left, right = self.known(left), self.known(right)
+        left, right = self.resolve(left), self.resolve(right)
         return left == right or frozenset((left, right)) in self._equal or self._are_proved_equal(left, right)
 
     def _are_proved_equal(self, left: Dim, right: Dim) -> bool:

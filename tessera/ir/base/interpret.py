@@ -172,7 +172,7 @@ class Run:
         at = 0
         for attribute in op.spec.attributes:
             if attribute.kind not in TAPES:
-                found[attribute.name] = self._sized(op.value(attribute.name))
+                found[attribute.name] = self._substitute_sizes(op.value(attribute.name))
                 continue
             count = 1 if attribute.kind == "tape" else len(op.regions) - at - len(op.spec.regions)
             bodies = tuple(self.function(region) for region in op.regions[at : at + count])
@@ -180,13 +180,13 @@ class Run:
             at += count
         return found
 
-    def _sized(self, value: Any) -> Any:
+    def _substitute_sizes(self, value: Any) -> Any:
         if isinstance(value, Dim):
             return value.substitute(self.dims)
         if isinstance(value, TensorType):
             return value.substitute(self.dims)
         if isinstance(value, tuple):
-            return tuple(self._sized(item) for item in cast("Sequence[Any]", value))
+            return tuple(self._substitute_sizes(item) for item in cast("Sequence[Any]", value))
         return value
 
     def _check(self, op: SpecOp, type: TensorType, content: Array) -> None:

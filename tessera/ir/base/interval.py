@@ -130,8 +130,8 @@ def round_outward(x: Interval, dtype: DType) -> Interval:
     slack, least = 4 * dtype.epsilon, 2.0**-149
     largest = largest_of(dtype)
 
-    def end(value: float, side: float) -> float:
-        moved = value + side * (abs(value) * slack + least) if value and math.isfinite(value) else value
+    def end(value: float, sign: float) -> float:
+        moved = value + sign * (abs(value) * slack + least) if value and math.isfinite(value) else value
         if abs(value) <= largest < abs(moved):
             return math.copysign(largest, value)  # what rounds to the largest is not beyond it
         return math.copysign(INF, moved) if abs(moved) > largest else moved

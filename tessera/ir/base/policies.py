@@ -55,7 +55,7 @@ def declare_policies(op: Operation, policies: Iterable[Policy], *, always: bool 
         op.attributes[POLICY] = attribute_of("any", said[0] if len(said) == 1 else said)
 
 
-def carried(op: Operation) -> Mapping[str, Attribute]:
+def carried_policy(op: Operation) -> Mapping[str, Attribute]:
     """What an op passes on to those it is rewritten to."""
     found = op.attributes.get(POLICY)
     return {} if found is None else {POLICY: found}
@@ -73,15 +73,15 @@ _ARITHMETIC = frozenset(
 """Ops of kernels that give values which were not there before, and so have something to round."""
 _FUNCTIONS = frozenset({"ttile.elementwise", "ttarget.elementwise"})
 _CHOOSING = frozenset({"max", "min"})
-"""Functions and folds that give one of the values they take: where those were numbers of a format, so is that."""
+"""Functions and reductions that give one of the values they take: where those were numbers of a format, so is that."""
 
 
 def check_kernel_policy(kernel: SpecOp) -> None:
-    """Raises PolicyError (T0107) unless a kernel rounds, and sums its products, as one of its policies says.
+    """Raises PolicyError (T0107) unless a kernel rounds, and accumulates its dots, as one of its policies says.
 
     A value that was computed becomes a narrower float by a rounding that says how, wherever every policy asks for
     another than the plain one, or plainly where one only asks that it stop at the ends, and it is held at them before;
-    products are summed in no less than the narrowest accumulator that is asked for.
+    dots are accumulated in no less than the narrowest accumulator that is asked for.
     """
     policies = policies_of(kernel)
     if not policies:
@@ -103,14 +103,14 @@ def _check_conversion(kernel: SpecOp, op: Operation, may_be_held: bool) -> None:
     source, target = dtypes
     if source is None or target is None or source.name != "f32" or not target.is_float or target.bits >= source.bits:
         return
-    maker = _computed(op.operands[0])
+    maker = _computing_op(op.operands[0])
     if maker is not None:
         if may_be_held and is_held(op.operands[0], FORMATS[target.name].largest):
             return
         raise _contradiction(kernel, op, f"makes {target} of what `{maker.name}` gives by the plain rounding")
 
 
-def _computed(value: SSAValue) -> Operation | None:
+def _computing_op(value: SSAValue) -> Operation | None:
     """The op that computed a value, seen through those that only choose among values; None for what was there."""
     maker = value.owner
     if not isinstance(maker, SpecOp) or maker.name not in _ARITHMETIC:
@@ -118,7 +118,7 @@ def _computed(value: SSAValue) -> Operation | None:
     said = [maker.value(one.name) for one in maker.spec.attributes if one.name in ("fn", "kind")]
     if not _CHOOSING.intersection(said):
         return maker
-    return next((found for operand in maker.operands if (found := _computed(operand)) is not None), None)
+    return next((found for operand in maker.operands if (found := _computing_op(operand)) is not None), None)
 
 
 def is_held(value: SSAValue, largest: float) -> bool:
@@ -145,7 +145,7 @@ def _contradiction(kernel: SpecOp, op: Operation, what: str) -> PolicyError:
 
 __all__ = [
     "POLICY",
-    "carried",
+    "carried_policy",
     "check_kernel_policy",
     "declare_policies",
     "is_held",

@@ -11,7 +11,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.ir.base.build import Build
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.policies import carried
+from tessera.ir.base.policies import carried_policy
 
 Pattern: TypeAlias = "Callable[[SpecOp, Rewriter], bool]"
 """Looks at an op and either changes something through the rewriter and says True, or leaves all as it is."""
@@ -57,7 +57,7 @@ class Rewriter:
     def build(self, op: SpecOp) -> Build:
         """A builder that puts ops before `op`, with its span."""
         assert op.parent is not None
-        return Build(op.parent, op, op.span, op.dialect_name(), carried(op) if op.attributes else None)
+        return Build(op.parent, op, op.span, op.dialect_name(), carried_policy(op) if op.attributes else None)
 
     def replace(self, op: SpecOp, values: Sequence[SSAValue], made: Sequence[SpecOp] = ()) -> None:
         """Use `values` for the op's results and take the op away; `made` are new ops to look at."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, added_once, dtype_of, narrowed, numpy_dtype, rounded
+from tessera.ir.base.arrays import Array, added_once, dtype_of, narrow, numpy_dtype, round_as
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, resolve
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
@@ -27,7 +27,7 @@ _erfc: Any = np.vectorize(math.erfc, otypes=[np.float64])
 
 def round_to_storage(values: Any, dtype: DType) -> Array:
     """Values rounded to the dtype arithmetic is done in, and then to the dtype they are stored in."""
-    return rounded(rounded(values, dtype.compute), dtype)
+    return round_as(round_as(values, dtype.compute), dtype)
 
 
 def graph_reference(choose: Callable[..., Meaning], *, to_bool: bool = False) -> Callable[..., Array]:
@@ -64,7 +64,7 @@ def apply(name: str, tiles: Sequence[Array], dtype: DType) -> Array:
     values = [tile.astype(np.float64) for tile in tiles] if dtype.is_float else tiles
     with np.errstate(all="ignore"):
         result = np.asarray(meaning(*values))
-    return result.astype(np.bool_) if SCALAR_FUNCTIONS[name].is_predicate else rounded(result, dtype)
+    return result.astype(np.bool_) if SCALAR_FUNCTIONS[name].is_predicate else round_as(result, dtype)
 
 
 def rsqrt(x: Array) -> Array:
@@ -191,9 +191,9 @@ def cast(x: Array, *, dtype: DType) -> Array:
     if dtype.is_bool:
         return np.asarray(x != 0)
     if dtype.is_float:
-        return narrowed(x, dtype)
+        return narrow(x, dtype)
     if not source.is_float:
-        return rounded(x, dtype)
+        return round_as(x, dtype)
     low, high = integer_range(dtype)
     wide = np.trunc(x.astype(np.float64))
     # 2**63 - 1 and 2**64 - 1 are not floats: compare with the power of two above, and convert only what is inside

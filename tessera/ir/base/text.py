@@ -25,7 +25,7 @@ from tessera.ir.base.types import ValueAttr, location_of, type_text_of
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
-# The version every IR text carries, the refusal of versions we do not read, and how older texts are brought up.
+# The version every IR text carries, the refusal of versions we do not read, and how older texts are upgraded.
 
 KEY = "tessera.version"
 _WRITTEN = re.compile(rf'^[^\n]*?(?<![\w.])"?{re.escape(KEY)}"?\s*=\s*([^\s,}}]+)', re.MULTILINE)
@@ -84,7 +84,7 @@ UPGRADES: dict[int, Upgrade] = {
     ),
     # Version 3 had other names for how programs are scheduled and warps divided.
     3: Upgrade(
-        ops={"ttarget.pingpong": "ttarget.pingpong", "ttarget.epilogue": "ttarget.epilogue"},
+        ops={"ttarget.turn": "ttarget.pingpong", "ttarget.rest": "ttarget.epilogue"},
         attributes={
             "tgraph.index_get": {"place": "out_axis"},
             "tgraph.index_legal": {"place": "out_axis"},

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, widened
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, widen
 from tessera.types.dtype import DType
 from tessera.types.promotion import sum_of
 
@@ -82,7 +82,7 @@ def _reduce_narrow(kind: str, x: Array, axes: Sequence[int], total: DType, *, ke
     with np.errstate(all="ignore"):
         for step in range(steps):
             joined = ufunc(lanes, padded[:, step * LANES : (step + 1) * LANES])
-            lanes = rounded(joined, total).astype(x.dtype)
+            lanes = round_as(joined, total).astype(x.dtype)
     return reduce_lanes(kind, lanes, (1,)).reshape(kept_shape(x, axes, keepdims))
 
 
@@ -98,7 +98,7 @@ def scan_reference(kind: str, x: Array, axis: int, total: DType) -> Array:
         out = np.moveaxis(x.astype(np.float32), axis, 0)
         for at in range(out.shape[0]):
             joined = ufunc(out[at - 1], out[at]) if at else out[at]
-            out[at] = rounded(joined, total).astype(np.float32)
+            out[at] = round_as(joined, total).astype(np.float32)
     return np.moveaxis(out, 0, axis)
 
 
@@ -112,11 +112,11 @@ def reduce(
     dtype = dtype_of(x)
     if accumulate is not None and dtype.is_float and accumulate is not dtype.compute:
         if accumulate.compute is not accumulate:
-            return rounded(_reduce_narrow(kind, widened(x), axes, accumulate, keepdims=keepdims), dtype)
-        return rounded(reduce_lanes(kind, x.astype(numpy_dtype(accumulate)), axes, keepdims=keepdims), dtype)
+            return round_as(_reduce_narrow(kind, widen(x), axes, accumulate, keepdims=keepdims), dtype)
+        return round_as(reduce_lanes(kind, x.astype(numpy_dtype(accumulate)), axes, keepdims=keepdims), dtype)
     if kind in ("sum", "prod") and not dtype.is_float:
         return reduce_lanes(kind, x.astype(numpy_dtype(sum_of(dtype))), axes, keepdims=keepdims)
-    return rounded(reduce_lanes(kind, widened(x), axes, keepdims=keepdims), dtype)
+    return round_as(reduce_lanes(kind, widen(x), axes, keepdims=keepdims), dtype)
 
 
 # Philox4x32-10 on arrays: the counter-based generator that all random ops draw from.

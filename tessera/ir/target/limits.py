@@ -34,7 +34,7 @@ MOVES: dict[str, tuple[Move, ...]] = {}
 
 
 def space_of(buffer: SSAValue) -> str:
-    """Where a buffer of a kernel is: arguments and private scratch in global memory, on a processor its only one."""
+    """Where a buffer of a kernel is: arguments and private scratch in global memory, the only one of a CPU."""
     op = buffer.op if isinstance(buffer, OpResult) else None
     if isinstance(op, SpecOp) and op.name == "ttarget.scratch":
         return {"shared": "shared", "registers": "register"}.get(op.value("space"), "global")
@@ -52,15 +52,15 @@ def moves_of(op: SpecOp) -> tuple[Move, ...]:
 
 
 def check_moves(kernel: SpecOp, features: tuple[str, ...]) -> None:
-    """Raises FeatureError (T0602) for an op that moves what the machine cannot, with the way that it can."""
+    """Raises FeatureError (T0602) for an op that moves what the machine cannot, with what it can do instead."""
     for op in kernel.walk():
         for move in moves_of(op) if isinstance(op, SpecOp) else ():
             wrong = problem(move.source, move.target)
             if not wrong and move.feature and move.feature not in features:
                 wrong = f"moving from {move.source} to {move.target} memory by {move.feature} is not this machine's"
             if wrong:
-                ways = [way or "plain loads and stores" for way in moves(move.source, move.target)]
-                others = [way for way in ways if way in (*features, "plain loads and stores")]
+                kinds = [kind or "plain loads and stores" for kind in moves(move.source, move.target)]
+                others = [kind for kind in kinds if kind in (*features, "plain loads and stores")]
                 by_registers = "pass through registers" if "register" not in (move.source, move.target) else ""
                 advice = f"it moves there by {others[0]}" if others else by_registers
                 raise FeatureError(f"`{op.name}`: {wrong}", span=getattr(op, "span", None), fix=advice or None)
@@ -83,13 +83,13 @@ def largest(expr: Dim, tops: Mapping[str, Dim | None]) -> Dim | None:
 def _grows(expr: Dim, names: Mapping[str, Dim]) -> bool:
     """Whether an expression does not fall when one of the names grows; sizes and indices are not negative."""
     return all(
-        not _meets(atom, names) or (coefficient > 0 and _atom_grows(atom, names))
+        not _uses_any(atom, names) or (coefficient > 0 and _atom_grows(atom, names))
         for monomial, coefficient in expr.terms
         for atom in monomial
     )
 
 
-def _meets(atom: Atom, names: Mapping[str, Dim]) -> bool:
+def _uses_any(atom: Atom, names: Mapping[str, Dim]) -> bool:
     return bool(Dim((((atom,), 1),)).symbols & names.keys())
 
 

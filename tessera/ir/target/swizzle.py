@@ -1,4 +1,4 @@
-"""Swizzles of shared memory: pieces of a row that change places by the number of the row, so that columns are apart."""
+"""Swizzles of shared memory: pieces of a row permuted by its number, so that columns are in different banks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 
 SWIZZLES = (0, 4, 8, 16)
-"""Bytes of the pieces of a row that change places by the number of the row; 0 where nothing does."""
+"""Bytes of the pieces of a row that are permuted by its number; 0 where nothing does."""
 
 
-def swizzled(index: int, row: int, piece: int) -> int:
-    """Where element `index` of rows of `row` elements lies, when pieces of a row change places by the row's number.
+def swizzle_index(index: int, row: int, piece: int) -> int:
+    """Where element `index` of rows of `row` elements is, when pieces of a row are permuted by the row's number.
 
     >>> [swizzled(index, 4, 1) for index in range(8)]
     [0, 1, 2, 3, 5, 4, 7, 6]

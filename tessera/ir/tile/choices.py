@@ -37,19 +37,19 @@ LAYOUTS = (ROWS, COLUMNS)
 PLACE = (
     Attribute("space", "str", "", "where a machine puts it: shared memory, in whole boxes, or registers"),
     Attribute("layout", "str", "", "in shared memory: rows or columns of the tile are contiguous in it"),
-    Attribute("swizzle", "int", 0, "bytes of lines there whose pieces change places by line"),
+    Attribute("swizzle", "int", 0, "bytes of lines there whose pieces are permuted by line"),
     Attribute("box", "ints", (), "elements along each dim of the buffer that are copied at a time"),
 )
 """Attributes that a pass gives an access."""
 STAGES = (
-    Attribute("stages", "int", 0, "places that it has in shared memory, where no loop says so"),
+    Attribute("stages", "int", 0, "buffers that it has in shared memory, where no loop says so"),
     Attribute("ring", "int", -1, "the ring of stages that it is copied to: those of one arrive at one barrier"),
 )
 """Attributes that passes give a load to shared memory."""
 
 
 def check_stages(op: SpecOp) -> None:
-    """Raises OpError for a load with places in shared memory that it does not go to, or that its loop has."""
+    """Raises OpError for a load with stages in shared memory that it does not go to, or that its loop has."""
     if op.value("ring") < -1 or (op.value("ring") >= 0 and op.value("space") != SHARED):
         op.fail(f"a `ring` is the number of one in shared memory, got {op.value('ring')}")
     around = op.parent_op()
@@ -61,7 +61,7 @@ def check_stages(op: SpecOp) -> None:
 
 
 def check_place(op: SpecOp, buffer: BufferAttr, tile: TileAttr) -> None:
-    """Raises OpError for places that no machine has."""
+    """Raises OpError for a space, layout, swizzle or box that no machine has."""
     space, layout, swizzle, box = (op.value(attribute.name) for attribute in PLACE)
     if space not in ("", *SPACES):
         op.fail(f"`space` is one of {', '.join(SPACES)}, got {space}")
@@ -88,7 +88,7 @@ PRODUCER, UNIFORM = "producer", "uniform"
 ROLES = (PRODUCER, UNIFORM)
 BESIDE, AFTER = "beside", "after"
 EPILOGUES = (BESIDE, AFTER)
-"""When a program does what follows its dots: beside those of the next one, or at once."""
+"""When a program does what follows its dots: beside those of the next one, or right after them."""
 SUM, SKEWED, ORDERED = "sum", "skewed", "ordered"
 FORMS = (SUM, SKEWED, ORDERED)
 ORDER = (
@@ -96,7 +96,7 @@ ORDER = (
     Attribute(
         "scheduler", "str", "", "once: a CTA does one program; persistent: many, in order; dynamic: as it gets done"
     ),
-    Attribute("group", "int", 1, "places of the last axis but one whose programs run together"),
+    Attribute("group", "int", 1, "indices of the last axis but one whose programs run together"),
     Attribute("descending", "bool", False, "whether programs further along the last axis come first"),
     Attribute("multicast", "bool", False, "whether two CTAs copy the B operand of a dot for each other"),
     Attribute("roles", "str", "", "producer: one warp copies for the others; uniform: all copy"),
@@ -110,7 +110,7 @@ ORDER = (
 """Attributes that passes give a kernel."""
 OVERLAP = (
     Attribute("form", "str", "", "sum: one dot in flight; skewed: the second of two a step late; or ordered"),
-    Attribute("pingpong", "bool", False, "whether two groups of warps start dots in turn"),
+    Attribute("pingpong", "bool", False, "whether two groups of warps start dots one after the other (ping-pong)"),
 )
 """Attributes that passes give a loop."""
 WAITS = (
@@ -128,8 +128,8 @@ _FOR_UNITS = {
 """Attributes that mean something on tensor cores alone."""
 
 
-def said_for_units(kernel: SpecOp) -> list[str]:
-    """What a kernel says of how it runs, by the names of attributes, which only those on tensor cores do."""
+def tensor_core_attributes(kernel: SpecOp) -> list[str]:
+    """What a kernel says of how it runs, by the names of attributes, which only those on tensor cores have."""
     found: dict[str, None] = {}
     for op in kernel.walk():
         if isinstance(op, SpecOp):
@@ -175,4 +175,4 @@ def check_overlap(op: SpecOp) -> None:
     if op.value("form") not in ("", *FORMS):
         op.fail(f"`form` is one of {', '.join(FORMS)}, got {op.value('form')}")
     if op.value("pingpong") and op.value("form") != SKEWED:
-        op.fail(f"dots are started in turn in a skewed loop, and `form` is {op.value('form') or 'not chosen'}")
+        op.fail(f"`pingpong` is that of a skewed loop, and `form` is {op.value('form') or 'not chosen'}")

@@ -1,4 +1,4 @@
-"""The ways down from a graph op to tiles: what `schedule` asks an op for, without knowing the op."""
+"""The lowerings of a graph op to tiles: what `schedule` asks an op for, without knowing the op."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class View:
     """`out[d] = x[map(d)]`: no arithmetic, no kernel of its own.
 
     `maps(x, outs, attributes)` gives one map per result. `space(attributes)` is the memory that what is seen is
-    brought to ahead of its use, for views that are there to say so.
+    prefetched to, for views that are there to say so.
     """
 
     maps: Callable[[TensorType, Sequence[TensorType], Attributes], Sequence[IndexMap]]
@@ -36,10 +36,10 @@ class Pointwise:
 
     `block(builder, tiles, attributes, out)` gets one tile per operand, already in its compute dtype (narrow floats
     arrive as f32), and returns a tile (or one per result) in the compute dtype of the result. `flops` counts the work
-    for one element; an `expensive` value is kept rather than computed twice. An op that `converts` gives its operand's
-    values in the result's dtype, and is nothing but that. One that `is_promise` must share the kernel of the product
-    that is its second operand. `rounds_to(attributes)` names the format that an op rounds its operand to, to nearest
-    and nothing else, which the copies of some machines can do.
+    for one element; an `expensive` value is kept rather than rematerialized. An op that `converts` gives its operand's
+    values in the result's dtype, and is nothing but that. One that `is_promise` must share the kernel of the
+    contraction that is its second operand. `rounds_to(attributes)` names the format that an op rounds its operand to,
+    to nearest and nothing else, which the copies of some machines can do.
     """
 
     block: Callable[[Any, Sequence[Any], Attributes, TensorType], Any]
@@ -52,7 +52,7 @@ class Pointwise:
 
 @frozen
 class Reduction:
-    """`out = fold(kind, x, axes)`, in the compute dtype, by the canonical recipe of `docs/guide/numerics.md`.
+    """`out = reduce(kind, x, axes)`, in the compute dtype, by the canonical recipe of `docs/guide/numerics.md`.
 
     `kind` is sum, prod, max, min, any, all, argmax or argmin; `axes(x, attributes)` the reduced axes, sorted.
     """

@@ -130,7 +130,7 @@ def size_conditions(sizes: Sequence[str], guards: Iterable[tuple[Dim, Dim]]) -> 
     for left, right in guards:
         writer = Affine(sizes)
         text = f"{writer.text(left)} = {writer.text(right)}"
-        # A guard that is not affine, or speaks of other sizes, says nothing here.
+        # A guard that is not affine, or names other sizes, says nothing here.
         if left.symbols | right.symbols <= set(sizes) and writer.exact:
             equal.append(text)
     return [f"S{number} >= 0" for number in range(len(sizes))] + equal
@@ -161,7 +161,7 @@ def point_of(found: Any, sizes: Sequence[str], names: Sequence[str]) -> dict[str
     return values
 
 
-def evaluated(values: Mapping[str, int], dim: Dim, writer: Affine) -> int:
+def evaluate_at(values: Mapping[str, int], dim: Dim, writer: Affine) -> int:
     """An expression at a point."""
     env = {symbol: values[symbol] for symbol in dim.symbols & values.keys()}
     env |= {symbol: values[name] for symbol in dim.symbols if (name := writer.variable(symbol)) in values and name}

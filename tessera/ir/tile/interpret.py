@@ -15,7 +15,7 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base import scalar_reference as scalars
-from tessera.ir.base.arrays import Array, numpy_dtype, round_to, rounded
+from tessera.ir.base.arrays import Array, numpy_dtype, round_as, round_to
 from tessera.ir.base.interpret import InterpretError, Run, handles
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
@@ -23,7 +23,7 @@ from tessera.ir.tile.indexing import Cells, along, cells_of, evaluate
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
-# What `ttile.softmax` and `ttile.attend` mean, step by step, for those who run them and those who write them out.
+# What `ttile.softmax` and `ttile.attend` mean, step by step, for those who run them and those who expand them.
 
 LEAST = float("-inf")
 
@@ -36,10 +36,10 @@ class Steps(Protocol):
         ...
 
     def rows(self, kind: str, tile: Any) -> Any:
-        """Each row folded."""
+        """Each row reduced."""
         ...
 
-    def spread(self, column: Any, like: Any) -> Any:
+    def broadcast(self, column: Any, like: Any) -> Any:
         """A number for each row, at every element of the row."""
         ...
 
@@ -51,23 +51,23 @@ class Steps(Protocol):
         """Elements of one tile or of another."""
         ...
 
-    def narrowed(self, tile: Any, like: Any) -> Any:
+    def narrow_to(self, tile: Any, like: Any) -> Any:
         """The tile in another one's dtype."""
         ...
 
-    def dot(self, left: Any, right: Any, acc: Any) -> Any:
-        """A product added to sums."""
+    def dot(self, lhs: Any, rhs: Any, acc: Any) -> Any:
+        """A dot added to accumulators."""
         ...
 
 
 def softmax(s: Steps, x: Any, eps: float) -> Any:
-    """Powers of rows less their maxima, divided by their sums."""
-    powers = _powers(s, x, _shift(s, s.rows("max", x)))
-    total = s.rows("sum", powers)
+    """exp of rows less their maxima, divided by their sums."""
+    weights = _exponentials(s, x, _shift(s, s.rows("max", x)))
+    total = s.rows("sum", weights)
     if eps:
         total = s.fn("add", total, s.full(eps, total))
     whole = s.choose(s.fn("eq", total, s.full(0.0, total)), s.full(1.0, total), total)
-    return s.fn("div", powers, s.spread(whole, x))
+    return s.fn("div", weights, s.broadcast(whole, x))
 
 
 def attend(s: Steps, scores: Any, values: Any, acc: Any, top: Any, total: Any) -> tuple[Any, Any, Any]:
@@ -75,9 +75,9 @@ def attend(s: Steps, scores: Any, values: Any, acc: Any, top: Any, total: Any) -
     new = s.fn("max", top, s.rows("max", scores))
     shift = _shift(s, new)
     kept = s.fn("exp", s.fn("sub", top, shift))
-    powers = _powers(s, scores, shift)
-    block = s.rows("sum", powers)
-    sums = s.dot(s.narrowed(powers, values), values, s.fn("mul", acc, s.spread(kept, acc)))
+    weights = _exponentials(s, scores, shift)
+    block = s.rows("sum", weights)
+    sums = s.dot(s.narrow_to(weights, values), values, s.fn("mul", acc, s.broadcast(kept, acc)))
     return sums, new, s.fn("add", s.fn("mul", total, kept), block)
 
 
@@ -86,8 +86,8 @@ def _shift(s: Steps, top: Any) -> Any:
     return s.choose(s.fn("eq", top, s.full(LEAST, top)), s.full(0.0, top), top)
 
 
-def _powers(s: Steps, x: Any, shift: Any) -> Any:
-    return s.fn("exp", s.fn("sub", x, s.spread(shift, x)))
+def _exponentials(s: Steps, x: Any, shift: Any) -> Any:
+    return s.fn("exp", s.fn("sub", x, s.broadcast(shift, x)))
 
 
 @frozen
@@ -312,7 +312,7 @@ def _store(run: Run, op: SpecOp) -> None:
 def _fetch(run: Run, op: SpecOp) -> Sequence[Any]:
     assert isinstance(run, TileRun)
     buffer: Array = run[op.operands[0]]
-    env = {**run.dims, **_named(run, op, 1)}
+    env = {**run.dims, **_coords(run, op, 1)}
     index = tuple(expr.evaluate(env) for expr in op.value("map"))
     for dim, (place, extent) in enumerate(zip(index, buffer.shape, strict=True)):
         if not 0 <= place < extent:
@@ -325,15 +325,15 @@ def _fetch(run: Run, op: SpecOp) -> Sequence[Any]:
 
 @handles("ttile.sort")
 def _sort(run: Run, op: SpecOp) -> None:
-    keys, places, spare_keys, spare_places, count = run.operands(op)
-    for spare in (spare_keys, spare_places):
+    keys, indices, spare_keys, spare_indices, count = run.operands(op)
+    for spare in (spare_keys, spare_indices):
         assert len(spare) >= count, "spare memory is too small"
         spare[:count] = 0
-    order = sorted_places(keys[:count], descending=op.value("descending"))
-    keys[:count], places[:count] = keys[:count][order], places[:count][order]
+    order = sorted_order(keys[:count], descending=op.value("descending"))
+    keys[:count], indices[:count] = keys[:count][order], indices[:count][order]
 
 
-def sorted_places(keys: Array, *, descending: bool) -> Array:
+def sorted_order(keys: Array, *, descending: bool) -> Array:
     """The order of keys: by value, equal ones as they come, what is not a number last."""
     # Ranks instead of values, as the smallest integer has no opposite.
     _, ranks = np.unique(keys, return_inverse=True)
@@ -380,17 +380,17 @@ def _select(run: Run, op: SpecOp) -> Sequence[Any]:
 def _constant(run: Run, op: SpecOp) -> Sequence[Any]:
     value = op.value("value")
     number = run.size(value) if isinstance(value, Dim) else value
-    return (np.full(_shape(op), rounded(number, _dtype(op.results[0]))),)
+    return (np.full(_shape(op), round_as(number, _dtype(op.results[0]))),)
 
 
-def _named(run: Run, op: SpecOp, first: int) -> dict[str, int]:
+def _coords(run: Run, op: SpecOp, first: int) -> dict[str, int]:
     return {name: run[value] for name, value in zip(op.value("coords"), op.operands[first:], strict=True)}
 
 
 @handles("ttile.coordinate")
 def _coordinate(run: Run, op: SpecOp) -> Sequence[Any]:
     shape = _shape(op)
-    env = along(_named(run, op, 0), op.value("axes"), shape, run.dims)
+    env = along(_coords(run, op, 0), op.value("axes"), shape, run.dims)
     dtype = numpy_dtype(_dtype(op.results[0]))
     return (np.broadcast_to(np.asarray(evaluate(op.value("expr"), env), dtype), shape),)
 
@@ -398,9 +398,9 @@ def _coordinate(run: Run, op: SpecOp) -> Sequence[Any]:
 @handles("ttile.clip")
 def _clip(run: Run, op: SpecOp) -> Sequence[Any]:
     tile: Array = run[op.operands[0]]
-    env = along(_named(run, op, 1), op.value("axes"), tile.shape, run.dims)
+    env = along(_coords(run, op, 1), op.value("axes"), tile.shape, run.dims)
     inside = np.asarray(env[op.value("axis")]) < evaluate(op.value("bound"), env)
-    return (np.where(inside, tile, rounded(op.value("identity"), _dtype(op.operands[0]))),)
+    return (np.where(inside, tile, round_as(op.value("identity"), _dtype(op.operands[0]))),)
 
 
 @handles("ttile.broadcast")
@@ -408,24 +408,24 @@ def _broadcast(run: Run, op: SpecOp) -> Sequence[Any]:
     tile, shape, axes = run[op.operands[0]], _shape(op), op.value("axes")
     ordered = np.transpose(tile, np.argsort(axes))
     sizes = iter(ordered.shape)
-    spread = [next(sizes) if axis in axes else 1 for axis in range(len(shape))]
-    return (np.broadcast_to(ordered.reshape(spread), shape),)
+    broadcast = [next(sizes) if axis in axes else 1 for axis in range(len(shape))]
+    return (np.broadcast_to(ordered.reshape(broadcast), shape),)
 
 
-_FOLDS: dict[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+_JOINS: dict[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
 
 
 @handles("ttile.reduce")
 def _reduce(run: Run, op: SpecOp) -> Sequence[Any]:
-    return (_folded(run[op.operands[0]], op.value("axis"), op.value("kind"), _dtype(op.operands[0])),)
+    return (_reduce_tree(run[op.operands[0]], op.value("axis"), op.value("kind"), _dtype(op.operands[0])),)
 
 
-def _folded(tile: Array, axis: int, kind: str, dtype: Any) -> Array:
+def _reduce_tree(tile: Array, axis: int, kind: str, dtype: Any) -> Array:
     tile = np.moveaxis(tile, axis, 0)
     while tile.shape[0] > 1:
         half = 1 << (tile.shape[0] - 1).bit_length() - 1
         low, high = tile[:half], tile[half:]
-        joined = scalars.apply(_FOLDS[kind], [low[: len(high)], high], dtype)
+        joined = scalars.apply(_JOINS[kind], [low[: len(high)], high], dtype)
         # What has no partner goes on as it is.
         tile = joined if len(high) == half else np.concatenate([joined, low[len(high) :]])
     return tile[0]
@@ -434,13 +434,13 @@ def _folded(tile: Array, axis: int, kind: str, dtype: Any) -> Array:
 @handles("ttile.arg_reduce")
 def _arg_reduce(run: Run, op: SpecOp) -> Sequence[Any]:
     values: Array
-    places: Array
-    values, places = (np.moveaxis(run[operand], op.value("axis"), 0) for operand in op.operands)
+    indices: Array
+    values, indices = (np.moveaxis(run[operand], op.value("axis"), 0) for operand in op.operands)
     extreme: Any = np.max if op.value("kind") == "argmax" else np.min
     missing = values != values  # only NaN is
     with np.errstate(invalid="ignore"):
         chosen = np.logical_or(missing, (values == extreme(values, axis=0)) & ~missing.any(0))
-    return (np.where(chosen, places, np.iinfo(places.dtype).max).min(0),)
+    return (np.where(chosen, indices, np.iinfo(indices.dtype).max).min(0),)
 
 
 # Matrices.
@@ -467,9 +467,9 @@ class _Run:
         return scalars.apply(name, list(tiles), self.dtype)
 
     def rows(self, kind: str, tile: Array) -> Array:
-        return _folded(tile, 1, kind, self.dtype)
+        return _reduce_tree(tile, 1, kind, self.dtype)
 
-    def spread(self, column: Array, like: Array) -> Array:
+    def broadcast(self, column: Array, like: Array) -> Array:
         return np.broadcast_to(column[:, None], like.shape)
 
     def full(self, value: float, like: Array) -> Array:
@@ -478,11 +478,11 @@ class _Run:
     def choose(self, flags: Array, yes: Array, no: Array) -> Array:
         return np.where(flags, yes, no)
 
-    def narrowed(self, tile: Array, like: Array) -> Array:
+    def narrow_to(self, tile: Array, like: Array) -> Array:
         return tile if self.narrow is self.dtype else scalars.cast(tile, dtype=self.narrow)
 
-    def dot(self, left: Array, right: Array, acc: Array) -> Array:
-        return scalars.dot(left, right, acc)
+    def dot(self, lhs: Array, rhs: Array, acc: Array) -> Array:
+        return scalars.dot(lhs, rhs, acc)
 
 
 @handles("ttile.softmax")

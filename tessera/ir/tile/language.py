@@ -120,7 +120,7 @@ class TileBuilder(OpWriter):
     # Memory.
 
     def scratch(self, shape: Sequence[DimLike], dtype: DType, *, space: str = "private") -> SSAValue:
-        """Memory of the program; in `shared`, elements at other places see a store only after a barrier."""
+        """Memory of the program; in `shared`, elements at other indices see a store only after a barrier."""
         return self.emit("scratch", (), {"space": space}, [BufferAttr.of(TensorType.of(shape, dtype))]).result
 
     def barrier(self) -> None:
@@ -141,7 +141,7 @@ class TileBuilder(OpWriter):
         """A tile of a buffer, where `map` says; see `ops/access.py`."""
         assert isinstance(buffer.type, BufferAttr)
         values = {**self._access(map, place, windows), "pad": pad, "checked": checked}
-        operands = [buffer, *self._used(values, place), *indices]
+        operands = [buffer, *self._coord_operands(values, place), *indices]
         return self._tile("load", operands, values, TensorType.of(place.sizes, buffer.type.dtype))
 
     def store(
@@ -156,7 +156,7 @@ class TileBuilder(OpWriter):
         checked: Any = None,
     ) -> None:
         values = {**self._access(map, place, ()), "mode": mode, "checked": checked}
-        self.emit("store", [tile, buffer, *self._used(values, place), *indices], values)
+        self.emit("store", [tile, buffer, *self._coord_operands(values, place), *indices], values)
 
     def fetch(self, buffer: SSAValue, map: Sequence[Dim], coords: Mapping[str, SSAValue]) -> SSAValue:
         """An index that is read from memory."""
@@ -165,10 +165,10 @@ class TileBuilder(OpWriter):
         return self.emit("fetch", [buffer, *used.values()], values, [INDEX]).result
 
     def sort(
-        self, keys: SSAValue, places: SSAValue, spares: Sequence[SSAValue], count: SSAValue, **order: bool
+        self, keys: SSAValue, indices: SSAValue, spares: Sequence[SSAValue], count: SSAValue, **order: bool
     ) -> None:
         """The first `count` of two lines of memory in order of the keys; see `ir/target/ops/memory.py`."""
-        self.emit("sort", [keys, places, *spares, count], order)
+        self.emit("sort", [keys, indices, *spares, count], order)
 
     def _access(self, map: Sequence[Dim], place: Place, windows: Sequence[Dim]) -> dict[str, Any]:
         names = set(place.axes).union(*(expr.symbols for expr in (*map, *windows, *place.bound_list)))
@@ -180,7 +180,7 @@ class TileBuilder(OpWriter):
             "windows": tuple(windows),
         }
 
-    def _used(self, values: Mapping[str, Any], place: Place) -> list[SSAValue]:
+    def _coord_operands(self, values: Mapping[str, Any], place: Place) -> list[SSAValue]:
         return [place.coords[name] for name in values["coords"]]
 
     # Arithmetic.
@@ -200,9 +200,9 @@ class TileBuilder(OpWriter):
             return tile
         return self._tile("cast", (tile,), {"rounding": rounding_of(type.dtype, dtype)}, type.with_dtype(dtype))
 
-    def round(self, tile: SSAValue, bits: SSAValue | None = None, **way: str) -> SSAValue:
-        """The values as numbers of a format, still in f32; `way` is format, rounding, saturation, denormals."""
-        return self._tile("round", (tile,) if bits is None else (tile, bits), way, tile_type(tile))
+    def round(self, tile: SSAValue, bits: SSAValue | None = None, **conversion: str) -> SSAValue:
+        """The values as numbers of a format, still in f32: format, rounding, saturation, denormals."""
+        return self._tile("round", (tile,) if bits is None else (tile, bits), conversion, tile_type(tile))
 
     def bitcast(self, tile: SSAValue, dtype: DType) -> SSAValue:
         return self._tile("bitcast", (tile,), {}, tile_type(tile).with_dtype(dtype))
@@ -236,25 +236,25 @@ class TileBuilder(OpWriter):
         rest = type.shape[:axis] + type.shape[axis + 1 :]
         return self._tile("reduce", (tile,), {"kind": kind, "axis": axis}, type.with_shape(rest))
 
-    def arg_reduce(self, values: SSAValue, places: SSAValue, kind: str, axis: int) -> SSAValue:
-        type = tile_type(places)
+    def arg_reduce(self, values: SSAValue, indices: SSAValue, kind: str, axis: int) -> SSAValue:
+        type = tile_type(indices)
         rest = type.shape[:axis] + type.shape[axis + 1 :]
-        return self._tile("arg_reduce", (values, places), {"kind": kind, "axis": axis}, type.with_shape(rest))
+        return self._tile("arg_reduce", (values, indices), {"kind": kind, "axis": axis}, type.with_shape(rest))
 
     def softmax(self, tile: SSAValue, eps: float = 0.0) -> SSAValue:
-        """The softmax of whole rows; `tile-expand-softmax` writes it out."""
+        """The softmax of whole rows; `tile-expand-softmax` expands it."""
         return self._tile("softmax", (tile,), {"eps": eps}, tile_type(tile))
 
     def attend(
         self, scores: SSAValue, values: SSAValue, acc: SSAValue, top: SSAValue, total: SSAValue
     ) -> Sequence[SSAValue]:
-        """One more block of an attention: sums, maxima and sums of powers after it."""
+        """One more block of an attention: accumulators, maxima and sums of exp after it."""
         types = [value.type for value in (acc, top, total)]
         return self.emit("attend", (scores, values, acc, top, total), {}, types).results
 
-    def shuffle(self, tile: SSAValue, way: str, by: int, width: int = 32) -> SSAValue:
+    def shuffle(self, tile: SSAValue, mode: str, by: int, width: int = 32) -> SSAValue:
         """Each element from another lane of its segment of the last axis; see `ir/target/ops/vector.py`."""
-        return self._tile("shuffle", (tile,), {"mode": way, "by": by, "width": width}, tile_type(tile))
+        return self._tile("shuffle", (tile,), {"mode": mode, "by": by, "width": width}, tile_type(tile))
 
     def butterfly(self, tile: SSAValue, by: int, width: int = 32) -> SSAValue:
         """Each element from the lane across."""
@@ -306,14 +306,14 @@ class PointBuilder:
     def cast(self, tile: Any, dtype: DType) -> Any:
         return self.tile.cast(tile, dtype)
 
-    def round(self, tile: Any, bits: Any = None, **way: str) -> Any:
-        return self.tile.round(tile, bits, **way)
+    def round(self, tile: Any, bits: Any = None, **conversion: str) -> Any:
+        return self.tile.round(tile, bits, **conversion)
 
     def bitcast(self, tile: Any, dtype: DType) -> Any:
         return self.tile.bitcast(tile, dtype)
 
     def constant(self, value: Any, dtype: DType) -> Any:
-        """The same number everywhere; a free size is the number it has at run time."""
+        """The same number everywhere; a symbolic dim is the number it has at run time."""
         if isinstance(value, Dim):
             return self.cast(self.tile.coordinate_of(value, self.place), dtype)
         return self.tile.full(value, self.place.sizes, dtype)

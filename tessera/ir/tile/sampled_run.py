@@ -18,17 +18,17 @@ from tessera.ir.tile.ops.access import is_shared
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
-# `RaceObserver`: looks on while a kernel runs, and stops it where workers meet in shared memory without a barrier.
+# `RaceObserver`: looks on while a kernel runs, and stops it where workers share a cell without a barrier.
 
-# Two workers of a program at one cell of shared memory, and no barrier between: which deeds clash, how it is told.
+# Two workers of a program at one cell of shared memory, and no barrier between: which accesses clash, what is reported.
 
 READ, WRITE, ADD = "read", "write", "add to"
 
 
-def deed(op: SpecOp) -> str:
+def access_kind(op: SpecOp) -> str:
     """What an access does to a cell.
 
-    Sums of integers are the same in any order, so adding them is a deed of its own; a sum of floats is a write.
+    Sums of integers are the same in any order, so adding them is a kind of its own; a sum of floats is a write.
     """
     if op.name != "ttile.store":
         return READ
@@ -39,11 +39,11 @@ def deed(op: SpecOp) -> str:
 
 
 AT_ODDS: Mapping[str, tuple[str, ...]] = {READ: (WRITE, ADD), WRITE: (READ, WRITE, ADD), ADD: (READ, WRITE)}
-"""The deeds whose order with a deed matters."""
+"""The kinds of access whose order with one matters."""
 
 
 def collides_with_itself(op: SpecOp) -> bool:
-    """Whether two elements of one access must not meet in a cell: mode `add` takes them in order."""
+    """Whether two elements of one access must not share a cell: mode `add` takes them in order."""
     return op.name == "ttile.store" and op.value("mode") == "set"
 
 
@@ -65,9 +65,9 @@ class Touch:
     element: tuple[int, ...] | None
     steps: tuple[int, ...]
 
-    def told(self) -> str:
-        """Where it stands, what it does, and who does it; a place alone says nothing across tiles of two shapes."""
-        verb = {READ: "reads", WRITE: "writes", ADD: "adds"}[deed(self.op)]
+    def describe(self) -> str:
+        """Where it stands, what it does, and who does it; an index alone says nothing across tiles of two shapes."""
+        verb = {READ: "reads", WRITE: "writes", ADD: "adds"}[access_kind(self.op)]
         who = (
             "for all workers"
             if self.element is None
@@ -95,16 +95,16 @@ class WorkerRace:
 
     def error(self, kernel: SpecOp) -> RaceError:
         """What a user reads."""
-        deeds = [deed(touch.op) for touch in (self.first, self.second)]
-        did = f"both {deeds[0]}" if deeds[0] == deeds[1] else f"{deeds[0]} and then {deeds[1]}"
+        kinds = [access_kind(touch.op) for touch in (self.first, self.second)]
+        did = f"both {kinds[0]}" if kinds[0] == kinds[1] else f"{kinds[0]} and then {kinds[1]}"
         sizes = "".join(f", {name} = {size}" for name, size in self.sizes)
         return RaceError(
             f"two workers of `@{kernel.value('symbol')}` {did} cell {list(self.cell)} of shared memory,"
             " and no barrier stands between",
             span=self.second.op.span,
             notes=(
-                f"first {self.first.told()}",
-                f"then {self.second.told()}",
+                f"first {self.first.describe()}",
+                f"then {self.second.describe()}",
                 f"in program {list(self.program)}{sizes}",
             ),
             fix=self._fix(),
@@ -128,7 +128,7 @@ _MOST_ELEMENTS = 1 << 40
 
 
 class _Visitors:
-    """For each cell of a buffer two workers who did one deed to it since the last barrier, where there were so many.
+    """For each cell of a buffer two workers who accessed it alike since the last barrier, where there were so many.
 
     Two are enough: whoever comes later differs from one of them, or is the only one.
     """
@@ -196,12 +196,12 @@ class RaceObserver(Observer):
         number = len(self._visits) - 1
         if collides_with_itself(access.op):
             self._check_alone(run, access, workers, number)
-        for kind in AT_ODDS[deed(access.op)]:
+        for kind in AT_ODDS[access_kind(access.op)]:
             found = memory[kind].other(access.cells, workers)
             if found is not None:
                 at, earlier, worker = found
                 self._report(run, access, (earlier, worker), (number, int(workers[at])), int(access.cells[at]))
-        memory[deed(access.op)].mark(access.cells, workers, number)
+        memory[access_kind(access.op)].mark(access.cells, workers, number)
 
     def _workers(self, access: Access) -> Array:
         """A number for each element that takes part: of its place, in tiles of its shape."""
@@ -277,7 +277,7 @@ class Tracker(Observer):
             return
         number = len(self.accesses)
         if number == _MOST_ACCESSES:
-            raise _SpentError
+            raise _LimitError
         self.accesses.append(access)
         self._compare(self.writers[access.argument], access)
         if access.is_store:
@@ -294,7 +294,7 @@ class Tracker(Observer):
                 self.conflict = Conflict(other, access, int(access.cells[numbers == number][0]))
 
 
-class _SpentError(Exception):
+class _LimitError(Exception):
     """The run has shown all it is allowed to."""
 
 
@@ -305,8 +305,8 @@ def sampled_conflict(kernel: SpecOp) -> Conflict | None:
             continue
         buffers = _buffers(kernel, sizes)
         tracker = Tracker([buffer.size for buffer in buffers])
-        # Sizes that leave a buffer are none that a caller may give: another check speaks of bounds.
-        with suppress(BoundsError, _SpentError):
+        # Sizes that leave a buffer are none that a caller may give: another check reports bounds.
+        with suppress(BoundsError, _LimitError):
             AddressRun(kernel, sizes, tracker).run_programs(buffers)
         if tracker.conflict is not None:
             return tracker.conflict
@@ -355,7 +355,7 @@ class _PatientObserver(RaceObserver):
     def access(self, run: TileRun, access: Access) -> None:
         self.count += 1
         if self.count == _MOST_ACCESSES:
-            raise _SpentError
+            raise _LimitError
         super().access(run, access)
 
 
@@ -373,9 +373,9 @@ def sampled_worker_race(kernel: SpecOp) -> WorkerRace | None:
             continue
         for limit, is_descending in itertools.product((_shared_extent(kernel, sizes), _MOST_CELLS), (False, True)):
             observer = _PatientObserver()
-            buffers = [_counted(buffer, limit, is_descending) for buffer in _buffers(kernel, sizes)]
-            # Sizes or numbers that leave a buffer are none that a caller may give: another check speaks of bounds.
-            with suppress(BoundsError, RaceError, _SpentError):
+            buffers = [_count_up(buffer, limit, is_descending) for buffer in _buffers(kernel, sizes)]
+            # Sizes or numbers that leave a buffer are none that a caller may give: another check reports bounds.
+            with suppress(BoundsError, RaceError, _LimitError):
                 TileRun(kernel, sizes, observer).run_programs(buffers)
             if observer.race is not None:
                 return observer.race
@@ -389,7 +389,7 @@ def _shared_extent(kernel: SpecOp, sizes: Mapping[str, int]) -> int:
     return max(1, min(extents, default=1))
 
 
-def _counted(buffer: Array, limit: int, is_descending: bool) -> Array:
+def _count_up(buffer: Array, limit: int, is_descending: bool) -> Array:
     numbers: Array = np.arange(buffer.size) % limit
     buffer[...] = (numbers[::-1] if is_descending else numbers).reshape(buffer.shape)
     return buffer

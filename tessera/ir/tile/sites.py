@@ -17,7 +17,7 @@ from tessera.types.frozen import frozen
 class Variable:
     """A number that takes the values `low`, `low + step`, ... below `high`; both are over sizes and variables before.
 
-    `kind` is program, loop or element; an element is a place along an axis of the tile.
+    `kind` is program, loop or element; an element is an index along an axis of the tile.
     """
 
     name: str
@@ -72,24 +72,21 @@ class Site:
     def at_sizes(self, sizes: Mapping[str, int]) -> Site:
         """The site with numbers for sizes, where products and divisions by them are affine."""
 
-        def fixed(dim: Dim) -> Dim:
+        def at(dim: Dim) -> Dim:
             return dim.substitute(sizes)
 
         variables = {
-            variable.name: replace(variable, low=fixed(variable.low), high=fixed(variable.high))
+            variable.name: replace(variable, low=at(variable.low), high=at(variable.high))
             for variable in self.variables
         }
-        axes = [
-            Axis(fixed(axis.start), variables[axis.element.name], axis.bound and fixed(axis.bound))
-            for axis in self.axes
-        ]
+        axes = [Axis(at(axis.start), variables[axis.element.name], axis.bound and at(axis.bound)) for axis in self.axes]
         return replace(
             self,
-            shape=tuple(map(fixed, self.shape)),
-            indices=tuple(map(fixed, self.indices)),
+            shape=tuple(map(at, self.shape)),
+            indices=tuple(map(at, self.indices)),
             variables=tuple(variables.values()),
             axes=tuple(axes),
-            windows=tuple((fixed(expr), fixed(extent)) for expr, extent in self.windows),
+            windows=tuple((at(expr), at(extent)) for expr, extent in self.windows),
         )
 
     def sizes_behind(self, dim: int) -> frozenset[str]:
@@ -129,7 +126,7 @@ class Timeline:
 
 
 def timeline_of(kernel: SpecOp) -> Timeline:
-    """What a program does to memory, with the places where its workers wait."""
+    """What a program does to memory, with the barriers where its workers wait."""
     walk = _Walk(kernel)
     sites = tuple(walk.block(kernel.regions[0].block))
     return Timeline(sites, tuple(walk.barriers), tuple(walk.settled))
@@ -234,7 +231,7 @@ class _Walk:
         return self._with_fetched(site)
 
 
-# How large an index can get: an interval argument on expressions, which also works where strides are free sizes.
+# How large an index can get: an interval argument on expressions, which also works where strides are symbolic dims.
 
 ZERO, ONE = Dim.constant(0), Dim.constant(1)
 
@@ -277,10 +274,10 @@ class _Proof:
         self.unknown = set(site.gathered) - self.known.keys()
 
     def holds(self, dim: int) -> bool:
-        index = self.opened(self.site.indices[dim])
+        index = self.expand(self.site.indices[dim])
         if index is None:
             return False
-        low, high = self.extreme(index, up=False), self.extreme(index, up=True)
+        low, high = self.end_of(index, up=False), self.end_of(index, up=True)
         if low is None or high is None:
             return False
         return self.is_not_negative(low) and self.is_not_negative(self.site.shape[dim] - ONE - high)
@@ -299,8 +296,8 @@ class _Proof:
     def _axis(self, start: Dim, element: str, size: Dim, bound: Dim | None) -> None:
         """One name for `start + element`, so that a bound on the sum is not lost on its parts."""
         name = f"{element}@"
-        low = self.extreme(start, up=False)
-        high = self.extreme(start, up=True) if bound is None else bound - size
+        low = self.end_of(start, up=False)
+        high = self.end_of(start, up=True) if bound is None else bound - size
         if low is None or high is None:
             self._bind(element, ZERO, size - ONE)
             return
@@ -317,7 +314,7 @@ class _Proof:
                 self.known[symbol] = Dim.symbol(name) - parts[1]
                 return
 
-    def opened(self, expr: Dim) -> Dim | None:
+    def expand(self, expr: Dim) -> Dim | None:
         """The expression over coordinates, with division and remainder as names of their own; None if unknown."""
         expr = expr.substitute(self.coordinates).substitute(self.known)
         if expr.symbols & self.unknown:
@@ -338,11 +335,11 @@ class _Proof:
         names = {known.name for known in self.ranges}
         if atom.kind == "symbol" or not (whole.symbols & names):
             return whole
-        first, second = (self.opened(arg) for arg in atom.args)
+        first, second = (self.expand(arg) for arg in atom.args)
         if first is None or second is None or atom.kind not in ("floordiv", "mod"):
             return None
         name = f"%a{len(self.ranges)}"
-        low, high = self.extreme(first, up=False), self.extreme(first, up=True)
+        low, high = self.end_of(first, up=False), self.end_of(first, up=True)
         if atom.kind == "mod":
             self._bind(name, ZERO, second - ONE)
         elif low is None or high is None or not self.is_not_negative(low):
@@ -352,10 +349,10 @@ class _Proof:
             self._bind(name, ZERO, (high + ONE) // second - ONE if is_whole else high // second)
         return Dim.symbol(name)
 
-    def extreme(self, expr: Dim, *, up: bool) -> Dim | None:
+    def end_of(self, expr: Dim, *, up: bool) -> Dim | None:
         """The largest or smallest value over all variables; None where the expression is not linear in one."""
         for known in reversed(self.ranges):
-            expr = _relaxed(expr, up=up)
+            expr = _relax(expr, up=up)
             if known.name not in expr.symbols:
                 continue
             parts = expr.coefficient(known.name)
@@ -388,11 +385,11 @@ class _Proof:
         return all(self._is_natural(arg) for arg in atom.args)
 
 
-def _relaxed(expr: Dim, *, up: bool) -> Dim:
-    """The expression with `min` (going up; `max` going down) replaced by one side of it, best by one of sizes alone."""
+def _relax(expr: Dim, *, up: bool) -> Dim:
+    """The expression with `min` (going up; `max` going down) replaced by an argument of it, best one of sizes alone."""
     kind = "min" if up else "max"
     for monomial, coefficient in expr.terms:
         if coefficient > 0 and len(monomial) == 1 and monomial[0].kind == kind:
-            sides = sorted(monomial[0].args, key=lambda side: any(name.startswith("%") for name in side.symbols))
-            return _relaxed(expr - Dim(((monomial, coefficient),)) + sides[0] * coefficient, up=up)
+            ends = sorted(monomial[0].args, key=lambda end: any(name.startswith("%") for name in end.symbols))
+            return _relax(expr - Dim(((monomial, coefficient),)) + ends[0] * coefficient, up=up)
     return expr

@@ -9,7 +9,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.types.dim import Dim
 
 class ArgReduceOp(SpecOp):
-    places: SSAValue
+    indices: SSAValue
     kind: str
     axis: int
 
@@ -170,9 +170,9 @@ class SoftmaxOp(SpecOp):
 
 class SortOp(SpecOp):
     keys: SSAValue
-    places: SSAValue
+    indices: SSAValue
     spare_keys: SSAValue
-    spare_places: SSAValue
+    spare_indices: SSAValue
     count: SSAValue
     descending: bool
 

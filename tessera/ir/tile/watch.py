@@ -1,7 +1,7 @@
 """Watching kernels: of one whose positions are read from memory, the part that finds them, to be looked at first.
 
-What a kernel does is taken apart: what its watched accesses are placed by stays, all else goes, and in place of each
-access stands a record of numbers that are no place. Records are whole numbers, so their order does not matter.
+What a kernel does is taken apart: what its watched accesses are indexed by stays, all else goes, and in place of each
+access stands a record of out-of-bounds indices. Records are integers, so their order does not matter.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class _Position:
 
 
 def watch(kernel: SpecOp) -> Watch | None:
-    """The kernels that look at what a kernel is placed by; None where none is checked, or it reads what it writes."""
+    """The kernels that look at what a kernel is indexed by; None where none is checked, or it reads what it writes."""
     found = [position for op in kernel.walk() if isinstance(op, SpecOp) for position in _positions(op)]
     live = _Live(kernel, found)
     if not found or live.reads & set(kernel.value("writes")):
         return None
-    return _Writer(kernel, found, live).written()
+    return _Writer(kernel, found, live).write()
 
 
 def _first(op: SpecOp) -> int:
@@ -183,7 +183,7 @@ class _Writer:
         }
         self.programs = {f"_g{axis}": self.b.program_id(axis) for axis in range(len(self.grid))}
 
-    def written(self) -> Watch:
+    def write(self) -> Watch:
         self._block(self.kernel.regions[0].block)
         sites = tuple(
             Site(position.access.value("checked"), position.access.span, self._source(position))
@@ -237,7 +237,7 @@ class _Writer:
         self.values.update({loop.results[number]: value for number, value in zip(kept, made, strict=True)})
 
     def _look(self, number: int, position: _Position) -> None:
-        """Record what is no place: elements beyond the edges, and those that a mask leaves out, take no part."""
+        """Record out-of-bounds indices: elements beyond the edges, and those that a mask leaves out, take no part."""
         b, op = self.b, position.access
         indices, tiles = _parts(op)
         coords = {name: self.values[value] for name, value in zip(op.value("coords"), indices, strict=True)}

@@ -63,16 +63,16 @@ def write_kernel(
     program: KernelProgram,
     name: str = "",
     arguments: Sequence[TensorType] | None = None,
-    places: Sequence[int | None] | None = None,
+    positions: Sequence[int | None] | None = None,
     symbols: Sequence[str] | None = None,
 ) -> SpecOp:
     """The `ttile.kernel` of a program.
 
-    As a part of a larger program it may take other `arguments`; `places` says which of them each of its own is, or None
-    for a result that no one wants.
+    As a part of a larger program it may take other `arguments`; `positions` says which of them each of its own is, or
+    None for a result that no one wants.
     """
     types = list(arguments if arguments is not None else program.arguments)
-    where: list[int | None] = list(places if places is not None else range(len(program.arguments)))
+    where: list[int | None] = list(positions if positions is not None else range(len(program.arguments)))
     block = Block(arg_types=[attrs.BufferAttr.of(type) for type in types])
     values: dict[int, SSAValue] = {
         number: block.args[place] for number, place in zip(program.buffers, where, strict=True) if place is not None
@@ -97,12 +97,12 @@ def write_kernel(
 def write_call(program: KernelProgram, call: Any) -> list[SpecOp]:
     """The kernels of a call inside a larger program: results that programs add to are zeroed first."""
     wanted = [(number, place) for number in program.zeroed if (place := call.outputs[number]) is not None]
-    made = [_zeroed(program, call, number, place) for number, place in wanted]
-    places = [*call.inputs, *call.outputs]
-    return [*made, write_kernel(program, call.name, call.arguments, places, call.symbols)]
+    made = [_zero(program, call, number, place) for number, place in wanted]
+    positions = [*call.inputs, *call.outputs]
+    return [*made, write_kernel(program, call.name, call.arguments, positions, call.symbols)]
 
 
-def _zeroed(program: KernelProgram, call: Any, number: int, place: int) -> SpecOp:
+def _zero(program: KernelProgram, call: Any, number: int, place: int) -> SpecOp:
     """A kernel that fills one result with zeros."""
     size, width = program.results[number].size, 4 * call.lanes
     b = call.builder([size.ceildiv(width)], f"zero{number}", {place: (size,)})

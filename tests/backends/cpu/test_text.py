@@ -151,7 +151,7 @@ def test_shared_functions_are_modules_of_their_own() -> None:
         f.ret(f.call(names[0], [f.arguments[0]], "i64"))
         assert f"declare hidden i64 @{names[0]}(i64)" in module.text()
         assert "define internal" not in module.text()
-        texts.append(module.shared())
+        texts.append(module.shared_modules())
     assert texts[0] == texts[1]
     ((name, text),) = texts[0].items()
     assert f"define i64 @{name}(" in text

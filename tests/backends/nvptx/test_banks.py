@@ -28,7 +28,7 @@ from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
-from tessera.ir.target.swizzle import SWIZZLES, swizzled, why_not_swizzled
+from tessera.ir.target.swizzle import SWIZZLES, swizzle_index, why_not_swizzled
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
 from tests.backends.nvptx.matrices import causal, full, layer, matrix_of, nn, nt, tn, wide
 
@@ -71,7 +71,7 @@ def test_a_swizzle_moves_every_element_to_a_place_of_its_own(size: int, swizzle:
     row = (swizzle // size or 1) << (power + 1)
     if why_not_swizzled(row, size, swizzle):
         return
-    places = [swizzled(index, row, swizzle // size) for index in range(row * rows)]
+    places = [swizzle_index(index, row, swizzle // size) for index in range(row * rows)]
     assert sorted(places) == list(range(row * rows))
     for start in range(0, row * rows, swizzle // size):
         piece = places[start : start + swizzle // size]

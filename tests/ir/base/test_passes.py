@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.rewrite import BudgetError, Rewriter, rewrite
 from tessera.ir.base.text import content_hash, parse_module, print_module
 from tessera.ir.base.verify import Legality
+from tessera.types.frozen import frozen
 from tests.ir.base import toy
 
 T = "!tgraph.tensor<[B], f32>"
@@ -41,7 +41,7 @@ def scales(module: ModuleOp) -> list[SpecOp]:
     return [op for op in module.walk() if isinstance(op, SpecOp) and op.name == "toy.scale"]
 
 
-@dataclass(frozen=True)
+@frozen
 class Twice(Pass):
     """Double the factor of every scale."""
 
@@ -50,7 +50,7 @@ class Twice(Pass):
             op.set_value("by", 2 * op.value("by"))
 
 
-@dataclass(frozen=True)
+@frozen
 class Break(Pass):
     """Leave the module wrong."""
 
@@ -58,7 +58,7 @@ class Break(Pass):
         scales(module)[0].operands = ()
 
 
-@dataclass(frozen=True)
+@frozen
 class Crash(Pass):
     """Fail in a way no one foresaw."""
 
@@ -66,7 +66,7 @@ class Crash(Pass):
         raise ZeroDivisionError("oh")
 
 
-@dataclass(frozen=True)
+@frozen
 class Refuse(Pass):
     """Tell the user something."""
 

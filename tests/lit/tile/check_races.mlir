@@ -14,7 +14,7 @@ ttile.kernel @rows(%x: !ttile.buffer<[M, N], f32>) attributes {symbols = ["M", "
 // CHECK: error[T0503]: programs [0] and [1] of `@lost_program` both write one cell of argument 0
 // CHECK-NEXT: check_races.mlir:[[# @LINE + 7]]:3
 // CHECK: note: the cell written is `[0, j]`
-// CHECK: help: let every program write cells of its own, by its place in the grid
+// CHECK: help: let every program write cells of its own, by its index in the grid
 ttile.kernel @lost_program(%x: !ttile.buffer<[M, N], f32>) attributes {symbols = ["M", "N"], grid = [M], writes = [0]} {
   %i = ttile.program_id {axis = 0} : () -> !ttile.index
   %z = ttile.index {names = [], expr = 0} : () -> !ttile.index

@@ -97,7 +97,7 @@ ttile.kernel @predicate() attributes {symbols = [], grid = [], writes = []} {
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: the folded axis must have elements, got 0
+// CHECK: error[T0501]: the reduced axis must have elements, got 0
 ttile.kernel @fold() attributes {symbols = [], grid = [], writes = []} {
   %0 = ttile.constant {value = 1.0} : () -> !ttile.tile<[0], f32>
   %1 = ttile.reduce %0 {kind = "sum", axis = 0} : (!ttile.tile<[0], f32>) -> !ttile.tile<[], f32>

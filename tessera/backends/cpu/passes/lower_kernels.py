@@ -14,7 +14,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
 from tessera.ir.target.architectures import host_features, machine_of
-from tessera.ir.tile.choices import said_for_units
+from tessera.ir.tile.choices import tensor_core_attributes
 from tessera.types.frozen import frozen
 from tessera.types.machine import PLAIN, Machine
 
@@ -49,7 +49,7 @@ def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
 
 def _check_units(kernel: SpecOp) -> None:
     """Raises TargetVerifyError for a kernel with choices for tensor cores, which would mean nothing here."""
-    names = said_for_units(kernel)
+    names = tensor_core_attributes(kernel)
     for op in kernel.walk():
         if isinstance(op, SpecOp) and op.name == "ttile.dot" and op.value("unit") not in ("", PLAIN):
             names.append("unit")

@@ -21,7 +21,7 @@ from tessera.diagnostics.codes import FeatureError, TileVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.passes.check_features import advice_on
-from tessera.ir.tile.choices import said_for_units
+from tessera.ir.tile.choices import tensor_core_attributes
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
@@ -45,7 +45,7 @@ class SelectMma(Pass):
             is_decided = kernel.value("reasons") or kernel.value("variant_of")
             if is_decided or kernel.value("symbol") in unaligned:
                 continue
-            if dots_in(kernel) or said_for_units(kernel):
+            if dots_in(kernel) or tensor_core_attributes(kernel):
                 choice = choose_with_steps(kernel, machine, self.units)
                 select_mma(kernel, choice.units)
                 kernel.set_value("reasons", choice.reasons if dots_in(kernel) else ())
@@ -92,7 +92,7 @@ def choose_or_refuse(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -
             check_fit(kernel, TENSOR_CORES[name], machine)
         return Choice(TENSOR_CORES[name], ())
     choice = choose_units(kernel, machine, name)
-    if choice.units is None and (names := said_for_units(kernel)):
+    if choice.units is None and (names := tensor_core_attributes(kernel)):
         with refuse_choices(kernel, *names):
             raise UnfitError("; ".join(choice.reasons) or f"its dots are {PLAIN} on {machine.name}")
     return choice

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, rounded, static_shape
+from tessera.ir.base.arrays import Array, dtype_of, round_as, static_shape
 from tessera.ir.base.index_maps import coordinates
 from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, point
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
@@ -137,7 +137,7 @@ def _pad_reference(x: Array, *, low: Sequence[Dim], high: Sequence[Dim], value: 
     shape = [b + size + a for b, size, a in zip(before, x.shape, after, strict=True)]
     out = np.empty(shape, x.dtype)
     # An integer that no float holds comes as an int.
-    out[...] = rounded(np.asarray(value) if type(value) is int else np.float64(value), dtype_of(x))
+    out[...] = round_as(np.asarray(value) if type(value) is int else np.float64(value), dtype_of(x))
     out[tuple(slice(b, b + size) for b, size in zip(before, x.shape, strict=True))] = x
     return out
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as
 from tessera.ir.base.interval import ANYTHING, SAME, IntervalRule, point
 from tessera.ir.base.spec import (
     FLOATS,
@@ -110,7 +110,7 @@ def _attend(q: Array, k: Array, v: Array, added: Array | float, scale: float | N
         total = terms.sum(3, keepdims=True)
         weights = terms / np.where(total == 0, 1.0, total)
         lse = (shift + np.log(total))[..., 0]
-        return rounded(weights @ values, dtype_of(q)), rounded(lse, dtype_of(q).compute)
+        return round_as(weights @ values, dtype_of(q)), round_as(lse, dtype_of(q).compute)
 
 
 def causal_mask(queries: int, keys: int) -> Array:
@@ -286,7 +286,7 @@ def rotary_reference(x: Array, cos: Array, sin: Array, *, interleaved: bool = Fa
     with np.errstate(all="ignore"):
         rotated = (first * c - second * s, second * c + first * s)
     out = np.stack(rotated, -1).reshape(x.shape) if interleaved else np.concatenate(rotated, -1)
-    return rounded(out, dtype_of(x))
+    return round_as(out, dtype_of(x))
 
 
 def attention_arrays(batch: int, heads: int, shared: int, queries: int, keys: int, size: int, mask: str = "") -> Make:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, rounded
+from tessera.ir.base.arrays import Array, round_as
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import Make, check_float, common_dtype, normal, visits
@@ -75,7 +75,7 @@ def attention_join_reference(parts: Array, lse: Array, *, dtype: DType) -> Array
         terms = np.exp(wide - np.where(top == -np.inf, 0.0, top))
         total = terms.sum(2, keepdims=True)
         weights = terms / np.where(total == 0, 1.0, total)
-        return rounded((parts.astype(np.float64) * weights[..., np.newaxis]).sum(2, keepdims=True), dtype)
+        return round_as((parts.astype(np.float64) * weights[..., np.newaxis]).sum(2, keepdims=True), dtype)
 
 
 def _join_sample(parts: int, size: int) -> Make:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, rounded, static, widened
+from tessera.ir.base.arrays import Array, dtype_of, round_as, static, widen
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import (
     FLOATS,
@@ -116,11 +116,11 @@ def _world(ranks: Sequence[Array], size: Sequence[Dim | int]) -> None:
 
 
 def _reduce_ranks(ranks: Sequence[Array], op: str) -> Array:
-    total = widened(ranks[0])
+    total = widen(ranks[0])
     with np.errstate(over="ignore", invalid="ignore"):
         for other in ranks[1:]:
-            total = REDUCTIONS[op](total, widened(other))
-    return rounded(total, dtype_of(ranks[0]))
+            total = REDUCTIONS[op](total, widen(other))
+    return round_as(total, dtype_of(ranks[0]))
 
 
 def all_reduce_reference(*ranks: Array, axis: str, size: Sequence[Dim], op: str = "sum") -> tuple[Array, ...]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base import scalar_reference as scalars
-from tessera.ir.base.arrays import Array, dtype_of, rounded
-from tessera.ir.base.arrays import widened as widened_array
+from tessera.ir.base.arrays import Array, dtype_of, round_as
+from tessera.ir.base.arrays import widen as widened_array
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import (
     FLOATS,
@@ -63,7 +63,7 @@ def residual_reference(x: Array, y: Array, *keys: Array, dropout: float = 0.0) -
             dropped: Array = ~keep_mask(keys[0], y.shape, dropout)
             branch = branch * scale
             branch[dropped] = 0
-        return rounded(widened_array(x) + branch, dtype_of(x))
+        return round_as(widened_array(x) + branch, dtype_of(x))
 
 
 def _infer_cast_like(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, added_once, dtype_of, exact, numpy_dtype, rounded
+from tessera.ir.base.arrays import Array, added_once, dtype_of, exact, numpy_dtype, round_as
 from tessera.ir.base.interval import INF, Interval, IntervalQuery, IntervalRule, multiply, total_of
 from tessera.ir.base.spec import (
     FLOATS,
@@ -158,14 +158,14 @@ def contract_reference(a: Array, b: Array, result: DType, accumulate: DType | No
     is_wide = dt.f64 in (dtype_of(a), dtype_of(b))
     with np.errstate(over="ignore", invalid="ignore"):
         if x.dtype != np.float64 or (is_wide and kept == np.float64):
-            return rounded(np.matmul(x, y), result)
+            return round_as(np.matmul(x, y), result)
         if is_wide:
             x, y = (operand.astype(kept).astype(np.float64) for operand in (x, y))
         total = np.zeros(np.matmul(x[..., :0], y[..., :0, :]).shape, kept)
         for k in range(x.shape[-1]):
             product = x[..., :, k : k + 1] * y[..., k : k + 1, :]
             total = added_once(product, total) if kept == np.float32 else (total + product).astype(kept)
-    return rounded(total, result)
+    return round_as(total, result)
 
 
 def matmul_reference(a: Array, b: Array, *, accumulate: DType | None = None, dtype: DType | None = None) -> Array:

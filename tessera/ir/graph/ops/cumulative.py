@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, widened
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, widen
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import (
     KEEP,
@@ -65,12 +65,12 @@ def running(x: Array, *, kind: str, axis: int, reverse: bool = False, accumulate
     target = _result_dtype(kind, dtype_of(x))
     if accumulate is not None and target.is_float and accumulate is not target.compute:
         result = scan_reference(kind, np.flip(x, axis) if reverse else x, axis, accumulate)
-        return rounded(np.flip(result, axis) if reverse else result, target)
-    wide = widened(x) if target.is_float else x.astype(numpy_dtype(target))
+        return round_as(np.flip(result, axis) if reverse else result, target)
+    wide = widen(x) if target.is_float else x.astype(numpy_dtype(target))
     ordered = np.flip(wide, axis) if reverse else wide
     with np.errstate(all="ignore"):
         result = KINDS[kind].accumulate(ordered, axis=axis)
-    return rounded(np.flip(result, axis) if reverse else result, target)
+    return round_as(np.flip(result, axis) if reverse else result, target)
 
 
 def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:

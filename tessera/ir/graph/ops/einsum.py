@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, exact, rounded
+from tessera.ir.base.arrays import Array, dtype_of, exact, round_as
 from tessera.ir.base.index_maps import IndexMap
 from tessera.ir.base.index_maps import coordinate as at
 from tessera.ir.base.interval import ANYTHING
@@ -237,7 +237,7 @@ def einsum_reference(*operands: Array, equation: str, dtype: DType | None = None
     result = dtype or promote_all([dtype_of(operand) for operand in operands])
     assert result is not None, "`infer` refuses operands that do not promote"
     with np.errstate(over="ignore", invalid="ignore"):
-        return rounded(np.einsum(equation, *(exact(operand) for operand in operands), optimize=False), result)
+        return round_as(np.einsum(equation, *(exact(operand) for operand in operands), optimize=False), result)
 
 
 def _einsum_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:

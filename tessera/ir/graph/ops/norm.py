@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, rounded
+from tessera.ir.base.arrays import Array, dtype_of, round_as
 from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, add, multiply
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import cast, check_float, constant, normal, same_dim, visits, widen
@@ -97,7 +97,7 @@ def _normalize(x: Array, parameters: Sequence[Array], axis: int, eps: float, *, 
         out = wide / np.sqrt(np.square(wide).mean(axes, keepdims=True) + eps)
         for parameter, combine in zip(parameters, (np.multiply, np.add), strict=False):
             out = combine(out, parameter.astype(np.float64))
-        return rounded(out, dtype_of(x))
+        return round_as(out, dtype_of(x))
 
 
 def layernorm_reference(x: Array, *parameters: Array, axis: int = -1, eps: float = 1e-5) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, static
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, static
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import FLOATS, KEEP, ROUND, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import axes_attribute, cast, check_float, constant, normal, restate, slice_axis, traffic
@@ -149,7 +149,7 @@ def _stack_windows(x: Array, attributes: dict[str, Any], fill: float) -> Array:
 
 def max_pool_reference(x: Array, **attributes: Any) -> Array:
     """The largest of each window; padding is -inf, NaN propagates."""
-    return rounded(_stack_windows(x.astype(np.float64), attributes, -np.inf).max(0), dtype_of(x))
+    return round_as(_stack_windows(x.astype(np.float64), attributes, -np.inf).max(0), dtype_of(x))
 
 
 def avg_pool_reference(x: Array, *, accumulate: DType | None = None, **attributes: Any) -> Array:
@@ -163,7 +163,7 @@ def avg_pool_reference(x: Array, *, accumulate: DType | None = None, **attribute
         count: Any = total.dtype.type(np.prod(window))
         if not attributes["count_padding"]:
             count = _stack_windows(np.ones(x.shape[x.ndim - len(window) :], total.dtype), attributes, 0.0).sum(0)
-        return rounded(total / count, dtype_of(x))
+        return round_as(total / count, dtype_of(x))
 
 
 def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:

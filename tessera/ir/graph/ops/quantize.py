@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import CONVERSION, Array, dtype_of, round_to, rounded, widened
+from tessera.ir.base.arrays import CONVERSION, Array, dtype_of, round_as, round_to, widen
 from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample, Simplifier
 from tessera.ir.graph.building import (
@@ -93,18 +93,18 @@ def _stochastic_block(builder: Any, tiles: Sequence[Any], attributes: Attributes
 
 
 def _store(values: Array, format: str, source: DType) -> Array:
-    return rounded(values, FORMATS[format].dtype or source)
+    return round_as(values, FORMATS[format].dtype or source)
 
 
 def round_reference(x: Array, *, format: str, **conversion: Any) -> Array:
     """`x` as numbers of the format, in the dtype that stores it, else in its own."""
-    return _store(round_to(widened(x), format=format, **conversion), format, dtype_of(x))
+    return _store(round_to(widen(x), format=format, **conversion), format, dtype_of(x))
 
 
 def stochastic_reference(x: Array, bits: Array, *, format: str, **conversion: Any) -> Array:
     """As `round_reference`, up or down by the bits of each element."""
     x, bits = np.broadcast_arrays(x, bits)
-    values = round_to(widened(x), format=format, rounding="stochastic", bits=bits, **conversion)
+    values = round_to(widen(x), format=format, rounding="stochastic", bits=bits, **conversion)
     return _store(values, format, dtype_of(x))
 
 
@@ -212,13 +212,13 @@ def quantize_reference(
     """`x / scale` in f32, rounded to the dtype."""
     with np.errstate(all="ignore"):
         scaled = x.astype(np.float32) / _broadcast_scale_array(scale, block)
-    return rounded(round_to(scaled, format=dtype.name, rounding=rounding, **limits), dtype)
+    return round_as(round_to(scaled, format=dtype.name, rounding=rounding, **limits), dtype)
 
 
 def dequantize_reference(q: Array, scale: Array, *, dtype: DType = dt.f32, block: Sequence[int] = ()) -> Array:
     """`q * scale` in f32, rounded to the dtype."""
     with np.errstate(all="ignore"):
-        return rounded(q.astype(np.float32) * _broadcast_scale_array(scale, block), dtype)
+        return round_as(q.astype(np.float32) * _broadcast_scale_array(scale, block), dtype)
 
 
 def _infer_blocks(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
@@ -279,7 +279,7 @@ def blocks_reference(x: Array, *, format: str, axis: int, whole: bool = False) -
     """Each block divided by its scale, and all by one where there is one for all; rounded, and multiplied back."""
     kind = BLOCK_FORMATS[format]
     shape = (*x.shape[:axis], x.shape[axis] // kind.block, kind.block, *x.shape[axis + 1 :])
-    blocks, one = widened(x).reshape(shape), np.float32(1)
+    blocks, one = widen(x).reshape(shape), np.float32(1)
     with np.errstate(all="ignore"):
         if whole:
             sizes = np.abs(blocks)
@@ -291,7 +291,7 @@ def blocks_reference(x: Array, *, format: str, axis: int, whole: bool = False) -
         scale = round_to(ratio, format=kind.scale, saturation="saturate")
         kept = round_to(blocks / scale, format=kind.element, saturation="saturate")
         made = np.where(scale == 0, np.float32(0), kept * scale) * one
-    return rounded(made.reshape(x.shape), dtype_of(x))
+    return round_as(made.reshape(x.shape), dtype_of(x))
 
 
 def _odd(rng: np.random.Generator) -> Sequence[Any]:

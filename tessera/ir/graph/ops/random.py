@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded, static_shape, widened
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, static_shape, widen
 from tessera.ir.base.interval import ANYTHING, BOOLEAN, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.spec import (
     FLOATS,
@@ -259,7 +259,7 @@ def uniform_reference(
     value = _unit_values(random_bits(key, static_shape(shape)), dtype)
     if (low, high) != (0.0, 1.0):
         value = value * value.dtype.type(high - low) + value.dtype.type(low)
-    return rounded(value, dtype)
+    return round_as(value, dtype)
 
 
 def normal_reference(
@@ -268,7 +268,7 @@ def normal_reference(
     """Box and Muller in f64, rounded once; compiled code differs by its sine and logarithm."""
     first, second = split_words(random_bits(key, static_shape(shape)))
     radius = np.sqrt(-2.0 * np.log((first.astype(np.float64) + 0.5) * 2.0**-32))
-    return rounded(radius * np.cos(second.astype(np.float64) * (2.0 * np.pi * 2.0**-32)) * std + mean, dtype)
+    return round_as(radius * np.cos(second.astype(np.float64) * (2.0 * np.pi * 2.0**-32)) * std + mean, dtype)
 
 
 def bernoulli_reference(key: Array, *, shape: Sequence[Dim], p: float = 0.5) -> Array:
@@ -279,10 +279,10 @@ def bernoulli_reference(key: Array, *, shape: Sequence[Dim], p: float = 0.5) -> 
 
 def dropout_reference(x: Array, key: Array, *, rate: float) -> Array:
     """Kept elements scaled by 1 / (1 - rate), the others 0."""
-    wide = widened(x)
+    wide = widen(x)
     with np.errstate(over="ignore"):
         scaled = wide * wide.dtype.type(_keep_scale(rate))
-    return rounded(np.where(keep_mask(key, x.shape, rate), scaled, wide.dtype.type(0)), dtype_of(x))
+    return round_as(np.where(keep_mask(key, x.shape, rate), scaled, wide.dtype.type(0)), dtype_of(x))
 
 
 def key_sample(make: Make) -> Make:

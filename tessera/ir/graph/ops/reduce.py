@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, widened
+from tessera.ir.base.arrays import Array, widen
 from tessera.ir.base.interval import ANYTHING, BOOLEAN, SAME, Interval, IntervalQuery, IntervalRule, total_of
 from tessera.ir.base.spec import (
     ANY,
@@ -143,7 +143,7 @@ def _arg_reference(kind: str) -> Callable[..., Array]:
     search: Any = np.argmax if kind == "argmax" else np.argmin
 
     def reference(x: Array, *, axes: Sequence[int], keepdims: bool = False) -> Array:
-        rows = reduced_last(widened(x), axes)
+        rows = reduced_last(widen(x), axes)
         return np.asarray(search(rows, axis=1), np.int64).reshape(kept_shape(x, axes, keepdims))
 
     return reference

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, rounded
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import (
     FLOATS,
@@ -136,7 +136,7 @@ def scatter_rows_reference(
     with np.errstate(over="ignore", invalid="ignore"):
         for number, row in enumerate(indices):
             made = updates[:, number] if mode == "set" else out[:, row] + updates[:, number]
-            out[:, row] = made if narrow is None else rounded(made, narrow).astype(x.dtype)
+            out[:, row] = made if narrow is None else round_as(made, narrow).astype(x.dtype)
     return out
 
 
@@ -154,7 +154,7 @@ def _scatter_values(
     flat = legal_array(indices, x.shape[axis]).reshape(-1)
     rows = added.reshape(shape[0], flat.size, shape[2])
     out = scatter_rows_reference(wide.reshape(shape), flat, rows, mode=mode, accumulate=accumulate)
-    return rounded(out.reshape(x.shape), dtype_of(x))
+    return round_as(out.reshape(x.shape), dtype_of(x))
 
 
 def scatter_reference(x: Array, indices: Array, updates: Array, *, axis: int = 0) -> Array:

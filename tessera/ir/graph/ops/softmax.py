@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, rounded
+from tessera.ir.base.arrays import Array, dtype_of, round_as
 from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule, always_within
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import (
@@ -171,14 +171,14 @@ def softmax_reference(x: Array, *, axis: int = -1) -> Array:
     with np.errstate(all="ignore"):
         _, shifted, total = _stable(x, (axis,))
         weights = np.exp(shifted) / np.where(total == 0, 1.0, total)
-        return rounded(np.where(total == np.inf, np.nan, weights), dtype_of(x))
+        return round_as(np.where(total == np.inf, np.nan, weights), dtype_of(x))
 
 
 def log_softmax_reference(x: Array, *, axis: int = -1) -> Array:
     """Logarithm of softmax; -inf for a row of -inf."""
     with np.errstate(all="ignore"):
         _, shifted, total = _stable(x, (axis,))
-        return rounded(
+        return round_as(
             np.where(total == np.inf, np.nan, shifted - np.log(np.where(total == 0, 1.0, total))), dtype_of(x)
         )
 
@@ -187,7 +187,7 @@ def logsumexp_reference(x: Array, *, axes: Sequence[int], keepdims: bool = False
     """Logarithm of the sum of exponentials; -inf for no elements and for a row of -inf."""
     with np.errstate(all="ignore"):
         top, _, total = _stable(x, tuple(axes))
-        out = rounded(top + np.log(total), dtype_of(x))
+        out = round_as(top + np.log(total), dtype_of(x))
     return out if keepdims else out.squeeze(tuple(axes))
 
 
@@ -201,7 +201,7 @@ def cross_entropy_reference(logits: Array, labels: Array, *, reduction: str = "m
         loss = np.where(inside, np.log(total[..., 0]) - picked, 0.0)
         if reduction != "none":
             loss = loss.sum() / (max(int(inside.sum()), 1) if reduction == "mean" else 1)
-        return rounded(loss, dtype_of(logits))
+        return round_as(loss, dtype_of(logits))
 
 
 def _rows(*rows: Sequence[float]) -> Make:

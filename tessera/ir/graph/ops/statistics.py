@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, rounded, widened
+from tessera.ir.base.arrays import Array, dtype_of, round_as, widen
 from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import normal, traffic
@@ -165,7 +165,7 @@ def _reference(values: Callable[..., Any]) -> Callable[..., Array]:
 
     def reference(x: Array, *, axes: Sequence[int], keepdims: bool = False, **attributes: Any) -> Array:
         with np.errstate(all="ignore"):
-            return rounded(values(widened(x), tuple(axes), keepdims=keepdims, **attributes), dtype_of(x))
+            return round_as(values(widen(x), tuple(axes), keepdims=keepdims, **attributes), dtype_of(x))
 
     return reference
 

@@ -12,7 +12,7 @@ from tessera.diagnostics.codes import GraphVerifyError
 from tessera.ir.base.build import Build
 from tessera.ir.base.op import SpecOp, plain, rule_attributes
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.policies import POLICY, carried, declare_policies
+from tessera.ir.base.policies import POLICY, carried_policy, declare_policies
 from tessera.ir.base.types import attribute_of
 from tessera.ir.graph.policy_casts import Bits, OpUnderPolicy, static_bits
 from tessera.types.annotation import parse_policy
@@ -89,7 +89,7 @@ def _apply_block(block: Block, outer: Policy, bits: Bits) -> None:
 
 def _build_under(op: SpecOp, operands: Sequence[SSAValue], policy: Policy, bits: Bits, own: Policy) -> tuple[Any, ...]:
     assert op.parent is not None
-    promises = {POLICY: attribute_of("any", own.entries)} if own else carried(op)
+    promises = {POLICY: attribute_of("any", own.entries)} if own else carried_policy(op)
     build = Build(op.parent, op, op.span, op.dialect_name(), promises)
     work = OpUnderPolicy(build, op.spec.short_name, rule_attributes(op), policy, bits, op.span)
     found = work.apply(operands)

@@ -1,4 +1,4 @@
-"""Straight-line LLVM instructions as text: types, typed values, folded index arithmetic, memory, intrinsics."""
+"""Straight-line LLVM instructions as text: types, typed values, index arithmetic, memory, intrinsics."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _iota(element: str, lanes: int) -> Value:
     return _lanes(element, range(lanes))
 
 
-_FOLD: dict[str, Callable[[int, int], bool]] = {
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
     "eq": int.__eq__,
     "ne": int.__ne__,
     "slt": int.__lt__,
@@ -246,7 +246,7 @@ class Instructions:
         """A value nobody may look at."""
         return Value(type_, "poison")
 
-    # Index arithmetic: i64, never overflowing, folded where known.
+    # Index arithmetic: i64, never overflowing; constants are computed here.
 
     def _i64(self, instruction: str, a: Index, b: Index) -> Value:
         a, b = self.index(a), self.index(b)
@@ -367,10 +367,10 @@ class Instructions:
         return self.raw(a.type, f"fneg {a.type} {a.text}")
 
     def icmp(self, predicate: str, a: Index, b: Index) -> Value:
-        """Compare integers or pointers; known i64s fold."""
+        """Compare integers or pointers; constants are compared here."""
         x, y = constant_of(a), constant_of(b)
-        if x is not None and y is not None and predicate in _FOLD:
-            return Value("i1", "true" if _FOLD[predicate](x, y) else "false")
+        if x is not None and y is not None and predicate in _COMPARISONS:
+            return Value("i1", "true" if _COMPARISONS[predicate](x, y) else "false")
         a, b = self.index(a), self.index(b)
         return self.raw(with_element(a.type, "i1"), f"icmp {predicate} {a.type} {a.text}, {b.text}")
 
@@ -534,7 +534,7 @@ def dim_value(f: Instructions, dim: Dim, env: Mapping[str, Index]) -> Value:
     """
     total: Index = 0
     for number, (monomial, coefficient) in enumerate(dim.terms):
-        part = _product(f, monomial, env)
+        part = _multiply(f, monomial, env)
         if number == 0:
             total = part if coefficient == 1 else f.mul(part, coefficient)
         elif coefficient < 0 and constant_of(total) != 0:
@@ -544,7 +544,7 @@ def dim_value(f: Instructions, dim: Dim, env: Mapping[str, Index]) -> Value:
     return f.index(total)
 
 
-def _product(f: Instructions, monomial: Monomial, env: Mapping[str, Index]) -> Index:
+def _multiply(f: Instructions, monomial: Monomial, env: Mapping[str, Index]) -> Index:
     if not monomial:
         return 1
     result = _atom(f, monomial[0], env)

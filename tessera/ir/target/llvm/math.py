@@ -72,7 +72,7 @@ def _writer(emission: str, is_float: bool) -> Writer:
 def sign(f: FunctionText, x: Value) -> Value:
     """-1, 0 or 1; NaN stays."""
     zero = f.const_like(x, 0.0)
-    # Adding zero turns -0 into 0 and leaves NaN.
+    # Adding zero makes -0 a 0 and leaves NaN.
     others = f.select(f.fcmp("olt", x, zero), f.const_like(x, -1.0), add(f, x, zero))
     return f.select(f.fcmp("ogt", x, zero), f.const_like(x, 1.0), others)
 

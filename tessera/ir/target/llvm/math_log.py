@@ -182,17 +182,17 @@ def _log2_pair(f: FunctionText, x: Value) -> tuple[Value, Value]:
     # 2/3 + z * Q(z), then times z, then times s: each product as a pair.
     u, u_low = two_sum(f, f.const_like(x, _TWO_THIRDS[0]), mul(f, z, horner(f, z, _ATANH)))
     u_low = plus(f, u_low, _TWO_THIRDS[1])
-    v, v_low = _pair_product(f, (z, z_low), (u, u_low))
-    w, w_low = _pair_product(f, (s, s_low), (v, v_low))
+    v, v_low = _multiply_pairs(f, (z, z_low), (u, u_low))
+    w, w_low = _multiply_pairs(f, (s, s_low), (v, v_low))
     natural, natural_low = two_sum(f, add(f, s, s), w)
     natural_low = add(f, natural_low, add(f, w_low, add(f, s_low, s_low)))
     scale = tuple(f.const_like(x, c) for c in tables(x).log2e)
-    log_high, log_low = _pair_product(f, (natural, natural_low), (scale[0], scale[1]))
+    log_high, log_low = _multiply_pairs(f, (natural, natural_low), (scale[0], scale[1]))
     high, remainder = two_sum(f, parts.exponent, log_high)
     return two_sum(f, high, add(f, remainder, log_low))
 
 
-def _pair_product(f: FunctionText, a: tuple[Value, Value], b: tuple[Value, Value]) -> tuple[Value, Value]:
+def _multiply_pairs(f: FunctionText, a: tuple[Value, Value], b: tuple[Value, Value]) -> tuple[Value, Value]:
     """The two_product of two pairs."""
     high, low = two_product(f, a[0], b[0])
     return high, add(f, low, fma(f, a[0], b[1], mul(f, a[1], b[0])))

@@ -100,7 +100,7 @@ def _reduce(f: FunctionText, x: Value) -> ReducedAngle:
 def _reduce_lanes(f: FunctionText, x: Value, large: Value, remainder: Value, quadrant: Value) -> list[Value]:
     """Replace the lanes with large angles by their exact reduction."""
     name = f.module.outline(
-        "turns", "turns", [("double", "x"), ("ptr", "quadrant")], _write_exact, "double", shared=True
+        "reduce_angle", "reduce_angle", [("double", "x"), ("ptr", "quadrant")], _write_exact, "double", shared=True
     )
     angles, remainders, quadrants = (f.alloca(v.element, v.lanes) for v in (x, remainder, quadrant))
     flags, whole = f.alloca("i8", x.lanes), f.alloca("i64")

@@ -1,6 +1,7 @@
 """LLVM IR as text: a module and its functions, written line by line in final SSA form.
 
-No optimiser runs on this text, so the builder folds index arithmetic itself and loops come out rotated and guarded.
+No optimiser runs on this text, so the builder does constant folding of index arithmetic itself, and loops come out
+rotated and guarded.
 Every value carries its LLVM type; indices are i64 and may be given as Python ints.
 """
 
@@ -115,7 +116,7 @@ class ModuleText:
         if self._declared.setdefault(name, text) != text:
             raise ValueError(f"`{name}` is declared twice: {self._declared[name]!r} and {text!r}")
 
-    def shared(self) -> dict[str, str]:
+    def shared_modules(self) -> dict[str, str]:
         """The modules of the shared functions this one calls, by the symbol each defines."""
         return dict(self._shared)
 
@@ -336,7 +337,7 @@ def buffer_type(value: SSAValue) -> TensorType:
 
 
 EXCHANGES = ("tsched.collective_start", "tsched.collective_wait")
-"""Ops that speak with other ranks, through Python."""
+"""Ops that communicate with other ranks, through Python."""
 
 
 def callbacks_in(program: SpecOp) -> list[SpecOp]:

@@ -1,15 +1,15 @@
 """Load and store: a tile of a buffer, each element found by an index map over coordinates.
 
-A coordinate is a named index: the place of a program in the grid, or a loop's step. `axes` names the coordinates that
+A coordinate is a named index: the index of a program in the grid, or a loop's step. `axes` names the coordinates that
 run along the tile: element `[t0, t1]` of a tile with axes `i, j` is at coordinates `i + t0`, `j + t1`. `map` gives one
 expression per dim of the buffer, over coordinates, sizes of the kernel and `t0`, `t1`, ...: the values of the index
 tiles, in order. An element is outside when its coordinate along axis `a` is not below `bounds[a]` (a bound of -1 never
 cuts), or when an expression of `windows` (pairs of expression and extent) is not in `0 <= e < extent`; outside, a load
 gives `pad` and a store writes nothing.
 
-The elements of a tile are owned by the workers of a program: equal places in tiles of one shape have one owner, and
-nothing is said of tiles of different shapes. Shared memory is where owners meet: each sees its own stores at once, and
-those of others only after a barrier.
+The elements of a tile are owned by the workers of a program: equal indices in tiles of one shape have one owner, and
+nothing is said of tiles of different shapes. Owners exchange values in shared memory: each sees its own stores in
+program order, and those of others only after a barrier.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ACCESS = (
     Attribute("map", "dims", doc="one expression per dim of the buffer"),
     Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
     Attribute("windows", "dims", (), doc="expression, extent, expression, extent, ..."),
-    Attribute("checked", "any", None, doc="what a debug build says of numbers read from memory that are no place"),
+    Attribute("checked", "any", None, doc="what a debug build reports of out-of-bounds indices read from memory"),
 )
 
 
@@ -101,7 +101,7 @@ def _check_fetch(op: SpecOp) -> None:
 
 
 def is_shared(buffer: SSAValue) -> bool:
-    """Whether workers of one program meet in this memory."""
+    """Whether workers of one program share this memory."""
     op = buffer.op if isinstance(buffer, OpResult) else None
     return isinstance(op, SpecOp) and op.name == "ttile.scratch" and op.value("space") == "shared"
 
@@ -118,7 +118,7 @@ def _check_scratch(op: SpecOp) -> None:
 SPACES = ("private", "shared")
 MODES = ("set", "add", "atomic_add", "atomic_max", "atomic_min")
 ATOMIC = ("f32", "f64", "i32", "i64", "u32", "u64")
-"""Dtypes that machines change in memory at once."""
+"""Dtypes that machines have atomics of."""
 
 SPECS = (
     OpSpec(
@@ -166,7 +166,7 @@ SPECS = (
         results=("buffer",),
         attributes=(
             Attribute("space", "str", "private", "private: every access sees those before it; shared: after a barrier"),
-            Attribute("swizzle", "int", 0, "bytes of pieces of a row that change places by row, where banks matter"),
+            Attribute("swizzle", "int", 0, "bytes of pieces of a row that are permuted by row, where banks matter"),
         ),
         effects=frozenset(["memory"]),
         verify=_check_scratch,

@@ -1,6 +1,6 @@
 """Elements that look at their neighbours: shuffles, butterflies and votes in segments of the last axis.
 
-A segment has the lanes of a warp or fewer, and what a lane gets depends on its place in the tile alone: it is the same
+A segment has the lanes of a warp or fewer, and what a lane gets depends on its index in the tile alone: it is the same
 on a machine that has no warps.
 """
 
@@ -25,16 +25,16 @@ def _check_butterfly(op: SpecOp) -> None:
     check_exchange(op, "xor")
 
 
-def _shuffled(tile: Any, *, mode: str, by: int, width: int) -> Any:
+def _shuffle(tile: Any, *, mode: str, by: int, width: int) -> Any:
     sources = [partner(mode, by, width, index) for index in range(tile.shape[-1])]
     return np.ascontiguousarray(tile[..., sources])
 
 
-def _crossed(tile: Any, *, by: int, width: int) -> Any:
-    return _shuffled(tile, mode="xor", by=by, width=width)
+def _exchange(tile: Any, *, by: int, width: int) -> Any:
+    return _shuffle(tile, mode="xor", by=by, width=width)
 
 
-def _voted(tile: Any, *, kind: str, width: int) -> Any:
+def _vote(tile: Any, *, kind: str, width: int) -> Any:
     segments = tile.reshape(*tile.shape[:-1], -1, width)
     bits = segments.astype(np.uint64) << np.arange(width, dtype=np.uint64)
     found = {
@@ -57,16 +57,16 @@ SPECS = (
             WIDTH,
         ),
         type_rule=lambda types, values: [types[0]],
-        reference=_shuffled,
+        reference=_shuffle,
         verify=_check_shuffle,
     ),
     OpSpec(
         name="ttile.butterfly",
-        summary="Each element from the lane across: its number with the bits of `by` turned over.",
+        summary="Each element from the lane whose number differs in the bits of `by`.",
         operands=("tile",),
-        attributes=(Attribute("by", "int", doc="the bits of the lane's number that are turned over"), WIDTH),
+        attributes=(Attribute("by", "int", doc="the bits of the lane's number that differ"), WIDTH),
         type_rule=lambda types, values: [types[0]],
-        reference=_crossed,
+        reference=_exchange,
         verify=_check_butterfly,
     ),
     OpSpec(
@@ -74,7 +74,7 @@ SPECS = (
         summary="What a segment's bools say together, told to each of its lanes; lane 0 is the lowest bit of a ballot.",
         operands=("tile",),
         attributes=(Attribute("kind", "str", doc=", ".join(VOTES)), WIDTH),
-        reference=_voted,
+        reference=_vote,
         verify=check_vote,
     ),
 )

@@ -38,7 +38,7 @@ def _check_unit(op: SpecOp, sizes: list[int]) -> None:
 def _check_transpose(op: SpecOp) -> None:
     tile, out = op.operands[0].type, op.results[0].type
     if not isinstance(tile, TileAttr) or not isinstance(out, TileAttr) or tile.shape[::-1] != out.shape:
-        op.fail(f"`ttile.transpose` turns [A, B] into [B, A], got {tile} into {out}")
+        op.fail(f"`ttile.transpose` makes [B, A] of [A, B], got {out} of {tile}")
 
 
 SPECS = (

@@ -1,4 +1,4 @@
-"""Putting memory in order: keys, and with them the places they came from."""
+"""Sorting memory: keys, and with them the indices they came from."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def _check_sort(op: SpecOp) -> None:
         op.fail(f"`ttile.sort` takes four buffers of rank 1 and a count, got {[str(type) for type in buffers]}")
     if any(is_shared(operand) for operand in op.operands):
         op.fail("`ttile.sort` works in the memory of one worker", "give it private scratch")
-    keys, places, spare_keys, spare_places = lines
+    keys, indices, spare_keys, spare_indices = lines
     if keys.dtype.is_bool or keys.dtype.compute != keys.dtype:
         op.fail(f"`ttile.sort` does not compare {keys.dtype}", f"cast the keys to {keys.dtype.compute} first")
-    if places.dtype.name != "i64":
-        op.fail(f"places are i64, got {places.dtype}")
-    if spare_keys.dtype != keys.dtype or spare_places.dtype != places.dtype:
-        op.fail(f"spare memory is of {keys.dtype} and i64, got {spare_keys.dtype} and {spare_places.dtype}")
+    if indices.dtype.name != "i64":
+        op.fail(f"indices are i64, got {indices.dtype}")
+    if spare_keys.dtype != keys.dtype or spare_indices.dtype != indices.dtype:
+        op.fail(f"spare memory is of {keys.dtype} and i64, got {spare_keys.dtype} and {spare_indices.dtype}")
 
 
 SPECS = (
     OpSpec(
         name="ttile.sort",
-        summary="The first `count` keys in order, their places moved along; equal keys stay in order, NaN goes last.",
-        operands=("keys", "places", "spare_keys", "spare_places", "count"),
+        summary="The first `count` keys in order, their indices moved along; equal keys stay in order, NaN goes last.",
+        operands=("keys", "indices", "spare_keys", "spare_indices", "count"),
         results=(),
         attributes=(Attribute("descending", "bool", False, "largest first; NaN is last all the same"),),
         effects=frozenset(["memory"]),

@@ -1,7 +1,7 @@
-"""Softmax and attention of tiles: whole recipes as one op each, which `tile-expand-softmax` writes out.
+"""Softmax and attention of tiles: whole recipes as one op each, which `tile-expand-softmax` expands.
 
 `ttile.softmax` is of whole rows. `ttile.attend` takes one block of keys into account: what was summed so far and the
-block are brought to the larger of their maxima, row by row, so that a loop over blocks ends with the sums of all.
+block are scaled to the larger of their maxima, row by row, so that a loop over blocks ends with the sums of all.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def _check_attend(op: SpecOp) -> None:
         op.fail(f"`{op.name}` takes scores [M, N] and values [N, D], got {list(scores.shape)} and {list(values.shape)}")
     rows, wanted = scores.shape[:1], (scores.shape[0], values.shape[1])
     if acc.shape != wanted:
-        op.fail(f"the sums so far must be {list(wanted)}, got {list(acc.shape)}")
+        op.fail(f"the accumulators must be {list(wanted)}, got {list(acc.shape)}")
     if top.shape != rows or total.shape != rows:
         op.fail(f"maxima and sums must be {list(rows)}, got {list(top.shape)} and {list(total.shape)}")
     if any(type.dtype is not f32 for type in (scores, acc, top, total)) or not values.dtype.is_float:
         op.fail(f"`{op.name}` is computed in f32, on values of floats, got {', '.join(map(str, types))}")
     if [result.type for result in op.results] != [acc, top, total]:
-        op.fail(f"`{op.name}` gives sums, maxima and sums of powers as it took them")
+        op.fail(f"`{op.name}` gives accumulators, maxima and sums of exp as it took them")
 
 
 SPECS = (
@@ -52,12 +52,12 @@ SPECS = (
         name="ttile.softmax",
         summary="The softmax of whole rows, each less its maximum first; a row of nothing but -inf gives zeros.",
         operands=("tile",),
-        attributes=(Attribute("eps", "float", 0.0, "what is added to the sums of powers"),),
+        attributes=(Attribute("eps", "float", 0.0, "what is added to the sums of exp"),),
         verify=_check_softmax,
     ),
     OpSpec(
         name="ttile.attend",
-        summary="One more block of an attention: powers of its scores times values, added to what was summed before.",
+        summary="One more block of an attention: exp of its scores times values, added to what was summed before.",
         operands=("scores", "values", "acc", "max", "sum"),
         results=("new_acc", "new_max", "new_sum"),
         verify=_check_attend,

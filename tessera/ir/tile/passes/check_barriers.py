@@ -16,8 +16,8 @@ from tessera.ir.tile.sampled_run import (
     AT_ODDS,
     Touch,
     WorkerRace,
+    access_kind,
     collides_with_itself,
-    deed,
     loops_around,
     sampled_worker_race,
 )
@@ -35,7 +35,7 @@ class CheckBarriers(Pass):
     """Raise RaceError (T0503) with both source lines, the cell and both elements; before and after are the same text.
 
     Accesses and barriers in loops are taken in the order in which they run, around the back edge too. Affine indices
-    are decided for all sizes at once by integer sets; a kernel with others is run at small sizes. `guards` are dims
+    are decided for all sizes by integer sets; a kernel with others is run at small sizes. `guards` are dims
     that callers make equal.
     """
 
@@ -56,7 +56,7 @@ def find_worker_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> 
     timeline = timeline_of(kernel)
     is_decided = True
     for first, second in _pairs(timeline):
-        verdict = _Meeting(kernel, timeline, first, second, guards).decide()
+        verdict = _AccessPair(kernel, timeline, first, second, guards).decide()
         if isinstance(verdict, WorkerRace):
             return verdict
         is_decided = is_decided and verdict is None
@@ -67,11 +67,11 @@ def _pairs(timeline: Timeline) -> Iterator[tuple[Site, Site]]:
     """Accesses of one buffer whose order matters: those that follow in the text, then those around a loop."""
     sites = [site for site in timeline.sites if is_shared(site.buffer)]
     numbers = range(len(sites))
-    ahead = [(a, b) for a in numbers for b in numbers if a <= b]
+    forward = [(a, b) for a in numbers for b in numbers if a <= b]
     back = [(a, b) for a in numbers for b in numbers if a > b]
-    for a, b in (*ahead, *back):
+    for a, b in (*forward, *back):
         first, second = sites[a], sites[b]
-        clash = deed(second.op) in AT_ODDS[deed(first.op)]
+        clash = access_kind(second.op) in AT_ODDS[access_kind(first.op)]
         if first.buffer is second.buffer and clash and not _is_one_worker(first, second):
             yield first, second
 
@@ -83,7 +83,7 @@ def _is_one_worker(first: Site, second: Site) -> bool:
 
 @dataclass
 class _Instant(Affine):
-    """An access or barrier in one program, whose place in the grid is a size here.
+    """An access or barrier in one program, whose index in the grid is a size here.
 
     What depends on sizes alone is one number for all instants, so it is `given` one name for all of them, and what is
     said about instants is as true as it would be of a size.
@@ -98,7 +98,7 @@ class _Instant(Affine):
         return self.given.setdefault(dim, f"U{len(self.given)}")
 
     def moment(self, site: Site) -> list[int | str]:
-        """When it happens: places in the blocks around it and steps of the loops, compared in that order."""
+        """When it happens: positions in the blocks around it and steps of the loops, compared in that order."""
         found: list[int | str] = []
         loops = [variable.name for variable in site.variables if variable.kind == "loop"]
         for op, name in zip([*loops_around(site.op), site.op], [*loops, None], strict=True):
@@ -112,23 +112,23 @@ class _Instant(Affine):
 
 def _before(left: Sequence[int | str], right: Sequence[int | str], *, or_same: bool = False) -> str:
     """The condition that one moment comes before another."""
-    ways: list[list[str]] = []
+    cases: list[list[str]] = []
     same: list[str] = []
     for a, b in zip(left, right, strict=False):
         if isinstance(a, int) and isinstance(b, int):
             if a == b:
                 continue
-            ways += [same] if a < b else []
+            cases += [same] if a < b else []
             break
-        ways.append([*same, f"{a} < {b}"])
+        cases.append([*same, f"{a} < {b}"])
         same = [*same, f"{a} = {b}"]
     else:
-        ways += [same] if or_same else []
-    return "(" + " or ".join(" and ".join(["1 = 1", *way]) for way in ways) + ")" if ways else NEVER
+        cases += [same] if or_same else []
+    return "(" + " or ".join(" and ".join(["1 = 1", *case]) for case in cases) + ")" if cases else NEVER
 
 
-class _Meeting:
-    """Whether an access and one not before it may meet in a cell; `decide` says so."""
+class _AccessPair:
+    """Whether an access and one not before it may touch one cell; `decide` says so."""
 
     def __init__(
         self, kernel: SpecOp, timeline: Timeline, first: Site, second: Site, guards: Sequence[tuple[Dim, Dim]]
@@ -147,18 +147,18 @@ class _Meeting:
 
     def decide(self) -> WorkerRace | str | None:
         """A race, None where there is none, `UNKNOWN` where sets do not tell."""
-        moments = [writer.moment(site) for writer, site in self._sides]
+        moments = [writer.moment(site) for writer, site in self._accesses]
         or_same = self.first is self.second and collides_with_itself(self.first.op)
         order = _before(*moments, or_same=or_same)
         if order == NEVER:
             return None
-        self._meet()
+        self._require_one_cell()
         self.facts.append(order)
         waits = list(self._between(moments))
         names = [*self.left.inner_names, *self.right.inner_names, *(f"c{dim}" for dim in self._dims)]
         found = isl_set(self._parameters, names, self.facts)
         for own, conditions in waits:
-            found = found.subtract(self._projected(names, own, conditions))
+            found = found.subtract(self._project(names, own, conditions))
         if found.is_empty():
             return None
         real = found.intersect(isl_set(self._parameters, names, alike(self.symbols)))
@@ -167,7 +167,7 @@ class _Meeting:
         return self._race(self._smallest(real, names), names)
 
     @property
-    def _sides(self) -> tuple[tuple[_Instant, Site], tuple[_Instant, Site]]:
+    def _accesses(self) -> tuple[tuple[_Instant, Site], tuple[_Instant, Site]]:
         return (self.left, self.first), (self.right, self.second)
 
     @property
@@ -179,16 +179,16 @@ class _Meeting:
         names = [f"S{number}" for number in range(len(self.sizes))]
         return "[" + ", ".join([*names, *self.given.values()]) + "]"
 
-    def _meet(self) -> None:
-        """One cell, and different workers: places differ, or tiles have different shapes, or it is everybody."""
-        for writer, site in self._sides:
+    def _require_one_cell(self) -> None:
+        """One cell, and different workers: indices differ, or tiles have different shapes, or it is everybody."""
+        for writer, site in self._accesses:
             writer.domain(site)
             self.facts += [f"c{dim} = {writer.text(index)}" for dim, index in enumerate(site.indices)]
             self.facts += writer.conditions
         shapes = [[axis.element.high for axis in site.axes] for site in (self.first, self.second)]
         if shapes[0] == shapes[1] and shapes[0]:
-            places = [[writer.name(axis.element.name) for axis in site.axes] for writer, site in self._sides]
-            self.facts.append("(" + " or ".join(f"{a} != {b}" for a, b in zip(*places, strict=True)) + ")")
+            indices = [[writer.name(axis.element.name) for axis in site.axes] for writer, site in self._accesses]
+            self.facts.append("(" + " or ".join(f"{a} != {b}" for a, b in zip(*indices, strict=True)) + ")")
 
     def _between(self, moments: Sequence[list[int | str]]) -> Iterator[tuple[list[str], list[str]]]:
         """Each barrier that may stand after the one and before the other: its names, and when it does."""
@@ -203,7 +203,7 @@ class _Meeting:
             if not writer.extra and set(barrier.gathered) <= set(self.sizes):
                 yield writer.inner_names, [*writer.conditions, *order]
 
-    def _projected(self, names: Sequence[str], own: Sequence[str], conditions: Sequence[str]) -> Any:
+    def _project(self, names: Sequence[str], own: Sequence[str], conditions: Sequence[str]) -> Any:
         """The points between which a barrier stands, whichever of its steps it is."""
         import islpy  # noqa: PLC0415 - large, and only debug builds and tests ask
 

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.indexing import Affine, alike, evaluated, isl_set, point_of, size_conditions
+from tessera.ir.tile.indexing import Affine, alike, evaluate_at, isl_set, point_of, size_conditions
 from tessera.ir.tile.sites import Site, is_in_bounds, sites_of
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -89,7 +89,7 @@ def _examine(site: Site, dim: int, sizes: Sequence[str], guards: Sequence[tuple[
     values = {name: point[name] for name in sizes}
     for variable in site.variables:
         values[variable.name] = point.get(writer.variable(variable.name) or "", 0)
-    values["index"] = evaluated(point, site.indices[dim], writer)
+    values["index"] = evaluate_at(point, site.indices[dim], writer)
     return Finding(site, dim, REFUTED, tuple(values.items()))
 
 

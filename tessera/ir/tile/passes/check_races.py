@@ -33,7 +33,7 @@ class Race:
 class CheckRaces(Pass):
     """Raise RaceError (T0503) with both source lines; before and after are the same text.
 
-    Pairs of accesses whose indices are affine are decided for all sizes at once by integer sets, others at small sizes;
+    Pairs of accesses whose indices are affine are decided for all sizes by integer sets, others at small sizes;
     a kernel that reads indices from memory is also run, addresses only. `guards` are dims that callers make equal.
     """
 
@@ -62,17 +62,17 @@ def find_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> Race | 
     for first, second in pairs:
         verdict = _overlap(first, second, sizes, guards)
         if verdict == UNKNOWN:
-            # A stride that is a free size is affine once it has a value.
+            # A stride that is a symbolic dim is affine once it has a value.
             small = grown_sizes(kernel)
             verdict = _overlap(first.at_sizes(small), second.at_sizes(small), (), ())
         if isinstance(verdict, Race):
             return verdict
         is_decided = is_decided and verdict is None
-    return None if is_decided else _sampled(kernel)
+    return None if is_decided else _sample(kernel)
 
 
 def _are_atomic(first: Site, second: Site) -> bool:
-    """Whether both change a cell at once and alike, so that no order is wrong."""
+    """Whether both change a cell atomically and alike, so that no order is wrong."""
     if not first.is_store or not second.is_store:
         return False
     mode = first.op.value("mode")
@@ -90,10 +90,10 @@ def _overlap(first: Site, second: Site, sizes: Sequence[str], guards: Sequence[t
     left, right = writers
     assert first.argument is not None
     programs = [variable.name for variable in first.variables if variable.kind == "program"]
-    places = [[writer.name(name) for name in programs] for writer in writers]
-    facts.append("(" + " or ".join(f"{a} != {b}" for a, b in zip(*places, strict=True)) + ")")
+    ids = [[writer.name(name) for name in programs] for writer in writers]
+    facts.append("(" + " or ".join(f"{a} != {b}" for a, b in zip(*ids, strict=True)) + ")")
     inner = [*left.inner_names, *right.inner_names]
-    names = [*places[0], *places[1], *(name for name in inner if name not in (*places[0], *places[1]))]
+    names = [*ids[0], *ids[1], *(name for name in inner if name not in (*ids[0], *ids[1]))]
     names += [f"c{dim}" for dim in range(len(first.shape))]
     shared = isl_set(left.parameters, names, facts)
     if shared.is_empty():
@@ -102,11 +102,11 @@ def _overlap(first: Site, second: Site, sizes: Sequence[str], guards: Sequence[t
     if not (left.exact and right.exact) or real.is_empty():
         return UNKNOWN
     point = point_of(real, sizes, names)
-    at = tuple(tuple(point[name] for name in place) for place in places)
+    at = tuple(tuple(point[name] for name in own) for own in ids)
     return Race(first.op, second.op, first.argument, (at[0], at[1]))
 
 
-def _sampled(kernel: SpecOp) -> Race | None:
+def _sample(kernel: SpecOp) -> Race | None:
     found = sampled_conflict(kernel)
     if found is None or found.first.argument is None:
         return None
@@ -132,5 +132,5 @@ def _error(kernel: SpecOp, race: Race) -> RaceError:
             f"the cell written is `[{index}]`",
             *((f"the lines are {lines}",) if lines and other is not store else ()),
         ),
-        fix="let every program write cells of its own, by its place in the grid",
+        fix="let every program write cells of its own, by its index in the grid",
     )

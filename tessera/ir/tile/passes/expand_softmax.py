@@ -1,4 +1,4 @@
-"""Write softmax and attention of tiles out, in the ops that backends know."""
+"""Expand softmax and attention of tiles into the ops that backends know."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ExpandSoftmax(Pass):
 
 
 def _expand(op: SpecOp) -> None:
-    steps = _Written(op)
+    steps = _Emitted(op)
     if op.name == "ttile.softmax":
         made = (softmax(steps, op.operands[0], op.value("eps")),)
     else:
@@ -45,7 +45,7 @@ def _expand(op: SpecOp) -> None:
     op.erase()
 
 
-class _Written:
+class _Emitted:
     """Steps as ops before another one."""
 
     def __init__(self, at: SpecOp) -> None:
@@ -62,7 +62,7 @@ class _Written:
             "reduce", [tile], {"kind": kind, "axis": 1}, TileAttr.of(type.data.with_shape(type.shape[:1]))
         )
 
-    def spread(self, column: SSAValue, like: SSAValue) -> SSAValue:
+    def broadcast(self, column: SSAValue, like: SSAValue) -> SSAValue:
         type = TileAttr.of(_type(column).data.with_shape(_type(like).shape))
         return self._emit("broadcast", [column], {"axes": (0,)}, type)
 
@@ -72,15 +72,15 @@ class _Written:
     def choose(self, flags: SSAValue, yes: SSAValue, no: SSAValue) -> SSAValue:
         return self._emit("select", [flags, yes, no], {}, _type(no))
 
-    def narrowed(self, tile: SSAValue, like: SSAValue) -> SSAValue:
+    def narrow_to(self, tile: SSAValue, like: SSAValue) -> SSAValue:
         old, new = _type(tile), _type(like).dtype
         if old.dtype is new:
             return tile
         rounding = {"rounding": rounding_of(old.dtype, new)}
         return self._emit("cast", [tile], rounding, TileAttr.of(old.data.with_dtype(new)))
 
-    def dot(self, left: SSAValue, right: SSAValue, acc: SSAValue) -> SSAValue:
-        return self._emit("dot", [left, right, acc], {}, _type(acc))
+    def dot(self, lhs: SSAValue, rhs: SSAValue, acc: SSAValue) -> SSAValue:
+        return self._emit("dot", [lhs, rhs, acc], {}, _type(acc))
 
     def _emit(self, name: str, operands: list[SSAValue], values: Mapping[str, Any], type: TileAttr) -> SSAValue:
         made = make(DIALECT[name], operands, values, types=[type], span=self.at.span)

@@ -25,7 +25,7 @@ class FuseMultiplyAdds(Pass):
     def run(self, module: ModuleOp) -> None:
         for kernel in module.ops:
             if isinstance(kernel, SpecOp) and kernel.name == "ttile.kernel":
-                count = sum(_fused(op) for op in list(kernel.walk()) if isinstance(op, SpecOp))
+                count = sum(_fuse(op) for op in list(kernel.walk()) if isinstance(op, SpecOp))
                 if count:
                     kernel.attributes[FUSED] = attribute_of("any", count)
 
@@ -34,18 +34,18 @@ def _function(op: object) -> str:
     return op.value("fn") if isinstance(op, SpecOp) and op.name == "ttile.elementwise" else ""
 
 
-def _product(value: SSAValue) -> SpecOp | None:
+def _multiplication(value: SSAValue) -> SpecOp | None:
     """The multiplication a value is, if it is used once."""
     op = value.op if isinstance(value, OpResult) else None
     return op if isinstance(op, SpecOp) and _function(op) == "mul" and len(list(value.uses)) == 1 else None
 
 
-def _fused(op: SpecOp) -> bool:
+def _fuse(op: SpecOp) -> bool:
     type = op.results[0].type if op.results else None
     if _function(op) != "add" or not isinstance(type, TileAttr) or not type.dtype.is_float:
         return False
     for at in (0, 1):
-        product = _product(op.operands[at])
+        product = _multiplication(op.operands[at])
         if product is None or product.parent is not op.parent:
             continue
         operands = [*product.operands, op.operands[1 - at]]
