@@ -44,7 +44,7 @@ def draws(x: Any, a: Any, key: Any) -> Any:
     return x @ a + ts.random.normal(first, (8, WIDE)), ts.random.dropout(x, second, 0.5) @ a
 
 
-def cached(cache: Any, q: Any, rows: Any) -> Any:
+def cache_step(cache: Any, q: Any, rows: Any) -> Any:
     grown = cache.append(rows, rows * 2.0)
     return ops.attention(q, grown), grown.append(rows * 3.0, rows).length, grown.K
 
@@ -66,7 +66,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any], int]] = {
     "block": (block, arrays((8, WIDE), *[SQUARE] * 6), 1000),
     "branches": (branches, arrays((8, WIDE), *[SQUARE] * 3), 150),
     "draws": (draws, [*arrays((8, WIDE), SQUARE), np.asarray(ts.random.key(3))], 50),
-    "cached": (cached, [ts.KVCache.empty(1, 2, 8, 4), *arrays((1, 2, 1, 4), (1, 2, 2, 4))], 50),
+    "cached": (cache_step, [ts.KVCache.empty(1, 2, 8, 4), *arrays((1, 2, 1, 4), (1, 2, 2, 4))], 50),
     "loops": (loops, arrays((8, WIDE), SQUARE, SQUARE), 50),
 }
 
@@ -96,7 +96,7 @@ def test_every_drawn_order_gives_the_bits_of_the_program(name: str) -> None:
 
 def test_what_is_written_over_is_read_before_in_every_order() -> None:
     _, given, _ = PROGRAMS["cached"]
-    jitted = ts.jit(cached, donate={"cache"})
+    jitted = ts.jit(cache_step, donate={"cache"})
     program = compiled_in_any_order(jitted.trace(*given).tape)
     program.order.check()
     assert any("donated argument" in str(place) for node in program.order.nodes for place in node.writes)
@@ -104,7 +104,7 @@ def test_what_is_written_over_is_read_before_in_every_order() -> None:
     def fresh() -> list[Any]:
         return [np.array(part) for one in given for part in parts(one)]
 
-    expected = leaves(ts.jit(cached)(*given))
+    expected = leaves(ts.jit(cache_step)(*given))
     for seed in range(60):
         assert leaves(program.run(*fresh(), seed=seed)) == expected
 
@@ -112,20 +112,20 @@ def test_what_is_written_over_is_read_before_in_every_order() -> None:
 def test_what_the_world_sees_keeps_its_order() -> None:
     seen: list[float] = []
 
-    def noted(value: Any) -> None:
+    def note(value: Any) -> None:
         seen.append(float(np.asarray(value).reshape(-1)[0]))
 
-    def said(x: Any, a: Any) -> Any:
+    def call_back(x: Any, a: Any) -> Any:
         first = x @ a
-        ts.io_callback(noted, first)
+        ts.io_callback(note, first)
         second = ops.softmax(first) @ a
-        ts.io_callback(noted, second)
+        ts.io_callback(note, second)
         third = ops.softmax(x) @ a
-        ts.io_callback(noted, third)
+        ts.io_callback(note, third)
         return first + third
 
     given = arrays((8, WIDE), SQUARE)
-    jitted = ts.jit(said)
+    jitted = ts.jit(call_back)
     expected = leaves(jitted(*given))
     told, tape = list(seen), jitted.trace(*given).tape
     program = compiled_in_any_order(tape)
@@ -141,24 +141,24 @@ def test_host_programs_are_written_in_any_order(seed: int, monkeypatch: pytest.M
     """The launches of an executable in another order, from the text of the host program to machine code."""
     made = schedule.pipeline
 
-    def reordered(*given: Any, **options: Any) -> Any:
+    def reorder(*given: Any, **options: Any) -> Any:
         return (*made(*given, **options), ReorderLaunches(seed))
 
     given = PROGRAMS["branches"][1]
     expected = leaves(ts.jit(branches)(*given))
     tape = ts.jit(branches).trace(*given).tape
     plain = lower(tape, Options()).host
-    monkeypatch.setattr(schedule, "pipeline", reordered)
+    monkeypatch.setattr(schedule, "pipeline", reorder)
     assert lower(tape, Options()).host != plain
     assert leaves(LoadedExecutable(compile_tape(tape, Options()))(*given)) == expected
 
 
 def test_a_kernel_stays_behind_the_look_at_its_positions() -> None:
-    def picked(x: Any, at: Any) -> Any:
+    def pick(x: Any, at: Any) -> Any:
         return ops.take(x, at, axis=0), x * 2.0
 
     given = [np.zeros((8, 4), np.float32), np.zeros(3, np.int64)]
-    lowering = lower(ts.jit(picked).trace(*given).tape, Options.of(debug=True))
+    lowering = lower(ts.jit(pick).trace(*given).tape, Options.of(debug=True))
     nodes = order_of(lowering.program, symbol_table(lowering.module)).nodes
     (look,) = (node.number for node in nodes if node.what == "callback")
     (reader,) = (node for node in nodes if node.what == "call" and node.name.startswith("index") and node.number > look)

@@ -21,7 +21,7 @@ from tessera.ir.base.tape import Guard, Tape
 from tessera.runtime.executable import Executable
 from tessera.runtime.launch import LoadedExecutable
 from tessera.types.dim import Dim
-from tests.schedule.programs import assert_close, inputs_for, trace, typed
+from tests.schedule.programs import assert_close, inputs_for, tensor, trace
 from tests.schedule.test_meaning import FLOWS
 
 
@@ -34,7 +34,7 @@ def spine() -> Tape:
     def program(x: Any, w: Any, b: Any) -> Any:
         return ops.softmax(ops.gelu(x @ w + b))
 
-    return trace(program, typed("M K"), typed("K N"), typed("N"))
+    return trace(program, tensor("M K"), tensor("K N"), tensor("N"))
 
 
 def test_one_executable_serves_all_sizes() -> None:
@@ -63,7 +63,7 @@ def test_fusion_changes_no_result() -> None:
 
 @pytest.mark.parametrize("function", FLOWS, ids=lambda function: function.__name__[1:])
 def test_control_flow_runs_natively(function: Any) -> None:
-    tape = trace(function, typed("A B"))
+    tape = trace(function, tensor("A B"))
     loaded = LoadedExecutable(compile_tape(tape, Options()))
     for a, b in ((3, 5), (1, 1), (2, 33)):
         arrays = inputs_for(tape, {"A": a, "B": b})
@@ -75,7 +75,7 @@ def test_results_that_are_inputs_views_and_one_value_twice() -> None:
         y = x + 1.0
         return x, x.reshape(-1), ops.transpose(x), y, y.reshape(-1), y
 
-    tape = trace(program, typed("A B"))
+    tape = trace(program, tensor("A B"))
     arrays = inputs_for(tape, {"A": 4, "B": 6})
     assert_close(outputs_of(LoadedExecutable(compile_tape(tape, Options())), arrays), run_tape(tape, arrays))
 
@@ -84,14 +84,14 @@ def test_sizes_may_be_called_as_coordinates_are() -> None:
     def program(x: Any, y: Any) -> Any:
         return fori_loop(0, 2, lambda i, s: s + ops.softmax(ops.transpose(x) @ y), ops.transpose(x) @ y)
 
-    tape = trace(program, typed("d1 d0"), typed("d1 m0"))
+    tape = trace(program, tensor("d1 d0"), tensor("d1 m0"))
     loaded = LoadedExecutable(compile_tape(tape, Options()))
     arrays = inputs_for(tape, {"d0": 3, "d1": 5, "m0": 7})
     assert_close(outputs_of(loaded, arrays), run_tape(tape, arrays))
 
 
 def test_a_broken_guard_is_named() -> None:
-    tape = trace(lambda x, y: x.reshape(-1) + y, typed("A B"), typed("C"))
+    tape = trace(lambda x, y: x.reshape(-1) + y, tensor("A B"), tensor("C"))
     if not tape.guards:
         tape.guards.append(Guard(Dim.symbol("C"), Dim.of("A*B"), "as many elements"))
     loaded = LoadedExecutable(compile_tape(tape, Options()))
@@ -130,7 +130,7 @@ def test_temporaries_share_memory() -> None:
             x = ops.softmax(x, axis=1)
         return x
 
-    lowering = lower(trace(program, typed("A B")), Options())
+    lowering = lower(trace(program, tensor("A B")), Options())
     assert str(lowering.program.value("workspace")) == "128*((4*A*B + 63) floordiv 64)"
 
 
@@ -139,7 +139,7 @@ def test_a_collective_of_nobody_knows_how_many_ranks_is_refused() -> None:
         return dispatch.apply("all_reduce", [x], {"axis": "dp", "size": (Dim.symbol("R"),)})
 
     with pytest.raises(ScheduleError, match="has R ranks, a number that is not known while compiling"):
-        compile_tape(trace(program, typed("A B")), Options())
+        compile_tape(trace(program, tensor("A B")), Options())
 
 
 def test_a_backend_that_does_not_exist_is_refused_with_those_that_do() -> None:

@@ -15,7 +15,7 @@ from tessera.compiler.options import Options
 from tessera.ir.base import pipeline
 from tessera.ir.base.tape import Tape
 from tessera.ir.target import machine_code, worker_pool
-from tests.schedule.programs import trace, typed
+from tests.schedule.programs import tensor, trace
 
 WIDTH, HEADS = 8, 2
 
@@ -75,7 +75,7 @@ def test_effort_grows_with_layers_and_no_faster() -> None:
     assert second < 2.4 * first
 
 
-def test_each_room_is_verified_once_and_each_pass_runs_once_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_stage_is_verified_once_and_each_pass_runs_once_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
     verified: list[Any] = []
     genuine = pipeline.verify
     monkeypatch.setattr(pipeline, "verify", lambda module: (verified.append(module), genuine(module)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
@@ -105,7 +105,7 @@ def test_a_text_is_given_to_a_worker_when_it_is_done_and_never_twice(
 
     monkeypatch.setattr(worker_pool.WorkerPool, "submit", submitting)
     monkeypatch.setattr(CpuBackend, "parts", emitting)
-    compile_tape(trace(lambda x, w: ts.ops.gelu(x @ w), typed("M K"), typed("K N")), Options())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType, reportUnknownMemberType]
+    compile_tape(trace(lambda x, w: ts.ops.gelu(x @ w), tensor("M K"), tensor("K N")), Options())  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType, reportUnknownMemberType]
     assert len(set(events)) == len(events)
     before, after = events[: events.index("emitted")], events[events.index("emitted") + 1 :]
     assert len(before) > 1

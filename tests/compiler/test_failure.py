@@ -17,7 +17,7 @@ from tessera.diagnostics.codes import CodegenError
 from tessera.diagnostics.error import InternalError
 from tessera.ir.base.op import SpecOp
 from tessera.types.machine import Machine
-from tests.schedule.programs import trace, typed
+from tests.schedule.programs import tensor, trace
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_a_mistake_of_the_compiler_names_a_script_that_repeats_it(monkeypatch: p
 
     monkeypatch.setattr(lower_kernels, "lower_kernel", lower)
     with pytest.raises(InternalError, match="cannot lower map") as caught:
-        compile_tape(trace(program, typed("A B")), Options())
+        compile_tape(trace(program, tensor("A B")), Options())
     assert caught.value.script in str(caught.value)
     # The pass alone, on the text before it; the script has the whole program.
     assert caught.value.command.startswith("tessera-opt ")
@@ -50,26 +50,26 @@ def test_what_llvm_refuses_names_a_script_too(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(CpuBackend, "parts", parts)
     with pytest.raises(CodegenError, match="compiles the whole program again") as caught:
-        compile_tape(trace(program, typed("A B")), Options())
+        compile_tape(trace(program, tensor("A B")), Options())
     script = next(note for note in caught.value.notes if "whole program" in note).split()[0]
     with pytest.raises(CodegenError):
         runpy.run_path(script)
 
 
-def test_the_script_of_a_program_that_compiles_again_is_quiet(
+def test_the_script_of_a_program_that_compiles_by_now_is_quiet(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tape, options = trace(program, typed("A B")), Options(fusion=False)
+    tape, options = trace(program, tensor("A B")), Options(fusion=False)
     script = write_script(tape, options, 'said "no"')
     assert Path(script).read_text().startswith('"""Compiles a program that failed with: said \'no\'"""')
     lowered: list[str] = []
     lower = lower_kernels.lower_kernel
 
-    def noted(kernel: SpecOp, machine: Machine) -> SpecOp:
+    def note(kernel: SpecOp, machine: Machine) -> SpecOp:
         lowered.append(str(kernel))
         return lower(kernel, machine)
 
-    monkeypatch.setattr(lower_kernels, "lower_kernel", noted)
+    monkeypatch.setattr(lower_kernels, "lower_kernel", note)
     runpy.run_path(script)
     again = list(lowered)
     lowered.clear()

@@ -13,7 +13,7 @@ from tessera.cli import show as command
 from tessera.cli.arguments import Given
 from tessera.compiler.inspect import LEVELS, Inspection, inspect_tape, page
 from tessera.compiler.options import Options
-from tests.schedule.programs import trace, typed
+from tests.schedule.programs import tensor, trace
 
 
 def program(x: Any, w: Any, b: Any) -> Any:
@@ -25,45 +25,45 @@ def program(x: Any, w: Any, b: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def found() -> Inspection:
-    return inspect_tape(trace(program, typed("M K"), typed("K N"), typed("N")), Options())
+def inspection() -> Inspection:
+    return inspect_tape(trace(program, tensor("M K"), tensor("K N"), tensor("N")), Options())
 
 
-def lines_of(found: Inspection, level: str, source: str) -> list[str]:
-    (key,) = [key for key, text in found.sources.items() if source in text]
-    return [line.text for line in found.levels[level] if key in line.keys]
+def lines_of(inspection: Inspection, level: str, source: str) -> list[str]:
+    (key,) = [key for key, text in inspection.sources.items() if source in text]
+    return [line.text for line in inspection.levels[level] if key in line.keys]
 
 
-def test_a_source_line_is_followed_through_all_levels(found: Inspection) -> None:
-    assert [text.strip() for text in found.sources.values()] == [
+def test_a_source_line_is_followed_through_all_levels(inspection: Inspection) -> None:
+    assert [text.strip() for text in inspection.sources.values()] == [
         "y = x @ w + b",
         "y = ops.gelu(y)",
         "y = ops.softmax(y, axis=axis)",
     ]
-    assert any("tgraph.gelu" in line for line in lines_of(found, "graph", "gelu"))
-    assert any("tsched.call @matmul" in line for line in lines_of(found, "schedule", "gelu"))
-    assert any("gelu" in line for line in lines_of(found, "tile", "gelu"))
-    assert any("gelu" in line for line in lines_of(found, "target", "gelu"))
-    assert not any("gelu" in line for line in lines_of(found, "graph", "softmax"))
-    assert sum("tsched.call" in line for line in lines_of(found, "schedule", "softmax")) == 2
+    assert any("tgraph.gelu" in line for line in lines_of(inspection, "graph", "gelu"))
+    assert any("tsched.call @matmul" in line for line in lines_of(inspection, "schedule", "gelu"))
+    assert any("gelu" in line for line in lines_of(inspection, "tile", "gelu"))
+    assert any("gelu" in line for line in lines_of(inspection, "target", "gelu"))
+    assert not any("gelu" in line for line in lines_of(inspection, "graph", "softmax"))
+    assert sum("tsched.call" in line for line in lines_of(inspection, "schedule", "softmax")) == 2
 
 
-def test_every_op_of_a_kernel_has_a_source(found: Inspection) -> None:
+def test_every_op_of_a_kernel_has_a_source(inspection: Inspection) -> None:
     for level in ("tile", "target"):
-        lines = [line for line in found.levels[level] if re.match(rf"\s*(%.* = )?t{level}\.\w+", line.text)]
+        lines = [line for line in inspection.levels[level] if re.match(rf"\s*(%.* = )?t{level}\.\w+", line.text)]
         assert len(lines) > 20
         assert [line.text for line in lines if not line.keys] == []
 
 
-def test_no_location_is_left_in_the_texts(found: Inspection) -> None:
-    assert not any(" loc(" in line.text for level in LEVELS for line in found.levels[level])
+def test_no_location_is_left_in_the_texts(inspection: Inspection) -> None:
+    assert not any(" loc(" in line.text for level in LEVELS for line in inspection.levels[level])
 
 
-def test_the_page_stands_alone_and_marks_lines(found: Inspection) -> None:
-    text = page(found, "model:forward")
+def test_the_page_stands_alone_and_marks_lines(inspection: Inspection) -> None:
+    text = page(inspection, "model:forward")
     assert not re.search(r"(src|href)=", text)
     assert re.findall(r'data-level="(\w+)"', text) == ["source", *LEVELS]
-    for number in range(len(found.sources)):
+    for number in range(len(inspection.sources)):
         marked = re.findall(r'data-k="([\d ]+)"', text)
         assert sum(str(number) in keys.split() for keys in marked) >= 5
 

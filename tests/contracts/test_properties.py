@@ -23,7 +23,7 @@ from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.target.pipeline import check_kernels
 from tests.backends.cpu.bodies import kernels_of
-from tests.backends.cpu.random_bodies import Sample, boxes, maps, products, rows
+from tests.backends.cpu.random_bodies import Sample, boxes, contractions, maps, rows
 from tests.policy.programs import POLICIES, random_program
 
 ROOT = Path(__file__).parents[2]
@@ -167,7 +167,7 @@ def test_every_sum_states_its_accumulator_and_one_that_does_keeps_it(seed: int) 
 
 
 @settings(max_examples=40)
-@given(maps() | rows() | products() | boxes())
+@given(maps() | rows() | contractions() | boxes())
 def test_kernels_of_random_bodies_have_code_for_a_gpu(sample: Sample) -> None:
     """They pass the door, come back from their text, store to all that the tile kernel stores to, and have code."""
     machine = GPUS["sm_90a"]

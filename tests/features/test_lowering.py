@@ -23,13 +23,13 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import content_hash, parse_module, print_module
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.host_program.memory import aligned, first_overlap, lay_out, naive_total
+from tessera.ir.schedule.host_program.memory import align_bytes, first_overlap, lay_out, naive_total
 from tessera.ir.schedule.passes.plan_memory import lifetimes_in
 from tessera.ir.schedule.plan import fusions_in, programs_in
 from tessera.types.dim import Dim
 from tests.oracles import schedule_interpreter as schedule_interpreter
 from tests.oracles.schedule_interpreter import run_program
-from tests.schedule.programs import inputs_for, scheduled, simplified, trace, typed
+from tests.schedule.programs import inputs_for, run_schedule, simplify, tensor, trace
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"M": 9, "K": 17, "N": 20, "B": 2, "S": 13}
@@ -41,7 +41,7 @@ def chain(x: Any, w: Any, b: Any) -> Any:
 
 
 def chain_tape() -> Tape:
-    return trace(chain, typed("M K"), typed("K N"), typed("N"))
+    return trace(chain, tensor("M K"), tensor("K N"), tensor("N"))
 
 
 def of_kind(root: ModuleOp | SpecOp, name: str) -> list[SpecOp]:
@@ -50,7 +50,7 @@ def of_kind(root: ModuleOp | SpecOp, name: str) -> list[SpecOp]:
 
 def test_C1_1_as_many_groups_as_kernels_run(monkeypatch: pytest.MonkeyPatch) -> None:
     tape = chain_tape()
-    groups = fusions_in(scheduled(simplified(tape), steps=1))
+    groups = fusions_in(run_schedule(simplify(tape), steps=1))
     launched: list[str] = []
     run = schedule_interpreter.run_kernel
 
@@ -69,11 +69,11 @@ def test_C1_1_as_many_groups_as_kernels_run(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_C1_2_loop_nests_are_printed_and_run() -> None:
-    tape = trace(lambda x, w: x @ w, typed("M K"), typed("K N"))
-    plan = scheduled(simplified(tape), steps=4)
+    tape = trace(lambda x, w: x @ w, tensor("M K"), tensor("K N"))
+    plan = run_schedule(simplify(tape), steps=4)
     (choice,) = [op for op in of_kind(plan, "tsched.tile") if op.value("knob") == "contraction.block"]
     assert choice.value("chosen") in choice.value("candidates")
-    module = scheduled(simplified(tape))
+    module = run_schedule(simplify(tape))
     (kernel,) = of_kind(module, "ttile.kernel")
     text = print_module(kernel)
     assert text.count("ttile.program_id") >= 1
@@ -86,9 +86,9 @@ def test_C6_costs_add_up() -> None:
     def program(x: Any, w: Any, v: Any) -> Any:
         return ops.relu(x @ w) @ v
 
-    tape = trace(program, typed("M K"), typed("K N"), typed("N P"))
+    tape = trace(program, tensor("M K"), tensor("K N"), tensor("N P"))
     sizes = {"M": 8, "K": 16, "N": 32, "P": 64}
-    groups = fusions_in(scheduled(simplified(tape), steps=4))
+    groups = fusions_in(run_schedule(simplify(tape), steps=4))
     calls = of_kind(lower(tape, Options()).program, "tsched.call")
     for found in (groups, calls):
         for op in found:
@@ -101,9 +101,9 @@ def test_C6_costs_add_up() -> None:
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
-    "gemm": (lambda x, w: x @ w, [typed("M K"), typed("K N")]),
-    "softmax": (lambda x: ops.softmax(x), [typed("M N")]),
-    "attention": (lambda q, k, v: ops.attention(q, k, v, causal=True), [typed("B 2 S 8")] * 3),
+    "gemm": (lambda x, w: x @ w, [tensor("M K"), tensor("K N")]),
+    "softmax": (lambda x: ops.softmax(x), [tensor("M N")]),
+    "attention": (lambda q, k, v: ops.attention(q, k, v, causal=True), [tensor("B 2 S 8")] * 3),
 }
 
 
@@ -172,9 +172,9 @@ def is_caught(kernel: SpecOp, number: int, name: str, value: Any) -> bool:
 
 def test_X5_1_faults_of_memory_ops_are_caught() -> None:
     tapes = [
-        trace(lambda x, b: ops.exp(x) + b, typed("M N"), typed("N")),
-        trace(lambda x: ops.transpose(x).cast(ts.bf16), typed("M N")),
-        trace(lambda x: ops.sum(x, axis=1), typed("M N")),
+        trace(lambda x, b: ops.exp(x) + b, tensor("M N"), tensor("N")),
+        trace(lambda x: ops.transpose(x).cast(ts.bf16), tensor("M N")),
+        trace(lambda x: ops.sum(x, axis=1), tensor("M N")),
     ]
     injected, missed = 0, list[str]()
     for kernel in (target for tape in tapes for target in lower(tape, Options()).targets):
@@ -223,7 +223,7 @@ def test_F1_fusion_runs_fewer_kernels_and_moves_fewer_bytes() -> None:
     tape = fused.trace(x, b).tape
     sizes = bind_dims([tape.types[value] for value in tape.inputs], [x, b])
     moved = [
-        sum(op.value("bytes").evaluate(sizes) for op in fusions_in(scheduled(simplified(tape), 1, fusion=fusion)))
+        sum(op.value("bytes").evaluate(sizes) for op in fusions_in(run_schedule(simplify(tape), 1, fusion=fusion)))
         for fusion in (True, False)
     ]
     # Read x and b, write the result; each of the three values between costs a write, y is read twice, the others once.
@@ -239,7 +239,7 @@ def layered(x: Any, w: Any) -> Any:
 
 @pytest.mark.parametrize("sizes", [{"M": 3, "N": 8}, {"M": 64, "N": 5}], ids=str)
 def test_F4_the_plan_lies_between_the_live_bytes_and_all_of_them(sizes: dict[str, int]) -> None:
-    module = scheduled(simplified(trace(layered, typed("M N"), typed("N N"))))
+    module = run_schedule(simplify(trace(layered, tensor("M N"), tensor("N N"))))
     (program,) = programs_in(module)
     _, lifetimes = lifetimes_in(program)
     layout = lay_out(lifetimes)
@@ -247,7 +247,7 @@ def test_F4_the_plan_lies_between_the_live_bytes_and_all_of_them(sizes: dict[str
     assert first_overlap(lifetimes, layout, sizes) is None
     steps = {life.start for life in lifetimes}
     needed = max(
-        sum(aligned(life.bytes).evaluate(sizes) for life in lifetimes if life.start <= step <= life.end)
+        sum(align_bytes(life.bytes).evaluate(sizes) for life in lifetimes if life.start <= step <= life.end)
         for step in steps
     )
     assert needed <= layout.total.evaluate(sizes) < naive_total(lifetimes).evaluate(sizes)

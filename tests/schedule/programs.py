@@ -30,7 +30,7 @@ from tessera.types.shape import TensorType
 MACHINE = Machine("test", lanes=8)
 
 
-def typed(dims: str, dtype: str = "f32") -> TensorType:
+def tensor(dims: str, dtype: str = "f32") -> TensorType:
     """A type from text: `typed("B S 4")`."""
     shape = [int(dim) if dim.isdigit() else dim for dim in dims.split()]
     return TensorType.of(shape, BY_NAME[dtype])
@@ -48,14 +48,14 @@ def trace(function: Callable[..., Any], *types: TensorType) -> Tape:
     return recorder.finish(list(result) if isinstance(result, tuple) else [result])  # pyright: ignore[reportUnknownArgumentType]
 
 
-def simplified(tape: Tape) -> ModuleOp:
+def simplify(tape: Tape) -> ModuleOp:
     """The tape as Graph IR that can be scheduled."""
     module = from_tape(tape)
     Stages(lambda: from_tape(tape)).run("graph", graph.pipeline(), module, graph.EXIT)
     return module
 
 
-def scheduled(
+def run_schedule(
     module: ModuleOp, steps: int | None = None, chooser: StaticChooser | None = None, *, fusion: bool = True
 ) -> ModuleOp:
     """A module after the first passes of the stage, or all of them; each is verified."""
@@ -77,7 +77,7 @@ def inputs_for(tape: Tape, sizes: dict[str, int], seed: int = 0) -> list[Array]:
 
 
 def assert_close(found: Sequence[Array], expected: Sequence[Array]) -> None:
-    """Equal up to the order of sums; NaN and infinities in the same places."""
+    """Equal up to the order of sums; NaN and infinities at the same indices."""
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
@@ -106,7 +106,7 @@ def tapes(draw: st.DrawFn) -> Tape:
         wanted = draw(st.lists(st.integers(0, len(values) - 1), min_size=1, max_size=3))
         return (values[-1], *(values[number] for number in wanted))
 
-    return trace(program, typed("A B"), typed("A B"), typed("B"))
+    return trace(program, tensor("A B"), tensor("A B"), tensor("B"))
 
 
 def _choices(x: Any, y: Any) -> list[Callable[[], Any]]:

@@ -17,12 +17,12 @@ from tessera.ir.schedule.kinds import KernelKind, all_kinds, kernel_kinds
 from tessera.ir.schedule.plan import fusions_in
 from tessera.types.dtype import bf16, f32
 from tessera.types.shape import TensorType
-from tests.schedule.programs import scheduled, simplified, trace, typed
+from tests.schedule.programs import run_schedule, simplify, tensor, trace
 
 
 def groups(function: Callable[..., Any], *types: TensorType, **options: Any) -> list[str]:
     """The kind of each group, and how many results it has."""
-    module = scheduled(simplified(trace(function, *types)), steps=1, **options)
+    module = run_schedule(simplify(trace(function, *types)), steps=1, **options)
     return [f"{fuse.value('kind')} {len(fuse.results)}" for fuse in fusions_in(module)]
 
 
@@ -35,14 +35,14 @@ def test_a_kind_of_kernels_that_emits_none_fails_where_it_is_made() -> None:
     assert {*all_kinds()} - {*kernel_kinds()} == {"flow"}
 
 
-X, Y, V = typed("M N"), typed("M N"), typed("N")
+X, Y, V = tensor("M N"), tensor("M N"), tensor("N")
 
 
 def test_bias_and_gelu_join_their_contraction_and_softmax_is_one_row_group() -> None:
     def program(x: Any, w: Any, b: Any) -> Any:
         return ops.softmax(ops.gelu(x @ w + b))
 
-    assert groups(program, typed("M K"), typed("K N"), V) == ["contraction 1", "row 1"]
+    assert groups(program, tensor("M K"), tensor("K N"), V) == ["contraction 1", "row 1"]
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -51,9 +51,9 @@ def test_softmax_is_one_group_along_any_axis(axis: int) -> None:
 
 
 def test_normalizations_are_one_group_each() -> None:
-    assert groups(lambda x, w, b: ops.layernorm(x, w, b), typed("B S D"), typed("D"), typed("D")) == ["row 1"]
-    assert groups(lambda x, w: ops.rmsnorm(x, w), typed("B S D"), typed("D")) == ["row 1"]
-    assert groups(lambda x, w: ops.rmsnorm(x, w), typed("B S D", "bf16"), typed("D", "bf16")) == ["row 1"]
+    assert groups(lambda x, w, b: ops.layernorm(x, w, b), tensor("B S D"), tensor("D"), tensor("D")) == ["row 1"]
+    assert groups(lambda x, w: ops.rmsnorm(x, w), tensor("B S D"), tensor("D")) == ["row 1"]
+    assert groups(lambda x, w: ops.rmsnorm(x, w), tensor("B S D", "bf16"), tensor("D", "bf16")) == ["row 1"]
     assert groups(lambda x: ops.log_softmax(x), X) == ["row 1"]
     assert groups(lambda x: ops.var(x, axis=1), X) == ["row 1"]
 
@@ -71,14 +71,17 @@ def test_a_norm_stays_out_of_the_matmul_before_it() -> None:
         h = r + x @ w
         return h, ops.rmsnorm(h, g)
 
-    assert groups(program, typed("M K"), typed("K N"), X, V) == ["contraction 1", "row 1"]
+    assert groups(program, tensor("M K"), tensor("K N"), X, V) == ["contraction 1", "row 1"]
 
 
 def test_a_gated_unit_is_two_contractions() -> None:
     def program(x: Any, w: Any, u: Any) -> Any:
         return ops.silu(x @ w) * (x @ u)
 
-    assert groups(program, typed("M K"), typed("K N"), typed("K N")) == ["contraction 1", "contraction 1"]
+    assert groups(program, tensor("M K"), tensor("K N"), tensor("K N")) == [
+        "contraction 1",
+        "contraction 1",
+    ]
 
 
 def test_chains_and_their_branches_are_one_map() -> None:
@@ -97,14 +100,14 @@ def test_conversions_go_with_the_contraction() -> None:
     def program(x: Any, w: Any) -> Any:
         return (x.cast(f32) @ w.cast(f32)).cast(bf16)
 
-    assert groups(program, typed("M K", "bf16"), typed("K N", "bf16")) == ["contraction 1"]
+    assert groups(program, tensor("M K", "bf16"), tensor("K N", "bf16")) == ["contraction 1"]
 
 
 def test_views_are_read_through() -> None:
     def program(x: Any, w: Any) -> Any:
         return (ops.transpose(x) @ ops.transpose(w)).reshape(-1)
 
-    assert groups(program, typed("K M"), typed("N K")) == ["contraction 1"]
+    assert groups(program, tensor("K M"), tensor("N K")) == ["contraction 1"]
 
 
 def test_cheap_values_of_other_shapes_are_computed_where_they_are_read() -> None:
@@ -118,12 +121,12 @@ def test_what_is_gathered_from_is_in_memory() -> None:
         return ops.take(ops.exp(x), i, axis=0) * 2.0
 
     # What makes an index legal is a group of its own, as each is used for a whole row.
-    assert groups(program, X, typed("K", "i64")) == ["map 1", "map 1", "map 1"]
+    assert groups(program, X, tensor("K", "i64")) == ["map 1", "map 1", "map 1"]
 
 
 def test_a_reduction_of_everything_takes_only_what_is_its_own() -> None:
     assert groups(lambda x, y: ops.mean(ops.square(x - y)), X, Y) == ["row 1"]
-    assert groups(lambda x: ops.softmax(x), typed("N")) == ["row 1"]
+    assert groups(lambda x: ops.softmax(x), tensor("N")) == ["row 1"]
 
     def program(x: Any) -> Any:
         y = ops.gelu(x)
@@ -140,11 +143,11 @@ def test_heads_are_read_without_a_copy() -> None:
 
         return ops.attention(heads(x @ q), heads(x @ k), heads(x @ v))
 
-    types = typed("B S 16"), *(typed("16 16") for _ in range(3))
+    types = tensor("B S 16"), *(tensor("16 16") for _ in range(3))
     assert groups(program, *types) == ["contraction 1"] * 3 + ["library 1"]
     # Keys that are contiguous in another dim are copied: strided rows would be read slowly.
     transposed = groups(
-        lambda q, k: ops.attention(q, ops.transpose(k, (0, 1, 3, 2)), q), typed("B 2 S 8"), typed("B 2 8 S")
+        lambda q, k: ops.attention(q, ops.transpose(k, (0, 1, 3, 2)), q), tensor("B 2 S 8"), tensor("B 2 8 S")
     )
     assert transposed == ["map 1", "library 1"]
 
@@ -156,14 +159,14 @@ def test_a_dim_of_one_more_or_less_is_no_copy() -> None:
         out = ops.attention(q, q, q)
         return out.reshape(1, *out.shape), out.reshape(*out.shape[:2], 1, *out.shape[2:])
 
-    assert groups(program, typed("B 2 S 8")) == ["library 1"]
+    assert groups(program, tensor("B 2 S 8")) == ["library 1"]
 
 
 def test_fusion_can_be_switched_off_as_a_whole_and_for_a_kind() -> None:
     def program(x: Any, w: Any, b: Any) -> Any:
         return ops.relu(x @ w + b)
 
-    types = typed("M K"), typed("K N"), V
+    types = tensor("M K"), tensor("K N"), V
     assert groups(program, *types, fusion=False) == ["contraction 1", "map 1", "map 1"]
     chooser = StaticChooser({"fusion.contraction": False})
     assert groups(program, *types, chooser=chooser) == ["contraction 1", "map 1"]
@@ -171,7 +174,7 @@ def test_fusion_can_be_switched_off_as_a_whole_and_for_a_kind() -> None:
 
 
 def test_every_group_says_what_it_costs() -> None:
-    module = scheduled(simplified(trace(lambda x, w: ops.relu(x @ w), typed("M K"), typed("K N"))), steps=1)
+    module = run_schedule(simplify(trace(lambda x, w: ops.relu(x @ w), tensor("M K"), tensor("K N"))), steps=1)
     (fuse,) = fusions_in(module)
     assert str(fuse.value("flops")) == "2*K*M*N + M*N"
     assert str(fuse.value("bytes")) == "4*K*M + 4*K*N + 4*M*N"
@@ -183,8 +186,8 @@ def test_equal_layers_share_their_kernels() -> None:
             x = x + ops.gelu(ops.rmsnorm(x, first) @ second)
         return x
 
-    types = [typed("B S 16"), *(typed(dims) for _ in range(6) for dims in ("16", "16 16"))]
-    module = scheduled(simplified(trace(program, *types)), steps=3)
+    types = [tensor("B S 16"), *(tensor(dims) for _ in range(6) for dims in ("16", "16 16"))]
+    module = run_schedule(simplify(trace(program, *types)), steps=3)
     names = [fuse.value("body") for fuse in fusions_in(module)]
     assert len(names) == 12
     assert len(set(names)) == 2

@@ -1,4 +1,4 @@
-"""Updates in place keep meaning: random programs of caches, rows and counters, some of which their caller gives up."""
+"""Updates in place keep meaning: random programs of caches, rows and counters, some of which their caller donates."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tessera.ir.base.verify import verify
 from tessera.ir.schedule.host_program.memory import donated_in, kept_in, overwritten_by
 from tessera.ir.schedule.plan import programs_in
 from tests.oracles.schedule_interpreter import run_program
-from tests.schedule.programs import scheduled, simplified, trace, typed
+from tests.schedule.programs import run_schedule, simplify, tensor, trace
 
-CACHE, ROW, NUMBER = typed("2 1 5 3"), typed("2 1 2 3"), typed("", "i64")
+CACHE, ROW, NUMBER = tensor("2 1 5 3"), tensor("2 1 2 3"), tensor("", "i64")
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["write", "write", "write", "map", "count", "count", "least", "read"]),
@@ -78,7 +78,7 @@ def test_what_is_written_over_nobody_misses(
     given = arrays(start)
     wanted = run_tape(tape, [array.copy() for array in given])
     for count in (2, None):
-        module = scheduled(simplified(tape), steps=count)
+        module = run_schedule(simplify(tape), steps=count)
         verify(module)
         found = run_program(module, *[array.copy() for array in given])
         for one, other in zip(found, wanted, strict=True):
@@ -92,20 +92,20 @@ def test_an_append_to_what_is_given_up_copies_nothing() -> None:
     tape = program([("write", 0, 0), ("write", 2, 0), ("count", 0, 0)], [2, 3])
     for donated, groups in (((0, 2), 3), ((), 1)):
         tape.promises[DONATED] = donated
-        (plan,) = programs_in(scheduled(simplified(tape), steps=2))
+        (plan,) = programs_in(run_schedule(simplify(tape), steps=2))
         assert sum(overwritten_by(op) is not None for op in plan.walk()) == groups
-        (placed,) = programs_in(scheduled(simplified(tape)))
+        (placed,) = programs_in(run_schedule(simplify(tape)))
         assert [op.name for op in placed.walk()].count("tsched.alloc") == (0 if donated else 2)
         assert kept_in(placed) == (((0, 0), (1, 2)) if donated else ())
 
 
 def test_a_number_is_written_over_once_and_by_others_read_before() -> None:
-    def counted(m: Any, n: Any) -> Any:
+    def count_up(m: Any, n: Any) -> Any:
         return ops.where(m > n, m - 1, n), m + 3
 
-    tape = trace(counted, NUMBER, NUMBER)
+    tape = trace(count_up, NUMBER, NUMBER)
     tape.promises[DONATED] = (0,)
-    plan = scheduled(simplified(tape), steps=2)
+    plan = run_schedule(simplify(tape), steps=2)
     verify(plan)
     assert sum(overwritten_by(op) is not None for op in plan.walk()) == 1
     assert [int(one) for one in run_program(plan, np.array(7), np.array(5))] == [6, 10]
@@ -114,38 +114,38 @@ def test_a_number_is_written_over_once_and_by_others_read_before() -> None:
 def test_a_number_is_not_counted_behind_the_end_of_what_it_reads() -> None:
     """The second of two donated counters would move down to its reader, behind the op that writes over the first."""
 
-    def counted(m: Any, n: Any, x: Any) -> Any:
+    def count_up(m: Any, n: Any, x: Any) -> Any:
         more = m + 1
         return ops.exp(x * more.cast("f32")).sum(), x * m.cast("f32"), n + m, more
 
-    tape = trace(counted, NUMBER, NUMBER, typed("4"))
+    tape = trace(count_up, NUMBER, NUMBER, tensor("4"))
     tape.promises[DONATED] = (0, 1)
     for steps in (2, None):
-        module = scheduled(simplified(tape), steps=steps)
+        module = run_schedule(simplify(tape), steps=steps)
         verify(module)
         found = run_program(module, np.array(3), np.array(8), np.ones(4, np.float32))
         assert [int(one) for one in found[2:]] == [11, 4]
 
 
-def test_what_is_given_up_and_returned_is_returned_as_it_lies() -> None:
-    tape = trace(lambda x: (ops.reshape(x, (6,)), x), typed("2 3"))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+def test_what_is_donated_and_returned_is_returned_without_a_copy() -> None:
+    tape = trace(lambda x: (ops.reshape(x, (6,)), x), tensor("2 3"))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     tape.promises[DONATED] = (0,)
-    (placed,) = programs_in(scheduled(simplified(tape)))
+    (placed,) = programs_in(run_schedule(simplify(tape)))
     assert [op.name for op in placed.walk()].count("tsched.copy") == 1
     assert kept_in(placed) == ((0, 0),)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    module = scheduled(simplified(tape))
+    module = run_schedule(simplify(tape))
     found = run_program(module, x)
     np.testing.assert_array_equal(found[0], x.reshape(6))
     np.testing.assert_array_equal(found[1], x)
 
 
 @pytest.mark.parametrize("start", [-9, -1, 0, 3, 4, 5, 2**40])
-def test_rows_that_find_no_room_are_left_out(start: int) -> None:
+def test_rows_beyond_the_capacity_are_left_out(start: int) -> None:
     tape = program([("write", 0, 0)], [1])
     tape.promises[DONATED] = (0,)
     given = arrays(start % 7)
     given[2] = np.array(start, np.int64)
     (wanted,) = run_tape(tape, [array.copy() for array in given])
-    (found,) = run_program(scheduled(simplified(tape)), *given)
+    (found,) = run_program(run_schedule(simplify(tape)), *given)
     np.testing.assert_array_equal(found, wanted)

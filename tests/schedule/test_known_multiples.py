@@ -21,7 +21,7 @@ from tessera.ir.schedule.plan import fusions_in
 from tessera.ir.tile.passes.drop_bounds import DropBounds
 from tessera.types.dim import Dim, minimum
 from tests.oracles.schedule_interpreter import run_program
-from tests.schedule.programs import assert_close, inputs_for, scheduled, simplified, tapes, typed
+from tests.schedule.programs import assert_close, inputs_for, run_schedule, simplify, tapes, tensor
 
 A, B = Dim.symbol("A"), Dim.symbol("B")
 ZERO = Dim.constant(0)
@@ -33,7 +33,7 @@ ZERO = Dim.constant(0)
 )
 def test_a_program_with_known_multiples_means_the_same(tape: Tape, first: int, second: int, steps: int | None) -> None:
     tape.guards += [Guard(A % first, ZERO, "rows"), Guard(B % second, ZERO, "columns")]
-    module = scheduled(simplified(tape), steps=steps)
+    module = run_schedule(simplify(tape), steps=steps)
     DropBounds().run(module)
     for rows, columns in ((1, 1), (2, 3)):
         arrays = inputs_for(tape, {"A": rows * first, "B": columns * second})
@@ -47,7 +47,7 @@ def test_a_program_with_known_multiples_means_the_same(tape: Tape, first: int, s
 @settings(max_examples=20)
 @given(tapes())
 def test_bounds_that_are_dropped_were_never_reached(tape: Tape) -> None:
-    module = scheduled(simplified(tape))
+    module = run_schedule(simplify(tape))
     before = print_module(module)
     DropBounds().run(module)
     verify(module)
@@ -70,13 +70,13 @@ def test_only_remainders_of_zero_are_multiples() -> None:
         Guard(8 * (A // 8), B, "parts of another"),
     ]
     assert multiples(guards) == {}
-    assert multiples([Guard(ZERO, A % 8, "turned round"), Guard(A % 12, ZERO, "both")]) == {"A": 24}
-    assert multiples([Guard(16 * (A // 16), A, "whole"), Guard(B, 4 * (B // 4), "turned")]) == {"A": 16, "B": 4}
+    assert multiples([Guard(ZERO, A % 8, "swapped"), Guard(A % 12, ZERO, "both")]) == {"A": 24}
+    assert multiples([Guard(16 * (A // 16), A, "whole"), Guard(B, 4 * (B // 4), "swapped")]) == {"A": 16, "B": 4}
 
 
 def test_sizes_are_written_as_multiples_and_guards_that_shows_are_gone() -> None:
     other = Guard(A, B, "equal")
-    tape = Tape(inputs=[0], names=["x"], records=[], outputs=[0], types=[typed("A B")])
+    tape = Tape(inputs=[0], names=["x"], records=[], outputs=[0], types=[tensor("A B")])
     tape.guards = [Guard(A % 8, ZERO, "multiple"), other]
     made, sizes = canonicalize(tape)
     assert str(made.types[0]) == "[8*s0, s1] f32"
@@ -96,11 +96,11 @@ def _columns(x: ts.Tensor["S", "B", ts.f32]) -> Any:
     return ops.sum(x, axis=0), ops.argmax(x, axis=0)
 
 
-def _folded(x: ts.Tensor["B", "S", ts.f32]) -> Any:
+def _parts(x: ts.Tensor["B", "S", ts.f32]) -> Any:
     return ops.sum(ops.reshape(x, (x.shape[0], -1, 16)), axis=2)
 
 
-@pytest.mark.parametrize("function", [_softmax, _shares, _columns, _folded], ids=lambda function: function.__name__[1:])
+@pytest.mark.parametrize("function", [_softmax, _shares, _columns, _parts], ids=lambda function: function.__name__[1:])
 def test_the_ragged_edge_is_gone_and_every_bit_is_the_same(function: Callable[..., Any]) -> None:
     plain, known = ts.jit(function), ts.jit(ts.constrain("S % 128 == 0")(function))
     rng = np.random.default_rng(3)

@@ -14,7 +14,7 @@ from tessera import ops
 from tessera.ir.schedule.fusion import RULES
 from tessera.ir.schedule.grouping import LARGEST, group_tape
 from tessera.ir.schedule.program import Program
-from tests.schedule.programs import trace, typed
+from tests.schedule.programs import tensor, trace
 
 X = np.linspace(-1, 1, 24, dtype=np.float32)
 
@@ -30,7 +30,7 @@ def chain(count: int) -> Any:
 
 def sizes(function: Any, dims: str = "24") -> list[int]:
     """How many records each group has."""
-    grouping = group_tape(Program(trace(function, typed(dims))), lambda knob, record: True, RULES)
+    grouping = group_tape(Program(trace(function, tensor(dims))), lambda knob, record: True, RULES)
     return [len(group.records) for group in grouping.groups]
 
 

@@ -37,7 +37,7 @@ from tessera.types.dim import Dim
 from tessera.types.effect import Effects
 from tests.oracles.any_order import AnyOrder
 from tests.oracles.schedule_interpreter import run_program
-from tests.schedule.programs import inputs_for, scheduled, simplified, tapes, trace, typed
+from tests.schedule.programs import inputs_for, run_schedule, simplify, tapes, tensor, trace
 
 SIZES = {"A": 3, "B": 5}
 
@@ -47,7 +47,7 @@ def branches(x: Any, y: Any) -> Any:
     return left @ x, (right @ y) * ops.sum(x, axis=0), ops.sum(left * right, axis=1)
 
 
-def nested(x: Any, y: Any) -> Any:
+def loop_in_loop(x: Any, y: Any) -> Any:
     start = fori_loop(0, 3, lambda i, s: s * 0.5 + ops.softmax(y), x)
     chosen = cond(x.sum() > 0, lambda a: ops.softmax(a) * 2.0, lambda a: a @ ops.transpose(y) @ y, y)
     last, rows = scan(lambda s, row: (s + row, ops.softmax(s * row)), x[0], y)
@@ -55,22 +55,22 @@ def nested(x: Any, y: Any) -> Any:
     return start + chosen, rows, climbed
 
 
-PROGRAMS: tuple[Callable[..., Any], ...] = (branches, nested)
+PROGRAMS: tuple[Callable[..., Any], ...] = (branches, loop_in_loop)
 
 
 def bits(results: Sequence[Any]) -> list[bytes]:
     return [np.asarray(one).tobytes() for one in results]
 
 
-def traced(function: Callable[..., Any]) -> Tape:
-    return trace(function, typed("A B"), typed("A B"))
+def trace_program(function: Callable[..., Any]) -> Tape:
+    return trace(function, tensor("A B"), tensor("A B"))
 
 
 @pytest.mark.parametrize("function", PROGRAMS, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("steps", [2, 5, None], ids=["plan", "placed", "planned"])
 def test_every_stage_runs_in_any_order(function: Callable[..., Any], steps: int | None) -> None:
-    tape = traced(function)
-    module, arrays = scheduled(simplified(tape), steps), inputs_for(tape, SIZES)
+    tape = trace_program(function)
+    module, arrays = run_schedule(simplify(tape), steps), inputs_for(tape, SIZES)
     program = AnyOrder(module)
     program.order.check()
     expected = bits(run_program(module, *arrays))
@@ -81,7 +81,7 @@ def test_every_stage_runs_in_any_order(function: Callable[..., Any], steps: int 
 @settings(max_examples=15)
 @given(tape=tapes(), seed=st.integers(0, 1 << 30))
 def test_random_programs_run_in_any_order_and_are_written_down_in_it(tape: Tape, seed: int) -> None:
-    module, arrays = scheduled(simplified(tape)), inputs_for(tape, SIZES)
+    module, arrays = run_schedule(simplify(tape)), inputs_for(tape, SIZES)
     program = AnyOrder(module)
     program.order.check()
     with np.errstate(all="ignore"):
@@ -97,7 +97,7 @@ def test_random_programs_run_in_any_order_and_are_written_down_in_it(tape: Tape,
 
 
 def order_for(function: Callable[..., Any]) -> LaunchOrder:
-    module = scheduled(simplified(traced(function)))
+    module = run_schedule(simplify(trace_program(function)))
     (program,) = programs_in(module)
     return order_of(program, symbol_table(module))
 
@@ -116,8 +116,8 @@ def test_a_missing_edge_is_found_whichever_it_is(function: Callable[..., Any]) -
 
 
 def test_a_missing_edge_gives_other_bits_sooner_or_later() -> None:
-    tape = traced(branches)
-    module, arrays = scheduled(simplified(tape)), inputs_for(tape, SIZES)
+    tape = trace_program(branches)
+    module, arrays = run_schedule(simplify(tape)), inputs_for(tape, SIZES)
     expected = bits(run_program(module, *arrays))
     program = AnyOrder(module)
     calls = [node.number for node in program.order.nodes if node.what == "call"]
@@ -254,4 +254,4 @@ def test_the_text_says_who_waits_for_whom_and_what_is_touched() -> None:
     lines = str(order_for(branches)).splitlines()
     assert lines[0] == "6 launches, 2 at a time at most, 4 one after the other at least"
     assert any(": after " in line and "argument x0" in line and "writes result" in line for line in lines)
-    assert "at a time at most" in "\n".join(str(order_for(nested)).splitlines()[1:])
+    assert "at a time at most" in "\n".join(str(order_for(loop_in_loop)).splitlines()[1:])

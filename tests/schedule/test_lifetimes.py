@@ -18,20 +18,20 @@ from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
 
 
-def chained(x: Any, w: Any) -> Any:
+def chain(x: Any, w: Any) -> Any:
     y = ts.ops.softmax(x @ w, axis=-1)
     z = y @ w
     return ts.ops.reshape(z, (1024,)).sum() + z.sum()
 
 
-def repeated(x: Any, w: Any) -> Any:
+def repeat(x: Any, w: Any) -> Any:
     def step(i: Any, y: Any) -> Any:
         return ts.ops.softmax(y @ w, axis=-1) @ w
 
     return ts.fori_loop(0, 3, step, x)
 
 
-PROGRAMS = {"chained": chained, "repeated": repeated}
+PROGRAMS = {"chained": chain, "repeated": repeat}
 
 
 def program_of(name: str) -> SpecOp:

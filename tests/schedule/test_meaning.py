@@ -22,7 +22,7 @@ from tessera.ir.schedule.host_program.memory import first_overlap, lay_out, naiv
 from tessera.ir.schedule.passes.plan_memory import lifetimes_in
 from tessera.ir.schedule.plan import fusions_in, programs_in
 from tests.oracles.schedule_interpreter import run_program
-from tests.schedule.programs import assert_close, inputs_for, scheduled, simplified, tapes, trace, typed
+from tests.schedule.programs import assert_close, inputs_for, run_schedule, simplify, tapes, tensor, trace
 
 SIZES = ({"A": 3, "B": 5}, {"A": 1, "B": 1}, {"A": 2, "B": 33})
 
@@ -30,7 +30,7 @@ SIZES = ({"A": 3, "B": 5}, {"A": 1, "B": 1}, {"A": 2, "B": 33})
 @settings(max_examples=40)
 @given(tape=tapes(), fusion=st.booleans())
 def test_a_plan_gives_what_the_graph_gives(tape: Tape, fusion: bool) -> None:
-    module = scheduled(simplified(tape), steps=3, fusion=fusion)
+    module = run_schedule(simplify(tape), steps=3, fusion=fusion)
     again = parse_module(print_module(module))
     verify(again)
     assert content_hash(again) == content_hash(module)
@@ -43,7 +43,7 @@ def test_a_plan_gives_what_the_graph_gives(tape: Tape, fusion: bool) -> None:
 @settings(max_examples=25)
 @given(tape=tapes())
 def test_a_host_program_gives_what_the_graph_gives(tape: Tape) -> None:
-    module = scheduled(simplified(tape))
+    module = run_schedule(simplify(tape))
     again = parse_module(print_module(module))
     verify(again)
     assert content_hash(again) == content_hash(module)
@@ -62,8 +62,8 @@ def test_a_host_program_gives_what_the_graph_gives(tape: Tape) -> None:
 @settings(max_examples=25)
 @given(tape=tapes())
 def test_fusion_does_its_job(tape: Tape) -> None:
-    fused = scheduled(simplified(tape), steps=1)
-    alone = scheduled(simplified(tape), steps=1, fusion=False)
+    fused = run_schedule(simplify(tape), steps=1)
+    alone = run_schedule(simplify(tape), steps=1, fusion=False)
     assert len(fusions_in(fused)) <= len(fusions_in(alone))
     # What a group leaves in memory is wanted by another, or is a result.
     for fuse in fusions_in(fused):
@@ -94,22 +94,22 @@ def _scan_back(x: Any) -> Any:
     return scan(lambda s, row: (s, row), x[0], x, reverse=True)
 
 
-def _nested(x: Any) -> Any:
+def _nest(x: Any) -> Any:
     def climb(a: Any) -> Any:
         return while_loop(lambda s: s.sum() < 0, lambda s: s + 1.0, a)
 
     return cond(x.sum() > 0, lambda a: fori_loop(0, 3, lambda i, s: s + a, a), climb, x)
 
 
-FLOWS = (_branch, _repeat, _count, _count_with_index, _scan, _scan_back, _nested)
+FLOWS = (_branch, _repeat, _count, _count_with_index, _scan, _scan_back, _nest)
 
 
 @pytest.mark.parametrize("function", FLOWS, ids=lambda function: function.__name__[1:])
 def test_control_flow_is_kept_by_every_pass(function: Any) -> None:
-    tape = trace(function, typed("A B"))
+    tape = trace(function, tensor("A B"))
     expected = {str(sizes): run_tape(tape, inputs_for(tape, sizes)) for sizes in SIZES}
     for steps in (1, 2, 4, 5, None):
-        module = scheduled(simplified(tape), steps)
+        module = run_schedule(simplify(tape), steps)
         for sizes in SIZES:
             assert_close(run_program(module, *inputs_for(tape, sizes)), expected[str(sizes)])
         text = print_module(module)

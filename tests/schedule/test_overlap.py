@@ -31,11 +31,11 @@ from tessera.ir.schedule.plan import programs_in
 from tessera.types.dtype import BY_NAME
 from tests.oracles.schedule_interpreter import run_program
 from tests.runtime.ranks.threads import on_ranks
-from tests.schedule.programs import scheduled, simplified, trace, typed
+from tests.schedule.programs import run_schedule, simplify, tensor, trace
 
 START, WAIT = "tsched.collective_start", "tsched.collective_wait"
 MESHES = ({"dp": 2}, {"dp": 3}, {"dp": 2, "tp": 2})
-STEPS = ("reduce", "reduce", "gather", "share", "swap", "own", "join", "product", "branch", "loop")
+STEPS = ("reduce", "reduce", "gather", "share", "swap", "own", "join", "matmul", "branch", "loop")
 
 
 class Steps:
@@ -65,7 +65,7 @@ class Steps:
     def join(self, x: Any, y: Any, axis: str) -> Any:
         return x + y
 
-    def product(self, x: Any, y: Any, axis: str) -> Any:
+    def matmul(self, x: Any, y: Any, axis: str) -> Any:
         return ops.matmul(x, y) * 0.125
 
     def branch(self, x: Any, y: Any, axis: str) -> Any:
@@ -87,7 +87,7 @@ def program(seed: int, axes: dict[str, int]) -> Tape:
         return tuple(values[-3:])
 
     with ts.dist.mesh(**axes):
-        return trace(f, typed("6 6"), typed("6 6"))
+        return trace(f, tensor("6 6"), tensor("6 6"))
 
 
 def arrays(rank: int) -> list[Array]:
@@ -95,8 +95,8 @@ def arrays(rank: int) -> list[Array]:
     return [rng.standard_normal((6, 6)).astype(np.float32) for _ in range(2)]
 
 
-def planned(tape: Tape, *, overlap: bool) -> ModuleOp:
-    module = scheduled(simplified(tape), chooser=StaticChooser({"collectives.overlap": overlap}))
+def plan(tape: Tape, *, overlap: bool) -> ModuleOp:
+    module = run_schedule(simplify(tape), chooser=StaticChooser({"collectives.overlap": overlap}))
     verify(parse_module(print_module(module)))
     return module
 
@@ -110,7 +110,7 @@ def collectives_in(module: ModuleOp) -> list[tuple[str, int]]:
 def test_overlapping_keeps_every_bit_and_the_order_of_starts(seed: int) -> None:
     axes = MESHES[seed % len(MESHES)]
     tape = program(seed, axes)
-    apart, together = (planned(tape, overlap=overlap) for overlap in (False, True))
+    apart, together = (plan(tape, overlap=overlap) for overlap in (False, True))
     numbers = [number for name, number in collectives_in(apart) if name == START]
     assert [number for name, number in collectives_in(together) if name == START] == numbers == sorted(numbers)
 
@@ -146,7 +146,7 @@ def test_splitting_keeps_what_every_rank_gets(seed: int) -> None:
 
 @pytest.mark.parametrize("most", [0, 1 << 18])
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f8e4m3", "f8e5m2", "f64", "i64", "i8", "u8", "u32"])
-def test_every_dtype_is_folded_and_moved_as_the_reference_says(
+def test_every_dtype_is_reduced_and_moved_as_the_reference_says(
     dtype: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(split_collectives, "MOST_GATHERED", most)
@@ -156,7 +156,7 @@ def test_every_dtype_is_folded_and_moved_as_the_reference_says(
         return (*folded, ts.dist.reduce_scatter(x, "dp", 1), ts.dist.all_to_all(x, "dp", 1, 0))
 
     with ts.dist.mesh(dp=3):
-        tape = trace(f, typed("2 6", dtype))
+        tape = trace(f, tensor("2 6", dtype))
     module = from_tape(tape)
     SplitCollectives().run(module)
     function: Any = module.ops.first
@@ -193,27 +193,27 @@ def _kernel(op: Operation) -> str:
     return op.value("kernel")
 
 
-def test_products_stand_between_start_and_wait_unless_somebody_says_no() -> None:
+def test_matmuls_stand_between_start_and_wait_unless_somebody_says_no() -> None:
     with ts.dist.mesh(dp=2):
-        tape = trace(step, typed("6 6"), typed("6 6"))
-    assert len(between(planned(tape, overlap=True))) == 2
-    assert between(planned(tape, overlap=False)) == []
+        tape = trace(step, tensor("6 6"), tensor("6 6"))
+    assert len(between(plan(tape, overlap=True))) == 2
+    assert between(plan(tape, overlap=False)) == []
 
 
-def test_a_product_does_not_wait_for_what_is_added_to_it() -> None:
-    def added(x: Any, w: Any) -> Any:
+def test_a_matmul_does_not_wait_for_what_is_added_to_it() -> None:
+    def add_bias(x: Any, w: Any) -> Any:
         return ops.relu(ops.matmul(w, w) + ts.dist.all_reduce(x, "dp"))
 
-    def promised(x: Any, w: Any) -> Any:
+    def chain_bias(x: Any, w: Any) -> Any:
         total = ts.dist.all_reduce(x, "dp")
         return ops.epilogue.chain([ops.epilogue.residual(total)])(ops.matmul(w, w))
 
     with ts.dist.mesh(dp=2):
-        free, bound = (trace(one, typed("6 6"), typed("6 6")) for one in (added, promised))
-    (kernel,) = between(planned(free, overlap=True))
+        free, bound = (trace(one, tensor("6 6"), tensor("6 6")) for one in (add_bias, chain_bias))
+    (kernel,) = between(plan(free, overlap=True))
     assert kernel.startswith("matmul")
-    assert between(planned(free, overlap=False)) == []
-    assert between(planned(bound, overlap=True)) == [], "what is promised to be one kernel is"
+    assert between(plan(free, overlap=False)) == []
+    assert between(plan(bound, overlap=True)) == [], "what is promised to be one kernel is"
 
 
 def test_the_choice_is_one_of_the_program_and_has_a_source() -> None:

@@ -21,7 +21,7 @@ from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.host_program.builder import tensor_of
 from tessera.ir.schedule.plan import fusions_in, programs_in
 from tessera.types.dim import Dim
-from tests.schedule.programs import scheduled, simplified, trace, typed
+from tests.schedule.programs import run_schedule, simplify, tensor, trace
 
 SIZES = {"M": 64, "K": 128, "N": 256}
 
@@ -30,7 +30,7 @@ def spine() -> Tape:
     def program(x: Any, w: Any, b: Any) -> Any:
         return ops.softmax(ops.gelu(x @ w + b))
 
-    return trace(program, typed("M K"), typed("K N"), typed("N"))
+    return trace(program, tensor("M K"), tensor("K N"), tensor("N"))
 
 
 def ops_named(module: ModuleOp, name: str) -> list[SpecOp]:
@@ -47,15 +47,15 @@ def total(module: ModuleOp, name: str) -> Dim:
 
 
 def test_every_group_is_one_kernel_and_one_call() -> None:
-    groups = fusions_in(scheduled(simplified(spine()), steps=5))
-    module = scheduled(simplified(spine()))
+    groups = fusions_in(run_schedule(simplify(spine()), steps=5))
+    module = run_schedule(simplify(spine()))
     kernels = [op for op in module.ops if op.name == "ttile.kernel"]
     assert [group.value("body") for group in groups] == [op.value("kernel") for op in ops_named(module, "tsched.call")]
     assert len(kernels) == len({group.value("body") for group in groups}) == 2
 
 
 def test_costs_add_up_to_those_of_the_graph() -> None:
-    graph = simplified(spine())
+    graph = simplify(spine())
     tape = to_tape(symbol_table(graph)["main"])
     expected = Dim.constant(0)
     for record in tape.records:
@@ -64,8 +64,8 @@ def test_costs_add_up_to_those_of_the_graph() -> None:
         cost = spec_of(record).cost
         if cost is not None:
             expected = expected + cost(operands, results, record.attributes).flops
-    module = scheduled(graph, steps=4)
-    # Numbers made from nothing are repeated in every group that reads them, and cost nothing to speak of.
+    module = run_schedule(graph, steps=4)
+    # Numbers made from nothing are repeated in every group that reads them, and cost next to nothing.
     assert abs((total(module, "flops") - expected).evaluate(SIZES)) <= 4
     for fuse in fusions_in(module):
         moved = Dim.constant(0)
@@ -77,8 +77,8 @@ def test_costs_add_up_to_those_of_the_graph() -> None:
 
 
 def test_fusion_moves_fewer_bytes_and_costs_no_more_operations() -> None:
-    fused = scheduled(simplified(spine()), steps=3)
-    alone = scheduled(simplified(spine()), steps=3, fusion=False)
+    fused = run_schedule(simplify(spine()), steps=3)
+    alone = run_schedule(simplify(spine()), steps=3, fusion=False)
     # Thirteen passes over the result become three: the product writes it, the softmax reads and writes it.
     assert str(total(fused, "bytes")) == "4*K*M + 4*K*N + 12*M*N + 4*N"
     assert str(total(alone, "bytes")) == "4*K*M + 4*K*N + 52*M*N + 40*M + 4*N"
@@ -95,9 +95,9 @@ def test_every_tile_choice_can_be_fixed_and_is_seen_in_the_plan(knob: str, value
         heads = x.reshape(1, 2, -1, 8)
         return ops.cumsum(ops.exp(x @ ops.transpose(x)), axis=0), ops.attention(heads, heads, heads), ops.exp(x)
 
-    tape = trace(program, typed("A 16"))
-    plain = scheduled(simplified(tape), chooser=StaticChooser())
-    fixed = scheduled(simplified(tape), chooser=StaticChooser({knob: value}))
+    tape = trace(program, tensor("A 16"))
+    plain = run_schedule(simplify(tape), chooser=StaticChooser())
+    fixed = run_schedule(simplify(tape), chooser=StaticChooser({knob: value}))
     before, after = (
         [
             (op.value("chosen"), op.value("source"))
@@ -113,8 +113,8 @@ def test_every_tile_choice_can_be_fixed_and_is_seen_in_the_plan(knob: str, value
 
 def test_an_unknown_choice_and_a_value_out_of_reach_are_errors() -> None:
     chooser = StaticChooser({"map.size": 3})
-    scheduled(simplified(spine()), chooser=chooser)
+    run_schedule(simplify(spine()), chooser=chooser)
     with pytest.raises(OverrideError, match=r"`map\.size` is not a choice of this program"):
         chooser.check_overrides()
     with pytest.raises(OverrideError, match=r"`contraction\.block` cannot be"):
-        scheduled(simplified(spine()), chooser=StaticChooser({"contraction.block": (7, 7, 7)}))
+        run_schedule(simplify(spine()), chooser=StaticChooser({"contraction.block": (7, 7, 7)}))

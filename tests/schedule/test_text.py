@@ -1,4 +1,4 @@
-"""The texts of the specification, as they stand in it, parse, verify and print back."""
+"""The texts of the specification, letter by letter, parse, verify and print back."""
 
 from __future__ import annotations
 

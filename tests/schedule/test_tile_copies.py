@@ -42,7 +42,7 @@ def heads(x: Any, w: Any) -> Any:
     return ts.ops.matmul(ts.ops.reshape(ts.ops.transpose(x, (0, 2, 1, 3)), (B, S, H * D)), w)
 
 
-def strided(x: Any, w: Any) -> Any:
+def every_second_column(x: Any, w: Any) -> Any:
     return ts.ops.matmul(x[:, ::2], w)
 
 
@@ -58,11 +58,11 @@ def upper(x: Any, w: Any) -> Any:
     return ts.ops.matmul(x, w[:64])
 
 
-def projected(x: Any, w: Any) -> Any:
+def project(x: Any, w: Any) -> Any:
     return ts.ops.einsum("bhsk,hkd->bsd", x, w)
 
 
-def regrouped(x: Any, w: Any) -> Any:
+def regroup(x: Any, w: Any) -> Any:
     return ts.ops.matmul(ts.ops.reshape(x, (-1, w.shape[0])), w)
 
 
@@ -70,28 +70,28 @@ PROGRAMS: dict[str, tuple[Any, tuple[tuple[int, ...], ...], int]] = {
     "rows of two dims": (layer, ((2, 33, 64), (64, 72), (2, 33, 72)), 1),
     "rows of three dims": (layer, ((2, 3, 5, 64), (64, 72), (72,)), 1),
     "heads side by side": (heads, ((2, 4, 9, 32), (128, 40)), 2),
-    "every second column": (strided, ((40, 128), (64, 72)), 2),
+    "every second column": (every_second_column, ((40, 128), (64, 72)), 2),
     "rows but the first": (cut, ((3, 9, 64), (64, 72)), 2),
     "some columns": (columns, ((40, 128), (64, 72)), 2),
-    "the first rows of the right side": (upper, ((40, 64), (100, 72)), 1),
-    "heads that are summed": (projected, ((2, 4, 9, 32), (4, 32, 40)), 2),
-    "the same memory otherwise": (regrouped, ((40, 2, 32), (128, 72)), 1),
+    "the first rows of the rhs": (upper, ((40, 64), (100, 72)), 1),
+    "heads that are summed": (project, ((2, 4, 9, 32), (4, 32, 40)), 2),
+    "the same memory otherwise": (regroup, ((40, 2, 32), (128, 72)), 1),
 }
 """A function, the shapes of its arguments, and how many kernels it is."""
 
 
-def lowered(function: Any, arrays: Any, machine: str = "sm_90a") -> Any:
+def lower_for(function: Any, arrays: Any, machine: str = "sm_90a") -> Any:
     jitted: Any = ts.jit(function)
     tape = jitted.trace(*arrays).tape
     return tape, lower(tape, Options.of(backend="cuda", features=(machine,)), keep_snapshots=True)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_products_of_any_form_run_on_matrix_units(name: str) -> None:
+def test_contractions_of_any_form_run_on_tensor_cores(name: str) -> None:
     function, shapes, count = PROGRAMS[name]
     rng = np.random.default_rng(5)
     arrays = [rng.integers(-2, 3, shape).astype(BF16) for shape in shapes]
-    tape, found = lowered(function, arrays)
+    tape, found = lower_for(function, arrays)
     contractions = [kernel for kernel in general_kernels(found) if kernel.value("kind") == "contraction"]
     assert [BACKEND.matrix(kernel) is not None for kernel in contractions] == [True]
     assert len(general_kernels(found)) == count
@@ -119,29 +119,29 @@ def step(
     out: ts.Tensor[128, 128, ts.bf16],
     cache: ts.KVCache["B", 1, "C", 64, ts.bf16],
 ) -> Any:
-    """Half a layer with a cache: any number of sequences, positions and room."""
+    """Half a layer with a cache: any number of sequences, positions and capacity."""
     q, k, v = ts.ops.split_qkv(ts.ops.rmsnorm(x) @ qkv, heads=2, kv_heads=1)
     cache = cache.append(k, v)
     mixed = ts.ops.attention(q, cache, causal=True).transpose(0, 2, 1, 3).reshape(*x.shape)
     return x + mixed @ out, cache
 
 
-def step_arguments(batch: int, length: int, room: int, filled: int) -> tuple[Any, ...]:
-    rng = np.random.default_rng(room)
-    shapes = ((batch, length, 128), (128, 256), (128, 128), (batch, 1, room, 64), (batch, 1, room, 64))
+def step_arguments(batch: int, length: int, capacity: int, filled: int) -> tuple[Any, ...]:
+    rng = np.random.default_rng(capacity)
+    shapes = ((batch, length, 128), (128, 256), (128, 128), (batch, 1, capacity, 64), (batch, 1, capacity, 64))
     x, qkv, out, keys, values = ((rng.standard_normal(shape) / 8).astype(BF16) for shape in shapes)
     return x, qkv, out, ts.KVCache(keys, values, np.array(filled))
 
 
-def test_a_step_of_free_sizes_has_all_its_products_on_matrix_units() -> None:
-    _, found = lowered(step, step_arguments(2, 7, 33, 3))
-    with_products = [kernel for kernel in general_kernels(found) if any(op.name == "ttile.dot" for op in kernel.walk())]
-    assert [BACKEND.matrix(kernel) is not None for kernel in with_products] == [True] * 3
+def test_a_step_of_symbolic_dims_has_all_its_dots_on_tensor_cores() -> None:
+    _, found = lower_for(step, step_arguments(2, 7, 33, 3))
+    with_dots = [kernel for kernel in general_kernels(found) if any(op.name == "ttile.dot" for op in kernel.walk())]
+    assert [BACKEND.matrix(kernel) is not None for kernel in with_dots] == [True] * 3
 
 
-def test_wide_sides_are_read_where_they_lie() -> None:
+def test_wide_operands_are_read_in_place() -> None:
     """Threads read them element by element, and a copy would be for nothing."""
-    _, found = lowered(heads, [np.zeros((2, 4, 9, 32), np.float32), np.zeros((128, 40), np.float32)])
+    _, found = lower_for(heads, [np.zeros((2, 4, 9, 32), np.float32), np.zeros((128, 40), np.float32)])
     assert len(general_kernels(found)) == 1
 
 
@@ -181,7 +181,7 @@ def test_joined_dims_are_the_same_memory(rows: list[int], columns: list[int]) ->
         ((M * 2 + K // 4, K % 4), (16, 4), False),
     ],
 )
-def test_sides_are_walked_along_single_dims(at: tuple[Dim, ...], shape: tuple[int, ...], is_one: bool) -> None:
+def test_operands_are_walked_along_single_dims(at: tuple[Dim, ...], shape: tuple[int, ...], is_one: bool) -> None:
     assert is_walkable(at, dims(*shape), {"_m": Dim.constant(8), "_k": Dim.constant(8)}) == is_one
 
 
@@ -194,7 +194,7 @@ def test_outer_dims_may_be_cut() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
-def test_gathered_sides_mean_the_same(data: st.DataObject) -> None:
+def test_gathered_operands_mean_the_same(data: st.DataObject) -> None:
     """Axes of both operands in any order: free, contracted and batch ones."""
     counts = {"b": data.draw(st.integers(0, 1)), "m": data.draw(st.integers(1, 2)), "k": data.draw(st.integers(1, 2))}
     shared = {letter: [f"{letter}{at}" for at in range(count)] for letter, count in counts.items()}
@@ -207,8 +207,8 @@ def test_gathered_sides_mean_the_same(data: st.DataObject) -> None:
     rng = np.random.default_rng(1)
     x, y = (rng.integers(-3, 4, [sizes[name] for name in side]).astype(np.float32) for side in (left, right))
 
-    def summed(x: Any, y: Any) -> Any:
+    def total(x: Any, y: Any) -> Any:
         return ts.ops.einsum(equation, x, y)
 
-    found = np.asarray(ts.jit(summed)(x, y))
+    found = np.asarray(ts.jit(total)(x, y))
     np.testing.assert_array_equal(found, np.einsum(equation, x, y))

@@ -32,11 +32,11 @@ from tests.schedule.programs import MACHINE
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
-def picked(x: Any, i: Any) -> Any:
+def pick(x: Any, i: Any) -> Any:
     return x[i] * 2.0
 
 
-def added(x: Any, i: Any) -> Any:
+def add_at(x: Any, i: Any) -> Any:
     return ops.scatter_add(x, i, ops.ones((i.shape[0], 3)), axis=0)
 
 
@@ -45,11 +45,11 @@ def both(x: Any, i: Any) -> Any:
     return first + ops.relu(x)[i]
 
 
-def _jitted(function: Any) -> Any:
+def _compile(function: Any) -> Any:
     return ts.jit(function, dynamic=True)
 
 
-def planned(tape: Tape, *, debug: bool) -> ModuleOp:
+def plan(tape: Tape, *, debug: bool) -> ModuleOp:
     module = from_tape(tape)
     stages = Stages(lambda: from_tape(tape))
     stages.run("graph", graph.pipeline(checks=debug), module, graph.EXIT)
@@ -60,11 +60,11 @@ def planned(tape: Tape, *, debug: bool) -> ModuleOp:
 
 @cache
 def modules(function: Any) -> tuple[ModuleOp, ModuleOp]:
-    tape = _jitted(function).trace(X, np.array([0, 1])).tape
-    return planned(tape, debug=False), planned(tape, debug=True)
+    tape = _compile(function).trace(X, np.array([0, 1])).tape
+    return plan(tape, debug=False), plan(tape, debug=True)
 
 
-@given(st.lists(st.integers(-6, 5), min_size=1, max_size=6), st.sampled_from([picked, added, both]))
+@given(st.lists(st.integers(-6, 5), min_size=1, max_size=6), st.sampled_from([pick, add_at, both]))
 @settings(max_examples=15, deadline=None)
 def test_watching_changes_nothing_but_what_is_outside(indices: list[int], function: Any) -> None:
     plain, watched = modules(function)
@@ -79,7 +79,7 @@ def test_watching_changes_nothing_but_what_is_outside(indices: list[int], functi
 
 
 def test_the_text_of_a_watched_program_reads_back() -> None:
-    _, watched = modules(picked)
+    _, watched = modules(pick)
     again = parse_module(print_module(watched))
     verify(again)
     with pytest.raises(PositionError, match="index 7 is outside of an axis of 4 elements"):
@@ -96,8 +96,8 @@ def test_equal_groups_of_two_lines_have_a_kernel_each() -> None:
 
 
 def test_what_goes_nowhere_by_numbers_is_not_watched() -> None:
-    def halved(x: Any) -> Any:
+    def halve(x: Any) -> Any:
         return x[1:] * 0.5
 
-    tape = ts.jit(halved, dynamic=True).trace(X).tape
-    assert "check_positions" not in print_module(planned(tape, debug=True))
+    tape = ts.jit(halve, dynamic=True).trace(X).tape
+    assert "check_positions" not in print_module(plan(tape, debug=True))

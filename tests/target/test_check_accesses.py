@@ -9,7 +9,7 @@ from tessera.backends.cpu.passes.check_accesses import PROVEN, REFUTED, UNKNOWN,
 from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.ir.base.op import OpError, SpecOp
 from tests.backends.cpu.bodies import kernels_of
-from tests.backends.cpu.random_bodies import Sample, boxes, maps, products, rows
+from tests.backends.cpu.random_bodies import Sample, boxes, contractions, maps, rows
 from tests.oracles.compare_accesses import compare_accesses
 from tests.target.samples import MACHINES, NAMES, lowered
 
@@ -28,7 +28,7 @@ def test_accesses_of_samples_are_proven(name: str, machine: str) -> None:
 
 
 @settings(max_examples=25)
-@given(maps() | rows() | products() | boxes())
+@given(maps() | rows() | contractions() | boxes())
 def test_lowering_keeps_the_accesses_of_random_bodies(sample: Sample) -> None:
     for machine in MACHINES.values():
         for kernel in kernels_of(sample.body, machine):

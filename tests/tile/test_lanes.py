@@ -24,7 +24,7 @@ from tessera.ir.tile.write_records import write_kernel
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType, bool_
 from tessera.types.shape import TensorType
-from tests.backends.cpu.native import assert_close, build, filled, interpreted, machines
+from tests.backends.cpu.native import assert_close, build, fill, interpret, machines
 
 WIDTHS = [1, 2, 4, 8, 16, 32]
 
@@ -43,8 +43,8 @@ def lane_kernel(rows: int, columns: int, dtype: DType, out: DType, write: Callab
 def compared(made: SpecOp) -> list[Any]:
     """What the interpreter gives, after compiled code gave the same, and code for a GPU was written."""
     verify(made)
-    arrays = filled(made, {})
-    expected = interpreted(made, arrays, {})
+    arrays = fill(made, {})
+    expected = interpret(made, arrays, {})
     for machine in machines():
         assert_close(build(made, machine).run(arrays, {}), expected)
     assert "define ptx_kernel" in NvptxBackend().code(NvptxBackend().lower(made)).text

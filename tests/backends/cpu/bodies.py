@@ -23,7 +23,7 @@ from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, f32
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
-from tests.backends.cpu.native import Native, assert_close, build, interpreted, machines, values_of
+from tests.backends.cpu.native import Native, assert_close, build, interpret, machines, values_of
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ def check(
     for machine in machines():
         outputs = [np.full(array.shape, 1, array.dtype) for array in expected]
         tiles, native = [*given, *outputs], [*given, *outputs]
-        for built in _built(body, machine, overrides):
-            tiles = interpreted(built.kernel, tiles, sizes)
+        for built in _build(body, machine, overrides):
+            tiles = interpret(built.kernel, tiles, sizes)
             native = built.run(native, sizes, threads)
             assert_close(native, tiles, ulps)
         assert_close(native[len(given) :], expected, ulps if reference_ulps is None else reference_ulps)
@@ -133,7 +133,7 @@ _BUILT: list[tuple[Tape, Any, list[Native]]] = []
 _KEPT = 4
 
 
-def _built(body: Tape, machine: Machine, overrides: Mapping[str, Any]) -> list[Native]:
+def _build(body: Tape, machine: Machine, overrides: Mapping[str, Any]) -> list[Native]:
     made_of = machine, dict(overrides), list(body.records), list(body.outputs)
     for other, key, found in _BUILT:
         if other is body and key == made_of:

@@ -30,14 +30,14 @@ _CANARY = 0xFF
 
 @cache
 def machines() -> tuple[Machine, ...]:
-    """The widths that this processor runs: AVX-512 where present, and always one without it."""
+    """The widths that this CPU runs: AVX-512 where present, and always one without it."""
     features = host_features()
     narrow = frozenset(name for name in features if not name.startswith("avx512"))
     return tuple(dict.fromkeys((machine_of(features), machine_of(narrow))))
 
 
 class Fenced:
-    """A copy of an array that is aligned to its elements and no more, with canaries on both sides."""
+    """A copy of an array that is aligned to its elements and no more, with canaries before and after."""
 
     def __init__(self, array: Array) -> None:
         self.like = array
@@ -111,7 +111,7 @@ def build(kernel: SpecOp, machine: Machine) -> Native:
     return Native(kernel, target, link(compile_texts([text, *shared.values()], backend.code_target)))
 
 
-def interpreted(kernel: SpecOp, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
+def interpret(kernel: SpecOp, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:
     """What the buffers hold after a run on NumPy."""
     copies = [np.array(array) for array in arrays]
     run_kernel(kernel, copies, sizes)
@@ -124,7 +124,7 @@ def shapes(kernel: SpecOp, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
     return [tuple(dim.evaluate(sizes) for dim in type.shape) for type in types if isinstance(type, BufferAttr)]
 
 
-def filled(kernel: SpecOp, sizes: Mapping[str, int], seed: int = 0) -> list[Array]:
+def fill(kernel: SpecOp, sizes: Mapping[str, int], seed: int = 0) -> list[Array]:
     """Buffers full of numbers; what is written starts as something else."""
     rng = np.random.default_rng(seed)
     types = [argument.type for argument in kernel.regions[0].block.args]

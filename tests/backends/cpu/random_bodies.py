@@ -71,7 +71,7 @@ def leaf(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     """A tensor of a shape, read from memory through some view."""
     views: list[Callable[[Draw, Writer, Shape, DType], int]] = [_plain, _broadcast]
     if shape:
-        views += [_transposed, _flipped, _rolled, _strided, _flattened, _repeated]
+        views += [_transpose, _flip, _roll, _stride, _flatten, _repeat]
     return draw(st.sampled_from(views))(draw, w, shape, dtype)
 
 
@@ -85,7 +85,7 @@ def _broadcast(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     return w.op("broadcast_to", w.input(kept, dtype), shape=shape)
 
 
-def _transposed(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
+def _transpose(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     axes = draw(st.permutations(range(len(shape))))
     source: list[Dim] = [shape[0]] * len(shape)
     for place, axis in enumerate(axes):
@@ -93,17 +93,17 @@ def _transposed(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     return w.op("transpose", w.input(source, dtype), axes=tuple(axes))
 
 
-def _flipped(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
+def _flip(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     axes = draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
     return w.op("flip", w.input(shape, dtype), axes=tuple(sorted(axes)))
 
 
-def _rolled(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
+def _roll(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     axis = draw(st.integers(0, len(shape) - 1))
     return w.op("roll", w.input(shape, dtype), axes=(axis,), shifts=(draw(st.integers(-3, 3)),))
 
 
-def _strided(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
+def _stride(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     """Every second element from the front or the back of something larger, along one axis."""
     axis = draw(st.integers(0, len(shape) - 1))
     source = [*shape[:axis], shape[axis] * 2 + 1, *shape[axis + 1 :]]
@@ -115,7 +115,7 @@ def _strided(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     return w.op("slice", w.input(source, dtype), start=tuple(start), stop=tuple(stop), step=tuple(step))
 
 
-def _flattened(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
+def _flatten(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     at = draw(st.integers(0, len(shape) - 1))
     joined = shape[at]
     for dim in shape[at + 1 :]:
@@ -123,7 +123,7 @@ def _flattened(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     return w.op("reshape", w.input([*shape[:at], joined], dtype), shape=shape)
 
 
-def _repeated(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
+def _repeat(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     """A vector taken apart twice over: its elements lie neither together nor evenly."""
     value = w.input(shape, dtype)
     axis = draw(st.integers(0, len(shape) - 1))
@@ -132,27 +132,27 @@ def _repeated(draw: Draw, w: Writer, shape: Shape, dtype: DType) -> int:
     return w.op("slice", twice, start=zero, stop=shape, step=tuple(1 for _ in shape))
 
 
-def tree(draw: Draw, w: Writer, shape: Shape, dtype: DType, depth: int, values: Sequence[int] = ()) -> int:
+def tree(draw: Draw, w: Writer, shape: Shape, dtype: DType, levels: int, values: Sequence[int] = ()) -> int:
     """Pointwise ops over leaves, and over `values` that are there already."""
     own = [value for value in values if w.tape.types[value].dtype is dtype]
-    if depth == 0:
+    if levels == 0:
         return draw(st.sampled_from(own)) if own and draw(st.booleans()) else leaf(draw, w, shape, dtype)
     kind = draw(st.sampled_from(("binary", "binary", "cast", "where", "number")))
     if kind == "cast":
         source = draw(st.sampled_from([other for other in DTYPES if other is not dtype]))
-        return w.op("cast", tree(draw, w, shape, source, depth - 1, values), dtype=dtype)
+        return w.op("cast", tree(draw, w, shape, source, levels - 1, values), dtype=dtype)
     if kind == "where":
-        condition = tree(draw, w, shape, dt.bool_, depth - 1, values)
-        return w.op("where", condition, tree(draw, w, shape, dtype, depth - 1, values), leaf(draw, w, shape, dtype))
+        condition = tree(draw, w, shape, dt.bool_, levels - 1, values)
+        return w.op("where", condition, tree(draw, w, shape, dtype, levels - 1, values), leaf(draw, w, shape, dtype))
     if kind == "number" and shape:
         axis = draw(st.integers(0, len(shape) - 1))
         places = w.op("iota", shape=shape, axis=axis, dtype=dt.i32)
         number = w.op(
             "cast", w.op("bitwise_and", places, w.op("full", value=7, shape=shape, dtype=dt.i32)), dtype=dtype
         )
-        return w.op(_binary(draw, dtype), tree(draw, w, shape, dtype, depth - 1, values), number)
-    first = tree(draw, w, shape, dtype, depth - 1, values)
-    return w.op(_binary(draw, dtype), first, tree(draw, w, shape, dtype, depth - 1, values))
+        return w.op(_binary(draw, dtype), tree(draw, w, shape, dtype, levels - 1, values), number)
+    first = tree(draw, w, shape, dtype, levels - 1, values)
+    return w.op(_binary(draw, dtype), first, tree(draw, w, shape, dtype, levels - 1, values))
 
 
 def _binary(draw: Draw, dtype: DType) -> str:
@@ -197,8 +197,8 @@ def rows(draw: Draw) -> Sample:
 
 
 @st.composite
-def products(draw: Draw) -> Sample:
-    """Products of two operands, each as it lies or transposed, with a pointwise epilogue."""
+def contractions(draw: Draw) -> Sample:
+    """Contractions of two operands, each as stored or transposed, with a pointwise epilogue."""
     area = space(draw, draw(st.integers(0, 1)) + 3)
     *batch, m, n, k = area.shape
     w = Writer()

@@ -29,7 +29,7 @@ def test_a_barrier_becomes_nothing() -> None:
     assert str(lower_kernel(kernel, machines()[0])) == before
 
 
-def test_products_of_shared_blocks_are_refused() -> None:
+def test_dots_of_shared_blocks_are_refused() -> None:
     """Rows go one after the other between two products, so none would see what a later one stores."""
     with pytest.raises(TargetVerifyError, match="has no shared memory on CPUs") as caught:
         lower_kernel(shared_kernels.product(), machines()[0])

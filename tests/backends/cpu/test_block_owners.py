@@ -13,7 +13,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dtype import f32
 from tests.backends.cpu.native import machines
-from tests.backends.cpu.test_lower_blocks import BK, BM, BN, RAGGED, D, I, J, K, M, N, agree, block, builder, product
+from tests.backends.cpu.test_lower_blocks import BK, BM, BN, RAGGED, D, I, J, K, M, N, agree, block, builder, dot
 
 Step = Callable[[SSAValue, SSAValue, list[SSAValue]], list[SSAValue]]
 
@@ -23,16 +23,16 @@ def start(name: str) -> tuple[TileBuilder, Place]:
     return b, block(b)
 
 
-def sides(b: TileBuilder, place: Place, d: SSAValue) -> tuple[SSAValue, SSAValue]:
+def operands(b: TileBuilder, place: Place, d: SSAValue) -> tuple[SSAValue, SSAValue]:
     here = place.with_coords(d=d)
     lhs = b.load(b.arguments[0], [I, D], here.along(("i", "d"), (BM, BK), {"i": M, "d": K}))
     rhs = b.load(b.arguments[1], [D, J], here.along(("d", "j"), (BK, BN), {"d": K, "j": N}))
     return lhs, rhs
 
 
-def looped(b: TileBuilder, place: Place, starts: list[SSAValue], step: Step) -> list[SSAValue]:
+def loop(b: TileBuilder, place: Place, starts: list[SSAValue], step: Step) -> list[SSAValue]:
     def body(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        return step(*sides(b, place, d), carried)
+        return step(*operands(b, place, d), carried)
 
     return b.loop(b.index(0), b.index(K), BK, body, starts)
 
@@ -41,7 +41,7 @@ def full(b: TileBuilder, value: float) -> SSAValue:
     return b.full(value, (BM, BN), f32)
 
 
-def finished(b: TileBuilder, place: Place, first: SSAValue, second: SSAValue) -> SpecOp:
+def finish(b: TileBuilder, place: Place, first: SSAValue, second: SSAValue) -> SpecOp:
     b.store(first, b.arguments[2], [I, J], place)
     b.store(second, b.arguments[3], [I, J], place)
     return b.finish()
@@ -49,20 +49,20 @@ def finished(b: TileBuilder, place: Place, first: SSAValue, second: SSAValue) ->
 
 def accumulator_used_later() -> SpecOp:
     b, place = start("later")
-    total = product(b, place)
-    more = b.dot(*sides(b, place, b.index(0)), total)
-    return finished(b, place, total, more)
+    total = dot(b, place)
+    more = b.dot(*operands(b, place, b.index(0)), total)
+    return finish(b, place, total, more)
 
 
 def accumulator_from_outside() -> SpecOp:
     b, place = start("outside")
-    total = product(b, place)
+    total = dot(b, place)
 
     def step(lhs: SSAValue, rhs: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         return [b.elementwise("add", carried[0], b.dot(lhs, rhs, total))]
 
-    (out,) = looped(b, place, [full(b, 0.0)], step)
-    return finished(b, place, out, out)
+    (out,) = loop(b, place, [full(b, 0.0)], step)
+    return finish(b, place, out, out)
 
 
 def carried_twice() -> SpecOp:
@@ -72,7 +72,7 @@ def carried_twice() -> SpecOp:
         total = b.dot(lhs, rhs, carried[0])
         return [total, total]
 
-    return finished(b, place, *looped(b, place, [full(b, 0.0), full(b, 1.0)], step))
+    return finish(b, place, *loop(b, place, [full(b, 0.0), full(b, 1.0)], step))
 
 
 def carried_across() -> SpecOp:
@@ -81,7 +81,7 @@ def carried_across() -> SpecOp:
     def step(lhs: SSAValue, rhs: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         return [b.dot(lhs, rhs, carried[1]), carried[0]]
 
-    return finished(b, place, *looped(b, place, [full(b, 0.0), full(b, 1.0)], step))
+    return finish(b, place, *loop(b, place, [full(b, 0.0), full(b, 1.0)], step))
 
 
 def carried_read_late() -> SpecOp:
@@ -91,7 +91,7 @@ def carried_read_late() -> SpecOp:
         next_ = b.dot(lhs, rhs, full(b, 0.0))
         return [next_, b.elementwise("add", carried[1], carried[0])]
 
-    return finished(b, place, *looped(b, place, [full(b, 2.0), full(b, 1.0)], step))
+    return finish(b, place, *loop(b, place, [full(b, 2.0), full(b, 1.0)], step))
 
 
 def carried_read_after_its_accumulator() -> SpecOp:
@@ -103,14 +103,14 @@ def carried_read_after_its_accumulator() -> SpecOp:
         seen = b.elementwise("add", carried[1], b.elementwise("mul", other, carried[0]))
         return [b.dot(lhs, rhs, scaled), seen]
 
-    return finished(b, place, *looped(b, place, [full(b, 2.0), full(b, 1.0)], step))
+    return finish(b, place, *loop(b, place, [full(b, 2.0), full(b, 1.0)], step))
 
 
 def start_used_later() -> SpecOp:
     b, place = start("start")
     one = full(b, 1.0)
-    (out,) = looped(b, place, [one], lambda lhs, rhs, carried: [b.dot(lhs, rhs, carried[0])])
-    return finished(b, place, out, one)
+    (out,) = loop(b, place, [one], lambda lhs, rhs, carried: [b.dot(lhs, rhs, carried[0])])
+    return finish(b, place, out, one)
 
 
 def start_of_two() -> SpecOp:
@@ -120,7 +120,7 @@ def start_of_two() -> SpecOp:
     def step(lhs: SSAValue, rhs: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         return [b.dot(lhs, rhs, carried[0]), b.elementwise("add", carried[1], carried[1])]
 
-    return finished(b, place, *looped(b, place, [one, one], step))
+    return finish(b, place, *loop(b, place, [one, one], step))
 
 
 @pytest.mark.parametrize(
@@ -142,24 +142,24 @@ def test_a_block_that_is_wanted_as_it_was_is_refused(kernel: Callable[[], SpecOp
 
 
 def kept_from_before_a_loop() -> SpecOp:
-    """A block from before a loop is read in every turn of it."""
+    """A block from before a loop is read in every iteration of it."""
     b, place = start("kept")
     first = b.elementwise("relu", b.load(b.arguments[2], [I, J], place))
-    total = product(b, place)
+    total = dot(b, place)
 
     def step(lhs: SSAValue, rhs: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         scaled = b.elementwise("mul", first, b.dot(lhs, rhs, full(b, 0.0)))
         return [b.elementwise("add", carried[0], b.dot(lhs, rhs, scaled))]
 
-    (out,) = looped(b, place, [full(b, 0.0)], step)
-    return finished(b, place, total, b.elementwise("add", out, total))
+    (out,) = loop(b, place, [full(b, 0.0)], step)
+    return finish(b, place, total, b.elementwise("add", out, total))
 
 
 def stored_before_it_is_added_to() -> SpecOp:
     b, place = start("stored")
-    total = product(b, place)
+    total = dot(b, place)
     b.store(total, b.arguments[2], [I, J], place)
-    b.store(b.dot(*sides(b, place, b.index(0)), total), b.arguments[3], [I, J], place)
+    b.store(b.dot(*operands(b, place, b.index(0)), total), b.arguments[3], [I, J], place)
     return b.finish()
 
 

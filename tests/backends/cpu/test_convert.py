@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 each_target = pytest.mark.parametrize("target", targets(), ids=lambda target: f"lanes{target.lanes}")
 
 
-def compiled(target: TargetText, pairs: list[tuple[DType, DType]]) -> Compiled:
+def compile_cast(target: TargetText, pairs: list[tuple[DType, DType]]) -> Compiled:
     """One function per pair: load as the first dtype, cast, store as the second; with a masked tail."""
     module = ModuleText(target)
     for source, to in pairs:
@@ -53,7 +53,7 @@ def bits_of(array: Array) -> Array:
 
 
 def samples(dtype: DType) -> Array:
-    """Every value of a small dtype; of a wide one the corners and a random spread."""
+    """Every value of a small dtype; of a wide one the corners and random ones."""
     rng = np.random.default_rng(7)
     numpy = numpy_dtype(dtype)
     if dtype is dt.i4:
@@ -93,7 +93,7 @@ def samples(dtype: DType) -> Array:
 @each_target
 @pytest.mark.parametrize("source", dt.ALL, ids=str)
 def test_every_cast_matches_the_reference(target: TargetText, source: DType) -> None:
-    kernel = compiled(target, [(source, to) for to in dt.ALL])
+    kernel = compile_cast(target, [(source, to) for to in dt.ALL])
     values = samples(source)
     for to in dt.ALL:
         with np.errstate(all="ignore"):
@@ -119,7 +119,7 @@ def test_rounding_to_narrow_floats_around_every_midpoint(target: TargetText, to:
     )
     with np.errstate(all="ignore"):
         expected = values.astype(numpy_dtype(to))
-    actual = run(compiled(target, [(dt.f32, to)]), dt.f32, to, values)
+    actual = run(compile_cast(target, [(dt.f32, to)]), dt.f32, to, values)
     np.testing.assert_array_equal(bits_of(actual), bits_of(expected))
 
 

@@ -16,7 +16,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, bool_, f32, i32, i64
 from tessera.types.shape import TensorType
-from tests.backends.cpu.native import assert_close, build, interpreted, machines, values_of
+from tests.backends.cpu.native import assert_close, build, interpret, machines, values_of
 
 N, K = Dim.symbol("N"), Dim.symbol("K")
 I, J, T = Dim.symbol("i"), Dim.symbol("j"), Dim.symbol("t0")  # noqa: E741 - names of coordinates
@@ -25,7 +25,7 @@ SIZES = (1, 7, 16, 37)
 
 
 def agree(kernel: SpecOp, arrays: Sequence[Array], **sizes: int) -> None:
-    expected = interpreted(kernel, arrays, sizes)
+    expected = interpret(kernel, arrays, sizes)
     for machine in machines():
         assert_close(build(kernel, machine).run(arrays, sizes), expected)
 
@@ -57,7 +57,7 @@ def walk(b: TileBuilder, body: object, width: int = 16) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_adding_at_places_that_meet(dtype: DType) -> None:
+def test_adding_at_equal_indices(dtype: DType) -> None:
     """Several lanes of one store add to one element: each addition is seen by the next."""
     b = builder(([N], dtype), ([N], i32), ([4], dtype), writes=[2])
 
@@ -170,7 +170,7 @@ def test_what_was_loaded_before_a_sort_stays_unsorted() -> None:
 
 @pytest.mark.parametrize("dtype", [*DTYPES, bool_], ids=str)
 def test_gathers_with_windows_over_what_was_read(dtype: DType) -> None:
-    """out[i] = x[at[i]], or the pad where at[i] is no place of x."""
+    """out[i] = x[at[i]], or the pad where at[i] is out of bounds of x."""
     b = builder(([K], dtype), ([N], i64), ([N], dtype), writes=[2])
 
     def body(place: Place) -> None:
@@ -197,7 +197,7 @@ def test_a_size_may_be_called_what_index_tiles_are() -> None:
 
 
 def squares(dtype: DType, lanes: int) -> SpecOp:
-    """What lies along the columns of [K, N], written along those of [N, K], in squares that stick out of both."""
+    """What is contiguous in the columns of [K, N], written along those of [N, K], in squares that stick out of both."""
     b = builder(([K, N], dtype), ([N, K], dtype), writes=[1])
 
     def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -214,20 +214,22 @@ def squares(dtype: DType, lanes: int) -> SpecOp:
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, bool_], ids=str)
-def test_squares_are_turned_over(dtype: DType) -> None:
+def test_squares_are_transposed(dtype: DType) -> None:
     for machine in machines():
         kernel = squares(dtype, machine.lanes)
         built = build(kernel, machine)
         for n, k in ((1, 1), (16, 16), (7, 40), (33, 5), (37, 19)):
             arrays, sizes = [numbers([k, n], dtype), numbers([n, k], dtype, 1)], {"N": n, "K": k}
             found = built.run(arrays, sizes)
-            assert_close(found, interpreted(kernel, arrays, sizes))
+            assert_close(found, interpret(kernel, arrays, sizes))
             assert np.array_equal(found[1].view(np.uint8), np.ascontiguousarray(arrays[0].T).view(np.uint8))
 
 
-@pytest.mark.parametrize(("dtype", "is_turned"), [(f32, True), (dt.bf16, True), (dt.i8, True), (bool_, False)], ids=str)
-def test_squares_are_read_where_elements_lie_together(dtype: DType, is_turned: bool) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "is_transposed"), [(f32, True), (dt.bf16, True), (dt.i8, True), (bool_, False)], ids=str
+)
+def test_squares_are_read_where_elements_lie_together(dtype: DType, is_transposed: bool) -> None:
     for machine in machines():
         backend = CpuBackend(machine)
         text = backend.text(backend.lower(squares(dtype, machine.lanes)))
-        assert ("masked.gather" not in text) == is_turned
+        assert ("masked.gather" not in text) == is_transposed

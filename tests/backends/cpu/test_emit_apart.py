@@ -18,7 +18,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.shape import TensorType
-from tests.backends.cpu.native import Native, Walled, build, interpreted, machines, values_of
+from tests.backends.cpu.native import Native, Walled, build, interpret, machines, values_of
 
 N, I = Dim.symbol("N"), Dim.symbol("i")  # noqa: E741 - a coordinate
 STEPS = (2, 3, 4, -1, -2, -4, 5)
@@ -27,7 +27,7 @@ DTYPES = (dt.f32, dt.bf16, dt.bool_)
 
 
 @cache
-def spaced(dtype: DType, pad: int = 1) -> SpecOp:
+def space_out(dtype: DType, pad: int = 1) -> SpecOp:
     """`out[i] = x[step * i]` for every step, each from a buffer that ends, or begins, at the last element read."""
     types = [TensorType.of([abs(step) * (N - 1) + 1], dtype) for step in STEPS]
     types = [*types, *(TensorType.of([N], dtype) for _ in STEPS)]
@@ -47,7 +47,7 @@ def spaced(dtype: DType, pad: int = 1) -> SpecOp:
 
 @cache
 def natives(dtype: DType) -> list[Native]:
-    return [build(spaced(dtype), machine) for machine in machines()]
+    return [build(space_out(dtype), machine) for machine in machines()]
 
 
 def arrays_of(dtype: DType, size: int) -> list[Array]:
@@ -60,7 +60,7 @@ def arrays_of(dtype: DType, size: int) -> list[Array]:
 def test_every_step_reads_its_elements(dtype: DType) -> None:
     for size in SIZES:
         arrays = arrays_of(dtype, size)
-        expected = interpreted(spaced(dtype), arrays, {"N": size})
+        expected = interpret(space_out(dtype), arrays, {"N": size})
         for native in natives(dtype):
             for found, wanted in zip(native.run(arrays, {"N": size}), expected, strict=True):
                 assert found.tobytes() == wanted.tobytes()
@@ -71,7 +71,7 @@ def test_every_step_reads_its_elements(dtype: DType) -> None:
 def test_nothing_is_read_in_front_of_the_first_lane_or_behind_the_last(dtype: DType, at_end: bool) -> None:
     for size in SIZES:
         arrays = arrays_of(dtype, size)
-        expected = interpreted(spaced(dtype), arrays, {"N": size})
+        expected = interpret(space_out(dtype), arrays, {"N": size})
         for native in natives(dtype):
             walled = [Walled(array, at_end) for array in arrays]
             context = np.array([*(part.address for part in walled), size, 0], np.int64)
@@ -95,7 +95,7 @@ def test_only_lanes_far_apart_have_an_address_each() -> None:
 
 @pytest.mark.parametrize("dtype", [dt.bf16, dt.i8], ids=str)
 def test_words_are_gathered_for_narrow_elements_where_the_machine_gathers(dtype: DType) -> None:
-    """Of a gather of bytes LLVM makes a branch for each lane: seconds to compile for folds of columns."""
+    """Of a gather of bytes LLVM makes a branch for each lane: seconds to compile for reductions of columns."""
     for native, machine in zip(natives(dtype), machines(), strict=True):
         text = CpuBackend(machine).text(native.target)
         assert ("masked.gather.v16i32" in text) == (machine.lanes == 16)

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Windows:
-    """A convolution in groups over free sizes: channels out and in of a group, taps, and how windows lie."""
+    """A convolution in groups over symbolic dims: channels out and in of a group, taps, and how windows lie."""
 
     rows: int
     channels: int
@@ -110,7 +110,7 @@ def test_others_are_packed(case: Windows) -> None:
         assert "pack_windows" in backend.text(native.target)
 
 
-def test_a_depth_known_at_the_call_takes_either_way() -> None:
+def test_a_k_known_at_the_call_takes_either_path() -> None:
     w = Writer()
     kernel, image = w.input(["G", 1, "C", 3]), w.input(["B", "G", "C", "W"])
     one = (Dim.constant(1),)

@@ -23,7 +23,7 @@ from tessera.types.dtype import DType
 from tests.backends.cpu.jit import Compiled, build, targets
 
 Array = np.ndarray[Any, Any]
-SIDES = (0, 1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 33, 64, 97, 129)
+EXTENTS = (0, 1, 2, 3, 5, 7, 8, 9, 13, 16, 17, 31, 33, 64, 97, 129)
 ARGUMENTS = [*[("ptr", name) for name in ("out", "lhs", "rhs", "scratch")], *[("i64", name) for name in (
     "m", "n", "k", "lhs_row", "lhs_column", "rhs_row", "rhs_column")]]  # fmt: skip
 
@@ -61,7 +61,7 @@ def tiny(plan: GemmPlan) -> GemmPlan:
     return replace(plan, MC=2 * shape.rows, KC=16, NC=shape.columns, MB=4 * shape.rows, skinny=0)
 
 
-def product(
+def run_gemm(
     f: FunctionText, plan: GemmPlan, case: Case, by_element: bool, known: tuple[int, int] | None = None
 ) -> None:
     """A kernel over whole matrices whose epilogue stores the accumulators."""
@@ -123,10 +123,10 @@ def chain(f: FunctionText, case: Case) -> None:
 def kernels(target: TargetText, case: Case) -> tuple[Compiled, int]:
     module = ModuleText(target)
     plan = GemmPlan.of(target, case.accumulator)
-    product(module.function("default", ARGUMENTS), plan, case, by_element=False)
-    product(module.function("tiny", ARGUMENTS), tiny(plan), case, by_element=False)
+    run_gemm(module.function("default", ARGUMENTS), plan, case, by_element=False)
+    run_gemm(module.function("tiny", ARGUMENTS), tiny(plan), case, by_element=False)
     if case.accumulator is case.lhs or case.lhs is dt.i8:
-        product(module.function("element", ARGUMENTS), plan, case, by_element=True)
+        run_gemm(module.function("element", ARGUMENTS), plan, case, by_element=True)
     chain(module.function("chain", ARGUMENTS), case)
     return build(module), scratch_bytes(plan)
 
@@ -142,16 +142,16 @@ def matrix(rng: np.random.Generator, rows: int, columns: int, dtype: DType, layo
         info = np.iinfo(numpy_dtype(dtype))
         values = rng.integers(info.min, info.max, (rows, columns), dtype=numpy_dtype(dtype), endpoint=True)
     array = values.astype(numpy_dtype(dtype))
-    if layout == "turned":
+    if layout == "transposed":
         return np.ascontiguousarray(array.T).T
-    if layout == "spread":
+    if layout == "strided":
         wide = np.zeros((2 * rows + 1, 3 * columns + 1), array.dtype)
         wide[: 2 * rows : 2, : 3 * columns : 3] = array
         return wide[: 2 * rows : 2, : 3 * columns : 3]
     return array
 
 
-def aligned(size: int) -> Array:
+def align(size: int) -> Array:
     room = np.empty(size + 64, np.uint8)
     start = -room.ctypes.data % 64
     return room[start : start + size]
@@ -162,20 +162,20 @@ def run(target: TargetText, case: Case, name: str, lhs: Array, rhs: Array) -> Ar
     (m, k), n = lhs.shape, rhs.shape[1]
     out = np.full((m, n), 77, numpy_dtype(case.accumulator))
     strides = [step // array.itemsize for array in (lhs, rhs) for step in array.strides]
-    kernel(name, out, lhs, rhs, aligned(size), m, n, k, *strides)
+    kernel(name, out, lhs, rhs, align(size), m, n, k, *strides)
     return out
 
 
 def sizes(seed: int, count: int) -> list[tuple[int, int, int]]:
     rng = np.random.default_rng(seed)
-    return [tuple(int(side) for side in rng.choice(SIDES, 3)) for _ in range(count)]  # pyright: ignore[reportReturnType]
+    return [tuple(int(extent) for extent in rng.choice(EXTENTS, 3)) for _ in range(count)]  # pyright: ignore[reportReturnType]
 
 
 @each_target
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_path_gives_the_chain(target: TargetText, case: Case) -> None:
     rng = np.random.default_rng(1)
-    layouts = itertools.cycle(itertools.product(("plain", "turned", "spread"), repeat=2))
+    layouts = itertools.cycle(itertools.product(("plain", "transposed", "strided"), repeat=2))
     names = ["default", "tiny"] + (["element"] if case.accumulator is case.lhs or case.lhs is dt.i8 else [])
     for (m, n, k), (left, right) in zip(sizes(len(str(case)), 70), layouts, strict=False):
         lhs, rhs = matrix(rng, m, k, case.lhs, left), matrix(rng, k, n, case.rhs, right)
@@ -199,20 +199,20 @@ def test_blocks_of_the_default_plan_do_not_show(target: TargetText) -> None:
 def test_known_sizes_save_code_and_change_nothing(target: TargetText, known: tuple[int, int]) -> None:
     module, case = ModuleText(target), CASES[0]
     plan = GemmPlan.of(target, dt.f32)
-    product(module.function("known", ARGUMENTS), plan, case, by_element=False, known=known)
+    run_gemm(module.function("known", ARGUMENTS), plan, case, by_element=False, known=known)
     whole = ModuleText(target)
-    product(whole.function("known", ARGUMENTS), plan, case, by_element=False)
+    run_gemm(whole.function("known", ARGUMENTS), plan, case, by_element=False)
     assert len(module.text()) < len(whole.text())
     rng = np.random.default_rng(5)
     lhs, rhs = matrix(rng, known[0], 70, dt.f32, "plain"), matrix(rng, 70, known[1], dt.f32, "plain")
     out = np.zeros(known, np.float32)
-    build(module)("known", out, lhs, rhs, aligned(scratch_bytes(plan)), *known, 70, 70, 1, known[1], 1)
+    build(module)("known", out, lhs, rhs, align(scratch_bytes(plan)), *known, 70, 70, 1, known[1], 1)
     np.testing.assert_array_equal(out, run(target, case, "chain", lhs, rhs))
 
 
 def test_machines_agree() -> None:
     rng = np.random.default_rng(3)
-    lhs, rhs = matrix(rng, 65, 70, dt.f32, "plain"), matrix(rng, 70, 81, dt.f32, "turned")
+    lhs, rhs = matrix(rng, 65, 70, dt.f32, "plain"), matrix(rng, 70, 81, dt.f32, "transposed")
     first, *others = [run(target, CASES[0], "default", lhs, rhs) for target in targets()]
     for other in others:
         np.testing.assert_array_equal(first, other)

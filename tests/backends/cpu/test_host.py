@@ -32,7 +32,7 @@ def through_a_table(x: Any) -> Any:
 
 
 @ts.jit(dynamic=True)
-def joined(x: Any, y: Any) -> Any:
+def join(x: Any, y: Any) -> Any:
     row = ops.sum(x, axis=0)
     return ops.reshape(row[:, None] * row[None, :], (y.shape[0],)) + y
 
@@ -51,6 +51,6 @@ def test_a_workspace_that_wraps_is_refused() -> None:
 
 
 def test_a_guard_does_not_hold_by_wrapping() -> None:
-    assert joined(empty(3), np.ones(9, np.float32)).tolist() == [1.0] * 9
+    assert join(empty(3), np.ones(9, np.float32)).tolist() == [1.0] * 9
     with pytest.raises(GuardError):
-        joined(empty(N), np.zeros(0, np.float32))
+        join(empty(N), np.zeros(0, np.float32))

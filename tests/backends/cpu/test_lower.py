@@ -16,7 +16,7 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tests.backends.cpu.bodies import Writer, arrays_of, check, kernel_of
 from tests.backends.cpu.native import machines
-from tests.backends.cpu.random_bodies import Sample, boxes, maps, products, rows
+from tests.backends.cpu.random_bodies import Sample, boxes, contractions, maps, rows
 
 Make = Callable[[Writer], int]
 A, B = Dim.symbol("A"), Dim.symbol("B")
@@ -41,8 +41,8 @@ def test_reductions(sample: Sample) -> None:
 
 
 @settings(max_examples=12)
-@given(products())
-def test_products(sample: Sample) -> None:
+@given(contractions())
+def test_contractions(sample: Sample) -> None:
     check(sample.body, sample.sizes, reference_ulps=ANY_ORDER)
 
 
@@ -94,7 +94,7 @@ AXES = [axes for count in range(1, 5) for axes in itertools.combinations(range(4
 
 @pytest.mark.parametrize("axes", AXES, ids=str)
 def test_reductions_over_any_axes(axes: tuple[int, ...]) -> None:
-    """Rows, columns, several parallel dims beside columns, folded axes that do not lie together."""
+    """Rows, columns, several parallel dims beside columns, reduced axes that are not adjacent."""
     w = Writer()
     x = w.input(["A", "B", "C", "D"])
     top = w.max(x, axes=axes, keepdims=True)
@@ -105,7 +105,7 @@ def test_reductions_over_any_axes(axes: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)], ids=str)
 @pytest.mark.parametrize("dtype", [dt.f32, dt.i64, dt.bf16], ids=str)
-def test_sums_of_nothing(dtype: DType, axes: tuple[int, ...]) -> None:
+def test_reductions_of_nothing(dtype: DType, axes: tuple[int, ...]) -> None:
     w = Writer()
     body = w.body(w.sum(w.input([A, B], dtype), axes=axes))
     for sizes in RAGGED:
@@ -118,9 +118,9 @@ def is_gemm(body: Tape) -> bool:
     return any(op.name == "ttarget.gemm" for op in target.walk())
 
 
-PRODUCTS: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, tuple[int, ...]]]] = {
+CONTRACTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, tuple[int, ...]]]] = {
     "matrices": (("M", "K"), ("K", "N"), {"lhs_contract": (1,), "rhs_contract": (0,)}),
-    "both turned": (("K", "M"), ("N", "K"), {"lhs_contract": (0,), "rhs_contract": (1,)}),
+    "both transposed": (("K", "M"), ("N", "K"), {"lhs_contract": (0,), "rhs_contract": (1,)}),
     "matrix by vector": (("M", "K"), ("K",), {"lhs_contract": (1,), "rhs_contract": (0,)}),
     "vector by matrix": (("K",), ("K", "N"), {"lhs_contract": (0,), "rhs_contract": (0,)}),
     "vectors": (("K",), ("K",), {"lhs_contract": (0,), "rhs_contract": (0,)}),
@@ -134,16 +134,16 @@ NO_AXES = {f"{side}_{part}": () for side in ("lhs", "rhs") for part in ("batch",
 
 
 FORMS = [
-    *((form, dtype) for form in PRODUCTS for dtype in (dt.f32, dt.i8)),
+    *((form, dtype) for form in CONTRACTIONS for dtype in (dt.f32, dt.i8)),
     *((form, dtype) for form in ("matrices", "two depths", "batched") for dtype in (dt.f64, dt.bf16, dt.i32)),
 ]
 """Every form in a float and an integer, and the forms with most to them in other dtypes."""
 
 
 @pytest.mark.parametrize(("form", "dtype"), FORMS, ids=str)
-def test_products_of_every_form(form: str, dtype: DType) -> None:
+def test_contractions_of_every_form(form: str, dtype: DType) -> None:
     """Dims of rows, columns and depth may be missing, one, or several, and empty."""
-    left, right, axes = PRODUCTS[form]
+    left, right, axes = CONTRACTIONS[form]
     w = Writer()
     body = w.body(w.dot_general(w.input(left, dtype), w.input(right, dtype), **{**NO_AXES, **axes}))
     assert is_gemm(body)

@@ -15,7 +15,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, f32, i64
 from tessera.types.shape import TensorType
-from tests.backends.cpu.native import assert_close, build, filled, interpreted, machines
+from tests.backends.cpu.native import assert_close, build, fill, interpret, machines
 from tests.oracles.compare_accesses import compare_accesses
 
 M, N, K = (Dim.symbol(name) for name in "MNK")
@@ -25,8 +25,8 @@ RAGGED = ({"M": 16, "N": 32, "K": 8}, {"M": 37, "N": 45, "K": 19}, {"M": 1, "N":
 
 
 def agree(kernel: SpecOp, sizes: Mapping[str, int], ulps: int = 0) -> None:
-    arrays = filled(kernel, sizes, seed=3)
-    expected = interpreted(kernel, arrays, sizes)
+    arrays = fill(kernel, sizes, seed=3)
+    expected = interpret(kernel, arrays, sizes)
     for machine in machines():
         compare_accesses(kernel, lower_kernel(kernel, machine))
         assert_close(build(kernel, machine).run(arrays, sizes, threads=2), expected, ulps)
@@ -47,7 +47,7 @@ def block(b: TileBuilder) -> Place:
     return Place({"i": rows, "j": columns}, ("i", "j"), (BM, BN), {"i": M, "j": N})
 
 
-def product(b: TileBuilder, place: Place, start: float = 0.0) -> SSAValue:
+def dot(b: TileBuilder, place: Place, start: float = 0.0) -> SSAValue:
     """The block of `arguments[0] @ arguments[1]`."""
 
     def step(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -66,7 +66,7 @@ def linear(dtype: DType = f32) -> SpecOp:
     place = block(b)
     bias = b.cast(b.load(b.arguments[2], [J], place.along(("j",), (BN,), {"j": N})), f32)
     doubled = b.elementwise("add", bias, b.full(1.0, (BN,), f32))
-    total = b.elementwise("add", product(b, place), b.broadcast(doubled, (BM, BN), (1,)))
+    total = b.elementwise("add", dot(b, place), b.broadcast(doubled, (BM, BN), (1,)))
     b.store(b.cast(b.elementwise("relu", total), dtype), b.arguments[3], [I, J], place)
     return b.finish()
 
@@ -77,11 +77,11 @@ def test_a_row_of_biases(sizes: Mapping[str, int], dtype: DType) -> None:
     agree(linear(dtype), sizes)
 
 
-def scaled() -> SpecOp:
+def scale() -> SpecOp:
     """out = (x @ w + 2) * scale of the row, and where each row of the block is largest."""
     b = builder("scaled", [[M, K], [K, N], [M], [M, N], [M, N.ceildiv(BN)]], [f32, f32, f32, f32, i64], [3, 4])
     place = block(b)
-    total = product(b, place, 2.0)
+    total = dot(b, place, 2.0)
     rows = place.along(("i",), (BM,), {"i": M})
     scale = b.broadcast(b.load(b.arguments[2], [I], rows), (BM, BN), (0,))
     total = b.elementwise("mul", total, scale)
@@ -93,15 +93,15 @@ def scaled() -> SpecOp:
 
 
 @pytest.mark.parametrize("sizes", RAGGED, ids=str)
-def test_a_scale_of_rows_and_places_of_extremes(sizes: Mapping[str, int]) -> None:
-    agree(scaled(), sizes)
+def test_a_scale_of_rows_and_indices_of_maxima(sizes: Mapping[str, int]) -> None:
+    agree(scale(), sizes)
 
 
-def two_products() -> SpecOp:
+def two_dots() -> SpecOp:
     """out = softmax-like powers of (x @ w), times v: what lies between products walks over rows."""
     b = builder("twice", [[M, K], [K, N], [N, 16], [M, N.ceildiv(BN), 16]], [f32] * 4, [3])
     place = block(b)
-    scores = b.clip(product(b, place), "j", 0.0, place)
+    scores = b.clip(dot(b, place), "j", 0.0, place)
     top = b.broadcast(b.reduce(scores, "max", 1), (BM, BN), (0,))
     weights = b.clip(b.elementwise("sub", scores, top), "j", 0.0, place)
     zero = b.index(0)
@@ -114,27 +114,27 @@ def two_products() -> SpecOp:
 
 
 @pytest.mark.parametrize("sizes", RAGGED, ids=str)
-def test_a_product_of_what_was_made_of_another(sizes: Mapping[str, int]) -> None:
-    agree(two_products(), sizes)
+def test_a_dot_of_what_was_made_of_another(sizes: Mapping[str, int]) -> None:
+    agree(two_dots(), sizes)
 
 
-def folded(axis: int) -> SpecOp:
-    b = builder("folded", [[M, K], [K, N], [N if axis == 0 else M]], [f32] * 3, [2])
+def reduce_dot(axis: int) -> SpecOp:
+    b = builder("reduced", [[M, K], [K, N], [N if axis == 0 else M]], [f32] * 3, [2])
     place = block(b)
     name = "j" if axis == 0 else "i"
     rest = place.along((name,), (BN if axis == 0 else BM,), {name: N if axis == 0 else M})
-    b.store(b.reduce(product(b, place), "max", axis), b.arguments[2], [Dim.symbol(name)], rest)
+    b.store(b.reduce(dot(b, place), "max", axis), b.arguments[2], [Dim.symbol(name)], rest)
     return b.finish()
 
 
 def test_what_needs_all_rows_at_once_is_refused() -> None:
     for machine in machines():
         with pytest.raises(TargetVerifyError, match="reduces tiles along their rows"):
-            lower_kernel(folded(0), machine)
-        lower_kernel(folded(1), machine)
+            lower_kernel(reduce_dot(0), machine)
+        lower_kernel(reduce_dot(1), machine)
 
 
-def rounded_sides(first: DType, second: DType) -> SpecOp:
+def rounded_operands(first: DType, second: DType) -> SpecOp:
     """out = x @ (w in other dtypes, one after the other)."""
     b = builder("rounded", [[M, K], [K, N], [M, N]], [f32] * 3, [2])
     place = block(b)
@@ -150,17 +150,17 @@ def rounded_sides(first: DType, second: DType) -> SpecOp:
     return b.finish()
 
 
-def test_a_side_in_wider_numbers_and_back_is_what_it_was() -> None:
-    agree(rounded_sides(dt.f64, f32), RAGGED[1])
+def test_an_operand_in_wider_numbers_and_back_is_what_it_was() -> None:
+    agree(rounded_operands(dt.f64, f32), RAGGED[1])
 
 
 @pytest.mark.parametrize("dtype", [dt.bf16, dt.f16, dt.i32], ids=str)
-def test_a_side_that_is_rounded_on_its_way_is_refused(dtype: DType) -> None:
+def test_an_operand_that_is_rounded_before_its_dot_is_refused(dtype: DType) -> None:
     with pytest.raises(TargetVerifyError, match=f"f32 is rounded to {dtype} before a dot"):
-        lower_kernel(rounded_sides(dtype, f32), machines()[0])
+        lower_kernel(rounded_operands(dtype, f32), machines()[0])
 
 
-def computed_side() -> SpecOp:
+def computed_operand() -> SpecOp:
     """out = x @ relu(w)."""
     b = builder("computed", [[M, K], [K, N], [M, N]], [f32] * 3, [2])
     place = block(b)
@@ -176,16 +176,16 @@ def computed_side() -> SpecOp:
     return b.finish()
 
 
-def test_a_side_that_is_computed_is_refused() -> None:
+def test_an_operand_that_is_computed_is_refused() -> None:
     with pytest.raises(TargetVerifyError, match="the B operand of a dot is read from memory"):
-        lower_kernel(computed_side(), machines()[0])
+        lower_kernel(computed_operand(), machines()[0])
 
 
 def two_heights(second: Mapping[str, Dim], *, is_line: bool = False, shift: int = 0) -> SpecOp:
     """out = x @ w, and the same once more within other bounds, or a row of it elsewhere."""
     b = builder("heights", [[M, K], [K, N], [M, N], [M, N]], [f32] * 4, [2, 3])
     place = block(b)
-    total = product(b, place)
+    total = dot(b, place)
     b.store(total, b.arguments[2], [I, J], place)
     there = place
     if shift:
@@ -224,7 +224,7 @@ def added_rows(bound: DimLike) -> SpecOp:
     b = builder("added", [[M, K], [K, N], [M, N], [M, N]], [f32] * 4, [3])
     place = block(b)
     more = b.load(b.arguments[2], [I, J], place.along(("i", "j"), (BM, BN), {"i": Dim.of(bound), "j": N}))
-    b.store(b.elementwise("add", product(b, place), more), b.arguments[3], [I, J], place)
+    b.store(b.elementwise("add", dot(b, place), more), b.arguments[3], [I, J], place)
     return b.finish()
 
 

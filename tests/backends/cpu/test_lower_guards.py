@@ -14,7 +14,7 @@ from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import f32, i64
 from tessera.types.shape import TensorType
 from tests.backends.cpu.bodies import Writer, kernel_of
-from tests.backends.cpu.native import assert_close, build, interpreted, machines, values_of
+from tests.backends.cpu.native import assert_close, build, interpret, machines, values_of
 
 N, AT = Dim.symbol("N"), Dim.symbol("i")
 
@@ -25,7 +25,7 @@ def targets(kernel: SpecOp, name: str) -> list[SpecOp]:
     return [op for op in target.walk() if isinstance(op, SpecOp) and op.name == f"ttarget.{name}"]
 
 
-def shifted(size: DimLike, shift: int, width: int = 16) -> SpecOp:
+def shifted_copy(size: DimLike, shift: int, width: int = 16) -> SpecOp:
     """out[i] = x[i + shift], zero beyond the end."""
     vector = TensorType.of([size], f32)
     symbols = sorted(Dim.of(size).symbols)
@@ -43,7 +43,7 @@ def shifted(size: DimLike, shift: int, width: int = 16) -> SpecOp:
 @pytest.mark.parametrize("shift", [0, 16, 5, 32])
 @pytest.mark.parametrize("size", [64, 48, 40, 16])
 def test_a_tile_that_starts_beyond_the_end_stays_guarded(size: int, shift: int) -> None:
-    kernel = shifted(size, shift)
+    kernel = shifted_copy(size, shift)
     x, out = values_of(np.random.default_rng(1), (size,), f32), np.ones(size, np.float32)
     expected = np.concatenate([x, np.zeros(shift, np.float32)])[shift:]
     for machine in machines():
@@ -67,11 +67,11 @@ def overlapping(width: int, step: int) -> SpecOp:
 
 
 @pytest.mark.parametrize(("width", "step"), [(16, 1), (16, 8), (8, 16), (16, 16)])
-def test_tiles_wider_than_the_step_are_guarded_in_every_turn(width: int, step: int) -> None:
+def test_tiles_wider_than_the_step_are_guarded_in_every_iteration(width: int, step: int) -> None:
     kernel = overlapping(width, step)
     for size in (0, 1, 15, 16, 33, 64):
         x, out = values_of(np.random.default_rng(size), (size,), f32), np.zeros(1, np.float32)
-        expected = interpreted(kernel, [x, out], {"N": size})
+        expected = interpret(kernel, [x, out], {"N": size})
         for machine in machines():
             assert_close(build(kernel, machine).run([x, out], {"N": size}), expected)
 
@@ -90,7 +90,7 @@ def test_bounds_of_a_loop_may_have_equal_names_for_different_indices() -> None:
     b.store(count, b.arguments[0], [Dim.symbol("at")], Place({"at": cell}))
     kernel = b.finish()
     out = np.full(64, 9, np.int64)
-    expected = interpreted(kernel, [out], {})
+    expected = interpret(kernel, [out], {})
     for machine in machines():
         assert_close(build(kernel, machine).run([out], {}), expected)
 
@@ -122,8 +122,8 @@ def test_columns_that_divide_have_no_guards() -> None:
         assert [bool(store.value("guarded")) for store in stores] == ([False, True] if guarded else [False]), size
 
 
-def block_product(
-    *, start: float = 0.0, pad: float = 0.0, swapped: bool = False, shift: int = 0, depth: DimLike = "K"
+def block_dot(
+    *, start: float = 0.0, pad: float = 0.0, swapped: bool = False, shift: int = 0, k_count: DimLike = "K"
 ) -> SpecOp:
     """A product of blocks written with the names that contractions have, and one thing that is different."""
     M, K, BM, BN, BK = Dim.symbol("M"), Dim.symbol("K"), 16, 16, 16
@@ -145,17 +145,17 @@ def block_product(
         return [b.dot(lhs, rhs, carried[0])]
 
     first = [b.full(start, (BM, BN), f32)]
-    (total,) = b.loop(b.index(shift), b.index(Dim.of(depth)), BK, step, first)
+    (total,) = b.loop(b.index(shift), b.index(Dim.of(k_count)), BK, step, first)
     b.store(total, b.arguments[2], [m, n], Place(coords, ("_m", "_n"), (BM, BN), {"_m": M, "_n": N}))
     return b.finish()
 
 
-@pytest.mark.parametrize("change", [{}, {"start": 1.0}, {"swapped": True}, {"shift": 16}, {"depth": 16}], ids=str)
+@pytest.mark.parametrize("change", [{}, {"start": 1.0}, {"swapped": True}, {"shift": 16}, {"k_count": 16}], ids=str)
 def test_what_is_not_quite_a_contraction_is_not_made_one(change: dict[str, Any]) -> None:
-    kernel = block_product(**change)
+    kernel = block_dot(**change)
     sizes = {"M": 37, "N": 33, "K": 40}
     arrays = [values_of(np.random.default_rng(2), shape, f32) for shape in ((37, 40), (40, 33), (37, 33))]
-    expected = interpreted(kernel, arrays, sizes)
+    expected = interpret(kernel, arrays, sizes)
     for machine in machines():
         assert_close(build(kernel, machine).run(arrays, sizes), expected)
     assert bool(targets(kernel, "gemm")) == (not change)

@@ -93,7 +93,7 @@ EXACT: dict[str, Callable[..., Array]] = {
 """The table's references in long double, but for those that NumPy has in double only or that lose a limit."""
 
 
-def spread(name: str, dtype: DType) -> Array:
+def spaced_numbers(name: str, dtype: DType) -> Array:
     """Where a function does anything: around zero, around one, across its range, and the corners."""
     rng = np.random.default_rng(5)
     kind = np.finfo(NUMPY[dtype])
@@ -118,7 +118,7 @@ def spread(name: str, dtype: DType) -> Array:
 @each_float
 @pytest.mark.parametrize("name", [name for name in EXACT if name not in BINARY])
 def test_errors_stay_within_their_bounds(target: TargetText, dtype: DType, name: str) -> None:
-    x = spread(name, dtype)
+    x = spaced_numbers(name, dtype)
     with np.errstate(all="ignore"):
         exact = EXACT[name](x.astype(LONG))
     actual = run(target, name, dtype, x)
@@ -133,7 +133,7 @@ def test_errors_stay_within_their_bounds(target: TargetText, dtype: DType, name:
 @pytest.mark.parametrize("name", BINARY)
 def test_errors_of_two_operands(target: TargetText, dtype: DType, name: str) -> None:
     rng = np.random.default_rng(6)
-    x, y = spread(name, dtype), rng.permutation(spread(name, dtype))
+    x, y = spaced_numbers(name, dtype), rng.permutation(spaced_numbers(name, dtype))
     if name == "pow":
         whole = np.concatenate([rng.integers(-9, 9, 3000), rng.normal(size=3000) * 50]).astype(x.dtype)
         x, y = np.concatenate([x, rng.normal(size=6000).astype(x.dtype)]), np.concatenate([y, whole])
@@ -156,7 +156,7 @@ def test_errors_of_two_operands(target: TargetText, dtype: DType, name: str) -> 
 @each_float
 @pytest.mark.parametrize("name", [name for name in ULP_BOUNDS if name not in BINARY])
 def test_bits_do_not_depend_on_the_width(dtype: DType, name: str) -> None:
-    x = spread(name, dtype)[:2000]
+    x = spaced_numbers(name, dtype)[:2000]
     results = [run(target, name, dtype, x, lanes=lanes) for target in targets() for lanes in (0, 1, 4)]
     for other in results[1:]:
         np.testing.assert_array_equal(results[0], other)
@@ -165,7 +165,7 @@ def test_bits_do_not_depend_on_the_width(dtype: DType, name: str) -> None:
 @each_target
 @each_float
 def test_exact_functions_match_numpy(target: TargetText, dtype: DType) -> None:
-    x = spread("exp", dtype)[:3000]
+    x = spaced_numbers("exp", dtype)[:3000]
     y = np.random.default_rng(8).permutation(x)
     unary: dict[str, Callable[[Array], Array]] = {
         "neg": np.negative, "abs": np.abs, "sign": np.sign, "floor": np.floor, "ceil": np.ceil, "trunc": np.trunc,
@@ -226,9 +226,9 @@ def test_integers_wrap_and_never_trap(target: TargetText, dtype: DType) -> None:
     rng, info = np.random.default_rng(9), np.iinfo(numpy)
     corners = [info.min, info.max, 0, 1, 2, 3, 7, 8, 63, *([-1, -2, -7] if dtype.kind == "int" else [])]
     pairs = [(a, b) for a in corners for b in corners]
-    spread = rng.integers(info.min, info.max, (150, 2), dtype=numpy, endpoint=True)
-    a = np.concatenate([np.array([p[0] for p in pairs], numpy), spread[:, 0], spread[:, 0]])
-    b = np.concatenate([np.array([p[1] for p in pairs], numpy), spread[:, 1], spread[:, 1] % 11])
+    random = rng.integers(info.min, info.max, (150, 2), dtype=numpy, endpoint=True)
+    a = np.concatenate([np.array([p[0] for p in pairs], numpy), random[:, 0], random[:, 0]])
+    b = np.concatenate([np.array([p[1] for p in pairs], numpy), random[:, 1], random[:, 1] % 11])
     for name in ("add", "sub", "mul", "floordiv", "mod", "max", "min", "and", "or", "xor", "shl", "shr", "pow"):
         power = b % numpy.type(64) if name == "pow" and dtype.kind == "uint" else b
         power = np.where(power > 63, 63, power).astype(numpy) if name == "pow" else power

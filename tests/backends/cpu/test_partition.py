@@ -55,7 +55,7 @@ def test_blocks_cover_the_matrix_once(kernel: Compiled, sizes: tuple[int, int], 
     assert (seen == 1).all()
 
 
-def test_large_products_use_every_thread_evenly(kernel: Compiled) -> None:
+def test_large_matmuls_use_every_thread_evenly(kernel: Compiled) -> None:
     for threads in (2, 4, 8, 16):
         rows, columns = grid(kernel, 2048, 2048, 2048, 1, threads)
         assert (rows * columns) % threads == 0

@@ -14,7 +14,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
-from tests.backends.cpu.native import assert_close, build, interpreted, machines, values_of
+from tests.backends.cpu.native import assert_close, build, interpret, machines, values_of
 
 M, R, C = Dim.symbol("M"), Dim.symbol("r"), Dim.symbol("c")
 WIDTH = 128
@@ -51,7 +51,7 @@ def test_rows_are_what_they_are_one_by_one(rows: int, shift: int, saves: bool) -
     kernel = less_its_maximum(shift, saves)
     rng = np.random.default_rng(rows)
     arrays = [values_of(rng, (rows + 8, WIDTH), f32), values_of(rng, (rows,), f32)]
-    expected = interpreted(kernel, arrays, {"M": rows})
+    expected = interpret(kernel, arrays, {"M": rows})
     for machine in machines():
         assert_close(build(kernel, machine).run(arrays, {"M": rows}), expected)
 

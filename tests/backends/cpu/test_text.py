@@ -1,4 +1,4 @@
-"""The text builder: folding, control flow, memory, declarations."""
+"""The text builder: constant folding, control flow, memory, declarations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def scratch() -> FunctionText:
     return ModuleText(ANY).function("f", [("i64", "n")])
 
 
-def test_known_indices_fold_without_a_line() -> None:
+def test_known_indices_are_constants_without_a_line() -> None:
     f = scratch()
     (n,) = f.arguments
     assert [constant_of(x) for x in (f.add(2, 3), f.mul(4, 5), f.sdiv(-7, 2), f.srem(-7, 2), f.ceil_div(7, 3))] == [

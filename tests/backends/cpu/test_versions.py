@@ -12,7 +12,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
-from tests.backends.cpu.native import assert_close, build, interpreted, machines, values_of
+from tests.backends.cpu.native import assert_close, build, interpret, machines, values_of
 
 N, M, I = Dim.symbol("N"), Dim.symbol("M"), Dim.symbol("i")  # noqa: E741 - the name of a coordinate
 WIDTH = 128
@@ -43,7 +43,7 @@ def clipped_twice(carries: bool) -> SpecOp:
 def test_each_clip_is_asked_about(n: int, m: int, carries: bool) -> None:
     kernel = clipped_twice(carries)
     arrays = [values_of(np.random.default_rng(n + m), (size,), f32) for size in (1024, 1024, 1)]
-    expected = interpreted(kernel, arrays, {"N": n, "M": m})
+    expected = interpret(kernel, arrays, {"N": n, "M": m})
     for machine in machines():
         assert_close(build(kernel, machine).run(arrays, {"N": n, "M": m}), expected)
 

@@ -33,22 +33,22 @@ def columns(x: Any, i: Any) -> Any:
     return ts.ops.take(x, i, axis=1)
 
 
-def embedded(x: Any, i: Any) -> Any:
+def embed(x: Any, i: Any) -> Any:
     return ts.ops.exp(ts.ops.embedding(x, i)) + 1.0
 
 
-def crossed(x: Any, i: Any) -> Any:
+def cross(x: Any, i: Any) -> Any:
     """Rows by one index, and in them elements by another."""
     return x[i[:, None], ts.ops.take(i, i)[None, :]]
 
 
-def _lowered(function: Callable[..., Any], *arrays: Any, dynamic: bool = False) -> Lowering:
+def _lower(function: Callable[..., Any], *arrays: Any, dynamic: bool = False) -> Lowering:
     return lower(ts.jit(function, dynamic=dynamic).trace(*arrays).tape, Options())
 
 
 def _accesses(function: Callable[..., Any], *arrays: Any, dynamic: bool = False) -> list[tuple[str, str]]:
     """Fetches, and the ways of loads."""
-    code = _lowered(function, *arrays, dynamic=dynamic).code
+    code = _lower(function, *arrays, dynamic=dynamic).code
     assert isinstance(code, CpuCode)
     ops = [op for kernel in code.targets for op in kernel.walk() if isinstance(op, SpecOp)]
     fetches = [("fetch", "") for op in ops if op.name == "ttarget.fetch"]
@@ -56,11 +56,11 @@ def _accesses(function: Callable[..., Any], *arrays: Any, dynamic: bool = False)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_a_row_that_is_found_by_number_is_copied_as_it_lies(dynamic: bool) -> None:
+def test_a_row_that_is_found_by_number_is_copied_whole(dynamic: bool) -> None:
     found = _accesses(rows, X, IDS, dynamic=dynamic)
     assert ("fetch", "") in found
     assert ("load", "indexed") not in found
-    found = _accesses(embedded, X, IDS, dynamic=dynamic)
+    found = _accesses(embed, X, IDS, dynamic=dynamic)
     assert ("fetch", "") in found
     assert ("load", "indexed") not in found
 
@@ -73,11 +73,11 @@ def test_indices_that_differ_within_a_tile_stay_a_tile() -> None:
 
 
 def test_a_number_stays_a_tile_where_its_partner_differs_by_element() -> None:
-    found = _accesses(crossed, X, IDS)
+    found = _accesses(cross, X, IDS)
     assert ("fetch", "") not in found
     assert ("load", "indexed") in found
     x, ids = np.arange(50 * 96.0).reshape(50, 96), np.arange(40)[::-1].copy()
-    np.testing.assert_array_equal(np.asarray(ts.jit(crossed)(x, ids)), x[ids[:, None], ids[ids][None, :]])
+    np.testing.assert_array_equal(np.asarray(ts.jit(cross)(x, ids)), x[ids[:, None], ids[ids][None, :]])
 
 
 @pytest.mark.parametrize(("is_stored", "bound", "count"), [(False, -1, 1), (False, 5, 0), (True, -1, 0)])
@@ -100,7 +100,7 @@ def test_a_tile_that_is_a_value_too_stays_a_tile(is_stored: bool, bound: int, co
 
 def test_kernels_of_users_keep_their_tiles() -> None:
     """Nothing says that a tile of theirs has an element inside."""
-    module = _lowered(rows, X, IDS).module
+    module = _lower(rows, X, IDS).module
     kernels = [op for op in module.walk() if isinstance(op, SpecOp) and op.name == "ttile.kernel"]
     assert sum(len(scalar_index_tiles(kernel)) for kernel in kernels) == 1
     for kernel in kernels:

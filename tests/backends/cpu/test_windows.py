@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Patches:
-    """Rows are places of the output of a convolution over [C, H, W], columns are (channel, y, x) of the kernel."""
+    """Rows are positions of the output of a convolution over [C, H, W], columns are (channel, y, x) of the kernel."""
 
     height: int
     width: int
@@ -68,7 +68,7 @@ class Patches:
         return cut.transpose(1, 2, 0, 3, 4).reshape(self.out[0] * self.out[1], -1)
 
 
-def convolution(target: TargetText, patches: Patches, dtype: DType, side: str, one_by_one: bool) -> ModuleText:
+def convolution(target: TargetText, patches: Patches, dtype: DType, operand: str, one_by_one: bool) -> ModuleText:
     """`out = patches @ weights`, or with the patches on the right `weights.T @ patches.T`."""
     module = ModuleText(target)
     f = module.function(
@@ -88,7 +88,7 @@ def convolution(target: TargetText, patches: Patches, dtype: DType, side: str, o
             at = g.add(g.add(g.mul(row, frame[1]), column), v * plan.shape.lanes)
             convert.store(g, acc, g.gep(frame[0], at, "float"), dt.f32, None if masks is None else masks[v])
 
-    if side == "lhs":
+    if operand == "lhs":
         right = Operand(dt.f32, weights, n, 1)
         emit_gemm(f, plan, GemmProblem(0, m, 0, n, k, gathered, right, scratch, epilogue, (out, n)))
     else:
@@ -99,7 +99,7 @@ def convolution(target: TargetText, patches: Patches, dtype: DType, side: str, o
 
 
 @pytest.mark.parametrize("target", targets(), ids=lambda target: f"lanes{target.lanes}")
-@pytest.mark.parametrize("side", ["lhs", "rhs"])
+@pytest.mark.parametrize("operand", ["lhs", "rhs"])
 @pytest.mark.parametrize(
     ("patches", "dtype"),
     [
@@ -113,7 +113,7 @@ def convolution(target: TargetText, patches: Patches, dtype: DType, side: str, o
     ],
     ids=str,
 )
-def test_gathered_patches_are_the_patches(target: TargetText, side: str, patches: Patches, dtype: DType) -> None:
+def test_gathered_patches_are_the_patches(target: TargetText, operand: str, patches: Patches, dtype: DType) -> None:
     rng = np.random.default_rng(1)
     channels, n = 37, 21
     image = rng.normal(size=(channels, patches.height, patches.width)).astype(numpy_dtype(dtype))
@@ -125,15 +125,15 @@ def test_gathered_patches_are_the_patches(target: TargetText, side: str, patches
     scratch = room[-room.ctypes.data % 64 :]
     outs: list[Array] = []
     for one_by_one in (False, True):
-        out = np.zeros((m, n) if side == "lhs" else (n, m), np.float32)
-        build(convolution(target, patches, dtype, side, one_by_one))("run", out, image, weights, scratch, n, k)
+        out = np.zeros((m, n) if operand == "lhs" else (n, m), np.float32)
+        build(convolution(target, patches, dtype, operand, one_by_one))("run", out, image, weights, scratch, n, k)
         outs.append(out)
     np.testing.assert_array_equal(outs[0], outs[1])
     expected = rows.astype(np.float64) @ weights
-    np.testing.assert_allclose(outs[0], expected if side == "lhs" else expected.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(outs[0], expected if operand == "lhs" else expected.T, rtol=1e-4, atol=1e-4)
 
 
-def test_sums_split_by_axis() -> None:
+def test_offsets_split_by_axis() -> None:
     m, k, size = (Dim.symbol(name) for name in ("_m", "_k", "N"))
     assert split_by_axis(m // 7 * size + k % 3 - 4, ("_m", "_k")) == (Dim.constant(-4), m // 7 * size, k % 3)
     assert split_by_axis(m * k, ("_m", "_k")) is None

@@ -26,7 +26,7 @@ SPECS = [spec for spec in REGISTRY if spec.samples and "collective" not in spec.
 
 
 def tape_of(spec: OpSpec, arrays: Sequence[Any], attributes: Any, *, free: bool) -> Tape:
-    """One op on a tape; free dims have a symbol for each size, so equal sizes stay equal."""
+    """One op on a tape; symbolic dims have a symbol for each size, so equal sizes stay equal."""
     trace = Trace(facts=Facts())
     stand_ins: list[Any] = []
     for number, array in enumerate(arrays):

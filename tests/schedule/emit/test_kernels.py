@@ -129,7 +129,7 @@ def test_columns_that_take_several_passes_or_fit_a_register_have_no_strips() -> 
 
 
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f64, dt.i8, dt.i32, dt.u8, dt.i64], ids=str)
-def test_what_products_are_summed_in(dtype: DType) -> None:
+def test_what_contractions_accumulate_in(dtype: DType) -> None:
     w = Writer()
     (dot,) = ops(kernel(w.body(w.matmul(w.input([M, K], dtype), w.input([K, N], dtype)))), "dot")
     wanted = {"f64": "f64", "i64": "i64"}.get(dtype.name, "f32" if dtype.is_float else "i32")

@@ -31,7 +31,7 @@ from tessera.ir.schedule.plan import fusions_in
 from tessera.ir.schedule.program import Program
 from tessera.stdlib.kernels import StandardLibrary
 from tests.oracles.schedule_interpreter import run_program
-from tests.schedule.programs import MACHINE, assert_close, inputs_for, simplified, tapes, trace, typed
+from tests.schedule.programs import MACHINE, assert_close, inputs_for, simplify, tapes, tensor, trace
 
 Rules = Sequence[type[FusionRule]]
 SIZES = ({"A": 3, "B": 5}, {"A": 1, "B": 1})
@@ -51,9 +51,9 @@ def recipe() -> type[FusionRule]:
 SiblingMaps = recipe()
 
 
-def planned(tape: Tape, rules: Rules) -> ModuleOp:
+def plan(tape: Tape, rules: Rules) -> ModuleOp:
     """A plan whose groups are formed by some rules, with its bodies."""
-    module = simplified(tape)
+    module = simplify(tape)
     first, *later = schedule.pipeline(MACHINE, StaticChooser(), StandardLibrary())[:3]
     assert isinstance(first, FormGroups)
     Stages().run("schedule", (replace(first, rules=rules), *later), module, None)
@@ -62,7 +62,7 @@ def planned(tape: Tape, rules: Rules) -> ModuleOp:
 
 def groups(function: Callable[..., Any], types: Sequence[Any], rules: Rules) -> list[str]:
     """The kind of each group, and how many results it has."""
-    fuses = fusions_in(planned(trace(function, *types), rules))
+    fuses = fusions_in(plan(trace(function, *types), rules))
     return [f"{fuse.value('kind')} {len(fuse.results)}" for fuse in fuses]
 
 
@@ -91,7 +91,7 @@ def test_a_rule_is_one_file_with_a_lit_test(rule: type[FusionRule]) -> None:
 @settings(max_examples=8)
 @given(tape=tapes())
 def test_meaning_is_kept_with_a_rule_less_and_with_one_more(rules: Rules, tape: Tape) -> None:
-    module = planned(tape, rules)
+    module = plan(tape, rules)
     for sizes in SIZES:
         arrays = inputs_for(tape, sizes)
         with np.errstate(all="ignore"):
@@ -110,12 +110,12 @@ def test_groups_run_in_order_and_hold_every_record_once(tape: Tape) -> None:
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
-    "Epilogue": (lambda x, w: ops.relu(x @ w), (typed("M K"), typed("K N"))),
-    "RowPointwise": (lambda x: x - ops.max(x, axis=1, keepdims=True), (typed("M N"),)),
-    "RowReduction": (lambda x: (ops.sum(x, axis=1), ops.max(x, axis=1)), (typed("M N"),)),
-    "MapChain": (lambda x: (ops.exp(ops.sin(x)), ops.sin(x)), (typed("M N"),)),
-    "MergeProducers": (lambda x: (ops.sum(ops.exp(x), axis=1), ops.exp(x)), (typed("M N"),)),
-    "InlineProducer": (lambda x, v: x * (-v), (typed("M N"), typed("N"))),
+    "Epilogue": (lambda x, w: ops.relu(x @ w), (tensor("M K"), tensor("K N"))),
+    "RowPointwise": (lambda x: x - ops.max(x, axis=1, keepdims=True), (tensor("M N"),)),
+    "RowReduction": (lambda x: (ops.sum(x, axis=1), ops.max(x, axis=1)), (tensor("M N"),)),
+    "MapChain": (lambda x: (ops.exp(ops.sin(x)), ops.sin(x)), (tensor("M N"),)),
+    "MergeProducers": (lambda x: (ops.sum(ops.exp(x), axis=1), ops.exp(x)), (tensor("M N"),)),
+    "InlineProducer": (lambda x, v: x * (-v), (tensor("M N"), tensor("N"))),
 }
 
 
@@ -137,8 +137,8 @@ def test_a_new_rule_is_one_object() -> None:
     def program(x: Any) -> Any:
         return ops.exp(x), ops.sin(x)
 
-    assert groups(program, [typed("M N")], RULES) == ["map 1", "map 1"]
-    assert groups(program, [typed("M N")], [*RULES, SiblingMaps]) == ["map 2"]
+    assert groups(program, [tensor("M N")], RULES) == ["map 1", "map 1"]
+    assert groups(program, [tensor("M N")], [*RULES, SiblingMaps]) == ["map 2"]
 
 
 def test_rules_are_asked_in_order_and_the_cheapest_that_matches_is_applied() -> None:
@@ -165,7 +165,7 @@ def test_rules_are_asked_in_order_and_the_cheapest_that_matches_is_applied() -> 
     def program(x: Any, w: Any, y: Any) -> Any:
         return ops.exp(y) + x @ w
 
-    tape = trace(program, typed("M K"), typed("K N"), typed("M N"))
+    tape = trace(program, tensor("M K"), tensor("K N"), tensor("M N"))
     group_tape(Program(tape), lambda knob, record: True, [*map(listening, (First, *RULES))])
     # The sum reads the matmul (group 1) and the exponential (group 0): the later one first, by its one rule.
     assert asked[0] == "Epilogue"
@@ -190,6 +190,6 @@ def test_fusion_is_refused_by_the_engine_where_a_group_would_have_to_run_twice()
         e = ops.exp(x)
         return ops.softmax(e @ w) - e
 
-    tape = trace(program, typed("N N"), typed("N N"))
+    tape = trace(program, tensor("N N"), tensor("N N"))
     grouping = group_tape(Program(tape), lambda knob, record: True, (Always, Epilogue))
     assert_in_order(grouping)
