@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import shared_accesses
+from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
@@ -62,8 +62,11 @@ def kernel(number: int) -> SpecOp:
     load_dialects()
     n, dtype, vector, swizzle = CASES[number]
     text = TEXT.format(number=number, n=n, dtype=dtype, vector=vector, swizzle=swizzle)
-    (made,) = [op for op in parse_module(text).ops if isinstance(op, SpecOp)]
-    return NvptxBackend().lower(made)
+    module, backend = parse_module(text), NvptxBackend()
+    for one in (*backend.tile_passes(), *backend.target_passes()):
+        one.run(module)
+    (made,) = [op for op in module.ops if isinstance(op, SpecOp)]
+    return made
 
 
 def foreseen() -> list[dict[str, Any]]:

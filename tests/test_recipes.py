@@ -22,7 +22,7 @@ import numpy as np
 
 import tessera as ts
 from tessera import KTile, f32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.target.machine_code import compile_texts
 from tests.contracts.programs import lowered, ops_of

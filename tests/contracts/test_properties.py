@@ -15,7 +15,6 @@ from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.api.compilation import lowered
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.options import Options
 from tessera.ir.base.passes import find_pass, pass_modules
@@ -24,6 +23,7 @@ from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.target.pipeline import check_kernels
 from tests.backends.cpu.bodies import kernels_of
 from tests.backends.cpu.random_bodies import Sample, boxes, contractions, maps, rows
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.policy.programs import POLICIES, random_program
 
 ROOT = Path(__file__).parents[2]
@@ -179,7 +179,7 @@ def test_kernels_of_random_bodies_have_code_for_a_gpu(sample: Sample) -> None:
         text = print_module(module)
         assert print_module(parse_module(text)) == text
         assert stored_to(target, "ttarget.store") == stored_to(kernel, "ttile.store")
-        (code,) = NvptxBackend(machine).codes([target])
+        code = NvptxBackend(machine).code(target)
         assert 1 <= code.threads <= machine.lanes * 32
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, f32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.diagnostics.codes import FusionError
 from tessera.ir.tile.write_records import write_kernel
 from tests.kernel.compare import attention
+from tests.oracles.nvptx_backend import NvptxBackend
 
 BACKEND = NvptxBackend()
 STEPS = ("bias", "act", "dropout", "residual")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.tile.write_records import write_kernel
 from tests.kernel.compare import agree
+from tests.oracles.nvptx_backend import NvptxBackend
 
 BF16: Any = ml_dtypes.bfloat16
 

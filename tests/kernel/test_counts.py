@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.diagnostics.codes import KernelError
 from tessera.ir.tile.write_records import write_kernel
 from tessera.types.dtype import DType
 from tessera.types.shape import TensorType
 from tests.kernel import test_schedule
 from tests.kernel.compare import agree
+from tests.oracles.nvptx_backend import NvptxBackend
 
 BACKEND = NvptxBackend()
 

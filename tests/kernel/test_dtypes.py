@@ -10,10 +10,10 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, Schedule, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.diagnostics.codes import DTypeError, KernelError
 from tessera.ir.tile.write_records import write_kernel
 from tests.kernel.compare import agree
+from tests.oracles.nvptx_backend import NvptxBackend
 
 RNG = np.random.default_rng(14)
 BACKEND = NvptxBackend()

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, i32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.diagnostics.codes import KernelError, RaceError, ShapeError
 from tessera.ir.tile.write_records import write_kernel
 from tests.kernel.compare import agree, arrays
+from tests.oracles.nvptx_backend import NvptxBackend
 
 RNG = np.random.default_rng(6)
 

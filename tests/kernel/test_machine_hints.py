@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tessera import KTile, KVCache, Schedule, bf16, f32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.kernel_instance import KernelInstance, candidates
 from tessera.diagnostics.codes import ArgumentError
@@ -20,6 +19,7 @@ from tessera.ir.tile.write_records import write_kernel
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
 from tests.kernel import document, kernels, test_pipelines, test_schedule
+from tests.oracles.nvptx_backend import NvptxBackend
 
 BACKEND = NvptxBackend()
 NARROW = ml_dtypes.bfloat16

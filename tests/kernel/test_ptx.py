@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tessera import KTile, Schedule, i8, i32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.tile.write_records import write_kernel
 from tessera.stdlib import flash_attention_2
 from tests.kernel import kernels, test_schedule
+from tests.oracles.nvptx_backend import NvptxBackend
 
 BACKEND = NvptxBackend()
 

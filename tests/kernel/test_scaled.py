@@ -10,8 +10,8 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.ir.tile.write_records import write_kernel
+from tests.oracles.nvptx_backend import NvptxBackend
 
 TILE = 128
 BACKEND = NvptxBackend()

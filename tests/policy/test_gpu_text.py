@@ -14,7 +14,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.backends.nvptx.hopper.fast_math import ERFC, ERFC_P, FLOORS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options

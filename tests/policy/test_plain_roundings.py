@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
@@ -18,6 +17,7 @@ from tessera.diagnostics.codes import CodegenError, OverrideError
 from tessera.ir.base.arrays import round_to
 from tessera.ir.target.machine_code import compile_texts
 from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.policy.test_bits import bits_of
 
 X = np.zeros((256, 256), np.float32)

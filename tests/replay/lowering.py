@@ -6,10 +6,10 @@ from typing import Any
 
 import tessera as ts
 from tessera.backends.cpu.compile import CpuBackend
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.ir.target.architectures import machine_of
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.replay.case import Case, Sample
 from tests.target.samples import tile_kernels
 

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.reference.compile import run_tape
 from tessera.compiler.compile import lower
@@ -22,6 +21,7 @@ from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.emit.evaluate import is_walkable, joined_runs
 from tessera.types.dim import Dim, product
 from tests.backends.nvptx.matrices import general_kernels
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.schedule_interpreter import run_program
 
 BF16: Any = ml_dtypes.bfloat16

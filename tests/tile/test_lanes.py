@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera import KTile, Schedule, f32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.diagnostics.codes import KernelError, ShapeError
 from tessera.frontend.kernel import reductions as language
 from tessera.ir.base.dialect_of import load_dialects
@@ -25,6 +24,7 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType, bool_
 from tessera.types.shape import TensorType
 from tests.backends.cpu.native import assert_close, build, fill, interpret, machines
+from tests.oracles.nvptx_backend import NvptxBackend
 
 WIDTHS = [1, 2, 4, 8, 16, 32]
 

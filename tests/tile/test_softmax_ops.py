@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import KTile, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
@@ -22,6 +21,7 @@ from tessera.ir.tile.pipeline import pipeline
 from tessera.types.dtype import DType, bf16, f32, f64
 from tessera.types.shape import TensorType
 from tests.backends.cpu.native import build, machines
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.tile.kernels import COLUMN, ROW, checked
 
 ROWS, KEYS, WIDTH, BLOCK = 4, 16, 8, 8

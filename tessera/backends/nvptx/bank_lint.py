@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 from xdsl.ir import OpResult, SSAValue
 
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
 from tessera.backends.nvptx.mma.target_kernels import swizzle_of
 from tessera.backends.nvptx.register_estimate import Resources, resources_of
@@ -468,12 +467,12 @@ class KernelLint:
 
 
 def lint_kernels(
-    targets: Sequence[SpecOp], codes: Sequence[KernelCode], texts: Sequence[bytes], backend: NvptxBackend
+    targets: Sequence[SpecOp], codes: Sequence[KernelCode], texts: Sequence[bytes], architecture: str
 ) -> tuple[KernelLint, ...]:
     """Look at kernels as Target IR, as code and as PTX."""
     found: list[KernelLint] = []
     for target, code, ptx in zip(targets, codes, texts, strict=True):
         fact = {"name": code.name, "threads": code.threads, "shared": code.shared, "resident": code.resident}
-        resources = resources_of(fact, ptx.decode(), backend.machine.cpu)
+        resources = resources_of(fact, ptx.decode(), architecture)
         found.append(KernelLint(resources, tuple(shared_accesses(target))))
     return tuple(found)

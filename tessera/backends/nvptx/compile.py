@@ -1,4 +1,4 @@
-"""How the NVIDIA backend takes part in a compilation: kernels as PTX, the host program as native code."""
+"""The NVIDIA backend, and how it takes part in a compilation: kernels as PTX, the host program as native code."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.ampere.emit import emit_warp_kernel
+from tessera.backends.nvptx.approximate_functions import approximations
 from tessera.backends.nvptx.bank_lint import KernelLint, lint_kernels
+from tessera.backends.nvptx.blackwell.emit import emit_tensor_kernel
 from tessera.backends.nvptx.block_model import MODELS
+from tessera.backends.nvptx.emit import emit_kernel
+from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
 from tessera.backends.nvptx.host import STATE, HostCode, host_code
 from tessera.backends.nvptx.host_graphs import PLAN
 from tessera.backends.nvptx.host_streams import area_bytes, plan_streams, preferred_streams
@@ -22,6 +26,7 @@ from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
 from tessera.backends.nvptx.passes.fit_steps import FitSteps
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.passes.select_mma import SelectMma
+from tessera.backends.nvptx.pipeline import MmaChoices, target_passes, tile_passes
 from tessera.backends.nvptx.register_estimate import resources_in
 from tessera.backends.nvptx.tensor_cores import DEFAULT, GPUS, TENSOR_CORES, gpu_name
 from tessera.backends.nvptx.text import KernelCode, plain_symbol
@@ -33,21 +38,70 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
 from tessera.ir.schedule.host_program.accesses import accesses_of
 from tessera.ir.schedule.host_program.launch_order import LaunchOrder, StreamPlan, launches_in, order_of
-from tessera.ir.target.machine_code import compile_texts
+from tessera.ir.target.machine_code import CodeTarget, compile_texts
 from tessera.ir.target.program import (
     BASELINE_CODE,
     BASELINE_TEXT,
-    LLVM,
     Begin,
     CompileOptions,
+    LlvmEmitter,
     interface_of,
 )
+from tessera.ir.target.typed_ops import KernelOp
 from tessera.ir.tile.choices import EPILOGUES
 from tessera.types.frozen import frozen
 from tessera.types.machine import PLAIN, Machine
 
 MANY = 2
 """Launches from which on a program may have some that run beside each other."""
+
+
+_EMITTERS = {
+    "ttarget.matrix_kernel": emit_matrix_kernel,
+    "ttarget.warp_kernel": emit_warp_kernel,
+    "ttarget.tensor_kernel": emit_tensor_kernel,
+}
+"""What writes a kernel on tensor cores, by its op."""
+
+
+@frozen
+class NvptxBackend:
+    """Compiles for one GPU.
+
+    `exponential` says how `exp` is computed outside of tensor-core kernels; waits that are `bounded` say where they
+    are if they never end, and stop the kernel.
+    """
+
+    machine: Machine = GPUS[DEFAULT]
+    choices: MmaChoices = MmaChoices()
+    exponential: str = EXACT
+    bounded: bool = False
+
+    @property
+    def code_target(self) -> CodeTarget:
+        """What the code generator is told: PTX, which an assembler or the driver finishes."""
+        return CodeTarget(
+            triple="nvptx64-nvidia-cuda", cpu=self.machine.cpu, features=self.machine.isa, opt=3, emit="assembly"
+        )
+
+    @property
+    def emitter(self) -> LlvmEmitter:
+        """How kernels leave: as LLVM text, and PTX of it."""
+        return LlvmEmitter(lambda kernel: self.code(kernel).text, self.code_target)
+
+    def tile_passes(self) -> list[Pass]:
+        """Passes over Tile IR that follow the general ones."""
+        return tile_passes(self.machine, self.choices)
+
+    def target_passes(self) -> list[Pass]:
+        """The lowering, and passes over Target IR."""
+        return target_passes(self.machine, self.choices)
+
+    def code(self, kernel: SpecOp) -> KernelCode:
+        """A `ttarget` kernel as LLVM text, with what a launch must know."""
+        if isinstance(kernel, KernelOp):
+            return emit_kernel(kernel, self.machine, self.exponential)
+        return _EMITTERS[kernel.name](kernel, self.machine, bounded=self.bounded)
 
 
 @frozen
@@ -62,7 +116,11 @@ class NvptxCode:
     """By kernel: its sizes, and whether it reads or writes how many bytes of each buffer."""
     units: tuple[str, ...] = ()
     """Which tensor cores run which kernel with dots, and why others do not."""
-    language: str = LLVM
+
+    @property
+    def language(self) -> str:
+        """LLVM IR, of which PTX is made."""
+        return self.backend.emitter.language
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -76,7 +134,7 @@ class NvptxCode:
 
     def objects(self) -> Sequence[bytes]:
         """The entry as an ELF object, the PTX of each kernel, and all constants one after the other."""
-        ptx = compile_texts(self.texts, self.backend.code_target)
+        ptx = self.backend.emitter.objects(self.texts)
         entry = compile_texts([self.host], BASELINE_CODE)
         return (*entry, *ptx, b"".join(_pad(data) for data in self.entry.constants))
 
@@ -119,11 +177,13 @@ class NvptxCode:
 
     def approximations(self) -> dict[str, tuple[str, ...]]:
         """What kernels compute by functions of the machine's own, by kernel."""
-        return {kernel.value("symbol"): self.backend.approximations(kernel) for kernel in self.targets}
+        return {kernel.value("symbol"): approximations(kernel, self.backend.exponential) for kernel in self.targets}
 
     def lint(self) -> Sequence[KernelLint]:
         """The kernels of the program, assembled to PTX; the GPU need not be here."""
-        return lint_kernels(self.targets, self.codes, compile_texts(self.texts, self.backend.code_target), self.backend)
+        return lint_kernels(
+            self.targets, self.codes, self.backend.emitter.objects(self.texts), self.backend.machine.cpu
+        )
 
 
 @frozen
@@ -153,7 +213,12 @@ class NvptxCompilation:
         """Kernels as LLVM text, and the host program that launches them."""
         backend = self.backend
         called = [kernel for kernel in kernels if not kernel.value("variant_of")]
-        codes = backend.codes(targets, begin)
+        codes: list[KernelCode] = []
+        for target in targets:
+            codes.append(backend.code(target))
+            if begin is not None:
+                # PTX of this one is made while the next is written.
+                begin(codes[-1].text, backend.code_target)
         plan = _plan_streams(program, called, codes, self.chooser, backend.machine)
         known = {code.name: code for code in codes}
         host = host_code(program, interface_of(program).symbols, known, BASELINE_TEXT, plan)
@@ -163,7 +228,7 @@ class NvptxCompilation:
 
     def check_code(self, targets: Sequence[SpecOp]) -> None:
         for target in targets:
-            if target.name == "ttarget.kernel":
+            if isinstance(target, KernelOp):
                 self.backend.code(target)
 
 
@@ -211,20 +276,20 @@ BACKEND = _Nvptx()
 def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = False) -> NvptxBackend:
     """The backend as the chooser wants it: `math.exp` changes bits, so it is exact unless someone asks.
 
-    Kernels for tensor cores have a recipe of their own, with the machine's powers, unless someone asks for exact ones.
+    Kernels for tensor cores have a recipe of their own, with the machine's `ex2`, unless someone asks for exact ones.
     """
-    candidates = (HARDWARE, EXACT) if fast_math else (EXACT, HARDWARE)
-    choice = chooser.choose("math.exp@gpu", candidates, {"machine": backend.machine})
-    is_asked = choice.source == "override" and choice.value == EXACT
-    backend = replace(backend, exponential=choice.value, exact_matrices=is_asked)
-    units = chooser.choose("matrix.instruction@gpu", backend.machine.matrix_choices, {"machine": backend.machine})
-    backend = replace(backend, units=units.value)
-    if not backend.machine.has("wgmma"):
-        return backend
-    pair = chooser.choose("matrix.multicast@gpu", PAIRS, {"machine": backend.machine})
-    lag = chooser.choose("matrix.lag@gpu", LAGS, {"machine": backend.machine})
-    epilogue = chooser.choose("matrix.epilogue@gpu", EPILOGUES, {"machine": backend.machine})
-    return replace(backend, pairs=pair.value, lag=lag.value, epilogue=epilogue.value)
+    machine = backend.machine
+
+    def choose(knob: str, candidates: Sequence[Any]) -> Any:
+        return chooser.choose(f"{knob}@gpu", candidates, {"machine": machine})
+
+    exp = choose("math.exp", (HARDWARE, EXACT) if fast_math else (EXACT, HARDWARE))
+    is_exact = exp.source == "override" and exp.value == EXACT
+    choices = MmaChoices(choose("matrix.instruction", machine.matrix_choices).value, exact_math=is_exact)
+    if machine.has("wgmma"):
+        knobs = {"multicast": PAIRS, "lag": LAGS, "epilogue": EPILOGUES}
+        choices = replace(choices, **{name: choose(f"matrix.{name}", found).value for name, found in knobs.items()})
+    return replace(backend, exponential=exp.value, choices=choices)
 
 
 def _plan_streams(

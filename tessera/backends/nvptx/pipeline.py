@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ModuleOp
-
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.passes.add_fallbacks import AddFallbacks
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
@@ -13,7 +11,7 @@ from tessera.backends.nvptx.passes.defer_accumulators import DeferAccumulators
 from tessera.backends.nvptx.passes.fit_steps import FitSteps
 from tessera.backends.nvptx.passes.hoist_descriptors import HoistDescriptors
 from tessera.backends.nvptx.passes.insert_barriers import InsertBarriers
-from tessera.backends.nvptx.passes.lower_kernels import LowerKernels, lower_thread_kernel
+from tessera.backends.nvptx.passes.lower_kernels import LowerKernels
 from tessera.backends.nvptx.passes.overlap_mma import LAGS, OverlapMma
 from tessera.backends.nvptx.passes.pipeline_copies import PipelineCopies
 from tessera.backends.nvptx.passes.place_barriers import PlaceBarriers
@@ -30,13 +28,10 @@ from tessera.backends.nvptx.passes.specialize_warps import SpecializeWarps
 from tessera.backends.nvptx.passes.swizzle_tiles import SwizzleTiles
 from tessera.backends.nvptx.passes.unroll_loops import UnrollLoops
 from tessera.backends.nvptx.passes.use_exp2 import UseExp2
-from tessera.backends.nvptx.row_plan import ALIGN
 from tessera.backends.nvptx.tensor_cores import gpu_name
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.passes.check_kernels import CheckKernels
 from tessera.ir.tile.choices import EPILOGUES
-from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, Machine
 
@@ -45,13 +40,13 @@ from tessera.types.machine import AUTOMATIC, Machine
 class MmaChoices:
     """What a chooser says of kernels on tensor cores.
 
-    `units` are the tensor cores that dots run on, `pairs` whether two CTAs copy for each other where they share an
+    `units` are the tensor cores that dots run on, `multicast` whether two CTAs copy for each other where they share an
     operand, `lag` by how many quarters of a ring the last consumer is behind the first, `epilogue` when a program
     does what follows its dots. With `exact_math` no function of the machine's own is used.
     """
 
     units: str = AUTOMATIC
-    pairs: str = PAIRS[0]
+    multicast: str = PAIRS[0]
     lag: int = LAGS[0]
     epilogue: str = EPILOGUES[0]
     exact_math: bool = False
@@ -79,7 +74,7 @@ def tile_passes(machine: Machine, choices: MmaChoices) -> list[Pass]:
         # Rings before their stages.
         PlaceBarriers(),
         PipelineCopies(name),
-        SchedulePrograms(name, choices.pairs),
+        SchedulePrograms(name, choices.multicast),
         SpecializeWarps(),
         # Last of these: lags depend on stages, and what overlaps with the next program on their order.
         OverlapMma(name, choices.lag, choices.epilogue),
@@ -125,27 +120,3 @@ def thread_target_passes(machine: Machine) -> list[Pass]:
         ScheduleRows(machine.cpu),
         DeferAccumulators(),
     ]
-
-
-def plan_kernel(kernel: KernelOp, machine: Machine, aligned: bool = True) -> list[KernelOp]:
-    """A copy of a tile kernel with all decisions written on it; before it the one for wide rows, where there is one.
-
-    `aligned` says that its arguments begin at multiples of 16 bytes.
-    """
-    copy = kernel.clone()
-    if not aligned:
-        ALIGN.write(copy, 0)
-    module = ModuleOp([copy])
-    for one in thread_tile_passes(machine):
-        one.run(module)
-    return [op for op in module.ops if isinstance(op, KernelOp)]
-
-
-def lower_planned(kernel: KernelOp, machine: Machine) -> SpecOp:
-    """A planned tile kernel as a `ttarget.kernel` with all decisions written on it."""
-    target = lower_thread_kernel(kernel, machine)
-    module = ModuleOp([target])
-    for one in thread_target_passes(machine):
-        one.run(module)
-    target.detach()
-    return target

@@ -11,7 +11,6 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
@@ -19,6 +18,7 @@ from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.types import BufferAttr
+from tests.oracles.nvptx_backend import NvptxBackend
 
 BACKEND = NvptxBackend(GPUS["sm_90a"])
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import conflicts, fragment_wavefronts, row_wavefronts, shared_accesses
 from tessera.backends.nvptx.block_model import MMA_SYNC_BLOCKS, contraction_block
 from tessera.backends.nvptx.mma.fit import check_fit
 from tessera.backends.nvptx.mma.plan import plan_of
+from tessera.backends.nvptx.pipeline import MmaChoices
 from tessera.backends.nvptx.tensor_cores import GPUS, MMA_SYNC, MMA_SYNC_FEATURES, UnfitError
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
@@ -33,6 +33,7 @@ from tessera.types.machine import AUTOMATIC, PLAIN
 from tests.backends.nvptx.kernels import parts_of
 from tests.backends.nvptx.matrices import kernels_of, matrix_of, nn, nt, text_of, tn
 from tests.backends.nvptx.units import LARGE, PROGRAMS, checked, kernel_of, lowered, of, shown, words_of
+from tests.oracles.nvptx_backend import NvptxBackend
 
 OTHERS = ("sm_80", "sm_86", "sm_89", "sm_120a")
 """Machines whose best tensor cores are those of single warps."""
@@ -445,7 +446,7 @@ def test_kernels_of_users_take_the_same_way() -> None:
     assert kernel_of(of(product_by_hand, [(256, 128), (128, 512)], "sm_80")).name == "ttarget.warp_kernel"
     shapes = [(2, 256, 128), (2, 384, 128), (2, 384, 128)]
     (kernel,) = kernels_of(attention_by_hand, shapes)
-    found = NvptxBackend(GPUS["sm_90a"], units="mma.sync").matrix(kernel)
+    found = NvptxBackend(GPUS["sm_90a"], MmaChoices("mma.sync")).matrix(kernel)
     assert found is not None
     assert [op.name for op in found.walk()].count("ttarget.mma_sync") == 2
     assert matrix_of(attention_by_hand, shapes).name == "ttarget.matrix_kernel"

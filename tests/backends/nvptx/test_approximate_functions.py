@@ -16,7 +16,7 @@ import pytest
 
 import tessera as ts
 from tessera.backends.nvptx.approximate_functions import SHORT, TAIL
-from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options

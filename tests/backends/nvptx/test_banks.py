@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import gpu_banks
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import (
     Wavefronts,
     conflicts,
@@ -31,6 +30,7 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.swizzle import SWIZZLES, swizzle_index, why_not_swizzled
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
 from tests.backends.nvptx.matrices import causal, full, layer, matrix_of, nn, nt, tn, wide
+from tests.oracles.nvptx_backend import NvptxBackend
 
 
 def lanes(step: int, count: int = 32) -> list[int | None]:

@@ -14,7 +14,6 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 import tessera as ts
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
@@ -29,6 +28,7 @@ from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
 from tests.backends.nvptx.dropped import product
 from tests.backends.nvptx.matrices import text_of
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.nvptx_simulator import simulate
 
 ROW, COLUMN, DEPTH = (Dim.symbol(name) for name in "ijk")

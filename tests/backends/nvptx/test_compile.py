@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import compile_tape
 from tessera.diagnostics.codes import CodegenError, FeatureError, OverrideError

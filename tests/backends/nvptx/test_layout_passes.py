@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.mma.target_kernels import UNPLACED, check_laid_out, parts_of
 from tessera.backends.nvptx.passes.hoist_descriptors import HoistDescriptors
 from tessera.backends.nvptx.passes.place_shared import PlaceShared
@@ -23,6 +22,7 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.target.pipeline import check_kernels
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, nn, nt, text_of
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.nvptx_simulator import simulate
 
 PROGRAMS: dict[str, tuple[str, Any, list[tuple[int, ...]]]] = {

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.bank_lint import core_matrix_wavefronts, shared_accesses, swizzled_offset
 from tessera.backends.nvptx.tensor_cores import GPUS, SPANS
 from tessera.ir.base.op import OpError, SpecOp
@@ -23,6 +22,7 @@ from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler
 from tests.backends.nvptx.lines import BLOCKS, KERNELS, product, shapes
 from tests.backends.nvptx.matrices import BACKEND, arrays_of, causal, full, kernels_of, matrix_of, text_of
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.nvptx_simulator import simulate
 
 E4M3 = ml_dtypes.float8_e4m3fn

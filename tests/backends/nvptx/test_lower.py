@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from xdsl.ir import SSAValue
 
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.passes.plan_threads import choose_threads
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.base.op import SpecOp
@@ -16,6 +15,7 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32
 from tessera.types.shape import TensorType
 from tests.backends.nvptx.kernels import lowered, parts_of
+from tests.oracles.nvptx_backend import NvptxBackend
 
 HOPPER = NvptxBackend(GPUS["sm_90a"])
 ROW, COLUMN = Dim.symbol("i"), Dim.symbol("j")

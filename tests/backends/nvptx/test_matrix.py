@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, bf16, f32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.block_model import WGMMA_BLOCKS, contraction_block
 from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, ROWS, Layout, first_column, first_row
 from tessera.backends.nvptx.mma.fit import check_fit
@@ -37,6 +36,7 @@ from tests.backends.nvptx.matrices import (
     tn,
 )
 from tests.backends.nvptx.units import HEADS, PROGRAMS
+from tests.oracles.nvptx_backend import NvptxBackend
 
 
 def words_of(code: KernelCode) -> str:

@@ -14,19 +14,20 @@ from typing import Any
 
 import pytest
 
-from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.pipeline import MmaChoices
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
 from tests.backends.nvptx.matrices import text_of
+from tests.oracles.nvptx_backend import NvptxBackend
 
 FILE = Path(__file__).with_name("matrix_replay.json")
 KERNELS = Path(__file__).parents[2] / "lit" / "nvptx" / "lower_to_hopper.mlir"
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "sm_80": ("sm_80", {}),
     "sm_90a": ("sm_90a", {}),
-    "sm_90a in pairs": ("sm_90a", {"pairs": "always", "epilogue": "after", "lag": 3}),
+    "sm_90a in pairs": ("sm_90a", {"multicast": "always", "epilogue": "after", "lag": 3}),
     "sm_90a by warps": ("sm_90a", {"units": "mma.sync"}),
     "sm_100a": ("sm_100a", {}),
 }
@@ -42,7 +43,7 @@ def kernels() -> list[SpecOp]:
 def summary(way: str) -> dict[str, str]:
     """The hash of each kernel that tensor cores take, Target IR and LLVM text."""
     machine, choices = WAYS[way]
-    backend = NvptxBackend(GPUS[machine], **choices)
+    backend = NvptxBackend(GPUS[machine], MmaChoices(**choices))
     found: dict[str, str] = {}
     for kernel in kernels():
         made = backend.matrix(kernel)

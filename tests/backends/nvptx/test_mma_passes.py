@@ -15,7 +15,6 @@ from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
 from tessera.backends.cpu.compile import CpuBackend
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
@@ -25,6 +24,7 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.architectures import machine_of
 from tessera.ir.tile.interpret import run_kernel
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nn, nt, text_of, tn
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.nvptx_simulator import simulate
 
 E4M3 = ml_dtypes.float8_e4m3fn

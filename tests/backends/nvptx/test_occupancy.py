@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Schedule, f32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import MULTIPROCESSORS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
@@ -28,6 +27,7 @@ from tessera.types.machine import (
     registers_for,
     shared_for,
 )
+from tests.oracles.nvptx_backend import NvptxBackend
 
 ANSWERS = Path(__file__).parent / "occupancy.json"
 """Answers of cuOccupancyMaxActiveBlocksPerMultiprocessor on an H200, written by tests/device/test_occupancy.py."""

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.dialect import DIALECT
+from tessera.backends.nvptx.pipeline import MmaChoices
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
@@ -22,6 +22,7 @@ from tessera.ir.base.verify import verify
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
 from tests.backends.nvptx.lines import product
 from tests.backends.nvptx.matrices import BACKEND, causal, full, kernels_of, layer, nn, nt, tn
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.target.operand_faults import Fault, faults_of
 
 LIT = Path(__file__).parents[2] / "lit"
@@ -43,7 +44,7 @@ def into_f32(x: Any, w: Any) -> Any:
 MATRIX: dict[str, tuple[str, dict[str, Any], Any, list[tuple[int, ...]], Any]] = {
     "nt": ("sm_90a", {}, nt, [(70, 136), (72, 136)], BF),
     "tn": ("sm_90a", {}, tn, [(136, 72), (136, 72)], BF),
-    "pairs": ("sm_90a", {"pairs": "always"}, nn, [(512, 256), (256, 512)], BF),
+    "pairs": ("sm_90a", {"multicast": "always"}, nn, [(512, 256), (256, 512)], BF),
     "beside": ("sm_90a", {}, nt, [(4096, 512), (4096, 512)], BF),
     "layer": ("sm_90a", {}, layer, [(70, 40), (40, 72), (72,)], BF),
     "8-bit": ("sm_90a", {}, into_f32, [(256, 1024), (256, 1024)], E4M3),
@@ -67,7 +68,7 @@ def matrix_kernel(name: str) -> SpecOp:
     machine, choices, function, shapes, dtype = MATRIX[name]
     overrides = {"contraction.block": (128, 128, 64)} if name in WIDE else {}
     (kernel,) = kernels_of(function, shapes, dtype, overrides=overrides)
-    made = NvptxBackend(GPUS[machine], **choices).matrix(kernel)
+    made = NvptxBackend(GPUS[machine], MmaChoices(**choices)).matrix(kernel)
     assert made is not None
     return made
 

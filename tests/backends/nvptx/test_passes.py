@@ -12,17 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.block_model import WGMMA_BLOCKS
+from tessera.backends.nvptx.pipeline import MmaChoices
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import run_kernel
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, layer, nn, nt, text_of, tn
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.nvptx_simulator import DeadlockError, simulate
 
 
 def hopper(kernel: SpecOp, **choices: Any) -> SpecOp:
     """The kernel after all passes."""
-    made = NvptxBackend(**choices).matrix(kernel)
+    made = NvptxBackend(choices=MmaChoices(**choices)).matrix(kernel)
     assert made is not None
     made.verify()
     assert made.name == "ttarget.matrix_kernel"
@@ -90,7 +91,7 @@ def into_f32(x: Any, w: Any) -> Any:
 
 E4M3 = ml_dtypes.float8_e4m3fn
 CHOICES: dict[str, tuple[dict[str, Any], str, tuple[int, int, int], tuple[int, int, int], Any]] = {
-    "pairs": ({"pairs": "always"}, "half", (256, 512, 192), (128, 256, 64), ml_dtypes.bfloat16),
+    "pairs": ({"multicast": "always"}, "half", (256, 512, 192), (128, 256, 64), ml_dtypes.bfloat16),
     "apart": ({"lag": 3}, "ttarget.lag", (128, 128, 1280), (128, 128, 64), E4M3),
     "together": ({"lag": 0}, "ttarget.mma_add", (128, 128, 1280), (128, 128, 64), E4M3),
     "beside": ({"epilogue": "beside"}, "ttarget.epilogue", (768, 768, 256), (64, 64, 64), ml_dtypes.bfloat16),

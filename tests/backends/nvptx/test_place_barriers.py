@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
@@ -20,6 +19,7 @@ from tessera.ir.base.passes import parse_pipeline
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tests.backends.nvptx.matrices import arrays_of, causal, full, kernels_of, nn, nt, text_of
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.nvptx_simulator import simulate
 
 PASSES = 'nvptx-select-mma{machine = "sm_90a"},nvptx-choose-spaces,nvptx-swizzle-tiles'

@@ -12,7 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.policies import policies_of

@@ -21,6 +21,7 @@ from tessera.backends.nvptx.hopper.programs import window_of
 from tessera.backends.nvptx.mma.programs import PAIRS
 from tessera.backends.nvptx.ops.wgmma_kernel import parts_of, pieces_of
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
+from tessera.backends.nvptx.pipeline import MmaChoices
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
@@ -48,7 +49,7 @@ def layer(x: Any, w: Any, b: Any) -> Any:
 
 def lowered(function: Any, shapes: Any, block: Any, dtype: Any = ml_dtypes.bfloat16, **ways: Any) -> SpecOp:
     (kernel,) = kernels_of(function, shapes, dtype=dtype, overrides={"contraction.block": block})
-    found = replace(BACKEND, **ways).matrix(kernel)
+    found = replace(BACKEND, choices=MmaChoices(**ways)).matrix(kernel)
     assert found is not None
     return found
 
@@ -67,30 +68,30 @@ def test_the_rest_of_a_program_stands_apart_where_there_is_a_next_one() -> None:
 def test_pairs_are_for_many_programs_and_an_even_number_of_rows() -> None:
     large = [(8192, 256), (8192, 256)]
     assert "multicast = true" in text_of(lowered(nt, large, (128, 256, 64)))
-    assert "multicast = true" not in text_of(lowered(nt, large, (128, 256, 64), pairs="never"))
+    assert "multicast = true" not in text_of(lowered(nt, large, (128, 256, 64), multicast="never"))
     assert "multicast = true" not in text_of(lowered(nt, MANY, (128, 256, 64)))
-    assert 'half = "rows"' in text_of(lowered(nt, MANY, (128, 256, 64), pairs="always"))
-    assert 'half = "pieces"' in text_of(lowered(nn, [(2048, 640), (640, 2560)], (128, 256, 64), pairs="always"))
+    assert 'half = "rows"' in text_of(lowered(nt, MANY, (128, 256, 64), multicast="always"))
+    assert 'half = "pieces"' in text_of(lowered(nn, [(2048, 640), (640, 2560)], (128, 256, 64), multicast="always"))
     odd = [(2049, 640), (2560, 640)]
-    assert "multicast = true" not in text_of(lowered(nt, odd, (128, 256, 64), pairs="always"))
+    assert "multicast = true" not in text_of(lowered(nt, odd, (128, 256, 64), multicast="always"))
 
 
 def test_pairs_read_half_where_rows_begin_within_sectors_of_memory() -> None:
     """Rows of 3000 elements are 6000 bytes, and sectors have 32: every other row begins in the middle of one."""
     apart, whole = [(3072, 3000), (3072, 3000)], [(3072, 2992), (3072, 2992)]
     assert "multicast = true" in text_of(lowered(nt, apart, (192, 192, 64)))
-    assert "multicast = true" not in text_of(lowered(nt, apart, (192, 192, 64), pairs="never"))
+    assert "multicast = true" not in text_of(lowered(nt, apart, (192, 192, 64), multicast="never"))
     assert "multicast = true" not in text_of(lowered(nt, whole, (192, 192, 64)))
     # Few programs are bound by nothing that pairs share.
     assert "multicast = true" not in text_of(lowered(nt, [(1536, 3000), (1344, 3000)], (192, 192, 64)))
 
 
 def test_a_pair_meets_before_and_after_and_copies_to_both() -> None:
-    text = BACKEND.code(lowered(nt, MANY, (128, 128, 64), pairs="always")).text
+    text = BACKEND.code(lowered(nt, MANY, (128, 128, 64), multicast="always")).text
     assert '"nvvm.cluster_dim"="2,1,1"' in text
     assert text.count("barrier.cluster.wait") == 2
     assert "multicast::cluster" in text
-    assert "multicast" not in BACKEND.code(lowered(nt, MANY, (128, 128, 64), pairs="never")).text
+    assert "multicast" not in BACKEND.code(lowered(nt, MANY, (128, 128, 64), multicast="never")).text
 
 
 CASES: dict[str, tuple[Any, ...]] = {
@@ -107,7 +108,7 @@ CASES: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_assembler_undoes_nothing(name: str) -> None:
     pairs = "always" if name in ("rest", "odd width across", "parts") else "never"
-    code = BACKEND.code(lowered(*CASES[name], pairs=pairs))
+    code = BACKEND.code(lowered(*CASES[name], multicast=pairs))
     if assembler() is None:
         pytest.skip("there is no ptxas here; the text was written")
     words = assemble_with_words(compile_text(code.text, BACKEND.code_target), "sm_90a")[1]

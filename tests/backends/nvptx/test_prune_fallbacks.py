@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tessera import KTile, bf16, f32, kernel, tile
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.mma.fit import dots_in, tile_kernels, units_in
 from tessera.compiler.kernel_instance import KernelInstance
 from tessera.ir.base.op import SpecOp
@@ -20,6 +19,7 @@ from tessera.stdlib import flash_attention_2
 from tessera.types.schedule import Schedule
 from tessera.types.shape import TensorType
 from tests.kernel import test_schedule
+from tests.oracles.nvptx_backend import NvptxBackend
 
 BACKEND = NvptxBackend()
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.backends.nvptx.passes.rematerialize_rows import find_recipes
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.compile import Lowering, lower

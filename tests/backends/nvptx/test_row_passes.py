@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
-from tessera.backends.nvptx.pipeline import lower_planned, plan_kernel, thread_target_passes, thread_tile_passes
+from tessera.backends.nvptx.pipeline import thread_target_passes, thread_tile_passes
 from tessera.backends.nvptx.row_plan import (
     BLOCKS,
     PREFETCH,
@@ -36,6 +36,7 @@ from tessera.ir.base.verify import verify
 from tessera.ir.target.limits import ROW_WARPS
 from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.typed_ops import ForOp, KernelOp, ScratchOp
+from tests.oracles.nvptx_backend import lower_planned, plan_kernel
 
 BF16 = ml_dtypes.bfloat16
 HOPPER = GPUS["sm_90a"]

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from benchmarks.gpu_widths import free
-from tessera.backends.nvptx.backend import NvptxBackend
-from tessera.backends.nvptx.compile import NvptxCode
+from tessera.backends.nvptx.compile import NvptxBackend, NvptxCode
 from tessera.backends.nvptx.passes.defer_accumulators import find_deferred_accumulators
 from tessera.backends.nvptx.row_prefetch import LINE, ROW, SECTION, prefetched_rows, shared_widths
 from tessera.backends.nvptx.row_warps import Division, divide_static, divide_symbolic, split_iteration

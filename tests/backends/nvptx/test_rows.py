@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import tessera as ts
 from tessera.api.kernel import kernel
 from tessera.backends.nvptx.approximate_functions import find_exp_bounds
-from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.backends.nvptx.row_matrix import thread_distance
 from tessera.backends.nvptx.row_plan import WIDENS_IN_EACH_LOOP
 from tessera.backends.nvptx.row_prefetch import matrix_rows, prefetched_static_rows

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tessera.backends.nvptx.backend import NvptxBackend
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.codes import IRSyntaxError, VersionError
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import CURRENT, SpecOp
 from tessera.ir.base.text import UPGRADES, new_name, parse_module, print_module
 from tessera.ir.base.verify import verify
+from tests.oracles.nvptx_backend import NvptxBackend
 
 LIT = Path(__file__).parents[2] / "lit"
 SHUFFLES = """

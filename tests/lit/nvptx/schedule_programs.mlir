@@ -1,5 +1,5 @@
 // RUN: tessera-opt %s --split -p nvptx-schedule-programs | filecheck %s
-// RUN: tessera-opt %s --split -p 'nvptx-schedule-programs{pairs = "always"}' | filecheck %s --check-prefix=PAIRS
+// RUN: tessera-opt %s --split -p 'nvptx-schedule-programs{multicast = "always"}' | filecheck %s --check-prefix=PAIRS
 
 // CTAs stay and take programs that share rows and columns together; pairs have to have enough of them.
 // CHECK-LABEL: ttile.kernel @few(

@@ -11,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera.backends.nvptx.ampere.emit import emit_warp_kernel
-from tessera.backends.nvptx.backend import NvptxBackend
+from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.nvptx.waits import ELSEWHERE, LIMIT, RECORD, Waits

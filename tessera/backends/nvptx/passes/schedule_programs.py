@@ -14,8 +14,8 @@ from tessera.ir.tile.choices import DYNAMIC, ONCE, PERSISTENT
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
-_WALKS = {WGMMA.name: (PERSISTENT, DYNAMIC), TCGEN05.name: (PERSISTENT,), MMA_SYNC.name: (ONCE,)}
-"""What kernels for each units can do, the first of which they do where programs are alike."""
+_SCHEDULERS = {WGMMA.name: (PERSISTENT, DYNAMIC), TCGEN05.name: (PERSISTENT,), MMA_SYNC.name: (ONCE,)}
+"""The schedulers that kernels on each tensor cores can have, the first of which they have where programs are alike."""
 
 
 @frozen
@@ -25,33 +25,33 @@ class SchedulePrograms(Pass):
     Before: a kernel of 64 x 32 programs on `wgmma`. After: the same with `scheduler = "persistent"`, `group = 16` and
     `multicast = true`: a CTA for each multiprocessor takes program after program, and two of them copy for each other.
     Where programs take unequally long, as those of a causal mask do, `scheduler = "dynamic"` hands them out as CTAs get
-    done, the longest first. `pairs` is where there are any (model, always, never). A kernel that says its `scheduler`
-    keeps all four as they are, or is refused (T0501).
+    done, the longest first. `multicast` says where clusters are used (model, always, never). A kernel that says its
+    `scheduler` keeps all four as they are, or is refused (T0501).
     """
 
     machine: Machine | str = DEFAULT
-    pairs: str = PAIRS[0]
+    multicast: str = PAIRS[0]
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
             with refuse_choices(kernel, "scheduler", "group", "multicast"):
-                schedule_programs(kernel, units, gpu_of(self.machine), self.pairs)
+                schedule_programs(kernel, units, gpu_of(self.machine), self.multicast)
 
 
-def schedule_programs(kernel: SpecOp, units: TensorCores, machine: Machine, pairs: str = PAIRS[0]) -> None:
+def schedule_programs(kernel: SpecOp, units: TensorCores, machine: Machine, multicast: str = PAIRS[0]) -> None:
     """Write the order of programs; raises `UnfitError` for one that a kernel says and cannot have."""
-    plan, ways = read_plan(kernel), _WALKS[units.name]
+    plan, able = read_plan(kernel), _SCHEDULERS[units.name]
     problem = pair_problem(kernel, plan) if units is WGMMA else f"pairs are for {WGMMA.name}"
     if kernel.value("scheduler"):
-        if kernel.value("scheduler") not in ways:
-            raise UnfitError(f"on {units.name} the scheduler is {' or '.join(ways)}, not {kernel.value('scheduler')}")
+        if kernel.value("scheduler") not in able:
+            raise UnfitError(f"on {units.name} the scheduler is {' or '.join(able)}, not {kernel.value('scheduler')}")
         if kernel.value("multicast") and problem:
             raise UnfitError(problem)
         return
     # A CTA of single warps does one program, and finds little of others in the second cache.
     group = group_of(kernel, plan, *((machine.l2, machine.blocks) if units is WGMMA else (0,)))
-    is_wanted = pairs == "always" or (pairs == "model" and are_pairs_faster(kernel, plan, machine.blocks))
-    kernel.set_value("scheduler", ways[-1] if is_uneven(kernel) else ways[0])
+    is_wanted = multicast == "always" or (multicast == "model" and are_pairs_faster(kernel, plan, machine.blocks))
+    kernel.set_value("scheduler", able[-1] if is_uneven(kernel) else able[0])
     kernel.set_value("group", group)
     kernel.set_value("descending", is_uneven(kernel))
     kernel.set_value("multicast", is_wanted and not problem)
