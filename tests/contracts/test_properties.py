@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from xdsl.dialects.builtin import ModuleOp
 
 import tessera as ts
-from tessera.api.compilation import lowered
+from tessera.api.compilation import lower_traced
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.compiler.options import Options
 from tessera.ir.base.passes import find_pass, pass_modules
@@ -142,7 +142,7 @@ def test_a_property_is_one_of_many_programs(node: str) -> None:
 @cache
 def _texts(seed: int) -> Any:
     program = random_program(seed)
-    return lowered(ts.jit(program).trace(*program.arrays()), Options())
+    return lower_traced(ts.jit(program).trace(*program.arrays()), Options())
 
 
 @pytest.mark.parametrize("seed", SEEDS)
