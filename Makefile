@@ -44,6 +44,7 @@ size: $(RUN_STAMP)  ## lines of code per stage
 	$(BIN)/python scripts/size.py
 
 generated: $(TEST_STAMP)  ## what is made from declarations: stubs, tables of ops, FileCheck tests of ops without one
+	$(BIN)/python scripts/facade_stub.py
 	$(BIN)/python scripts/scalar_stubs.py
 	$(BIN)/python scripts/typed_ops.py
 	$(BIN)/python scripts/ops.py

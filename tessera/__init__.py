@@ -1,76 +1,18 @@
-"""Tessera: a tile-first language and an optimizing compiler for deep learning, in one Python stack."""
+"""Tessera: a tile-first language and an optimizing compiler for deep learning, in one Python stack.
+
+Public names load when they are first used; `__init__.pyi` shows them to type checkers (`scripts/facade_stub.py`).
+"""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tessera import cuda, dist, effects, graph, op, ops, random, stdlib, tile, verify
-    from tessera.api.callbacks import debug_print, io_callback
-    from tessera.api.constraints import constrain, require
-    from tessera.api.control import cond, fori_loop, scan, while_loop
-    from tessera.api.eager import Tensor, arange, array, full, ones, zeros
-    from tessera.api.effects import deterministic
-    from tessera.api.jit import Jit, jit
-    from tessera.api.kernel import Kernel, kernel
-    from tessera.api.kv_cache import KVCache
-    from tessera.api.placement import device, prefetch
-    from tessera.api.precision import AdaptivePrecision, LossScaler, Quantized, quantize
-    from tessera.api.shape_trace import ShapeTrace, shape_trace
-    from tessera.compiler.options import Options
-    from tessera.diagnostics.error import InternalError, TesseraError
-    from tessera.frontend.kernel.language import KTile
-    from tessera.frontend.pytree import register as register_tree
-    from tessera.frontend.scopes import policy
-    from tessera.types.device import cpu, gpu
-    from tessera.types.dtype import (
-        DType,
-        bf16,
-        bool_,
-        f8e4m3,
-        f8e5m2,
-        f16,
-        f32,
-        f64,
-        i4,
-        i8,
-        i16,
-        i32,
-        i64,
-        nvfp4,
-        u8,
-        u16,
-        u32,
-        u64,
-    )
-    from tessera.types.policy import (
-        NVFP4,
-        Inference,
-        Policy,
-        Training,
-        accum,
-        compute,
-        flush_denormals,
-        keep_denormals,
-        loss_scale,
-        round_nearest_even,
-        round_toward_zero,
-        saturate,
-        scaled,
-        stochastic_round,
-        tf32,
-        tile_scaled,
-        wrap,
-    )
-    from tessera.types.schedule import Schedule
+from typing import Any
 
 __version__ = "0.1.0"
 
-_DTYPES = "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8 bool_ nvfp4"
 _HOME = {
-    "tessera.types.dtype": _DTYPES,
+    "tessera.types.dtype": "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8 bool_ nvfp4",
     "tessera.frontend.scopes": "policy",
     "tessera.api.precision": "AdaptivePrecision LossScaler Quantized quantize",
     "tessera.types.policy": "Policy Training Inference NVFP4 accum compute loss_scale saturate wrap stochastic_round "
@@ -95,90 +37,7 @@ _WHERE = {name: (module, name) for module, names in _HOME.items() for name in na
 _WHERE["register_tree"] = ("tessera.frontend.pytree", "register")
 _MODULES = ("cuda", "dist", "effects", "graph", "op", "ops", "random", "stdlib", "tile", "verify")
 
-__all__ = [
-    "NVFP4",
-    "AdaptivePrecision",
-    "DType",
-    "Inference",
-    "InternalError",
-    "Jit",
-    "KTile",
-    "KVCache",
-    "Kernel",
-    "LossScaler",
-    "Options",
-    "Policy",
-    "Quantized",
-    "Schedule",
-    "ShapeTrace",
-    "Tensor",
-    "TesseraError",
-    "Training",
-    "accum",
-    "arange",
-    "array",
-    "bf16",
-    "bool_",
-    "compute",
-    "cond",
-    "constrain",
-    "cpu",
-    "cuda",
-    "debug_print",
-    "deterministic",
-    "device",
-    "dist",
-    "effects",
-    "f8e4m3",
-    "f8e5m2",
-    "f16",
-    "f32",
-    "f64",
-    "flush_denormals",
-    "fori_loop",
-    "full",
-    "gpu",
-    "graph",
-    "i4",
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "io_callback",
-    "jit",
-    "keep_denormals",
-    "kernel",
-    "loss_scale",
-    "nvfp4",
-    "ones",
-    "op",
-    "ops",
-    "policy",
-    "prefetch",
-    "quantize",
-    "random",
-    "register_tree",
-    "require",
-    "round_nearest_even",
-    "round_toward_zero",
-    "saturate",
-    "scaled",
-    "scan",
-    "shape_trace",
-    "stdlib",
-    "stochastic_round",
-    "tf32",
-    "tile",
-    "tile_scaled",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "verify",
-    "while_loop",
-    "wrap",
-    "zeros",
-]
+__all__ = sorted((*_WHERE, *_MODULES))  # pyright: ignore[reportUnsupportedDunderAll] - the stub lists them
 
 
 _OTHER_NAMES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -29,53 +30,36 @@ def function_named(name: str) -> Any:
     return found if callable(found) else None
 
 
+def _operator(name: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: getattr(_functions(), name)(self, other)
+
+
+def _reflected_operator(name: str) -> Callable[[Any, Any], Any]:
+    return lambda self, other: getattr(_functions(), name)(other, self)
+
+
 class TensorMethods:
     """Python's operators and NumPy's methods; each calls the function of the same name."""
 
     __slots__ = ()
     __hash__ = object.__hash__
 
-    def __add__(self, other: Any) -> Any:
-        return _functions().add(self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return _functions().add(other, self)
-
-    def __sub__(self, other: Any) -> Any:
-        return _functions().sub(self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _functions().sub(other, self)
-
-    def __mul__(self, other: Any) -> Any:
-        return _functions().mul(self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return _functions().mul(other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return _functions().div(self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return _functions().div(other, self)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _functions().floordiv(self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _functions().floordiv(other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return _functions().mod(self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return _functions().mod(other, self)
-
-    def __pow__(self, other: Any) -> Any:
-        return _functions().pow(self, other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return _functions().pow(other, self)
+    __add__, __radd__ = _operator("add"), _reflected_operator("add")
+    __sub__, __rsub__ = _operator("sub"), _reflected_operator("sub")
+    __mul__, __rmul__ = _operator("mul"), _reflected_operator("mul")
+    __truediv__, __rtruediv__ = _operator("div"), _reflected_operator("div")
+    __floordiv__, __rfloordiv__ = _operator("floordiv"), _reflected_operator("floordiv")
+    __mod__, __rmod__ = _operator("mod"), _reflected_operator("mod")
+    __pow__, __rpow__ = _operator("pow"), _reflected_operator("pow")
+    __and__ = __rand__ = _operator("bitwise_and")
+    __or__ = __ror__ = _operator("bitwise_or")
+    __xor__ = __rxor__ = _operator("bitwise_xor")
+    __lshift__, __rlshift__ = _operator("shift_left"), _reflected_operator("shift_left")
+    __rshift__, __rrshift__ = _operator("shift_right"), _reflected_operator("shift_right")
+    __lt__ = _operator("lt")
+    __le__ = _operator("le")
+    __gt__ = _operator("gt")
+    __ge__ = _operator("ge")
 
     def __matmul__(self, other: Any) -> Any:
         if getattr(other, "has_matmul", False):
@@ -84,33 +68,6 @@ class TensorMethods:
 
     def __rmatmul__(self, other: Any) -> Any:
         return _functions().matmul(other, self)
-
-    def __and__(self, other: Any) -> Any:
-        return _functions().bitwise_and(self, other)
-
-    __rand__ = __and__
-
-    def __or__(self, other: Any) -> Any:
-        return _functions().bitwise_or(self, other)
-
-    __ror__ = __or__
-
-    def __xor__(self, other: Any) -> Any:
-        return _functions().bitwise_xor(self, other)
-
-    __rxor__ = __xor__
-
-    def __lshift__(self, other: Any) -> Any:
-        return _functions().shift_left(self, other)
-
-    def __rlshift__(self, other: Any) -> Any:
-        return _functions().shift_left(other, self)
-
-    def __rshift__(self, other: Any) -> Any:
-        return _functions().shift_right(self, other)
-
-    def __rrshift__(self, other: Any) -> Any:
-        return _functions().shift_right(other, self)
 
     def __neg__(self) -> Any:
         return _functions().neg(self)
@@ -129,18 +86,6 @@ class TensorMethods:
 
     def __ne__(self, other: object) -> Any:
         return _functions().ne(self, other)
-
-    def __lt__(self, other: Any) -> Any:
-        return _functions().lt(self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return _functions().le(self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return _functions().gt(self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return _functions().ge(self, other)
 
     def __getitem__(self, index: Any) -> Any:
         return _functions().getitem(self, index)

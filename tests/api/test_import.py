@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import tessera as ts
+from scripts import facade_stub
 from tests.api.counted import Counts, count_work
 
 HEAVY = ("xdsl", "llvmlite", "islpy", "rich", "typer")
@@ -88,6 +89,10 @@ def test_every_public_name_is_there() -> None:
     for name in ts.__all__:
         assert getattr(ts, name) is not None
     assert set(ts.__all__) <= set(dir(ts))
+
+
+def test_the_stub_shows_every_public_name() -> None:
+    assert facade_stub.STUB.read_text(encoding="utf-8") == facade_stub.render(), "run scripts/facade_stub.py"
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

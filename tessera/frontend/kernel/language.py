@@ -1,8 +1,10 @@
 """The kernel language: all names of `tessera.tile`."""
+# What is imported here is the language.
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
 
 from __future__ import annotations
 
-from tessera.frontend.kernel import scalar
 from tessera.frontend.kernel.attention import (
     dot,
     dropout_in_kernel,
@@ -35,51 +37,6 @@ from tessera.frontend.kernel.tiles import INF, KTile, Tile
 
 mma = dot
 
-
-__all__ = [
-    "INF",
-    "KTile",
-    "Tile",
-    "atomic_add",
-    "atomic_max",
-    "atomic_min",
-    "bitcast",
-    "broadcast",
-    "butterfly",
-    "cast",
-    "col_index",
-    "context",
-    "dot",
-    "dropout_in_kernel",
-    "fma",
-    "full",
-    "load",
-    "mask_causal",
-    "max",
-    "min",
-    "mma",
-    "pipeline",
-    "program",
-    "range_k",
-    "range_m",
-    "range_n",
-    "reduce",
-    "row_index",
-    "scan",
-    "shuffle",
-    "softmax",
-    "softmax_accumulate",
-    "softmax_online",
-    "steps",
-    "store",
-    "sum",
-    "tile_reduce_rowmax",
-    "tile_reduce_rowsum",
-    "tile_scan",
-    "tile_softmax_rmax",
-    "transpose",
-    "vote",
-    "where",
-    "zeros",
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll] - the imports are the list
+    name for name in globals() if not name.startswith("_") and name != "annotations"
 ]
-__all__ += scalar.__all__

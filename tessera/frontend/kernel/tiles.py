@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import DTypeError, KernelError
@@ -180,6 +180,14 @@ def _identity(kind: str, dtype: DType) -> Any:
 INF = float("inf")
 
 
+def _operator(fn: str) -> Callable[[Operand, Any], Tile]:
+    return lambda self, other: binary(fn, self, other)
+
+
+def _reflected_operator(fn: str) -> Callable[[Operand, Any], Tile]:
+    return lambda self, other: binary(fn, other, self)
+
+
 class Operand(ABC):
     """A value that acts as a tile: Python's operators work on it elementwise."""
 
@@ -189,65 +197,22 @@ class Operand(ABC):
     def materialize(self) -> Tile:
         """The tile that it is."""
 
-    def __add__(self, other: Any) -> Tile:
-        return binary("add", self, other)
-
-    def __radd__(self, other: Any) -> Tile:
-        return binary("add", other, self)
-
-    def __sub__(self, other: Any) -> Tile:
-        return binary("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Tile:
-        return binary("sub", other, self)
-
-    def __mul__(self, other: Any) -> Tile:
-        return binary("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Tile:
-        return binary("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Tile:
-        return binary("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Tile:
-        return binary("div", other, self)
-
-    def __floordiv__(self, other: Any) -> Tile:
-        return binary("floordiv", self, other)
-
-    def __mod__(self, other: Any) -> Tile:
-        return binary("mod", self, other)
-
-    def __pow__(self, other: Any) -> Tile:
-        return binary("pow", self, other)
-
-    def __and__(self, other: Any) -> Tile:
-        return binary("and", self, other)
-
-    def __or__(self, other: Any) -> Tile:
-        return binary("or", self, other)
-
-    def __xor__(self, other: Any) -> Tile:
-        return binary("xor", self, other)
-
-    def __lshift__(self, other: Any) -> Tile:
-        return binary("shl", self, other)
-
-    def __rshift__(self, other: Any) -> Tile:
-        return binary("shr", self, other)
-
-    def __lt__(self, other: Any) -> Tile:
-        return binary("lt", self, other)
-
-    def __le__(self, other: Any) -> Tile:
-        return binary("le", self, other)
-
-    def __gt__(self, other: Any) -> Tile:
-        return binary("gt", self, other)
-
-    def __ge__(self, other: Any) -> Tile:
-        return binary("ge", self, other)
+    __add__, __radd__ = _operator("add"), _reflected_operator("add")
+    __sub__, __rsub__ = _operator("sub"), _reflected_operator("sub")
+    __mul__, __rmul__ = _operator("mul"), _reflected_operator("mul")
+    __truediv__, __rtruediv__ = _operator("div"), _reflected_operator("div")
+    __floordiv__ = _operator("floordiv")
+    __mod__ = _operator("mod")
+    __pow__ = _operator("pow")
+    __and__ = _operator("and")
+    __or__ = _operator("or")
+    __xor__ = _operator("xor")
+    __lshift__ = _operator("shl")
+    __rshift__ = _operator("shr")
+    __lt__ = _operator("lt")
+    __le__ = _operator("le")
+    __gt__ = _operator("gt")
+    __ge__ = _operator("ge")
 
     def __eq__(self, other: object) -> Any:
         return binary("eq", self, other)

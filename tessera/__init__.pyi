@@ -1,0 +1,109 @@
+# Made by scripts/facade_stub.py from the names in `tessera/__init__.py`.
+
+from tessera import cuda, dist, effects, graph, op, ops, random, stdlib, tile, verify
+from tessera.api.callbacks import debug_print, io_callback
+from tessera.api.constraints import constrain, require
+from tessera.api.control import cond, while_loop, fori_loop, scan
+from tessera.api.eager import Tensor, array, zeros, ones, full, arange
+from tessera.api.effects import deterministic
+from tessera.api.jit import jit, Jit
+from tessera.api.kernel import kernel, Kernel
+from tessera.api.kv_cache import KVCache
+from tessera.api.placement import device, prefetch
+from tessera.api.precision import AdaptivePrecision, LossScaler, Quantized, quantize
+from tessera.api.shape_trace import ShapeTrace, shape_trace
+from tessera.compiler.options import Options
+from tessera.diagnostics.error import TesseraError, InternalError
+from tessera.frontend.kernel.language import KTile
+from tessera.frontend.pytree import register as register_tree
+from tessera.frontend.scopes import policy
+from tessera.types.device import cpu, gpu
+from tessera.types.dtype import DType, f64, f32, bf16, f16, f8e4m3, f8e5m2, i64, i32, i16, i8, i4, u64, u32, u16, u8, bool_, nvfp4
+from tessera.types.policy import Policy, Training, Inference, NVFP4, accum, compute, loss_scale, saturate, wrap, stochastic_round, round_nearest_even, round_toward_zero, flush_denormals, keep_denormals, scaled, tile_scaled, tf32
+from tessera.types.schedule import Schedule
+
+__version__: str
+__all__ = [
+    "AdaptivePrecision",
+    "DType",
+    "Inference",
+    "InternalError",
+    "Jit",
+    "KTile",
+    "KVCache",
+    "Kernel",
+    "LossScaler",
+    "NVFP4",
+    "Options",
+    "Policy",
+    "Quantized",
+    "Schedule",
+    "ShapeTrace",
+    "Tensor",
+    "TesseraError",
+    "Training",
+    "accum",
+    "arange",
+    "array",
+    "bf16",
+    "bool_",
+    "compute",
+    "cond",
+    "constrain",
+    "cpu",
+    "cuda",
+    "debug_print",
+    "deterministic",
+    "device",
+    "dist",
+    "effects",
+    "f16",
+    "f32",
+    "f64",
+    "f8e4m3",
+    "f8e5m2",
+    "flush_denormals",
+    "fori_loop",
+    "full",
+    "gpu",
+    "graph",
+    "i16",
+    "i32",
+    "i4",
+    "i64",
+    "i8",
+    "io_callback",
+    "jit",
+    "keep_denormals",
+    "kernel",
+    "loss_scale",
+    "nvfp4",
+    "ones",
+    "op",
+    "ops",
+    "policy",
+    "prefetch",
+    "quantize",
+    "random",
+    "register_tree",
+    "require",
+    "round_nearest_even",
+    "round_toward_zero",
+    "saturate",
+    "scaled",
+    "scan",
+    "shape_trace",
+    "stdlib",
+    "stochastic_round",
+    "tf32",
+    "tile",
+    "tile_scaled",
+    "u16",
+    "u32",
+    "u64",
+    "u8",
+    "verify",
+    "while_loop",
+    "wrap",
+    "zeros",
+]
