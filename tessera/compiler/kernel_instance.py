@@ -8,7 +8,7 @@ from typing import Any
 
 from tessera.compiler.backend import backend_for_kind
 from tessera.frontend.kernel.definition import KernelDefinition
-from tessera.frontend.kernel.tiles import check_width, pad_rows
+from tessera.frontend.kernel.legality import check_width, pad_rows
 from tessera.ir.base.dispatch import Outcome, register
 from tessera.ir.tile.records import KernelProgram
 from tessera.types.machine import Machine

@@ -8,31 +8,11 @@ from typing import Any, TypeAlias, Union
 
 from tessera.diagnostics.codes import AnnotationError
 from tessera.diagnostics.error import Fix, Span, readable
-from tessera.types.dim import Dim, DimLike
-from tessera.types.dtype import BLOCK_FORMATS, BY_NAME, DType, i64
+from tessera.types import policy as policies
+from tessera.types.dim import Dim
+from tessera.types.dtype import BLOCK_FORMATS, BY_NAME, DType
 from tessera.types.frozen import frozen
-from tessera.types.policy import (
-    SILENT,
-    ComputeMode,
-    Policy,
-    PolicyType,
-    accum,
-    attach,
-    compute,
-    flush_denormals,
-    keep_denormals,
-    loss_scale,
-    round_nearest_even,
-    round_toward_zero,
-    saturate,
-    scaled,
-    stochastic_round,
-    storage,
-    tf32,
-    tile_scaled,
-    wrap,
-)
-from tessera.types.shape import TensorType
+from tessera.types.policy import SILENT, ComputeMode, Policy, PolicyType, attach
 
 ANONYMOUS = "_"
 """The dim name that is never equal to another: dynamic, and unnamed."""
@@ -40,22 +20,15 @@ ANONYMOUS = "_"
 HEADS = {"Tensor": None, "KVCache": 4, "KTile": None, "Quantized": None}
 """What can be annotated, and how many dims each must have (None: any number)."""
 
+_POLICIES = (
+    "tf32 accum compute loss_scale saturate wrap stochastic_round round_toward_zero round_nearest_even scaled "
+    "tile_scaled flush_denormals keep_denormals"
+)
+"""What annotations may say of numerics, by the names of `types/policy.py`."""
 _WORDS: dict[str, Any] = {
     **BY_NAME,
     "bool_": BY_NAME["bool"],
-    "tf32": tf32,
-    "accum": accum,
-    "compute": compute,
-    "loss_scale": loss_scale,
-    "saturate": saturate,
-    "wrap": wrap,
-    "stochastic_round": stochastic_round,
-    "round_toward_zero": round_toward_zero,
-    "round_nearest_even": round_nearest_even,
-    "scaled": scaled,
-    "tile_scaled": tile_scaled,
-    "flush_denormals": flush_denormals,
-    "keep_denormals": keep_denormals,
+    **{name: getattr(policies, name) for name in _POLICIES.split()},
 }
 _LONG_NAMES = {
     **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
@@ -65,7 +38,7 @@ _LONG_NAMES = {
     "bool": "bool_",  # the name of Python's own is not a dtype
 }
 """Dtypes by the names that other libraries give them."""
-_POLICY_WORDS: dict[str, Any] = {**_WORDS, **BLOCK_FORMATS, "storage": storage}
+_POLICY_WORDS: dict[str, Any] = {**_WORDS, **BLOCK_FORMATS, "storage": policies.storage}
 
 
 @frozen
@@ -314,58 +287,3 @@ def _value(node: ast.expr, text: str) -> Any:
 
 def _known_dtypes() -> str:
     return "the dtypes are " + ", ".join(BY_NAME)
-
-
-# `KVCache["B", "H", "S_max", "D_h", dtype]` as a value: dims and dtype of a cache, and the tensors it is made of.
-
-
-@frozen
-class KVCacheType:
-    """Keys and values of a batch of sequences: `capacity` positions, of which the first `length` are filled.
-
-    >>> print(KVCacheType.of("B", 8, "S_max", 64, i64))
-    KVCache["B", 8, "S_max", 64, i64]
-    """
-
-    batch: Dim
-    heads: Dim
-    capacity: Dim
-    head_dim: Dim
-    dtype: DType
-
-    @staticmethod
-    def of(batch: DimLike, heads: DimLike, capacity: DimLike, head_dim: DimLike, dtype: DType) -> KVCacheType:
-        return KVCacheType(Dim.of(batch), Dim.of(heads), Dim.of(capacity), Dim.of(head_dim), dtype)
-
-    @staticmethod
-    def from_annotation(annotation: TensorAnnotation) -> KVCacheType:
-        """The type an annotation describes; raises where it says no dtype."""
-        if annotation.dtype is None:
-            raise AnnotationError(f"`{annotation}` has no dtype", fix="write it last, as in `..., bf16]`")
-        batch, heads, capacity, head_dim = annotation.dims
-        return KVCacheType(batch, heads, capacity, head_dim, annotation.dtype)
-
-    @property
-    def annotation(self) -> TensorAnnotation:
-        return TensorAnnotation(self.shape, self.dtype, head="KVCache")
-
-    @property
-    def shape(self) -> tuple[Dim, ...]:
-        return (self.batch, self.heads, self.capacity, self.head_dim)
-
-    @property
-    def store(self) -> TensorType:
-        """The type of the keys, and of the values."""
-        return TensorType(self.shape, self.dtype)
-
-    @property
-    def tensors(self) -> tuple[TensorType, TensorType, TensorType]:
-        """Keys, values, and how many positions are filled."""
-        return self.store, self.store, TensorType((), i64)
-
-    @property
-    def bytes(self) -> Dim:
-        return self.store.bytes * 2
-
-    def __str__(self) -> str:
-        return str(self.annotation)

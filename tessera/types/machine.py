@@ -203,9 +203,3 @@ def registers_for(has: Multiprocessor, threads: int, blocks: int) -> int:
         if occupancy(has, Usage(threads, registers, 0)).blocks >= blocks
     )
     return next(fitting, 0)
-
-
-def shared_for(has: Multiprocessor, blocks: int) -> int:
-    """Shared bytes that a block may have where a multiprocessor is to hold so many."""
-    each = has.shared // blocks // SHARED_UNIT * SHARED_UNIT - RESERVED
-    return max(0, each)

@@ -5,24 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tessera.api.kv_cache import KVCache
 from tessera.diagnostics.codes import AnnotationError
 from tessera.ir.base.arrays import Array
-from tessera.types.annotation import KVCacheType, parse_annotation
-from tessera.types.dim import Dim
+from tessera.types.annotation import parse_annotation
 from tessera.types.dtype import bf16, f32, i32, i64
+from tessera.types.shape import TensorType
 from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference, registry, run_decomposition, tensor
 from tests.stdlib.running import run_library
 
-CACHE = KVCacheType.of("B", "H", "S_max", 64, bf16)
+CACHE = (tensor("B", "H", "S_max", 64, dtype=bf16), tensor("B", "H", "S_max", 64, dtype=bf16), tensor(dtype=i64))
+"""The tensors of a cache: keys, values, and how many positions are filled."""
 
 
 def test_the_type_prints_parses_and_names_its_tensors() -> None:
-    assert str(CACHE) == 'KVCache["B", "H", "S_max", 64, bf16]'
-    assert KVCacheType.from_annotation(parse_annotation(str(CACHE))) == CACHE
-    assert [str(type) for type in CACHE.tensors] == ["[B, H, S_max, 64] bf16", "[B, H, S_max, 64] bf16", "[] i64"]
-    assert CACHE.bytes == Dim.of("256*B*H*S_max")
-    with pytest.raises(AnnotationError, match="no dtype"):
-        KVCacheType.from_annotation(parse_annotation('KVCache["B", "H", "S", 64]'))
+    text = 'KVCache["B", "H", "S_max", 64, bf16]'
+    annotation = parse_annotation(text)
+    assert str(annotation) == text
+    fields = KVCache.field_annotations(annotation)
+    assert [TensorType(field.dims, field.dtype or f32) for field in fields] == list(CACHE)
+    with pytest.raises(AnnotationError, match="has 4 dims"):
+        parse_annotation('KVCache["B", "H", bf16]')
 
 
 def test_appending_token_by_token_equals_attention_over_all() -> None:
@@ -48,14 +51,14 @@ def test_pruning_keeps_the_newest() -> None:
 def test_appending_keeps_the_type_of_the_cache() -> None:
     rules = Rules()
     new = tensor("B", "H", "S", 64, dtype=bf16)
-    assert infer("kv_append", *CACHE.tensors, new, new, rules=rules) == list(CACHE.tensors)
+    assert infer("kv_append", *CACHE, new, new, rules=rules) == list(CACHE)
     assert not rules.guards
     assert registry()["kv_append"].effects == {"state"}
     assert registry()["kv_prune"].effects == {"state"}
 
 
 def test_the_cache_says_what_is_wrong() -> None:
-    keys, values, length = CACHE.tensors
+    keys, values, length = CACHE
     wrong = tensor("B", "H", 1, 32, dtype=bf16)
     with pytest.raises(RuleError, match=r"head dim of the cache 64 and `k.shape\[3\] = 32`"):
         infer("kv_append", keys, values, length, wrong, wrong)

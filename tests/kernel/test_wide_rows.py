@@ -10,7 +10,7 @@ import pytest
 import tessera as ts
 from tessera import KTile, kernel, tile
 from tessera.diagnostics.codes import KernelError
-from tessera.frontend.kernel.tiles import LANES, NARROW
+from tessera.frontend.kernel.legality import LANES, NARROW
 from tessera.types.shape import TensorType
 
 RNG = np.random.default_rng(4)

@@ -183,7 +183,6 @@ def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:
 
 def diagonal(x: Any, axis1: int = 0, axis2: int = 1) -> Any:
     """The elements whose two indices are equal, as a last axis."""
-    dtype_of(x)
     rank = rank_of(x)
     axes = {"axis1": axis_of("diagonal", axis1, rank), "axis2": axis_of("diagonal", axis2, rank)}
     return apply("diagonal", (x,), axes)

@@ -45,7 +45,6 @@ def getitem(x: Any, index: Any) -> Any:
     Tensor([2, 2] i64, [[2, 1],
                         [4, 3]])
     """
-    dtype_of(x)
     items = _expand_ellipsis(index if _is_tuple(index) else (index,), rank_of(x))
     picked, positions = _slice_axes(x, items)
     return _pick(picked, positions, _picked_axis(items)) if positions else picked
@@ -242,19 +241,16 @@ def sort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
     >>> ts.ops.sort(ts.array([3.0, 1.0, 2.0]))
     Tensor([3] f32, [1, 2, 3])
     """
-    dtype_of(x)
     return apply("sort", (x,), {"axis": axis_of("sort", axis, rank_of(x)), "descending": descending})
 
 
 def argsort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
     """Where the elements of `sort` come from; equal ones keep their order."""
-    dtype_of(x)
     return apply("argsort", (x,), {"axis": axis_of("argsort", axis, rank_of(x)), "descending": descending})
 
 
 def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Any, Any]:
     """The `k` largest (or smallest) along `axis`, in order, and where they are; of equal ones the first."""
-    dtype_of(x)
     return apply("topk", (x,), {"k": k, "axis": axis_of("topk", axis, rank_of(x)), "largest": largest})
 
 
@@ -360,7 +356,6 @@ def triu(x: Any, offset: int = 0) -> Any:
 
 def _triangle(x: Any, offset: int, *, lower: bool) -> Any:
     op = "tril" if lower else "triu"
-    dtype_of(x)
     if rank_of(x) < 2:
         raise ShapeError(f"`{op}` needs a matrix, got {rank_of(x)} dims")
     return apply(op, (x,), {"offset": offset})

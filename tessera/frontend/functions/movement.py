@@ -64,7 +64,6 @@ def transpose(x: Any, axes: Any = None) -> Any:
     Tensor([2, 2] f32, [[1, 3],
                         [2, 4]])
     """
-    dtype_of(x)
     rank = rank_of(x)
     order = (
         tuple(reversed(range(rank)))
@@ -81,7 +80,6 @@ permute = transpose
 
 def swapaxes(x: Any, first: int, second: int) -> Any:
     """`x` with two axes exchanged."""
-    dtype_of(x)
     rank = rank_of(x)
     order = list(range(rank))
     a, b = axis_of("swapaxes", first, rank), axis_of("swapaxes", second, rank)
@@ -91,7 +89,6 @@ def swapaxes(x: Any, first: int, second: int) -> Any:
 
 def moveaxis(x: Any, source: int, destination: int) -> Any:
     """`x` with one axis moved to another position."""
-    dtype_of(x)
     rank = rank_of(x)
     order = list(range(rank))
     axis = order.pop(axis_of("moveaxis", source, rank))
@@ -132,7 +129,6 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 
 def flip(x: Any, axis: Any = None) -> Any:
     """`x` with its elements in reverse order along `axis`."""
-    dtype_of(x)
     return apply("flip", (x,), {"axes": axes_of("flip", axis, rank_of(x))})
 
 
@@ -200,7 +196,6 @@ def split(x: Any, parts: Any, axis: int = 0) -> tuple[Any, ...]:
     >>> [part.shape for part in ts.ops.split(ts.ones((6, 2)), 3)]
     [(2, 2), (2, 2), (2, 2)]
     """
-    dtype_of(x)
     at = axis_of("split", axis, rank_of(x))
     size = shape_dims(x)[at]
     if isinstance(parts, tuple | list):
@@ -222,7 +217,6 @@ def split(x: Any, parts: Any, axis: int = 0) -> tuple[Any, ...]:
 
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
     """The slices of `x` along `axis`, which must be a number."""
-    dtype_of(x)
     at = axis_of("unstack", axis, rank_of(x))
     count = shape_dims(x)[at].value
     if count is None:
@@ -236,7 +230,6 @@ def pad(x: Any, widths: Any, value: float | bool = 0) -> Any:
     >>> ts.ops.pad(ts.array([1.0]), [(1, 2)])
     Tensor([4] f32, [0, 1, 0, 0])
     """
-    dtype_of(x)
     rank = rank_of(x)
     pairs = [_pair(item) for item in widths] if is_sequence(widths) else [(widths, widths)] * rank
     if len(pairs) != rank:

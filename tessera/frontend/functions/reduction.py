@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.frontend.functions.operands import axes_of, axis_of, dtype_of, promote_operands, rank_of
+from tessera.frontend.functions.operands import axes_of, axis_of, promote_operands, rank_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.promotion import FLOATING
 
 
 def _reduce(op: str, x: Any, axis: Any, keepdims: bool) -> Any:
-    dtype_of(x)
     return apply(op, (x,), {"axes": axes_of(op, axis, rank_of(x)), "keepdims": keepdims})
 
 
 def _reduce_float(op: str, x: Any, axis: Any, keepdims: bool, **more: Any) -> Any:
-    dtype_of(x)
     axes = axes_of(op, axis, rank_of(x))
     return apply(op, promote_operands(op, (x,), FLOATING), {"axes": axes, "keepdims": keepdims, **more})
 
@@ -111,7 +109,6 @@ def norm(x: Any, axis: Any = None, *, order: float = 2, keepdims: bool = False) 
 
 
 def _running(op: str, x: Any, axis: int) -> Any:
-    dtype_of(x)
     return apply(op, (x,), {"axis": axis_of(op, axis, rank_of(x))})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import KernelError, RuntimeArgumentError
@@ -16,6 +16,7 @@ from tessera.frontend.concrete import concrete_dtype
 from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.evaluate import Evaluator
 from tessera.frontend.kernel.extents import check_positions
+from tessera.frontend.kernel.legality import walk
 from tessera.frontend.kernel.operands import (
     CACHE_FIELDS,
     CallOperands,
@@ -27,7 +28,7 @@ from tessera.frontend.kernel.operands import (
 )
 from tessera.frontend.kernel.source import Source, called_names, source_of, written_names
 from tessera.frontend.pytree import Tree, as_tuple, flatten
-from tessera.ir.tile.records import Body, KernelProgram, TileOp, without_unused
+from tessera.ir.tile.records import Body, KernelProgram, without_unused
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.schedule import NAMES, Schedule
@@ -41,14 +42,7 @@ K_SIZE = "k"
 
 def uses_partial_dots(body: Body) -> bool:
     """Whether a loop over k uses a partial dot for more than accumulation."""
-    return any(_uses_partial_dots(loop.body) for loop in _loops(body) if loop.body is not None)
-
-
-def _loops(body: Body) -> Iterator[TileOp]:
-    for op in body.ops:
-        if op.body is not None:
-            yield op
-            yield from _loops(op.body)
+    return any(_uses_partial_dots(op.body) for op, _ in walk(body) if op.body is not None)
 
 
 def _uses_partial_dots(body: Body) -> bool:

@@ -11,12 +11,11 @@ from tessera.frontend.kernel.extents import Axis, Loop, dim_of
 from tessera.frontend.kernel.indexing import DimAccess, Origin, TensorRef
 from tessera.frontend.kernel.memory import load
 from tessera.frontend.kernel.source import GONE, assigned_names
-from tessera.frontend.kernel.tiles import Operand, Tile, number_of
+from tessera.frontend.kernel.tiles import Operand, Tile, number_of, unbroadcast
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.ir.tile.records import INDEX, Body, TileOp
 from tessera.types.dim import Dim, maximum
 from tessera.types.dim import minimum as smaller
-from tessera.types.shape import TensorType
 
 # Pipelines of buffers. A kernel never writes what it reads, so a block that was loaded one iteration ago equals the
 # block that would be loaded now. Therefore a loop carries no tiles for slots: it loads at the start of each iteration
@@ -329,7 +328,7 @@ class _Carried:
             if isinstance(value, Tile) and is_first_block(b, value, over):
                 self.ahead[name] = _prefetched_block(evaluator, node, name, value)
             elif isinstance(value, Tile):
-                self.start[name] = _unbroadcast(b, value)
+                self.start[name] = unbroadcast(b, value)
         self.others = {name: env[name] for name in changed if name not in self.start and name not in self.ahead}
         self.slots = CarriedSlots(env)
 
@@ -368,20 +367,13 @@ def _prefetched_block(evaluator: Any, node: ast.For, name: str, tile: Tile) -> P
     return PrefetchedBlock(tile, f"`{name}`")
 
 
-def _unbroadcast(b: Any, tile: Tile) -> Tile:
-    """A tile with its broadcast materialized."""
-    if tile.broadcast_axes is None:
-        return tile
-    return Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes)
-
-
 def _end_tile(evaluator: Any, node: ast.For, name: str, start: Tile) -> Tile:
     """The tile of a name at the end of the body; raises where its type changed."""
     value = evaluator.env[name]
     value = value.materialize() if isinstance(value, Operand) else value
     if not isinstance(value, Tile):
         raise evaluator.refuse(node, f"`{name}` is a tile before this loop and {type(value).__name__} at its end")
-    end = _unbroadcast(evaluator.b, value)
+    end = unbroadcast(evaluator.b, value)
     if end.type != start.type:
         raise evaluator.b.misfit(
             f"`{name}` is {start.type} before this loop and {end.type} after an iteration",

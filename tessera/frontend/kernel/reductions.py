@@ -20,6 +20,7 @@ from tessera.frontend.kernel.tiles import (
     number_of,
     tile_of,
     to_compute_dtype,
+    unbroadcast,
 )
 from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim
@@ -59,8 +60,7 @@ def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> T
     if callable(kind):
         own: Any = kind
         return _reduce_by_function(b, tile, axis, own, start)
-    if tile.broadcast_axes is not None:
-        tile = Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes, pad_value=tile.pad_value)
+    tile = unbroadcast(b, tile)
     whole = mask_beyond(b, tile, axis, identity(kind, tile.dtype))
     rest = tile.type.shape[:axis] + tile.type.shape[axis + 1 :]
     axes = tile.axes[:axis] + tile.axes[axis + 1 :]
@@ -280,9 +280,7 @@ def _in_segments(b: KernelBuilder, fn: str, x: Any, width: Any) -> Tile:
             f"segments of {width} lanes must fill the last axis, which has {last} elements",
             fix=f"write `width={last & -last if last else 1}`, or use tiles whose rows are multiples of a segment",
         )
-    if tile.broadcast_axes is None:
-        return tile
-    return Tile(number_of(b, tile), TensorType.of(tile.shape, tile.dtype), tile.axes, pad_value=tile.pad_value)
+    return unbroadcast(b, tile)
 
 
 def _lane(b: KernelBuilder, by: Any, width: int) -> int:
