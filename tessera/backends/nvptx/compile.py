@@ -20,7 +20,7 @@ from tessera.backends.nvptx.host import STATE, HostCode, host_code
 from tessera.backends.nvptx.host_graphs import PLAN
 from tessera.backends.nvptx.host_streams import area_bytes, plan_streams, preferred_streams
 from tessera.backends.nvptx.mma.fit import dots_in, units_in
-from tessera.backends.nvptx.mma.programs import PAIRS
+from tessera.backends.nvptx.mma.programs import MULTICAST
 from tessera.backends.nvptx.mma.target_kernels import check_laid_out
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
 from tessera.backends.nvptx.passes.fit_steps import FitSteps
@@ -287,7 +287,7 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
     is_exact = exp.source == "override" and exp.value == EXACT
     choices = MmaChoices(choose("matrix.instruction", machine.matrix_choices).value, exact_math=is_exact)
     if machine.has("wgmma"):
-        knobs = {"multicast": PAIRS, "lag": LAGS, "epilogue": EPILOGUES}
+        knobs = {"multicast": MULTICAST, "lag": LAGS, "epilogue": EPILOGUES}
         choices = replace(choices, **{name: choose(f"matrix.{name}", found).value for name, found in knobs.items()})
     return replace(backend, exponential=exp.value, choices=choices)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tessera.backends.nvptx.mma.programs import PAIRS
+from tessera.backends.nvptx.mma.programs import MULTICAST
 from tessera.backends.nvptx.passes.add_fallbacks import AddFallbacks
 from tessera.backends.nvptx.passes.broadcast_scalars import BroadcastScalars
 from tessera.backends.nvptx.passes.choose_spaces import ChooseSpaces
@@ -46,7 +46,7 @@ class MmaChoices:
     """
 
     units: str = AUTOMATIC
-    multicast: str = PAIRS[0]
+    multicast: str = MULTICAST[0]
     lag: int = LAGS[0]
     epilogue: str = EPILOGUES[0]
     exact_math: bool = False

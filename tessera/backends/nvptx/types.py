@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from xdsl.ir import Block, SSAValue
+
+from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import MarkAttr, ShapedAttr
 from tessera.ir.target.types import VectorAttr
 
@@ -85,3 +90,28 @@ TYPES = (
     *(TensorMapAttr, RingAttr, CursorAttr, TensorMemoryAttr),
 )
 """All of them."""
+
+
+# What code asks of values and blocks, whose types xDSL does not know.
+
+
+def shaped(value: SSAValue) -> ShapedAttr:
+    """The type of a value that has a shape and a dtype: a tile, fragment, buffer or memory."""
+    assert isinstance(value.type, ShapedAttr)
+    return value.type
+
+
+def sizes_of(value: SSAValue) -> tuple[int, ...]:
+    """How large a value is along each axis; 0 along a dynamic one."""
+    return shaped(value).sizes
+
+
+def spec_ops(block: Block) -> list[SpecOp]:
+    """The ops of a block, in order."""
+    return [op for op in block.ops if isinstance(op, SpecOp)]
+
+
+def yielded(block: Block) -> Sequence[SSAValue]:
+    """What a block ends with: the values that its last op takes."""
+    assert block.last_op is not None
+    return block.last_op.operands

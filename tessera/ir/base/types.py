@@ -185,6 +185,11 @@ class ShapedAttr(Data[TensorType], TypeAttribute):
         return self.data.shape
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """How large it is along each axis; 0 along a dynamic one."""
+        return tuple([dim.value or 0 for dim in self.data.shape])
+
+    @property
     def dtype(self) -> DType:
         return self.data.dtype
 

@@ -290,8 +290,8 @@ PAIR = 'scheduler = "persistent", group = 2, multicast = true'
 @pytest.mark.parametrize(
     ("name", "words", "machine", "said"),
     [
-        ("full", PAIR, "sm_90a", "pairs share the B operand of one dot, and there are 2"),
-        ("8-bit", PAIR, "sm_90a", "pairs need an even number of rows of blocks, and there are 1"),
+        ("full", PAIR, "sm_90a", "clusters share the B operand of one dot, and there are 2"),
+        ("8-bit", PAIR, "sm_90a", "clusters need an even number of rows of blocks, and there are 1"),
         ("nt", 'scheduler = "once"', "sm_90a", "on wgmma the scheduler is persistent or dynamic, not once"),
         ("nt", 'scheduler = "persistent"', "sm_80", "on mma.sync the scheduler is once, not persistent"),
         ("nt", 'roles = "uniform"', "sm_90a", "kernels on wgmma copy by TMA descriptors, which one thread starts"),

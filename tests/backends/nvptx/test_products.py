@@ -18,7 +18,7 @@ import tessera as ts
 from tessera.backends.nvptx.block_model import RATES, WGMMA_BLOCKS, block_time, contraction_block
 from tessera.backends.nvptx.hopper.fragments import FRAGMENT, Layout, Registers
 from tessera.backends.nvptx.hopper.programs import window_of
-from tessera.backends.nvptx.mma.programs import PAIRS
+from tessera.backends.nvptx.mma.programs import MULTICAST
 from tessera.backends.nvptx.ops.wgmma_kernel import parts_of, pieces_of
 from tessera.backends.nvptx.passes.overlap_mma import LAGS
 from tessera.backends.nvptx.pipeline import MmaChoices
@@ -287,7 +287,7 @@ def test_choices_are_the_users_too() -> None:
     options = Options.of(
         backend="cuda",
         features=("sm_90a",),
-        overrides={"matrix.multicast": PAIRS[1], "matrix.epilogue": EPILOGUES[1], "matrix.lag": LAGS[1]},
+        overrides={"matrix.multicast": MULTICAST[1], "matrix.epilogue": EPILOGUES[1], "matrix.lag": LAGS[1]},
     )
     (target,) = lower(ts.jit(nt).trace(*given).tape, options).targets
     assert target.value("multicast")

@@ -68,7 +68,7 @@ ttile.kernel @apart(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512,
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: dots are started in turn in a skewed loop, and `form` is sum
+// CHECK: error[T0501]: `pingpong` is that of a skewed loop, and `form` is sum
 ttile.kernel @turns(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index

@@ -1,11 +1,11 @@
 // RUN: tessera-opt %s --split -p nvptx-schedule-programs | filecheck %s
-// RUN: tessera-opt %s --split -p 'nvptx-schedule-programs{multicast = "always"}' | filecheck %s --check-prefix=PAIRS
+// RUN: tessera-opt %s --split -p 'nvptx-schedule-programs{multicast = "always"}' | filecheck %s --check-prefix=MULTICAST
 
 // CTAs stay and take programs that share rows and columns together; pairs have to have enough of them.
 // CHECK-LABEL: ttile.kernel @few(
 // CHECK-SAME:    scheduler = "persistent", group = 16}
-// PAIRS-LABEL: ttile.kernel @few(
-// PAIRS-SAME:    scheduler = "persistent", group = 16, multicast = true}
+// MULTICAST-LABEL: ttile.kernel @few(
+// MULTICAST-SAME:    scheduler = "persistent", group = 16, multicast = true}
 ttile.kernel @few(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -51,8 +51,8 @@ ttile.kernel @many(%x: !ttile.buffer<[8192, 192], bf16>, %w: !ttile.buffer<[8192
 }
 // -----
 // An odd number of rows of blocks makes no pairs.
-// PAIRS-LABEL: ttile.kernel @odd(
-// PAIRS-SAME:    scheduler = "persistent", group = 16}
+// MULTICAST-LABEL: ttile.kernel @odd(
+// MULTICAST-SAME:    scheduler = "persistent", group = 16}
 ttile.kernel @odd(%x: !ttile.buffer<[384, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[384, 512], f32>) attributes {symbols = [], grid = [3, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -77,8 +77,8 @@ ttile.kernel @odd(%x: !ttile.buffer<[384, 192], bf16>, %w: !ttile.buffer<[512, 1
 // Programs that take unequally long are given out as CTAs get done, the longest first, and have no pairs.
 // CHECK-LABEL: ttile.kernel @uneven(
 // CHECK-SAME:    scheduler = "dynamic", group = 16, descending = true}
-// PAIRS-LABEL: ttile.kernel @uneven(
-// PAIRS-SAME:    scheduler = "dynamic", group = 16, descending = true}
+// MULTICAST-LABEL: ttile.kernel @uneven(
+// MULTICAST-SAME:    scheduler = "dynamic", group = 16, descending = true}
 ttile.kernel @uneven(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index
@@ -125,8 +125,8 @@ ttile.kernel @threads(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
 }
 // -----
 // What a kernel says is kept, pairs that it does not name included.
-// PAIRS-LABEL: ttile.kernel @written(
-// PAIRS-SAME:    scheduler = "dynamic", group = 4}
+// MULTICAST-LABEL: ttile.kernel @written(
+// MULTICAST-SAME:    scheduler = "dynamic", group = 4}
 ttile.kernel @written(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", scheduler = "dynamic", group = 4, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index

@@ -1,6 +1,6 @@
 // RUN: not tessera-opt %s --split -p nvptx-schedule-programs 2>&1 | filecheck %s
 
-// CHECK: error[T0501]: `@odd` says what does not fit: pairs need an even number of rows of blocks, and there are 3
+// CHECK: error[T0501]: `@odd` says what does not fit: clusters need an even number of rows of blocks, and there are 3
 // CHECK: help: leave `scheduler`, `group`, `multicast` out, and what fits is chosen
 ttile.kernel @odd(%x: !ttile.buffer<[384, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[384, 512], f32>) attributes {symbols = [], grid = [3, 2], writes = [2], kind = "contraction", scheduler = "persistent", group = 2, multicast = true, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
@@ -45,7 +45,7 @@ ttile.kernel @once(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: `@tensors` says what does not fit: pairs are for wgmma
+// CHECK: error[T0501]: `@tensors` says what does not fit: clusters are for wgmma
 ttile.kernel @tensors(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", scheduler = "persistent", group = 2, multicast = true, warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
   %i = ttile.index %0 {names = ["p"], expr = 128*p} : (!ttile.index) -> !ttile.index

@@ -1,7 +1,7 @@
 // RUN: not tessera-opt %s --split 2>&1 | filecheck %s
 
 // Programs of a pair are two along the last axis but one.
-// CHECK: error[T0601]: pairs take two programs along the last axis but one, and the grid is ['3', '4']
+// CHECK: error[T0601]: clusters take two programs along the last axis but one, and the grid is ['3', '4']
 ttarget.matrix_kernel @pair(%0: !ttile.buffer<[256, 512], bf16>, %1: !ttile.buffer<[512, 512], bf16>, %2: !ttile.buffer<[256, 512], bf16>) attributes {symbols = [], grid = [3, 4], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 2, registers = [40, 232], shared = 229472, multicast = true} {
   %3 = ttarget.shared_tile {offset = 0, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>
   %4 = ttarget.shared_tile {offset = 98304, stages = 6} : () -> !ttarget.shared_tile<[128, 64], bf16>

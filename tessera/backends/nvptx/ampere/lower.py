@@ -8,57 +8,26 @@ from typing import Any
 from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.nvptx.mma.lower import Consumer, MatrixLowering
-from tessera.backends.nvptx.mma.rings import RingPlan, target_rings
+from tessera.backends.nvptx.mma.rings import RingPlan
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC_FEATURES
-from tessera.backends.nvptx.types import CURSOR, FragmentAttr
+from tessera.backends.nvptx.types import CURSOR, yielded
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX
-from tessera.ir.tile.choices import SHARED
 from tessera.ir.tile.indexing import size_expr
 from tessera.types.dim import Dim
-from tessera.types.dtype import f32
-
-
-def lower_warp_kernel(kernel: SpecOp) -> SpecOp:
-    """The `ttarget.warp_kernel` of a `ttile.kernel` for which everything was chosen."""
-    return WarpLowering(kernel).run()
-
-
-class WarpLowering(MatrixLowering):
-    """The lowering of one kernel."""
-
-    def run(self) -> SpecOp:
-        rings = target_rings(self.plan)
-        self._memory(rings)
-        order = self._order()
-        body = Warps(self, rings).whole(order["grid"])
-        self.emit("tiles", (), order, (), [body])
-        return self._finish("warp_kernel", MMA_SYNC_FEATURES, warps_n=self.kernel.value("warps_n"))
-
-    def _memory(self, rings: Sequence[RingPlan]) -> None:
-        """Shared memory for stages, and for rows on their way out."""
-        self._make_tiles(rings)
-        self._make_staging()
 
 
 class RowsOut(Consumer):
     """A walk whose results leave in rows of 16 bytes, put together in shared memory."""
 
-    def lower_store(self, op: SpecOp) -> None:
-        if op.value("space") != SHARED:
-            super().lower_store(op)
-            return
-        values = self._access(op, op.operands[0], 2)
-        values.pop("windows")
-        tile, buffer, *at = self.of(op.operands)
-        assert isinstance(tile.type, FragmentAttr)
-        self.emit("store_rows", [tile, self.lowering.staging[tile.type.dtype], buffer, *at], values)
+    def store_shared(self, op: SpecOp, tile: SSAValue, to: Sequence[SSAValue], values: Mapping[str, Any]) -> None:
+        self.emit("store_rows", [tile, *to], values)
 
 
 class Warps(RowsOut):
     """The walk of all warps, which copy as well as compute."""
 
-    def __init__(self, lowering: WarpLowering, rings: Sequence[RingPlan]) -> None:
+    def __init__(self, lowering: MatrixLowering, rings: Sequence[RingPlan]) -> None:
         super().__init__(lowering, rings)
         self.there: set[int] = set()
         """Rings whose stage was waited for."""
@@ -92,12 +61,10 @@ class Warps(RowsOut):
     def _fill(self, ring: RingPlan, cursor: SSAValue, where: Mapping[SSAValue, SSAValue]) -> None:
         """Copies of one step into a stage; `where` says at which step."""
         for operand, tile in zip(ring.loads, ring.tiles, strict=True):
-            load, box = operand.load, operand.box
-            assert load is not None
-            assert box is not None
+            load = operand.load
             values = self._access(load, load.result, 1)
             values.pop("windows")
-            if box.inner == 0:
+            if operand.box.inner == 0:
                 values.update(axes=values["axes"][::-1], bounds=values["bounds"][::-1])
             at = [self._index_at(value, where) for value in load.operands[1:]]
             self.emit("copy_async", [tile, cursor, self.values[load.operands[0]], *at], values)
@@ -136,12 +103,7 @@ class Warps(RowsOut):
         dot = self.plan.dots[op]
         lhs = self.operand(dot.lhs)
         self._arrive(dot.op.value("awaits"))
-        acc = self.values[op.operands[2]]
-        assert isinstance(acc.type, FragmentAttr)
-        operands = [acc, lhs, self.operand(dot.rhs), self._cursor(dot.lhs), self._cursor(dot.rhs)]
-        mode = "tf32" if dot.rhs.dtype is f32 else ""
-        values = {"lhs_major": dot.lhs.major, "rhs_major": dot.rhs.major, "mode": mode}
-        self.values[op.result] = self.emit("mma_sync", operands, values, [acc.type]).result
+        self.values[op.result] = self.start(dot, self.values[op.operands[2]], lhs, "mma_sync")
 
     def _arrive(self, rings: Sequence[int]) -> None:
         """Wait for what a dot reads; a wait for a step of the loop has waited for all that came before it."""
@@ -173,7 +135,7 @@ class Warps(RowsOut):
         if not inner:
             self._arrive(op.value("awaits"))
             before = set(self.there)
-            self._plain_loop(op)
+            self.plain_loop(op, len(op.results), self.is_nonempty(op))
         else:
             self._pipeline(op, inner)
         # A loop may have no steps.
@@ -181,7 +143,7 @@ class Warps(RowsOut):
 
     def _pipeline(self, op: SpecOp, inner: list[int]) -> None:
         """Steps that prefetch as many stages as there are, less the one that is read."""
-        source, outer, step = op.regions[0].block, self.block, op.value("step")
+        source, step = op.regions[0].block, op.value("step")
         rings = [self.rings[at] for at in inner]
         stages = rings[0].stages
         low, high = self.of(op.operands[:2])
@@ -189,20 +151,29 @@ class Warps(RowsOut):
             at = self._later(low, stage * step)
             for ring in rings:
                 self._fetch(ring, at, high, self._stage(self.first, stage, stages))
-        starts = [*self.of(op.operands[2:]), self.first]
-        body = Block(arg_types=[INDEX, *[value.type for value in starts]])
-        index, *carried, cursor = body.args
-        self.values.update(zip(source.args, (index, *carried), strict=True))
-        self.cursors.update(dict.fromkeys(inner, cursor))
-        self.block = body
-        self.awaited, self.count = list(inner), len(inner)
-        self.fetch = self._later(index, (stages - 1) * step), high, self._stage(cursor, stages - 1, stages)
-        self.lower_block(source)
-        assert not self.awaited
-        last = source.last_op
-        assert last is not None
-        self.emit("yield", [*self.of(last.operands), self._stage(cursor, 1, stages)])
-        self.block, self.span, self.fetch = outer, op.span, None
-        values: dict[str, Any] = {"step": step, "is_nonempty": self.is_nonempty(op)}
-        made = self.emit("steps", [low, high, *starts], values, [value.type for value in starts], [body])
-        self.values.update(zip(op.results, made.results[:-1], strict=True))
+
+        def write(index: SSAValue, carried: Sequence[SSAValue]) -> list[SSAValue]:
+            *values, cursor = carried
+            self.values.update(zip(source.args[1:], values, strict=True))
+            self.cursors.update(dict.fromkeys(inner, cursor))
+            self.awaited, self.count = list(inner), len(inner)
+            self.fetch = self._later(index, (stages - 1) * step), high, self._stage(cursor, stages - 1, stages)
+            self.lower_block(source)
+            assert not self.awaited
+            return [*self.of(yielded(source)), self._stage(cursor, 1, stages)]
+
+        made = self.steps(op, [low, high], [*self.of(op.operands[2:]), self.first], write, self.is_nonempty(op))
+        self.fetch = None
+        self.values.update(zip(op.results, made[:-1], strict=True))
+
+
+class WarpLowering(MatrixLowering):
+    """The lowering of one kernel."""
+
+    kind = "warp_kernel"
+    features = MMA_SYNC_FEATURES
+    kept = ("warps_n",)
+
+    def write_program(self, rings: Sequence[RingPlan]) -> None:
+        order = self.order()
+        self.emit("tiles", (), order, (), [Warps(self, rings).whole(order["grid"])])

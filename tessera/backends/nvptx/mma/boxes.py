@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backends.nvptx.tensor_cores import MAX_BOX, MAX_RANK, SPAN, WGMMA_ROWS, TensorCores, UnfitError
+from tessera.backends.nvptx.types import shaped, sizes_of
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.base.types import BufferAttr
 from tessera.ir.tile.choices import COLUMNS, REGISTERS, SHARED
 from tessera.ir.tile.choices import ROWS as ALONG
 from tessera.runtime.devices.cuda.metrics import MOST_PLACES
@@ -37,12 +38,6 @@ def layout_of(box: Box) -> str:
     return (COLUMNS, ALONG)[box.inner]
 
 
-def tile_sizes(value: SSAValue) -> tuple[int, ...]:
-    """How large a tile is along each axis."""
-    assert isinstance(value.type, TileAttr)
-    return tuple(dim.value or 0 for dim in value.type.shape)
-
-
 def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
     """An access as TMA makes it; raises `UnfitError` where it cannot.
 
@@ -56,10 +51,10 @@ def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
         raise UnfitError("only tiles of two dims of an argument are copied whole")
     if any(dim.value == 0 for dim in buffer.type.shape):
         raise UnfitError("there is nothing to copy")
-    rank, sizes = len(buffer.type.shape), tile_sizes(tile)
+    rank, sizes = len(buffer.type.shape), sizes_of(tile)
     if rank > MAX_RANK or op.value("windows") or len(op.operands) != first + len(op.value("coords")):
         raise UnfitError(f"a tensor of {rank} dims, windows or index tiles are beyond TMA")
-    largest = max((dim.value or 0 for dim in buffer.type.shape), default=0)
+    largest = max(buffer.type.sizes, default=0)
     if largest > MOST_PLACES:
         raise UnfitError(f"TMA indexes elements up to {MOST_PLACES}, and a dim has {largest} elements")
     if op.name == "ttile.load" and op.value("pad"):
@@ -92,8 +87,7 @@ class Cut:
 
 def cut_of(load: SpecOp) -> Cut | None:
     """Where a load of which TMA knows the boxes ends before its buffer does."""
-    buffer = load.operands[0].type
-    assert isinstance(buffer, BufferAttr)
+    buffer = shaped(load.operands[0])
     for axis, bound in zip(load.value("axes"), load.value("bounds"), strict=True):
         for dim, expr in enumerate(load.value("map")):
             if axis in expr.symbols and bound.value != -1:
@@ -134,7 +128,8 @@ def shared_stores(kernel: SpecOp, units: TensorCores) -> dict[SpecOp, Box]:
     found: dict[SpecOp, Box] = {}
     for op in stores_in(kernel):
         box, space = _box_out(op), op.value("space")
-        is_able = box is not None and (units.sends or _columns_of(op) % _span_of(op) == 0)
+        tile = shaped(op.operands[0])
+        is_able = box is not None and (units.sends or tile.sizes[-1] * tile.dtype.bytes % SPAN == 0)
         if space == SHARED and not is_able:
             raise UnfitError("a store says that it goes through shared memory, and is not made of whole spans there")
         if box is not None and op.value("box") and tuple(op.value("box")) != box.sizes:
@@ -154,9 +149,8 @@ def _box_out(op: SpecOp) -> Box | None:
         box = box_of(op, op.operands[0], 2)
     except UnfitError:
         return None
-    type = op.operands[0].type
-    assert isinstance(type, TileAttr)
-    is_staged = type.dtype in (bf16, f16) or type.dtype.bytes == 4
+    dtype = shaped(op.operands[0]).dtype
+    is_staged = dtype in (bf16, f16) or dtype.bytes == 4
     if box.inner != 1 or op.value("mode") != "set" or not is_staged:
         return None
     # Each consumer stores 64 rows at a time.
@@ -164,23 +158,9 @@ def _box_out(op: SpecOp) -> Box | None:
     return Box(1, (*rows, box.sizes[-1]), box.pieces)
 
 
-def _columns_of(store: SpecOp) -> int:
-    type = store.operands[0].type
-    assert isinstance(type, TileAttr)
-    return type.shape[-1].value or 0
-
-
-def _span_of(store: SpecOp) -> int:
-    """Elements of a span of the buffer that a store goes to."""
-    type = store.operands[0].type
-    assert isinstance(type, TileAttr)
-    return SPAN // type.dtype.bytes
-
-
 def stored_dtypes(stores: Iterable[SpecOp]) -> list[DType]:
     """The dtypes of tiles that stores take, by name."""
-    types = [op.operands[0].type for op in stores]
-    return sorted({type.dtype for type in types if isinstance(type, TileAttr)}, key=lambda dtype: dtype.name)
+    return sorted({shaped(op.operands[0]).dtype for op in stores}, key=lambda dtype: dtype.name)
 
 
 def staged_rows(units: TensorCores, consumers: int) -> tuple[int, int]:

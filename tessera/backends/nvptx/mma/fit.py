@@ -31,6 +31,7 @@ from tessera.backends.nvptx.tensor_cores import (
     candidates_on,
     check_machine,
 )
+from tessera.backends.nvptx.types import spec_ops
 from tessera.diagnostics.codes import TileVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.typed_ops import KernelOp
@@ -81,8 +82,7 @@ def _check_tensors(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: M
     stages_of(kernel, plan, rings, TCGEN05, machine)
     if any(not ring.is_in_loop for ring in rings):
         raise UnfitError("an operand that is copied once is not pipelined in stages")
-    for op in kernel.regions[0].block.ops:
-        assert isinstance(op, SpecOp)
+    for op in spec_ops(kernel.regions[0].block):
         if op.name == "ttile.dot":
             raise UnfitError("a dot outside of a sum has nothing to overlap with in tensor memory")
         if op.name == "ttile.for" and (sum_of(op, plan, rings) is None or not is_zero(op.operands[2])):
@@ -124,8 +124,7 @@ class _CopyOrder:
 
     def walk(self, block: Block) -> None:
         """Raises `UnfitError` where a loop cannot be carried out."""
-        for op in block.ops:
-            assert isinstance(op, SpecOp)
+        for op in spec_ops(block):
             if op.name == "ttile.for":
                 self._loop(op)
             elif op in self.plan.dots:
@@ -141,7 +140,7 @@ class _CopyOrder:
 
     def _loop(self, op: SpecOp) -> None:
         source = op.regions[0].block
-        inner = [at for at, ring in enumerate(self.rings) if _is_inside(ring.block, op)]
+        inner = [at for at, ring in enumerate(self.rings) if op.is_ancestor(ring.block)]
         before = set(self.there)
         if not inner:
             self._arrive([at for at, ring in enumerate(self.rings) if ring.last is op])
@@ -151,7 +150,6 @@ class _CopyOrder:
             if any(self.rings[at].block is not source for at in inner):
                 raise UnfitError("a loop within a loop copies, and stages are pipelined in one loop at a time")
             for operand in (operand for at in inner for operand in self.rings[at].loads):
-                assert operand.load is not None
                 for index in operand.load.operands[1:]:
                     _check_prefetch(index, source)
             self.awaited = list(inner)
@@ -171,13 +169,6 @@ def _check_prefetch(index: SSAValue, source: Block) -> None:
         raise UnfitError("the index of a tile is read from memory, and copies are prefetched before that")
     for part in op.operands:
         _check_prefetch(part, source)
-
-
-def _is_inside(block: Block, op: SpecOp) -> bool:
-    at = block.parent_op()
-    while at is not None and at is not op:
-        at = at.parent_op()
-    return at is op
 
 
 # Kernels for which tensor cores were chosen, and the refusal of choices that do not fit.

@@ -9,8 +9,8 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tessera.backends.nvptx.mma.plan import MmaDot, Plan
 from tessera.backends.nvptx.mma.rings import Ring
 from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
+from tessera.backends.nvptx.types import shaped, spec_ops, yielded
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.indexing import size_expr
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
@@ -35,10 +35,14 @@ def rings_read(dot: MmaDot, rings: Sequence[Ring]) -> list[int]:
     return [at for at, ring in enumerate(rings) if any(operand.load in loads for operand in ring.loads)]
 
 
+def _dots_in(block: Block, plan: Plan) -> list[MmaDot]:
+    return [plan.dots[op] for op in spec_ops(block) if op in plan.dots]
+
+
 def sum_of(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> MmaDot | None:
     """The dot that a loop does nothing but add up, with both operands from memory."""
     source = op.regions[0].block
-    found = [plan.dots[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.dots]
+    found = _dots_in(source, plan)
     others = [part for part in source.ops if part not in plan.hidden and part.name != "ttile.index"]
     if len(found) != 1 or len(others) != 2 or len(op.results) != 1 or found[0].lhs.load is None:
         return None
@@ -54,7 +58,7 @@ def sum_of(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> MmaDot | None:
 
 def is_zero(value: SSAValue) -> bool:
     """Whether a tile is nothing but zeros, seen from its form."""
-    op = value.op if isinstance(value, OpResult) else None
+    op = value.owner
     return isinstance(op, SpecOp) and op.name == "ttile.constant" and op.value("value") == 0
 
 
@@ -86,15 +90,14 @@ class Skew:
 def skew_of(op: SpecOp, plan: Plan) -> Skew | None:
     """A loop as two dots, the second one step behind; None where its values do not allow it."""
     source = op.regions[0].block
-    dots = [plan.dots[part] for part in source.ops if isinstance(part, SpecOp) and part in plan.dots]
-    last = source.last_op
-    if len(dots) != 2 or last is None:
+    dots = _dots_in(source, plan)
+    if len(dots) != 2:
         return None
     first, second = dots
     root = second.lhs.value.owner
     if first.lhs.load is None or second.lhs.load is not None or not isinstance(root, SpecOp):
         return None
-    if any(load.parent_block() is not source for load in _right_loads(dots)):
+    if any(dot.rhs.load is not None and dot.rhs.load.parent_block() is not source for dot in dots):
         return None
     after = _readers(source, [second.op.results[0]])
     slow = _find_slow(source, second, after)
@@ -112,17 +115,12 @@ def skew_of(op: SpecOp, plan: Plan) -> Skew | None:
     return None if kept is None else Skew(first, second, slow, tuple(before), tuple(after), kept, root)
 
 
-def _right_loads(dots: Sequence[MmaDot]) -> list[SpecOp]:
-    return [dot.rhs.load for dot in dots if dot.rhs.load is not None]
-
-
 def _readers(source: Block, values: Sequence[SSAValue]) -> list[SpecOp]:
     """The ops of a block that values reach, in order."""
     reached: set[SSAValue] = set(values)
     found: list[SpecOp] = []
-    for op in source.ops:
-        if op is not source.last_op and reached.intersection(op.operands):
-            assert isinstance(op, SpecOp)
+    for op in spec_ops(source)[:-1]:
+        if reached.intersection(op.operands):
             found.append(op)
             reached.update(op.results)
     return found
@@ -137,13 +135,11 @@ def _makers(value: SSAValue, source: Block) -> set[Operation]:
 
 def _find_slow(source: Block, second: MmaDot, after: Sequence[SpecOp]) -> tuple[int, ...]:
     """The carried values that the second dot gives, or what reads it; then those that are computed from them."""
-    last = source.last_op
-    assert last is not None
     slow: set[int] = set()
     while True:
         reached = _readers(source, [source.args[1 + at] for at in slow])
         made = {second.op.results[0], *(value for part in (*after, *reached) for value in part.results)}
-        grown = {at for at, value in enumerate(last.operands) if value in made}
+        grown = {at for at, value in enumerate(yielded(source)) if value in made}
         if grown <= slow:
             return tuple(sorted(slow))
         slow |= grown
@@ -197,12 +193,10 @@ class RunningReduction:
 def running_reductions(op: SpecOp) -> dict[int, RunningReduction]:
     """The running sums of a loop, by which of its carried values they are."""
     source = op.regions[0].block
-    last = source.last_op
-    assert last is not None
     found: dict[int, RunningReduction] = {}
-    for at, (start, value) in enumerate(zip(op.operands[2:], last.operands, strict=True)):
+    for at, (start, value) in enumerate(zip(op.operands[2:], yielded(source), strict=True)):
         made = _sum_of(source.args[1 + at], value)
-        if made is not None and _is_zero(start) and made.last.parent_block() is source:
+        if made is not None and is_zero(start) and made.last.parent_block() is source:
             found[at] = made
     return found
 
@@ -233,11 +227,5 @@ def _sum_of(carried: BlockArgument, value: SSAValue) -> RunningReduction | None:
 
 
 def _is_row_sum(op: SpecOp) -> bool:
-    type = op.results[0].type
-    is_float = isinstance(type, TileAttr) and type.dtype is f32
-    return op.name == "ttile.reduce" and op.value("kind") == "sum" and op.value("axis") == 1 and is_float
-
-
-def _is_zero(value: SSAValue) -> bool:
-    op = value.owner
-    return isinstance(op, SpecOp) and op.name == "ttile.constant" and op.value("value") == 0
+    is_sum = op.name == "ttile.reduce" and op.value("kind") == "sum" and op.value("axis") == 1
+    return is_sum and shaped(op.results[0]).dtype is f32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from xdsl.ir import Block, OpResult, SSAValue
@@ -12,7 +12,7 @@ from tessera.backends.nvptx.mma.boxes import cut_of, staged_rows, stored_dtypes,
 from tessera.backends.nvptx.mma.fit import units_in
 from tessera.backends.nvptx.mma.loops import is_longer, rings_read, skew_of, sum_of
 from tessera.backends.nvptx.mma.lower_skewed import SkewedLoop
-from tessera.backends.nvptx.mma.plan import MmaDot, MmaOperand, read_plan
+from tessera.backends.nvptx.mma.plan import CopiedOperand, MmaDot, MmaOperand, read_plan
 from tessera.backends.nvptx.mma.programs import PART, Epilogue, epilogue_of, pieces_of
 from tessera.backends.nvptx.mma.rings import RingPlan, swizzle_of, target_rings, tile_of
 from tessera.backends.nvptx.mma.target_kernels import UNPLACED
@@ -28,18 +28,19 @@ from tessera.backends.nvptx.types import (
     PendingAttr,
     RowVectorAttr,
     SharedAttr,
+    shaped,
+    spec_ops,
+    yielded,
 )
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
+from tessera.ir.base.types import INDEX
 from tessera.ir.target.limits import fits, largest
 from tessera.ir.tile.choices import BESIDE, DYNAMIC, SHARED, SKEWED, SUM
 from tessera.ir.tile.lower_to_target import OpLowering, Writer
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
 from tessera.types.shape import TensorType
-
-# What consumers do with a program: dots with waits, everything else on fragments, stores through shared memory.
 
 # The roles of a matrix kernel: what both walk through, and the producer, which only fills rings.
 
@@ -57,16 +58,17 @@ class Role(OpLowering):
         """The block of the role: its tiles, each with the whole program."""
         outer = self.block
         starts = [self.emit("cursor", (), {}, [CURSOR]).result for _ in self.rings]
+        self.begin(starts)
         grid = order["grid"]
         body = Block(arg_types=[*[INDEX] * len(grid), *[CURSOR] * len(starts)])
         self.program_ids = list(body.args[: len(grid)])
         self.cursors = dict(enumerate(body.args[len(grid) :]))
         self.block = body
         self.program()
-        self.emit("yield", [self.cursors[at] for at in range(len(self.rings))])
+        self.emit("yield", self.cursors_of(range(len(self.rings))))
         self.block = outer
-        self.begin(starts)
         self.emit("tiles", starts, order, (), [body])
+        self.end()
         self.emit("yield")
         return outer
 
@@ -77,22 +79,64 @@ class Role(OpLowering):
     def begin(self, starts: Sequence[SSAValue]) -> None:
         """What the role does before its first tile; `starts` are its cursors in rings."""
 
+    def end(self) -> None:
+        """What the role does after its last tile."""
+
     def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1, rounds: str = "") -> SSAValue:
         """The TMA descriptor of a buffer for boxes of a size, which may end early in a dim; made where it is read."""
-        assert isinstance(buffer.type, BufferAttr)
-        values = {"box": tuple(box), "swizzle": box[-1] * buffer.type.dtype.bytes, "cut": cut, "rounds": rounds}
+        values = {"box": tuple(box), "swizzle": box[-1] * shaped(buffer).dtype.bytes, "cut": cut, "rounds": rounds}
         return self.emit("tensor_map", [self.lowering.values[buffer]], values, [TENSOR_MAP]).result
+
+    def emit_at(self, name: str, at: int, types: Sequence[Any] = ()) -> SpecOp:
+        """Write an op on the stage of a ring at hand."""
+        return self.emit(name, [self.rings[at].ring, self.cursors[at]], {}, types)
+
+    def advance(self, at: int) -> None:
+        """Go on to the next stage of a ring."""
+        self.cursors[at] = self.emit_at("advance", at, [CURSOR]).result
+
+    def cursors_of(self, rings: Iterable[int]) -> list[SSAValue]:
+        """The stages of rings at hand."""
+        return [self.cursors[at] for at in rings]
+
+    # Loops.
 
     def inside(self, op: SpecOp) -> list[int]:
         """The rings that a loop fills."""
-        return [at for at, ring in enumerate(self.rings) if _is_inside(ring.block, op)]
+        return [at for at, ring in enumerate(self.rings) if op.is_ancestor(ring.block)]
 
+    def steps(
+        self,
+        op: SpecOp,
+        limits: Sequence[SSAValue],
+        starts: Sequence[SSAValue],
+        write: Callable[[SSAValue, Sequence[SSAValue]], Sequence[SSAValue]],
+        is_nonempty: bool = False,
+    ) -> list[SSAValue]:
+        """Steps of a loop between limits: `write` does one from its index and what is carried, and gives that on."""
+        outer, types = self.block, [value.type for value in starts]
+        body = self.block = Block(arg_types=[INDEX, *types])
+        index, *carried = body.args
+        self.values[op.regions[0].block.args[0]] = index
+        self.emit("yield", write(index, carried))
+        self.block, self.span = outer, op.span
+        values = {"step": op.value("step"), "is_nonempty": is_nonempty}
+        return list(self.emit("steps", [*limits, *starts], values, types, [body]).results)
 
-def _is_inside(block: Block, op: SpecOp) -> bool:
-    at = block.parent_op()
-    while at is not None and at is not op:
-        at = at.parent_op()
-    return at is op
+    def plain_loop(self, op: SpecOp, count: int, is_nonempty: bool = False) -> None:
+        """The body in the order of the program; so many of the values that it carries are the role's."""
+        rings, source = self.inside(op), op.regions[0].block
+
+        def write(_: SSAValue, carried: Sequence[SSAValue]) -> list[SSAValue]:
+            self.values.update(zip(source.args[1 : 1 + count], carried[:count], strict=True))
+            self.cursors.update(zip(rings, carried[count:], strict=True))
+            self.lower_block(source)
+            return [*self.of(yielded(source)[:count]), *self.cursors_of(rings)]
+
+        starts = [*self.of(op.operands[2 : 2 + count]), *self.cursors_of(rings)]
+        made = self.steps(op, self.of(op.operands[:2]), starts, write, is_nonempty)
+        self.values.update(zip(op.results[:count], made[:count], strict=True))
+        self.cursors.update(zip(rings, made[count:], strict=True))
 
 
 class Producer(Role):
@@ -102,41 +146,23 @@ class Producer(Role):
         if op.spec.short_name in ("program_id", "index", "fetch"):
             super().lower(op)
         elif op.name == "ttile.for" and self.inside(op):
-            self._loop(op)
+            self.plain_loop(op, 0)
         for at, ring in enumerate(self.rings):
             if op is ring.loads[-1].load:
                 self.span = op.span
                 self._fill(at, ring)
 
-    def _loop(self, op: SpecOp) -> None:
-        rings = self.inside(op)
-        source, outer = op.regions[0].block, self.block
-        starts = [self.cursors[at] for at in rings]
-        body = Block(arg_types=[INDEX, *[CURSOR] * len(rings)])
-        self.values[source.args[0]] = body.args[0]
-        self.cursors.update(zip(rings, body.args[1:], strict=True))
-        self.block = body
-        self.lower_block(source)
-        self.emit("yield", [self.cursors[at] for at in rings])
-        self.block = outer
-        values = {"step": op.value("step")}
-        made = self.emit("steps", [*self.of(op.operands[:2]), *starts], values, [CURSOR] * len(rings), [body])
-        self.cursors.update(zip(rings, made.results, strict=True))
-
     def _fill(self, at: int, ring: RingPlan) -> None:
-        assert ring.ring is not None
         cursor = self.cursors[at]
-        self.emit("acquire", [ring.ring, cursor])
+        self.emit_at("acquire", at)
         for operand, tile in zip(ring.loads, ring.tiles, strict=True):
-            assert operand.load is not None
-            assert operand.box is not None
             half, box = self.lowering.half_of(operand)
             cut = cut_of(operand.load)
             map = self.map_of(operand.load.operands[0], box, -1 if cut is None else cut.dim, operand.rounds)
             exprs = [*operand.load.value("map"), *([] if cut is None else [cut.end])]
             operands = [map, ring.ring, cursor, tile, *self._indices_of(operand.load, exprs)]
             self.emit("copy", operands, {"pieces": operand.box.pieces, "half": half})
-        self.cursors[at] = self.emit("advance", [ring.ring, cursor], {}, [CURSOR]).result
+        self.advance(at)
 
     def _indices_of(self, load: SpecOp, exprs: Sequence[Dim]) -> list[SSAValue]:
         """Where a load begins in its buffer, along each dim, and where it ends."""
@@ -156,7 +182,6 @@ class Consumer(Role):
         """Consumers may set out one after the other: tensor cores then have work while one waits for its dots."""
         lag = self.lowering.kernel.value("lag")
         if lag:
-            assert self.rings[0].ring is not None
             self.emit("lag", [self.rings[0].ring, starts[0]], {"stages": lag})
 
     def program(self) -> None:
@@ -164,8 +189,7 @@ class Consumer(Role):
         if epilogue is None:
             self.lower_block(self.lowering.source)
             return
-        for op in self.lowering.source.ops:
-            assert isinstance(op, SpecOp)
+        for op in spec_ops(self.lowering.source):
             self.lower(op)
             if op is epilogue.last:
                 break
@@ -194,8 +218,7 @@ class Consumer(Role):
 
     def type_of(self, value: SSAValue) -> Any:
         """The type of a tile in registers."""
-        assert isinstance(value.type, TileAttr)
-        type = value.type.data
+        type = shaped(value).data
         if type.rank == 2:
             return FragmentAttr.of(type)
         return ColumnVectorAttr.of(type) if value in self.plan.columns else RowVectorAttr.of(type)
@@ -219,12 +242,10 @@ class Consumer(Role):
         self.leave(op)
 
     def open(self, fragment: SSAValue) -> SSAValue:
-        assert isinstance(fragment.type, FragmentAttr)
-        return self.emit("mma_open", [fragment], {}, [PendingAttr.of(fragment.type.data)]).result
+        return self.emit("mma_open", [fragment], {}, [PendingAttr.of(shaped(fragment).data)]).result
 
     def close(self, pending: SSAValue, left: int = 0) -> SSAValue:
-        assert isinstance(pending.type, PendingAttr)
-        return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(pending.type.data)]).result
+        return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(shaped(pending).data)]).result
 
     def _issue(self, dot: MmaDot, acc: SSAValue) -> SSAValue:
         """Wait for the operands, and start the dot."""
@@ -235,25 +256,19 @@ class Consumer(Role):
     def wait_for(self, dot: MmaDot) -> None:
         """Wait until the operands of a dot are in shared memory."""
         for at in dot.op.value("awaits"):
-            self._await(at)
+            self.emit_at("await", at)
 
-    def _await(self, at: int) -> None:
-        ring = self.rings[at].ring
-        assert ring is not None
-        self.emit("await", [ring, self.cursors[at]])
-
-    def start(self, dot: MmaDot, acc: SSAValue, lhs: SSAValue) -> SSAValue:
+    def start(self, dot: MmaDot, acc: SSAValue, lhs: SSAValue, name: str = "mma_issue") -> SSAValue:
         """Start a dot whose operands are there."""
-        operands = [acc, lhs, self.operand(dot.rhs), self._cursor(dot.lhs), self._cursor(dot.rhs)]
+        operands = [acc, lhs, self.operand(dot.rhs), *map(self._cursor, dot.operands)]
         mode = "tf32" if dot.rhs.dtype is f32 else ""
         values = {"lhs_major": dot.lhs.major, "rhs_major": dot.rhs.major, "mode": mode}
-        return self.emit("mma_issue", operands, values, [acc.type]).result
+        return self.emit(name, operands, values, [acc.type]).result
 
     def operand(self, operand: MmaOperand) -> SSAValue:
         if operand.load is None:
             fragment = self.values[operand.value]
-            assert isinstance(fragment.type, FragmentAttr)
-            return self.emit("pack", [fragment], {}, [OperandAttr.of(fragment.type.data)]).result
+            return self.emit("pack", [fragment], {}, [OperandAttr.of(shaped(fragment).data)]).result
         for ring in self.rings:
             for given, tile in zip(ring.loads, ring.tiles, strict=True):
                 if given.load is operand.load:
@@ -271,14 +286,8 @@ class Consumer(Role):
         """Release the rings that nobody reads after this op, and go on to their next stage."""
         numbers: Sequence[int] = op.value("releases")
         for at in numbers:
-            ring = self.rings[at]
-            assert ring.ring is not None
-            self.emit("release", [ring.ring, self.cursors[at]])
-            self._advance(at, ring)
-
-    def _advance(self, at: int, ring: RingPlan) -> None:
-        assert ring.ring is not None
-        self.cursors[at] = self.emit("advance", [ring.ring, self.cursors[at]], {}, [CURSOR]).result
+            self.emit_at("release", at)
+            self.advance(at)
 
     # Loops.
 
@@ -286,7 +295,7 @@ class Consumer(Role):
         form = op.value("form")
         # What the whole loop reads is waited for once.
         for at in op.value("awaits"):
-            self._await(at)
+            self.emit_at("await", at)
         if form == SUM:
             dot = sum_of(op, self.plan, self.rings)
             assert dot is not None
@@ -296,35 +305,8 @@ class Consumer(Role):
             assert skew is not None
             SkewedLoop(self, op, skew).run()
         else:
-            self._plain_loop(op)
+            self.plain_loop(op, len(op.results), self.is_nonempty(op))
         self.leave(op)
-
-    def _plain_loop(self, op: SpecOp) -> None:
-        """The body in the order of the program."""
-        rings, source, outer = self.inside(op), op.regions[0].block, self.block
-        starts = [*self.of(op.operands[2:]), *[self.cursors[at] for at in rings]]
-        body = Block(arg_types=[INDEX, *[value.type for value in starts]])
-        count = len(op.operands) - 2
-        self.values.update(zip(source.args, body.args[: 1 + count], strict=True))
-        self.cursors.update(zip(rings, body.args[1 + count :], strict=True))
-        self.block = body
-        self.lower_block(source)
-        last = source.last_op
-        assert last is not None
-        self.emit("yield", [*self.of(last.operands), *[self.cursors[at] for at in rings]])
-        self._finish_loop(op, outer, body, starts, rings, count)
-
-    def _finish_loop(
-        self, op: SpecOp, outer: Block, body: Block, starts: Sequence[SSAValue], rings: Sequence[int], count: int
-    ) -> SpecOp:
-        self.block, self.span = outer, op.span
-        types = [value.type for value in starts]
-        operands = [*self.of(op.operands[:2]), *starts]
-        values = {"step": op.value("step"), "is_nonempty": self.is_nonempty(op)}
-        made = self.emit("steps", operands, values, types, [body])
-        self.values.update(zip(op.results, made.results[:count], strict=True))
-        self.cursors.update(zip(rings, made.results[count : count + len(rings)], strict=True))
-        return made
 
     def is_nonempty(self, op: SpecOp) -> bool:
         """Whether a loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched."""
@@ -332,35 +314,28 @@ class Consumer(Role):
 
     def _sum(self, op: SpecOp, dot: MmaDot) -> None:
         """One dot is always in flight: a stage is released one step after it was read."""
-        rings, source, outer = self._rings(dot), op.regions[0].block, self.block
-        cursors = [self.cursors[at] for at in rings]
-        starts = [self.open(self.values[op.operands[2]]), *cursors, *cursors]
-        low = self.values[op.operands[0]]
-        body = Block(arg_types=[INDEX, *[value.type for value in starts]])
-        index, acc, *cursors_in = body.args
-        self.values[source.args[0]] = index
-        self.cursors.update(zip(rings, cursors_in[: len(rings)], strict=True))
-        self.block = body
-        pending = self._issue(dot, acc)
-        self.emit("mma_wait", (), {"left": 1})
-        self._release(rings, cursors_in[len(rings) :], low, index)
-        read = [self.cursors[at] for at in rings]
-        for at in rings:
-            self._advance(at, self.rings[at])
-        self.emit("yield", [pending, *[self.cursors[at] for at in rings], *read])
-        made = self._finish_loop(op, outer, body, starts, rings, 1)
-        self.values[op.results[0]] = self.close(made.results[0])
-        for at, cursor in zip(rings, made.results[1 + len(rings) :], strict=True):
-            ring = self.rings[at].ring
-            assert ring is not None
-            self.emit("release", [ring, cursor])
+        rings = self._rings(dot)
+        cursors, count = self.cursors_of(rings), len(rings)
+        low, high = self.of(op.operands[:2])
 
-    def _release(self, rings: Sequence[int], cursors: Sequence[SSAValue], low: SSAValue, high: SSAValue) -> None:
-        """Release stages, where any step ran."""
-        for at, cursor in zip(rings, cursors, strict=True):
-            ring = self.rings[at].ring
-            assert ring is not None
-            self.emit("release", [ring, cursor, low, high])
+        def write(index: SSAValue, carried: Sequence[SSAValue]) -> list[SSAValue]:
+            acc, *at = carried
+            self.cursors.update(zip(rings, at[:count], strict=True))
+            pending = self._issue(dot, acc)
+            self.emit("mma_wait", (), {"left": 1})
+            for ring, cursor in zip(rings, at[count:], strict=True):
+                self.emit("release", [self.rings[ring].ring, cursor, low, index])
+            read = self.cursors_of(rings)
+            for ring in rings:
+                self.advance(ring)
+            return [pending, *self.cursors_of(rings), *read]
+
+        starts = [self.open(self.values[op.operands[2]]), *cursors, *cursors]
+        total, *at = self.steps(op, [low, high], starts, write, self.is_nonempty(op))
+        self.cursors.update(zip(rings, at[:count], strict=True))
+        self.values[op.results[0]] = self.close(total)
+        for ring, cursor in zip(rings, at[count:], strict=True):
+            self.emit("release", [self.rings[ring].ring, cursor])
 
     # Elements.
 
@@ -369,8 +344,7 @@ class Consumer(Role):
 
     def _access(self, op: SpecOp, tile: SSAValue, first: int) -> dict[str, Any]:
         where = dict(zip(op.value("coords"), op.operands[first:], strict=True))
-        assert isinstance(tile.type, TileAttr)
-        parts = zip(op.value("axes"), op.value("bounds"), tile.type.shape, strict=True)
+        parts = zip(op.value("axes"), op.value("bounds"), shaped(tile).shape, strict=True)
         # A bound that the tile never reaches is none.
         bounds = tuple(
             Dim.constant(-1) if self.lowering.is_inside(where[axis], bound, size.value or 1) else bound
@@ -389,19 +363,22 @@ class Consumer(Role):
         if op.value("space") != SHARED:
             self.emit("fragment_store", [tile, buffer, *at], values)
             return
-        assert isinstance(tile.type, FragmentAttr)
         values.pop("windows")
-        map = self.map_of(op.operands[1], op.value("box"))
-        self.emit("store_tile", [tile, map, self.lowering.staging[tile.type.dtype], buffer, *at], values)
+        self.store_shared(op, tile, [self.lowering.staging[shaped(tile).dtype], buffer, *at], values)
 
-
-def lower_matrix_kernel(kernel: SpecOp) -> SpecOp:
-    """The `ttarget.matrix_kernel` of a `ttile.kernel` for which everything was chosen."""
-    return MatrixLowering(kernel).run()
+    def store_shared(self, op: SpecOp, tile: SSAValue, to: Sequence[SSAValue], values: Mapping[str, Any]) -> None:
+        """Store a tile through shared memory: `to` a staging buffer, and from there by TMA."""
+        self.emit("store_tile", [tile, self.map_of(op.operands[1], op.value("box")), *to], values)
 
 
 class MatrixLowering(Writer):
     """The lowering of one kernel for which everything was chosen: its attributes say what it does."""
+
+    kind = "matrix_kernel"
+    features = WGMMA_FEATURES
+    kept: tuple[str, ...] = ("registers", "multicast")
+    """Attributes of the tile kernel that the kernel has too."""
+    roles: tuple[type[Role], type[Role]] = (Producer, Consumer)
 
     def __init__(self, kernel: SpecOp) -> None:
         super().__init__()
@@ -414,31 +391,35 @@ class MatrixLowering(Writer):
         self.stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
         self.epilogue = epilogue_of(kernel, self.plan, self.stores) if kernel.value("epilogue") == BESIDE else None
 
+    @classmethod
+    def lower(cls, kernel: SpecOp) -> SpecOp:
+        """The kernel of Target IR that a `ttile.kernel` becomes."""
+        return cls(kernel).run()
+
     def run(self) -> SpecOp:
         rings = target_rings(self.plan)
-        self._memory(rings)
-        producer, consumer = self._producer(rings), self._consumer(rings)
-        self.emit("roles", (), {}, (), [producer, consumer])
-        return self._finish(
-            "matrix_kernel",
-            WGMMA_FEATURES,
-            registers=self.kernel.value("registers"),
-            multicast=self.kernel.value("multicast"),
-        )
-
-    def _finish(self, kind: str, features: Sequence[str], **more: Any) -> SpecOp:
-        """The kernel of what was emitted."""
+        self._make_tiles(rings)
+        self._make_staging()
+        self.write_program(rings)
         self.emit("return")
-        values = {name: self.kernel.value(name) for name in ("symbols", "writes", "grid")}
+        values = {name: self.kernel.value(name) for name in ("symbols", "writes", "grid", *self.kept)}
         values.update(
             symbol=matrix_symbol(self.kernel.value("symbol")),
-            features=tuple(features),
+            features=tuple(self.features),
             consumers=self.plan.consumers,
-            **more,
         )
-        made = make(DIALECT[kind], values=values, types=(), regions=[self.entry])
+        made = make(DIALECT[self.kind], values=values, types=(), regions=[self.entry])
         assert isinstance(made, SpecOp)
         return made
+
+    def write_program(self, rings: Sequence[RingPlan]) -> None:
+        """What the CTA does once its memory is there: a producer and consumers walk through its programs."""
+        for ring in rings:
+            copied = ring.copied if ring.copied < ring.bytes else 0
+            values = {"stages": ring.stages, "bytes": copied}
+            ring.ring = self.emit("ring", ring.tiles, values, [RING]).result
+        order = self.order()
+        self.emit("roles", (), {}, (), [role(self, rings).role(order) for role in self.roles])
 
     def is_inside(self, index: SSAValue, bound: Dim, size: int) -> bool:
         """Whether a tile of a size that begins at an index never reaches a bound."""
@@ -448,11 +429,6 @@ class MatrixLowering(Writer):
             return False
         top = largest(expr, {f"%p{axis}": extent - 1 for axis, extent in enumerate(grid)})
         return top is not None and fits(top, size, bound)
-
-    def _memory(self, rings: Sequence[RingPlan]) -> None:
-        self._make_tiles(rings)
-        self._make_staging()
-        self._make_rings(rings)
 
     def _make_tiles(self, rings: Sequence[RingPlan]) -> None:
         """Shared memory for what is copied, stage after stage."""
@@ -471,17 +447,9 @@ class MatrixLowering(Writer):
             made = self.emit("shared_tile", (), {"stages": stages}, [SharedAttr.of(type)])
             self.staging[dtype] = made.result
 
-    def _make_rings(self, rings: Sequence[RingPlan]) -> None:
-        """Barriers of stages."""
-        for ring in rings:
-            copied = ring.copied if ring.copied < ring.bytes else 0
-            values = {"stages": ring.stages, "bytes": copied}
-            ring.ring = self.emit("ring", ring.tiles, values, [RING]).result
-
-    def half_of(self, operand: MmaOperand) -> tuple[str, tuple[int, ...]]:
-        """What a CTA copies half of for both of its pair, and the box it copies."""
+    def half_of(self, operand: CopiedOperand) -> tuple[str, tuple[int, ...]]:
+        """What a CTA copies half of for both of its cluster, and the box it copies."""
         box = operand.box
-        assert box is not None
         if not self.kernel.value("multicast") or all(
             operand.load is not dot.rhs.load for dot in self.plan.dots.values()
         ):
@@ -491,16 +459,10 @@ class MatrixLowering(Writer):
         outer = [max(1, size // 2) for size in box.sizes[:-1]]
         return "rows", (*outer, box.sizes[-1])
 
-    def _order(self) -> dict[str, Any]:
+    def order(self) -> dict[str, Any]:
         """In what order programs are taken."""
         values = {name: self.kernel.value(name) for name in ("grid", "group")}
         return {**values, "is_descending": self.kernel.value("descending"), "mailbox": self.mailbox}
-
-    def _producer(self, rings: Sequence[RingPlan]) -> Block:
-        return Producer(self, rings).role(self._order())
-
-    def _consumer(self, rings: Sequence[RingPlan]) -> Block:
-        return Consumer(self, rings).role(self._order())
 
 
 def _expr_of(index: SSAValue) -> Dim | None:

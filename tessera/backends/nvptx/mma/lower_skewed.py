@@ -10,22 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from xdsl.ir import Block, BlockArgument, OpResult, SSAValue
+from xdsl.ir import Block, OpResult, SSAValue
 
-from tessera.backends.nvptx.mma.loops import RunningReduction, Skew, running_reductions
-from tessera.backends.nvptx.types import PartialRowsAttr, RowVectorAttr
+from tessera.backends.nvptx.mma.loops import Skew, running_reductions
+from tessera.backends.nvptx.types import PartialRowsAttr, RowVectorAttr, shaped, spec_ops, yielded
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import INDEX, TileAttr
+from tessera.ir.base.types import INDEX
 from tessera.types.dim import Atom, Dim, maximum, minimum
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.mma.lower import Consumer
-
-
-def _tile(value: SSAValue) -> TileAttr:
-    assert isinstance(value.type, TileAttr)
-    return value.type
 
 
 @frozen
@@ -57,9 +52,7 @@ class SkewedLoop:
     def __init__(self, consumer: Consumer, op: SpecOp, skew: Skew) -> None:
         self.consumer, self.op, self.skew = consumer, op, skew
         self.source = op.regions[0].block
-        last = self.source.last_op
-        assert last is not None
-        self.yielded: list[SSAValue] = list(last.operands)
+        self.yielded = yielded(self.source)
         self.rings = consumer.inside(op)
         self.clipped = True
         late = set(skew.late)
@@ -92,7 +85,7 @@ class SkewedLoop:
         values[self.source.args[0]] = low
         values.update(zip(self.source.args[1:], consumer.of(self.op.operands[2:]), strict=True))
         for at in self.sums:
-            type = PartialRowsAttr.of(_tile(self.op.operands[2 + at]).data)
+            type = PartialRowsAttr.of(shaped(self.op.operands[2 + at]).data)
             values[self.source.args[1 + at]] = consumer.emit("partial_rows", (), {}, [type]).result
         self._early(None)
         state = self._late()
@@ -106,7 +99,7 @@ class SkewedLoop:
         slow = self._after(state, self._second(state))
         carried = [slow.get(at, value) for at, value in enumerate(state.carried)]
         for at in self.sums:
-            type = RowVectorAttr.of(_tile(self.op.operands[2 + at]).data)
+            type = RowVectorAttr.of(shaped(self.op.operands[2 + at]).data)
             carried[at] = consumer.emit("join_rows", [carried[at]], {}, [type]).result
         return [*carried, *[consumer.cursors[at] for at in self.rings]]
 
@@ -115,21 +108,21 @@ class SkewedLoop:
         self.consumer.cursors.update(zip(self.rings, state.cursors, strict=True))
 
     def _steps(self, low: SSAValue, high: SSAValue, state: State, clipped: bool) -> State:
-        consumer, outer = self.consumer, self.consumer.block
-        types = [value.type for value in state.flat]
-        body = consumer.block = Block(arg_types=[INDEX, *types])
-        inner = state.like(body.args[1:])
-        consumer.values[self.source.args[0]] = body.args[0]
-        self._adopt(inner)
-        self.clipped = clipped
-        flying = self._early(lambda: self._second(inner))
-        assert flying is not None
-        for at, value in self._after(inner, flying).items():
-            consumer.values[self.source.args[1 + at]] = value
-        consumer.emit("yield", self._late().flat)
-        consumer.block, self.clipped = outer, True
-        made = consumer.emit("steps", [low, high, *state.flat], {"step": self.op.value("step")}, types, [body])
-        return state.like(list(made.results))
+        consumer = self.consumer
+
+        def write(_: SSAValue, carried: Sequence[SSAValue]) -> list[SSAValue]:
+            inner = state.like(carried)
+            self._adopt(inner)
+            self.clipped = clipped
+            flying = self._early(lambda: self._second(inner))
+            assert flying is not None
+            for at, value in self._after(inner, flying).items():
+                consumer.values[self.source.args[1 + at]] = value
+            return self._late().flat
+
+        made = consumer.steps(self.op, [low, high], state.flat, write)
+        self.clipped = True
+        return state.like(made)
 
     def _second(self, state: State) -> SSAValue:
         """Start the second dot of the step before."""
@@ -154,8 +147,7 @@ class SkewedLoop:
         """All of a step but what reads the second dot; `between` starts that of the step before."""
         consumer, skew = self.consumer, self.skew
         flying: SSAValue | None = None
-        for op in self.source.ops:
-            assert isinstance(op, SpecOp)
+        for op in spec_ops(self.source):
             if op in skew.late or op is skew.root or op is skew.second.op or op.name == "ttile.yield":
                 continue
             if op in self.apart:
@@ -164,7 +156,7 @@ class SkewedLoop:
                 flying = self._first(between)
             elif op.name == "ttile.clip" and (bounded := self._bound_of(op)) is not None:
                 self._clip(op, *bounded, is_first=between is None)
-            elif (found := self._sum_at(op)) is not None:
+            elif (found := next((one for one in self.sums.values() if one.last is op), None)) is not None:
                 operands = consumer.of([found.carried, found.factor, found.reduction.operands[0]])
                 consumer.values[op.result] = consumer.emit("grow_rows", operands, {}, [operands[0].type]).result
             else:
@@ -188,10 +180,6 @@ class SkewedLoop:
             consumer.values[op.result] = consumer.emit("when", operands, {}, [given.type], [body]).result
         elif self.clipped:
             consumer.lower(op)
-
-    def _sum_at(self, op: SpecOp) -> RunningReduction | None:
-        """The running sum that an op is the last of."""
-        return next((found for found in self.sums.values() if found.last is op), None)
 
     def _first(self, between: Callable[[], SSAValue] | None) -> SSAValue | None:
         consumer, first = self.consumer, self.skew.first
@@ -232,11 +220,9 @@ class SkewedLoop:
         bound: Dim = op.value("bound")
         if axis != column or where[axis] is not self.source.args[0] or axis in bound.symbols:
             return None
-        if not _grows_with(bound, row) or any(_is_inner(index, self.source) for index in where.values()):
+        if not _grows_with(bound, row) or any(index.owner in list(self.source.ops) for index in where.values()):
             return None
-        type = op.operands[0].type
-        assert isinstance(type, TileAttr)
-        return bound - type.shape[1], where
+        return bound - shaped(op.operands[0]).shape[1], where
 
     def _split(self, begin: SSAValue, high: SSAValue) -> SSAValue | None:
         """Where the steps begin in which a clip matters; None where there is no clip to leave out."""
@@ -277,11 +263,6 @@ def end_of_whole(begin: Dim, high: Dim, bounds: Sequence[Dim], step: int) -> Dim
     for bound in bounds:
         end = minimum(end, begin + ((bound - begin) // step + 1) * step)
     return maximum(begin, end)
-
-
-def _is_inner(index: SSAValue, source: Block) -> bool:
-    """Whether an index is computed inside the loop; its own step is not."""
-    return not isinstance(index, BlockArgument) and index.owner in list(source.ops)
 
 
 def _grows_with(dim: Dim, name: str) -> bool:

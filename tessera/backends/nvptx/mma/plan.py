@@ -7,16 +7,18 @@ cores take, and everything else it does keeps to the layouts that fragments have
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
-from tessera.backends.nvptx.mma.boxes import Box, box_of, layout_of, tile_sizes
+from tessera.backends.nvptx.mma.boxes import Box, box_of, layout_of
 from tessera.backends.nvptx.tensor_cores import K_BYTES, TENSOR_CORES, WGMMA_ROWS, TensorCores, UnfitError
 from tessera.backends.nvptx.tensor_cores import MmaForm as Form
+from tessera.backends.nvptx.types import shaped, sizes_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.policies import policies_of
-from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.choices import REGISTERS
 from tessera.ir.tile.choices import ROWS as ALONG
 from tessera.types.dtype import DType, f32
@@ -40,17 +42,26 @@ more, and would run one dot after the other."""
 
 @frozen
 class MmaOperand:
-    """One operand of a dot: a load that TMA makes, or a value in registers.
+    """One operand of a dot: a value in registers, or one that is copied to shared memory.
 
-    `major` is `k` where K is contiguous in memory, else `mn`; `rounds` is the format that f32 is rounded to as it is
-    copied.
+    `major` is `k` where K is contiguous in memory, else `mn`.
     """
 
-    load: SpecOp | None
     value: SSAValue
-    box: Box | None
     major: str
-    dtype: DType
+    load: SpecOp | None
+
+    @property
+    def dtype(self) -> DType:
+        return shaped(self.value).dtype
+
+
+@frozen
+class CopiedOperand(MmaOperand):
+    """An operand that a load copies in boxes; `rounds` is the format that f32 is rounded to as it is copied."""
+
+    load: SpecOp
+    box: Box
     rounds: str = ""
 
 
@@ -85,7 +96,7 @@ class Plan:
 
 def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
     """How a kernel runs on tensor cores; raises `UnfitError` with the reason where it does not."""
-    ops = list(_ops(kernel.regions[0].block))
+    ops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op is not kernel]
     dot_ops = [op for op in ops if op.name == "ttile.dot"]
     if not dot_ops:
         raise UnfitError("it has no dots")
@@ -93,8 +104,8 @@ def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
         is_fetch = units.cuts and op.name == "ttile.fetch" and op.parent_op() is kernel
         if op.name not in _ELEMENTS and op.name not in _OTHERS and not is_fetch and not _rounds_to(op):
             raise UnfitError(f"`{op.name}` does not keep to fragments")
-    rows = tile_sizes(dot_ops[0].results[0])[0]
-    consumers = _groups(kernel, rows, [tile_sizes(op.results[0])[1] for op in dot_ops], units)
+    rows = sizes_of(dot_ops[0].results[0])[0]
+    consumers = _groups(kernel, rows, [sizes_of(op.results[0])[1] for op in dot_ops], units)
     passed: set[Operation] = set()
     forms = units.rounded if units.rounded is not None and is_tf32(kernel) else units.forms
     dots = {op: _plan_dot(op, rows, rows // (WGMMA_ROWS * consumers), passed, units, forms) for op in dot_ops}
@@ -108,8 +119,8 @@ def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
 
 def _check_held(dots: Mapping[SpecOp, MmaDot], blocks: int) -> None:
     """Raises `UnfitError` where accumulators, and A operands in registers, leave no register for anything else."""
-    held = sum(tile_sizes(op.results[0])[1] // 2 for op in dots)
-    held += sum(tile_sizes(one.lhs.value)[1] // 4 for one in dots.values() if one.lhs.load is None)
+    held = sum(sizes_of(op.results[0])[1] // 2 for op in dots)
+    held += sum(sizes_of(one.lhs.value)[1] // 4 for one in dots.values() if one.lhs.load is None)
     if held * blocks > _MOST_HELD:
         raise UnfitError(
             f"accumulators and computed A operands take {held * blocks} registers of a thread, and at most "
@@ -127,30 +138,29 @@ def _check_still(kernel: SpecOp, prefetched: Sequence[SpecOp]) -> None:
 
 def read_plan(kernel: SpecOp) -> Plan:
     """The plan of a kernel for which everything was chosen, read from its attributes."""
-    ops = list(_ops(kernel.regions[0].block))
+    ops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op is not kernel]
     passed: set[Operation] = set()
     dots: dict[SpecOp, MmaDot] = {}
     for op in ops:
         if op.name == "ttile.dot":
             rows, columns, K = op.value("instruction")
             is_whole = len(TENSOR_CORES[op.value("unit")].instruction.columns) > 1
-            parts = tile_sizes(op.results[0])[1] // columns if is_whole else 1
+            parts = sizes_of(op.results[0])[1] // columns if is_whole else 1
             operands = _read_operand(op.operands[0], 1, passed), _read_operand(op.operands[1], 0, passed)
             dots[op] = MmaDot(op, *operands, (rows, columns, K), parts)
-    rows = tile_sizes(next(iter(dots)).results[0])[0]
+    rows = sizes_of(next(iter(dots)).results[0])[0]
     return Plan(rows, kernel.value("warpgroups"), dots, _hidden(ops, passed, set(dots)), _columns(ops))
 
 
 def _read_operand(value: SSAValue, summed: int, passed: set[Operation]) -> MmaOperand:
     value, summed, rounds = _source(value, summed, passed)
-    assert isinstance(value.type, TileAttr)
     load = _copied_load(value)
     if load is None:
-        return MmaOperand(None, value, None, "k", value.type.dtype)
+        return MmaOperand(value, "k", None)
     passed.add(load)
     box, inner = tuple(load.value("box")), int(load.value("layout") == ALONG)
-    pieces = -(-tile_sizes(value)[inner] // box[-1])
-    return MmaOperand(load, value, Box(inner, box, pieces), "k" if inner == summed else "mn", value.type.dtype, rounds)
+    pieces = -(-sizes_of(value)[inner] // box[-1])
+    return CopiedOperand(value, "k" if inner == summed else "mn", load, Box(inner, box, pieces), rounds)
 
 
 def _groups(kernel: SpecOp, rows: int, columns: Sequence[int], units: TensorCores) -> int:
@@ -169,19 +179,11 @@ def is_tf32(kernel: SpecOp) -> bool:
     return kernel.value("kind") == "contraction" and bool(policies) and all(one.compute is tf32 for one in policies)
 
 
-def _ops(block: Block) -> Iterator[SpecOp]:
-    for op in block.ops:
-        assert isinstance(op, SpecOp)
-        yield op
-        for region in op.regions:
-            yield from _ops(region.block)
-
-
 def _plan_dot(
     op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: TensorCores, forms: Mapping[DType, Form]
 ) -> MmaDot:
-    M, N = tile_sizes(op.results[0])
-    K = tile_sizes(op.operands[0])[1]
+    M, N = sizes_of(op.results[0])
+    K = sizes_of(op.operands[0])[1]
     if rows != M or N % 8 or not 8 <= N <= 256 or N // 2 * blocks > _MOST_ACCUMULATORS:
         raise UnfitError(
             f"a dot of {M} x {N} is not one of {rows} rows and 8 to {2 * _MOST_ACCUMULATORS // blocks} columns"
@@ -190,14 +192,13 @@ def _plan_dot(
         _plan_operand(op.operands[0], 1, passed, units, False),
         _plan_operand(op.operands[1], 0, passed, units, True),
     )
-    found, acc = forms.get(lhs.dtype), op.results[0].type
+    found, acc = forms.get(lhs.dtype), shaped(op.results[0])
     is_promoted = found is not None and found.is_promoted
     written: Sequence[int] = op.value("instruction")
     most = _MOST_PROMOTED if rows != 192 else _MOST_ACCUMULATORS
     parts = (N // written[1] if written else _parts_of(N, blocks, most)) if is_promoted else 1
     if is_promoted and (N % (8 * parts) or N // 2 * blocks + N // parts // 2 > most):
         raise UnfitError(f"accumulators of {lhs.dtype} are kept beside partial ones, too many of {M} x {N}")
-    assert isinstance(acc, TileAttr)
     if found is None or rhs.dtype != lhs.dtype or acc.dtype != found.accumulator:
         raise UnfitError(f"there is no `{units.name}` of {lhs.dtype} by {rhs.dtype} into {acc.dtype}")
     if not found.has(N // parts):
@@ -223,7 +224,6 @@ def _plan_operand(
 ) -> MmaOperand:
     """One operand, read through conversions that lose nothing and transposes; axis `summed` of `value` is k."""
     value, summed, rounds = _source(value, summed, passed)
-    assert isinstance(value.type, TileAttr)
     load = _copied_load(value)
     if rounds and (rounds not in units.instruction.rounds or load is None):
         raise UnfitError(f"an operand is rounded to {rounds} before a dot, and copies for `{units.name}` do not round")
@@ -231,17 +231,18 @@ def _plan_operand(
         box = box_of(load, load.results[0], 1, units.cuts and is_right)
         box = _in_lines(load, box, units.lines, box.inner == summed)
         if box.remainder and box.inner == summed:
-            raise UnfitError(f"k is {tile_sizes(value)[box.inner]}, and a tile along it is made of whole spans")
+            raise UnfitError(f"k is {sizes_of(value)[box.inner]}, and a tile along it is made of whole spans")
         # Across k, what a last span has too much of is copied and not multiplied.
-        box = Box(box.inner, box.sizes, box.pieces + bool(box.remainder))
+        box = replace(box, pieces=box.pieces + bool(box.remainder), remainder=0)
         passed.add(load)
-        operand = MmaOperand(load, value, box, "k" if box.inner == summed else "mn", value.type.dtype, rounds)
+        operand = CopiedOperand(value, "k" if box.inner == summed else "mn", load, box, rounds)
         return _as_written(operand, _with_rows_there(operand), units.trims and not is_right)
     if summed != 1:
         raise UnfitError("an operand that is computed is transposed, and fragments are not")
-    if value.type.dtype.bytes != 2:
-        raise UnfitError(f"an operand that is computed is {value.type.dtype}, and only 2-byte floats stay in registers")
-    return MmaOperand(None, value, None, "k", value.type.dtype)
+    dtype = shaped(value).dtype
+    if dtype.bytes != 2:
+        raise UnfitError(f"an operand that is computed is {dtype}, and only 2-byte floats stay in registers")
+    return MmaOperand(value, "k", None)
 
 
 def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> Box:
@@ -249,9 +250,8 @@ def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> B
 
     Along k those are the widest that rows are made of; across k the narrowest that hold a whole row.
     """
-    tile = load.results[0].type
-    assert isinstance(tile, TileAttr)
-    size, each = tile_sizes(load.results[0])[box.inner], tile.dtype.bytes
+    tile = shaped(load.results[0])
+    size, each = tile.sizes[box.inner], tile.dtype.bytes
     width, asked = size * each, load.value("swizzle") or (load.value("box") or (0,))[-1] * each
     if asked and asked not in lines:
         raise UnfitError(f"`swizzle` is {asked}, and lines there are of {' or '.join(map(str, lines))} bytes")
@@ -274,16 +274,12 @@ def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAVa
             rounds = _rounds_to(source)
         elif source.name != "ttile.cast" or not _widens(source):
             break
-        elif _is_narrow_float(source.operands[0]):
+        elif (dtype := shaped(source.operands[0]).dtype).is_float and dtype.bytes <= 2:
+            # tf32 has all floats of two bytes or one as they are.
             rounds = ""
         passed.add(source)
         value = source.operands[0]
     return value, summed, rounds
-
-
-def _is_narrow_float(value: SSAValue) -> bool:
-    """Whether elements are floats of two bytes or one, all of which tf32 has as they are."""
-    return isinstance(value.type, TileAttr) and value.type.dtype.is_float and value.type.dtype.bytes <= 2
 
 
 def _rounds_to(op: SpecOp) -> str:
@@ -291,8 +287,8 @@ def _rounds_to(op: SpecOp) -> str:
     if op.name != "ttile.round" or len(op.operands) != 1:
         return ""
     mode = tuple(op.value(name) for name in ("rounding", "saturation", "denormals"))
-    format, source = op.value("format"), op.operands[0].type
-    is_plain = mode == ("nearest_even", "", "keep") and isinstance(source, TileAttr) and source.dtype is f32
+    format = op.value("format")
+    is_plain = mode == ("nearest_even", "", "keep") and shaped(op.operands[0]).dtype is f32
     return format if is_plain and format == tf32.name else ""
 
 
@@ -303,11 +299,8 @@ def _copied_load(value: SSAValue) -> SpecOp | None:
     return source if isinstance(source, SpecOp) and is_load and source.value("space") != REGISTERS else None
 
 
-def _as_written(whole: MmaOperand, trimmed: MmaOperand, trims: bool) -> MmaOperand:
-    """A operand as its load says that it is copied, else as units like it."""
-    assert whole.load is not None
-    assert whole.box is not None
-    assert trimmed.box is not None
+def _as_written(whole: CopiedOperand, trimmed: CopiedOperand, trims: bool) -> CopiedOperand:
+    """An operand as its load asks that it is copied, else as tensor cores like it."""
     box, layout = tuple(whole.load.value("box")), whole.load.value("layout")
     if layout not in ("", layout_of(whole.box)):
         raise UnfitError(f"`layout` is {layout}, and {layout_of(whole.box)} of the tile are contiguous in memory")
@@ -317,24 +310,20 @@ def _as_written(whole: MmaOperand, trimmed: MmaOperand, trims: bool) -> MmaOpera
     return trimmed if is_trimmed else whole
 
 
-def _with_rows_there(operand: MmaOperand) -> MmaOperand:
+def _with_rows_there(operand: CopiedOperand) -> CopiedOperand:
     """An A operand of which no more rows are copied than its buffer has: those beyond give rows that nobody stores."""
-    if operand.load is None or operand.box is None or operand.major != "k":
+    if operand.major != "k":
         return operand
-    buffer, sizes = operand.load.operands[0].type, list(operand.box.sizes)
-    assert isinstance(buffer, BufferAttr)
+    buffer, sizes = shaped(operand.load.operands[0]), list(operand.box.sizes)
     for dim, extent in enumerate(buffer.shape[:-1]):
         if extent.value is not None and sizes[dim] > 1:
             sizes[dim] = min(sizes[dim], -(-extent.value // 8) * 8)
-    box = Box(operand.box.inner, tuple(sizes), operand.box.pieces)
-    return MmaOperand(operand.load, operand.value, box, operand.major, operand.dtype, operand.rounds)
+    return replace(operand, box=replace(operand.box, sizes=tuple(sizes)))
 
 
 def _widens(op: SpecOp) -> bool:
-    source, target = op.operands[0].type, op.results[0].type
-    assert isinstance(source, TileAttr)
-    assert isinstance(target, TileAttr)
-    return source.dtype.bits < target.dtype.bits and holds(target.dtype, source.dtype)
+    source, target = shaped(op.operands[0]).dtype, shaped(op.results[0]).dtype
+    return source.bits < target.bits and holds(target, source)
 
 
 def _hidden(ops: Sequence[SpecOp], passed: set[Operation], dots: set[SpecOp]) -> frozenset[Operation]:
@@ -371,7 +360,7 @@ def _first(op: SpecOp) -> int:
 
 
 def _check_shape(op: SpecOp, value: SSAValue, rows: int) -> None:
-    sizes = tile_sizes(value)
+    sizes = sizes_of(value)
     if op.name == "ttile.dot":
         return
     if len(sizes) == 2 and (sizes[0] != rows or sizes[1] % 8):

@@ -9,9 +9,10 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.backends.nvptx.mma.boxes import cut_of
 from tessera.backends.nvptx.mma.loops import is_longer
-from tessera.backends.nvptx.mma.plan import MmaDot, Plan
+from tessera.backends.nvptx.mma.plan import CopiedOperand, MmaDot, Plan
+from tessera.backends.nvptx.types import shaped, sizes_of, spec_ops
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.base.types import TileAttr
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.indexing import known_ends
 from tessera.types.dim import Dim
@@ -54,7 +55,7 @@ def has_next(kernel: SpecOp, blocks: int) -> bool:
 
 def epilogue_of(kernel: SpecOp, plan: Plan, stores: Collection[SpecOp]) -> Epilogue | None:
     """What programs can leave to the next; `stores` are those that go through shared memory."""
-    ops = [op for op in kernel.regions[0].block.ops if isinstance(op, SpecOp)]
+    ops = spec_ops(kernel.regions[0].block)
     loops = [op for op in ops if op.name == "ttile.for"]
     if len(loops) != 1 or len(plan.dots) != 1:
         return None
@@ -77,15 +78,13 @@ def _rounding_of(loop: SpecOp) -> SpecOp | None:
     user = users[0] if len(users) == 1 else None
     if not isinstance(user, SpecOp) or user.name != "ttile.cast":
         return None
-    type = user.results[0].type
-    return user if isinstance(type, TileAttr) and type.dtype.is_float and type.dtype.bytes == 2 else None
+    dtype = shaped(user.results[0]).dtype
+    return user if dtype.is_float and dtype.bytes == 2 else None
 
 
 def has_steps(epilogue: Epilogue, pieces: int = 1) -> bool:
     """Whether there is a step of dots for each piece of each part of the epilogue, and two more."""
-    type = epilogue.value.type
-    assert isinstance(type, TileAttr)
-    parts = -(-(type.shape[1].value or 0) * pieces // PART)
+    parts = -(-sizes_of(epilogue.value)[1] * pieces // PART)
     return known_ends(epilogue.loop) is not None and is_longer(epilogue.loop, (parts + 1) * epilogue.loop.value("step"))
 
 
@@ -99,9 +98,8 @@ def pieces_of(epilogue: Epilogue) -> int:
 
 
 def _fits(plan: Plan, last: SpecOp) -> bool:
-    type = last.results[0].type
-    assert isinstance(type, TileAttr)
-    rows, columns = (dim.value or 0 for dim in type.shape)
+    type = shaped(last.results[0])
+    rows, columns = type.sizes
     accumulators = rows * columns // (128 * plan.consumers)
     left = accumulators * type.dtype.bytes // 4
     return accumulators + left <= _MOST[plan.consumers]
@@ -109,15 +107,13 @@ def _fits(plan: Plan, last: SpecOp) -> bool:
 
 def _is_plain(op: SpecOp, dot: MmaDot, stores: Collection[SpecOp]) -> bool:
     """Whether an op is done some columns at a time, without a branch."""
-    wanted = dot.op.results[0].type
-    assert isinstance(wanted, TileAttr)
+    wanted = shaped(dot.op.results[0])
     for value in (*op.operands, *op.results):
         if isinstance(value.type, TileAttr) and len(value.type.shape) == 2 and value.type.shape != wanted.shape:
             return False
     if op.name != "ttile.store":
         return True
-    buffer = op.operands[1].type
-    assert isinstance(buffer, BufferAttr)
+    buffer = shaped(op.operands[1])
     return op in stores and is_multiple(buffer.shape[-1] * buffer.dtype.bytes, 16)
 
 
@@ -131,14 +127,14 @@ def _with_sources(ops: Sequence[SpecOp], after: Sequence[SpecOp], known: set[Spe
     return [op for op in ops if op in found]
 
 
-PAIRS = ("model", "always", "never")
+MULTICAST = ("model", "always", "never")
 """Whether two CTAs share what both read: where it is faster, wherever it can be, or not (`matrix.multicast`)."""
 GROUP = 16
 """Rows of blocks that run together, so that a wave reads few rows and few columns."""
 _SECTOR = 32
 """Bytes of memory that are read together."""
 _WAVES = 8
-"""Programs of each CTA from which pairs are faster, as measured on an H200: they start and end together."""
+"""Programs of each CTA from which clusters are faster, as measured on an H200: their CTAs start and end together."""
 
 
 def is_uneven(kernel: SpecOp) -> bool:
@@ -161,20 +157,15 @@ def _square_group(plan: Plan, blocks: int) -> int:
 
     It reads the fewest rows and columns then: on an H200, 8 instead of 16 are +1 % where blocks are 192 x 128.
     """
-    type = next(iter(plan.dots)).results[0].type
-    assert isinstance(type, TileAttr)
-    rows, columns = (dim.value or 1 for dim in type.shape)
+    rows, columns = sizes_of(next(iter(plan.dots)).results[0])
     return max(2, math.isqrt(blocks * columns // rows) // 2 * 2)
 
 
 def _is_shared(kernel: SpecOp, plan: Plan) -> bool:
     """Whether programs beside each other read the same rows of a dot, and those below each other its columns."""
     last = len(kernel.value("grid")) - 1
-    for dot in plan.dots.values():
-        left, right = (_axes_of_load(operand.load) for operand in dot.operands)
-        if last in right - left and last - 1 in left - right:
-            return True
-    return False
+    axes = [[_axes_of_load(operand.load) for operand in dot.operands] for dot in plan.dots.values()]
+    return any(last in right - left and last - 1 in left - right for left, right in axes)
 
 
 def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
@@ -184,8 +175,7 @@ def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
     for operand in (operand for dot in plan.dots.values() for operand in dot.operands):
         if operand.load is None or operand.load.parent_block() is source:
             continue
-        buffer = operand.load.operands[0].type
-        assert isinstance(buffer, BufferAttr)
+        buffer = shaped(operand.load.operands[0])
         programs = product_of(grid[axis] for axis in _axes_of_load(operand.load) if axis < len(grid) - 1)
         if buffer.data.bytes.value is None or not programs.value:
             return GROUP
@@ -196,8 +186,8 @@ def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
     return group
 
 
-def are_pairs_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
-    """Whether so many CTAs have programs enough for pairs to be worth it.
+def is_multicast_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
+    """Whether so many CTAs have programs enough for clusters to be worth it.
 
     Where rows of an operand begin within sectors of memory, each is read as one more: it pays to read half.
     """
@@ -207,39 +197,31 @@ def are_pairs_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
 
 def _is_apart(plan: Plan) -> bool:
     """Whether rows of an operand that is copied do not begin where sectors of memory do."""
-    for load in (operand.load for dot in plan.dots.values() for operand in dot.operands):
-        buffer = None if load is None else load.operands[0].type
-        if isinstance(buffer, BufferAttr) and (buffer.shape[-1].value or 0) * buffer.dtype.bytes % _SECTOR:
-            return True
-    return False
+    loads = [operand.load for dot in plan.dots.values() for operand in dot.operands if operand.load is not None]
+    buffers = [shaped(load.operands[0]) for load in loads]
+    return any(buffer.sizes[-1] * buffer.dtype.bytes % _SECTOR for buffer in buffers)
 
 
-def pair_problem(kernel: SpecOp, plan: Plan) -> str:
+def multicast_problem(kernel: SpecOp, plan: Plan) -> str:
     """Why two CTAs cannot take programs of neighbouring rows whose B operand both read; empty where they can."""
     grid: Sequence[Dim] = kernel.value("grid")
     if len(plan.dots) != 1:
-        return f"pairs share the B operand of one dot, and there are {len(plan.dots)}"
+        return f"clusters share the B operand of one dot, and there are {len(plan.dots)}"
     if is_uneven(kernel) or not _is_shared(kernel, plan):
-        return "pairs take programs of neighbouring rows in a fixed order, and these have none"
+        return "clusters take programs of neighbouring rows in a fixed order, and these have none"
     (dot,) = plan.dots.values()
     if any(dim.value is None for dim in grid) or (grid[-2].value or 1) % 2:
-        return f"pairs need an even number of rows of blocks, and there are {grid[-2]}"
-    box, load = dot.rhs.box, dot.rhs.load
-    if box is None or load is None:
-        return "pairs copy halves of the B operand, and it is not copied"
-    if (cut := cut_of(load)) is not None:
-        return f"pairs copy halves of the B operand, and it ends at {cut.end} before its buffer does"
-    if dot.rhs.major == "mn" and box.pieces % 2:
-        return f"the B operand is {box.pieces} pieces, and its halves are not whole ones"
-    if dot.rhs.major != "mn" and _columns_of(dot.op) % 16:
-        return f"the B operand has {_columns_of(dot.op)} rows, and its halves are not whole eights"
+        return f"clusters need an even number of rows of blocks, and there are {grid[-2]}"
+    if not isinstance(dot.rhs, CopiedOperand):
+        return "clusters copy halves of the B operand, and it is not copied"
+    if (cut := cut_of(dot.rhs.load)) is not None:
+        return f"clusters copy halves of the B operand, and it ends at {cut.end} before its buffer does"
+    if dot.rhs.major == "mn" and dot.rhs.box.pieces % 2:
+        return f"the B operand is {dot.rhs.box.pieces} pieces, and its halves are not whole ones"
+    columns = sizes_of(dot.op.results[0])[1]
+    if dot.rhs.major != "mn" and columns % 16:
+        return f"the B operand has {columns} rows, and its halves are not whole eights"
     return ""
-
-
-def _columns_of(op: SpecOp) -> int:
-    type = op.results[0].type
-    assert isinstance(type, TileAttr)
-    return type.shape[1].value or 0
 
 
 def _axes_of_load(load: SpecOp | None) -> set[int]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tessera.backends.nvptx.mma.plan import MmaOperand, Plan
+from tessera.backends.nvptx.mma.plan import CopiedOperand, Plan
 from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SHARED_BYTES, UnfitError
+from tessera.backends.nvptx.types import shaped
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.choices import MAX_STAGES
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
@@ -26,7 +26,7 @@ class Ring:
     """Loads of one block that one dot waits for together."""
 
     block: Block
-    loads: list[MmaOperand]
+    loads: list[CopiedOperand]
     last: SpecOp
     """The last op of the block that reads the stage: a dot, or the loop that has it inside."""
 
@@ -38,8 +38,7 @@ class Ring:
     @property
     def copied(self) -> int:
         """Bytes that are copied to a stage."""
-        boxes = [(operand.box, operand.dtype.bytes) for operand in self.loads if operand.box is not None]
-        return sum(prod(box.sizes) * box.pieces * each for box, each in boxes)
+        return sum(prod(one.box.sizes) * one.box.pieces * one.dtype.bytes for one in self.loads)
 
     @property
     def is_in_loop(self) -> bool:
@@ -52,13 +51,12 @@ class Ring:
         loop = self.loop
         if loop is not None:
             return loop.value("stages")
-        return max((operand.load.value("stages") for operand in self.loads if operand.load is not None), default=0)
+        return max((operand.load.value("stages") for operand in self.loads), default=0)
 
     @property
     def number(self) -> int:
         """The number that its loads say; -1 where nobody has chosen."""
-        load = self.loads[0].load
-        return -1 if load is None else load.value("ring")
+        return self.loads[0].load.value("ring")
 
     @property
     def loop(self) -> SpecOp | None:
@@ -67,18 +65,15 @@ class Ring:
         return around if isinstance(around, SpecOp) and around.name == "ttile.for" else None
 
 
-def tile_of(operand: MmaOperand) -> TensorType:
+def tile_of(operand: CopiedOperand) -> TensorType:
     """The type of a loaded operand in shared memory: the axis along memory is its columns, in whole spans."""
-    assert operand.box is not None
-    type = operand.value.type
-    assert isinstance(type, TileAttr)
+    type = shaped(operand.value)
     rows = type.shape[1 - operand.box.inner]
     return type.data.with_shape([rows, Dim.of(operand.box.pieces * operand.box.sizes[-1])])
 
 
-def swizzle_of(operand: MmaOperand) -> int:
+def swizzle_of(operand: CopiedOperand) -> int:
     """Bytes of the lines of a loaded operand in shared memory."""
-    assert operand.box is not None
     return operand.box.sizes[-1] * operand.dtype.bytes
 
 
@@ -89,7 +84,7 @@ def rings_of(plan: Plan) -> list[Ring]:
     for dot in plan.dots.values():
         here: dict[tuple[Block, int], Ring] = {}
         for operand in dot.operands:
-            if operand.load is None:
+            if not isinstance(operand, CopiedOperand):
                 continue
             block = operand.load.parent_block()
             assert block is not None
@@ -112,7 +107,7 @@ class RingPlan(Ring):
 
     stages: int
     tiles: list[SSAValue] = field(default_factory=list[SSAValue])
-    ring: SSAValue | None = None
+    ring: SSAValue = field(init=False)
 
 
 def target_rings(plan: Plan) -> list[RingPlan]:
@@ -131,14 +126,6 @@ def _in_order(rings: list[Ring]) -> list[Ring]:
     others = iter([ring for ring in rings if ring.number < 0])
     by_number = {ring.number: ring for ring in rings}
     return [by_number[at] if at in numbers else next(others) for at in range(len(rings))]
-
-
-def is_within(op: Operation, loop: SpecOp) -> bool:
-    """Whether an op is in the body of another."""
-    at = op.parent_op()
-    while at is not None and at is not loop:
-        at = at.parent_op()
-    return at is loop
 
 
 def _ancestor(op: Operation, block: Block) -> SpecOp:

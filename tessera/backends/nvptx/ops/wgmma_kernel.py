@@ -52,7 +52,7 @@ def _check_shares(op: SpecOp) -> None:
 
 
 def _check_multicast(op: SpecOp) -> None:
-    """Programs of a pair are neighbours along the last axis but one, read one B operand, and are as many."""
+    """Programs of a cluster are neighbours along the last axis but one, read one B operand, and are as many."""
     parts = [part for part in op.walk() if isinstance(part, SpecOp)]
     halves = [part for part in parts if part.name == "ttarget.copy" and part.value("half")]
     if not op.value("multicast"):
@@ -61,10 +61,10 @@ def _check_multicast(op: SpecOp) -> None:
         return
     grid = op.value("grid")
     if len(grid) < 2 or grid[-2].value is None or grid[-2].value % 2:
-        op.fail(f"pairs take two programs along the last axis but one, and the grid is {list(map(str, grid))}")
+        op.fail(f"clusters take two programs along the last axis but one, and the grid is {list(map(str, grid))}")
     for part in parts:
         if part.name == "ttarget.tiles" and (part.value("group") % 2 or part.value("mailbox") != -1):
-            part.fail("the programs of a pair are neighbours in time, in groups of an even number")
+            part.fail("the programs of a cluster are neighbours in time, in groups of an even number")
 
 
 def _check_budget(op: SpecOp) -> None:
@@ -174,7 +174,7 @@ def _check_when(op: SpecOp) -> None:
 
 def _check_pingpong(op: SpecOp) -> None:
     if op.value("mode") not in ("take", "pass"):
-        op.fail(f"a turn is taken or passed, got `{op.value('mode')}`")
+        op.fail(f"`mode` is take or pass, got `{op.value('mode')}`")
     kernel = around(op, "ttarget.matrix_kernel")
     if kernel is not None and kernel.value("consumers") != 2:
         op.fail(f"two consumers start dots in order, and there are {kernel.value('consumers')}")

@@ -6,7 +6,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.boxes import Box, layout_of, shared_stores
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
-from tessera.backends.nvptx.mma.plan import plan_of
+from tessera.backends.nvptx.mma.plan import CopiedOperand, plan_of
 from tessera.backends.nvptx.tensor_cores import TensorCores
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
@@ -32,8 +32,8 @@ def choose_spaces(kernel: SpecOp, units: TensorCores) -> None:
     """Write where tiles of a kernel go; raises `UnfitError` for one that says what cannot be."""
     plan, stores = plan_of(kernel, units), shared_stores(kernel, units)
     copied: dict[SpecOp, Box] = {}
-    for side in (side for product in plan.dots.values() for side in product.operands):
-        if side.load is not None and side.box is not None:
+    for side in (side for dot in plan.dots.values() for side in dot.operands):
+        if isinstance(side, CopiedOperand):
             copied.setdefault(side.load, side.box)
     for op in kernel.walk():
         if not isinstance(op, SpecOp) or op.name not in ("ttile.load", "ttile.store"):

@@ -7,11 +7,11 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.nvptx.ampere.lower import lower_warp_kernel
+from tessera.backends.nvptx.ampere.lower import WarpLowering
 from tessera.backends.nvptx.approximate_functions import EXACT_MATH
-from tessera.backends.nvptx.blackwell.lower import lower_tensor_kernel
+from tessera.backends.nvptx.blackwell.lower import TensorLowering
 from tessera.backends.nvptx.mma.fit import units_in
-from tessera.backends.nvptx.mma.lower import lower_matrix_kernel
+from tessera.backends.nvptx.mma.lower import MatrixLowering
 from tessera.backends.nvptx.row_plan import ALIGN, SPACE, THREADS, UNROLL, WARPS_PER_ROW
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, gpu_of
 from tessera.backends.nvptx.text import fallback_symbol
@@ -25,9 +25,9 @@ from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 LOWERINGS: dict[str, Callable[[SpecOp], SpecOp]] = {
-    WGMMA.name: lower_matrix_kernel,
-    MMA_SYNC.name: lower_warp_kernel,
-    TCGEN05.name: lower_tensor_kernel,
+    WGMMA.name: MatrixLowering.lower,
+    MMA_SYNC.name: WarpLowering.lower,
+    TCGEN05.name: TensorLowering.lower,
 }
 """By the tensor cores that were chosen for a kernel."""
 

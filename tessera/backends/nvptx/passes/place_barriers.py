@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.loops import rings_read
 from tessera.backends.nvptx.mma.plan import Plan, read_plan
-from tessera.backends.nvptx.mma.rings import Ring, is_within, rings_of
+from tessera.backends.nvptx.mma.rings import Ring, rings_of
 from tessera.backends.nvptx.tensor_cores import UnfitError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
@@ -49,7 +49,7 @@ def _awaits(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> list[int]:
     """The rings that are waited for before an op: what a loop waits for, nothing in it waits for again."""
     if op.name == "ttile.for":
         return [at for at, ring in enumerate(rings) if ring.last is op]
-    return [at for at in rings_read(plan.dots[op], rings) if not is_within(op, rings[at].last)]
+    return [at for at in rings_read(plan.dots[op], rings) if rings[at].last is op or not rings[at].last.is_ancestor(op)]
 
 
 def _write(op: SpecOp, name: str, wanted: Sequence[int]) -> None:

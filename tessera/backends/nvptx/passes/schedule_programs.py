@@ -6,7 +6,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.plan import read_plan
-from tessera.backends.nvptx.mma.programs import PAIRS, are_pairs_faster, group_of, is_uneven, pair_problem
+from tessera.backends.nvptx.mma.programs import MULTICAST, group_of, is_multicast_faster, is_uneven, multicast_problem
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, TensorCores, UnfitError, gpu_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
@@ -30,7 +30,7 @@ class SchedulePrograms(Pass):
     """
 
     machine: Machine | str = DEFAULT
-    multicast: str = PAIRS[0]
+    multicast: str = MULTICAST[0]
 
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
@@ -38,10 +38,10 @@ class SchedulePrograms(Pass):
                 schedule_programs(kernel, units, gpu_of(self.machine), self.multicast)
 
 
-def schedule_programs(kernel: SpecOp, units: TensorCores, machine: Machine, multicast: str = PAIRS[0]) -> None:
+def schedule_programs(kernel: SpecOp, units: TensorCores, machine: Machine, multicast: str = MULTICAST[0]) -> None:
     """Write the order of programs; raises `UnfitError` for one that a kernel says and cannot have."""
     plan, able = read_plan(kernel), _SCHEDULERS[units.name]
-    problem = pair_problem(kernel, plan) if units is WGMMA else f"pairs are for {WGMMA.name}"
+    problem = multicast_problem(kernel, plan) if units is WGMMA else f"clusters are for {WGMMA.name}"
     if kernel.value("scheduler"):
         if kernel.value("scheduler") not in able:
             raise UnfitError(f"on {units.name} the scheduler is {' or '.join(able)}, not {kernel.value('scheduler')}")
@@ -50,7 +50,7 @@ def schedule_programs(kernel: SpecOp, units: TensorCores, machine: Machine, mult
         return
     # A CTA of single warps does one program, and finds little of others in the second cache.
     group = group_of(kernel, plan, *((machine.l2, machine.blocks) if units is WGMMA else (0,)))
-    is_wanted = multicast == "always" or (multicast == "model" and are_pairs_faster(kernel, plan, machine.blocks))
+    is_wanted = multicast == "always" or (multicast == "model" and is_multicast_faster(kernel, plan, machine.blocks))
     kernel.set_value("scheduler", able[-1] if is_uneven(kernel) else able[0])
     kernel.set_value("group", group)
     kernel.set_value("descending", is_uneven(kernel))

@@ -6,7 +6,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.mma.boxes import shared_stores, stores_in
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
-from tessera.backends.nvptx.mma.plan import plan_of
+from tessera.backends.nvptx.mma.plan import CopiedOperand, plan_of
 from tessera.backends.nvptx.mma.rings import swizzle_of
 from tessera.backends.nvptx.tensor_cores import SPAN, TensorCores
 from tessera.ir.base.op import SpecOp
@@ -33,10 +33,10 @@ class SwizzleTiles(Pass):
 def swizzle_tiles(kernel: SpecOp, units: TensorCores) -> None:
     """Write how tiles of a kernel with spaces lie; raises `UnfitError` for one that says what cannot be."""
     plan, stores = plan_of(kernel, units), shared_stores(kernel, units)
-    for side in (side for product in plan.dots.values() for side in product.operands):
-        if side.load is not None and side.box is not None:
-            side.load.set_value("swizzle", swizzle_of(side))
-            side.load.set_value("box", side.box.sizes)
+    for operand in (operand for dot in plan.dots.values() for operand in dot.operands):
+        if isinstance(operand, CopiedOperand):
+            operand.load.set_value("swizzle", swizzle_of(operand))
+            operand.load.set_value("box", operand.box.sizes)
     for op in stores_in(kernel):
         if op.value("space") == SHARED:
             op.set_value("swizzle", SPAN)
