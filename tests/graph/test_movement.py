@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.index_maps import reshape_map
 from tessera.ir.graph.building import retype
-from tessera.ir.graph.ops import movement, slicing
+from tessera.ir.graph.ops import movement
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, bool_, f32, i4, i8
@@ -21,7 +21,7 @@ from tessera.types.shape import normalize_slice
 from tests.graph.eager import RuleError, Rules, infer, reference, registry, tensor, type_of
 from tests.graph.views import read
 
-SPECS = (*movement.SPECS, *slicing.SPECS)
+SPECS = movement.SPECS
 
 
 def read_view(name: str, x: Array, **attributes: Any) -> list[Array]:

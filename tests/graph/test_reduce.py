@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.graph.building import retype
-from tessera.ir.graph.ops import cumulative, reduce, statistics
+from tessera.ir.graph.ops import reduce
 from tessera.ir.graph.shared_reference import LANES, reduce_lanes
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import Dim
@@ -52,7 +52,7 @@ def test_a_row_alone_has_the_bits_it_has_in_a_batch() -> None:
         assert reference("sum", x[row : row + 1], axes=(1,))[0] == batch[row]
 
 
-@pytest.mark.parametrize("spec", [*reduce.SPECS, *statistics.SPECS], ids=lambda spec: spec.short_name)
+@pytest.mark.parametrize("spec", [*reduce.REDUCTIONS, *reduce.STATISTICS], ids=lambda spec: spec.short_name)
 def test_references_against_numpy(spec: Any) -> None:
     numpy_name: str = "" if spec.short_name in ("logsumexp", "norm") else spec.short_name
     for sample in spec.samples:
@@ -96,7 +96,7 @@ def _norm(x: Array, axes: tuple[int, ...], keepdims: bool, order: float) -> Arra
     return (wide**order).sum(axis=axes, keepdims=keepdims) ** (1 / order)
 
 
-@pytest.mark.parametrize("spec", statistics.SPECS, ids=lambda spec: spec.short_name)
+@pytest.mark.parametrize("spec", reduce.STATISTICS, ids=lambda spec: spec.short_name)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16"])
 def test_decompositions_compute_what_references_mean(spec: Any, dtype: str) -> None:
     for sample in spec.samples:
@@ -126,7 +126,7 @@ def test_a_free_count_is_asked_for_at_run_time() -> None:
 
     for shape, source in ((("B", 7), "full"), (("B", "S"), "dim_size")):
         builder = Names()
-        spec = next(spec for spec in statistics.SPECS if spec.short_name == "mean")
+        spec = next(spec for spec in reduce.STATISTICS if spec.short_name == "mean")
         assert spec.decompose is not None
         result = spec.decompose(builder, [tensor(*shape, dtype=bf16)], {"axes": (1,), "keepdims": False})
         assert result == tensor("B", dtype=bf16)
@@ -224,7 +224,7 @@ def test_dtypes_that_are_refused(op: str, dtype: Any) -> None:
         infer(op, tensor(3, dtype=dtype), axes=(0,))
 
 
-@pytest.mark.parametrize("spec", cumulative.SPECS, ids=lambda spec: spec.short_name)
+@pytest.mark.parametrize("spec", reduce.SCANS, ids=lambda spec: spec.short_name)
 def test_scans_go_one_after_the_other(spec: Any) -> None:
     for sample in spec.samples:
         for dtype in (f32, f16, i8):

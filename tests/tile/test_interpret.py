@@ -15,7 +15,7 @@ from tessera.ir.base.interpret import InterpretError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.graph.ops.contraction import matmul_reference
-from tessera.ir.graph.ops.softmax import softmax_reference
+from tessera.ir.graph.ops.normalization import softmax_reference
 from tessera.ir.tile.interpret import Access, Breakpoint, Observer, TileRun, run_kernel
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types import dtype as dt

@@ -1,4 +1,4 @@
-"""What op declarations are built with: checks of shape rules, costs, and values that decompositions emit."""
+"""What op declarations are built with: samples, checks of shape rules, costs, and values that decompositions emit."""
 
 from __future__ import annotations
 
@@ -8,33 +8,48 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tessera.ir.base.arrays import Array, numpy_dtype
-from tessera.ir.base.spec import Attributes, Builder, Cost, InferContext, OpSpec, Sample
+from tessera.ir.base.spec import (
+    BOOL,
+    Attribute,
+    Attributes,
+    Builder,
+    Cost,
+    CostRule,
+    InferContext,
+    OpSpec,
+    Sample,
+    Simplifier,
+    Simplify,
+)
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType
-from tessera.types.promotion import integer_range
-from tessera.types.shape import TensorType, is_at_least, is_refuted
+from tessera.types.promotion import float_of, integer_range, sum_of
+from tessera.types.shape import (
+    ONE,
+    ZERO,
+    Named,
+    Shape,
+    TensorType,
+    broadcast,
+    equal_dims,
+    is_at_least,
+    is_refuted,
+    path,
+)
+
+Types: TypeAlias = Sequence[TensorType]
+"""The types of an op's operands, or of its results."""
 
 # Example arrays for ops: shapes that break kernels, values that break arithmetic, and the same in another dtype.
 
 Make: TypeAlias = "Callable[[np.random.Generator], Sequence[Any]]"
-Shapes: TypeAlias = Sequence[tuple[int, ...]]
+Sizes: TypeAlias = tuple[int, ...]
 
-UNARY_SHAPES: tuple[tuple[int, ...], ...] = (
-    (),
-    (1,),
-    (0,),
-    (7,),
-    (31,),
-    (3, 5),
-    (1, 13),
-    (4, 0, 2),
-    (2, 3, 5),
-    (17, 67),
-)
+UNARY_SHAPES: Sequence[Sizes] = ((), (1,), (0,), (7,), (31,), (3, 5), (1, 13), (4, 0, 2), (2, 3, 5), (17, 67))
 """A scalar, sizes 1 and 0, primes, less and more than a vector."""
 
-BINARY_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+BINARY_SHAPES: Sequence[tuple[Sizes, Sizes]] = (
     ((), ()),
     ((5,), (5,)),
     ((3, 7), (7,)),
@@ -47,28 +62,12 @@ BINARY_SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 )
 """Equal, broadcast on one operand or both, missing dims, empty."""
 
-SPECIAL_VALUES = (
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    0.5,
-    -0.5,
-    1.5,
-    2.5,
-    -2.5,
-    1e-3,
-    100.0,
-    -100.0,
-    np.inf,
-    -np.inf,
-    np.nan,
-    3e38,
-    -3e38,
-)
+INF, NAN = float("inf"), float("nan")
+SPECIAL_VALUES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-3, 100.0, -100.0, INF, -INF, NAN, 3e38, -3e38)
+SPECIAL_INTEGERS = (0, 1, -1, 2, 7, -7, 31, 32, 33, -(2**31), 2**31 - 1)
 
 
-def shape_name(shapes: Iterable[tuple[int, ...]]) -> str:
+def shape_name(shapes: Iterable[Sizes]) -> str:
     """A sample's name from its shapes.
 
     >>> shape_name([(3, 1), ()])
@@ -77,50 +76,47 @@ def shape_name(shapes: Iterable[tuple[int, ...]]) -> str:
     return " and ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
 
 
-def normal(*shapes: tuple[int, ...], scale: float = 2.0) -> Make:
+def normal(*shapes: Sizes, scale: float = 2.0) -> Make:
     """Normal f32 numbers."""
     return lambda rng: [np.asarray(rng.standard_normal(shape) * scale, np.float32) for shape in shapes]
 
 
-def positive(*shapes: tuple[int, ...]) -> Make:
+def positive(*shapes: Sizes) -> Make:
     """Positive f32 numbers over several decades."""
     return lambda rng: [np.asarray(np.exp(rng.standard_normal(shape)), np.float32) for shape in shapes]
 
 
-def integers(*shapes: tuple[int, ...], low: int = -50, high: int = 50) -> Make:
+def integers(*shapes: Sizes, low: int = -50, high: int = 50) -> Make:
     """Small i32 numbers."""
     return lambda rng: [np.asarray(rng.integers(low, high, shape), np.int32) for shape in shapes]
 
 
-def bools(*shapes: tuple[int, ...]) -> Make:
+def bools(*shapes: Sizes) -> Make:
     """Coin flips."""
     return lambda rng: [np.asarray(rng.random(shape) < 0.5) for shape in shapes]
 
 
-def special_values(arity: int) -> Make:
-    """Zeros, ones, halves, infinities, NaN and huge numbers, each against each."""
-
-    def make(rng: np.random.Generator) -> Sequence[Any]:
-        grid = np.meshgrid(*(np.array(SPECIAL_VALUES, np.float32) for _ in range(arity)), indexing="ij")
-        return [np.ascontiguousarray(part.reshape(-1)) for part in grid]
-
-    return make
+def grid(*values: Sequence[float], dtype: Any = np.float32) -> Make:
+    """Numbers, each against each of the others."""
+    return lambda rng: [np.array(part.reshape(-1), dtype) for part in np.meshgrid(*values, indexing="ij")]
 
 
-def special_integers(arity: int) -> Make:
-    """Zero, ones, widths and the ends of the i32 range, each against each."""
-    values = np.array([0, 1, -1, 2, 7, -7, 31, 32, 33, -(2**31), 2**31 - 1], np.int32)
-
-    def make(rng: np.random.Generator) -> Sequence[Any]:
-        grid = np.meshgrid(*([values] * arity), indexing="ij")
-        return [np.ascontiguousarray(part.reshape(-1)) for part in grid]
-
-    return make
-
-
-def over(shapes: Iterable[Shapes], make: Callable[..., Make], attributes: dict[str, Any] | None = None) -> list[Sample]:
+def over(
+    shapes: Iterable[Sequence[Sizes]], make: Callable[..., Make], attributes: Attributes | None = None
+) -> list[Sample]:
     """One sample for each tuple of operand shapes."""
     return [Sample(shape_name(group), make(*group), attributes or {}) for group in shapes]
+
+
+def dims(*sizes: int) -> Shape:
+    """A `dims` attribute of a sample."""
+    return tuple(Dim.of(size) for size in sizes)
+
+
+def moving_sample(shape: Sizes, label: str = "", /, **attributes: Any) -> Sample:
+    """A sample of one operand, named by its shape and by what happens to it."""
+    shown = label or " ".join(f"{name}={value}" for name, value in attributes.items())
+    return Sample(f"{shape_name([shape])} {shown}", normal(shape), attributes)
 
 
 def sample_dtype(spec: OpSpec) -> str:
@@ -144,7 +140,7 @@ def retype(array: Array, dtype: DType) -> Array:
         return np.clip(wide, max(low, -(2**62)), min(high, 2**62)).astype(target)
 
 
-# The checks that shape rules of many ops share: equal and sufficient dims, element types, costs.
+# The checks that shape rules of many ops share: equal and sufficient dims, axes, element types, accumulators.
 
 
 def same_dim(ctx: InferContext, left: Dim, right: Dim, message: str, *, help: str = "") -> Dim:
@@ -156,6 +152,18 @@ def same_dim(ctx: InferContext, left: Dim, right: Dim, message: str, *, help: st
     return ctx.equal(left, right, message)
 
 
+def match_dims(ctx: InferContext, op: str, left: Named, right: Named, axes: Iterable[int]) -> None:
+    """Raises where two operands differ along axes on which they are equal; guards where they may."""
+    for axis in axes:
+        own, other = left.shape[axis], right.shape[axis]
+        equal_dims(ctx, op, own, other, f"{path(left.name, axis, own)} and {path(right.name, axis, other)}")
+
+
+def broadcast_types(ctx: InferContext, op: str, names: Sequence[str], types: Types) -> Shape:
+    """The shape that operands of these names broadcast to."""
+    return broadcast(ctx, op, *(Named(name, x.shape) for name, x in zip(names, types, strict=True)))
+
+
 def check_at_least(ctx: InferContext, dim: Dim, bound: int, message: str) -> None:
     """`dim >= bound`, proved or guarded at run time: as an equality, since that is what a guard is."""
     if is_at_least(dim, bound):
@@ -163,6 +171,32 @@ def check_at_least(ctx: InferContext, dim: Dim, bound: int, message: str) -> Non
     if dim.value is not None:
         raise ctx.fail(f"{message} ({dim})")
     ctx.equal(minimum(dim, bound), Dim.constant(bound), message)
+
+
+def check_not_empty(ctx: InferContext, op: str, x: TensorType, axes: Sequence[int]) -> None:
+    """Raises where a reduced dim is known to be 0, which the op has no answer for; guards where it may be."""
+    for axis in axes:
+        message = f"`{op}` of no elements has no value: {path('x', axis, x.shape[axis])}"
+        if x.shape[axis].value == 0:
+            raise ctx.fail(message)
+        check_at_least(ctx, x.shape[axis], 1, message)
+
+
+def check_axes(ctx: InferContext, op: str, x: TensorType, axes: Sequence[int]) -> tuple[int, ...]:
+    """The axes of the attribute; raises where they are not sorted, not from the front, or not there."""
+    for axis in axes:
+        if not 0 <= axis < x.rank:
+            raise ctx.fail(f"`{op}` has no axis {axis} on a value of rank {x.rank}", help=f"axes are 0..{x.rank - 1}")
+    if list(axes) != sorted(set(axes)):
+        raise ctx.fail(f"`{op}` needs its axes sorted and none twice, got {tuple(axes)}")
+    return tuple(axes)
+
+
+def check_sizes(ctx: InferContext, op: str, shape: Shape) -> None:
+    """Raises where a dim of the result is below 0."""
+    for axis, dim in enumerate(shape):
+        if dim.value is not None and dim.value < 0:
+            raise ctx.fail(f"`{op}` got a size below zero: {path('out', axis, dim)}", help="sizes are 0 or more")
 
 
 def check_float(ctx: InferContext, op: str, x: TensorType, name: str = "x") -> None:
@@ -177,7 +211,31 @@ def check_integer(ctx: InferContext, op: str, x: TensorType, name: str) -> None:
         raise ctx.fail_dtype(f"`{op}` needs integer `{name}`, got {x.dtype}", help="cast it, as in `x.cast(i64)`")
 
 
-def common_dtype(ctx: InferContext, op: str, types: Sequence[TensorType]) -> DType:
+def check_dtype(ctx: InferContext, op: str, name: str, x: TensorType, allowed: Sequence[str]) -> None:
+    """Raises unless the operand's dtype is one the op takes, saying which cast would do."""
+    if x.dtype.name in allowed:
+        return
+    if "f32" in allowed:
+        fix = "i8" if x.dtype is dt.i4 and "i8" in allowed else str(float_of(x.dtype))
+    else:
+        fix = "bool" if allowed == BOOL else "i32"
+    raise ctx.fail_dtype(
+        f"`{op}` takes {' '.join(allowed)}, got `{name}` of {x.dtype}",
+        help=f"compare it, as in `{name} != 0`" if fix == "bool" else f"cast it, as in `{name}.cast({fix})`",
+    )
+
+
+def check_same(ctx: InferContext, op: str, names: Sequence[str], types: Types) -> None:
+    """Raises unless all operands have one dtype."""
+    for name, x in zip(names[1:], types[1:], strict=True):
+        if x.dtype is not types[0].dtype:
+            raise ctx.fail_dtype(
+                f"`{op}` needs operands of one dtype, got `{names[0]}` of {types[0].dtype} and `{name}` of {x.dtype}",
+                help=f"cast one of them, as in `{name}.cast({types[0].dtype})`",
+            )
+
+
+def common_dtype(ctx: InferContext, op: str, types: Types) -> DType:
     """The one dtype of all operands; raises where two differ."""
     first = types[0].dtype
     for other in types[1:]:
@@ -189,33 +247,83 @@ def common_dtype(ctx: InferContext, op: str, types: Sequence[TensorType]) -> DTy
     return first
 
 
+def check_value(ctx: InferContext, op: str, value: float, dtype: DType) -> None:
+    """Raises where a number is none of an integer or bool dtype, or too large to have come here unharmed."""
+    if dtype.is_float:
+        return
+    if dtype.is_bool:
+        if value not in (0, 1):
+            raise ctx.fail_dtype(f"`{op}` cannot fill bool with {value}", help="the values are 0 and 1")
+    elif value != value or value in (float("inf"), float("-inf")) or value != int(value):
+        raise ctx.fail_dtype(f"`{op}` cannot fill {dtype} with {value}", help="use an integer, or a float dtype")
+
+
+ACCUMULATE = Attribute(
+    "accumulate", "dtype", None, "dtype of the running sums; default f32 (f64 for f64), integers 64 bits"
+)
+
+
+def accumulator(dtype: DType) -> DType:
+    """The accumulator where none is stated."""
+    return sum_of(dtype).compute
+
+
+def check_accumulator(
+    ctx: InferContext, op: str, x: TensorType, asked: DType | None, usual: DType | None = None
+) -> None:
+    """Raises unless the running sum of floats is a float, and that of integers the `usual` dtype of such sums."""
+    usual = usual or accumulator(x.dtype)
+    if asked is None or asked is usual or (x.dtype.is_float and asked.is_float):
+        return
+    wanted = "a float" if x.dtype.is_float else str(usual)
+    raise ctx.fail_dtype(f"`{op}` of {x.dtype} accumulates in {wanted}, not {asked}")
+
+
 def axes_attribute(attributes: Attributes, name: str) -> tuple[int, ...]:
     """An `ints` attribute as a tuple."""
     return tuple(int(axis) for axis in attributes[name])
 
 
-def index_dtype() -> DType:
-    """The dtype of positions that ops give (argsort, topk)."""
-    return dt.i64
+# Costs, and the simplification that many ops share.
+
+Operations: TypeAlias = Callable[[Types, Types, Attributes], Dim]
 
 
-def traffic(operands: Sequence[TensorType], results: Sequence[TensorType]) -> Dim:
-    """Bytes moved when each operand is read once and each result written once."""
-    total = Dim.constant(0)
-    for value in (*operands, *results):
-        total = total + value.bytes
-    return total
+def cost_of(operations: Operations) -> CostRule:
+    """A cost rule: so many operations, and each operand read once and each result written once."""
 
-
-def visits(times: int) -> Any:
-    """A cost rule: `times` operations for each element of the first operand."""
-
-    def cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Any) -> Cost:
-        size = operands[0].size if operands else results[0].size
-        return Cost(size * times, traffic(operands, results))
+    def cost(operands: Types, results: Types, attributes: Attributes) -> Cost:
+        moved = sum((value.bytes for value in (*operands, *results)), ZERO)
+        return Cost(operations(operands, results, attributes), moved)
 
     return cost
 
+
+def visits(times: int) -> CostRule:
+    """A cost rule: `times` operations for each element of the first operand."""
+    return cost_of(lambda operands, results, attributes: (operands or results)[0].size * times)
+
+
+def pointwise_cost(flops: int) -> CostRule:
+    """A cost rule: `flops` operations for each element of the result."""
+    return cost_of(lambda operands, results, attributes: results[0].size * flops)
+
+
+def moving_cost(operands: Types, results: Types, attributes: Attributes) -> Cost:
+    """The cost of no arithmetic: each result element is read and written once."""
+    return Cost(ZERO, sum((value.bytes * 2 for value in results), ZERO))
+
+
+def drop_when(is_nothing: Callable[[Attributes], bool]) -> Simplify:
+    """A `simplify` that gives the operand where the op changes nothing."""
+
+    def simplify(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+        return operands[0] if is_nothing(attributes) else None
+
+    return simplify
+
+
+# Values that decompositions emit.
 
 LOWEST = {"f32": -3.4028234663852886e38, "f64": -1.7976931348623157e308}
 """The least finite number of each dtype floats compute in."""
@@ -244,19 +352,17 @@ def widen(b: Builder, value: Any) -> Any:
 def expand(b: Builder, value: Any, axis: int) -> Any:
     """The value with a new axis of 1."""
     shape = b.type_of(value).shape
-    return b.emit("reshape", value, shape=(*shape[:axis], Dim.constant(1), *shape[axis:]))
+    return b.emit("reshape", value, shape=(*shape[:axis], ONE, *shape[axis:]))
 
 
-def restate(b: Builder, value: Any, shape: tuple[Dim, ...]) -> Any:
+def restate(b: Builder, value: Any, shape: Shape) -> Any:
     """The value with its dims written as in `shape`, to which they are equal for reasons that algebra does not see."""
     return value if b.type_of(value).shape == shape else b.emit("broadcast_to", value, shape=shape)
 
 
 def slice_axis(b: Builder, value: Any, axis: int, start: Dim | int, stop: Dim | int, step: int = 1) -> Any:
     """A slice of one axis, the others whole."""
-    shape = b.type_of(value).shape
-    starts = tuple(Dim.of(start) if own == axis else Dim.constant(0) for own in range(len(shape)))
-    stops = tuple(Dim.of(stop) if own == axis else dim for own, dim in enumerate(shape))
-    return b.emit(
-        "slice", value, start=starts, stop=stops, step=tuple(step if own == axis else 1 for own in range(len(shape)))
-    )
+    starts, stops = [ZERO] * b.type_of(value).rank, list(b.type_of(value).shape)
+    steps = [1] * len(stops)
+    starts[axis], stops[axis], steps[axis] = Dim.of(start), Dim.of(stop), step
+    return b.emit("slice", value, start=tuple(starts), stop=tuple(stops), step=tuple(steps))

@@ -18,7 +18,7 @@ from tessera.types.promotion import sum_of
 LANES = 32
 """Fixed for every machine: when an element is added depends on its index alone."""
 
-_UFUNCS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+REDUCTION_UFUNCS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 def identity(kind: str, dtype: np.dtype[Any]) -> Any:
@@ -56,7 +56,7 @@ def reduce_lanes(kind: str, x: Array, axes: Sequence[int], *, keepdims: bool = F
     Lane `l` starts from the identity and takes elements `l`, `l + 32`, ... in order; then lane `l` takes in lane
     `l + 16`, then `l + 8`, `l + 4`, `l + 2`, `l + 1`.
     """
-    ufunc, rows = _UFUNCS[kind], reduced_last(x, axes)
+    ufunc, rows = REDUCTION_UFUNCS[kind], reduced_last(x, axes)
     steps = -(-rows.shape[1] // LANES)
     lanes = np.full((steps + 1, rows.shape[0], LANES), identity(kind, x.dtype), x.dtype)
     padded = np.full((rows.shape[0], steps * LANES), identity(kind, x.dtype), x.dtype)
@@ -74,7 +74,7 @@ def reduce_lanes(kind: str, x: Array, axes: Sequence[int], *, keepdims: bool = F
 
 def _reduce_narrow(kind: str, x: Array, axes: Sequence[int], total: DType, *, keepdims: bool = False) -> Array:
     """As `reduce_lanes` of f32, with every lane rounded to a narrow accumulator at each step; the tree is in f32."""
-    ufunc, rows = _UFUNCS[kind], reduced_last(x, axes)
+    ufunc, rows = REDUCTION_UFUNCS[kind], reduced_last(x, axes)
     steps = -(-rows.shape[1] // LANES)
     padded = np.full((rows.shape[0], steps * LANES), identity(kind, x.dtype), x.dtype)
     padded[:, : rows.shape[1]] = rows
@@ -91,7 +91,7 @@ def scan_reference(kind: str, x: Array, axis: int, total: DType) -> Array:
 
     A narrow accumulator rounds the first element too, as it rounds every other step.
     """
-    ufunc = _UFUNCS[kind]
+    ufunc = REDUCTION_UFUNCS[kind]
     with np.errstate(all="ignore"):
         if total.compute is total:
             return ufunc.accumulate(x.astype(numpy_dtype(total)), axis=axis)

@@ -15,7 +15,7 @@ from tessera.ir.base.interval import HULL, SAME, IntervalRule
 from tessera.ir.base.spec import KEEP, ROUND, OpSpec, PolicyRule, Registry
 from tessera.ir.tile.facets import Assembly, Gather, Pointwise, Reduction, View
 
-_USUAL = ("contraction", "elementwise", "creation", "softmax", "movement", "reduce", "select", "norm", "slicing")
+_USUAL = ("contraction", "elementwise", "creation", "normalization", "movement", "reduce")
 """Modules read first: a program found in the disk cache often needs no others, and they cost more than running it."""
 
 

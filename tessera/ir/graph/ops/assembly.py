@@ -11,27 +11,23 @@ from tessera.ir.base.arrays import Array, dtype_of, round_as, static_shape
 from tessera.ir.base.index_maps import coordinates
 from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, point
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
-from tessera.ir.graph.building import normal, shape_name
-from tessera.ir.graph.ops.movement import STORED, dims, moving_cost, moving_sample
-from tessera.ir.graph.ops.reduce import check_axes
+from tessera.ir.graph.building import (
+    Types,
+    check_axes,
+    check_value,
+    dims,
+    moving_cost,
+    moving_sample,
+    normal,
+    shape_name,
+)
+from tessera.ir.graph.ops.movement import STORED
 from tessera.ir.tile.facets import Assembly, Piece
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType
 from tessera.types.shape import ONE, ZERO, Shape, TensorType, equal_dims, is_at_least, path, text
 
 
-def check_value(ctx: InferContext, op: str, value: float, dtype: DType) -> None:
-    """Raises where a number is none of an integer or bool dtype, or too large to have come here unharmed."""
-    if dtype.is_float:
-        return
-    if dtype.is_bool:
-        if value not in (0, 1):
-            raise ctx.fail_dtype(f"`{op}` cannot fill bool with {value}", help="the values are 0 and 1")
-    elif value != value or value in (float("inf"), float("-inf")) or value != int(value):
-        raise ctx.fail_dtype(f"`{op}` cannot fill {dtype} with {value}", help="use an integer, or a float dtype")
-
-
-def _check_alike(ctx: InferContext, op: str, types: Sequence[TensorType]) -> TensorType:
+def _check_alike(ctx: InferContext, op: str, types: Types) -> TensorType:
     if not types:
         raise ctx.fail(f"`{op}` needs at least one operand")
     first = types[0]
@@ -46,7 +42,7 @@ def _check_alike(ctx: InferContext, op: str, types: Sequence[TensorType]) -> Ten
     return first
 
 
-def _common_dims(ctx: InferContext, op: str, types: Sequence[TensorType], but: int | None) -> list[Dim]:
+def _common_dims(ctx: InferContext, op: str, types: Types, but: int | None) -> list[Dim]:
     """The dims all operands share, except on axis `but`."""
     shape = list(types[0].shape)
     for number, x in enumerate(types[1:], 1):
@@ -57,7 +53,7 @@ def _common_dims(ctx: InferContext, op: str, types: Sequence[TensorType], but: i
     return shape
 
 
-def _infer_concat(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_concat(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     first, axis = _check_alike(ctx, "concat", types), int(attributes["axis"])
     check_axes(ctx, "concat", first, (axis,))
     shape = _common_dims(ctx, "concat", types, axis)
@@ -69,7 +65,7 @@ def _concat_reference(*xs: Array, axis: int) -> Array:
     return np.concatenate(xs, axis)
 
 
-def _concat_pieces(types: Sequence[TensorType], outs: Sequence[TensorType], attributes: Attributes) -> Sequence[Piece]:
+def _concat_pieces(types: Types, outs: Types, attributes: Attributes) -> Sequence[Piece]:
     axis, begin, pieces = int(attributes["axis"]), ZERO, list[Piece]()
     for number, x in enumerate(types):
         start = tuple(begin if own == axis else ZERO for own in range(x.rank))
@@ -93,7 +89,7 @@ def _simplify_concat(simplifier: Simplifier, operands: Sequence[Any], attributes
     return kept[0] if len(kept) == 1 else simplifier.emit("concat", *kept, axis=axis)
 
 
-def _infer_stack(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_stack(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     first, axis = _check_alike(ctx, "stack", types), attributes["axis"]
     if not 0 <= axis <= first.rank:
         raise ctx.fail(f"`stack` cannot put an axis at {axis} of a result of rank {first.rank + 1}")
@@ -105,7 +101,7 @@ def _stack_reference(*xs: Array, axis: int) -> Array:
     return np.stack(xs, axis)
 
 
-def _stack_pieces(types: Sequence[TensorType], outs: Sequence[TensorType], attributes: Attributes) -> Sequence[Piece]:
+def _stack_pieces(types: Types, outs: Types, attributes: Attributes) -> Sequence[Piece]:
     axis, rank = attributes["axis"], outs[0].rank
     pieces: list[Piece] = []
     for number, x in enumerate(types):
@@ -121,7 +117,7 @@ def _simplify_stack(simplifier: Simplifier, operands: Sequence[Any], attributes:
     return simplifier.emit("expand_dims", operands[0], axes=(attributes["axis"],)) if len(operands) == 1 else None
 
 
-def _infer_pad(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_pad(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (x,), low, high = types, tuple(attributes["low"]), tuple(attributes["high"])
     if not len(low) == len(high) == x.rank:
         raise ctx.fail(f"`pad` needs one width before and after each of {x.rank} axes, got {len(low)} and {len(high)}")
@@ -142,7 +138,7 @@ def _pad_reference(x: Array, *, low: Sequence[Dim], high: Sequence[Dim], value: 
     return out
 
 
-def _pad_pieces(types: Sequence[TensorType], outs: Sequence[TensorType], attributes: Attributes) -> Sequence[Piece]:
+def _pad_pieces(types: Types, outs: Types, attributes: Attributes) -> Sequence[Piece]:
     """The operand, and on each axis a box before and one after it, over what earlier axes left: no cell twice."""
     x, low, high = types[0].shape, tuple(attributes["low"]), tuple(attributes["high"])
     pieces: list[Piece] = []
@@ -181,7 +177,7 @@ CONCAT = OpSpec(
         _several(1, (13, 31), (13, 67)),
     ),
     dtypes=STORED,
-    cost=moving_cost(),
+    cost=moving_cost,
     simplify=_simplify_concat,
     lower=Assembly(_concat_pieces),
 )
@@ -202,7 +198,7 @@ STACK = OpSpec(
         _several(0, (7,)),
     ),
     dtypes=STORED,
-    cost=moving_cost(),
+    cost=moving_cost,
     simplify=_simplify_stack,
     lower=Assembly(_stack_pieces),
 )
@@ -232,7 +228,7 @@ PAD = OpSpec(
         moving_sample((13, 31), low=dims(0, 1), high=dims(3, 32)),
     ),
     dtypes=STORED,
-    cost=moving_cost(),
+    cost=moving_cost,
     simplify=_simplify_pad,
     lower=Assembly(_pad_pieces),
     interval=IntervalRule(_pad_interval, is_exact=True),

@@ -18,7 +18,6 @@ from tessera.ir.base.spec import (
     Attribute,
     Attributes,
     Builder,
-    Cost,
     InferContext,
     OpSpec,
     PolicyRule,
@@ -27,18 +26,20 @@ from tessera.ir.base.spec import (
 )
 from tessera.ir.graph.building import (
     Make,
+    Types,
     cast,
     check_float,
     check_integer,
     common_dtype,
     constant,
+    cost_of,
     expand,
+    match_dims,
     normal,
     restate,
     same_dim,
     size_value,
     slice_axis,
-    traffic,
     visits,
     widen,
 )
@@ -47,13 +48,13 @@ from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import BlockFormat, DType
-from tessera.types.shape import ONE, Named, TensorType, broadcast, equal_dims, is_refuted, path, text
+from tessera.types.shape import ONE, ZERO, Named, TensorType, broadcast, equal_dims, is_refuted, path, text
 
 CAUSAL = Attribute("causal", "bool", False, "hide later keys; the last query is aligned with the last key")
 SCALE = Attribute("scale", "float", None, "factor of the scores; default one over the root of the head dim")
 
 
-def check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: TensorType) -> TensorType:
+def _check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: TensorType) -> TensorType:
     """The result of attending with `q` over `k` and `v`, or the first rule that breaks."""
     for name, operand in (("q", q), ("k", k), ("v", v)):
         if operand.rank != 4:
@@ -63,26 +64,21 @@ def check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: Ten
             )
         check_float(ctx, op, operand, name)
     common_dtype(ctx, op, (q, k, v))
-    for axis, left, right, pair in (
-        (0, q, k, ("q", "k")),
-        (0, k, v, ("k", "v")),
-        (1, k, v, ("k", "v")),
-        (2, k, v, ("k", "v")),
-        (3, q, k, ("q", "k")),
-    ):
-        what = f"{path(pair[0], axis, left.shape[axis])} and {path(pair[1], axis, right.shape[axis])}"
-        equal_dims(ctx, op, left.shape[axis], right.shape[axis], what)
+    queries, keys, values = Named("q", q.shape), Named("k", k.shape), Named("v", v.shape)
+    match_dims(ctx, op, queries, keys, (0,))
+    match_dims(ctx, op, keys, values, (0, 1, 2))
+    match_dims(ctx, op, queries, keys, (3,))
     remainder = q.shape[1] % k.shape[1]
-    if is_refuted(remainder, Dim.constant(0)):
+    if is_refuted(remainder, ZERO):
         raise ctx.fail(f"`{op}` needs heads of `q` to be a multiple of those of `k`: {q.shape[1]} and {k.shape[1]}")
     if remainder.value != 0:
-        ctx.equal(remainder, Dim.constant(0), f"`{op}` shares each head of `k` among as many heads of `q`")
+        ctx.equal(remainder, ZERO, f"`{op}` shares each head of `k` among as many heads of `q`")
     return q.with_shape((*q.shape[:3], v.shape[3]))
 
 
-def _infer_attention(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_attention(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     q, k, v, *masks = types
-    out = check_heads(ctx, "attention", q, k, v)
+    out = _check_heads(ctx, "attention", q, k, v)
     if len(masks) > 1:
         raise ctx.fail(f"`attention` takes one mask, got {len(masks)}")
     for mask in masks:
@@ -104,13 +100,17 @@ def _attend(q: Array, k: Array, v: Array, added: Array | float, scale: float | N
     factor = 1.0 / np.sqrt(max(q.shape[3], 1)) if scale is None else scale
     with np.errstate(all="ignore"):
         scores = q.astype(np.float64) @ np.swapaxes(keys, 2, 3) * factor + added
-        top = scores.max(3, keepdims=True, initial=-np.inf)
-        shift = np.where(top == -np.inf, 0.0, top)
-        terms = np.exp(scores - shift)
-        total = terms.sum(3, keepdims=True)
-        weights = terms / np.where(total == 0, 1.0, total)
-        lse = (shift + np.log(total))[..., 0]
+        weights, lse = _weigh(scores)
         return round_as(weights @ values, dtype_of(q)), round_as(lse, dtype_of(q).compute)
+
+
+def _weigh(scores: Array) -> tuple[Array, Array]:
+    """Softmax of the last axis, with zeros for nothing but -inf, and its log-sum-exp."""
+    top = scores.max(-1, keepdims=True, initial=-np.inf)
+    shift = np.where(top == -np.inf, 0.0, top)
+    terms = np.exp(scores - shift)
+    total = terms.sum(-1, keepdims=True)
+    return terms / np.where(total == 0, 1.0, total), (shift + np.log(total))[..., 0]
 
 
 def causal_mask(queries: int, keys: int) -> Array:
@@ -136,7 +136,7 @@ def attention_with_lse_reference(
     return _attend(q, k, v, added, scale)
 
 
-def _infer_with_lse(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_with_lse(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (out,) = _infer_attention(ctx, types, attributes)
     return [out, out.with_shape(out.shape[:3]).with_dtype(out.dtype.compute)]
 
@@ -162,25 +162,24 @@ def _split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) 
     return b.emit("attention_join", parts, lse, dtype=q.dtype)
 
 
-def attention_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
-    """Operations and bytes of attention."""
+def _count_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
     q, k, v = operands[:3]
     scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
     # Two multiply-adds, of two operations each, and about five for the softmax.
-    return Cost(scores * ((q.shape[3] + v.shape[3]) * 2 + 5), traffic(operands, results))
+    return scores * ((q.shape[3] + v.shape[3]) * 2 + 5)
 
 
-def check_length(ctx: InferContext, op: str, length: TensorType) -> None:
+def _check_length(ctx: InferContext, op: str, length: TensorType) -> None:
     """A cache has one length, an integer."""
     check_integer(ctx, op, length, "length")
     if length.rank:
         raise ctx.fail(f"`{op}` needs one `length` for the whole cache, got {text(length.shape)}")
 
 
-def _infer_cached(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_cached(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     q, k, v, length = types
-    check_length(ctx, "cached_attention", length)
-    return [check_heads(ctx, "cached_attention", q, k, v)]
+    _check_length(ctx, "cached_attention", length)
+    return [_check_heads(ctx, "cached_attention", q, k, v)]
 
 
 def cached_attention_reference(
@@ -191,7 +190,7 @@ def cached_attention_reference(
     return attention_reference(q, k[:, :, :filled], v[:, :, :filled], causal=causal, scale=scale)
 
 
-def _infer_split(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_split(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (x,) = types
     heads, shared = _head_counts(attributes)
     if x.rank != 3:
@@ -216,7 +215,7 @@ def _decompose_split(b: Builder, operands: Sequence[Any], attributes: Attributes
     batch, length, channels = b.type_of(x).shape
     size = channels // (heads + 2 * shared)
     results: list[Any] = []
-    start = Dim.constant(0)
+    start = ZERO
     for count in (heads, shared, shared):
         cut = slice_axis(b, x, 2, start, start + size * count)
         apart = b.emit("reshape", cut, shape=(batch, length, Dim.constant(count), size))
@@ -237,7 +236,7 @@ def split_qkv_reference(x: Array, *, heads: int, kv_heads: int | None = None) ->
     )
 
 
-def _infer_rotary(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_rotary(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     x, cos, sin = types
     for name, operand in (("x", x), ("cos", cos), ("sin", sin)):
         check_float(ctx, "rotary", operand, name)
@@ -289,7 +288,7 @@ def rotary_reference(x: Array, cos: Array, sin: Array, *, interleaved: bool = Fa
     return round_as(out, dtype_of(x))
 
 
-def attention_arrays(batch: int, heads: int, shared: int, queries: int, keys: int, size: int, mask: str = "") -> Make:
+def _arrays(batch: int, heads: int, shared: int, queries: int, keys: int, size: int, mask: str = "") -> Make:
     """Queries, keys and values of a sample, and a mask if asked for."""
 
     def make(rng: np.random.Generator) -> Sequence[Array]:
@@ -305,13 +304,13 @@ def attention_arrays(batch: int, heads: int, shared: int, queries: int, keys: in
     return make
 
 
-def with_length(make: Make, filled: int) -> Make:
+def _with_length(make: Make, filled: int) -> Make:
     """A sample with how many of its keys there are."""
     return lambda rng: [*make(rng), np.array(filled, np.int64)]
 
 
 def _cached_sample(filled: int) -> Make:
-    return with_length(attention_arrays(2, 4, 2, 3, 9, 8), filled)
+    return _with_length(_arrays(2, 4, 2, 3, 9, 8), filled)
 
 
 def _angles(rows: tuple[int, ...], length: int, size: int) -> Make:
@@ -322,11 +321,65 @@ def _angles(rows: tuple[int, ...], length: int, size: int) -> Make:
     return make
 
 
+# Attention of single queries, part of the keys by part: what `attention` of one query to many keys becomes.
+
+
+def _infer_parts(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    q, k, v, *lengths = types
+    _check_heads(ctx, "attention_parts", q, k, v)
+    if len(lengths) > 1:
+        raise ctx.fail(f"`attention_parts` takes one length, got {len(lengths)}")
+    for length in lengths:
+        _check_length(ctx, "attention_parts", length)
+    if attributes["keys"] < 1:
+        raise ctx.fail(f"`attention_parts` needs parts of at least one key, got {attributes['keys']}")
+    equal_dims(ctx, "attention_parts", q.shape[2], ONE, f"{path('q', 2, q.shape[2])} and one query")
+    rows = (*q.shape[:2], k.shape[2].ceildiv(attributes["keys"]))
+    lse = q.with_shape(rows).with_dtype(q.dtype.compute)
+    return [lse.with_shape((*rows, v.shape[3])), lse]
+
+
+def attention_parts_reference(
+    q: Array, k: Array, v: Array, *lengths: Array, keys: int, scale: float | None = None
+) -> tuple[Array, Array]:
+    """Attention with each part of the keys alone: results, and log-sum-exps."""
+    wide = q if q.dtype == np.float64 else q.astype(np.float32)
+    filled = min([k.shape[2], *(max(int(length), 0) for length in lengths)])
+    found: list[tuple[Array, Array]] = []
+    for at in range(0, k.shape[2], keys):
+        part = slice(at, max(at, min(at + keys, filled)))
+        found.append(attention_with_lse_reference(wide, k[:, :, part], v[:, :, part], scale=scale))
+    outs = [np.zeros((*q.shape[:2], 0, v.shape[3]), wide.dtype), *(out for out, _ in found)]
+    sums = [np.zeros((*q.shape[:2], 0), wide.dtype), *(lse for _, lse in found)]
+    return np.concatenate(outs, axis=2), np.concatenate(sums, axis=2)
+
+
+def _infer_join(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    parts, lse = types
+    if parts.rank != 4 or lse.rank != 3:
+        raise ctx.fail(f"`attention_join` needs results and log-sum-exps of parts, got {parts} and {lse}")
+    match_dims(ctx, "attention_join", Named("parts", parts.shape), Named("lse", lse.shape), range(3))
+    check_float(ctx, "attention_join", lse, "lse")
+    common_dtype(ctx, "attention_join", types)
+    return [TensorType((*parts.shape[:2], ONE, parts.shape[3]), attributes["dtype"])]
+
+
+def attention_join_reference(parts: Array, lse: Array, *, dtype: DType) -> Array:
+    """Parts weighted by their fractions of the sum of all; nothing but -inf gives 0."""
+    with np.errstate(all="ignore"):
+        weights, _ = _weigh(lse.astype(np.float64))
+        return round_as((parts.astype(np.float64) * weights[..., np.newaxis]).sum(2, keepdims=True), dtype)
+
+
+def _join_sample(parts: int, size: int) -> Make:
+    return lambda rng: list(normal((2, 3, parts, size), (2, 3, parts))(rng))
+
+
 _ATTENDED = (
-    Sample("plain", attention_arrays(2, 3, 3, 5, 5, 8)),
-    Sample("grouped, longer keys", attention_arrays(2, 4, 2, 3, 9, 8), {"causal": True}),
-    Sample("more queries than keys", attention_arrays(1, 2, 1, 6, 4, 4), {"causal": True}),
-    Sample("mask", attention_arrays(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
+    Sample("plain", _arrays(2, 3, 3, 5, 5, 8)),
+    Sample("grouped, longer keys", _arrays(2, 4, 2, 3, 9, 8), {"causal": True}),
+    Sample("more queries than keys", _arrays(1, 2, 1, 6, 4, 4), {"causal": True}),
+    Sample("mask", _arrays(2, 2, 1, 4, 6, 8, "random"), {"scale": 0.5}),
 )
 """What attention is shown by, with the log-sum-exps of its rows and without."""
 
@@ -398,10 +451,20 @@ def _attention_block_axis(type: TensorType, number: int, attributes: Attributes,
     return type.rank - 2 if number == 2 else type.rank - 1  # the head dim of queries and keys, the keys of values
 
 
-def _attention_policy(op: str) -> PolicyRule:
-    # The first three operands are factors; a mask is added, and its infinities must stay.
-    return PolicyRule(
-        "contract", factors=3, accumulate=partial(_accumulate_attention, op), block_axis=_attention_block_axis
+def _attention(op: str, summary: str, operands: tuple[str, ...], causal: Attribute, **facets: Any) -> OpSpec:
+    return OpSpec(
+        name=f"tgraph.{op}",
+        summary=summary,
+        operands=operands,
+        attributes=(causal, SCALE),
+        dtypes=FLOATS,
+        cost=cost_of(_count_operations),
+        lower=Library("attention", reads_views=True, takes_epilogue=True),
+        # The first three operands are factors; a mask is added, and its infinities must stay.
+        policy=PolicyRule(
+            "contract", factors=3, accumulate=partial(_accumulate_attention, op), block_axis=_attention_block_axis
+        ),
+        **facets,
     )
 
 
@@ -409,45 +472,37 @@ _WEIGHTED_VALUES = IntervalRule(lambda query: query.operands[2].hull(point(0.0))
 """Means of values, or 0 for a row that sees no key."""
 
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec(
-        name="tgraph.attention",
-        summary="softmax(q kT * scale + mask) v with k, v shared by groups of heads; a row that sees no key gives 0.",
-        operands=("q", "k", "v", "mask*"),
-        attributes=(CAUSAL, SCALE),
+    _attention(
+        "attention",
+        "softmax(q kT * scale + mask) v with k, v shared by groups of heads; a row that sees no key gives 0.",
+        ("q", "k", "v", "mask*"),
+        CAUSAL,
         infer=_infer_attention,
         reference=attention_reference,
         samples=(
             *_ATTENDED,
-            Sample("causal", attention_arrays(1, 2, 2, 7, 7, 16), {"causal": True}),
-            Sample("hidden row", attention_arrays(1, 2, 2, 4, 4, 8, "row"), {"causal": True}),
+            Sample("causal", _arrays(1, 2, 2, 7, 7, 16), {"causal": True}),
+            Sample("hidden row", _arrays(1, 2, 2, 4, 4, 8, "row"), {"causal": True}),
         ),
-        dtypes=FLOATS,
-        cost=attention_cost,
         simplify=_split_keys,
-        lower=Library("attention", reads_views=True, takes_epilogue=True),
-        policy=_attention_policy("attention"),
         interval=_WEIGHTED_VALUES,
     ),
-    OpSpec(
-        name="tgraph.attention_with_lse",
-        summary="`attention`, and the log-sum-exp of each row of its scores, -inf for a row that sees no key.",
-        operands=("q", "k", "v", "mask*"),
+    _attention(
+        "attention_with_lse",
+        "`attention`, and the log-sum-exp of each row of its scores, -inf for a row that sees no key.",
+        ("q", "k", "v", "mask*"),
+        CAUSAL,
         results=("out", "lse"),
-        attributes=(CAUSAL, SCALE),
         infer=_infer_with_lse,
         reference=attention_with_lse_reference,
         samples=_ATTENDED,
-        dtypes=FLOATS,
-        cost=attention_cost,
-        lower=Library("attention", reads_views=True, takes_epilogue=True),
-        policy=_attention_policy("attention_with_lse"),
         interval=ANYTHING,
     ),
-    OpSpec(
-        name="tgraph.cached_attention",
-        summary="Attention over the first `length` keys of a cache; causal: the last query is at `length - 1`.",
-        operands=("q", "k", "v", "length"),
-        attributes=(Attribute("causal", "bool", True), SCALE),
+    _attention(
+        "cached_attention",
+        "Attention over the first `length` keys of a cache; causal: the last query is at `length - 1`.",
+        ("q", "k", "v", "length"),
+        Attribute("causal", "bool", True),
         infer=_infer_cached,
         reference=cached_attention_reference,
         samples=(
@@ -455,11 +510,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("full", _cached_sample(9)),
             Sample("not causal", _cached_sample(4), {"causal": False}),
         ),
-        dtypes=FLOATS,
-        cost=attention_cost,
         simplify=_split_keys,
-        lower=Library("attention", reads_views=True, takes_epilogue=True),
-        policy=_attention_policy("cached_attention"),
         interval=_WEIGHTED_VALUES,
     ),
     OpSpec(
@@ -498,6 +549,42 @@ SPECS: tuple[OpSpec, ...] = (
         cost=visits(3),
         decompose=_decompose_rotary,
         policy=ROUND,
+        interval=ANYTHING,
+    ),
+    OpSpec(
+        name="tgraph.attention_parts",
+        summary="Attention of one query of each head to parts of the first `length` keys: results and log-sum-exps.",
+        operands=("q", "k", "v", "length*"),
+        results=("out", "lse"),
+        attributes=(Attribute("keys", "int", doc="keys of a part; the last may have fewer"), SCALE),
+        infer=_infer_parts,
+        reference=attention_parts_reference,
+        samples=(
+            Sample("even", _arrays(2, 4, 2, 1, 8, 8), {"keys": 4}),
+            Sample("ragged", _arrays(1, 3, 1, 1, 11, 4), {"keys": 4, "scale": 0.5}),
+            Sample("of a cache", _with_length(_arrays(1, 4, 2, 1, 12, 4), 5), {"keys": 4}),
+        ),
+        dtypes=FLOATS,
+        cost=cost_of(_count_operations),
+        lower=Library("attention_parts", reads_views=True),
+        policy=KEEP,
+        interval=ANYTHING,
+    ),
+    OpSpec(
+        name="tgraph.attention_join",
+        summary="Results of parts of the keys joined, each weighted by its fraction of the sum, from its log-sum-exp.",
+        operands=("parts", "lse"),
+        attributes=(Attribute("dtype", "dtype", doc="of the result"),),
+        infer=_infer_join,
+        reference=attention_join_reference,
+        samples=(
+            Sample("few", _join_sample(3, 8), {"dtype": dt.f32}),
+            Sample("many", _join_sample(40, 5), {"dtype": dt.f32}),
+        ),
+        dtypes=("f32", "f64"),
+        cost=visits(2),
+        lower=Library("attention_join", takes_epilogue=True),
+        policy=KEEP,
         interval=ANYTHING,
     ),
 )

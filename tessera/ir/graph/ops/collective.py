@@ -6,7 +6,7 @@ of that axis in order and gives the results of all, so a world of one rank is an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,8 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, round_as, static, widen
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import (
-    FLOATS,
-    INTEGERS,
     KEEP,
+    NUMBERS,
     Attribute,
     Attributes,
     Builder,
@@ -25,17 +24,12 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import constant, normal, same_dim, traffic
+from tessera.ir.graph.building import Types, constant, normal, same_dim, visits
+from tessera.ir.graph.shared_reference import REDUCTION_UFUNCS
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import TensorType, normalize_axis, path
 
-REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-}
 MESH = (
     Attribute("axis", "str", doc="name of the mesh axis"),
     Attribute("size", "dims", doc="how many ranks that axis has, as one dim"),
@@ -56,8 +50,8 @@ def mesh_size(ctx: InferContext, op: str, attributes: Attributes) -> Dim:
 
 
 def _check_reduction(ctx: InferContext, op: str, x: TensorType, attributes: Attributes) -> None:
-    if attributes["op"] not in REDUCTIONS:
-        raise ctx.fail(f"`{op}` reduces with {', '.join(REDUCTIONS)}, not {attributes['op']!r}")
+    if attributes["op"] not in REDUCTION_UFUNCS:
+        raise ctx.fail(f"`{op}` reduces with {', '.join(REDUCTION_UFUNCS)}, not {attributes['op']!r}")
     if x.dtype.is_bool:
         raise ctx.fail_dtype(f"`{op}` reduces numbers, got bool", help="cast it, as in `x.cast(i32)`")
 
@@ -78,22 +72,20 @@ def _resize(x: TensorType, axis: int, dim: Dim) -> TensorType:
     return x.with_shape(dim if own == axis else other for own, other in enumerate(x.shape))
 
 
-def _infer_all_reduce(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_all_reduce(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     mesh_size(ctx, "all_reduce", attributes)
     _check_reduction(ctx, "all_reduce", types[0], attributes)
     return [types[0]]
 
 
-def _infer_all_gather(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_all_gather(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (x,) = types
     size = mesh_size(ctx, "all_gather", attributes)
     axis = normalize_axis(ctx, "all_gather", attributes["dim"], x.rank)
     return [_resize(x, axis, x.shape[axis] * size)]
 
 
-def _infer_reduce_scatter(
-    ctx: InferContext, types: Sequence[TensorType], attributes: Attributes
-) -> Sequence[TensorType]:
+def _infer_reduce_scatter(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (x,) = types
     size = mesh_size(ctx, "reduce_scatter", attributes)
     _check_reduction(ctx, "reduce_scatter", x, attributes)
@@ -101,7 +93,7 @@ def _infer_reduce_scatter(
     return [_resize(x, axis, _part_of_rank(ctx, "reduce_scatter", x, axis, size, attributes["axis"]))]
 
 
-def _infer_all_to_all(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_all_to_all(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (x,) = types
     size = mesh_size(ctx, "all_to_all", attributes)
     split = normalize_axis(ctx, "all_to_all", attributes["split"], x.rank)
@@ -119,7 +111,7 @@ def _reduce_ranks(ranks: Sequence[Array], op: str) -> Array:
     total = widen(ranks[0])
     with np.errstate(over="ignore", invalid="ignore"):
         for other in ranks[1:]:
-            total = REDUCTIONS[op](total, widen(other))
+            total = REDUCTION_UFUNCS[op](total, widen(other))
     return round_as(total, dtype_of(ranks[0]))
 
 
@@ -154,7 +146,7 @@ def all_to_all_reference(
     return tuple(np.concatenate([own[rank] for own in parts], concat) for rank in range(len(ranks)))
 
 
-def _infer_axis_index(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_axis_index(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     mesh_size(ctx, "axis_index", attributes)
     return [TensorType((), dt.i64)]
 
@@ -170,7 +162,7 @@ def axis_index_reference(*, axis: str, size: Sequence[Dim]) -> Array:
     return np.array(0, np.int64)
 
 
-def _infer_replicated(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_replicated(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     mesh_size(ctx, "replicated", attributes)
     return [types[0]]
 
@@ -184,11 +176,7 @@ def replicated_reference(x: Array, *, axis: str, size: Sequence[Dim]) -> Array:
     return x.copy()
 
 
-def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
-    return Cost(operands[0].size, traffic(operands, results))
-
-
-def _cost_nothing(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+def _cost_nothing(operands: Types, results: Types, attributes: Attributes) -> Cost:
     return Cost(Dim.constant(0), Dim.constant(0))
 
 
@@ -202,8 +190,8 @@ def _collective(name: str, summary: str, extra: tuple[Attribute, ...], infer: An
         reference=reference,
         effects=frozenset({"collective"}),
         samples=(Sample("one rank", normal((4, 6)), {"axis": "dp", "size": (Dim.constant(1),)}),),
-        dtypes=(*FLOATS, *INTEGERS),
-        cost=_cost,
+        dtypes=NUMBERS,
+        cost=visits(1),
         policy=KEEP,
         interval=ANYTHING,
     )
@@ -266,7 +254,7 @@ SPECS: tuple[OpSpec, ...] = (
         infer=_infer_replicated,
         reference=replicated_reference,
         samples=(Sample("one rank", normal((4, 6)), {"axis": "dp", "size": (Dim.constant(1),)}),),
-        dtypes=(*FLOATS, *INTEGERS),
+        dtypes=NUMBERS,
         cost=_cost_nothing,
         decompose=_decompose_replicated,
         policy=KEEP,

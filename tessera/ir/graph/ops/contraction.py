@@ -15,14 +15,13 @@ from tessera.ir.base.spec import (
     Attribute,
     Attributes,
     Builder,
-    Cost,
     InferContext,
     OpSpec,
     PolicyRule,
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import axes_attribute, cast, expand, normal, same_dim, traffic
+from tessera.ir.graph.building import Types, axes_attribute, cast, cost_of, expand, normal, same_dim
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
@@ -52,7 +51,7 @@ def accumulator(result: DType) -> DType:
     return dt.i64 if result.bits > 32 else dt.i32
 
 
-def contraction_dtype(ctx: InferContext, op: str, types: Sequence[TensorType], attributes: Attributes) -> DType:
+def contraction_dtype(ctx: InferContext, op: str, types: Types, attributes: Attributes) -> DType:
     """The result's dtype, once operands, accumulator and result are found to agree."""
     for operand in types:
         if operand.dtype.is_bool:
@@ -88,7 +87,7 @@ def exact_pair(a: Array, b: Array) -> tuple[Array, Array]:
     return exact(a).astype(wide, copy=False), exact(b).astype(wide, copy=False)
 
 
-def _infer_matmul(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_matmul(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     a, b = types
     if not a.rank or not b.rank:
         raise ctx.fail("`matmul` needs operands with at least one dim, got a scalar", help="multiply scalars with `*`")
@@ -122,7 +121,7 @@ def _broadcast_batch(left: Sequence[Dim], right: Sequence[Dim]) -> tuple[Dim, ..
     return tuple(y if x.value == 1 else x for x, y in zip(a, b, strict=True))
 
 
-def _matmul_maps(types: Sequence[TensorType], attributes: Attributes) -> ContractionMaps:
+def _matmul_maps(types: Types, attributes: Attributes) -> ContractionMaps:
     a, b = types
     batch = _broadcast_batch(a.shape[:-2], b.shape[:-2])
     m, n = a.shape[-2:-1], (b.shape[-1:] if b.rank > 1 else ())
@@ -179,10 +178,6 @@ def matmul_reference(a: Array, b: Array, *, accumulate: DType | None = None, dty
     return np.asarray(out)
 
 
-def _matmul_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
-    return Cost(results[0].size * operands[0].shape[-1] * 2, traffic(operands, results))
-
-
 Axes: TypeAlias = tuple[int, ...]
 
 
@@ -203,7 +198,7 @@ def _check_axes(
     return batch, contract
 
 
-def _infer_dot_general(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_dot_general(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     a, b = types
     dtype = contraction_dtype(ctx, "dot_general", types, attributes)
     a_batch, a_contract = _check_axes(ctx, attributes, "lhs", a.rank)
@@ -221,7 +216,7 @@ def _infer_dot_general(ctx: InferContext, types: Sequence[TensorType], attribute
     return [TensorType((*(a.shape[axis] for axis in a_batch), *free_a, *free_b), dtype)]
 
 
-def _dot_general_maps(types: Sequence[TensorType], attributes: Attributes) -> ContractionMaps:
+def _dot_general_maps(types: Types, attributes: Attributes) -> ContractionMaps:
     a, b = types
     extents: dict[str, list[Dim]] = {"b": [], "m": [], "n": [], "k": []}
 
@@ -301,9 +296,9 @@ def dot_general_reference(
     return contract_reference(left, right, reference_dtype(a, b, dtype), accumulate).reshape((*batch, *m, *n))
 
 
-def _dot_general_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+def _dot_general_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
     inner = product(operands[0].shape[axis] for axis in axes_attribute(attributes, "lhs_contract"))
-    return Cost(results[0].size * inner * 2, traffic(operands, results))
+    return results[0].size * inner * 2
 
 
 def _accumulate_matmul(
@@ -379,7 +374,7 @@ MATMUL = OpSpec(
     attributes=NUMERICS,
     infer=_infer_matmul,
     reference=matmul_reference,
-    cost=_matmul_cost,
+    cost=cost_of(lambda operands, results, attributes: results[0].size * operands[0].shape[-1] * 2),
     dtypes=(*FLOATS, *INTEGERS, "i4"),
     lower=Contraction(_matmul_maps),
     samples=(
@@ -409,7 +404,7 @@ DOT_GENERAL = OpSpec(
     ),
     infer=_infer_dot_general,
     reference=dot_general_reference,
-    cost=_dot_general_cost,
+    cost=cost_of(_dot_general_operations),
     dtypes=(*FLOATS, *INTEGERS, "i4"),
     simplify=_group_axes,
     lower=Contraction(_dot_general_maps),

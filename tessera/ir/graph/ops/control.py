@@ -14,6 +14,7 @@ from tessera.ir.base.arrays import Array
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, OpSpec
 from tessera.ir.base.tape import Tape
+from tessera.ir.graph.building import Types
 from tessera.types.dim import Dim
 from tessera.types.shape import TensorType, equal_dims, is_refuted, path
 
@@ -25,9 +26,7 @@ def _types(tape: Tape, values: Sequence[int]) -> list[TensorType]:
     return [tape.types[value] for value in values]
 
 
-def _same_types(
-    ctx: InferContext, op: str, what: str, given: Sequence[TensorType], wanted: Sequence[TensorType]
-) -> None:
+def _same_types(ctx: InferContext, op: str, what: str, given: Types, wanted: Types) -> None:
     """Raises at the first value whose type is not the one it must have; dims that may be equal are guarded."""
     if len(given) != len(wanted):
         raise ctx.fail(f"`{op}`: {what} has {len(given)} values where {len(wanted)} are needed")
@@ -50,13 +49,13 @@ def _scalar(ctx: InferContext, op: str, name: str, value: TensorType, kind: str)
         raise ctx.fail(f"`{op}` needs one {kind} as {name}, got {value}")
 
 
-def _check_carried(ctx: InferContext, op: str, types: Sequence[TensorType], count: int) -> Sequence[TensorType]:
+def _check_carried(ctx: InferContext, op: str, types: Types, count: int) -> Types:
     if not 0 <= count <= len(types):
         raise ctx.fail(f"`{op}` carries {count} of {len(types)} operands")
     return types[:count]
 
 
-def _infer_cond(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_cond(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     predicate, *operands = types
     _scalar(ctx, "cond", "its predicate", predicate, "bool")
     then, otherwise = attributes["then"], attributes["otherwise"]
@@ -72,7 +71,7 @@ def cond_reference(predicate: Array, *operands: Array, then: Body, otherwise: Bo
     return tuple((then if bool(predicate) else otherwise)(*operands))
 
 
-def _infer_while(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_while(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     carried = _check_carried(ctx, "while", types, attributes["carried"])
     condition, body = attributes["condition"], attributes["body"]
     for name, tape in (("the condition", condition), ("the body", body)):
@@ -93,7 +92,7 @@ def while_reference(*operands: Array, condition: Body, body: Body, carried: int)
     return tuple(values)
 
 
-def _infer_fori(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_fori(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     lower, upper, *operands = types
     _scalar(ctx, "fori", "its lower bound", lower, "integer")
     _scalar(ctx, "fori", "its upper bound", upper, "integer")
@@ -113,7 +112,7 @@ def fori_reference(lower: Array, upper: Array, *operands: Array, body: Body, car
     return tuple(values)
 
 
-def _infer_scan(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_scan(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     count, scanned, body = int(attributes["carried"]), int(attributes["scanned"]), attributes["body"]
     carried = _check_carried(ctx, "scan", types, count)
     if not 0 <= scanned <= len(types) - count:

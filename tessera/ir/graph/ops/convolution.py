@@ -1,36 +1,49 @@
-"""Convolutions, channels first, as contractions over windows that read zero outside the image."""
+"""Ops over windows of the trailing axes: convolution, channels first, and pooling.
+
+A convolution is a contraction over windows that read zero outside the image; pooling reduces, in order, one shifted
+slice of the padded tensor for each element of the window.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
+from itertools import product as positions
 from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, static_shape
-from tessera.ir.base.interval import ANYTHING
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, static_shape
+from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import (
     FLOATS,
     KEEP,
+    ROUND,
     Attribute,
     Attributes,
     Builder,
-    Cost,
     InferContext,
     OpSpec,
     PolicyRule,
     Sample,
 )
 from tessera.ir.graph.building import (
+    ACCUMULATE,
+    Types,
     axes_attribute,
     cast,
+    check_accumulator,
     check_at_least,
+    check_float,
     constant,
+    cost_of,
+    dims,
     normal,
+    restate,
     same_dim,
     size_value,
-    traffic,
+    slice_axis,
 )
 from tessera.ir.graph.ops.contraction import (
     NUMERICS,
@@ -39,11 +52,13 @@ from tessera.ir.graph.ops.contraction import (
     coordinate,
     reference_dtype,
 )
+from tessera.ir.graph.shared_reference import scan_reference
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, maximum, product
 from tessera.types.dtype import BlockFormat, DType
-from tessera.types.shape import ONE, TensorType, text
+from tessera.types.frozen import frozen
+from tessera.types.shape import ONE, ZERO, Shape, TensorType, text
 
 MODES = ("explicit", "same", "valid")
 
@@ -57,50 +72,60 @@ WINDOW = (
 )
 
 
-def check_per_axis(
-    ctx: InferContext, op: str, name: str, given: Sequence[int], spatial: int, least: int
-) -> tuple[int, ...]:
-    """An attribute given once for all spatial axes or once for each, as one number each."""
-    if len(given) not in (1, spatial) or any(value < least for value in given):
-        raise ctx.fail(f"`{op}` needs 1 or {spatial} numbers of at least {least} as `{name}`, got {list(given)}")
-    return tuple(given) * spatial if len(given) == 1 else tuple(given)
+@frozen
+class Window:
+    """A window on spatial axes: its size, step and distance between elements along each, and the padding."""
+
+    taps: Shape
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    low: Shape
+    high: Shape
+
+    def slack(self, axis: int, size: Dim) -> Dim:
+        """How far the window can move along an axis of this size."""
+        return size + self.low[axis] + self.high[axis] - (self.taps[axis] - 1) * self.dilations[axis] - 1
+
+    def extents(self, sizes: Sequence[Dim]) -> Shape:
+        """How many positions the window has along each axis."""
+        return tuple(self.slack(axis, size) // self.strides[axis] + 1 for axis, size in enumerate(sizes))
+
+    @property
+    def is_padded(self) -> bool:
+        return any(dim.value != 0 for dim in (*self.low, *self.high))
 
 
-def window_padding(
-    sizes: Sequence[Dim], kernel: Sequence[int | Dim], attributes: Attributes
-) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """Padding before and after each spatial axis; `same` puts the odd one after, as a size that is a dim."""
-    count, mode = len(sizes), attributes["padding_mode"]
-    given = axes_attribute(attributes, "padding")
-    if mode == "valid":
-        given = (0,)
-    if mode != "same":
-        pairs = given if len(given) == 2 * count and count > 0 else ()
-        if not pairs:
-            each = given * count if len(given) == 1 else given
-            pairs = tuple(value for value in each for _ in range(2))
-        return tuple(map(Dim.constant, pairs[::2])), tuple(map(Dim.constant, pairs[1::2]))
-    strides, dilations = per_axis(attributes, "stride", count), per_axis(attributes, "dilation", count)
-    low: list[Dim] = []
-    high: list[Dim] = []
-    for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
-        covered = (size.ceildiv(stride) - 1) * stride + (Dim.of(taps) - 1) * dilation + 1
-        total = maximum(covered - size, 0)
-        low.append(total // 2)
-        high.append(total.ceildiv(2))
-    return tuple(low), tuple(high)
+def window_of(sizes: Shape, taps: Shape, attributes: Attributes) -> Window:
+    """The window that the attributes `WINDOW` describe; `same` pads the odd one after, as a size that is a dim."""
+    strides, dilations = (_per_axis(attributes, name, len(sizes)) for name in ("stride", "dilation"))
+    if attributes["padding_mode"] == "same":
+        covered = [
+            (size.ceildiv(stride) - 1) * stride + (tap - 1) * dilation + 1
+            for size, tap, stride, dilation in zip(sizes, taps, strides, dilations, strict=True)
+        ]
+        totals = [maximum(reach - size, 0) for reach, size in zip(covered, sizes, strict=True)]
+        low, high = tuple(total // 2 for total in totals), tuple(total.ceildiv(2) for total in totals)
+    else:
+        padding = (0,) if attributes["padding_mode"] == "valid" else axes_attribute(attributes, "padding")
+        if len(padding) != 2 * len(sizes):
+            each = padding * len(sizes) if len(padding) == 1 else padding
+            padding = tuple(value for value in each for _ in range(2))
+        low, high = dims(*padding[::2]), dims(*padding[1::2])
+    return Window(taps, strides, dilations, low, high)
 
 
-def per_axis(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
+def _per_axis(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
     """An attribute given once for all axes, or once for each, as one number each."""
     given = axes_attribute(attributes, name)
     return given * count if len(given) == 1 else given
 
 
-def check_window(ctx: InferContext, op: str, attributes: Attributes, spatial: int) -> None:
+def _check_window(ctx: InferContext, op: str, attributes: Attributes, spatial: int) -> None:
     """Raises where stride, dilation or padding cannot be what they say."""
-    check_per_axis(ctx, op, "stride", axes_attribute(attributes, "stride"), spatial, 1)
-    check_per_axis(ctx, op, "dilation", axes_attribute(attributes, "dilation"), spatial, 1)
+    for name in ("stride", "dilation"):
+        given = axes_attribute(attributes, name)
+        if len(given) not in (1, spatial) or any(value < 1 for value in given):
+            raise ctx.fail(f"`{op}` needs 1 or {spatial} numbers of at least 1 as `{name}`, got {list(given)}")
     padding = axes_attribute(attributes, "padding")
     if attributes["padding_mode"] not in MODES:
         raise ctx.fail(f"`{op}` has padding modes {', '.join(MODES)}, not {attributes['padding_mode']!r}")
@@ -108,30 +133,42 @@ def check_window(ctx: InferContext, op: str, attributes: Attributes, spatial: in
         raise ctx.fail(f"`{op}` needs 1, {spatial} or {2 * spatial} numbers of at least 0 as `padding`, got {padding}")
 
 
-def window_extent(size: Dim, low: Dim, high: Dim, taps: Dim, stride: int, dilation: int) -> Dim:
-    """How many positions a window has along one axis."""
-    return (size + low + high - (taps - 1) * dilation - 1) // stride + 1
-
-
-def window_extents(
-    ctx: InferContext, op: str, sizes: Sequence[Dim], kernel: Sequence[Dim], attributes: Attributes
-) -> tuple[Dim, ...]:
+def _infer_extents(ctx: InferContext, op: str, sizes: Shape, taps: Shape, attributes: Attributes) -> Shape:
     """The spatial dims of the result; a window larger than its padded axis is an error or a guard."""
-    low, high = window_padding(sizes, kernel, attributes)
-    strides, dilations = per_axis(attributes, "stride", len(sizes)), per_axis(attributes, "dilation", len(sizes))
-    result: list[Dim] = []
-    for axis, size in enumerate(sizes):
-        slack = size + low[axis] + high[axis] - (kernel[axis] - 1) * dilations[axis] - 1
-        if attributes["padding_mode"] != "same":
-            check_at_least(
-                ctx, slack, 0, f"`{op}` has a window of {kernel[axis]} on an axis of {size}: it does not fit"
-            )
-        result.append(slack // strides[axis] + 1)
-    return tuple(result)
+    window = window_of(sizes, taps, attributes)
+    for axis, size in enumerate(sizes if attributes["padding_mode"] != "same" else ()):
+        message = f"`{op}` has a window of {taps[axis]} on an axis of {size}: it does not fit"
+        check_at_least(ctx, window.slack(axis, size), 0, message)
+    return window.extents(sizes)
+
+
+def _pad(b: Builder, x: Any, window: Window, fill: float) -> Any:
+    """A tensor with the padding of a window around its trailing axes."""
+    if not window.is_padded:
+        return x
+    zeros = (ZERO,) * (b.type_of(x).rank - len(window.low))
+    return b.emit("pad", x, low=(*zeros, *window.low), high=(*zeros, *window.high), value=fill)
+
+
+def _window_values(x: Array, kept: int, window: Window, fill: float) -> Array:
+    """For each element of the window, in row-major order, what it reads at every position of the window."""
+    pads = zip(static_shape(window.low), static_shape(window.high), strict=True)
+    padded = np.pad(x, [(0, 0)] * kept + list(pads), constant_values=fill)
+    taps, extents = static_shape(window.taps), static_shape(window.extents(dims(*x.shape[kept:])))
+    found = np.zeros((math.prod(taps), *x.shape[:kept], *extents), x.dtype)
+    for number, tap in enumerate(np.ndindex(*taps)):
+        read = [slice(None)] * kept
+        for at, extent, stride, dilation in zip(tap, extents, window.strides, window.dilations, strict=True):
+            read.append(slice(at * dilation, at * dilation + (extent - 1) * stride + 1, stride))
+        found[number] = padded[tuple(read)]
+    return found
+
+
+# Convolutions.
 
 
 def _infer_conv(op: str, spatial: int) -> Any:
-    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
         x, w = types
         layout = "[N, C, L]" if spatial == 1 else "[N, C, H, W]"
         for name, operand in (("x", x), ("w", w)):
@@ -141,7 +178,7 @@ def _infer_conv(op: str, spatial: int) -> Any:
                     help=f"`x` is {layout}, `w` is [O, C // groups, ...kernel]",
                 )
         dtype = contraction_dtype(ctx, op, types, attributes)
-        check_window(ctx, op, attributes, spatial)
+        _check_window(ctx, op, attributes, spatial)
         groups = int(attributes["groups"])
         if groups < 1 or (x.shape[1] % groups).value not in (0, None) or (w.shape[0] % groups).value not in (0, None):
             raise ctx.fail(f"`groups` = {groups} must divide the {x.shape[1]} channels in and {w.shape[0]} out")
@@ -151,7 +188,7 @@ def _infer_conv(op: str, spatial: int) -> Any:
             w.shape[1] * groups,
             f"`{op}` of {text(x.shape)} with {text(w.shape)} in {groups} groups: the channels differ",
         )
-        extents = window_extents(ctx, op, x.shape[2:], w.shape[2:], attributes)
+        extents = _infer_extents(ctx, op, x.shape[2:], w.shape[2:], attributes)
         return [TensorType((x.shape[0], w.shape[0], *extents), dtype)]
 
     return infer
@@ -161,8 +198,7 @@ def _decompose_conv(b: Builder, operands: Sequence[Any], attributes: Attributes)
     """Split the channels into groups by reshapes, so that a group is a batch axis of the contraction."""
     x, w = operands
     x_shape, w_shape = b.type_of(x).shape, b.type_of(w).shape
-    groups, spatial = int(attributes["groups"]), len(x_shape) - 2
-    low, high = window_padding(x_shape[2:], w_shape[2:], attributes)
+    groups, window = int(attributes["groups"]), window_of(x_shape[2:], w_shape[2:], attributes)
     if groups > 1:
         x = b.emit("reshape", x, shape=(x_shape[0], Dim.constant(groups), w_shape[1], *x_shape[2:]))
         w = b.emit("reshape", w, shape=(Dim.constant(groups), w_shape[0] // groups, *w_shape[1:]))
@@ -170,10 +206,10 @@ def _decompose_conv(b: Builder, operands: Sequence[Any], attributes: Attributes)
         "conv_windows",
         w,
         x,
-        stride=per_axis(attributes, "stride", spatial),
-        dilation=per_axis(attributes, "dilation", spatial),
-        low=low,
-        high=high,
+        stride=window.strides,
+        dilation=window.dilations,
+        low=window.low,
+        high=window.high,
         grouped=groups > 1,
         accumulate=attributes["accumulate"],
         dtype=attributes["dtype"],
@@ -184,7 +220,7 @@ def _decompose_conv(b: Builder, operands: Sequence[Any], attributes: Attributes)
     return b.emit("reshape", out, shape=(shape[0], w_shape[0], *shape[3:]))
 
 
-def _infer_windows(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_windows(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     w, x = types
     lead = 3 if attributes["grouped"] else 2
     spatial = len(attributes["stride"])
@@ -194,40 +230,30 @@ def _infer_windows(ctx: InferContext, types: Sequence[TensorType], attributes: A
     if attributes["grouped"]:
         same_dim(ctx, w.shape[0], x.shape[1], "`conv_windows` needs equal groups")
     same_dim(ctx, w.shape[lead - 1], x.shape[lead - 1], "`conv_windows` needs equal channels")
-    extents = _window_extents(w, x, attributes)
+    extents = _declared_window(w.shape[lead:], attributes).extents(x.shape[lead:])
     return [TensorType((x.shape[0], *x.shape[1 : lead - 1], w.shape[lead - 2], *extents), dtype)]
 
 
-def _window_extents(w: TensorType, x: TensorType, attributes: Attributes) -> tuple[Dim, ...]:
-    lead = 3 if attributes["grouped"] else 2
-    return tuple(
-        window_extent(size, Dim.of(low), Dim.of(high), taps, stride, dilation)
-        for size, taps, low, high, stride, dilation in zip(
-            x.shape[lead:],
-            w.shape[lead:],
-            attributes["low"],
-            attributes["high"],
-            attributes["stride"],
-            attributes["dilation"],
-            strict=True,
-        )
-    )
+def _declared_window(taps: Shape, attributes: Attributes) -> Window:
+    """The window of `conv_windows`."""
+    stride, dilation, low, high = (attributes[name] for name in ("stride", "dilation", "low", "high"))
+    return Window(taps, tuple(stride), tuple(dilation), tuple(map(Dim.of, low)), tuple(map(Dim.of, high)))
 
 
-def _conv_maps(types: Sequence[TensorType], attributes: Attributes) -> ContractionMaps:
+def _conv_maps(types: Types, attributes: Attributes) -> ContractionMaps:
     """An implicit GEMM: rows are output channels, columns are positions of the window, K is its elements."""
     w, x = types
     grouped = bool(attributes["grouped"])
     lead = 3 if grouped else 2
-    extents = _window_extents(w, x, attributes)
+    window = _declared_window(w.shape[lead:], attributes)
+    extents = window.extents(x.shape[lead:])
     group = (coordinate("b", 1),) if grouped else ()
     read: list[Dim] = []
     windows: list[tuple[int, Dim, Dim]] = []
     for axis, size in enumerate(x.shape[lead:]):
-        low, high = Dim.of(attributes["low"][axis]), Dim.of(attributes["high"][axis])
-        start = coordinate("n", axis) * attributes["stride"][axis] - low
-        read.append(start + coordinate("k", axis + 1) * attributes["dilation"][axis])
-        if low.value != 0 or high.value != 0:
+        start = coordinate("n", axis) * window.strides[axis] - window.low[axis]
+        read.append(start + coordinate("k", axis + 1) * window.dilations[axis])
+        if window.low[axis].value != 0 or window.high[axis].value != 0:
             windows.append((1, read[-1], size))
     return ContractionMaps(
         batch=(x.shape[0], *x.shape[1 : lead - 1]),
@@ -253,23 +279,14 @@ def conv_windows_reference(
     dtype: DType | None = None,
 ) -> Array:
     """Pad with zeros, make every window a column (im2col), and multiply matrices."""
-    taken_w, taken_x = (w, x) if grouped else (w[np.newaxis], x[:, np.newaxis])
-    before, after, spatial = static_shape(low), static_shape(high), len(stride)
-    padded = np.pad(taken_x, [(0, 0)] * 3 + list(zip(before, after, strict=True)))
-    taps, sizes = taken_w.shape[3:], padded.shape[3:]
-    extents = [(sizes[a] - (taps[a] - 1) * dilation[a] - 1) // stride[a] + 1 for a in range(spatial)]
-    columns = np.zeros((*padded.shape[:3], *taps, *extents), padded.dtype)
-    every = (slice(None),) * 3
-    for tap in np.ndindex(*taps):
-        begin = [tap[a] * dilation[a] for a in range(spatial)]
-        stop = [begin[a] + (extents[a] - 1) * stride[a] + 1 for a in range(spatial)]
-        window = tuple(slice(begin[a], stop[a], stride[a]) for a in range(spatial))
-        columns[(*every, *tap)] = padded[(*every, *window)]
-    inner, positions = int(np.prod(taken_w.shape[2:])), int(np.prod(extents))
-    rows = taken_w.reshape(*taken_w.shape[:2], inner)
-    matrix = columns.reshape(*padded.shape[:2], inner, positions)
+    weights, image = (w, x) if grouped else (w[np.newaxis], x[:, np.newaxis])
+    window = Window(dims(*weights.shape[3:]), tuple(stride), tuple(dilation), tuple(low), tuple(high))
+    columns = np.moveaxis(_window_values(image, 3, window, 0.0), 0, 3)
+    extents, inner = columns.shape[4:], math.prod(weights.shape[2:])
+    matrix = columns.reshape(*image.shape[:2], inner, math.prod(extents))
+    rows = weights.reshape(*weights.shape[:2], inner)
     out = contract_reference(rows, matrix, reference_dtype(w, x, dtype), accumulate)
-    out = out.reshape(*padded.shape[:2], taken_w.shape[1], *extents)
+    out = out.reshape(*image.shape[:2], weights.shape[1], *extents)
     return out if grouped else out[:, 0]
 
 
@@ -287,32 +304,19 @@ def conv_reference(
 ) -> Array:
     """Each group of channels by itself, concatenated."""
     attributes = {"stride": stride, "padding": padding, "padding_mode": padding_mode, "dilation": dilation}
-    spatial = x.ndim - 2
-    sizes, taps = tuple(map(Dim.constant, x.shape[2:])), tuple(map(Dim.constant, w.shape[2:]))
-    low, high = window_padding(sizes, taps, attributes)
-    split_x = x.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:])
-    split_w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+    window = window_of(dims(*x.shape[2:]), dims(*w.shape[2:]), attributes)
     out = conv_windows_reference(
-        split_w,
-        split_x,
-        stride=per_axis(attributes, "stride", spatial),
-        dilation=per_axis(attributes, "dilation", spatial),
-        low=low,
-        high=high,
+        w.reshape(groups, w.shape[0] // groups, *w.shape[1:]),
+        x.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:]),
+        stride=window.strides,
+        dilation=window.dilations,
+        low=window.low,
+        high=window.high,
         grouped=True,
         accumulate=accumulate,
         dtype=dtype,
     )
     return out.reshape(x.shape[0], w.shape[0], *out.shape[3:])
-
-
-def _conv_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
-    return Cost(results[0].size * product(operands[1].shape[1:]) * 2, traffic(operands, results))
-
-
-def _windows_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
-    inner = product(operands[0].shape[2 if attributes["grouped"] else 1 :])
-    return Cost(results[0].size * inner * 2, traffic(operands, results))
 
 
 def _accumulate_conv(
@@ -322,15 +326,9 @@ def _accumulate_conv(
     x, w = (cast(b, value, dt.f32) for value in operands)
     image, filters = b.type_of(x).shape, b.type_of(w).shape
     groups, spatial = int(attributes["groups"]), len(image) - 2
-    low, high = window_padding(image[2:], filters[2:], attributes)
-    if any(dim.value != 0 for dim in (*low, *high)):
-        zeros = (Dim.constant(0),) * 2
-        x = b.emit("pad", x, low=(*zeros, *low), high=(*zeros, *high), value=0.0)
-    strides, dilations = per_axis(attributes, "stride", spatial), per_axis(attributes, "dilation", spatial)
-    extents = tuple(
-        window_extent(image[2 + at], low[at], high[at], filters[2 + at], strides[at], dilations[at])
-        for at in range(spatial)
-    )
+    window = window_of(image[2:], filters[2:], attributes)
+    extents = window.extents(image[2:])
+    x = _pad(b, x, window, 0.0)
     split, rows = ((), filters[:1]) if groups == 1 else ((Dim.constant(groups),), (filters[0] // groups,))
     # Every window is read by one index into the flattened image, so that the summed elements are contiguous: whichever
     # dims are dynamic, no index is divided.
@@ -339,8 +337,8 @@ def _accumulate_conv(
     shape, index = (*filters[2:], *extents), None
     for at in range(spatial):
         inside, outside = (b.emit("iota", shape=shape, axis=axis, dtype=dt.i64) for axis in (at, spatial + at))
-        inside = b.emit("mul", inside, constant(b, dilations[at], dt.i64))
-        outside = b.emit("mul", outside, constant(b, strides[at], dt.i64))
+        inside = b.emit("mul", inside, constant(b, window.dilations[at], dt.i64))
+        outside = b.emit("mul", outside, constant(b, window.strides[at], dt.i64))
         along = b.emit("mul", b.emit("add", inside, outside), size_value(b, product(padded[at + 1 :]), dt.i64))
         index = along if index is None else b.emit("add", index, along)
     x = b.emit("take", x, index, axis=2 + len(split))
@@ -373,7 +371,7 @@ def _conv(op: str, spatial: int, summary: str, samples: tuple[Sample, ...]) -> O
         attributes=(*WINDOW, Attribute("groups", "int", 1, "channels split into this many parts"), *NUMERICS),
         infer=_infer_conv(op, spatial),
         reference=conv_reference,
-        cost=_conv_cost,
+        cost=cost_of(lambda operands, results, attributes: results[0].size * product(operands[1].shape[1:]) * 2),
         dtypes=FLOATS,
         decompose=_decompose_conv,
         samples=samples,
@@ -422,29 +420,190 @@ CONV_WINDOWS = OpSpec(
     ),
     infer=_infer_windows,
     reference=conv_windows_reference,
-    cost=_windows_cost,
+    cost=cost_of(
+        lambda operands, results, attributes: (
+            results[0].size * product(operands[0].shape[2 if attributes["grouped"] else 1 :]) * 2
+        )
+    ),
     dtypes=FLOATS,
     lower=Contraction(_conv_maps),
     samples=(
         Sample(
             "padded",
             normal((3, 2, 3), (2, 2, 8)),
-            {"stride": (2,), "dilation": (1,), "low": (Dim.constant(1),), "high": (Dim.constant(0),)},
+            {"stride": (2,), "dilation": (1,), "low": dims(1), "high": dims(0)},
         ),
         Sample(
             "grouped",
             normal((2, 3, 2, 2), (2, 2, 2, 6)),
-            {
-                "stride": (1,),
-                "dilation": (2,),
-                "low": (Dim.constant(0),),
-                "high": (Dim.constant(1),),
-                "grouped": True,
-            },
+            {"stride": (1,), "dilation": (2,), "low": dims(0), "high": dims(1), "grouped": True},
         ),
     ),
     policy=KEEP,
     interval=ANYTHING,
 )
 
-SPECS: tuple[OpSpec, ...] = (CONV1D, CONV2D, CONV_WINDOWS)
+
+# Pooling.
+
+SIZE = Attribute("window", "ints", doc="size of the window, one number for each pooled (trailing) axis")
+
+
+def _pool_window(shape: Shape, attributes: Attributes) -> tuple[int, Window]:
+    """How many leading axes are not pooled, and the window of the others; its default stride is its size."""
+    taps = axes_attribute(attributes, "window")
+    kept = len(shape) - len(taps)
+    return kept, window_of(shape[kept:], dims(*taps), {**attributes, "stride": attributes["stride"] or taps})
+
+
+def _infer_pool(op: str) -> Any:
+    def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+        (x,) = types
+        check_float(ctx, op, x)
+        window = axes_attribute(attributes, "window")
+        if not 1 <= len(window) <= x.rank or any(taps < 1 for taps in window):
+            raise ctx.fail(f"`{op}` of {text(x.shape)} needs a window of 1..{x.rank} positive numbers, got {window}")
+        full = {**attributes, "stride": attributes["stride"] or window}
+        _check_window(ctx, op, full, len(window))
+        check_accumulator(ctx, op, x, attributes.get("accumulate"))
+        kept = x.rank - len(window)
+        extents = _infer_extents(ctx, op, x.shape[kept:], dims(*window), full)
+        return [x.with_shape((*x.shape[:kept], *extents))]
+
+    return infer
+
+
+def _windows(b: Builder, x: Any, attributes: Attributes, fill: float) -> list[Any]:
+    """One strided slice of the padded tensor for each position in the window, in row-major order."""
+    shape = b.type_of(x).shape
+    kept, window = _pool_window(shape, attributes)
+    x = _pad(b, x, window, fill)
+    slices: list[Any] = []
+    for position in positions(*(range(taps) for taps in attributes["window"])):
+        value = x
+        for axis, tap in enumerate(position):
+            start, stride = tap * window.dilations[axis], window.strides[axis]
+            # Up to the last position of the window: the tail after the last full stride is not read.
+            last = window.slack(axis, shape[kept + axis]) // stride * stride
+            value = slice_axis(b, value, kept + axis, start, last + start + 1, stride)
+        slices.append(value)
+    return slices
+
+
+def _restate_pooled(b: Builder, value: Any, shape: Shape, attributes: Attributes) -> Any:
+    """The value with its shape as `infer` writes it."""
+    kept, window = _pool_window(shape, attributes)
+    return restate(b, value, (*shape[:kept], *window.extents(shape[kept:])))
+
+
+def _decompose_max(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    (x,) = operands
+    slices = _windows(b, x, attributes, float("-inf"))
+    out = reduce(lambda left, right: b.emit("maximum", left, right), slices)
+    return _restate_pooled(b, out, b.type_of(x).shape, attributes)
+
+
+def _window_sum(b: Builder, x: Any, attributes: Attributes) -> Any:
+    """Each window added up in the accumulator; one that is narrow is rounded as each element joins."""
+    compute = b.type_of(x).dtype.compute
+    asked: DType = attributes["accumulate"] or compute
+
+    def round_total(value: Any) -> Any:
+        is_narrow = asked.compute is not asked
+        return cast(b, b.emit("round_to", value, format=asked.name), asked.compute) if is_narrow else value
+
+    first, *others = _windows(b, cast(b, x, asked.compute), attributes, 0.0)
+    return cast(
+        b, reduce(lambda total, one: round_total(b.emit("add", total, one)), others, round_total(first)), compute
+    )
+
+
+def _decompose_avg(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    (x,) = operands
+    kind = b.type_of(x)
+    compute = kind.dtype.compute
+    total = _window_sum(b, x, attributes)
+    window = axes_attribute(attributes, "window")
+    if attributes["count_padding"]:
+        out = b.emit("div", total, constant(b, float(np.prod(window)), compute))
+    else:
+        ones = b.emit("full", shape=kind.shape[kind.rank - len(window) :], value=1.0, dtype=compute)
+        counted = reduce(lambda left, right: b.emit("add", left, right), _windows(b, ones, attributes, 0.0))
+        out = b.emit("div", total, counted)
+    return _restate_pooled(b, cast(b, out, kind.dtype), kind.shape, attributes)
+
+
+def _pooled_values(x: Array, attributes: Attributes, fill: float) -> Array:
+    return _window_values(x, *_pool_window(dims(*x.shape), attributes), fill)
+
+
+def max_pool_reference(x: Array, **attributes: Any) -> Array:
+    """The largest of each window; padding is -inf, NaN propagates."""
+    return round_as(_pooled_values(x.astype(np.float64), attributes, -np.inf).max(0), dtype_of(x))
+
+
+def avg_pool_reference(x: Array, *, accumulate: DType | None = None, **attributes: Any) -> Array:
+    """The mean of each window, its elements added in order; padding counts as zeros, or not at all."""
+    compute = dtype_of(x).compute
+    asked = accumulate or compute
+    with np.errstate(all="ignore"):
+        terms = _pooled_values(x.astype(numpy_dtype(asked.compute)), attributes, 0.0)
+        total = scan_reference("sum", terms, 0, asked)[-1].astype(numpy_dtype(compute))
+        window: tuple[int, ...] = tuple(attributes["window"])
+        count: Any = total.dtype.type(np.prod(window))
+        if not attributes["count_padding"]:
+            count = _pooled_values(np.ones(x.shape[x.ndim - len(window) :], total.dtype), attributes, 0.0).sum(0)
+        return round_as(total / count, dtype_of(x))
+
+
+STRIDE = Attribute("stride", "ints", (), "step of the window; default its size, so that windows do not overlap")
+ATTRIBUTES = (SIZE, STRIDE, *WINDOW[1:])
+
+_POOL_COST = cost_of(
+    lambda operands, results, attributes: results[0].size * product(axes_attribute(attributes, "window"))
+)
+
+CASES = (
+    Sample("halves", normal((2, 3, 6, 8)), {"window": (2, 2)}),
+    Sample("overlapping", normal((1, 2, 7, 9)), {"window": (3, 3), "stride": (2,), "padding": (1,)}),
+    Sample("uneven", normal((2, 11)), {"window": (3,), "stride": (2,), "padding": (0, 2)}),
+    Sample("same", normal((1, 1, 7, 5)), {"window": (3, 2), "stride": (2, 2), "padding_mode": "same"}),
+    Sample("dilated", normal((1, 2, 9)), {"window": (3,), "stride": (1,), "dilation": (2,)}),
+)
+
+SPECS: tuple[OpSpec, ...] = (
+    CONV1D,
+    CONV2D,
+    CONV_WINDOWS,
+    OpSpec(
+        name="tgraph.max_pool",
+        summary="The largest element of each window of the trailing axes; padding is never chosen, NaN propagates.",
+        operands=("x",),
+        attributes=ATTRIBUTES,
+        infer=_infer_pool("max_pool"),
+        reference=max_pool_reference,
+        samples=CASES,
+        dtypes=FLOATS[:4],
+        cost=_POOL_COST,
+        decompose=_decompose_max,
+        policy=KEEP,
+        interval=SAME,
+    ),
+    OpSpec(
+        name="tgraph.avg_pool",
+        summary="The mean of each window of the trailing axes, in f32 and rounded once.",
+        operands=("x",),
+        attributes=(*ATTRIBUTES, Attribute("count_padding", "bool", True, "padding counts as zeros"), ACCUMULATE),
+        infer=_infer_pool("avg_pool"),
+        reference=avg_pool_reference,
+        samples=(
+            *CASES,
+            Sample("edges", normal((1, 7, 7)), {"window": (3, 3), "padding": (1,), "count_padding": False}),
+        ),
+        dtypes=FLOATS,
+        cost=_POOL_COST,
+        decompose=_decompose_avg,
+        policy=ROUND,
+        interval=ANYTHING,
+    ),
+)

@@ -22,10 +22,7 @@ from tessera.ir.base.interval import (
 from tessera.ir.base.scalar_functions import uniform_element
 from tessera.ir.base.scalar_reference import round_to_storage
 from tessera.ir.base.spec import ANY, FLOATS, NUMBERS, Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
-from tessera.ir.graph.building import shape_name
-from tessera.ir.graph.ops.assembly import check_value
-from tessera.ir.graph.ops.elementwise import check_dtype, pointwise_cost
-from tessera.ir.graph.ops.movement import dims, moving_sample
+from tessera.ir.graph.building import Types, check_dtype, check_value, dims, moving_sample, pointwise_cost, shape_name
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
@@ -56,7 +53,7 @@ def _infer_shaped(ctx: InferContext, op: str, attributes: Attributes) -> TensorT
     return out
 
 
-def _infer_iota(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_iota(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     out = _infer_shaped(ctx, "iota", attributes)
     if not 0 <= attributes["axis"] < out.rank:
         raise ctx.fail(f"`iota` has no axis {attributes['axis']} in {text(out.shape)}")
@@ -74,7 +71,7 @@ def _iota_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out:
     return builder.cast(builder.coordinate(attributes["axis"]), out.dtype.compute)
 
 
-def _infer_full(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_full(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     out = _infer_shaped(ctx, "full", attributes)
     check_value(ctx, "full", attributes["value"], out.dtype)
     return [out]
@@ -89,7 +86,7 @@ def _full_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out:
     return builder.constant(attributes["value"], out.dtype.compute)
 
 
-def _infer_eye(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_eye(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     out = _infer_shaped(ctx, "eye", attributes)
     if out.rank != 2:
         raise ctx.fail(f"`eye` is a matrix, got the shape {text(out.shape)}")
@@ -113,7 +110,7 @@ def _moved_row(builder: Any, axis: int, offset: int) -> Any:
 
 
 def _infer_triangle(op: str) -> Any:
-    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
         (x,) = types
         if x.rank < 2:
             raise ctx.fail(f"`{op}` needs matrices, got {text(x.shape)}")
@@ -156,7 +153,7 @@ def _triangle(name: str, summary: str, scalar: str, function: Any) -> OpSpec:
     )
 
 
-def _infer_linspace(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_linspace(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     if attributes["num"] < 0:
         raise ctx.fail(f"`linspace` needs a count of 0 or more, got {attributes['num']}")
     out = TensorType.of((attributes["num"],), attributes["dtype"])
@@ -188,7 +185,7 @@ def _linspace_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, 
     return builder.cast(values, out.dtype.compute)
 
 
-def _infer_constant(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_constant(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     value = np.asarray(attributes["value"])
     if value.size > CONSTANT_LIMIT:
         raise ctx.fail(
@@ -232,7 +229,7 @@ def _simplify_constant(simplifier: Simplifier, operands: Sequence[Any], attribut
     return simplifier.emit("full", value=number, shape=dims(*value.shape), dtype=dtype_of(value))
 
 
-def _infer_dim_size(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_dim_size(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     return [TensorType((), dt.i64)]
 
 

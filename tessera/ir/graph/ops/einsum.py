@@ -18,13 +18,12 @@ from tessera.ir.base.spec import (
     Attribute,
     Attributes,
     Builder,
-    Cost,
     InferContext,
     OpSpec,
     PolicyRule,
     Sample,
 )
-from tessera.ir.graph.building import normal, same_dim, traffic
+from tessera.ir.graph.building import Types, cost_of, normal, same_dim
 from tessera.ir.graph.ops.contraction import accumulator
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim, product
@@ -103,7 +102,7 @@ def _sizes(equation: Equation, shapes: Sequence[Sequence[Dim]]) -> dict[str, Dim
     return sizes
 
 
-def _infer_einsum(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_einsum(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     if not types:
         raise ctx.fail("`einsum` needs at least one operand")
     try:
@@ -240,13 +239,13 @@ def einsum_reference(*operands: Array, equation: str, dtype: DType | None = None
         return round_as(np.einsum(equation, *(exact(operand) for operand in operands), optimize=False), result)
 
 
-def _einsum_cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+def _einsum_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
     equation = parse_equation(attributes["equation"], tuple(operand.rank for operand in operands))
     sizes = _sizes(equation, [operand.shape for operand in operands])
-    return Cost(product(sizes.values()) * len(operands), traffic(operands, results))
+    return product(sizes.values()) * len(operands)
 
 
-def _infer_diagonal(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_diagonal(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (x,) = types
     axis1 = normalize_axis(ctx, "diagonal", attributes["axis1"], x.rank)
     axis2 = normalize_axis(ctx, "diagonal", attributes["axis2"], x.rank)
@@ -258,7 +257,7 @@ def _infer_diagonal(ctx: InferContext, types: Sequence[TensorType], attributes: 
     return [TensorType(tuple(shape), x.dtype)]
 
 
-def _diagonal_maps(x: TensorType, outs: Sequence[TensorType], attributes: Attributes) -> Sequence[IndexMap]:
+def _diagonal_maps(x: TensorType, outs: Types, attributes: Attributes) -> Sequence[IndexMap]:
     first, second = sorted((attributes["axis1"] % x.rank, attributes["axis2"] % x.rank))
     return [tuple(at(first) if axis == second else at(axis - (axis > second)) for axis in range(x.rank))]
 
@@ -295,7 +294,7 @@ EINSUM = OpSpec(
     ),
     infer=_infer_einsum,
     reference=einsum_reference,
-    cost=_einsum_cost,
+    cost=cost_of(_einsum_operations),
     dtypes=(*FLOATS, *INTEGERS),
     decompose=_decompose_einsum,
     samples=(

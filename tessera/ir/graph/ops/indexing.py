@@ -1,4 +1,4 @@
-"""Reading by index: take, gather, take_along_axis, index_get, embedding, one_hot.
+"""Reading by index: take, gather, take_along_axis, index_get, embedding, one_hot; writing by index: scatter.
 
 One rule for every index: a negative one counts from the end, and one that is still out of bounds is clamped to the
 nearest end. The rule is put in front of the `_legal` ops, which read memory and trust their indices. In a debug build
@@ -7,35 +7,53 @@ those are `checked`: nothing is clamped, and a run ends at an out-of-bounds inde
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, numpy_dtype, static
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, static
 from tessera.ir.base.index_maps import IndexMap
 from tessera.ir.base.index_maps import coordinate as at
-from tessera.ir.base.interval import SAME, always_within
-from tessera.ir.base.spec import FLOATS, INTEGERS, KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import ANYTHING, SAME, always_within
+from tessera.ir.base.spec import (
+    INTEGERS,
+    KEEP,
+    NUMBERS,
+    ROUND,
+    Attribute,
+    Attributes,
+    Builder,
+    InferContext,
+    Nondeterminism,
+    OpSpec,
+    Sample,
+)
 from tessera.ir.graph.building import (
     Make,
+    Types,
     axes_attribute,
     cast,
+    check_accumulator,
     check_at_least,
     check_integer,
+    common_dtype,
     constant,
+    cost_of,
     expand,
     size_value,
     slice_axis,
     visits,
 )
-from tessera.ir.tile.facets import Gather
+from tessera.ir.tile.facets import Gather, Library
 from tessera.types import dtype as dt
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
 from tessera.types.shape import Named, Shape, TensorType, broadcast, equal_dims, normalize_axis, path, text
 
-STORED = (*FLOATS, *INTEGERS, "i4", "bool")
+STORED = (*NUMBERS, "i4", "bool")
 _MOST = Dim.constant((1 << 63) - 1)
 RULE = "negative indices count from the end, others are clamped"
 
@@ -82,14 +100,14 @@ def refuse_outside(checked: Any, indices: Array, extent: int) -> None:
         raise out_of_bounds_error(checked, first, extent, Tensor.of(np.ascontiguousarray(indices)))
 
 
-def check_not_empty(ctx: InferContext, op: str, extent: Dim, indices: TensorType) -> None:
+def check_readable(ctx: InferContext, op: str, extent: Dim, indices: TensorType) -> None:
     """Raises, or guards, where there are indices and nothing to read."""
     if indices.size.value != 0:
         check_at_least(ctx, extent, 1, f"`{op}` reads from an axis of no elements")
 
 
 def _infer_gathered(
-    ctx: InferContext, op: str, x: TensorType, indices: Sequence[TensorType], axes: Sequence[int], out_axis: int
+    ctx: InferContext, op: str, x: TensorType, indices: Types, axes: Sequence[int], out_axis: int
 ) -> TensorType:
     """The dims that are kept, with the dims of the indices put in at `out_axis`."""
     if len(indices) != len(axes) or not axes or len(set(axes)) != len(axes):
@@ -98,7 +116,7 @@ def _infer_gathered(
         check_integer(ctx, op, index, "indices")
         if not 0 <= axis < x.rank:
             raise ctx.fail(f"`{op}` has no axis {axis} on a value of rank {x.rank}")
-        check_not_empty(ctx, op, x.shape[axis], index)
+        check_readable(ctx, op, x.shape[axis], index)
     joined = broadcast(ctx, op, *(Named(f"index {number}", index.shape) for number, index in enumerate(indices)))
     kept = [dim for axis, dim in enumerate(x.shape) if axis not in axes]
     if not 0 <= out_axis <= len(kept):
@@ -106,15 +124,12 @@ def _infer_gathered(
     return x.with_shape((*kept[:out_axis], *joined, *kept[out_axis:]))
 
 
-def _infer_index(op: str) -> Any:
-    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-        x, *indices = types
-        return [_infer_gathered(ctx, op, x, indices, axes_attribute(attributes, "axes"), attributes["out_axis"])]
-
-    return infer
+def _infer_index(op: str, ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    x, *indices = types
+    return [_infer_gathered(ctx, op, x, indices, axes_attribute(attributes, "axes"), attributes["out_axis"])]
 
 
-def _index_maps(types: Sequence[TensorType], outs: Sequence[TensorType], attributes: Attributes) -> Sequence[IndexMap]:
+def _index_maps(types: Types, outs: Types, attributes: Attributes) -> Sequence[IndexMap]:
     x, *indices = types
     axes, out_axis = axes_attribute(attributes, "axes"), int(attributes["out_axis"])
     rank = max(index.rank for index in indices)
@@ -166,7 +181,7 @@ def index_reference(x: Array, *indices: Array, axes: Sequence[int], out_axis: in
     )
 
 
-def _infer_take(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_take(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     x, indices = types
     axis = normalize_axis(ctx, "take", attributes["axis"], x.rank)
     return [_infer_gathered(ctx, "take", x, [indices], (axis,), axis)]
@@ -182,7 +197,7 @@ def take_reference(x: Array, indices: Array, *, axis: int = 0) -> Array:
     return index_reference(x, indices, axes=(axis % x.ndim,), out_axis=axis % x.ndim)
 
 
-def _infer_embedding(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_embedding(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     table, indices = types
     if table.rank != 2:
         raise ctx.fail(f"`embedding` needs a table [rows, size], got {text(table.shape)}")
@@ -198,7 +213,7 @@ def embedding_reference(table: Array, indices: Array) -> Array:
     return index_reference(table, indices, axes=(0,), out_axis=0)
 
 
-def _infer_gather(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_gather(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     x, indices = types
     check_integer(ctx, "gather", indices, "indices")
     depth = indices.shape[-1].value if indices.rank else None
@@ -208,7 +223,7 @@ def _infer_gather(ctx: InferContext, types: Sequence[TensorType], attributes: At
             f"got {text(indices.shape)}"
         )
     for axis in range(depth):
-        check_not_empty(ctx, "gather", x.shape[axis], indices)
+        check_readable(ctx, "gather", x.shape[axis], indices)
     return [x.with_shape((*indices.shape[:-1], *x.shape[depth:]))]
 
 
@@ -229,29 +244,26 @@ def gather_reference(x: Array, indices: Array) -> Array:
     return index_reference(x, *(indices[..., number] for number in range(depth)), axes=range(depth), out_axis=0)
 
 
-def _infer_along(op: str) -> Any:
-    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-        x, indices = types
-        check_integer(ctx, op, indices, "indices")
-        axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
-        if indices.rank != x.rank:
-            raise ctx.fail(f"`{op}` needs indices of rank {x.rank}, got {text(indices.shape)}")
-        check_not_empty(ctx, op, x.shape[axis], indices)
-        dims: list[Dim] = []
-        for own, (left, right) in enumerate(zip(x.shape, indices.shape, strict=True)):
-            if own == axis:
-                dims.append(right)
-            elif left.value == 1 or right.value == 1:
-                dims.append(right if left.value == 1 else left)
-            else:
-                what = f"{path('x', own, left)} and {path('indices', own, right)}"
-                dims.append(equal_dims(ctx, op, left, right, what))
-        return [x.with_shape(dims)]
-
-    return infer
+def _infer_along(op: str, ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    x, indices = types
+    check_integer(ctx, op, indices, "indices")
+    axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
+    if indices.rank != x.rank:
+        raise ctx.fail(f"`{op}` needs indices of rank {x.rank}, got {text(indices.shape)}")
+    check_readable(ctx, op, x.shape[axis], indices)
+    dims: list[Dim] = []
+    for own, (left, right) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        if own == axis:
+            dims.append(right)
+        elif left.value == 1 or right.value == 1:
+            dims.append(right if left.value == 1 else left)
+        else:
+            what = f"{path('x', own, left)} and {path('indices', own, right)}"
+            dims.append(equal_dims(ctx, op, left, right, what))
+    return [x.with_shape(dims)]
 
 
-def _along_maps(types: Sequence[TensorType], outs: Sequence[TensorType], attributes: Attributes) -> Sequence[IndexMap]:
+def _along_maps(types: Types, outs: Types, attributes: Attributes) -> Sequence[IndexMap]:
     x, indices = types
     axis, joined = int(attributes["axis"]) % x.rank, outs[0].shape
     reads = list(_stretched_map(x.shape, joined, 0))
@@ -280,7 +292,7 @@ def take_along_reference(x: Array, indices: Array, *, axis: int = -1, checked: A
     return np.take_along_axis(np.broadcast_to(x, own), np.broadcast_to(legal, asked), axis)
 
 
-def _infer_one_hot(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_one_hot(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (indices,) = types
     check_integer(ctx, "one_hot", indices, "indices")
     if len(attributes["depth"]) != 1:
@@ -337,7 +349,8 @@ PLACED = (
     Attribute("axes", "ints", doc="the axes of `x` that are indexed, one for each index"),
     Attribute("out_axis", "int", 0, "position of the indexed dims in the result"),
 )
-AXIS = (Attribute("axis", "int", -1, "the axis that is indexed"),)
+FIRST_AXIS = Attribute("axis", "int", 0, "the axis that is indexed")
+LAST_AXIS = Attribute("axis", "int", -1, "the axis that is indexed")
 CHECKED = Attribute(
     "checked", "any", None, "what a debug build reports of an out-of-bounds index; nothing is clamped then"
 )
@@ -349,13 +362,184 @@ _PLACED_SAMPLES = (
     Sample("no indices", index_arrays((5, 3), (0,), low=0), {"axes": (0,), "out_axis": 0}),
 )
 
+
+# Writing by index: scatter sets, scatter_add adds, both in the order of the indices, so duplicates have one answer.
+
+
+def _infer_scatter(op: str, ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    x, indices, updates = types
+    check_integer(ctx, op, indices, "indices")
+    common_dtype(ctx, op, (x, updates))
+    if op == "scatter_add" and x.dtype.is_bool:
+        raise ctx.fail_dtype("`scatter_add` adds numbers, got bool", help="cast to i32, or use `scatter`")
+    check_accumulator(ctx, op, x, attributes.get("accumulate"), x.dtype.compute)
+    axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
+    wanted = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    if updates.rank != len(wanted):
+        raise ctx.fail(
+            f"`{op}` into {text(x.shape)} at {text(indices.shape)} needs updates {text(wanted)}, "
+            f"got {text(updates.shape)}"
+        )
+    for own, (left, right) in enumerate(zip(wanted, updates.shape, strict=True)):
+        equal_dims(ctx, op, left, right, f"{left} and {path('updates', own, right)}")
+    check_readable(ctx, op, x.shape[axis], indices)
+    return [x]
+
+
+def _decompose_scatter(mode: str, b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """To [outer, axis, inner]; sums in the dtype floats compute in, rounded once."""
+    x, indices, updates = operands
+    kind, index = b.type_of(x), b.type_of(indices)
+    axis = int(attributes["axis"]) % kind.rank
+    outer, inner = product(kind.shape[:axis]), product(kind.shape[axis + 1 :])
+    total: DType | None = attributes.get("accumulate")
+    compute = (total or kind.dtype).compute if mode == "add" else kind.dtype
+    checked = attributes.get("checked")
+    legal = legal_indices(b, indices, kind.shape[axis], checked)
+    out = b.emit(
+        "scatter_rows",
+        b.emit("reshape", cast(b, x, compute), shape=(outer, kind.shape[axis], inner)),
+        b.emit("reshape", legal, shape=(index.size,)),
+        b.emit("reshape", cast(b, updates, compute), shape=(outer, index.size, inner)),
+        mode=mode,
+        accumulate=total,
+        checked=checked,
+    )
+    return cast(b, b.emit("reshape", out, shape=kind.shape), kind.dtype)
+
+
+def _infer_scatter_rows(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    x, indices, updates = types
+    check_integer(ctx, "scatter_rows", indices, "indices")
+    common_dtype(ctx, "scatter_rows", (x, updates))
+    if (x.rank, indices.rank, updates.rank) != (3, 1, 3):
+        raise ctx.fail(
+            f"`scatter_rows` needs [outer, axis, inner], [n], [outer, n, inner], got {x}, {indices}, {updates}"
+        )
+    if attributes["mode"] not in ("set", "add"):
+        raise ctx.fail(f"`scatter_rows` has modes set and add, not {attributes['mode']!r}")
+    total: DType | None = attributes["accumulate"]
+    if total is not None and attributes["mode"] == "set":
+        raise ctx.fail_dtype(f"`scatter_rows` that sets adds nothing up, and has no accumulator: got {total}")
+    check_accumulator(ctx, "scatter_rows", x, total, x.dtype.compute)
+    if total is not None and total.compute is not x.dtype.compute:
+        raise ctx.fail_dtype(f"`scatter_rows` of {x.dtype} keeps its sums in its result, which does not hold {total}")
+    for own, left in ((0, x.shape[0]), (1, indices.shape[0]), (2, x.shape[2])):
+        equal_dims(
+            ctx, "scatter_rows", left, updates.shape[own], f"{left} and {path('updates', own, updates.shape[own])}"
+        )
+    return [x]
+
+
+def scatter_rows_reference(
+    x: Array,
+    indices: Array,
+    updates: Array,
+    *,
+    mode: str,
+    accumulate: DType | None = None,
+    checked: Any = None,
+    in_place: bool = False,
+) -> Array:
+    """One index after the other, wherever they are; a narrow accumulator rounds what was added to, and nothing else."""
+    refuse_outside(checked, indices, x.shape[1])
+    out = x.copy()
+    narrow = None if accumulate is None or accumulate.compute is accumulate else accumulate
+    with np.errstate(over="ignore", invalid="ignore"):
+        for number, row in enumerate(indices):
+            made = updates[:, number] if mode == "set" else out[:, row] + updates[:, number]
+            out[:, row] = made if narrow is None else round_as(made, narrow).astype(x.dtype)
+    return out
+
+
+def scatter_reference(
+    x: Array,
+    indices: Array,
+    updates: Array,
+    *,
+    mode: str,
+    axis: int = 0,
+    ordered: bool = True,
+    accumulate: DType | None = None,
+) -> Array:
+    """The last of equal indices is kept, or their updates add up, in order: also where any order would do."""
+    axis %= x.ndim
+    shape = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
+    compute = numpy_dtype((accumulate or dtype_of(x)).compute) if mode == "add" else x.dtype
+    flat = legal_array(indices, x.shape[axis]).reshape(-1)
+    rows = updates.astype(compute).reshape(shape[0], flat.size, shape[2])
+    out = scatter_rows_reference(x.astype(compute).reshape(shape), flat, rows, mode=mode, accumulate=accumulate)
+    return round_as(out.reshape(x.shape), dtype_of(x))
+
+
+def _find_unordered(attributes: Attributes) -> Nondeterminism | None:
+    if attributes["ordered"]:
+        return None
+    return Nondeterminism(
+        "it adds updates in the order in which threads come to them",
+        "leave `ordered=False` out, or call it within `with tessera.effects.ordered():`",
+        r",\s*ordered\s*=\s*False",
+    )
+
+
+def _write_sample(shape: Sequence[int], indices: Sequence[int], axis: int, low: int = -3, high: int = 4) -> Make:
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        updates = (*shape[:axis], *indices, *shape[axis + 1 :])
+        return [
+            rng.standard_normal(tuple(shape)).astype(np.float32),
+            rng.integers(low, high, tuple(indices), dtype=np.int64),
+            rng.standard_normal(updates).astype(np.float32),
+        ]
+
+    return make
+
+
+_WRITE_SAMPLES = (
+    Sample("rows", _write_sample((5, 4), (7,), 0)),
+    Sample("columns", _write_sample((3, 6), (2, 4), 1), {"axis": -1}),
+    Sample("one", _write_sample((5, 3), (), 0)),
+    Sample("none", _write_sample((5, 3), (0,), 0)),
+    Sample("outside", _write_sample((4, 2), (9,), 0, -9, 9)),
+)
+
+
+SCATTER_ACCUMULATE = Attribute(
+    "accumulate", "dtype", None, "dtype of the running sums; default f32 (f64 for f64), integers"
+)
+ORDERED = Attribute("ordered", "bool", True, "in the order of the indices; without it, runs may differ")
+
+
+_WRITE_COST = cost_of(lambda operands, results, attributes: operands[2].size)
+
+IN_PLACE = Attribute("in_place", "bool", False, "the result is in the memory of `x`: only the rows are written")
+
+
+def _writer(name: str, summary: str, mode: str, dtypes: tuple[str, ...]) -> OpSpec:
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("x", "indices", "updates"),
+        attributes=(FIRST_AXIS, ORDERED, SCATTER_ACCUMULATE) if mode == "add" else (FIRST_AXIS,),
+        infer=partial(_infer_scatter, name),
+        reference=partial(scatter_reference, mode=mode),
+        nondeterminism=_find_unordered if mode == "add" else None,
+        samples=_WRITE_SAMPLES,
+        dtypes=dtypes,
+        cost=_WRITE_COST,
+        decompose=partial(_decompose_scatter, mode),
+        takes_positions=True,
+        policy=ROUND if mode == "add" else KEEP,
+        interval=ANYTHING,
+    )
+
+
 SPECS: tuple[OpSpec, ...] = (
     _reader(
         "index_legal",
         "Elements of `x` at legal indices along some axes.",
         ("x", "indices*"),
         (*PLACED, CHECKED),
-        _infer_index("index_legal"),
+        partial(_infer_index, "index_legal"),
         index_reference,
         _PLACED_SAMPLES,
         lower=Gather(_index_maps),
@@ -365,7 +549,7 @@ SPECS: tuple[OpSpec, ...] = (
         f"x[...] with integer arrays along some axes; {RULE}.",
         ("x", "indices*"),
         PLACED,
-        _infer_index("index_get"),
+        partial(_infer_index, "index_get"),
         index_reference,
         (
             *_PLACED_SAMPLES,
@@ -378,7 +562,7 @@ SPECS: tuple[OpSpec, ...] = (
         "take",
         f"Slices of an axis by index; {RULE}.",
         ("x", "indices"),
-        (Attribute("axis", "int", 0, "the axis that is indexed"),),
+        (FIRST_AXIS,),
         _infer_take,
         take_reference,
         (
@@ -415,8 +599,8 @@ SPECS: tuple[OpSpec, ...] = (
         "take_along_legal",
         "One element for each legal index along an axis; other axes broadcast.",
         ("x", "indices"),
-        (*AXIS, CHECKED),
-        _infer_along("take_along_legal"),
+        (LAST_AXIS, CHECKED),
+        partial(_infer_along, "take_along_legal"),
         take_along_reference,
         (
             Sample("rows", index_arrays((4, 5), (4, 3), low=0)),
@@ -428,8 +612,8 @@ SPECS: tuple[OpSpec, ...] = (
         "take_along_axis",
         f"One element for each index along an axis; other axes broadcast; {RULE}.",
         ("x", "indices"),
-        AXIS,
-        _infer_along("take_along_axis"),
+        (LAST_AXIS,),
+        partial(_infer_along, "take_along_axis"),
         take_along_reference,
         (
             Sample("rows", index_arrays((4, 5), (4, 3), low=-9, high=9)),
@@ -457,5 +641,34 @@ SPECS: tuple[OpSpec, ...] = (
         decompose=_decompose_one_hot,
         policy=KEEP,
         interval=always_within(0.0, 1.0, is_exact=True),
+    ),
+    _writer(
+        "scatter",
+        "`x` with slices of an axis replaced; of equal indices the last is kept; indices follow the rule of `take`.",
+        "set",
+        STORED,
+    ),
+    _writer(
+        "scatter_add",
+        "`x` with updates added to slices of an axis, in the order of the indices, in f32 and rounded once.",
+        "add",
+        NUMBERS,
+    ),
+    OpSpec(
+        name="tgraph.scatter_rows",
+        summary="x[:, indices[i]] = updates[:, i], or +=, for i in order, at legal indices.",
+        operands=("x", "indices", "updates"),
+        attributes=(Attribute("mode", "str", doc="set or add"), SCATTER_ACCUMULATE, CHECKED, IN_PLACE),
+        infer=_infer_scatter_rows,
+        reference=scatter_rows_reference,
+        samples=(
+            Sample("set", _write_sample((2, 5, 3), (4,), 1, low=0), {"mode": "set"}),
+            Sample("add", _write_sample((1, 5, 7), (40,), 1, low=0), {"mode": "add"}),
+        ),
+        dtypes=("f32", "f64", *INTEGERS),
+        cost=_WRITE_COST,
+        lower=Library("scatter", overwrites=0),
+        policy=KEEP,
+        interval=ANYTHING,
     ),
 )

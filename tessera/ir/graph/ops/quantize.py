@@ -14,14 +14,15 @@ from tessera.ir.graph.building import (
     SPECIAL_VALUES,
     UNARY_SHAPES,
     Make,
+    Types,
     cast,
     check_float,
     constant,
     normal,
     over,
+    pointwise_cost,
     same_dim,
 )
-from tessera.ir.graph.ops.elementwise import pointwise_cost
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
@@ -55,7 +56,7 @@ def _result(x: TensorType, format: str) -> TensorType:
     return x.with_dtype(FORMATS[format].dtype or x.dtype)
 
 
-def _infer_round(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_round(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     _check_operand(ctx, "round_to", types[0])
     _check_conversion(ctx, "round_to", attributes)
     if attributes["rounding"] == "stochastic":
@@ -63,7 +64,7 @@ def _infer_round(ctx: InferContext, types: Sequence[TensorType], attributes: Att
     return [_result(types[0], attributes["format"])]
 
 
-def _infer_stochastic(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_stochastic(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     x, bits = types
     _check_operand(ctx, "round_stochastic", x)
     _check_conversion(ctx, "round_stochastic", {**attributes, "rounding": "stochastic"})
@@ -152,7 +153,7 @@ def check_scale(ctx: InferContext, op: str, x: TensorType, scale: TensorType, bl
         same_dim(ctx, own * size, dim, message)
 
 
-def _infer_quantize(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_quantize(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     x, scale = types
     _check_operand(ctx, "quantize", x)
     _check_operand(ctx, "quantize", scale, "scale")
@@ -164,7 +165,7 @@ def _infer_quantize(ctx: InferContext, types: Sequence[TensorType], attributes: 
     return [x.with_dtype(dtype)]
 
 
-def _infer_dequantize(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_dequantize(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     q, scale = types
     dtype: DType = attributes["dtype"]
     if q.dtype.is_bool or not dtype.is_float:
@@ -221,7 +222,7 @@ def dequantize_reference(q: Array, scale: Array, *, dtype: DType = dt.f32, block
         return round_as(q.astype(np.float32) * _broadcast_scale_array(scale, block), dtype)
 
 
-def _infer_blocks(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_blocks(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (x,) = types
     _check_operand(ctx, "round_blocks", x)
     kind = BLOCK_FORMATS.get(attributes["format"])

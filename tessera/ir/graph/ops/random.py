@@ -1,14 +1,16 @@
-"""Random numbers by key and element index: bits, uniform, normal, bernoulli, dropout, and keys made from keys."""
+"""Random numbers by key and element index: bits, samples, dropout, the residual sum with it, and keys from keys."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, static_shape, widen
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, static_shape
+from tessera.ir.base.arrays import widen as widen_array
 from tessera.ir.base.interval import ANYTHING, BOOLEAN, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.spec import (
     FLOATS,
@@ -17,12 +19,28 @@ from tessera.ir.base.spec import (
     Attribute,
     Attributes,
     Builder,
+    Decompose,
+    Infer,
     InferContext,
     OpSpec,
     Sample,
-    Simplifier,
 )
-from tessera.ir.graph.building import Make, cast, check_float, check_integer, constant, normal, slice_axis, visits
+from tessera.ir.graph.building import (
+    Make,
+    Types,
+    broadcast_types,
+    cast,
+    check_float,
+    check_integer,
+    common_dtype,
+    constant,
+    dims,
+    drop_when,
+    normal,
+    slice_axis,
+    visits,
+    widen,
+)
 from tessera.ir.graph.shared_reference import (
     KEY_BRANCH,
     PHILOX_KEY_STEPS,
@@ -37,7 +55,7 @@ from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.shape import Named, TensorType, broadcast, text
+from tessera.types.shape import TensorType, text
 
 RANDOM = frozenset({"random"})
 SHAPE = Attribute("shape", "dims", doc="dims of the result")
@@ -67,26 +85,22 @@ def threshold(probability: float) -> int:
     return round(probability * 2.0**24)
 
 
-def _infer_shaped(op: str, *, floats: bool) -> Any:
-    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-        check_key(ctx, op, types[0])
-        dtype: DType = attributes["dtype"]
-        if floats and dtype.name not in FLOATS:
-            raise ctx.fail_dtype(f"`{op}` gives floats, not {dtype}")
-        if not floats and dtype.name not in UNSIGNED:
-            raise ctx.fail_dtype(f"`{op}` gives unsigned integers, not {dtype}")
-        return [TensorType.of(attributes["shape"], dtype)]
-
-    return infer
+def _infer_shaped(op: str, ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    check_key(ctx, op, types[0])
+    dtype: DType = attributes["dtype"]
+    allowed, wanted = (UNSIGNED, "unsigned integers") if op == "random_bits" else (FLOATS, "floats")
+    if dtype.name not in allowed:
+        raise ctx.fail_dtype(f"`{op}` gives {wanted}, not {dtype}")
+    return [TensorType.of(attributes["shape"], dtype)]
 
 
-def _infer_bernoulli(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_bernoulli(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     check_key(ctx, "bernoulli", types[0])
     check_rate(ctx, "bernoulli", attributes["p"], "p")
     return [TensorType.of(attributes["shape"], dt.bool_)]
 
 
-def _infer_dropout(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_dropout(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     x, key = types
     check_float(ctx, "dropout", x)
     check_key(ctx, "dropout", key)
@@ -94,7 +108,7 @@ def _infer_dropout(ctx: InferContext, types: Sequence[TensorType], attributes: A
     return [x]
 
 
-def _infer_fold_key(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_fold_key(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     key, data = types
     check_key(ctx, "fold_key", key)
     check_integer(ctx, "fold_key", data, "data")
@@ -103,13 +117,12 @@ def _infer_fold_key(ctx: InferContext, types: Sequence[TensorType], attributes: 
     return [TensorType.of((2,), dt.u64)]
 
 
-def _infer_philox(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_philox(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     names = ("counter", "key", "stream")
     for name, operand in zip(names, types, strict=True):
         if operand.dtype is not dt.u64:
             raise ctx.fail_dtype(f"`philox` needs u64, got `{name}` of {operand.dtype}")
-    shape = broadcast(ctx, "philox", *(Named(name, x.shape) for name, x in zip(names, types, strict=True)))
-    return [TensorType(shape, dt.u64)]
+    return [TensorType(broadcast_types(ctx, "philox", names, types), dt.u64)]
 
 
 def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
@@ -142,10 +155,10 @@ def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, ou
 
 def _key_parts(b: Builder, key: Any) -> tuple[Any, Any]:
     """Key and stream as u64 scalars."""
-    if b.type_of(key).dtype is dt.u64:
-        first, second = (b.emit("reshape", slice_axis(b, key, 0, at, at + 1), shape=()) for at in (0, 1))
-        return first, second
-    words = [cast(b, b.emit("reshape", slice_axis(b, key, 0, at, at + 1), shape=()), dt.u64) for at in range(4)]
+    count = 2 if b.type_of(key).dtype is dt.u64 else 4
+    words = [cast(b, b.emit("reshape", slice_axis(b, key, 0, at, at + 1), shape=()), dt.u64) for at in range(count)]
+    if count == 2:
+        return words[0], words[1]
     half = constant(b, 32, dt.u64)
     first, second = (b.emit("bitwise_or", words[at], b.emit("shift_left", words[at + 1], half)) for at in (0, 2))
     return first, second
@@ -171,10 +184,6 @@ def _unit(b: Builder, words: Any, dtype: DType) -> Any:
     signed = dt.i64 if dtype is dt.f64 else dt.i32  # machines convert signed integers fastest, and these fit
     whole = cast(b, cast(b, _top_bits(b, source, count), signed), dtype.compute)
     return b.emit("mul", whole, constant(b, 2.0**-count, dtype.compute))
-
-
-def _decompose_bits(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    return cast(b, _draw(b, operands[0], tuple(attributes["shape"])), attributes["dtype"])
 
 
 def _decompose_uniform(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -216,11 +225,6 @@ def _decompose_dropout(b: Builder, operands: Sequence[Any], attributes: Attribut
     kept = b.emit("bernoulli", key, shape=kind.shape, p=1.0 - rate)
     scaled = b.emit("mul", cast(b, x, compute), constant(b, _keep_scale(rate), compute))
     return cast(b, b.emit("where", kept, scaled, constant(b, 0.0, compute)), kind.dtype)
-
-
-def _simplify_dropout(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """Dropping nothing is no op."""
-    return operands[0] if attributes["rate"] == 0.0 else None
 
 
 def _decompose_fold_key(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -279,10 +283,46 @@ def bernoulli_reference(key: Array, *, shape: Sequence[Dim], p: float = 0.5) -> 
 
 def dropout_reference(x: Array, key: Array, *, rate: float) -> Array:
     """Kept elements scaled by 1 / (1 - rate), the others 0."""
-    wide = widen(x)
+    wide = widen_array(x)
     with np.errstate(over="ignore"):
         scaled = wide * wide.dtype.type(_keep_scale(rate))
     return round_as(np.where(keep_mask(key, x.shape, rate), scaled, wide.dtype.type(0)), dtype_of(x))
+
+
+def _infer_residual(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    x, y, *keys = types
+    for name, operand in (("x", x), ("y", y)):
+        check_float(ctx, "residual", operand, name)
+    dtype = common_dtype(ctx, "residual", (x, y))
+    rate = check_rate(ctx, "residual", attributes["dropout"])
+    if len(keys) > 1 or (rate > 0 and not keys):
+        raise ctx.fail(
+            f"`residual` with dropout {rate} needs one `key`, got {len(keys)}",
+            help="pass a random key, or leave dropout at 0",
+        )
+    for key in keys:
+        check_key(ctx, "residual", key)
+    return [TensorType(broadcast_types(ctx, "residual", ("x", "y"), (x, y)), dtype)]
+
+
+def _decompose_residual(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    x, y, *keys = operands
+    dtype = b.type_of(x).dtype
+    branch = widen(b, y)
+    if attributes["dropout"] > 0:
+        branch = b.emit("dropout", branch, keys[0], rate=attributes["dropout"])
+    return cast(b, b.emit("add", widen(b, x), branch), dtype)
+
+
+def residual_reference(x: Array, y: Array, *keys: Array, dropout: float = 0.0) -> Array:
+    """The sum, with elements of `y` dropped by the key's mask and the others scaled up; rounded once."""
+    branch: Array = widen_array(y)
+    with np.errstate(all="ignore"):
+        if dropout > 0:
+            dropped: Array = ~keep_mask(keys[0], y.shape, dropout)
+            branch = branch * branch.dtype.type(1.0 / (1.0 - dropout))
+            branch[dropped] = 0
+        return round_as(widen_array(x) + branch, dtype_of(x))
 
 
 def key_sample(make: Make) -> Make:
@@ -298,10 +338,6 @@ def _key(*, words: bool = False) -> Make:
     return make
 
 
-def _dims(*sizes: int) -> tuple[Dim, ...]:
-    return tuple(map(Dim.of, sizes))
-
-
 def _counters(rng: np.random.Generator) -> Sequence[Array]:
     words = rng.integers(0, 1 << 63, (3, 37), dtype=np.uint64)
     return [words, np.array(rng.integers(1 << 62), np.uint64), np.array([rng.integers(1 << 62)], np.uint64)]
@@ -315,9 +351,9 @@ def _sampler(
     name: str,
     summary: str,
     extra: tuple[Attribute, ...],
-    infer: Any,
+    infer: Infer,
     reference: Any,
-    decompose: Any,
+    decompose: Decompose,
     cases: Any,
     interval: IntervalRule = ANYTHING,
 ) -> OpSpec:
@@ -336,10 +372,6 @@ def _sampler(
         policy=KEEP,
         interval=interval,
     )
-
-
-def _uniform_interval(query: IntervalQuery) -> Interval:
-    return Interval(float(query.attributes["low"]), float(query.attributes["high"]))
 
 
 def _normal_interval(query: IntervalQuery) -> Interval:
@@ -367,34 +399,34 @@ SPECS: tuple[OpSpec, ...] = (
         "random_bits",
         "Random unsigned integers; element i depends on the key and on i alone.",
         (Attribute("dtype", "dtype", dt.u32),),
-        _infer_shaped("random_bits", floats=False),
+        partial(_infer_shaped, "random_bits"),
         bits_reference,
-        _decompose_bits,
-        {"words": {"shape": _dims(3, 5)}, "wide": {"shape": _dims(33), "dtype": dt.u64}, "empty": {"shape": _dims(0)}},
+        lambda b, operands, attributes: cast(b, _draw(b, operands[0], tuple(attributes["shape"])), attributes["dtype"]),
+        {"words": {"shape": dims(3, 5)}, "wide": {"shape": dims(33), "dtype": dt.u64}, "empty": {"shape": dims(0)}},
     ),
     _sampler(
         "uniform",
         "Numbers from `low` up to but (before scaling) without `high`, with as many bits as the dtype holds exactly.",
         (Attribute("low", "float", 0.0), Attribute("high", "float", 1.0), Attribute("dtype", "dtype", dt.f32)),
-        _infer_shaped("uniform", floats=True),
+        partial(_infer_shaped, "uniform"),
         uniform_reference,
         _decompose_uniform,
         {
-            "unit": {"shape": _dims(7, 13)},
-            "range": {"shape": _dims(64), "low": -3.0, "high": 5.5},
-            "narrow": {"shape": _dims(100), "dtype": dt.bf16},
-            "wide": {"shape": _dims(9), "dtype": dt.f64},
+            "unit": {"shape": dims(7, 13)},
+            "range": {"shape": dims(64), "low": -3.0, "high": 5.5},
+            "narrow": {"shape": dims(100), "dtype": dt.bf16},
+            "wide": {"shape": dims(9), "dtype": dt.f64},
         },
-        IntervalRule(_uniform_interval),
+        IntervalRule(lambda query: Interval(float(query.attributes["low"]), float(query.attributes["high"]))),
     ),
     _sampler(
         "normal",
         "Normal numbers by Box and Muller.",
         (Attribute("mean", "float", 0.0), Attribute("std", "float", 1.0), Attribute("dtype", "dtype", dt.f32)),
-        _infer_shaped("normal", floats=True),
+        partial(_infer_shaped, "normal"),
         normal_reference,
         _decompose_normal,
-        {"standard": {"shape": _dims(7, 13)}, "moved": {"shape": _dims(50), "mean": 2.0, "std": 0.5}},
+        {"standard": {"shape": dims(7, 13)}, "moved": {"shape": dims(50), "mean": 2.0, "std": 0.5}},
         IntervalRule(_normal_interval),
     ),
     _sampler(
@@ -405,9 +437,9 @@ SPECS: tuple[OpSpec, ...] = (
         bernoulli_reference,
         _decompose_bernoulli,
         {
-            "fair": {"shape": _dims(7, 13)},
-            "rare": {"shape": _dims(200), "p": 0.05},
-            "sure": {"shape": _dims(9), "p": 1.0},
+            "fair": {"shape": dims(7, 13)},
+            "rare": {"shape": dims(200), "p": 0.05},
+            "sure": {"shape": dims(9), "p": 1.0},
         },
         BOOLEAN,
     ),
@@ -426,7 +458,7 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=FLOATS,
         cost=visits(62),
-        simplify=_simplify_dropout,
+        simplify=drop_when(lambda attributes: attributes["rate"] == 0.0),
         decompose=_decompose_dropout,
         policy=ROUND,
         interval=ANYTHING,
@@ -442,6 +474,23 @@ SPECS: tuple[OpSpec, ...] = (
         cost=visits(180),
         decompose=_decompose_fold_key,
         policy=KEEP,
+        interval=ANYTHING,
+    ),
+    OpSpec(
+        name="tgraph.residual",
+        summary="x + y, `y` with dropout if asked for, in f32 and rounded once.",
+        operands=("x", "y", "key*"),
+        attributes=(Attribute("dropout", "float", 0.0, "fraction of `y` that is dropped; above 0 it needs a key"),),
+        infer=_infer_residual,
+        reference=residual_reference,
+        samples=(
+            Sample("plain", normal((3, 5), (3, 5))),
+            Sample("dropout", key_sample(normal((17, 33), (17, 33))), {"dropout": 0.25}),
+        ),
+        dtypes=FLOATS,
+        cost=visits(1),
+        decompose=_decompose_residual,
+        policy=ROUND,
         interval=ANYTHING,
     ),
 )

@@ -1,36 +1,63 @@
-"""Reductions over axes: sum, prod, max, min, any, all, argmax, argmin, each by the canonical recipe."""
+"""Reductions by the canonical recipe, statistics made of them (mean, var, std, logsumexp, norm), and scans."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, widen
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as
+from tessera.ir.base.arrays import widen as widen_array
 from tessera.ir.base.interval import ANYTHING, BOOLEAN, SAME, Interval, IntervalQuery, IntervalRule, total_of
 from tessera.ir.base.spec import (
     ANY,
     BOOL,
+    FLOATS,
     KEEP,
     NUMBERS,
     ROUND,
     Attribute,
     Attributes,
-    Cost,
+    Builder,
     InferContext,
     OpSpec,
     PolicyRule,
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import bools, check_at_least, normal, traffic
-from tessera.ir.graph.ops.elementwise import check_dtype
-from tessera.ir.graph.shared_reference import kept_shape, reduce, reduced_last
-from tessera.ir.tile.facets import Reduction
+from tessera.ir.graph.building import (
+    ACCUMULATE,
+    Sizes,
+    Types,
+    bools,
+    cast,
+    check_accumulator,
+    check_axes,
+    check_dtype,
+    check_not_empty,
+    constant,
+    normal,
+    shape_name,
+    size_value,
+    visits,
+    widen,
+)
+from tessera.ir.graph.shared_reference import (
+    REDUCTION_UFUNCS,
+    kept_shape,
+    reduce,
+    reduce_lanes,
+    reduced_last,
+    scan_reference,
+)
+from tessera.ir.tile.facets import Library, Reduction
+from tessera.types.dim import maximum, product
 from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
 from tessera.types.promotion import ARITHMETIC, INDEX, LOGICAL, SUM, OpClass, sum_of
-from tessera.types.shape import TensorType, path, without_axes
+from tessera.types.shape import TensorType, is_at_least, without_axes
 
 AXES = (
     Attribute("axes", "ints", doc="the reduced axes: sorted, counted from the front, none twice"),
@@ -40,11 +67,7 @@ AXES = (
 IDENTITY = Attribute("identity", "bool", False, doc="no elements give -inf or inf, or the end of the integers' range")
 """For decompositions in which the max or min of no elements does no harm; otherwise there is no answer for it."""
 
-ACCUMULATE = Attribute(
-    "accumulate", "dtype", None, "dtype of the running sums; default f32 (f64 for f64), integers 64 bits"
-)
-
-SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+SHAPES: Sequence[tuple[Sizes, Sizes]] = (
     ((7,), (0,)),
     ((1,), (0,)),
     ((), ()),
@@ -61,89 +84,20 @@ SHAPES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
 """Shapes and reduced axes; the reduced sizes are below, at and above the 32 lanes."""
 
 
-def check_axes(ctx: InferContext, op: str, x: TensorType, axes: Sequence[int]) -> tuple[int, ...]:
-    """The axes of the attribute; raises where they are not sorted, not from the front, or not there."""
-    for axis in axes:
-        if not 0 <= axis < x.rank:
-            raise ctx.fail(f"`{op}` has no axis {axis} on a value of rank {x.rank}", help=f"axes are 0..{x.rank - 1}")
-    if list(axes) != sorted(set(axes)):
-        raise ctx.fail(f"`{op}` needs its axes sorted and none twice, got {tuple(axes)}")
-    return tuple(axes)
-
-
-def check_not_empty(ctx: InferContext, op: str, x: TensorType, axes: Sequence[int]) -> None:
-    """Raises where a reduced dim is known to be 0, which the op has no answer for; guards where it may be."""
-    for axis in axes:
-        dim = x.shape[axis]
-        if dim.value == 0:
-            raise ctx.fail(f"`{op}` of no elements has no value: {path('x', axis, dim)}")
-        check_at_least(ctx, dim, 1, f"`{op}` of no elements has no value: {path('x', axis, dim)}")
-
-
-def accumulator(dtype: DType) -> DType:
-    """The accumulator where none is stated."""
-    return sum_of(dtype).compute
-
-
-def check_accumulator(ctx: InferContext, op: str, x: TensorType, asked: DType | None) -> None:
-    """Raises unless the running sum of floats is a float, and that of integers what integers are summed in."""
-    if asked is None or asked is accumulator(x.dtype) or (x.dtype.is_float and asked.is_float):
-        return
-    wanted = "a float" if x.dtype.is_float else str(accumulator(x.dtype))
-    raise ctx.fail_dtype(f"`{op}` of {x.dtype} accumulates in {wanted}, not {asked}")
-
-
-def samples(make: Callable[..., Any], *, empty: bool) -> tuple[Sample, ...]:
+def _samples(make: Callable[..., Any], *, empty: bool) -> tuple[Sample, ...]:
     """The shapes of this file with and without kept dims; with an empty reduced axis where the op allows it."""
-    result: list[Sample] = []
-    for number, (shape, axes) in enumerate(SHAPES):
-        text = "x".join(map(str, shape)) or "scalar"
-        result.append(Sample(f"{text} over {axes}", make(shape), {"axes": axes, "keepdims": number % 2 == 1}))
-    if empty:
-        result.append(Sample("3x0 over an empty axis", make((3, 0)), {"axes": (1,)}))
-    return tuple(result)
-
-
-def _reduced_axes(x: TensorType, attributes: Attributes) -> tuple[int, ...]:
-    return tuple(attributes["axes"])
-
-
-def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
-    return Cost(operands[0].size, traffic(operands, results))
-
-
-def _infer(name: str, group: OpClass, dtypes: tuple[str, ...], empty: bool) -> Any:
-    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-        (x,) = types
-        check_dtype(ctx, name, "x", x, dtypes)
-        axes = check_axes(ctx, name, x, attributes["axes"])
-        check_accumulator(ctx, name, x, attributes.get("accumulate"))
-        if not empty and not attributes.get("identity"):
-            check_not_empty(ctx, name, x, axes)
-        return [TensorType(without_axes(x.shape, axes, keepdims=attributes["keepdims"]), group.result(x.dtype))]
-
-    return infer
-
-
-def _simplify(group: OpClass) -> Any:
-    def simplify(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
-        """A reduction over no axes is its operand, in the dtype of the result."""
-        if attributes["axes"]:
-            return None
-        x = simplifier.type_of(operands[0])
-        if group is INDEX:
-            return simplifier.emit("full", value=0, shape=x.shape, dtype=group.result(x.dtype))
-        target = group.result(x.dtype)
-        return operands[0] if target is x.dtype else simplifier.emit("cast", operands[0], dtype=target)
-
-    return simplify
+    found = [
+        Sample(f"{shape_name([shape])} over {axes}", make(shape), {"axes": axes, "keepdims": number % 2 == 1})
+        for number, (shape, axes) in enumerate(SHAPES)
+    ]
+    return (*found, *((Sample("3x0 over an empty axis", make((3, 0)), {"axes": (1,)}),) if empty else ()))
 
 
 def _arg_reference(kind: str) -> Callable[..., Array]:
     search: Any = np.argmax if kind == "argmax" else np.argmin
 
     def reference(x: Array, *, axes: Sequence[int], keepdims: bool = False) -> Array:
-        rows = reduced_last(widen(x), axes)
+        rows = reduced_last(widen_array(x), axes)
         return np.asarray(search(rows, axis=1), np.int64).reshape(kept_shape(x, axes, keepdims))
 
     return reference
@@ -172,34 +126,62 @@ def _bool_reference(kind: str) -> Callable[..., Array]:
     return reference
 
 
-_MORE = {"max": (IDENTITY,), "min": (IDENTITY,), "sum": (ACCUMULATE,), "prod": (ACCUMULATE,)}
+@frozen
+class _Family:
+    """What reductions of one kind share; `empty` says that there is a value for no elements."""
+
+    group: OpClass
+    dtypes: tuple[str, ...]
+    reference: Callable[[str], Callable[..., Array]]
+    empty: bool
+    attributes: tuple[Attribute, ...] = ()
+    policy: PolicyRule = ROUND
+    interval: IntervalRule = ANYTHING
 
 
-def _make(
-    name: str,
-    summary: str,
-    group: OpClass,
-    dtypes: tuple[str, ...],
-    reference: Callable[..., Array],
-    *,
-    empty: bool,
-    policy: PolicyRule = ROUND,
-    interval: IntervalRule = ANYTHING,
-) -> OpSpec:
+_SUMMING = _Family(SUM, ANY, _reduce_reference, empty=True, attributes=(ACCUMULATE,))
+_CHOOSING = _Family(
+    ARITHMETIC, NUMBERS, _reduce_reference, empty=False, attributes=(IDENTITY,), policy=KEEP, interval=SAME
+)
+_LOGICAL = _Family(LOGICAL, BOOL, _bool_reference, empty=True, interval=BOOLEAN)
+_SEARCHING = _Family(INDEX, NUMBERS, _arg_reference, empty=False)
+
+
+def _reduction(name: str, family: _Family, summary: str, interval: IntervalRule | None = None) -> OpSpec:
+    group, empty = family.group, family.empty
+
+    def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+        (x,) = types
+        check_dtype(ctx, name, "x", x, family.dtypes)
+        axes = check_axes(ctx, name, x, attributes["axes"])
+        check_accumulator(ctx, name, x, attributes.get("accumulate"))
+        if not empty and not attributes.get("identity"):
+            check_not_empty(ctx, name, x, axes)
+        return [TensorType(without_axes(x.shape, axes, keepdims=attributes["keepdims"]), group.result(x.dtype))]
+
+    def simplify(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
+        """A reduction over no axes is its operand, in the dtype of the result."""
+        if attributes["axes"]:
+            return None
+        x = simplifier.type_of(operands[0])
+        if group is INDEX:
+            return simplifier.emit("full", value=0, shape=x.shape, dtype=group.result(x.dtype))
+        return cast(simplifier, operands[0], group.result(x.dtype))
+
     return OpSpec(
         name=f"tgraph.{name}",
         summary=summary,
         operands=("x",),
-        attributes=(*AXES, *_MORE.get(name, ())),
-        infer=_infer(name, group, dtypes, empty),
-        reference=reference,
-        samples=samples(bools if dtypes == BOOL else normal, empty=empty),
-        dtypes=dtypes,
-        cost=_cost,
-        simplify=_simplify(group),
-        lower=Reduction(name, _reduced_axes),
-        policy=policy,
-        interval=interval,
+        attributes=(*AXES, *family.attributes),
+        infer=infer,
+        reference=family.reference(name),
+        samples=_samples(bools if family.dtypes == BOOL else normal, empty=empty),
+        dtypes=family.dtypes,
+        cost=visits(1),
+        simplify=simplify,
+        lower=Reduction(name, lambda x, attributes: tuple(attributes["axes"])),
+        policy=family.policy,
+        interval=interval or family.interval,
     )
 
 
@@ -207,76 +189,383 @@ def _sum_interval(query: IntervalQuery) -> Interval:
     return total_of(query.x, query.count(query.attributes["axes"]), query.result.dtype)
 
 
-SPECS: tuple[OpSpec, ...] = (
-    _make(
-        "sum",
-        "Sum over axes; integers in 64 bits; 0 for no elements.",
-        SUM,
-        ANY,
-        _reduce_reference("sum"),
-        empty=True,
-        interval=IntervalRule(_sum_interval),
+_FIRST = "over axes, in their row-major order: the first of equals; the first NaN is chosen."
+
+REDUCTIONS = (
+    _reduction("sum", _SUMMING, "Sum over axes; integers in 64 bits; 0 for no elements.", IntervalRule(_sum_interval)),
+    _reduction("prod", _SUMMING, "Product over axes; integers in 64 bits; 1 for no elements."),
+    _reduction("max", _CHOOSING, "Largest over axes, which have elements; NaN propagates."),
+    _reduction("min", _CHOOSING, "Smallest over axes, which have elements; NaN propagates."),
+    _reduction("any", _LOGICAL, "Whether one is true; false for no elements."),
+    _reduction("all", _LOGICAL, "Whether all are true; true for no elements."),
+    _reduction("argmax", _SEARCHING, f"Position of the largest {_FIRST}"),
+    _reduction("argmin", _SEARCHING, f"Position of the smallest {_FIRST}"),
+)
+
+
+# Statistics: reductions made of others, computed in f32 (f64 for f64) and rounded once.
+
+CORRECTION = Attribute("correction", "int", 0, doc="what the count is less by before dividing")
+ORDER = Attribute("order", "float", 2.0, doc="1 (sum of sizes), 2 (Euclid) or infinity (largest size)")
+
+
+def _count_value(b: Builder, x: TensorType, axes: Sequence[int], correction: int = 0) -> Any:
+    """How many elements are reduced, less a correction but not below 0, as a scalar in the dtype of computation."""
+    count = product(x.shape[axis] for axis in axes) - correction
+    return size_value(b, count if is_at_least(count, 0) else maximum(count, 0), x.dtype.compute)
+
+
+def _mean(builder: Builder, x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+    total = builder.emit("sum", x, axes=axes, keepdims=keepdims)
+    return builder.emit("div", total, _count_value(builder, builder.type_of(x), axes))
+
+
+def _var(builder: Builder, x: Any, attributes: Attributes) -> Any:
+    axes = attributes["axes"]
+    away = builder.emit("sub", x, _mean(builder, x, axes, True))
+    squares = builder.emit("sum", builder.emit("mul", away, away), axes=axes, keepdims=attributes["keepdims"])
+    return builder.emit("div", squares, _count_value(builder, builder.type_of(x), axes, attributes["correction"]))
+
+
+def _logsumexp(builder: Builder, x: Any, attributes: Attributes) -> Any:
+    axes, dtype = tuple(attributes["axes"]), builder.type_of(x).dtype
+    top = builder.emit("max", x, axes=axes, keepdims=True, identity=True)
+    zero = constant(builder, 0.0, dtype)
+    # inf - inf is not a number: an infinite maximum is left where it is
+    top = builder.emit("where", builder.emit("isinf", top), zero, top)
+    total = builder.emit("sum", builder.emit("exp", builder.emit("sub", x, top)), axes=axes, keepdims=True)
+    result = builder.emit("add", builder.emit("log", total), top)
+    return result if attributes["keepdims"] else builder.emit("squeeze", result, axes=axes)
+
+
+@frozen
+class _Ends:
+    """Where squares of a dtype leave its range, as powers of two: they do not round.
+
+    What is larger than `large` is also summed times `down`, what is smaller than `small` times `up`; a sum of plain
+    squares below `least` has nothing in it but what is smaller than `small`.
+    """
+
+    large: float
+    down: float
+    small: float
+    up: float
+    least: float
+
+
+_ENDS = {
+    "f32": _Ends(2.0**40, 2.0**-76, 2.0**-40, 2.0**90, 2.0**-90),
+    "f64": _Ends(2.0**400, 2.0**-600, 2.0**-300, 2.0**600, 2.0**-700),
+}
+
+
+def _euclid(builder: Builder, x: Any, over: Attributes) -> Any:
+    """The root of the sum of squares; where that is too large or too small, of scaled values, in the same pass."""
+    dtype = builder.type_of(x).dtype
+    ends, size = _ENDS[dtype.name], builder.emit("abs", x)
+
+    def number(value: float) -> Any:
+        return constant(builder, value, dtype)
+
+    def squares(values: Any) -> Any:
+        return builder.emit("sum", builder.emit("mul", values, values), **over)
+
+    def root(values: Any, factor: float) -> Any:
+        return builder.emit("mul", builder.emit("sqrt", values), number(factor))
+
+    is_large, is_small = builder.emit("gt", size, number(ends.large)), builder.emit("lt", size, number(ends.small))
+    plain = squares(x)
+    large = squares(builder.emit("where", is_large, builder.emit("mul", x, number(ends.down)), number(0.0)))
+    small = squares(builder.emit("where", is_small, builder.emit("mul", x, number(ends.up)), number(0.0)))
+    is_tiny = builder.emit("lt", plain, number(ends.least))
+    usual = builder.emit("where", is_tiny, root(small, 1.0 / ends.up), builder.emit("sqrt", plain))
+    return builder.emit("where", builder.emit("isinf", plain), root(large, 1.0 / ends.down), usual)
+
+
+def _euclid_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array:
+    ends, size = _ENDS[dtype_of(x).name], np.abs(x)
+    kind: Any = x.dtype.type
+
+    def squares(values: Any) -> Array:
+        return reduce_lanes("sum", values * values, axes, keepdims=keepdims)
+
+    plain = squares(x)
+    large = squares(np.where(size > ends.large, x * kind(ends.down), kind(0)))
+    small = squares(np.where(size < ends.small, x * kind(ends.up), kind(0)))
+    usual = np.where(plain < ends.least, np.sqrt(small) * kind(1.0 / ends.up), np.sqrt(plain))
+    return np.where(np.isinf(plain), np.sqrt(large) * kind(1.0 / ends.down), usual)
+
+
+def _norm(builder: Builder, x: Any, attributes: Attributes) -> Any:
+    over = {"axes": attributes["axes"], "keepdims": attributes["keepdims"]}
+    if attributes["order"] == 2:
+        return _euclid(builder, x, over)
+    return builder.emit("sum" if attributes["order"] == 1 else "max", builder.emit("abs", x), **over)
+
+
+def _count(x: Array, axes: Sequence[int], correction: int = 0) -> Any:
+    number = math.prod(x.shape[axis] for axis in axes) - correction
+    return x.dtype.type(max(number, 0))
+
+
+def _mean_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array:
+    """The mean in the dtype of `x`, by the canonical recipe."""
+    return reduce_lanes("sum", x, axes, keepdims=keepdims) / _count(x, axes)
+
+
+def _var_values(x: Array, axes: Sequence[int], *, keepdims: bool, correction: int = 0) -> Array:
+    """The variance in the dtype of `x`: the mean first, then the squares around it."""
+    away = x - _mean_values(x, axes, keepdims=True)
+    return reduce_lanes("sum", away * away, axes, keepdims=keepdims) / _count(x, axes, correction)
+
+
+def _std_values(x: Array, axes: Sequence[int], *, keepdims: bool, correction: int = 0) -> Array:
+    return np.sqrt(_var_values(x, axes, keepdims=keepdims, correction=correction))
+
+
+def _logsumexp_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array:
+    top = reduce_lanes("max", x, axes, keepdims=True)
+    top = np.where(np.isinf(top), x.dtype.type(0), top)
+    result = np.log(reduce_lanes("sum", np.exp(x - top), axes, keepdims=True)) + top
+    return result if keepdims else np.squeeze(result, tuple(axes))
+
+
+def _norm_values(x: Array, axes: Sequence[int], *, keepdims: bool, order: float = 2.0) -> Array:
+    if order == 2:
+        return _euclid_values(x, axes, keepdims=keepdims)
+    return reduce_lanes("sum" if order == 1 else "max", np.abs(x), axes, keepdims=keepdims)
+
+
+def _statistic(
+    name: str,
+    summary: str,
+    body: Callable[[Builder, Any, Attributes], Any],
+    values: Callable[..., Any],
+    *,
+    flops: int,
+    attributes: tuple[Attribute, ...] = (),
+    samples: tuple[Sample, ...] = (),
+    interval: IntervalRule = ANYTHING,
+) -> OpSpec:
+    """The op that `body` builds, and `values` computes on arrays, in the dtype of computation."""
+
+    def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+        (x,) = types
+        check_dtype(ctx, name, "x", x, FLOATS)
+        axes = check_axes(ctx, name, x, attributes["axes"])
+        order = attributes.get("order", 2)
+        if order not in (1, 2, math.inf):
+            raise ctx.fail(f"`{name}` has no order {order}", help="`order` is 1, 2 or infinity")
+        if order == math.inf:
+            check_not_empty(ctx, name, x, axes)
+        return [x.with_shape(without_axes(x.shape, axes, keepdims=attributes["keepdims"]))]
+
+    def reference(x: Array, *, axes: Sequence[int], keepdims: bool = False, **attributes: Any) -> Array:
+        with np.errstate(all="ignore"):
+            return round_as(values(widen_array(x), tuple(axes), keepdims=keepdims, **attributes), dtype_of(x))
+
+    def decompose(builder: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+        dtype = builder.type_of(operands[0]).dtype
+        return cast(builder, body(builder, widen(builder, operands[0]), attributes), dtype)
+
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("x",),
+        attributes=(*AXES, *attributes),
+        infer=infer,
+        reference=reference,
+        samples=(*_samples(normal, empty=True), *samples),
+        dtypes=FLOATS,
+        cost=visits(flops),
+        decompose=decompose,
+        policy=ROUND,
+        interval=interval,
+    )
+
+
+def _shifted_rows(rng: np.random.Generator) -> Sequence[Any]:
+    return [np.asarray(rng.standard_normal((3, 67)) + 100.0, np.float32)]
+
+
+def _huge(rng: np.random.Generator) -> Sequence[Any]:
+    rows = np.array([[1000.0, 1000.0], [-1000.0, -1001.0], [-np.inf, -np.inf], [np.inf, 0.0], [-np.inf, 3.0]])
+    return [rows.astype(np.float32)]
+
+
+def _mean_interval(query: IntervalQuery) -> Interval:
+    """The range of the elements, and what as many roundings may add: 2**-6 of them where the count is not known."""
+    x, count = query.x, query.count(query.attributes["axes"])
+    slack = min(count * query.result.dtype.compute.epsilon, 2.0**-6)
+    low, high = x.low - abs(x.low) * slack, x.high + abs(x.high) * slack
+    return Interval(low, high, x.may_be_nan or math.isinf(x.magnitude) or count == 0, x.is_reached, x.sources)
+
+
+_ROWS = {"axes": (1,)}
+
+STATISTICS = (
+    _statistic(
+        "mean",
+        "Sum over axes divided by the count; NaN for no elements.",
+        lambda builder, x, attributes: _mean(builder, x, attributes["axes"], attributes["keepdims"]),
+        _mean_values,
+        flops=1,
+        interval=IntervalRule(_mean_interval),
     ),
-    _make(
-        "prod",
-        "Product over axes; integers in 64 bits; 1 for no elements.",
-        SUM,
-        ANY,
-        _reduce_reference("prod"),
-        empty=True,
+    _statistic(
+        "var",
+        "Mean square distance from the mean; the count may be less by a correction.",
+        _var,
+        _var_values,
+        flops=4,
+        attributes=(CORRECTION,),
+        samples=(
+            Sample("unbiased", normal((5, 7)), {"axes": (1,), "correction": 1}),
+            Sample("far from zero", _shifted_rows, _ROWS),
+        ),
     ),
-    _make(
-        "max",
-        "Largest over axes, which have elements; NaN propagates.",
-        ARITHMETIC,
-        NUMBERS,
-        _reduce_reference("max"),
-        empty=False,
-        policy=KEEP,
-        interval=SAME,
+    _statistic(
+        "std",
+        "Square root of the variance.",
+        lambda builder, x, attributes: builder.emit("sqrt", _var(builder, x, attributes)),
+        _std_values,
+        flops=4,
+        attributes=(CORRECTION,),
+        samples=(Sample("unbiased", normal((5, 7)), {"axes": (0, 1), "correction": 1}),),
     ),
-    _make(
-        "min",
-        "Smallest over axes, which have elements; NaN propagates.",
-        ARITHMETIC,
-        NUMBERS,
-        _reduce_reference("min"),
-        empty=False,
-        policy=KEEP,
-        interval=SAME,
+    _statistic(
+        "logsumexp",
+        "`log(sum(exp(x)))` over axes, -inf for no elements; the largest is taken out first, so finite input gives "
+        "finite output.",
+        _logsumexp,
+        _logsumexp_values,
+        flops=14,
+        samples=(Sample("huge and infinite", _huge, _ROWS),),
     ),
-    _make(
-        "any",
-        "Whether one is true; false for no elements.",
-        LOGICAL,
-        BOOL,
-        _bool_reference("any"),
-        empty=True,
-        interval=BOOLEAN,
-    ),
-    _make(
-        "all",
-        "Whether all are true; true for no elements.",
-        LOGICAL,
-        BOOL,
-        _bool_reference("all"),
-        empty=True,
-        interval=BOOLEAN,
-    ),
-    _make(
-        "argmax",
-        "Position of the largest over axes, in their row-major order: the first of equals; the first NaN is chosen.",
-        INDEX,
-        NUMBERS,
-        _arg_reference("argmax"),
-        empty=False,
-    ),
-    _make(
-        "argmin",
-        "Position of the smallest over axes, in their row-major order: the first of equals; the first NaN is chosen.",
-        INDEX,
-        NUMBERS,
-        _arg_reference("argmin"),
-        empty=False,
+    _statistic(
+        "norm",
+        "Vector norm over axes.",
+        _norm,
+        _norm_values,
+        flops=2,
+        attributes=(ORDER,),
+        samples=(
+            Sample("order 1", normal((5, 67)), {"axes": (1,), "order": 1.0}),
+            Sample("largest", normal((5, 67)), {"axes": (0,), "order": math.inf, "keepdims": True}),
+        ),
     ),
 )
+
+
+# Scans along one axis: cumulative, and cumsum, cumprod, cummax made of it.
+
+ACCUMULATED = ("sum", "prod")
+"""Kinds whose running value is computed rather than chosen: they state an accumulator."""
+
+AXIS = (
+    Attribute("axis", "int", doc="the axis run along"),
+    Attribute("reverse", "bool", False, doc="run from the end to the start"),
+)
+
+
+def _result_dtype(kind: str, dtype: DType) -> DType:
+    return sum_of(dtype) if kind in ACCUMULATED else dtype
+
+
+def _infer_kind(ctx: InferContext, op: str, kind: str, types: Types, attributes: Attributes) -> Types:
+    (x,) = types
+    if kind not in REDUCTION_UFUNCS:
+        raise ctx.fail(f"`{op}` has no kind `{kind}`", help=f"kinds are {', '.join(REDUCTION_UFUNCS)}")
+    check_dtype(ctx, op, "x", x, NUMBERS)
+    check_axes(ctx, op, x, (attributes["axis"],))
+    total = attributes.get("accumulate")
+    if total is not None and kind not in ACCUMULATED:
+        raise ctx.fail_dtype(f"`{op}` of kind {kind} chooses among its elements, and has no accumulator: got {total}")
+    check_accumulator(ctx, op, x, total)
+    return [x.with_dtype(_result_dtype(kind, x.dtype))]
+
+
+def scan_values(x: Array, *, kind: str, axis: int, reverse: bool = False, accumulate: DType | None = None) -> Array:
+    """Each element reduced with all before it, in order, in the dtype of computation; then rounded."""
+    target = _result_dtype(kind, dtype_of(x))
+    if accumulate is not None and target.is_float and accumulate is not target.compute:
+        result = scan_reference(kind, np.flip(x, axis) if reverse else x, axis, accumulate)
+        return round_as(np.flip(result, axis) if reverse else result, target)
+    wide = widen_array(x) if target.is_float else x.astype(numpy_dtype(target))
+    ordered = np.flip(wide, axis) if reverse else wide
+    with np.errstate(all="ignore"):
+        result = REDUCTION_UFUNCS[kind].accumulate(ordered, axis=axis)
+    return round_as(np.flip(result, axis) if reverse else result, target)
+
+
+def _scan_samples(**kind: str) -> tuple[Sample, ...]:
+    shapes: Sequence[tuple[Sizes, int]] = (
+        ((7,), 0),
+        ((1,), 0),
+        ((0,), 0),
+        ((3, 5), 0),
+        ((3, 5), 1),
+        ((2, 3, 5), 1),
+        ((4, 0, 2), 0),
+        ((5, 131), 1),
+    )
+    return tuple(
+        Sample(
+            f"{shape_name([shape])} along {axis}",
+            normal(shape, scale=1.0),
+            {"axis": axis, "reverse": axis == 1, **kind},
+        )
+        for shape, axis in shapes
+    )
+
+
+def _shorthand(name: str, kind: str, summary: str) -> OpSpec:
+    def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+        return _infer_kind(ctx, name, kind, types, attributes)
+
+    def reference(x: Array, *, axis: int, reverse: bool = False, accumulate: DType | None = None) -> Array:
+        return scan_values(x, kind=kind, axis=axis, reverse=reverse, accumulate=accumulate)
+
+    def decompose(builder: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+        return builder.emit("cumulative", operands[0], kind=kind, **attributes)
+
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("x",),
+        attributes=(*AXIS, ACCUMULATE) if kind in ACCUMULATED else AXIS,
+        infer=infer,
+        reference=reference,
+        samples=_scan_samples(),
+        dtypes=NUMBERS,
+        cost=visits(1),
+        decompose=decompose,
+        policy=ROUND if kind in ACCUMULATED else KEEP,
+        interval=ANYTHING if kind in ACCUMULATED else SAME,
+    )
+
+
+CUMULATIVE = OpSpec(
+    name="tgraph.cumulative",
+    summary="Each element reduced with all before it along one axis, in order; narrow floats in f32, sums of integers "
+    "in 64 bits.",
+    operands=("x",),
+    attributes=(Attribute("kind", "str", doc="sum, prod, max or min"), *AXIS, ACCUMULATE),
+    infer=lambda ctx, types, attributes: _infer_kind(ctx, "cumulative", attributes["kind"], types, attributes),
+    reference=scan_values,
+    samples=tuple(sample for kind in REDUCTION_UFUNCS for sample in _scan_samples(kind=kind)),
+    dtypes=NUMBERS,
+    cost=visits(1),
+    lower=Library("scan"),
+    policy=ROUND,
+    interval=ANYTHING,
+)
+
+SCANS = (
+    CUMULATIVE,
+    _shorthand("cumsum", "sum", "Running sum along one axis; integers in 64 bits."),
+    _shorthand("cumprod", "prod", "Running product along one axis; integers in 64 bits."),
+    _shorthand("cummax", "max", "Running maximum along one axis; NaN propagates from its position on."),
+)
+
+SPECS: tuple[OpSpec, ...] = (*REDUCTIONS, *STATISTICS, *SCANS)

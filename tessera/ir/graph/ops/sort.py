@@ -10,30 +10,29 @@ import numpy as np
 from tessera.ir.base.arrays import Array, widen
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import (
-    FLOATS,
-    INTEGERS,
     KEEP,
+    NUMBERS,
     Attribute,
     Attributes,
     Builder,
-    Cost,
     InferContext,
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import Make, check_at_least, index_dtype, normal, traffic
+from tessera.ir.graph.building import Make, Types, check_at_least, cost_of, normal, visits
 from tessera.ir.tile.facets import Library
+from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
 from tessera.types.shape import TensorType, normalize_axis, text
 
-ORDERED = (*FLOATS, *INTEGERS, "i4", "bool")
+ORDERED = (*NUMBERS, "i4", "bool")
 AXIS = Attribute("axis", "int", -1, "the axis that is sorted")
 DESCENDING = Attribute("descending", "bool", False, "largest first")
 KEPT = Attribute("keep", "int", -1, "how many of each row, from the first; -1 for all")
 
 
 def _infer_sort(op: str, results: str) -> Any:
-    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
         (x,) = types
         axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
         shape = x.shape
@@ -43,22 +42,22 @@ def _infer_sort(op: str, results: str) -> Any:
                 raise ctx.fail(f"`topk` needs `k` of at least 0, got {k}")
             check_at_least(ctx, x.shape[axis] - k, 0, f"`topk` of {k} from an axis of {x.shape[axis]} elements")
             shape = (*x.shape[:axis], Dim.constant(k), *x.shape[axis + 1 :])
-        kinds = {"values": TensorType(shape, x.dtype), "indices": TensorType(shape, index_dtype())}
+        kinds = {"values": TensorType(shape, x.dtype), "indices": TensorType(shape, dt.i64)}
         return [kinds[name] for name in results.split()]
 
     return infer
 
 
-def _infer_rows(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_rows(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (x,) = types
     if x.rank != 2:
         raise ctx.fail(f"`sort_rows` needs [rows, elements], got {text(x.shape)}")
     keep = int(attributes["keep"])
     if keep < 0:
-        return [x, x.with_dtype(index_dtype())]
+        return [x, x.with_dtype(dt.i64)]
     check_at_least(ctx, x.shape[1] - keep, 0, f"`sort_rows` keeps {keep} of rows of {x.shape[1]} elements")
     kept = x.with_shape((x.shape[0], Dim.constant(keep)))
-    return [kept, kept.with_dtype(index_dtype())]
+    return [kept, kept.with_dtype(dt.i64)]
 
 
 def _sort_axis(b: Builder, x: Any, axis: int, *, descending: bool, keep: int = -1) -> tuple[Any, Any]:
@@ -98,8 +97,7 @@ def order_of(row: Array, *, descending: bool) -> Array:
     # Ranks instead of values: minus the smallest integer is no larger than it, minus a rank is.
     _, ranks = np.unique(wide, return_inverse=True)
     signed = -ranks.astype(np.int64) if descending else ranks.astype(np.int64)
-    missing = wide != wide
-    return np.argsort(np.where(missing, wide.size + 1, signed), kind="stable")
+    return np.argsort(np.where(wide != wide, wide.size + 1, signed), kind="stable")
 
 
 def sort_rows_reference(x: Array, *, descending: bool = False, keep: int = -1) -> tuple[Array, Array]:
@@ -131,16 +129,15 @@ def topk_reference(x: Array, *, k: int, axis: int = -1, largest: bool = True) ->
     return np.take_along_axis(x, order, axis), order
 
 
-def _cost(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
-    # n log n comparisons, with the logarithm of a few thousand; exact counts do not matter here
-    return Cost(operands[0].size * 12, traffic(operands, results))
+_COMPARISONS = 12
+"""For each element: n log n in all, with the logarithm of a few thousand; exact counts do not matter here."""
 
 
-def _cost_rows(operands: Sequence[TensorType], results: Sequence[TensorType], attributes: Attributes) -> Cost:
+def _count_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
     if attributes["keep"] < 0:
-        return _cost(operands, results, attributes)
+        return operands[0].size * _COMPARISONS
     # one comparison for each element, and a short insertion for each that is kept
-    return Cost(operands[0].size * 2 + results[0].size * 64, traffic(operands, results))
+    return operands[0].size * 2 + results[0].size * 64
 
 
 def _ties(*shape: int) -> Make:
@@ -175,7 +172,7 @@ def _sorter(name: str, summary: str, results: str, extra: tuple[Attribute, ...],
         reference=reference,
         samples=samples,
         dtypes=ORDERED,
-        cost=_cost,
+        cost=visits(_COMPARISONS),
         decompose=decompose,
         policy=KEEP,
         interval=SAME if results == "values" else ANYTHING,
@@ -224,7 +221,7 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("the first half, descending", _ties(3, 23), {"descending": True, "keep": 12}),
         ),
         dtypes=ORDERED,
-        cost=_cost_rows,
+        cost=cost_of(_count_operations),
         lower=Library("sort"),
         policy=KEEP,
         interval=ANYTHING,

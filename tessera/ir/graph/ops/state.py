@@ -10,7 +10,7 @@ import numpy as np
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.interval import ANYTHING, IntervalRule
 from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, Builder, Infer, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import Make, cast, check_integer, common_dtype, constant, size_value, visits
+from tessera.ir.graph.building import Make, Types, cast, check_integer, common_dtype, constant, size_value, visits
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.device import problem
@@ -33,7 +33,7 @@ def _check_cache(ctx: InferContext, op: str, keys: TensorType, values: TensorTyp
         raise ctx.fail(f"`{op}` needs `length` as one i64, got {length}")
 
 
-def _infer_append(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_append(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     keys, values, length, k, v = types
     _check_cache(ctx, "kv_append", keys, values, length)
     for name, store, new in (("k", keys, k), ("v", values, v)):
@@ -51,7 +51,7 @@ def _infer_append(ctx: InferContext, types: Sequence[TensorType], attributes: At
     return [keys, values, length]
 
 
-def _infer_prune(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_prune(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     _check_cache(ctx, "kv_prune", *types)
     if attributes["keep"] < 0:
         raise ctx.fail(f"`kv_prune` needs `keep` of at least 0, got {attributes['keep']}")
@@ -59,7 +59,7 @@ def _infer_prune(ctx: InferContext, types: Sequence[TensorType], attributes: Att
 
 
 def _infer_move(op: str) -> Infer:
-    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+    def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
         _check_cache(ctx, op, *types)
         wrong = problem("global", attributes["space"])
         if wrong:
@@ -117,7 +117,7 @@ def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes
     return (*stores, kept)
 
 
-def _infer_write(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_write(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     old, length, new = types
     check_integer(ctx, "kv_write", length, "length")
     common_dtype(ctx, "kv_write", (old, new))

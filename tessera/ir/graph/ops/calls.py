@@ -1,20 +1,59 @@
-"""Ops with effects on the outside world: printing, callbacks to Python functions, keys without a seed."""
+"""Calls of what is no op: kernels that a user wrote, Python functions, printing, and keys that the host draws."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tessera.ir.base.arrays import Array, static_shape
+from tessera.ir.base.dispatch import KERNELS
 from tessera.ir.base.interpret import perform
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, Nondeterminism, OpSpec
+from tessera.ir.graph.building import Types, cost_of
+from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.shape import TensorType
+from tessera.types.effect import ALL
+from tessera.types.shape import ZERO, TensorType
 
 
-def _infer_print(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_kernel(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    found = KERNELS.get(attributes["kernel"])
+    if found is None:
+        name = str(attributes["kernel"]).split(":")[0]
+        raise ctx.fail(f"there is no kernel `{name}` in this process", help="import the module that defines it")
+    outcome = found.outcome(types)
+    for left, right, what in outcome.equalities:
+        ctx.equal(left, right, what)
+    return outcome.results
+
+
+def kernel_reference(*arrays: Array, kernel: str, vjp: str = "") -> tuple[Array, ...]:
+    """What the kernel gives, run program by program on NumPy."""
+    return KERNELS[kernel].reference(arrays)
+
+
+def _kernel_effects(attributes: Attributes) -> frozenset[str]:
+    """A kernel draws or computes; one that nobody here knows may do anything."""
+    kernel = KERNELS.get(attributes["kernel"])
+    if kernel is None:
+        return ALL
+    return frozenset({"random"}) if getattr(getattr(kernel, "definition", None), "is_random", False) else frozenset()
+
+
+def _find_atomics(attributes: Attributes) -> Nondeterminism | None:
+    definition: Any = getattr(KERNELS.get(attributes["kernel"]), "definition", None)
+    if not getattr(definition, "is_unordered", False):
+        return None
+    return Nondeterminism(
+        f"kernel `{definition.name}` adds with `atomic_add`, in the order in which its programs come",
+        "let one program own each cell and accumulate in it, or call the kernel outside of the deterministic scope",
+    )
+
+
+def _infer_print(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     try:
         attributes["format"].format(*[_AnyValue()] * len(types))
     except (IndexError, KeyError, ValueError) as error:
@@ -34,7 +73,7 @@ def debug_print_reference(*values: Array, format: str) -> tuple[Array, ...]:
     return perform("debug_print", -1, format, values, ())
 
 
-def _infer_call(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_call(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     shapes, dtypes = attributes["shapes"], attributes["dtypes"]
     if len(shapes) != len(dtypes):
         raise ctx.fail(f"`io_callback` declares {len(shapes)} shapes and {len(dtypes)} dtypes")
@@ -65,10 +104,6 @@ def _answers_differ(attributes: Attributes) -> Nondeterminism | None:
     )
 
 
-def _infer_key(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-    return [TensorType.of((2,), dt.u64)]
-
-
 def fresh_key_reference() -> Array:
     """The next key of the run."""
     return perform("fresh_key", -1, "", (), ())[0]
@@ -86,6 +121,24 @@ def _keys_differ(attributes: Attributes) -> Nondeterminism:
 IO = frozenset({"io"})
 
 SPECS: tuple[OpSpec, ...] = (
+    OpSpec(
+        name="tgraph.kernel_call",
+        summary="The results of a kernel written in the kernel language.",
+        operands=("operands*",),
+        results=("results*",),
+        attributes=(
+            Attribute("kernel", "str", doc="its name, and a digest of what it computes"),
+            Attribute("vjp", "str", "", "the function that gives its derivative; empty where it has none"),
+        ),
+        infer=_infer_kernel,
+        reference=kernel_reference,
+        nondeterminism=_find_atomics,
+        more_effects=_kernel_effects,
+        cost=cost_of(lambda operands, results, attributes: sum((result.size for result in results), ZERO)),
+        lower=Library("user_kernel"),
+        policy=KEEP,
+        interval=ANYTHING,
+    ),
     OpSpec(
         name="tgraph.debug_print",
         summary="Prints a text with values put into it, when the program comes to it.",
@@ -121,7 +174,7 @@ SPECS: tuple[OpSpec, ...] = (
         name="tgraph.fresh_key",
         summary="A random key without a seed, another one at every run.",
         results=("key",),
-        infer=_infer_key,
+        infer=lambda ctx, types, attributes: [TensorType.of((2,), dt.u64)],
         reference=fresh_key_reference,
         effects=frozenset({"io", "random"}),
         nondeterminism=_keys_differ,

@@ -1,19 +1,26 @@
-"""softmax and its relatives, safe by construction: finite rows stay finite, and a row of nothing has a value."""
+"""Ops that normalize rows, safe by construction: softmax and its relatives, cross entropy, layernorm, rmsnorm.
+
+Finite rows stay finite, and a row of nothing has a value.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, round_as
-from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule, always_within
+from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule, add, always_within, multiply
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
 from tessera.ir.graph.building import (
+    INF,
     LOWEST,
+    NAN,
     Make,
+    Types,
     axes_attribute,
     cast,
     check_float,
@@ -26,31 +33,27 @@ from tessera.ir.graph.building import (
     widen,
 )
 from tessera.types import dtype as dt
-from tessera.types.shape import TensorType, normalize_axes, normalize_axis, path, text, without_axes
+from tessera.types.dtype import DType
+from tessera.types.shape import normalize_axes, normalize_axis, path, text, without_axes
 
 AXIS = Attribute("axis", "int", -1, "the axis whose elements sum to one")
 REDUCTIONS = ("none", "mean", "sum")
 
 
-def _infer_along(op: str) -> Any:
-    def infer(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
-        check_float(ctx, op, types[0])
-        normalize_axis(ctx, op, attributes["axis"], types[0].rank)
-        return [types[0]]
-
-    return infer
+def _infer_along(op: str, ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    check_float(ctx, op, types[0])
+    normalize_axis(ctx, op, attributes["axis"], types[0].rank)
+    return [types[0]]
 
 
-def _infer_logsumexp(ctx: InferContext, types: Sequence[TensorType], attributes: Attributes) -> Sequence[TensorType]:
+def _infer_logsumexp(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     (x,) = types
     check_float(ctx, "logsumexp_safe", x)
     axes = normalize_axes(ctx, "logsumexp_safe", axes_attribute(attributes, "axes"), x.rank)
     return [x.with_shape(without_axes(x.shape, axes, keepdims=attributes["keepdims"]))]
 
 
-def _infer_cross_entropy(
-    ctx: InferContext, types: Sequence[TensorType], attributes: Attributes
-) -> Sequence[TensorType]:
+def _infer_cross_entropy(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     logits, labels = types
     check_float(ctx, "cross_entropy", logits, "logits")
     check_integer(ctx, "cross_entropy", labels, "labels")
@@ -84,29 +87,24 @@ def _shifted_total(b: Builder, x: Any, axes: tuple[int, ...]) -> tuple[Any, Any,
 
 
 def _at_least_one(b: Builder, total: Any) -> Any:
-    """Turns the 0 of a row of -inf into 1 and leaves every other sum alone."""
     return b.emit("maximum", total, constant(b, 1.0, b.type_of(total).dtype))
 
 
-def _decompose_softmax(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+def _decompose_softmax(is_log: bool, b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     (x,) = operands
     kind = b.type_of(x)
     axis = int(attributes["axis"]) % kind.rank
     if kind.shape[axis].value == 0:
         return x
-    _, terms, total = _shifted_total(b, widen(b, x), (axis,))
-    scale = b.emit("reciprocal", _at_least_one(b, total))
-    return cast(b, b.emit("mul", terms, scale), kind.dtype)
+    shifted, terms, total = _shifted_total(b, widen(b, x), (axis,))
+    # The 0 of a row of -inf becomes 1; every other sum is left alone.
+    total = _at_least_one(b, total)
+    out = b.emit("sub", shifted, b.emit("log", total)) if is_log else b.emit("mul", terms, b.emit("reciprocal", total))
+    return cast(b, out, kind.dtype)
 
 
-def _decompose_log_softmax(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    (x,) = operands
-    kind = b.type_of(x)
-    axis = int(attributes["axis"]) % kind.rank
-    if kind.shape[axis].value == 0:
-        return x
-    shifted, _, total = _shifted_total(b, widen(b, x), (axis,))
-    return cast(b, b.emit("sub", shifted, b.emit("log", _at_least_one(b, total))), kind.dtype)
+def _delegate(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    return b.emit("softmax", *operands, **attributes)
 
 
 def _decompose_logsumexp(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -115,7 +113,7 @@ def _decompose_logsumexp(b: Builder, operands: Sequence[Any], attributes: Attrib
     axes = tuple(sorted(axis % kind.rank for axis in axes_attribute(attributes, "axes")))
     shape = without_axes(kind.shape, axes, keepdims=attributes["keepdims"])
     if any(kind.shape[axis].value == 0 for axis in axes):
-        empty = constant(b, float("-inf"), kind.dtype)
+        empty = constant(b, -INF, kind.dtype)
         return b.emit("broadcast_to", empty, shape=shape)
     wide = widen(b, x)
     compute = b.type_of(wide).dtype
@@ -149,13 +147,6 @@ def _decompose_cross_entropy(b: Builder, operands: Sequence[Any], attributes: At
         counted = b.emit("sum", b.emit("where", found, one, zero), axes=every, keepdims=False)
         summed = b.emit("div", summed, _at_least_one(b, counted))
     return cast(b, summed, kind.dtype)
-
-
-def _delegate(op: str) -> Any:
-    def decompose(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-        return b.emit(op, *operands, **attributes)
-
-    return decompose
 
 
 def _stable(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
@@ -216,7 +207,6 @@ def _labelled_sample(rows: tuple[int, ...], classes: int, low: int = 0) -> Any:
     return make
 
 
-INF, NAN = float("inf"), float("nan")
 SAMPLES = (
     Sample("rows", normal((4, 16))),
     Sample("first axis", normal((5, 3)), {"axis": 0}),
@@ -245,7 +235,7 @@ def _along(name: str, summary: str, decompose: Any, reference: Any, interval: In
         summary=summary,
         operands=("x",),
         attributes=(AXIS,),
-        infer=_infer_along(name),
+        infer=partial(_infer_along, name),
         reference=reference,
         samples=SAMPLES,
         dtypes=FLOATS,
@@ -256,18 +246,143 @@ def _along(name: str, summary: str, decompose: Any, reference: Any, interval: In
     )
 
 
+# Norms, safe by construction: constant rows, tiny rows and rows of 1e18 all come out finite.
+
+SCALE = {"f32": 2.0**-52, "f64": 2.0**-400}
+"""Powers of two, so scaling by them does not round; what overflows when squared no longer does after it.
+
+Not smaller: squares of usual values must stay clear of denormals, on which CPUs take a hundred cycles.
+"""
+
+NORM_ATTRIBUTES = (
+    Attribute("axis", "int", -1, "normalise over this axis and all after it"),
+    Attribute("eps", "float", 1e-5, "added to the mean square before its root; above 0"),
+)
+
+
+def _infer_norm(op: str, parameters: int, ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    x = types[0]
+    check_float(ctx, op, x)
+    axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
+    if not attributes["eps"] > 0:
+        raise ctx.fail(f"`{op}` needs `eps` above 0, got {attributes['eps']}", help="a constant row has no variance")
+    if len(types) > 1 + parameters:
+        raise ctx.fail(f"`{op}` takes at most {parameters} parameters, got {len(types) - 1}")
+    for name, parameter in zip(("weight", "bias"), types[1:], strict=False):
+        check_float(ctx, op, parameter, name)
+        wanted = x.shape[axis:]
+        if parameter.rank != len(wanted):
+            raise ctx.fail(f"`{op}` over {text(wanted)} needs a `{name}` of that shape, got {text(parameter.shape)}")
+        for left, right in zip(wanted, parameter.shape, strict=True):
+            same_dim(ctx, left, right, f"`{op}` of {text(x.shape)} needs a `{name}` of {text(wanted)}")
+    return [x]
+
+
+def _inverse_root(b: Builder, centred: Any, axes: tuple[int, ...], eps: float) -> Any:
+    """One over the root of the mean square; where that overflows, from squares of scaled values, in the same pass."""
+    dtype: DType = b.type_of(centred).dtype
+    scale = constant(b, SCALE[dtype.name], dtype)
+    small = b.emit("mul", centred, scale)
+    square = b.emit("mean", b.emit("mul", centred, centred), axes=axes, keepdims=True)
+    scaled = b.emit("mean", b.emit("mul", small, small), axes=axes, keepdims=True)
+    usual = b.emit("rsqrt", b.emit("add", square, constant(b, eps, dtype)))
+    # eps is far below the last bit of a mean square this large
+    huge = b.emit("mul", b.emit("rsqrt", scaled), scale)
+    return b.emit("where", b.emit("isinf", square), huge, usual)
+
+
+def _decompose_norm(centre: bool, b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    x, *parameters = operands
+    kind = b.type_of(x)
+    axes = tuple(range(attributes["axis"] % kind.rank, kind.rank))
+    if any(kind.shape[axis].value == 0 for axis in axes):
+        return x
+    value = widen(b, x)
+    compute = b.type_of(value).dtype
+    if centre:
+        value = b.emit("sub", value, b.emit("mean", value, axes=axes, keepdims=True))
+    out = b.emit("mul", value, _inverse_root(b, value, axes, attributes["eps"]))
+    if parameters:
+        out = b.emit("mul", out, cast(b, parameters[0], compute))
+    if len(parameters) > 1:
+        out = b.emit("add", out, cast(b, parameters[1], compute))
+    return cast(b, out, kind.dtype)
+
+
+def _normalize(x: Array, *parameters: Array, centre: bool, axis: int = -1, eps: float = 1e-5) -> Array:
+    axes = tuple(range(axis % x.ndim, x.ndim))
+    wide = x.astype(np.float64)
+    if not all(x.shape[a] for a in axes):
+        return x
+    with np.errstate(all="ignore"):
+        if centre:
+            wide = wide - wide.mean(axes, keepdims=True)
+        out = wide / np.sqrt(np.square(wide).mean(axes, keepdims=True) + eps)
+        for parameter, combine in zip(parameters, (np.multiply, np.add), strict=False):
+            out = combine(out, parameter.astype(np.float64))
+        return round_as(out, dtype_of(x))
+
+
+def _scaled_rows(*scales: float, constants: Sequence[float] = ()) -> Any:
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        rows = [rng.standard_normal(37) * scale for scale in scales] + [np.full(37, value) for value in constants]
+        return [np.array(rows, np.float32)]
+
+    return make
+
+
+NORM_SAMPLES = (
+    Sample("rows", normal((4, 48))),
+    Sample("weighted", normal((3, 5, 16), (16,))),
+    Sample("two axes", normal((2, 3, 4), (3, 4)), {"axis": 1}),
+    Sample("one element", normal((3, 1))),
+    Sample("large eps", normal((3, 7)), {"eps": 0.5}),
+    Sample("empty", normal((0, 5))),
+    Sample("constant, tiny and huge rows", _scaled_rows(1e-40, 1e-6, 1e15, 1e18, 1e19, constants=(0.0, 3.0))),
+)
+
+
+def _normalized_interval(query: IntervalQuery) -> Interval:
+    """A row divided by its root mean square: no element exceeds the root of the row's length."""
+    axis, rank = query.attributes.get("axis", -1), query.types[0].rank
+    count = query.count(range(axis % rank if rank else 0, rank))
+    made = Interval(-math.sqrt(count), math.sqrt(count), query.x.may_be_nan, False, query.x.sources)
+    for number, other in enumerate(query.operands[1:]):
+        made = multiply(made, other) if number == 0 else add(IntervalQuery((made, other), (), {}, query.result))
+    return made.without_reach()
+
+
+def _norm(op: str, parameters: int, summary: str, samples: tuple[Sample, ...], flops: int) -> OpSpec:
+    """A normalization by the mean square of a row; one that takes a bias subtracts the mean first."""
+    is_centred = parameters == 2
+    return OpSpec(
+        name=f"tgraph.{op}",
+        summary=summary,
+        operands=("x", "parameters*"),
+        attributes=NORM_ATTRIBUTES,
+        infer=partial(_infer_norm, op, parameters),
+        reference=partial(_normalize, centre=is_centred),
+        samples=samples,
+        dtypes=FLOATS,
+        cost=visits(flops),
+        decompose=partial(_decompose_norm, is_centred),
+        policy=ROUND,
+        interval=IntervalRule(_normalized_interval),
+    )
+
+
 SPECS: tuple[OpSpec, ...] = (
     _along(
         "softmax",
         "exp(x) over its sum along an axis, in f32 and rounded once; a row of -inf gives zeros, a NaN gives NaN.",
-        _decompose_softmax,
+        partial(_decompose_softmax, False),
         softmax_reference,
     ),
-    _along("softmax_safe", "The same as `softmax`, which is safe already.", _delegate("softmax"), softmax_reference),
+    _along("softmax_safe", "The same as `softmax`, which is safe already.", _delegate, softmax_reference),
     _along(
         "log_softmax",
         "Logarithm of softmax without its underflow, in f32 and rounded once; a row of -inf stays -inf.",
-        _decompose_log_softmax,
+        partial(_decompose_softmax, True),
         log_softmax_reference,
         IntervalRule(_log_interval),
     ),
@@ -308,5 +423,19 @@ SPECS: tuple[OpSpec, ...] = (
         decompose=_decompose_cross_entropy,
         policy=ROUND,
         interval=ANYTHING,
+    ),
+    _norm(
+        "layernorm_safe",
+        2,
+        "(x - mean) / sqrt(variance + eps) over the last axes, then weight and bias; in f32, rounded once.",
+        (*NORM_SAMPLES, Sample("weight and bias", normal((3, 5, 16), (16,), (16,)))),
+        flops=9,
+    ),
+    _norm(
+        "rmsnorm_safe",
+        1,
+        "x / sqrt(mean(x * x) + eps) over the last axes, then weight; in f32, rounded once.",
+        NORM_SAMPLES,
+        flops=7,
     ),
 )
