@@ -235,7 +235,7 @@ def test_B2_1_two_stores_into_one_cell_are_found_with_both_lines() -> None:
     b.store(x, b.arguments[1], [kernels.ROW], here)
     b.span = kernels.span(12)
     b.store(x, b.arguments[1], [Dim.constant(0)], here)
-    parent = kernels.checked(b.finish()).parent_op()
+    parent = kernels.verify_kernel(b.finish()).parent_op()
     assert isinstance(parent, ModuleOp)
     with pytest.raises(RaceError, match="both write one cell of argument 1") as caught:
         CheckRaces().run(parent)

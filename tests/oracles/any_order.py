@@ -102,7 +102,7 @@ class CompiledKernels:
         self._functions: dict[str, tuple[int, Any, Any]] = {}
 
     def __call__(self, name: str, buffers: Sequence[Array], sizes: Sequence[int]) -> None:
-        kernel, tasks, scratch = self._found(name)
+        kernel, tasks, scratch = self._find(name)
         words = [*(buffer.ctypes.data for buffer in buffers), *sizes, 0]
         context = (ctypes.c_int64 * len(words))(*words)
         count = tasks(context, 1)
@@ -110,7 +110,7 @@ class CompiledKernels:
             missing = self._run(kernel, context, count, scratch(context))
             assert not missing, f"no memory for {missing} bytes of scratch"
 
-    def _found(self, name: str) -> tuple[int, Any, Any]:
+    def _find(self, name: str) -> tuple[int, Any, Any]:
         found = self._functions.get(name)
         if found is None:
             code = self._code

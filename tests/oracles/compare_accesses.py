@@ -23,7 +23,7 @@ def compare_accesses(tile: SpecOp, target: SpecOp) -> None:
     """Raises OpError at the first access of `target` that `tile` does not have, and for one of `tile` that is missing.
 
     Two accesses are the same when they touch the same element of the same argument (or, where tiles stay in registers,
-    of the same part of scratch) for the same places in grid, loops and tile, in the same way, within the same windows
+    of the same part of scratch) for the same indices in grid, loops and tile, in the same way, within the same windows
     and bounds. A bound may be left out where the tile is proven to end before it. Loops have the same bounds and steps,
     and a tail unless whole steps come out even. What is computed between accesses is not looked at.
     """
@@ -52,7 +52,7 @@ class _Comparison:
         if not self.is_product:
             self._compare_loops()
         seen: dict[SpecOp, set[int]] = {}
-        self._compare_products()
+        self._compare_dots()
         for site in self.found.sites:
             if self.has_blocks and site.site.argument is None and self._is_own_row(site):
                 continue
@@ -93,7 +93,7 @@ class _Comparison:
         if grid != self.tile.value("grid"):
             self.target.fail(f"the grid is {grid}, and the tile kernel has {self.tile.value('grid')}")
 
-    def _compare_products(self) -> None:
+    def _compare_dots(self) -> None:
         """Products of blocks begin with zero where the tile kernel's do, and go as far down as loops over rows."""
         dots = [op for op in self.tile.walk() if op.name == "ttile.dot"]
         products = [op for op in self.target.walk() if isinstance(op, SpecOp) and op.name == "ttarget.block_dot"]
@@ -112,7 +112,7 @@ class _Comparison:
                 site.op.fail(f"a product has {rows[0]} rows, and the loops over rows go to {sorted(map(str, heights))}")
 
     def _is_own_row(self, site: TargetSite) -> bool:
-        """Whether an access to scratch is a row, or a product, of a whole block, as it lies."""
+        """Whether an access to scratch is a row, or a dot, of a whole block, in its memory order."""
         buffer, op = site.buffer.type, site.op
         assert isinstance(buffer, BufferAttr)
         places = {"lhs": ("%_row", "%_inner_k"), "out": ("%_row", "%_col")}.get(site.part, ("%e0", "%e1"))
@@ -126,7 +126,7 @@ class _Comparison:
         return not op.value("pad") if site.part == "load" else op.value("mode") == "set"
 
     def _compare_loops(self) -> None:
-        """Every loop as in the tile kernel; a tail, or all turns in one loop, unless whole steps come out even."""
+        """Every loop as in the tile kernel; a tail, or all iterations in one loop, unless whole steps come out even."""
         loops = {loop.name: loop for wanted in self.wanted for loop in wanted.site.variables if loop.kind == "loop"}
         for loop in self.found.loops:
             wanted = loops.get(f"%l{loop.number}")
@@ -156,16 +156,16 @@ class _Comparison:
         if self._buffer(site.buffer, site.site.argument, False) != self._buffer(tile.buffer, tile.argument, True):
             return False
         if site.op.name in ("ttarget.gemm", "ttarget.block_dot"):
-            return self._is_side(site, wanted)
+            return self._is_operand(site, wanted)
         for name in ("pad", "mode"):
             if name in site.op.kinds and site.op.value(name) != tile.op.value(name):
                 return False
-        here, there = self._placed(site.site, site.index), self._placed(tile, wanted.index)
+        here, there = self._place(site.site, site.index), self._place(tile, wanted.index)
         if self.has_blocks and len(site.site.axes) == len(tile.axes) == 1:
             here = tuple(dim.substitute({"%e1": Dim.symbol("%e0")}) for dim in here)  # a line, the same in all rows
         return here == there and self._has_size(site.site, tile)
 
-    def _placed(self, site: Site, index: Dim) -> tuple[Dim, ...]:
+    def _place(self, site: Site, index: Dim) -> tuple[Dim, ...]:
         """Index and windows, with what rows and columns of a product start at left away."""
         count = len(self.tile.value("grid"))
         starts = {f"%p{axis}": ZERO for axis in (count - 2, count - 1)} if self.is_product else {}
@@ -204,13 +204,13 @@ class _Comparison:
         rows = next(variable for variable in site.site.variables if variable.name == "%e0")
         return rows.high - 1 == _below(start, bound, rows)
 
-    def _is_side(self, site: TargetSite, wanted: _Wanted) -> bool:
+    def _is_operand(self, site: TargetSite, wanted: _Wanted) -> bool:
         """Whether a side of a product is what the tile kernel loads for it, as far as it goes."""
         tile, op = wanted.site, site.op
         if op.name == "ttarget.gemm":
             extents = [self._bound(axis.bound) for axis in tile.axes]
             own = [op.value(name) for name in (("m", "k") if site.part == "lhs" else ("k", "n"))]
-            return extents == own and self._placed(site.site, site.index) == self._placed(tile, wanted.index)
+            return extents == own and self._place(site.site, site.index) == self._place(tile, wanted.index)
         reach = {variable.name: variable.high for variable in site.site.variables}
         for names in (("%_inner_k", "%_col"), ("%_col", "%_inner_k")):
             places = {f"%e{number}": Dim.symbol(name) for number, name in enumerate(names)}

@@ -21,7 +21,7 @@ from tessera.ir.tile.indexing import along, cells_of, evaluate
 # What consumers of a matrix kernel compute, on NumPy: elements of fragments, coordinates, loads and stores.
 
 
-def multiplied(op: SpecOp, acc: Array, left: Array, right: Array, rows: slice) -> Array:
+def multiply(op: SpecOp, acc: Array, left: Array, right: Array, rows: slice) -> Array:
     """`acc + left @ right`, of some rows of the left one; a B operand may be wider than the sum."""
     wide_left, wide_right = left.astype(np.float64), right.astype(np.float64)
     a = wide_left if op.value("lhs_major") == "k" else wide_left.T
@@ -139,7 +139,7 @@ def _dtype(value: SSAValue) -> Any:
     return value.type.dtype
 
 
-# Matrix kernels run on NumPy: producer and consumers in turns, through the barriers of their rings, CTA after CTA.
+# Matrix kernels run on NumPy: producer and consumers interleaved, through the barriers of their rings, CTA after CTA.
 
 Walk: TypeAlias = "Generator[str, None, list[Any]]"
 """A role on its way: gives what it waits for, and ends with what its block yields."""
@@ -180,8 +180,8 @@ class Stages:
 
 
 @dataclass
-class Meeting:
-    """A barrier that two come to: who takes a turn, and who passes it. It knows how many came, not who."""
+class Handoff:
+    """A barrier that two come to: who waits for its dots, and who lets it go on. It knows how many came, not who."""
 
     arrived: int = 0
     ended: int = 0
@@ -212,7 +212,7 @@ class MmaDot:
     rows: slice
 
     def run(self) -> None:
-        self.target.value = multiplied(self.op, self.target.value, self.left, self.right, self.rows)
+        self.target.value = multiply(self.op, self.target.value, self.left, self.right, self.rows)
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ _EVENTS = {"copy": 2, "mma_issue": 4, "mma_add": 4, "release": 1, "store_tile": 
 
 
 class _Cta:
-    """What the roles of a CTA share: buffers, shared memory, rings, turns."""
+    """What the roles of a CTA share: buffers, shared memory, rings, ping-pong."""
 
     def __init__(
         self,
@@ -269,8 +269,8 @@ class _Cta:
         self.kernel, self.sizes, self.order, self.number, self.events = kernel, dict(sizes), order, number, events
         self.consumers: int = kernel.value("consumers")
         self.values: dict[SSAValue, Any] = dict(zip(kernel.regions[0].block.args, buffers, strict=True))
-        # The first turn is the first consumer's, as if the second had passed it.
-        self.turns = [Meeting(arrived=1), Meeting()]
+        # The first dots are the first consumer's, as if the second had passed it.
+        self.turns = [Handoff(arrived=1), Handoff()]
 
     def run(self) -> None:
         for op in self.kernel.regions[0].block.ops:
@@ -289,10 +289,10 @@ class _Cta:
                 producer, consumer = (region.block for region in op.regions)
                 roles = [_Role(self, "producer", 0, 1).at(producer)]
                 roles += [_Role(self, "consumers", g, self.consumers).at(consumer) for g in range(self.consumers)]
-                self._turns(roles)
+                self._interleave(roles)
 
-    def _turns(self, roles: Sequence[_Role]) -> None:
-        """Those ahead as far as they get, then one step of one other, each in its turn, until all have ended."""
+    def _interleave(self, roles: Sequence[_Role]) -> None:
+        """Those ahead as far as they get, then one step of one other, one after the other, until all have ended."""
         ahead = [roles[at] for at in self.order.ahead if at < len(roles)]
         others = [role for role in roles if role not in ahead]
         while not all(role.is_done for role in roles):
@@ -393,7 +393,7 @@ class _Role(Tiles):
         return given
 
     def _epilogue(self, op: SpecOp) -> Walk:
-        """All columns at once, and at once: when it runs beside other dots is nothing that numbers show."""
+        """All columns together, and right away: when it runs beside other dots is nothing that numbers show."""
         return (yield from self._inside(op.regions[0].block, [*self.place, *self.of(op.operands)]))
 
     def on_index(self, op: SpecOp) -> list[Any]:
@@ -408,7 +408,7 @@ class _Role(Tiles):
     # Consumers among themselves.
 
     def _pingpong(self, op: SpecOp) -> Walk:
-        """Who takes a turn comes to its own barrier and waits; who passes it comes to the other's."""
+        """Who takes comes to its own barrier and waits; who passes comes to the other's."""
         if op.value("mode") == "pass":
             self.cta.turns[1 - self.consumer].arrive()
         else:
@@ -440,9 +440,9 @@ class _Role(Tiles):
 
     def _acquire(self, op: SpecOp) -> Walk:
         ring, at = self.of(op.operands[:2])
-        turn, slot = divmod(at, ring.count)
-        while ring.left[slot] < turn:
-            yield f"`{op.name}` of stage {slot} in turn {turn}"
+        trip, slot = divmod(at, ring.count)
+        while ring.left[slot] < trip:
+            yield f"`{op.name}` of stage {slot} in iteration {trip}"
         made = op.operands[0].owner
         assert isinstance(made, SpecOp)
         for tile in made.operands:
@@ -451,9 +451,9 @@ class _Role(Tiles):
 
     def _await(self, op: SpecOp) -> Walk:
         ring, at = self.of(op.operands[:2])
-        turn, slot = divmod(at, ring.count)
-        while ring.filled[slot] <= turn:
-            yield f"`{op.name}` of stage {slot} in turn {turn}"
+        trip, slot = divmod(at, ring.count)
+        while ring.filled[slot] <= trip:
+            yield f"`{op.name}` of stage {slot} in iteration {trip}"
         return []
 
     def on_copy(self, op: SpecOp) -> list[Any]:
@@ -485,7 +485,7 @@ class _Role(Tiles):
 
     # Dots.
 
-    def _sides(self, op: SpecOp) -> tuple[Array, Array, slice]:
+    def _operands(self, op: SpecOp) -> tuple[Array, Array, slice]:
         """Both operands of a dot, and which rows of the left one are this consumer's."""
         found: list[Array] = []
         for value, at in zip(op.operands[1:3], self.of(op.operands[3:]), strict=True):
@@ -500,7 +500,7 @@ class _Role(Tiles):
 
     def on_mma_issue(self, op: SpecOp) -> list[Any]:
         acc = self.values[op.operands[0]]
-        self.flying.append(MmaDot(op, acc, *self._sides(op)))
+        self.flying.append(MmaDot(op, acc, *self._operands(op)))
         return [acc]
 
     def on_mma_wait(self, op: SpecOp) -> list[Any]:
@@ -513,13 +513,13 @@ class _Role(Tiles):
         return [one.value for one in sums]
 
     def on_mma_add(self, op: SpecOp) -> list[Any]:
-        left, right, rows = self._sides(op)
+        left, right, rows = self._operands(op)
         along = [int(op.value(side) == "k") for side in ("lhs_major", "rhs_major")]
         total: Array = self.values[op.operands[0]]
         for at in range(0, left.shape[along[0]], PROMOTED_K):
             few = slice(at, at + PROMOTED_K)
             here = [one[:, few] if is_along else one[few] for one, is_along in zip((left, right), along, strict=True)]
-            total = multiplied(op, total, here[0], here[1], rows)
+            total = multiply(op, total, here[0], here[1], rows)
         return [total]
 
     def on_pack(self, op: SpecOp) -> list[Any]:

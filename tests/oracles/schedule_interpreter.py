@@ -58,7 +58,7 @@ def _fuse(run: Run, op: SpecOp) -> Sequence[Any]:
     operands = run.operands(op)
     sizes = {str(size): run.size(dim) for size, dim in op.value("sizes")} or dict(run.dims)
     if op.value("kernels"):
-        outs = [_filled(run, tensor_of(result)) for result in op.results]
+        outs = [_fill(run, tensor_of(result)) for result in op.results]
         if overwritten_by(op) is not None:
             outs[0] = np.array(operands[op.value("in_place")], order="C")
         for name in op.value("kernels"):
@@ -72,7 +72,7 @@ def _fuse(run: Run, op: SpecOp) -> Sequence[Any]:
     return inner.block(block, operands)
 
 
-def _filled(run: Run, type: TensorType) -> Array:
+def _fill(run: Run, type: TensorType) -> Array:
     """New memory, poisoned."""
     shape = tuple(run.size(dim) for dim in type.shape)
     found: Array = np.empty(shape, numpy_dtype(type.dtype))
@@ -106,7 +106,7 @@ def _alloc(run: Run, op: SpecOp) -> Sequence[Any]:
     type = tensor_of(op.result)
     offset, workspace = op.value("offset"), run.world.get("workspace")
     if offset is None or workspace is None:
-        return (_filled(run, type),)
+        return (_fill(run, type),)
     start, count = run.size(offset), run.size(type.bytes)
     part = workspace[start : start + count]
     part[:] = POISON
@@ -143,7 +143,7 @@ def _callback(run: Run, op: SpecOp) -> Sequence[Any]:
 def _start(run: Run, op: SpecOp) -> Sequence[Any]:
     """Between the ranks that run this; the result is not there before it was waited for."""
     source = np.asarray(run[op.operands[0]], order="C")
-    target = _filled(run, tensor_of(op.results[0])) if op.results else run[op.operands[1]]
+    target = _fill(run, tensor_of(op.results[0])) if op.results else run[op.operands[1]]
     ranks, dtype = op.value("ranks"), tensor_of(op.operands[0]).dtype
     part = source.nbytes // (ranks if op.value("call") == "all_to_all" else 1)
     memory = (source.ctypes.data, target.ctypes.data, part)
@@ -193,7 +193,7 @@ def _for_on_values(run: Run, op: SpecOp) -> Sequence[Any]:
     count, has_bounds = op.value("carried"), op.value("length") is None
     rest = run.operands(op)[2 if has_bounds else 0 :]
     values, scanned = rest[:count], rest[count:]
-    stacked = [_filled(run, tensor_of(result)) for result in op.results[count:]]
+    stacked = [_fill(run, tensor_of(result)) for result in op.results[count:]]
     body = op.regions[0].block
     for at in _iterations(run, op):
         index = [np.array(at, run[op.operands[0]].dtype)] if has_bounds else []

@@ -58,7 +58,7 @@ def _swap(op: SpecOp, first: int, second: int) -> None:
     op.operands = operands
 
 
-def changed(op: SpecOp, name: str) -> list[Dim]:
+def change(op: SpecOp, name: str) -> list[Dim]:
     """An expression with one coefficient, one term or its start off; a term that is always 0 may be anything."""
     dim: Dim = op.value(name)
     indices = [value for value in op.operands if isinstance(value.type, IndexAttr)]
@@ -82,7 +82,7 @@ def _access_faults(op: SpecOp) -> Iterator[Fault]:
     # An argument is aligned to its elements and no more; of scratch more may be known, and saying so is no fault.
     more = (op.value("align") * 2, 64) if argument_of(op.operands[place]) is not None else ()
     yield from (_set(op, "align", "align", align) for align in (0, 3, 128, *more))
-    yield from (_set(op, "offset", "offset", offset) for offset in changed(op, "offset"))
+    yield from (_set(op, "offset", "offset", offset) for offset in change(op, "offset"))
     yield from _edge_faults(op)
     yield from _name_faults(op, place)
     yield from _buffer_faults(op, place)
@@ -96,11 +96,11 @@ def _access_faults(op: SpecOp) -> Iterator[Fault]:
 def _edge_faults(op: SpecOp) -> Iterator[Fault]:
     guarded, bounds, windows = op.value("guarded"), op.value("bounds"), op.value("windows")
     for at in range(len(guarded)):
-        rest = guarded[:at] + guarded[at + 1 :], bounds[:at] + bounds[at + 1 :]
+        others = guarded[:at] + guarded[at + 1 :], bounds[:at] + bounds[at + 1 :]
 
-        def drop(copy: SpecOp, rest: tuple[tuple[str, ...], tuple[Dim, ...]] = rest) -> None:
-            copy.set_value("guarded", rest[0])
-            copy.set_value("bounds", rest[1])
+        def drop(copy: SpecOp, others: tuple[tuple[str, ...], tuple[Dim, ...]] = others) -> None:
+            copy.set_value("guarded", others[0])
+            copy.set_value("bounds", others[1])
 
         yield Fault("guard", f"{guarded[at]} unguarded", drop)
         for bound in (bounds[at] + 1, bounds[at] - 1, bounds[at] * 2, Dim.constant(7)):
@@ -167,7 +167,7 @@ def _gemm_faults(op: SpecOp) -> Iterator[Fault]:
     for name in ("m", "n", "k"):
         yield from (_set(op, "extent", name, dim) for dim in (op.value(name) + 1, op.value(name) - 1, Dim.constant(3)))
     for side in ("lhs", "rhs"):
-        yield from (_set(op, "offset", f"{side}_offset", dim) for dim in changed(op, f"{side}_offset"))
+        yield from (_set(op, "offset", f"{side}_offset", dim) for dim in change(op, f"{side}_offset"))
         windows = op.value(f"{side}_windows")
         yield _set(op, "window", f"{side}_windows", (*windows, Dim.constant(1)))
         if windows:
@@ -175,14 +175,14 @@ def _gemm_faults(op: SpecOp) -> Iterator[Fault]:
             yield _set(op, "window", f"{side}_windows", (windows[0], windows[1] + 1, *windows[2:]))
         yield _set(op, "dtype", f"{side}_dtype", i8 if op.value(f"{side}_dtype") is not i8 else f64)
     yield _set(op, "extent", "batch", (*op.value("batch"), Dim.constant(2)))
-    yield Fault("buffer", "sides swapped", lambda copy: _swap(copy, 0, 1))
+    yield Fault("buffer", "operands swapped", lambda copy: _swap(copy, 0, 1))
 
 
 def _block_dot_faults(op: SpecOp) -> Iterator[Fault]:
     for name in ("m", "n", "k"):
         yield from (_set(op, "extent", name, dim) for dim in (op.value(name) + 1, op.value(name) - 1))
     for side in ("lhs", "rhs"):
-        yield from (_set(op, "offset", f"{side}_offset", dim) for dim in changed(op, f"{side}_offset"))
+        yield from (_set(op, "offset", f"{side}_offset", dim) for dim in change(op, f"{side}_offset"))
     yield _set(op, "offset", "out_stride", op.value("out_stride") // 2)
     yield _set(op, "mode", "is_fresh", not op.value("is_fresh"))
-    yield Fault("buffer", "sides swapped", lambda copy: _swap(copy, 0, 1))
+    yield Fault("buffer", "operands swapped", lambda copy: _swap(copy, 0, 1))

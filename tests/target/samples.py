@@ -29,7 +29,7 @@ def _flat(w: Writer) -> int:
     return w.mul(w.input([M, N, 4]), w.input([M, N, 4]))
 
 
-def _turned(w: Writer) -> int:
+def _transpose(w: Writer) -> int:
     return w.sub(w.transpose(w.input([N, M]), axes=(1, 0)), w.flip(w.input([M, N]), axes=(1,)))
 
 
@@ -47,11 +47,11 @@ def _apart(w: Writer) -> int:
     return w.max(w.input([M, K, N]), axes=(0, 2))
 
 
-def _product(w: Writer) -> int:
+def _matmul(w: Writer) -> int:
     return w.relu(w.add(w.matmul(w.input([M, K], dt.bf16), w.input([K, N], dt.bf16)), w.input([N], dt.bf16)))
 
 
-def _batched(w: Writer) -> int:
+def _batch(w: Writer) -> int:
     left, right = w.input([3, M, K]), w.transpose(w.input([3, N, K]), axes=(0, 2, 1))
     return w.mul(w.matmul(left, right), w.input([3, M, 1]))
 
@@ -62,26 +62,26 @@ def _windows(w: Writer) -> int:
     return w.conv_windows(kernel, image, stride=(1, 1), dilation=(1, 1), low=one, high=one, grouped=False)
 
 
-def _joined(w: Writer) -> int:
+def _concat(w: Writer) -> int:
     return w.concat(w.input([M, N]), w.input([M, 4]), axis=1)
 
 
-def _gathered(w: Writer) -> int:
+def _gather(w: Writer) -> int:
     return w.index_legal(w.input([M, N]), w.input([K], dt.i32), axes=(1,), out_axis=1)
 
 
 BODIES: dict[str, Callable[[Writer], int]] = {
     "bias": _bias,
     "flat": _flat,
-    "turned": _turned,
+    "turned": _transpose,
     "softmax": _softmax,
     "columns": _columns,
     "apart": _apart,
-    "product": _product,
-    "batched": _batched,
+    "product": _matmul,
+    "batched": _batch,
     "windows": _windows,
-    "joined": _joined,
-    "gathered": _gathered,
+    "joined": _concat,
+    "gathered": _gather,
 }
 NAMES = (*BODIES, "attention", "causal")
 
@@ -96,6 +96,6 @@ def tile_kernels(name: str, machine: Machine) -> Sequence[SpecOp]:
     return LIBRARY["attention"].build(name, head, [head[0]], attributes)
 
 
-def lowered(name: str, machine: Machine) -> list[tuple[SpecOp, SpecOp]]:
+def lower_samples(name: str, machine: Machine) -> list[tuple[SpecOp, SpecOp]]:
     """Each tile kernel with what it becomes."""
     return [(kernel, lower_kernel(kernel, machine)) for kernel in tile_kernels(name, machine)]

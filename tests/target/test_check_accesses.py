@@ -11,7 +11,7 @@ from tessera.ir.base.op import OpError, SpecOp
 from tests.backends.cpu.bodies import kernels_of
 from tests.backends.cpu.random_bodies import Sample, boxes, contractions, maps, rows
 from tests.oracles.compare_accesses import compare_accesses
-from tests.target.samples import MACHINES, NAMES, lowered
+from tests.target.samples import MACHINES, NAMES, lower_samples
 
 READ_FROM_MEMORY = {"gathered": 2, "windows": 1, "causal": 2}
 """Accesses that no argument here settles: an index that is data, a padded image, keys cut at the last that is seen."""
@@ -20,7 +20,7 @@ READ_FROM_MEMORY = {"gathered": 2, "windows": 1, "causal": 2}
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", NAMES)
 def test_accesses_of_samples_are_proven(name: str, machine: str) -> None:
-    for _, target in lowered(name, MACHINES[machine]):
+    for _, target in lower_samples(name, MACHINES[machine]):
         verdicts = [finding.verdict for finding in examine(target)]
         assert verdicts.count(UNKNOWN) <= READ_FROM_MEMORY.get(name, 0)
         assert REFUTED not in verdicts
@@ -42,7 +42,7 @@ def first(kernel: SpecOp, name: str) -> SpecOp:
 
 
 def test_a_guard_that_is_missing_is_refuted_with_sizes() -> None:
-    ((_, target),) = lowered("bias", MACHINES["avx2"])
+    ((_, target),) = lower_samples("bias", MACHINES["avx2"])
     tail = first(target, "ttarget.tail")
     load = first(tail, "ttarget.load")
     load.set_value("guarded", ())
@@ -53,7 +53,7 @@ def test_a_guard_that_is_missing_is_refuted_with_sizes() -> None:
 
 
 def test_what_differs_is_named() -> None:
-    ((tile, target),) = lowered("bias", MACHINES["avx2"])
+    ((tile, target),) = lower_samples("bias", MACHINES["avx2"])
     store = first(target, "ttarget.store")
     store.set_value("offset", store.value("offset") + 1)
     with pytest.raises(OpError, match=r"a store at `.* [+] 1` is no access of the tile kernel"):
@@ -61,7 +61,7 @@ def test_what_differs_is_named() -> None:
 
 
 def test_a_tail_that_is_missing_is_named() -> None:
-    ((tile, target),) = lowered("bias", MACHINES["avx2"])
+    ((tile, target),) = lower_samples("bias", MACHINES["avx2"])
     first(target, "ttarget.tail").detach()
     with pytest.raises(OpError, match="leave a part over that is not run"):
         compare_accesses(tile, target)

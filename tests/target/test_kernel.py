@@ -24,7 +24,7 @@ from tessera.types.dtype import f32
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
 from tests.backends.cpu.native import machines
-from tests.target.texts import BUFFER, INDEX, LINE, check, kernel, load, refused, store
+from tests.target.texts import BUFFER, INDEX, LINE, check, check_refused, kernel, load, store
 
 WIDE = '["avx2", "avx512f"]'
 BOTH = f"%x: {BUFFER}, %y: {BUFFER}"
@@ -123,7 +123,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str) -> None:
     text, message = REFUSED[case]
-    assert refused(text) == message
+    assert check_refused(text) == message
 
 
 def test_there_are_enough_of_them() -> None:

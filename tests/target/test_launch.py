@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.target.texts import BUFFER, check, kernel, refused
+from tests.target.texts import BUFFER, check, check_refused, kernel
 
 NARROW = "!ttile.buffer<[M, N], bf16>"
 
@@ -43,12 +43,12 @@ def test_both_signatures_are_shown(module: str) -> None:
     ):
         count = sizes.count(",") + 1
         text = module + launch(given, fits, 2, sizes)
-        assert refused(text) == f"{SIGNATURE}, got ({', '.join(given)}) and {count} sizes"
+        assert check_refused(text) == f"{SIGNATURE}, got ({', '.join(given)}) and {count} sizes"
 
 
 def test_the_kernel_itself_has_the_last_word() -> None:
     """A launch that agrees with what it says of the kernel, but not with the kernel."""
     text = kernel() + launch((BUFFER, NARROW), (BUFFER, NARROW))
-    assert refused(text) == f"{SIGNATURE}, got ({BUFFER}, {NARROW}) and 2 sizes"
+    assert check_refused(text) == f"{SIGNATURE}, got ({BUFFER}, {NARROW}) and 2 sizes"
     text = kernel() + launch((BUFFER, BUFFER), arity=1, sizes="[4]")
-    assert refused(text) == f"{SIGNATURE}, got ({BUFFER}, {BUFFER}) and 1 sizes"
+    assert check_refused(text) == f"{SIGNATURE}, got ({BUFFER}, {BUFFER}) and 1 sizes"

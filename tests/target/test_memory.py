@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.target.texts import BUFFER, INDEX, LINE, check, kernel, load, refused, store
+from tests.target.texts import BUFFER, INDEX, LINE, check, check_refused, kernel, load, store
 
 SCRATCH = "%s = ttarget.scratch {offset = 0} : () -> !ttile.buffer<[64, 16], f32>"
 HERE = {"type": "!ttile.buffer<[64, 16], f32>", "offset": "16*i + j", "guarded": "[]", "bounds": "[]"}
@@ -109,7 +109,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str) -> None:
     text, message = REFUSED[case]
-    assert refused(text) == message
+    assert check_refused(text) == message
 
 
 def test_accepted() -> None:
@@ -136,5 +136,5 @@ def test_a_loop_by_eight_keeps_rows_of_eight_aligned() -> None:
       ttarget.yield
     }}) : ({INDEX}, {INDEX}) -> ()"""
     check(kernel(SCRATCH, load(), inner.replace("STEP", "8"), store(), scratch="4096"))
-    message = refused(kernel(SCRATCH, load(), inner.replace("STEP", "4"), store(), scratch="4096"))
+    message = check_refused(kernel(SCRATCH, load(), inner.replace("STEP", "4"), store(), scratch="4096"))
     assert message == "all that is known of `16*i + j` is that it is aligned to 16 bytes, not to 32"

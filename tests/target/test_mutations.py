@@ -13,7 +13,7 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.verify import verify
 from tests.oracles.compare_accesses import compare_accesses
 from tests.target.mutations import ACCESSES, LOOPS, Fault, faults_of
-from tests.target.samples import MACHINES, NAMES, lowered
+from tests.target.samples import MACHINES, NAMES, lower_samples
 
 COUNT = 600
 """Faults that are tried, of some thousand that there are."""
@@ -26,13 +26,13 @@ def ops_of(kernel: SpecOp) -> list[SpecOp]:
 
 def all_faults() -> Iterator[tuple[str, SpecOp, SpecOp, int, Fault]]:
     for name in NAMES:
-        for tile, target in lowered(name, MACHINES["avx2"]):
+        for tile, target in lower_samples(name, MACHINES["avx2"]):
             for number, op in enumerate(ops_of(target)):
                 for fault in faults_of(op):
                     yield name, tile, target, number, fault
 
 
-def revealed(tile: SpecOp, target: SpecOp) -> str:
+def reveal(tile: SpecOp, target: SpecOp) -> str:
     """Who notices that something is wrong: verifier, comparison or bounds; empty where no one does."""
     try:
         verify(target)
@@ -48,8 +48,8 @@ def revealed(tile: SpecOp, target: SpecOp) -> str:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_kernels_without_faults_pass(name: str, machine: str) -> None:
-    for tile, target in lowered(name, MACHINES[machine]):
-        assert revealed(tile, target) == ""
+    for tile, target in lower_samples(name, MACHINES[machine]):
+        assert reveal(tile, target) == ""
 
 
 def test_injected_faults_are_revealed() -> None:
@@ -62,7 +62,7 @@ def test_injected_faults_are_revealed() -> None:
         copy = target.clone()
         assert isinstance(copy, SpecOp)
         fault.inject(ops_of(copy)[number])
-        who = revealed(tile, copy)
+        who = reveal(tile, copy)
         by[who] += 1
         tried[fault.kind] += 1
         if not who:
@@ -81,4 +81,4 @@ def test_the_verifier_alone_reveals_what_an_access_says_of_itself() -> None:
             copy = target.clone()
             assert isinstance(copy, SpecOp)
             fault.inject(ops_of(copy)[number])
-            assert revealed(tile, copy) == "verifier", fault
+            assert reveal(tile, copy) == "verifier", fault

@@ -20,14 +20,14 @@ from tests.backends.nvptx.kernels import lowered
 from tests.backends.nvptx.matrices import product_text
 
 
-def product() -> SpecOp:
+def matmul() -> SpecOp:
     load_dialects()
     (kernel,) = [op for op in parse_module(product_text()).ops if isinstance(op, SpecOp)]
     return kernel
 
 
 def test_what_kernels_of_ours_move_is_moved_at_once() -> None:
-    kernels = [product(), *lowered("transpose").targets, *lowered("long row").targets]
+    kernels = [matmul(), *lowered("transpose").targets, *lowered("long row").targets]
     ops = [op for kernel in kernels for op in kernel.walk() if isinstance(op, SpecOp)]
     pairs = {(move.source, move.target) for op in ops for move in moves_of(op)}
     assert {("global", "shared"), ("shared", "global"), ("global", "register"), ("register", "global")} <= pairs
@@ -38,7 +38,7 @@ def test_what_kernels_of_ours_move_is_moved_at_once() -> None:
 
 
 def test_a_machine_without_the_copy_engine_is_told_how_it_copies() -> None:
-    kernel = product()
+    kernel = matmul()
     with pytest.raises(
         FeatureError, match="moving from global to shared memory by tma is not this machine's"
     ) as caught:
@@ -50,7 +50,7 @@ def test_a_machine_without_the_copy_engine_is_told_how_it_copies() -> None:
 
 
 def test_a_cache_goes_to_a_memory_that_there_is() -> None:
-    def brought(keys: ts.Tensor, length: ts.Tensor) -> ts.Tensor:
+    def copy_kernel(keys: ts.Tensor, length: ts.Tensor) -> ts.Tensor:
         return ts.KVCache(keys, keys, length).prefetch(into="moon").K
 
     def tensor_memory(keys: ts.Tensor, length: ts.Tensor) -> ts.Tensor:
@@ -58,7 +58,7 @@ def test_a_cache_goes_to_a_memory_that_there_is() -> None:
 
     arrays = [np.zeros((1, 2, 8, 4), np.float32), np.array(3, np.int64)]
     with pytest.raises(ShapeError, match="there is no memory `moon`; there are register, shared, tmem, global"):
-        ts.jit(brought).trace(*arrays)
+        ts.jit(copy_kernel).trace(*arrays)
     with pytest.raises(
         ShapeError, match="there is no direct transfer from global to tmem memory: go from global to register"
     ):

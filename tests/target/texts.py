@@ -30,27 +30,27 @@ ACCESS: Mapping[str, str] = {
 }
 
 
-def listed(attributes: Mapping[str, str]) -> str:
+def list_parts(attributes: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{name} = {value}" for name, value in attributes.items()) + "}"
 
 
 def load(buffer: str = "%x", type: str = BUFFER, block: str = LINE, at: str = "%i, %j", **changes: str) -> str:
     """A load of a row; `%v` is what it gives."""
     indices = ", ".join([INDEX] * len(at.split(", ")))
-    return f"%v = ttarget.load {buffer}, {at} {listed({**ACCESS, **changes})} : ({type}, {indices}) -> {block}"
+    return f"%v = ttarget.load {buffer}, {at} {list_parts({**ACCESS, **changes})} : ({type}, {indices}) -> {block}"
 
 
 def store(buffer: str = "%y", type: str = BUFFER, block: str = LINE, at: str = "%i, %j", **changes: str) -> str:
     """A store of a row."""
     indices = ", ".join([INDEX] * len(at.split(", ")))
-    return f"ttarget.store %v, {buffer}, {at} {listed({**ACCESS, **changes})} : ({block}, {type}, {indices}) -> ()"
+    return f"ttarget.store %v, {buffer}, {at} {list_parts({**ACCESS, **changes})} : ({block}, {type}, {indices}) -> ()"
 
 
 def kernel(*ops: str, arguments: str = f"%x: {BUFFER}, %y: {BUFFER}", grid: str = "[M]", **changes: str) -> str:
     """A kernel of one program for a row `%i`, with `%j` its first column; without ops, a copy of 16 columns."""
     body = "\n".join(ops or (load(), store()))
     return f"""
-ttarget.kernel @k({arguments}) attributes {listed({**ATTRIBUTES, **changes})} {{
+ttarget.kernel @k({arguments}) attributes {list_parts({**ATTRIBUTES, **changes})} {{
   ttarget.programs {{grid = {grid}}} ({{
   ^bb0(%i: {INDEX}):
     %j = ttarget.index {{names = [], expr = 0}} : () -> {INDEX}
@@ -67,7 +67,7 @@ def check(text: str) -> None:
     verify(parse_module(text, "test.mlir"))
 
 
-def refused(text: str) -> str:
+def check_refused(text: str) -> str:
     """The message with which a text is refused."""
     with pytest.raises(OpError) as caught:
         check(text)

@@ -17,7 +17,7 @@ M, N, K = Dim.symbol("M"), Dim.symbol("N"), Dim.symbol("K")
 ROW, COLUMN, STEP = Dim.symbol("i"), Dim.symbol("j"), Dim.symbol("k")
 
 
-def checked(kernel: SpecOp) -> SpecOp:
+def verify_kernel(kernel: SpecOp) -> SpecOp:
     """The kernel, verified in a module of its own."""
     verify(ModuleOp([kernel]))
     return kernel
@@ -37,7 +37,7 @@ def double(dtype: DType = f32, block: int = 8, *, bound: Dim | None = N, store: 
     x = b.load(b.arguments[0], [ROW], place)
     b.span = span(4)
     b.store(b.elementwise("add", x, x), b.arguments[1], [store], place)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def gemm(BM: int = 8, BN: int = 8, BK: int = 4, dtype: DType = f32) -> SpecOp:
@@ -58,7 +58,7 @@ def gemm(BM: int = 8, BN: int = 8, BK: int = 4, dtype: DType = f32) -> SpecOp:
     (acc,) = b.loop(b.index(0), b.index(K), BK, step, [b.full(0.0, (BM, BN), f32)])
     place = Place(coords, ("i", "j"), (BM, BN), {"i": M, "j": N})
     b.store(b.cast(acc, dtype), b.arguments[2], [ROW, COLUMN], place)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def softmax(block: int = 32) -> SpecOp:
@@ -93,4 +93,4 @@ def softmax(block: int = 32) -> SpecOp:
         return []
 
     b.loop(low, high, block, write)
-    return checked(b.finish())
+    return verify_kernel(b.finish())

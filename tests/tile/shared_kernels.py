@@ -16,7 +16,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32, i64
 from tessera.types.shape import TensorType
-from tests.tile.kernels import COLUMN, ROW, STEP, K, M, N, checked
+from tests.tile.kernels import COLUMN, ROW, STEP, K, M, N, verify_kernel
 
 A, B, T = Dim.symbol("a"), Dim.symbol("b"), Dim.symbol("t")
 P = Dim.symbol("p")
@@ -27,10 +27,10 @@ class Lined(TileBuilder):
 
     line = 0
 
-    def emit(self, *given: Any, **rest: Any) -> SpecOp:
+    def emit(self, *given: Any, **remainder: Any) -> SpecOp:
         self.line += 1
         self.span = Span("shared.py", self.line)
-        return super().emit(*given, **rest)
+        return super().emit(*given, **remainder)
 
 
 def transpose(block: int = 8) -> SpecOp:
@@ -46,7 +46,7 @@ def transpose(block: int = 8) -> SpecOp:
     b.barrier()
     turned = b.load(shared, [B, A], here)
     b.store(turned, b.arguments[1], [COLUMN, ROW], _block(("j", columns, N), ("i", rows, M), size=block))
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def _block(*axes: tuple[str, SSAValue, Dim], size: int) -> Place:
@@ -78,7 +78,7 @@ def total(width: int = 16) -> SpecOp:
         else:
             b.store(both, b.arguments[1], [ROW + A], place)
         half //= 2
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def reversed_blocks(buffers: int = 2, *, waits_after: bool = False, width: int = 8) -> SpecOp:
@@ -100,21 +100,21 @@ def reversed_blocks(buffers: int = 2, *, waits_after: bool = False, width: int =
         return []
 
     b.loop(zero, b.index(N), width, step)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
-def prefetched(width: int = 8) -> SpecOp:
+def prefetch(width: int = 8) -> SpecOp:
     """As `reversed_blocks`, with the next block on its way while this one is read: the wait comes first."""
     types = [TensorType.of([M, N], f32), TensorType.of([M, N.ceildiv(width) * width], f32)]
     b = Lined("prefetched", types, symbols=["M", "N"], grid=[M], writes=[1], kind="row")
     row, zero = b.program_id(0), b.index(0)
     shared = b.scratch([2, width], f32, space="shared")
 
-    def bring(k: SSAValue, ahead: int) -> Place:
+    def bring(k: SSAValue, next_block: int) -> Place:
         place = Place({"i": row, "k": k, "a": zero}, ("a",), (width,))
-        column = STEP + ahead * width + A
+        column = STEP + next_block * width + A
         x = b.load(b.arguments[0], [ROW, column], place, windows=[column, N])
-        b.store(x, shared, [(STEP // width + ahead) % 2, A], place)
+        b.store(x, shared, [(STEP // width + next_block) % 2, A], place)
         return place
 
     def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -126,7 +126,7 @@ def prefetched(width: int = 8) -> SpecOp:
 
     bring(zero, 0)
     b.loop(zero, b.index(N), width, step)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def heat(width: int = 8) -> SpecOp:
@@ -151,7 +151,7 @@ def heat(width: int = 8) -> SpecOp:
 
     b.loop(zero, b.index(K), 1, step)
     b.store(b.load(shared, [A + 1], place), b.arguments[1], [ROW + A + 1], place)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def histogram(bins: int = 16, width: int = 8) -> SpecOp:
@@ -173,7 +173,7 @@ def histogram(bins: int = 16, width: int = 8) -> SpecOp:
     b.loop(zero, b.index(N), width, count)
     b.barrier()
     b.store(b.load(shared, [B], every), b.arguments[1], [ROW, B], every)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def scan(width: int = 8) -> SpecOp:
@@ -203,11 +203,11 @@ def scan(width: int = 8) -> SpecOp:
         return [b.broadcast(last, (width,), ())]
 
     b.loop(zero, b.index(N), width, step, [b.full(0.0, (width,), f32)])
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
-def product(BM: int = 4, BN: int = 8, BK: int = 4) -> SpecOp:
-    """c = a @ b: both blocks are brought in as lines, and multiplied as blocks."""
+def matmul(BM: int = 4, BN: int = 8, BK: int = 4) -> SpecOp:
+    """c = a @ b: both blocks are loaded as lines, and multiplied as blocks."""
     types = [TensorType.of(shape, f32) for shape in ([M, K], [K, N], [M, N])]
     grid = [M.ceildiv(BM), N.ceildiv(BN)]
     b = Lined("product", types, symbols=["M", "N", "K"], grid=grid, writes=[2], kind="contraction")
@@ -235,7 +235,7 @@ def product(BM: int = 4, BN: int = 8, BK: int = 4) -> SpecOp:
     (acc,) = b.loop(zero, b.index(K), BK, step, [b.full(0.0, (BM, BN), f32)])
     place = Place({"i": rows, "j": columns}, ("i", "j"), (BM, BN), {"i": M, "j": N})
     b.store(acc, b.arguments[2], [ROW, COLUMN], place)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def butterfly(width: int = 8) -> SpecOp:
@@ -254,10 +254,10 @@ def butterfly(width: int = 8) -> SpecOp:
         x = b.elementwise("add", x, b.load(shared, [Dim.symbol("t0")], place, indices=[partner]))
         bit *= 2
     b.store(x, b.arguments[1], [ROW, A], place)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
-def measured(width: int = 8) -> SpecOp:
+def reverse_lengths(width: int = 8) -> SpecOp:
     """`reversed_blocks` of rows that are as long as memory says: how often workers wait is known to nobody before."""
     types = [TensorType.of([M, N], f32), TensorType.of([M], i64), TensorType.of([M, N.ceildiv(width) * width], f32)]
     b = Lined("measured", types, symbols=["M", "N"], grid=[M], writes=[2], kind="library")
@@ -275,7 +275,7 @@ def measured(width: int = 8) -> SpecOp:
         return []
 
     b.loop(zero, end, width, step)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 @dataclass(frozen=True)
@@ -299,13 +299,13 @@ def _floats(*shapes: Sequence[str | int]) -> Callable[[np.random.Generator, Mapp
     return make
 
 
-def _turned(x: Array, width: int = 8) -> Array:
+def _reverse_blocks(x: Array, width: int = 8) -> Array:
     rows, columns = x.shape
     padded = np.pad(x, ((0, 0), (0, -columns % width)))
     return padded.reshape(rows, -1, width)[:, :, ::-1].reshape(rows, -1)
 
 
-def _heated(x: Array, steps: int, width: int = 8) -> Array:
+def _diffuse(x: Array, steps: int, width: int = 8) -> Array:
     out = np.zeros_like(x)
     for start in range(0, (len(x) - 2) // width * width, width):
         block = x[start : start + width + 2].copy()
@@ -324,38 +324,38 @@ def _lengths(rng: np.random.Generator, sizes: Mapping[str, int]) -> list[Array]:
     return [x, rng.integers(0, sizes["N"] + 1, sizes["M"]), out]
 
 
-def _measured(x: Array, lengths: Array) -> Array:
-    found = _turned(x)
+def _reverse_to_lengths(x: Array, lengths: Array) -> Array:
+    found = _reverse_blocks(x)
     for row, length in zip(found, lengths, strict=True):
         row[-(-length // 8) * 8 :] = 0
     return found
 
 
-def _transposed(x: Array) -> Array:
+def _transpose(x: Array) -> Array:
     return x.T
 
 
-def _summed(x: Array) -> Array:
+def _sum_rows(x: Array) -> Array:
     return x.sum(1)
 
 
-def _heated_thrice(x: Array) -> Array:
-    return _heated(x, 3)
+def _diffuse_thrice(x: Array) -> Array:
+    return _diffuse(x, 3)
 
 
 def _counts(keys: Array) -> Array:
     return np.stack([np.bincount(row, minlength=16) for row in keys]).astype(np.int32)
 
 
-def _accumulated(x: Array) -> Array:
+def _cumulate(x: Array) -> Array:
     return np.cumsum(x, 1)
 
 
-def _multiplied(x: Array, y: Array) -> Array:
+def _multiply(x: Array, y: Array) -> Array:
     return x @ y
 
 
-def _spread_sum(x: Array) -> Array:
+def _repeat_total(x: Array) -> Array:
     return np.repeat(x.sum(1, keepdims=True), x.shape[1], 1)
 
 
@@ -367,15 +367,15 @@ _BLOCKS = _floats(["M", "N"], ["M", "(N + 7) // 8 * 8"])
 _ODD = {"M": 3, "N": 37}
 
 CASES: dict[str, Case] = {
-    "transpose": Case(transpose, {"M": 11, "N": 21}, _floats(["M", "N"], ["N", "M"]), _transposed),
-    "total": Case(total, _ODD, _floats(["M", "N"], ["M"]), _summed),
-    "double_buffered": Case(reversed_blocks, _ODD, _BLOCKS, _turned),
-    "single_buffered": Case(single_buffered, _ODD, _BLOCKS, _turned),
-    "prefetched": Case(prefetched, _ODD, _BLOCKS, _turned),
-    "heat": Case(heat, {"N": 16, "K": 3}, _floats(["N + 2"], ["N + 2"]), _heated_thrice),
+    "transpose": Case(transpose, {"M": 11, "N": 21}, _floats(["M", "N"], ["N", "M"]), _transpose),
+    "total": Case(total, _ODD, _floats(["M", "N"], ["M"]), _sum_rows),
+    "double_buffered": Case(reversed_blocks, _ODD, _BLOCKS, _reverse_blocks),
+    "single_buffered": Case(single_buffered, _ODD, _BLOCKS, _reverse_blocks),
+    "prefetched": Case(prefetch, _ODD, _BLOCKS, _reverse_blocks),
+    "heat": Case(heat, {"N": 16, "K": 3}, _floats(["N + 2"], ["N + 2"]), _diffuse_thrice),
     "histogram": Case(histogram, _ODD, _keys, _counts),
-    "scan": Case(scan, _ODD, _floats(["M", "N"], ["M", "N"]), _accumulated),
-    "product": Case(product, {"M": 6, "N": 11, "K": 9}, _floats(["M", "K"], ["K", "N"], ["M", "N"]), _multiplied),
-    "butterfly": Case(butterfly, {"M": 3}, _floats(["M", 8], ["M", 8]), _spread_sum),
-    "measured": Case(measured, {"M": 5, "N": 37}, _lengths, _measured),
+    "scan": Case(scan, _ODD, _floats(["M", "N"], ["M", "N"]), _cumulate),
+    "product": Case(matmul, {"M": 6, "N": 11, "K": 9}, _floats(["M", "K"], ["K", "N"], ["M", "N"]), _multiply),
+    "butterfly": Case(butterfly, {"M": 3}, _floats(["M", 8], ["M", 8]), _repeat_total),
+    "measured": Case(reverse_lengths, {"M": 5, "N": 37}, _lengths, _reverse_to_lengths),
 }

@@ -29,7 +29,7 @@ from tessera.ir.tile.sampled_run import RaceObserver, WorkerRace
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32, i64
 from tests.tile import shared_kernels
-from tests.tile.kernels import checked
+from tests.tile.kernels import verify_kernel
 from tests.tile.shared_kernels import CASES, A, Lined
 from tests.tile.test_clean_suite import OPS, tape_of
 
@@ -42,13 +42,13 @@ def without(kernel: SpecOp, number: int) -> SpecOp:
     """A copy that lacks one op."""
     copy = kernel.clone()
     list(copy.walk())[number].detach()
-    return checked(copy)
+    return verify_kernel(copy)
 
 
 MUTANTS = [(name, number) for name, case in CASES.items() for number in barriers(case.make())]
 
 
-def decided(kernel: SpecOp) -> WorkerRace | None:
+def decide(kernel: SpecOp) -> WorkerRace | None:
     """What formulas alone say; fails where they say nothing."""
 
     def refuse(kernel: SpecOp) -> WorkerRace | None:
@@ -60,7 +60,7 @@ def decided(kernel: SpecOp) -> WorkerRace | None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_clean_kernels_are_proven_for_all_sizes(name: str) -> None:
-    assert decided(CASES[name].make()) is None
+    assert decide(CASES[name].make()) is None
 
 
 def test_there_are_many_mutants() -> None:
@@ -114,7 +114,7 @@ def test_what_a_row_keeps_is_read_by_who_wrote_it() -> None:
     assert scratch
     for op in scratch:
         op.set_value("space", "shared")
-    assert decided(kernel) is None
+    assert decide(kernel) is None
 
 
 def with_shared(write: Callable[[Lined, SSAValue, Place], None]) -> SpecOp:
@@ -122,7 +122,7 @@ def with_shared(write: Callable[[Lined, SSAValue, Place], None]) -> SpecOp:
     b = Lined("small", [], symbols=[], grid=[], writes=[], kind="map")
     place = Place({"a": b.index(0)}, ("a",), (8,))
     write(b, b.scratch([8], i64, space="shared"), place)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def test_an_index_is_fetched_by_all_workers() -> None:
@@ -158,7 +158,7 @@ def test_what_no_formula_says_is_tried(mask: int, is_clean: bool) -> None:
 
     kernel = with_shared(body)
     with pytest.raises(AssertionError, match="had to be run"):
-        decided(kernel)
+        decide(kernel)
     assert (find_worker_race(kernel) is None) == is_clean
 
 
@@ -237,7 +237,7 @@ def build(statements: list[Statement], is_integer: bool) -> SpecOp:
 
     for statement in statements:
         write(statement, zero)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def fails(kernel: SpecOp, size: int) -> bool:
@@ -252,7 +252,7 @@ def fails(kernel: SpecOp, size: int) -> bool:
 @settings(deadline=None)
 def test_proofs_and_refutations_agree_with_running(statements: list[Statement], is_integer: bool) -> None:
     kernel = build(statements, is_integer)
-    race = decided(kernel)
+    race = decide(kernel)
     if race is None:
         assert not any(fails(kernel, size) for size in range(6))
     else:

@@ -27,7 +27,7 @@ def verdicts(kernel: SpecOp) -> list[str]:
 
 
 def flat_copy(map: Dim, *, bound: Dim = N, width: int = 8, extent: Dim = M * N) -> SpecOp:
-    """Rows of a matrix that is one long buffer: a row a program, strides that are free sizes."""
+    """Rows of a matrix that is one long buffer: a row a program, strides that are symbolic dims."""
     matrix = TensorType.of([extent], f32)
     b = TileBuilder("flat", [matrix, matrix], symbols=["M", "N"], grid=[M], writes=[1], kind="map")
     row = b.program_id(0)
@@ -38,7 +38,7 @@ def flat_copy(map: Dim, *, bound: Dim = N, width: int = 8, extent: Dim = M * N) 
         return []
 
     b.loop(b.index(0), b.index(N), width, step)
-    return kernels.checked(b.finish())
+    return kernels.verify_kernel(b.finish())
 
 
 def test_clean_kernels_are_proven() -> None:
@@ -53,7 +53,7 @@ def test_a_grid_of_one_axis_taken_apart_is_proven() -> None:
     place = Place({"p": b.program_id(0)})
     at = [Dim.symbol("p") // K, Dim.symbol("p") % K]
     b.store(b.load(b.arguments[0], at, place), b.arguments[1], at, place)
-    assert set(verdicts(kernels.checked(b.finish()))) == {PROVEN}
+    assert set(verdicts(kernels.verify_kernel(b.finish()))) == {PROVEN}
 
 
 def test_a_window_proves_a_shifted_index() -> None:
@@ -62,7 +62,7 @@ def test_a_window_proves_a_shifted_index() -> None:
     place = Place({"i": b.program_id(0), "j": b.index(0)}, ("j",), (4,), {"j": N})
     left = b.load(b.arguments[0], [ROW, COLUMN * 2 - 3], place, windows=[COLUMN * 2 - 3, N])
     b.store(left, b.arguments[1], [ROW, COLUMN], place)
-    assert set(verdicts(kernels.checked(b.finish()))) == {PROVEN}
+    assert set(verdicts(kernels.verify_kernel(b.finish()))) == {PROVEN}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_sizes_that_callers_make_equal_are_no_mistake() -> None:
     )
     place = Place({"i": b.program_id(0)})
     b.store(b.load(b.arguments[0], [ROW], place), b.arguments[1], [ROW], place)
-    kernel = kernels.checked(b.finish())
+    kernel = kernels.verify_kernel(b.finish())
     assert verdicts(kernel) == [UNKNOWN, PROVEN]
     assert [finding.verdict for finding in examine(kernel, [(M, N)])] == [PROVEN, PROVEN]
 

@@ -54,7 +54,7 @@ def neighbours(*, in_place: bool) -> SpecOp:
     right = b.load(b.arguments[0], [ROW + 1], place)
     b.span = kernels.span(3)
     b.store(b.elementwise("add", left, right), b.arguments[0 if in_place else 1], [ROW], place)
-    return kernels.checked(b.finish())
+    return kernels.verify_kernel(b.finish())
 
 
 def test_a_read_of_what_another_program_writes_is_found_with_both_lines() -> None:
@@ -84,7 +84,7 @@ def scatter(by_column: bool) -> SpecOp:
         return []
 
     b.loop(b.index(0), b.index(M if by_column else N), 1, step)
-    return kernels.checked(b.finish())
+    return kernels.verify_kernel(b.finish())
 
 
 def test_scattered_rows_race_and_scattered_columns_do_not() -> None:

@@ -58,12 +58,12 @@ def test_a_debug_build_refuses_a_mistake_that_any_kernel_makes() -> None:
     for kernel in kernels:
         for number, op in enumerate(kernel.walk()):
             if isinstance(op, SpecOp) and op.name in ("ttile.load", "ttile.store") and op.value("axes"):
-                assert refused(kernel, number, "bounds", [-1] * len(op.value("bounds"))), op
+                assert is_refused(kernel, number, "bounds", [-1] * len(op.value("bounds"))), op
             if isinstance(op, SpecOp) and op.name == "ttile.store" and op.operands[1] in kernel.regions[0].block.args:
-                assert refused(kernel, number, "map", [0] * len(op.value("map"))), op
+                assert is_refused(kernel, number, "map", [0] * len(op.value("map"))), op
 
 
-def refused(kernel: SpecOp, number: int, name: str, value: Any) -> bool:
+def is_refused(kernel: SpecOp, number: int, name: str, value: Any) -> bool:
     """Whether a debug build says no to a copy of the kernel with one attribute changed."""
     copy = kernel.clone()
     changed = list(copy.walk())[number]

@@ -35,7 +35,7 @@ def test_a_ragged_map(size: int, dtype: dt.DType) -> None:
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (8, 8, 4), (13, 9, 7), (17, 3, 0)])
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f8e4m3])
-def test_a_product_is_the_reference_bit_for_bit(sizes: tuple[int, int, int], dtype: dt.DType) -> None:
+def test_a_dot_is_the_reference_bit_for_bit(sizes: tuple[int, int, int], dtype: dt.DType) -> None:
     rng = np.random.default_rng(1)
     m, n, k = sizes
     a, b = (rng.standard_normal(shape).astype(numpy_dtype(dtype)) for shape in ((m, k), (k, n)))
@@ -44,7 +44,7 @@ def test_a_product_is_the_reference_bit_for_bit(sizes: tuple[int, int, int], dty
     assert out.tobytes() == matmul_reference(a, b).tobytes()
 
 
-def test_a_product_does_not_depend_on_its_tiles() -> None:
+def test_a_dot_does_not_depend_on_its_tiles() -> None:
     rng = np.random.default_rng(2)
     a, b = rng.standard_normal((9, 31)).astype(np.float32), rng.standard_normal((31, 5)).astype(np.float32)
     found: set[bytes] = set()
@@ -81,7 +81,7 @@ def on_tiles(write: Callable[[TileBuilder, list[SSAValue]], SSAValue], *arrays: 
     tiles = [b.load(buffer, *place(type)) for buffer, type in zip(b.arguments, types, strict=False)]
     b.store(write(b, tiles), b.arguments[-1], *place(out))
     result = np.zeros([dim.value or 0 for dim in out.shape], numpy_dtype(out.dtype))
-    run_kernel(kernels.checked(b.finish()), [*arrays, result], {})
+    run_kernel(kernels.verify_kernel(b.finish()), [*arrays, result], {})
     return result
 
 
@@ -137,7 +137,7 @@ def test_a_fused_multiply_add_of_doubles_rounds_once() -> None:
     assert found.tolist() == [-(2.0**-60), 15.5, np.inf]
 
 
-def test_folds_are_halving_trees() -> None:
+def test_reductions_are_halving_trees() -> None:
     x = np.array([[1e8, 1.0, -1e8, 1.0]], np.float32)
     # In order the first 1 would be lost: here the large ones meet first.
     assert on_tiles(lambda b, t: b.reduce(t[0], "sum", 1), x, out=TensorType.of([1], dt.f32)).tolist() == [2.0]
@@ -145,14 +145,14 @@ def test_folds_are_halving_trees() -> None:
 
 
 @pytest.mark.parametrize(("kind", "wanted"), [("argmax", [11, 11, 12]), ("argmin", [10, 11, 10])])
-def test_the_place_of_an_extreme(kind: str, wanted: list[int]) -> None:
+def test_the_index_of_the_min_or_max(kind: str, wanted: list[int]) -> None:
     values = np.array([[1, 5, 5, 2], [2, np.nan, 9, np.nan], [0, 0, 3, 0]], np.float32)
     places = np.broadcast_to(np.arange(10, 14), (3, 4)).copy()
     found = on_tiles(lambda b, t: b.arg_reduce(t[0], t[1], kind, 1), values, places, out=TensorType.of([3], dt.i64))
     assert found.tolist() == wanted
 
 
-def test_tiles_are_turned_and_spread() -> None:
+def test_tiles_are_transposed_and_broadcast() -> None:
     x = np.arange(6, dtype=np.int32).reshape(2, 3)
     turned = on_tiles(lambda b, t: b.transpose(t[0]), x, out=TensorType.of([3, 2], dt.i32))
     np.testing.assert_array_equal(turned, x.T)
@@ -186,7 +186,7 @@ def gather(mode: str = "set") -> SpecOp:
     b.store(b.elementwise("add", x, b.cast(b.coordinate_of(i, place), dt.f32)), memory, [i, j], place)
     where = b.load(b.arguments[1], [i], place)
     b.store(b.load(memory, [i, j], place), b.arguments[2], [Dim.symbol("t0"), j], place, mode=mode, indices=[where])
-    return kernels.checked(b.finish())
+    return kernels.verify_kernel(b.finish())
 
 
 @pytest.mark.parametrize("mode", ["set", "add"])

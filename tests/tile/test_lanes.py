@@ -1,4 +1,4 @@
-"""Shuffles, butterflies and votes: typed, with one meaning in the interpreter, on a processor and for a GPU."""
+"""Shuffles, butterflies and votes: typed, with one meaning in the interpreter, on a CPU and for a GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lane_kernel(rows: int, columns: int, dtype: DType, out: DType, write: Callab
     return b.finish()
 
 
-def compared(made: SpecOp) -> list[Any]:
+def compare(made: SpecOp) -> list[Any]:
     """What the interpreter gives, after compiled code gave the same, and code for a GPU was written."""
     verify(made)
     arrays = fill(made, {})
@@ -60,14 +60,14 @@ def compared(made: SpecOp) -> list[Any]:
     st.integers(1, 3),
     st.sampled_from(["f32", "f64", "i32", "bf16", "u8", "bool"]),
 )
-def test_shuffles_are_the_same_everywhere(way: str, width: int, by: int, rows: int, segments: int, dtype: str) -> None:
+def test_shuffles_are_the_same_everywhere(mode: str, width: int, by: int, rows: int, segments: int, dtype: str) -> None:
     by, columns = by % width, width * segments
 
     def write(b: TileBuilder, x: Any) -> Any:
-        return b.butterfly(x, by, width) if way == "xor" else b.shuffle(x, way, by, width)
+        return b.butterfly(x, by, width) if mode == "xor" else b.shuffle(x, mode, by, width)
 
-    x, y = compared(lane_kernel(rows, columns, BY_NAME[dtype], BY_NAME[dtype], write))
-    places = [vector.partner(way, by, width, place) for place in range(columns)]
+    x, y = compare(lane_kernel(rows, columns, BY_NAME[dtype], BY_NAME[dtype], write))
+    places = [vector.partner(mode, by, width, place) for place in range(columns)]
     np.testing.assert_array_equal(y, x[:, places])
 
 
@@ -75,7 +75,7 @@ def test_shuffles_are_the_same_everywhere(way: str, width: int, by: int, rows: i
 @given(st.sampled_from(list(vector.VOTES)), st.sampled_from(WIDTHS), st.integers(1, 2), st.integers(1, 3))
 def test_votes_are_the_same_everywhere(kind: str, width: int, rows: int, segments: int) -> None:
     out = BY_NAME[vector.VOTES[kind]]
-    x, y = compared(lane_kernel(rows, width * segments, bool_, out, lambda b, x: b.vote(x, kind, width)))
+    x, y = compare(lane_kernel(rows, width * segments, bool_, out, lambda b, x: b.vote(x, kind, width)))
     for row in range(rows):
         for start in range(0, width * segments, width):
             said = x[row, start : start + width]
@@ -93,8 +93,8 @@ def test_a_butterfly_is_its_own_inverse_and_a_shuffle_stays_in_its_segment(width
     by %= width
     crossed = [vector.partner("xor", by, width, place) for place in range(64)]
     assert [crossed[place] for place in crossed] == list(range(64))
-    for way in vector.MODES:
-        assert all(vector.partner(way, by, width, place) // width == place // width for place in range(64))
+    for mode in vector.MODES:
+        assert all(vector.partner(mode, by, width, place) // width == place // width for place in range(64))
 
 
 def test_a_gpu_shuffles_with_its_own_instructions() -> None:
@@ -173,21 +173,21 @@ def positives(x: KTile["M", "D", f32]) -> Any:
 SMALL = Schedule(block=(4,))
 
 
-def test_kernels_speak_of_lanes() -> None:
+def test_kernels_use_lanes() -> None:
     x = np.random.default_rng(0).integers(-8, 8, (7, 64)).astype(np.float32)
-    for way in ("__call__", "interpret", "run_tiles"):
-        summed = np.asarray(getattr(total_by_butterflies.with_schedule(SMALL), way)(x))
+    for mode in ("__call__", "interpret", "run_tiles"):
+        summed = np.asarray(getattr(total_by_butterflies.with_schedule(SMALL), mode)(x))
         np.testing.assert_array_equal(summed, np.repeat(x.reshape(7, 2, 32).sum(-1), 32, axis=-1))
-        stepped = np.asarray(getattr(differences.with_schedule(SMALL), way)(x)).reshape(7, 8, 8)
+        stepped = np.asarray(getattr(differences.with_schedule(SMALL), mode)(x)).reshape(7, 8, 8)
         np.testing.assert_array_equal(stepped[..., 1:], np.diff(x.reshape(7, 8, 8)))
-        count, ballot = (np.asarray(one) for one in getattr(positives.with_schedule(SMALL), way)(x))
+        count, ballot = (np.asarray(one) for one in getattr(positives.with_schedule(SMALL), mode)(x))
         assert (count.dtype, ballot.dtype) == (np.int32, np.uint32)
         bits = (x.reshape(7, 4, 16) > 0) << np.arange(16)
         np.testing.assert_array_equal(ballot[:, ::16], bits.sum(-1))
         np.testing.assert_array_equal(count[:, ::16], (x.reshape(7, 4, 16) > 0).sum(-1))
 
 
-def test_the_language_and_the_ops_know_the_same_votes_and_ways() -> None:
+def test_the_language_and_the_ops_know_the_same_votes_and_modes() -> None:
     """The front end is read without the compiler, so it has its own list."""
     assert language.VOTES == vector.VOTES
     assert (*language.SHUFFLES, "xor") == vector.MODES
@@ -195,25 +195,25 @@ def test_the_language_and_the_ops_know_the_same_votes_and_ways() -> None:
 
 
 @kernel
-def crooked(x: KTile["M", "D", f32]) -> Any:
+def bad_width(x: KTile["M", "D", f32]) -> Any:
     T = tile.context()
     return tile.butterfly(tile.load(x, rows=T.m, cols=T.d), 1)
 
 
 @kernel
-def unasked(x: KTile["M", "D", f32]) -> Any:
+def bad_mode(x: KTile["M", "D", f32]) -> Any:
     T = tile.context()
     return tile.vote(tile.load(x, rows=T.m, cols=T.d))
 
 
 def test_mistakes_are_told_at_their_line() -> None:
     with pytest.raises(ShapeError, match="segments of 32 lanes must fill the last axis, which has 48"):
-        crooked.with_schedule(SMALL)(np.zeros((4, 48), np.float32))
+        bad_width.with_schedule(SMALL)(np.zeros((4, 48), np.float32))
     with pytest.raises(KernelError, match="`vote` takes bools, got f32"):
-        unasked.with_schedule(SMALL)(np.zeros((4, 32), np.float32))
+        bad_mode.with_schedule(SMALL)(np.zeros((4, 32), np.float32))
 
 
 @pytest.mark.parametrize("made", [total_by_butterflies, differences, positives], ids=lambda one: one.name)
-def test_kernels_that_speak_of_lanes_have_code_for_a_gpu(made: Any) -> None:
+def test_kernels_that_use_lanes_have_code_for_a_gpu(made: Any) -> None:
     program = made.program(np.zeros((64, 64), np.float32), kind="gpu")
     assert "define ptx_kernel" in NvptxBackend().code(NvptxBackend().lower(write_kernel(program))).text

@@ -57,7 +57,7 @@ def test_the_data_at_hand_decides() -> None:
     run_kernel(kernel, [none, np.zeros((1, 16), np.int32)], {"M": 1, "N": 0}, observer=RaceObserver())
 
 
-def test_a_program_does_not_meet_the_one_before_it() -> None:
+def test_a_program_does_not_race_the_one_before_it() -> None:
     """The last access of a program and the first of the next have no barrier between, and other memory."""
     b = Lined("programs", [], symbols=[], grid=[3], writes=[], kind="map")
     place = Place({"a": b.index(0)}, ("a",), (8,))
@@ -69,7 +69,7 @@ def test_a_program_does_not_meet_the_one_before_it() -> None:
 
 
 @pytest.mark.parametrize(("dtype", "mode", "is_clean"), [(i32, "add", True), (f32, "add", False), (i32, "set", False)])
-def test_sums_of_integers_need_no_order(dtype: DType, mode: str, is_clean: bool) -> None:
+def test_integer_adds_need_no_order(dtype: DType, mode: str, is_clean: bool) -> None:
     b = Lined("sums", [], symbols=[], grid=[], writes=[], kind="map")
     zero = b.index(0)
     shared = b.scratch([8], dtype, space="shared")

@@ -1,4 +1,4 @@
-"""Softmax and attention as ops of Tile IR: they run, mean what they say, and mean the same when written out."""
+"""Softmax and attention as ops of Tile IR: they run, mean what they say, and mean the same when expanded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tessera.types.dtype import DType, bf16, f32, f64
 from tessera.types.shape import TensorType
 from tests.backends.cpu.native import build, machines
 from tests.oracles.nvptx_backend import NvptxBackend
-from tests.tile.kernels import COLUMN, ROW, checked
+from tests.tile.kernels import COLUMN, ROW, verify_kernel
 
 ROWS, KEYS, WIDTH, BLOCK = 4, 16, 8, 8
 
@@ -33,7 +33,7 @@ def rows_kernel(eps: float = 0.0, dtype: DType = f32) -> SpecOp:
     b = TileBuilder("rows", [type, type], symbols=[], grid=[1], writes=[1], kind="map")
     place = Place({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (ROWS, KEYS))
     b.store(b.softmax(b.load(b.arguments[0], [ROW, COLUMN], place), eps), b.arguments[1], [ROW, COLUMN], place)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def attention_kernel(dtype: DType = f32) -> SpecOp:
@@ -50,10 +50,10 @@ def attention_kernel(dtype: DType = f32) -> SpecOp:
         acc, top, total = b.attend(scores, values, acc, top, total)
     whole = b.broadcast(total, (ROWS, WIDTH), (0,))
     b.store(b.elementwise("div", acc, whole), b.arguments[2], [ROW, COLUMN], out)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
-def expanded(kernel: SpecOp) -> SpecOp:
+def expand(kernel: SpecOp) -> SpecOp:
     module = kernel.parent_op()
     assert isinstance(module, ModuleOp)
     ExpandSoftmax().run(module)
@@ -74,12 +74,12 @@ def softmax_of(x: Array) -> Array:
     return powers / powers.sum(1, keepdims=True)
 
 
-@given(seed=st.integers(0, 1 << 30), spread=st.sampled_from([0.1, 3.0, 40.0]), eps=st.sampled_from([0.0, 0.25]))
-def test_rows_mean_the_same_when_written_out(seed: int, spread: float, eps: float) -> None:
-    x = (np.random.default_rng(seed).standard_normal((ROWS, KEYS)) * spread).astype(np.float32)
+@given(seed=st.integers(0, 1 << 30), broadcast=st.sampled_from([0.1, 3.0, 40.0]), eps=st.sampled_from([0.0, 0.25]))
+def test_rows_mean_the_same_when_written_out(seed: int, broadcast: float, eps: float) -> None:
+    x = (np.random.default_rng(seed).standard_normal((ROWS, KEYS)) * broadcast).astype(np.float32)
     x[0] = -np.inf
     before = ran(rows_kernel(eps), (ROWS, KEYS), x)
-    np.testing.assert_array_equal(ran(expanded(rows_kernel(eps)), (ROWS, KEYS), x), before)
+    np.testing.assert_array_equal(ran(expand(rows_kernel(eps)), (ROWS, KEYS), x), before)
     assert not before[0].any()
     if not eps:
         np.testing.assert_allclose(before[1:], softmax_of(x[1:]), rtol=2e-6, atol=1e-12)
@@ -92,7 +92,7 @@ def test_blocks_of_an_attention_mean_the_same_when_written_out(seed: int, dtype:
     scores[1, :BLOCK] = -np.inf  # nothing of the first block is seen
     values = rng.standard_normal((KEYS, WIDTH)).astype(numpy_dtype(dtype))
     before = ran(attention_kernel(dtype), (ROWS, WIDTH), scores, values)
-    np.testing.assert_array_equal(ran(expanded(attention_kernel(dtype)), (ROWS, WIDTH), scores, values), before)
+    np.testing.assert_array_equal(ran(expand(attention_kernel(dtype)), (ROWS, WIDTH), scores, values), before)
     wanted = softmax_of(scores) @ values.astype(np.float64)
     np.testing.assert_allclose(before, wanted, rtol=0, atol=2e-6 if dtype is f32 else 0.03)
 
@@ -116,10 +116,10 @@ def test_the_recipe_is_that_of_the_kernel_language() -> None:
 def test_both_have_code_for_processors_and_gpus(make: Callable[[], SpecOp]) -> None:
     assert isinstance(pipeline()[0], ExpandSoftmax)
     backend = NvptxBackend()
-    assert "define ptx_kernel" in backend.code(backend.lower(expanded(make()))).text
+    assert "define ptx_kernel" in backend.code(backend.lower(expand(make()))).text
     x = np.random.default_rng(3).standard_normal((ROWS, KEYS)).astype(np.float32)
     values = np.random.default_rng(4).standard_normal((KEYS, WIDTH)).astype(np.float32)
     given, width = ([x], KEYS) if make is rows_kernel else ([x, values], WIDTH)
     out = np.full((ROWS, width), np.nan, np.float32)
-    *_, found = build(expanded(make()), machines()[0]).run([*given, out], {})
+    *_, found = build(expand(make()), machines()[0]).run([*given, out], {})
     np.testing.assert_allclose(found, ran(make(), (ROWS, width), *given), rtol=1e-6, atol=1e-6)

@@ -32,5 +32,5 @@ def test_a_barrier_becomes_nothing() -> None:
 def test_dots_of_shared_blocks_are_refused() -> None:
     """Rows go one after the other between two products, so none would see what a later one stores."""
     with pytest.raises(TargetVerifyError, match="has no shared memory on CPUs") as caught:
-        lower_kernel(shared_kernels.product(), machines()[0])
+        lower_kernel(shared_kernels.matmul(), machines()[0])
     assert caught.value.span is not None

@@ -149,7 +149,7 @@ def without(kernel: SpecOp, name: str, number: int = 0) -> SpecOp:
     ("name", "who"),
     [
         ("release", "the producer in `ttarget.acquire` of stage"),
-        ("copy", "consumer 0 in `ttarget.await` of stage 0 in turn 0"),
+        ("copy", "consumer 0 in `ttarget.await` of stage 0 in iteration 0"),
     ],
 )
 def test_a_missing_step_is_a_deadlock_that_is_told(name: str, who: str) -> None:

@@ -16,7 +16,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32
 from tessera.types.shape import TensorType
-from tests.tile.kernels import COLUMN, ROW, checked
+from tests.tile.kernels import COLUMN, ROW, verify_kernel
 
 ROWS, COLUMNS = 4, 8
 
@@ -38,7 +38,7 @@ def online(factor: float, seen: int) -> SpecOp:
     b.store(b.cast(powers, bf16), b.arguments[3], [ROW, COLUMN], whole)
     b.store(b.reduce(powers, "sum", 1), b.arguments[4], [ROW], along)
     b.store(kept, b.arguments[5], [ROW], along)
-    return checked(b.finish())
+    return verify_kernel(b.finish())
 
 
 def results(kernel: SpecOp, x: Array, old: Array) -> list[Array]:

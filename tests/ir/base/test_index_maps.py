@@ -1,4 +1,4 @@
-"""Index maps: places from coordinates and back, remainders put together again, and dims that are walked as one."""
+"""Index maps: offsets from coordinates and back, remainders put together again, and dims that are walked as one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_one_is_stretched_and_missing_dims_are_in_front() -> None:
     assert broadcast_at(TensorType.of([1, 1], f32), out, at) == (Dim.constant(0), at[2])
 
 
-def collapsed(*views: tuple[int, ...], numbers: Sequence[Dim] = ()) -> list[list[int]]:
+def groups_of(*views: tuple[int, ...], numbers: Sequence[Dim] = ()) -> list[list[int]]:
     """Groups of the dims A, B, C for accesses that walk them in these orders."""
     at, extents = symbols(3), [A, B, C]
     addresses = [linear([at[axis] for axis in view], [extents[axis] for axis in view]) for view in views]
@@ -79,19 +79,19 @@ def collapsed(*views: tuple[int, ...], numbers: Sequence[Dim] = ()) -> list[list
 
 
 def test_contiguous_dims_are_one() -> None:
-    assert collapsed((0, 1, 2)) == [[0, 1, 2]]
-    assert collapsed((0, 1, 2), (0, 1, 2)) == [[0, 1, 2]]
+    assert groups_of((0, 1, 2)) == [[0, 1, 2]]
+    assert groups_of((0, 1, 2), (0, 1, 2)) == [[0, 1, 2]]
 
 
 def test_every_access_has_a_say() -> None:
-    assert collapsed((0, 1, 2), (1, 2, 0)) == [[0], [1, 2]]
-    assert collapsed((0, 1, 2), (2, 1, 0)) == [[0], [1], [2]]
-    assert collapsed((0, 1, 2), (1, 2)) == [[0], [1, 2]]
-    assert collapsed((0, 1, 2), (0, 1)) == [[0, 1], [2]]
+    assert groups_of((0, 1, 2), (1, 2, 0)) == [[0], [1, 2]]
+    assert groups_of((0, 1, 2), (2, 1, 0)) == [[0], [1], [2]]
+    assert groups_of((0, 1, 2), (1, 2)) == [[0], [1, 2]]
+    assert groups_of((0, 1, 2), (0, 1)) == [[0, 1], [2]]
 
 
 def test_a_coordinate_that_is_a_number_stands_alone() -> None:
-    assert collapsed((0, 1, 2), numbers=[Dim.symbol("d1")]) == [[0], [1], [2]]
+    assert groups_of((0, 1, 2), numbers=[Dim.symbol("d1")]) == [[0], [1], [2]]
 
 
 def test_dims_of_one_element_join_any_neighbour() -> None:

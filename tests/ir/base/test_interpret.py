@@ -27,7 +27,7 @@ def dialect() -> None:
     toy.use_toy()
 
 
-def scaled(by: float) -> Tape:
+def scale_tape(by: float) -> Tape:
     kind = toy.tensor("B")
     return Tape([0], ["v"], [Record("toy.scale", (0,), {"by": by}, (1,))], [1], [kind, kind])
 
@@ -35,7 +35,7 @@ def scaled(by: float) -> Tape:
 def choosing() -> Tape:
     """x, chosen -> scale(cond(chosen, x; x * 2, x * 3), 10)"""
     kind, flag = toy.tensor("B"), toy.tensor(dtype=dtypes.bool_)
-    cond = Record("toy.cond", (1, 0), {"then": scaled(2.0), "other": scaled(3.0)}, (2,), Span("model.py", 4))
+    cond = Record("toy.cond", (1, 0), {"then": scale_tape(2.0), "other": scale_tape(3.0)}, (2,), Span("model.py", 4))
     scale = Record("toy.scale", (2,), {"by": 10.0}, (3,), Span("model.py", 5))
     return Tape([0, 1], ["x", "params['flag']"], [cond, scale], [3], [kind, flag, kind, kind])
 
@@ -64,7 +64,7 @@ def test_control_flow_runs(chosen: bool, factor: int) -> None:
 
 def test_the_shape_rule_sees_tapes_in_the_verifier() -> None:
     tape = choosing()
-    wrong = scaled(2.0)
+    wrong = scale_tape(2.0)
     wrong.types[:] = [toy.tensor("C")] * 2
     tape.records[0].attributes["other"] = wrong  # pyright: ignore[reportIndexIssue]
     with pytest.raises(Exception, match="both ways of `cond` give the same types"):

@@ -182,14 +182,14 @@ def test_dumps_and_times_are_written_where_asked(
 
 
 def test_rewriting_that_does_not_end_is_stopped_and_says_where() -> None:
-    def again(op: SpecOp, rewriter: Rewriter) -> bool:
+    def second(op: SpecOp, rewriter: Rewriter) -> bool:
         build = rewriter.build(op)
         value = build.emit("scale", op.operands[0], by=op.value("by") + 1)
         rewriter.replace(op, [value], build.made)
         return True
 
     with pytest.raises(BudgetError, match=r"`toy.scale` "):
-        rewrite(parse_module(TEXT), lambda op: (again,) if op.name == "toy.scale" else ())
+        rewrite(parse_module(TEXT), lambda op: (second,) if op.name == "toy.scale" else ())
 
 
 def test_dead_ops_go_and_ops_with_effects_stay() -> None:

@@ -143,7 +143,7 @@ def test_a_crash_of_the_generator_is_an_error_with_the_text_saved_and_the_next_c
 
 
 def test_a_worker_that_knows_many_processors_mistakes_none_for_another() -> None:
-    """More of them than it keeps, in turns: each gets the code that it got when it was new."""
+    """More of them than it keeps, alternating: each gets the code that it got when it was new."""
     text = "define <8 x float> @f(<8 x float> %x) {\n  %y = fadd <8 x float> %x, %x\n  ret <8 x float> %y\n}\n"
     names = ("", "+avx", "+avx2", "+fma", "+bmi", "+bmi2", "+sse4.2", "+popcnt", "+avx,+fma", "+avx,+bmi")
     targets = [CodeTarget(triple=X86.triple, cpu="x86-64", features=features) for features in names]
