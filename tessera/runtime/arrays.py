@@ -8,7 +8,7 @@ import struct
 import sys
 from collections.abc import Collection, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tessera.diagnostics.codes import OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime.native.support import Support, check_arrays
@@ -157,22 +157,14 @@ def _number(value: Scalar) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-_NUMPY_NAMES = {
-    "f64": "float64",
-    "f32": "float32",
-    "f16": "float16",
-    "i64": "int64",
-    "i32": "int32",
-    "i16": "int16",
-    "i8": "int8",
-    "i4": "int8",
-    "u64": "uint64",
-    "u32": "uint32",
-    "u16": "uint16",
-    "u8": "uint8",
-    "bool": "bool",
-}
 _ML_NAMES = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+NARROW = frozenset(_ML_NAMES)
+"""Floats that NumPy's protocols have no name for."""
+_NUMPY_NAMES = {
+    dtype.name: "bool" if dtype.is_bool else f"{dtype.kind}{8 * dtype.bytes}"
+    for dtype in ALL
+    if dtype.name not in NARROW
+}
 _BY_NUMPY_NAME = {
     **{numpy_name: name for name, numpy_name in _NUMPY_NAMES.items() if name != "i4"},
     **{ml_name: name for name, ml_name in _ML_NAMES.items()},
@@ -193,14 +185,9 @@ def is_masked(value: object) -> bool:
     return module is not None and isinstance(value, module.MaskedArray)
 
 
-def without_tensors(value: Any, kind: type[Any]) -> Any:
-    """Arguments of a NumPy function, with the arrays that share their memory in place of tensors of that kind."""
-    if isinstance(value, (list, tuple)):
-        items = [without_tensors(item, kind) for item in cast("list[Any]", value)]
-        return items if isinstance(value, list) else tuple(items)
-    if isinstance(value, dict):
-        return {key: without_tensors(item, kind) for key, item in cast("dict[Any, Any]", value).items()}
-    return value.numpy() if isinstance(value, kind) else value
+def type_string(dtype: DType) -> str:
+    """What NumPy's array interface, and CUDA's, call a dtype."""
+    return f"{'|' if dtype.bytes == 1 else '<'}{dtype.kind[0]}{dtype.bytes}"
 
 
 @cache

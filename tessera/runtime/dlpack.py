@@ -1,4 +1,4 @@
-"""DLPack tensors taken in: reading a producer's capsule without a copy and keeping it alive."""
+"""DLPack tensors in and out: a producer's capsule is read without a copy, and ours keeps what it shows alive."""
 
 from __future__ import annotations
 
@@ -6,30 +6,19 @@ import ctypes
 from typing import Any
 
 from tessera.diagnostics.codes import RuntimeArgumentError
-from tessera.types.dtype import BY_NAME, DType
+from tessera.types.dtype import ALL, BY_NAME, DType
 
 CPU, CUDA, CUDA_HOST = 1, 2, 3
 HOST = (CPU, CUDA_HOST)
 OWNER_MANAGED, OWNER_VERSIONED = 3, 4
 _READ_ONLY = 1
 
-_BY_CODE = {
-    (0, 64): "i64",
-    (0, 32): "i32",
-    (0, 16): "i16",
-    (0, 8): "i8",
-    (1, 64): "u64",
-    (1, 32): "u32",
-    (1, 16): "u16",
-    (1, 8): "u8",
-    (2, 64): "f64",
-    (2, 32): "f32",
-    (2, 16): "f16",
-    (4, 16): "bf16",
-    (6, 8): "bool",
-    (10, 8): "f8e4m3",
-    (12, 8): "f8e5m2",
-}
+# DLDataTypeCode of dlpack.h; i4 is one to a byte, as int8 is, and goes to nobody.
+_KINDS = {"int": 0, "uint": 1, "float": 2, "bool": 6}
+_NARROW_FLOATS = {"bf16": 4, "f8e4m3": 10, "f8e5m2": 12}
+CODES = {dtype.name: (_NARROW_FLOATS.get(dtype.name, _KINDS[dtype.kind]), 8 * dtype.bytes) for dtype in ALL}
+"""DLPack's code and bits of each dtype."""
+_BY_CODE = {pair: name for name, pair in CODES.items() if name != "i4"}
 
 
 class _DLTensor(ctypes.Structure):
@@ -58,12 +47,21 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-_is_valid = ctypes.pythonapi.PyCapsule_IsValid
-_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-_rename = ctypes.pythonapi.PyCapsule_SetName
-_rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
+class _Managed(_DLTensor):
+    """`DLManagedTensor`: the tensor, and whom its consumer calls when it is done."""
+
+    _fields_ = [("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+# Capsules by their addresses: when one ends, nobody may hold on to it.
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
+new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+    ("PyCapsule_New", ctypes.pythonapi)
+)
 
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 # A capsule keeps the pointer to its name, not a copy; these live as long as the module.
@@ -78,15 +76,15 @@ class Import:
     def __init__(self, capsule: Any, devices: tuple[int, ...] = HOST) -> None:
         self._capsule = capsule
         self.read_only = False
-        if _is_valid(capsule, _VERSIONED):
-            self.address = int(_pointer_of(capsule, _VERSIONED))
+        if _is_valid(id(capsule), _VERSIONED):
+            self.address = int(_pointer_of(id(capsule), _VERSIONED))
             managed = _Versioned.from_address(self.address)
             if managed.major != 1:
                 raise RuntimeArgumentError(f"the producer has DLPack {managed.major}, this is DLPack 1")
             tensor, self.kind, self._used = managed.tensor, OWNER_VERSIONED, _USED_VERSIONED
             self.read_only = bool(managed.flags & _READ_ONLY)
-        elif _is_valid(capsule, _PLAIN):
-            self.address = int(_pointer_of(capsule, _PLAIN))
+        elif _is_valid(id(capsule), _PLAIN):
+            self.address = int(_pointer_of(id(capsule), _PLAIN))
             tensor, self.kind, self._used = _DLTensor.from_address(self.address), OWNER_MANAGED, _USED_PLAIN
         else:
             raise RuntimeArgumentError("not a DLPack capsule, or one that was used before")
@@ -98,7 +96,7 @@ class Import:
 
     def take(self) -> None:
         """From here on the producer's deleter is ours to call."""
-        _rename(self._capsule, self._used)
+        _rename(id(self._capsule), self._used)
 
 
 def _check_device(found: int, devices: tuple[int, ...]) -> None:
@@ -150,5 +148,35 @@ def capsule_from(producer: Any, devices: tuple[int, ...] = HOST, **options: Any)
         return producer.__dlpack__(**options)
 
 
-BY_DTYPE = {name: pair for pair, name in _BY_CODE.items()}
-"""DLPack's code and bits of each dtype that it has."""
+# Contiguous tensors of a device, given to other libraries and kept until they are let go.
+
+_NAME = ctypes.c_char_p(_PLAIN)
+_held: dict[int, Any] = {}
+"""What was given away, by the address of its record."""
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _let_go(address: int) -> None:
+    """The consumer needs it no more."""
+    _held.pop(address, None)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _end_capsule(capsule: int) -> None:
+    """A capsule that nobody took: what it holds goes with it."""
+    if _is_valid(capsule, _NAME):
+        _held.pop(_pointer_of(capsule, _NAME), None)
+
+
+def export(owner: Any, address: int, dtype: DType, shape: tuple[int, ...], device: tuple[int, int]) -> Any:
+    """A capsule of a contiguous tensor that `owner` keeps alive; raises RuntimeArgumentError (T0701) for i4."""
+    if dtype.name == "i4":
+        raise RuntimeArgumentError(f"DLPack has no name for {dtype}")
+    rank, item = len(shape), dtype.bytes
+    strides = [step // item for step in c_strides(shape, item)]
+    dims, steps = ((ctypes.c_int64 * max(1, rank))(*numbers) for numbers in (shape, strides))
+    record = _Managed(address, *device, rank, *CODES[dtype.name], 1, dims, steps)
+    record.deleter = ctypes.cast(_let_go, ctypes.c_void_p).value
+    address_of_record = ctypes.addressof(record)
+    _held[address_of_record] = (record, dims, steps, owner)
+    return new_capsule(address_of_record, _NAME, ctypes.cast(_end_capsule, ctypes.c_void_p).value)

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from tessera.diagnostics.codes import GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.diagnostics.error import InternalError
 from tessera.runtime import arrays
+from tessera.runtime.dlpack import new_capsule
 from tessera.runtime.executable import Executable, Port
 from tessera.runtime.loader import LinkedCode, host_architecture, link, missing_features
 from tessera.runtime.native.support import Support
@@ -22,9 +23,6 @@ CALLBACK, FAILED = "tessera_callback", -1
 
 _SCRATCH = 2  # the entry itself failed
 
-_capsule_new = ctypes.pythonapi.PyCapsule_New
-_capsule_new.restype = ctypes.py_object
-_capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 # A capsule keeps the pointer to its name, not a copy.
 _PROGRAM = ctypes.c_char_p(b"tessera.program")
 
@@ -113,7 +111,7 @@ class LoadedExecutable:
             table[CALLBACK] = callbacks.address
         self._record = _Record(executable, link(executable.objects, table), callbacks)
         address = ctypes.addressof(self._record.program)
-        capsule = _capsule_new(address, _PROGRAM, None)
+        capsule = new_capsule(address, _PROGRAM, None)
         self.call: Callable[..., Any] = support.dispatcher(capsule, self._record)
         if "donated" in executable.metadata:
             self.call = _donating(self.call, executable)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from tessera.diagnostics.codes import OperatorError
 from tessera.types.device import Device, cpu
@@ -102,10 +103,23 @@ def _method(name: str) -> Callable[..., Any]:
     return method
 
 
+def without_tensors(value: Any, kind: type[Any]) -> Any:
+    """Arguments of a NumPy function, with the arrays that share their memory in place of tensors of that kind."""
+    if isinstance(value, (list, tuple)):
+        items = [without_tensors(item, kind) for item in cast("list[Any]", value)]
+        return items if isinstance(value, list) else tuple(items)
+    if isinstance(value, dict):
+        return {key: without_tensors(item, kind) for key, item in cast("dict[Any, Any]", value).items()}
+    return value.numpy() if isinstance(value, kind) else value
+
+
 class Operators:
-    """Python's operators and the usual methods, each looked up in the table."""
+    """Python's operators and the usual methods, each looked up in the table; numbers of tensors of one element."""
 
     __slots__ = ()
+
+    # NumPy arrays leave `array + tensor` to the tensor.
+    __array_priority__ = 1000.0
 
     __add__, __radd__ = _binary("add"), _reflect("add")
     __sub__, __rsub__ = _binary("sub"), _reflect("sub")
@@ -142,6 +156,47 @@ class Operators:
             fix="make a new one with `tessera.ops.where` or `tessera.ops.scatter`, or change a copy in NumPy: "
             f"`a = x.numpy().copy()`, `a[{at}] = value`, `x = tessera.array(a)`",
         )
+
+    @property
+    def ndim(self: Any) -> int:
+        """How many axes."""
+        return len(self.shape)
+
+    @property
+    def size(self: Any) -> int:
+        """How many elements."""
+        return math.prod(self.shape)
+
+    def __len__(self: Any) -> int:
+        if not self.shape:
+            raise TypeError("a tensor of rank 0 has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    def __bool__(self: Any) -> bool:
+        return bool(self.item())
+
+    def __int__(self: Any) -> int:
+        return int(self.item())
+
+    def __float__(self: Any) -> float:
+        return float(self.item())
+
+    def __index__(self: Any) -> int:
+        value = self.item()
+        if isinstance(value, float):
+            raise TypeError(f"a tensor of {self.dtype} is not an index")
+        return int(value)
+
+    def __format__(self: Any, spec: str) -> str:
+        return format(self.item(), spec) if spec else repr(self)
+
+    def __array_function__(self, function: Any, _: Any, inputs: Any, options: Any) -> Any:
+        """NumPy's functions take a tensor for the array that `numpy` gives, and give arrays."""
+        kind = type(self)
+        return function(*without_tensors(inputs, kind), **without_tensors(options, kind))
 
     if not TYPE_CHECKING:  # a checker would take it to mean that every name is there
 

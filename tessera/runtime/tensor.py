@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
@@ -12,7 +12,7 @@ from tessera.diagnostics.codes import OperatorError, OutOfMemoryError, RuntimeAr
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.arrays import FORMATS, Scalar, decode, encode, render
 from tessera.runtime.native.support import Support, load_support, slot_offset
-from tessera.runtime.operators import Operators, set_operators
+from tessera.runtime.operators import Operators
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dtype import ALL, BY_NAME, DType
 
@@ -75,8 +75,6 @@ def notify_readers(tensor: Any) -> None:
         reader(tensor)
 
 
-__all__ = ["CODES", "MOST_BYTES", "Tensor", "native", "set_operators"]
-
 CODES = {dtype: code for code, dtype in enumerate(ALL)}
 """The number native code knows a dtype by."""
 MOST_BYTES = 2**63 - 1
@@ -87,8 +85,6 @@ MOVED, CONSUMED = 4, 8
 """Flags of a tensor whose memory was that of another, and of that other one, which was donated to a call."""
 _OWNER_OBJECT = 2
 _BY_FORMAT = {mark: name for name, mark in FORMATS.items() if name != "i4"} | {"l": "i64", "L": "u64"}
-_TYPESTR = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
-_NARROW = frozenset(("bf16", "f8e4m3", "f8e5m2"))
 
 _support: Support | None = None
 
@@ -117,9 +113,6 @@ class Tensor(Operators):
     __slots__ = ("__weakref__", "_handle")
 
     _handle: object
-
-    # NumPy arrays leave `array + tensor` to the tensor.
-    __array_priority__ = 1000.0
 
     def __new__(cls, *arguments: object, **options: object) -> NoReturn:
         raise OperatorError("tensors are not made by calling `Tensor`", fix="use `ts.array(values, dtype)`")
@@ -173,7 +166,7 @@ class Tensor(Operators):
         found = checked or arrays.dtype_of(array)
         ready = arrays.plain(array, found)
         flags = _CONTIGUOUS | (0 if ready.flags.writeable else _READ_ONLY)
-        return _wrap(ready.__array_interface__["data"][0], found, ready.shape, None, ready, flags)
+        return show_memory(ready.__array_interface__["data"][0], found, ready.shape, ready, flags)
 
     @staticmethod
     def from_dlpack(producer: Any) -> Tensor:
@@ -202,7 +195,7 @@ class Tensor(Operators):
             raise RuntimeArgumentError(f"a buffer that {why} is not a tensor")
         shape = tuple(view.shape or ())
         flags = _CONTIGUOUS | (_READ_ONLY if view.readonly else 0)
-        return _wrap(buffer_address(view), BY_NAME[name], shape, None, view, flags)
+        return show_memory(buffer_address(view), BY_NAME[name], shape, view, flags)
 
     @staticmethod
     def empty(shape: Sequence[int], dtype: DType) -> Tensor:
@@ -244,11 +237,6 @@ class Tensor(Operators):
         return native().describe(self._handle)[2]
 
     @property
-    def size(self) -> int:
-        """How many elements."""
-        return math.prod(self.shape)
-
-    @property
     def address(self) -> int:
         """Where the first element is; raises DonatedError (T0713) where that was donated to a call."""
         found = native().describe(self._handle)
@@ -285,7 +273,7 @@ class Tensor(Operators):
         dtype = self.dtype
         if READERS:
             notify_readers(self)
-        if dtype.name not in _NARROW:
+        if dtype.name not in arrays.NARROW:
             return numpy.asarray(self)
         return numpy.asarray(_Raw(self, self._struct())).view(arrays.numpy_dtype(dtype))
 
@@ -297,13 +285,9 @@ class Tensor(Operators):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def __array_function__(self, function: Any, _: Any, inputs: Any, options: Any) -> Any:
-        """NumPy's functions take a tensor for the array that shares its memory, and give arrays."""
-        return function(*arrays.without_tensors(inputs, Tensor), **arrays.without_tensors(options, Tensor))
-
     @property
     def __array_struct__(self) -> object:
-        if self.dtype.name in _NARROW:
+        if self.dtype.name in arrays.NARROW:
             # The protocol has no name for these; NumPy then asks `__array__`, which has.
             raise AttributeError("__array_struct__")
         if READERS:
@@ -324,7 +308,7 @@ class Tensor(Operators):
     @property
     def __array_interface__(self) -> dict[str, Any]:
         dtype = self.dtype
-        if dtype.name in _NARROW:
+        if dtype.name in arrays.NARROW:
             raise AttributeError("__array_interface__")
         if READERS:
             notify_readers(self)
@@ -332,7 +316,7 @@ class Tensor(Operators):
             "version": 3,
             "shape": self.shape,
             "strides": self.strides,
-            "typestr": f"{'|' if dtype.bytes == 1 else '<'}{_TYPESTR[dtype.kind]}{dtype.bytes}",
+            "typestr": arrays.type_string(dtype),
             "data": (self.address, self.is_read_only),
         }
 
@@ -387,37 +371,11 @@ class Tensor(Operators):
             )
         return decode(self.dtype, self.tobytes())[0]
 
-    def __len__(self) -> int:
-        if self.ndim == 0:
-            raise TypeError("a tensor of rank 0 has no length")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[index] for index in range(len(self)))
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __index__(self) -> int:
-        value = self.item()
-        if isinstance(value, float):
-            raise TypeError(f"a tensor of {self.dtype} is not an index")
-        return int(value)
-
     def __reduce__(self) -> tuple[Callable[..., Tensor], tuple[Any, ...]]:
         return _rebuild, (self.dtype.name, self.shape, self.tobytes())
 
     def __repr__(self) -> str:
         return render(self.shape, self.strides, self.dtype, self.address)
-
-    def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec else repr(self)
 
 
 class _Raw:
@@ -471,19 +429,12 @@ def _record(
     return native().tensor_make(data, CODES[dtype], len(shape), _words(shape), steps, owner, kind, flags)
 
 
-def _wrap(
-    data: int, dtype: DType, shape: tuple[int, ...], strides: tuple[int, ...] | None, owner: object, flags: int
-) -> Tensor:
-    """A tensor that shows memory of a Python object and keeps that object alive."""
-    record = _record(data, dtype, shape, strides, id(owner), _OWNER_OBJECT, flags)
+def show_memory(data: int, dtype: DType, shape: tuple[int, ...], owner: object, flags: int) -> Tensor:
+    """A tensor that shows contiguous memory of a Python object and keeps that object alive."""
+    record = _record(data, dtype, shape, None, id(owner), _OWNER_OBJECT, flags)
     if record:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
     return _adopt(record)
-
-
-def show_memory(data: int, dtype: DType, shape: tuple[int, ...], owner: object, flags: int) -> Tensor:
-    """A tensor that shows contiguous memory which a Python object keeps."""
-    return _wrap(data, dtype, shape, None, owner, flags)
 
 
 def _adopt(record: int) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import LoadError
 from tessera.runtime.cache import default_store, key_of
+from tessera.runtime.dlpack import CODES, new_capsule
 from tessera.runtime.loader import link
 from tessera.types.dtype import ALL
 from tessera.types.settings import Settings
@@ -37,10 +38,6 @@ _PLAIN = 0x101
 """NumPy's flags of an array that is C-contiguous and aligned."""
 _SEARCHED = 128
 """Bytes of an object in which a field is looked for that is not where it should be."""
-
-_capsule_new = ctypes.pythonapi.PyCapsule_New
-_capsule_new.restype = ctypes.py_object
-_capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class MethodDefinition(ctypes.Structure):
@@ -78,7 +75,7 @@ def check_python(offsets: Mapping[str, int] = OFFSETS) -> None:
     sample = MethodDefinition()
     _check(offsets, "PyObject.ob_type", id(sample), id(MethodDefinition))
     name = ctypes.c_char_p(b"tessera.layout")
-    capsule = _capsule_new(ctypes.addressof(sample), name, None)
+    capsule = new_capsule(ctypes.addressof(sample), name, None)
     _check(offsets, "PyCapsule.pointer", id(capsule), ctypes.addressof(sample))
     # Python itself says what it reads of a definition of ours, and how its own builtins are called.
     sample.name, sample.flags = b"layout", FASTCALL
@@ -151,10 +148,6 @@ _PARTS = ("layout", "memory", "pool", "copy", "tensor", "array", "dlpack", "inte
 # The copy loop is written once and made for each width of an element.
 _TEMPLATE, _WIDTHS = "copy_plane", (8, 16, 32, 64)
 _SLOTS = 32  # entries of the tables by dtype code in %Environment
-
-# DLPack type codes (DLDataTypeCode in dlpack.h); i4 is one to a byte, as int8 does.
-_DLPACK_KINDS = {"int": 0, "uint": 1, "float": 2, "bool": 6}
-_DLPACK_NAMED = {"bf16": 4, "f8e4m3": 10, "f8e5m2": 12}
 
 
 class Environment(ctypes.Structure):
@@ -251,8 +244,8 @@ class Support:
 
     def _fill_tables(self) -> None:
         for code, dtype in enumerate(ALL):
-            kind = _DLPACK_NAMED.get(dtype.name, _DLPACK_KINDS[dtype.kind])
-            self.environment.dlpack[code] = kind | dtype.bytes * 8 << 8 | 1 << 16
+            kind, bits = CODES[dtype.name]
+            self.environment.dlpack[code] = kind | bits << 8 | 1 << 16
             self.environment.item_bytes[code] = dtype.bytes
 
     def _register_fork_handlers(self) -> None:

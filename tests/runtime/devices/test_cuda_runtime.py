@@ -12,7 +12,6 @@ import tessera as ts
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime import dlpack
-from tessera.runtime.devices.cuda import tensor as cuda_dlpack
 from tessera.runtime.devices.cuda.driver import error_of, is_available
 from tessera.runtime.devices.cuda.memory import FreeList, Pool, round_size
 from tessera.runtime.devices.cuda.program import CudaProgram, NativeCall, Plan, Sizes, code_for
@@ -118,7 +117,7 @@ def test_a_capsule_shows_the_tensor_and_keeps_it() -> None:
         def __del__(self) -> None:
             Owner.alive = False
 
-    capsule = cuda_dlpack.export(Owner(), 1 << 30, bf16, (3, 5), 0)
+    capsule = dlpack.export(Owner(), 1 << 30, bf16, (3, 5), (dlpack.CUDA, 0))
     taken = dlpack.Import(capsule, (dlpack.CUDA,))
     assert (taken.data, taken.dtype, taken.shape, taken.strides) == (1 << 30, bf16, (3, 5), (10, 2))
     assert Owner.alive
@@ -128,7 +127,7 @@ def test_a_capsule_shows_the_tensor_and_keeps_it() -> None:
 
 
 def test_a_tensor_of_a_gpu_is_not_taken_for_one_of_the_host() -> None:
-    capsule = cuda_dlpack.export(object(), 1 << 30, f32, (2,), 0)
+    capsule = dlpack.export(object(), 1 << 30, f32, (2,), (dlpack.CUDA, 0))
     with pytest.raises(RuntimeArgumentError, match="DLPack device 2, not in host memory"):
         dlpack.Import(capsule)
 

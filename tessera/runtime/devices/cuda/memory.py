@@ -113,19 +113,19 @@ POOL = Pool()
 """The memory of this process on its device."""
 
 
+def _copy(function: str, target: int, source: int, size: int, stream: int) -> None:
+    if size:
+        addresses = ctypes.c_void_p(target), ctypes.c_void_p(source)
+        driver().call(function, *addresses, ctypes.c_size_t(size), ctypes.c_void_p(stream))
+
+
 def copy_in(address: int, source: int, size: int, stream: int = 0) -> None:
     """Host memory to the device; it may be changed again when this returns."""
     if WATCH.note is not None:
         WATCH.note(Launch("a copy from the host", stream, (), ((address, address + size),)))
         WATCH.note(HostWait(stream))
+    _copy("cuMemcpyHtoDAsync_v2", address, source, size, stream)
     if size:
-        driver().call(
-            "cuMemcpyHtoDAsync_v2",
-            ctypes.c_uint64(address),
-            ctypes.c_void_p(source),
-            ctypes.c_size_t(size),
-            ctypes.c_void_p(stream),
-        )
         driver().call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
 
@@ -134,14 +134,7 @@ def copy_out(target: int, address: int, size: int, stream: int = 0) -> None:
     if WATCH.note is not None:
         WATCH.note(Launch("a copy to the host", stream, ((address, address + size),)))
         WATCH.note(HostWait(stream))
-    if size:
-        driver().call(
-            "cuMemcpyDtoHAsync_v2",
-            ctypes.c_void_p(target),
-            ctypes.c_uint64(address),
-            ctypes.c_size_t(size),
-            ctypes.c_void_p(stream),
-        )
+    _copy("cuMemcpyDtoHAsync_v2", target, address, size, stream)
     driver().call("cuStreamSynchronize", ctypes.c_void_p(stream))
 
 
@@ -149,11 +142,4 @@ def copy_within(target: int, source: int, size: int, stream: int = 0) -> None:
     """From one address of the device to another, in the order of the stream."""
     if WATCH.note is not None:
         WATCH.note(Launch("a copy", stream, ((source, source + size),), ((target, target + size),)))
-    if size:
-        driver().call(
-            "cuMemcpyDtoDAsync_v2",
-            ctypes.c_uint64(target),
-            ctypes.c_uint64(source),
-            ctypes.c_size_t(size),
-            ctypes.c_void_p(stream),
-        )
+    _copy("cuMemcpyDtoDAsync_v2", target, source, size, stream)

@@ -15,6 +15,7 @@ from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, FreeList, copy_
 from tessera.runtime.devices.cuda.metrics import TOO_FAR, TensorMaps, ranges, too_far, watch
 from tessera.runtime.devices.cuda.streams import CURRENT, Words, current_stream, wait_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, Form, form_of
+from tessera.runtime.dlpack import new_capsule
 from tessera.runtime.donation import Donation
 from tessera.runtime.executable import Executable, Port
 from tessera.runtime.launch import CALLBACK, FAILED
@@ -39,10 +40,6 @@ _CALLS, _PLANS = _WORDS.index("calls"), _WORDS.index("plans")
 _HANDLE = "handle"
 # A capsule keeps the pointer to its name, not a copy.
 _NAME = ctypes.c_char_p(b"tessera.cuda_call")
-
-_capsule_new = ctypes.pythonapi.PyCapsule_New
-_capsule_new.restype = ctypes.py_object
-_capsule_new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
 class Plan:
@@ -98,7 +95,7 @@ class NativeCall:
         self._definition = MethodDefinition(b"call", function, FASTCALL, None)
         self._plans: list[Plan] = []
         """The first plan, if there is one; the others follow it."""
-        capsule = _capsule_new(ctypes.addressof(self._record), _NAME, None)
+        capsule = new_capsule(ctypes.addressof(self._record), _NAME, None)
         # The function holds on to what it is made of; a program that has gone may still be in somebody's hands.
         kept = (self._record, self._definition, self._plans, owner)
         self.builtin: Callable[..., Any] = self._definition.builtin(capsule, kept)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import RuntimeArgumentError
@@ -22,79 +21,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-# Tensors of a GPU given to other libraries through DLPack, and kept until they are let go.
-
-
-class _Managed(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("rank", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-    ]
-
-
-_NAME = ctypes.c_char_p(b"dltensor")
-_held: dict[int, Any] = {}
-"""What was given away, by the address of its record."""
-
-
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _let_go(address: int) -> None:
-    """The consumer needs it no more."""
-    _held.pop(address, None)
-
-
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _end_capsule(capsule: int) -> None:
-    """A capsule that nobody took: what it holds goes with it."""
-    if _is_valid(capsule, _NAME):
-        _held.pop(_pointer(capsule, _NAME), None)
-
-
-# By address: when a capsule ends, nobody may hold on to it.
-_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
-_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
-_capsule_new = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
-    ("PyCapsule_New", ctypes.pythonapi)
-)
-
-
-def export(owner: Any, address: int, dtype: DType, shape: tuple[int, ...], ordinal: int) -> Any:
-    """A capsule of a contiguous tensor that `owner` keeps alive; raises RuntimeArgumentError (T0701) for i4."""
-    pair = dlpack.BY_DTYPE.get(dtype.name)
-    if pair is None:
-        raise RuntimeArgumentError(f"DLPack has no name for {dtype}")
-    rank = len(shape)
-    item = dtype.bytes
-    strides = [step // item for step in dlpack.c_strides(shape, item)]
-    words = (ctypes.c_int64 * max(1, 2 * rank))(*shape, *strides)
-    record = _Managed()
-    record.data, record.device_type, record.device_id = address, dlpack.CUDA, ordinal
-    record.rank, record.code, record.bits, record.lanes = rank, *pair, 1
-    record.shape = ctypes.addressof(words)
-    record.strides = ctypes.addressof(words) + 8 * rank
-    record.deleter = ctypes.cast(_let_go, ctypes.c_void_p).value
-    address_of_record = ctypes.addressof(record)
-    _held[address_of_record] = (record, words, owner)
-    return _capsule_new(address_of_record, _NAME, ctypes.cast(_end_capsule, ctypes.c_void_p).value)
-
-
-# `CudaTensor`: elements in the memory of a GPU, shared with other libraries without copies.
-
-_TYPESTR = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
 _LEGACY = 1
 """How other libraries call the default stream."""
+_UNNAMED = arrays.NARROW | {"i4"}
+"""Dtypes that `__cuda_array_interface__` has no name for."""
 ALIGNED = 16
 """Bytes that kernels take arguments to begin at a multiple of."""
 NOWHERE = -1
@@ -147,9 +77,6 @@ class CudaTensor(Operators):
     """
 
     __slots__ = ("__weakref__", "_owner", "address", "form", "lane", "stream")
-
-    # NumPy arrays leave `array + tensor` to the tensor.
-    __array_priority__ = 1000.0
 
     def __init__(self, address: int, form: Form, stream: int, owner: object) -> None:
         # Whose memory it is: a free list, which it goes back to, or whatever keeps it.
@@ -231,14 +158,6 @@ class CudaTensor(Operators):
         return gpu[driver().ordinal]
 
     @property
-    def ndim(self) -> int:
-        return len(self.form.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.form.shape)
-
-    @property
     def nbytes(self) -> int:
         return self.form.bytes
 
@@ -272,10 +191,6 @@ class CudaTensor(Operators):
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
-    def __array_function__(self, function: Any, _: Any, inputs: Any, options: Any) -> Any:
-        """NumPy's functions take a tensor for a copy of it, and give arrays."""
-        return function(*arrays.without_tensors(inputs, CudaTensor), **arrays.without_tensors(options, CudaTensor))
-
     def tolist(self) -> Any:
         return self.cpu().tolist()
 
@@ -303,26 +218,6 @@ class CudaTensor(Operators):
         self.stream = stream
         self.lane = NOWHERE if self.address % ALIGNED else stream
 
-    def __len__(self) -> int:
-        if not self.ndim:
-            raise TypeError("a tensor of rank 0 has no length")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[index] for index in range(len(self)))
-
-    def __bool__(self) -> bool:
-        return bool(self.item())
-
-    def __int__(self) -> int:
-        return int(self.cpu())
-
-    def __float__(self) -> float:
-        return float(self.cpu())
-
-    def __index__(self) -> int:
-        return self.cpu().__index__()
-
     def share(self) -> None:
         """Others know its address from now on: its memory stays where it is as long as it lives itself."""
         if isinstance(self._owner, FreeList):
@@ -331,14 +226,14 @@ class CudaTensor(Operators):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         dtype = self.dtype
-        if dtype.name in ("bf16", "f8e4m3", "f8e5m2", "i4"):
+        if dtype.name in _UNNAMED:
             raise AttributeError(f"the interface has no name for {dtype}; DLPack has")
         self.share()
         return {
             "version": 3,
             "shape": self.shape,
             "strides": None,
-            "typestr": f"{'|' if dtype.bytes == 1 else '<'}{_TYPESTR[dtype.kind]}{dtype.bytes}",
+            "typestr": arrays.type_string(dtype),
             "data": (self.address, False),
             "stream": self.stream or _LEGACY,
         }
@@ -361,14 +256,11 @@ class CudaTensor(Operators):
         consumer = 0 if stream in (None, _LEGACY) else stream
         if stream != -1 and consumer != source.stream:
             wait_for(consumer, source.stream)
-        return export(source, source.address, source.dtype, source.shape, driver().ordinal)
+        return dlpack.export(source, source.address, source.dtype, source.shape, self.__dlpack_device__())
 
     def __repr__(self) -> str:
         # Lines after the first stand under the elements.
         return repr(self.cpu()).replace("Tensor(", "CudaTensor(", 1).replace("\n", "\n    ")
-
-    def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if spec else repr(self)
 
     def __reduce__(self) -> tuple[Callable[..., CudaTensor], tuple[Any, ...]]:
         return CudaTensor.of, (self.cpu(),)
@@ -389,7 +281,7 @@ def _share_producer(producer: Any) -> CudaTensor:
 def _from_interface(producer: Any) -> CudaTensor:
     """The older protocol: numbers in a dict."""
     given = producer.__cuda_array_interface__
-    kinds = {f"{_TYPESTR[dtype.kind]}{dtype.bytes}": dtype for dtype in BY_NAME.values() if dtype.name not in _UNNAMED}
+    kinds = {arrays.type_string(dtype)[1:]: dtype for dtype in BY_NAME.values() if dtype.name not in _UNNAMED}
     dtype = kinds.get(given["typestr"].lstrip("<|"))
     shape = tuple(given["shape"])
     if dtype is None:
@@ -401,9 +293,6 @@ def _from_interface(producer: Any) -> CudaTensor:
     if other not in (None, _LEGACY, 2) and other != current_stream():
         wait_for(current_stream(), other)
     return CudaTensor(given["data"][0] or 0, form_of(dtype, shape), current_stream(), producer)
-
-
-_UNNAMED = frozenset(("bf16", "f8e4m3", "f8e5m2", "i4"))
 
 
 # Single numbers beside tensors of a GPU: each is copied there once, and found there the next time.
