@@ -1,4 +1,4 @@
-"""Work on whole rows in the kernel language: softmax and layer normalization."""
+"""Kernels to use as they are, in the kernel language: attention, rotary embedding, softmax, layer normalization."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from tessera.frontend.kernel import language as tile
 from tessera.frontend.kernel.tiles import INF, KTile
 from tessera.types.dtype import f32
 
-# Attention in the kernel language: one pass over the keys, with scores that are never stored.
-
 
 @kernel
 def flash_attention_2(
@@ -18,9 +16,9 @@ def flash_attention_2(
 ) -> Any:
     """Attention of H heads of queries to G of keys and values, each shared by H/G; the last query is at the last key.
 
-    A row that sees no key gives 0.
-    Sums are f32 and the result has the dtype of the queries. The block `n` of a schedule decides in which steps the sum
-    is rescaled, so it is part of the result; `m`, warps and stages are not.
+    One pass over the keys, with scores that are never stored; a row that sees no key gives 0. Sums are f32 and the
+    result has the dtype of the queries. The block `n` of a schedule decides in which steps the sum is rescaled, so it
+    is part of the result; `m`, warps and stages are not.
     """
     T = tile.context()
     Q = tile.load(q, rows=T.m, cols=T.d)
@@ -48,9 +46,6 @@ def rotary_embedding(
     c, s = tile.load(cos, T.m, slice(0, half)), tile.load(sin, T.m, slice(0, half))
     tile.store(out, first * c - second * s, rows=T.m, cols=slice(0, half))
     tile.store(out, second * c + first * s, rows=T.m, cols=slice(half, 2 * half))
-
-
-# Work on whole rows in the kernel language: softmax and layer normalization.
 
 
 @kernel

@@ -144,6 +144,21 @@ def _index(_: DType) -> DType:
     return dt.i64
 
 
+def reduction_identity(kind: str, dtype: DType) -> bool | int | float:
+    """The identity of a reduction or scan, to the bit: -0.0 for sums of floats, as 0.0 would make -0.0 positive.
+
+    >>> reduction_identity("sum", dt.f32), reduction_identity("max", dt.i8), reduction_identity("all", dt.bool_)
+    (-0.0, -128, True)
+    """
+    if kind in ("sum", "any", "prod", "all"):
+        is_one = kind in ("prod", "all")
+        return is_one if dtype.is_bool else int(is_one) if not dtype.is_float else 1.0 if is_one else -0.0
+    if dtype.is_float:
+        return float("-inf") if kind == "max" else float("inf")
+    low, high = integer_range(dtype)
+    return low if kind == "max" else high
+
+
 @frozen
 class OpClass:
     """What ops of one kind do with dtypes.

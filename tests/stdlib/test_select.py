@@ -26,14 +26,14 @@ DTYPES = (dt.f32, dt.bf16, dt.f8e5m2, dt.f64, dt.i8, dt.i32, dt.i64, dt.u8, dt.u
 SELECTION = LibraryKernel("select", "Selection, whatever the model says.", lambda call: [sort.Selection(call).write()])
 
 
-def selected(x: Array, keep: int, *, descending: bool, depth: int = 2) -> list[Array]:
+def selected(x: Array, keep: int, *, descending: bool, stretches: int = 2) -> list[Array]:
     """Values and indices by the kernel that selects, with rows of dynamic length."""
     (kept,) = {type.shape for type in infer("sort_rows", tensor("R", "N", dtype=dt.f32), keep=keep)}
     given = TensorType.of(["R", "N"], dtype_of(x))
     results = [given.with_shape(kept), TensorType(kept, dt.i64)]
 
     def choose(knob: str, candidates: Sequence[Any]) -> Any:
-        return depth if knob == "select.depth" else first(knob, candidates)
+        return stretches if knob == "select.stretches" else first(knob, candidates)
 
     kernels = SELECTION.build("f", [given], results, {"keep": keep, "descending": descending}, choose=choose)
     outputs = [np.full((x.shape[0], keep), 99, numpy_dtype(type.dtype)) for type in results]
@@ -42,8 +42,8 @@ def selected(x: Array, keep: int, *, descending: bool, depth: int = 2) -> list[A
     return outputs
 
 
-def assert_selected(x: Array, keep: int, *, descending: bool, depth: int = 2) -> None:
-    found = selected(x, keep, descending=descending, depth=depth)
+def assert_selected(x: Array, keep: int, *, descending: bool, stretches: int = 2) -> None:
+    found = selected(x, keep, descending=descending, stretches=stretches)
     wanted = reference("topk", x, k=keep, largest=descending)
     np.testing.assert_array_equal(found[1], wanted[1])
     assert found[0].tobytes() == wanted[0].tobytes()
@@ -75,7 +75,7 @@ def test_any_row_is_selected_as_it_is_sorted(data: st.DataObject) -> None:
     row = data.draw(st.lists(values, min_size=1, max_size=40))
     keep = data.draw(st.integers(0, min(len(row), 5)))
     x = np.array([row], np.float32)
-    assert_selected(x, keep, descending=data.draw(st.booleans()), depth=data.draw(st.sampled_from([1, 2, 4])))
+    assert_selected(x, keep, descending=data.draw(st.booleans()), stretches=data.draw(st.sampled_from([1, 2, 4])))
 
 
 def test_a_block_that_is_used_up_is_passed_by() -> None:

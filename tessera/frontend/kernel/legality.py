@@ -8,12 +8,12 @@ from typing import Any
 
 from tessera.diagnostics.codes import KernelError, ScheduleError
 from tessera.diagnostics.error import Span
-from tessera.frontend.kernel.reductions import identity
 from tessera.ir.tile.records import INDEX, Body, KernelProgram, TileOp
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine, Usage
 from tessera.types.machine import occupancy as occupancy_of
+from tessera.types.promotion import reduction_identity
 from tessera.types.schedule import Schedule
 from tessera.types.shape import TensorType
 
@@ -520,10 +520,8 @@ class _Padding:
             elif op.name in ("cast", "transpose") and self.pads.get(op.operands[0]) == 0:
                 self.pads[op.results[0]] = 0
             elif op.name == "reduce":
-                kind, dtype = op.values["kind"], self.before[op.operands[0]].dtype
-                # To the bit: adding 0.0 would make a sum of -0.0 positive.
-                neutral = -0.0 if kind == "sum" and dtype.is_float else identity(kind, dtype)
-                op.operands = (self._cut(ops, op, 0, op.values["axis"], neutral),)
+                identity = reduction_identity(op.values["kind"], self.before[op.operands[0]].dtype)
+                op.operands = (self._cut(ops, op, 0, op.values["axis"], identity),)
             elif op.name == "dot":
                 zeros = [0.0 if self.before[value].dtype.is_float else 0 for value in op.operands]
                 left, right = (self._cut(ops, op, at, 1 - at, zeros[at]) for at in (0, 1))

@@ -25,22 +25,15 @@ from tessera.frontend.kernel.tiles import (
 from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType
-from tessera.types.promotion import integer_range
+from tessera.types.promotion import reduction_identity
 from tessera.types.shape import TensorType
 
 KINDS = ("sum", "prod", "max", "min", "any", "all")
 
 
 def identity(kind: str, dtype: DType) -> Any:
-    """The identity of a reduction."""
-    if kind in ("sum", "any"):
-        return False if dtype.is_bool else 0.0 if dtype.is_float else 0
-    if kind in ("prod", "all"):
-        return True if dtype.is_bool else 1.0 if dtype.is_float else 1
-    if dtype.is_float:
-        return -INF if kind == "max" else INF
-    low, high = integer_range(dtype)
-    return low if kind == "max" else high
+    """The identity of a reduction in kernels, where sums start with 0.0."""
+    return 0.0 if kind == "sum" and dtype.is_float else reduction_identity(kind, dtype)
 
 
 def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> Tile:

@@ -4,87 +4,33 @@ Sort: a program copies its row and the indices of its elements to scratch, sorts
 stores them.
 
 Selection (top-k): a row is cut into blocks of several stretches of `width` elements, and the maximum of each column of
-a block is kept in scratch. A round finds the lowest block that has the best key, takes the first element with that key,
-and reduces that block again over elements after the one taken (by key, then by index). So a row is read once, and a
-round reads one block and the maxima of all.
+a block is kept in scratch. An iteration finds the lowest block that has the best key, takes the first element with that
+key, and reduces that block anew over elements after the one taken (by key, then by index). So a row is read once, and
+an iteration reads one block and the maxima of all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.stdlib.kernels.call import Call, LibraryKernel
-from tessera.types.dim import Dim, minimum, product
+from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType, i8, i32, i64, u8
 from tessera.types.promotion import integer_range
 
-# Scan along an axis: each element combined with all before it, in order.
+# The first few of each row in order, without sorting the rest: the best of every block, and iterations that take one.
 
-_FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
-
-
-def _start(kind: str, dtype: DType) -> Any:
-    """The identity of a scan; for sums -0.0, which unlike 0.0 keeps a leading -0.0."""
-    if kind in ("sum", "prod"):
-        zero = -0.0 if dtype.is_float else 0
-        return zero if kind == "sum" else 1
-    if dtype.is_float:
-        return float("-inf") if kind == "max" else float("inf")
-    low, high = integer_range(dtype)
-    return low if kind == "max" else high
-
-
-def _write(call: Call) -> list[SpecOp]:
-    """[outer, n, inner]: programs over outer and blocks of inner, a loop over n that carries a scalar or a vector."""
-    (x,), (out,) = call.operands, call.results
-    axis, kind = int(call.attributes["axis"]) % x.rank, str(call.attributes["kind"])
-    outer, count, inner = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
-    width = 1 if inner.value == 1 else call.choose("scan.tile", [times * call.lanes for times in (4, 2, 1, 8)])
-    is_vector = inner.value != 1
-    shape = (outer, count, inner)
-    shapes = {number: shape for number in (*call.inputs, *call.outputs) if number is not None}
-    b = call.builder([outer, inner.ceildiv(width)] if is_vector else [outer], shapes=shapes)
-    coords = {"_o": b.program_id(0)}
-    if is_vector:
-        coords["_j"] = b.index(Dim.symbol("_p") * width, {"_p": b.program_id(1)})
-    bounds = {} if inner.value is not None and inner.value % width == 0 else {"_j": inner}
-    place = Place(coords, ("_j",), (width,), bounds) if is_vector else Place(coords)
-    step = Dim.symbol("_k")
-    along = count - 1 - step if call.attributes["reverse"] else step
-    at = (Dim.symbol("_o"), along, Dim.symbol("_j") if is_vector else Dim.constant(0))
-    asked: DType | None = call.attributes.get("accumulate")
-    compute = (asked or out.dtype).compute
-    narrow = call.narrow_accumulator
-
-    def step_scan(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        here = place.with_coords(_k=k)
-        element = b.cast(b.load(call.input(b, 0), at, here), compute)
-        total = b.elementwise(_FUNCTIONS[kind], carried[0], element)
-        total = total if narrow is None else b.round(total, format=narrow)
-        b.store(b.cast(total, out.dtype), call.output(b, 0), at, here)
-        return [total]
-
-    b.loop(b.index(0), b.index(count), 1, step_scan, [b.full(_start(kind, compute), place.sizes, compute)])
-    return [b.finish()]
-
-
-SCAN = LibraryKernel("scan", "Cumulative sum, product, maximum or minimum along an axis, in order.", _write)
-
-
-# The first few of each row in order, without sorting the rest: the best of every block, and rounds that take one.
-
-_MOST_FREE = 64
+_MOST_DYNAMIC = 64
 """The most elements that are selected from rows of dynamic length; sorting a row that short costs about as much."""
-_ROUND, _BLOCK, _STRETCH, _STEP = 60, 1, 6, 5
-"""Cost in nanoseconds of a round, per block and per stretch of it, and of one merge step per element (a static
+_ITERATION, _BLOCK, _STRETCH, _STEP = 60, 1, 6, 5
+"""Cost in nanoseconds of an iteration, per block and per stretch of it, and of one merge step per element (a static
 model: only their ratios matter)."""
-_MOST_ROUNDS = 32
-"""The most rounds on a GPU, where each has several dependent memory latencies."""
+_MOST_ITERATIONS = 32
+"""The most iterations on a GPU, where each has several dependent memory latencies."""
 
 
 def _log2(number: int) -> int:
@@ -92,25 +38,25 @@ def _log2(number: int) -> int:
 
 
 def stretches_per_block(count: Dim, width: int) -> int:
-    """Stretches of a block, a power of two: more of them make a round read more elements, but fewer blocks."""
+    """Stretches of a block, a power of two: more of them make an iteration read more elements, but fewer blocks."""
     stretches = 256 if count.value is None else -(-count.value // width)
-    depth = 2
-    while 2 * _STRETCH * depth * depth <= _BLOCK * stretches and depth < 64:
-        depth *= 2
-    return depth
+    found = 2
+    while 2 * _STRETCH * found * found <= _BLOCK * stretches and found < 64:
+        found *= 2
+    return found
 
 
 def is_selected(call: Call) -> bool:
     """Whether selection is cheaper than sorting, by a static model."""
     count, keep = call.operands[0].shape[1].value, int(call.attributes["keep"])
-    if call.machine.is_gpu and keep > _MOST_ROUNDS:
+    if call.machine.is_gpu and keep > _MOST_ITERATIONS:
         return False
     if count is None:
-        return keep <= _MOST_FREE
+        return keep <= _MOST_DYNAMIC
     width = call.lanes
-    depth = stretches_per_block(Dim.constant(count), width)
-    rounds = keep * (_ROUND + _STRETCH * depth + _BLOCK * -(-count // (width * depth)))
-    return rounds <= _STEP * count * _log2(count)
+    stretches = stretches_per_block(Dim.constant(count), width)
+    cost = keep * (_ITERATION + _STRETCH * stretches + _BLOCK * -(-count // (width * stretches)))
+    return cost <= _STEP * count * _log2(count)
 
 
 def _key_dtype(dtype: DType) -> DType:
@@ -148,7 +94,7 @@ class Selection:
         (self.x,), self.call = call.operands, call
         rows, self.count = self.x.shape
         self.width = call.choose("select.tile", [times * call.lanes for times in (1, 2, 4)])
-        self.stretches = call.choose("select.depth", _stretch_candidates(self.count, self.width))
+        self.stretches = call.choose("select.stretches", _stretch_candidates(self.count, self.width))
         self.block = self.width * self.stretches
         self.blocks = self.count.ceildiv(self.block)
         self.kind = _key_dtype(self.x.dtype)
@@ -168,7 +114,7 @@ class Selection:
 
         b.loop(b.index(0), b.index(self.blocks), 1, reduce_all)
         start = [b.full(self.nothing, (), self.kind), b.full(-1, (), i64)]
-        b.loop(b.index(0), b.index(int(self.call.attributes["keep"])), 1, self._round, start)
+        b.loop(b.index(0), b.index(int(self.call.attributes["keep"])), 1, self._take_next, start)
         return b.finish()
 
     def _keys(self, j: SSAValue, *, beyond: int) -> tuple[SSAValue, SSAValue]:
@@ -244,7 +190,7 @@ class Selection:
         (found,) = b.loop(low, high, self.width, join, [none])
         return b.reduce(found, "min", 0)
 
-    def _round(self, number: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+    def _take_next(self, number: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         """One more element of the row."""
         b = self.b
         last, last_place = carried

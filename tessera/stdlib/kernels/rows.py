@@ -1,0 +1,169 @@
+"""Kernels that read or write rows in order: scans along an axis, scatters, and rows written into a cache.
+
+Results must not depend on how work is divided, so what has an order runs in one program: a scan or a scatter has
+programs over the dims before the axis and over blocks of the columns after it, and each loops over the axis. A cache
+has programs over blocks of its rows, and no row has two writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.ir import SSAValue
+
+from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.language import Place, TileBuilder
+from tessera.stdlib.kernels.call import Call, LibraryKernel
+from tessera.types.dim import Dim, maximum, minimum, product
+from tessera.types.dtype import DType
+from tessera.types.promotion import reduction_identity
+
+_FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def _column_programs(
+    call: Call, knob: str, outer: Dim, inner: Dim, shapes: Mapping[int, Sequence[Dim]] | None = None
+) -> tuple[TileBuilder, Place, Dim]:
+    """A kernel with programs over `outer` and blocks of `inner`: its builder, a program's columns, and their index."""
+    is_vector = inner.value != 1
+    width = call.choose(knob, [times * call.lanes for times in (4, 2, 1, 8)]) if is_vector else 1
+    b = call.builder([outer, inner.ceildiv(width)] if is_vector else [outer], shapes=shapes)
+    coords = {"_o": b.program_id(0)}
+    if not is_vector:
+        return b, Place(coords), Dim.constant(0)
+    coords["_j"] = b.index(Dim.symbol("_p") * width, {"_p": b.program_id(1)})
+    bounds = {} if inner.value is not None and inner.value % width == 0 else {"_j": inner}
+    return b, Place(coords, ("_j",), (width,), bounds), Dim.symbol("_j")
+
+
+def _write_scan(call: Call) -> list[SpecOp]:
+    """[outer, n, inner]: a loop over n carries one number per column."""
+    (x,), (out,) = call.operands, call.results
+    axis, kind = int(call.attributes["axis"]) % x.rank, str(call.attributes["kind"])
+    outer, count, inner = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
+    shapes = {number: (outer, count, inner) for number in (*call.inputs, *call.outputs) if number is not None}
+    b, place, column = _column_programs(call, "scan.tile", outer, inner, shapes)
+    step = Dim.symbol("_k")
+    at = (Dim.symbol("_o"), count - 1 - step if call.attributes["reverse"] else step, column)
+    asked: DType | None = call.attributes.get("accumulate")
+    compute = (asked or out.dtype).compute
+    narrow = call.narrow_accumulator
+
+    def step_scan(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        here = place.with_coords(_k=k)
+        element = b.cast(b.load(call.input(b, 0), at, here), compute)
+        total = b.elementwise(_FUNCTIONS[kind], carried[0], element)
+        total = total if narrow is None else b.round(total, format=narrow)
+        b.store(b.cast(total, out.dtype), call.output(b, 0), at, here)
+        return [total]
+
+    start = b.full(reduction_identity(kind, compute), place.sizes, compute)
+    b.loop(b.index(0), b.index(count), 1, step_scan, [start])
+    return [b.finish()]
+
+
+SCAN = LibraryKernel("scan", "Cumulative sum, product, maximum or minimum along an axis, in order.", _write_scan)
+
+
+# Rows of a cache with new ones among them: a block of rows keeps those before and after the new ones.
+
+_COLUMNS = 128
+"""Columns of a tile where a row is longer, or dynamic."""
+_ELEMENTS = 512
+"""Elements of a block: larger ones are no faster, and code is unrolled for every vector of one."""
+_THREAD_ELEMENTS = 8192
+"""The same on a GPU, whose threads have several loads in flight."""
+
+
+def _write_cache(call: Call) -> list[SpecOp]:
+    """Programs over batch, heads, blocks of rows and of columns."""
+    (_, _, new), (out,) = call.operands, call.results
+    batch, heads, capacity, width = out.shape
+    columns = width.value if width.value and width.value <= 2 * _COLUMNS else _COLUMNS
+    if not call.machine.is_gpu:
+        columns = -(-columns // call.lanes) * call.lanes  # whole registers, the last one masked: not element by element
+    rows = max(1, (_THREAD_ELEMENTS if call.machine.is_gpu else _ELEMENTS) // columns)
+    count, first, start = new.shape[2], Dim.symbol("_first"), Dim.symbol("_start")
+    is_in_place = bool(call.attributes["in_place"])
+    if is_in_place and count.value is not None:
+        rows = min(rows, 1 << (max(1, count.value) - 1).bit_length())
+    written = count if is_in_place else capacity
+    b = call.builder([batch, heads, written.ceildiv(rows), width.ceildiv(columns)])
+    coords = {"_b": b.program_id(0), "_h": b.program_id(1)}
+    coords["_first"] = b.index(Dim.symbol("_p") * rows, {"_p": b.program_id(2)})
+    coords["_d"] = b.index(Dim.symbol("_q") * columns, {"_q": b.program_id(3)})
+    coords["_start"] = b.fetch(call.input(b, 1), call.at(1, ()), {})
+
+    def move(source: int, low: Dim, high: Dim, offset: Dim) -> None:
+        """Rows from `low` to `high`, from an operand that has them `offset` rows earlier."""
+        at = [Dim.symbol("_b"), Dim.symbol("_h"), Dim.symbol("_r"), Dim.symbol("_d")]
+        there = [*at[:2], Dim.symbol("_r") - offset, at[3]]
+        is_whole = width.value is not None and width.value % columns == 0
+        bounds = {"_r": maximum(0, high), **({} if is_whole else {"_d": width})}
+        place = Place({**coords, "_r": b.index(low, coords)}, ("_r", "_d"), (rows, columns), bounds)
+        b.store(b.load(call.input(b, source), call.at(source, there), place), call.output(b, 0), at, place)
+
+    if is_in_place:
+        # New rows alone: a length below 0 leaves the first of them out, one near the end the last.
+        end = minimum(capacity, minimum(start + count, start + first + rows))
+        move(2, maximum(0, start + first), end, start)
+    else:
+        last, end = minimum(capacity, first + rows), start + count
+        move(0, first, minimum(last, start), Dim.constant(0))
+        move(2, maximum(first, start), minimum(last, end), start)
+        move(0, maximum(first, end), minimum(last, capacity), Dim.constant(0))
+    return [b.finish()]
+
+
+KV_WRITE = LibraryKernel("kv_write", "Rows of a cache with new ones from an index on.", _write_cache)
+
+
+# Scatter: a copy, unless it is in place, then one index after the other, so that equal ones have one answer.
+
+_BLOCK = 4096
+"""Elements that one program copies."""
+
+
+def _copy(call: Call) -> SpecOp:
+    """The operand into the result, as one long row."""
+    size = call.operands[0].size
+    width = 4 * call.lanes
+    result = call.outputs[0]
+    assert result is not None
+    b = call.builder([size.ceildiv(_BLOCK)], "copy", {call.inputs[0]: (size,), result: (size,)})
+    start = Dim.symbol("_p") * _BLOCK
+    program = {"_p": b.program_id(0)}
+
+    def move(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = Place({"_i": i}, ("_i",), (width,), {"_i": size})
+        at = [Dim.symbol("_i")]
+        b.store(b.load(call.input(b, 0), at, place), call.output(b, 0), at, place)
+        return carried
+
+    b.loop(b.index(start, program), b.index(minimum(size, start + _BLOCK), program), width, move)
+    return b.finish()
+
+
+def _write_scatter(call: Call) -> list[SpecOp]:
+    """`out[o, indices[n], j]` for all n in order."""
+    x, indices, _ = call.operands
+    outer, _, inner = x.shape
+    b, columns, column = _column_programs(call, "scatter.tile", outer, inner)
+    narrow = call.narrow_accumulator
+    outer_at, number, row = Dim.symbol("_o"), Dim.symbol("_n"), Dim.symbol("_r")
+
+    def put(n: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        place = columns.with_coords(_n=n, _r=b.fetch(call.input(b, 1), [number], {"_n": n}))
+        update = b.load(call.input(b, 2), [outer_at, number, column], place)
+        if call.attributes["mode"] == "add":
+            update = b.elementwise("add", b.load(call.output(b, 0), [outer_at, row, column], place), update)
+            update = update if narrow is None else b.round(update, format=narrow)
+        b.store(update, call.output(b, 0), [outer_at, row, column], place, checked=call.attributes["checked"])
+        return carried
+
+    b.loop(b.index(0), b.index(indices.shape[0]), 1, put)
+    writer = b.finish()
+    return [writer] if call.attributes["in_place"] else [_copy(call), writer]
+
+
+SCATTER = LibraryKernel("scatter", "Rows replaced or added to by index, in the order of the indices.", _write_scatter)
