@@ -182,6 +182,26 @@ class IntervalRule:
     rule: Rule | None
     is_exact: bool = False
 
+    def result(self, query: IntervalQuery) -> Interval:
+        """The interval of one result: what the rule says, rounded outward to the result's dtype."""
+        dtype = query.result.dtype
+        if self.rule is None:
+            sources = frozenset[int]().union(*(one.sources for one in query.operands))
+            return Interval(-INF, INF, True, False, sources) if dtype.is_float else range_of(dtype)
+        made = _mark_nan(self.rule(query), query.operands)
+        return made if self.is_exact else round_outward(made, dtype)
+
+
+def _mark_nan(made: Interval, operands: Sequence[Interval]) -> Interval:
+    """What is computed from infinities may be NaN: inf - inf, 0 * inf, inf / inf."""
+    if made.may_be_nan or len(operands) < 2:
+        return made
+    infinite = sum(math.isinf(one.magnitude) for one in operands)
+    spans_zero = any(one.low <= 0 <= one.high for one in operands)
+    if infinite > 1 or (infinite and spans_zero):
+        return Interval(made.low, made.high, True, False, made.sources)
+    return made
+
 
 ANYTHING = IntervalRule(None)
 """Nothing is known of the results."""
@@ -230,12 +250,14 @@ def always_within(low: float, high: float, *, is_exact: bool = False) -> Interva
 
 
 def gate(least: float) -> IntervalRule:
-    """`x` times a factor that rises from 0 to 1: a little below zero, and never above `x`."""
-    return IntervalRule(
-        lambda query: Interval(
-            max(least, min(query.x.low, 0.0)), max(query.x.high, 0.0), query.x.may_be_nan, False, query.x.sources
-        )
-    )
+    """`x` times a factor that rises from 0 to 1: a little below zero, never above `x`; of minus infinity NaN."""
+
+    def rule(query: IntervalQuery) -> Interval:
+        x = query.x
+        nan = x.may_be_nan or x.low == -INF
+        return Interval(max(least, min(x.low, 0.0)), max(x.high, 0.0), nan, False, x.sources)
+
+    return IntervalRule(rule)
 
 
 def _hull(query: IntervalQuery) -> Interval:
@@ -292,6 +314,8 @@ def _divide(query: IntervalQuery) -> Interval:
 def _rsqrt(query: IntervalQuery) -> Interval:
     x = query.x
     low = 0.0 if math.isinf(x.high) else 1 / math.sqrt(x.high) if x.high > 0 else 0.0
+    if x.low <= 0 <= x.high:
+        low = -INF  # of negative zero
     high = INF if x.low <= 0 else 1 / math.sqrt(x.low)
     return Interval(low, high, x.may_be_nan or x.low < 0, x.is_reached, x.sources)
 
@@ -301,7 +325,8 @@ def _power(query: IntervalQuery) -> Interval:
     if y.low == y.high == 2.0:
         return square(x)
     if x.low >= 0 and y.low >= 0 and math.isfinite(x.high) and math.isfinite(y.high):
-        return combine(x, y, 0.0, max(1.0, x.high) ** y.high).without_reach()
+        most = _value_at(lambda base: base**y.high, max(1.0, x.high))
+        return combine(x, y, 0.0, most).without_reach()
     return Interval(-INF, INF, True, False, x.sources | y.sources)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from xdsl.ir import Block, SSAValue
 
 from tessera.diagnostics.codes import EffectOrderError, RangeError
-from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, range_of, round_outward
+from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, range_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.base.types import TensorAttr
@@ -249,28 +248,8 @@ def _result_intervals(record: Record, tape: Tape, known: Mapping[int, Interval])
     types = tuple(tape.types[value] for value in record.operands)
     operands = tuple(known[value] for value in record.operands)
     is_repeated = len(operands) > 1 and len(set(record.operands)) == 1
-    found: list[Interval] = []
-    for value in record.results:
-        result = tape.types[value]
-        if facet.rule is None:
-            sources = frozenset[int]().union(*(one.sources for one in operands))
-            found.append(Interval(-INF, INF, True, False, sources) if result.dtype.is_float else range_of(result.dtype))
-            continue
-        made = facet.rule(IntervalQuery(operands, types, record.attributes, result, is_repeated))
-        made = _mark_nan(made, operands)
-        found.append(made if facet.is_exact else round_outward(made, result.dtype))
-    return found
-
-
-def _mark_nan(made: Interval, operands: Sequence[Interval]) -> Interval:
-    """What is computed from infinities may be NaN: inf - inf, 0 * inf, inf / inf."""
-    if made.may_be_nan or len(operands) < 2:
-        return made
-    infinite = sum(math.isinf(one.magnitude) for one in operands)
-    spans_zero = any(one.low <= 0 <= one.high for one in operands)
-    if infinite > 1 or (infinite and spans_zero):
-        return Interval(made.low, made.high, True, False, made.sources)
-    return made
+    results = (tape.types[value] for value in record.results)
+    return [facet.result(IntervalQuery(operands, types, record.attributes, one, is_repeated)) for one in results]
 
 
 def find_unproved(tape: Tape, bounded: Bounds | None, inputs: Mapping[str, Bounds]) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as
-from tessera.ir.base.interval import ANYTHING, SAME, IntervalRule, point
+from tessera.ir.base.interval import ANYTHING, SAME, Interval, IntervalQuery, IntervalRule, largest_of, multiply, point
 from tessera.ir.base.spec import (
     FLOATS,
     KEEP,
@@ -468,8 +468,15 @@ def _attention(op: str, summary: str, operands: tuple[str, ...], causal: Attribu
     )
 
 
-_WEIGHTED_VALUES = IntervalRule(lambda query: query.operands[2].hull(point(0.0)))
-"""Means of values, or 0 for a row that sees no key."""
+def _weighted_values(query: IntervalQuery) -> Interval:
+    """Means of values, or 0 for a row that sees no key; NaN where scores may overflow."""
+    made = query.operands[2].hull(point(0.0))
+    scores = multiply(query.x, query.y).magnitude * query.count((-1,))
+    nan = any(one.may_be_nan for one in query.operands) or not scores <= largest_of(dt.f32)
+    return Interval(made.low, made.high, nan, False, made.sources)
+
+
+_WEIGHTED_VALUES = IntervalRule(_weighted_values)
 
 SPECS: tuple[OpSpec, ...] = (
     _attention(

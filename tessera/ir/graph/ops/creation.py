@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, static_shape
+from tessera.ir.base.arrays import Array, dtype_of, round_as, static_shape
 from tessera.ir.base.interval import (
     ANYTHING,
     INF,
@@ -255,7 +255,9 @@ def _iota_interval(query: IntervalQuery) -> Interval:
 
 def _full_interval(query: IntervalQuery) -> Interval:
     value = query.attributes["value"]
-    return point(float(value)) if isinstance(value, bool | int | float) else UNKNOWN
+    if not isinstance(value, bool | int | float):
+        return UNKNOWN
+    return point(float(round_as(np.asarray(value, np.float64), query.result.dtype)))
 
 
 def _constant_interval(query: IntervalQuery) -> Interval:

@@ -159,7 +159,7 @@ GELU = OpSpec(
         expensive=True,
     ),
     policy=ROUND,
-    interval=gate(-0.17),
+    interval=gate(-0.1701),
 )
 
 # Elementwise ops of three operands, and from one dtype to another: where, clamp, cast, bitcast.

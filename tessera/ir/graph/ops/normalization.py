@@ -226,7 +226,8 @@ def _log_interval(query: IntervalQuery) -> Interval:
     x, axis = query.x, int(query.attributes["axis"])
     count = query.types[0].shape[axis].value
     lowest = x.low - x.high - (INF if count is None else math.log(max(count, 1)))
-    return Interval(-INF if math.isnan(lowest) else lowest, 0.0, x.may_be_nan, False, x.sources)
+    nan = x.may_be_nan or math.isinf(x.magnitude)
+    return Interval(-INF if math.isnan(lowest) else lowest, 0.0, nan, False, x.sources)
 
 
 def _along(name: str, summary: str, decompose: Any, reference: Any, interval: IntervalRule = _PROBABILITIES) -> OpSpec:
@@ -346,7 +347,8 @@ def _normalized_interval(query: IntervalQuery) -> Interval:
     """A row divided by its root mean square: no element exceeds the root of the row's length."""
     axis, rank = query.attributes.get("axis", -1), query.types[0].rank
     count = query.count(range(axis % rank if rank else 0, rank))
-    made = Interval(-math.sqrt(count), math.sqrt(count), query.x.may_be_nan, False, query.x.sources)
+    nan = query.x.may_be_nan or math.isinf(query.x.magnitude)
+    made = Interval(-math.sqrt(count), math.sqrt(count), nan, False, query.x.sources)
     for number, other in enumerate(query.operands[1:]):
         made = multiply(made, other) if number == 0 else add(IntervalQuery((made, other), (), {}, query.result))
     return made.without_reach()

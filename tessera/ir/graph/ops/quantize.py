@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -337,7 +338,8 @@ def _round_interval(query: IntervalQuery) -> Interval:
         nan = x.may_be_nan and kind.is_float
         return Interval(max(x.low, low), min(x.high, kind.largest), nan, False, x.sources)
     step = 2.0**-kind.mantissa
-    low, high = (end + side * (abs(end) * step + kind.smallest) for end, side in ((x.low, -1), (x.high, 1)))
+    ends = ((x.low, -1), (x.high, 1))
+    low, high = (end + side * (abs(end) * step + kind.smallest) if math.isfinite(end) else end for end, side in ends)
     beyond = x.magnitude > kind.largest * (1 + step / 4)
     reach = INF if beyond else kind.largest
     nan = x.may_be_nan or (beyond and not kind.has_infinity)

@@ -397,7 +397,8 @@ def _mean_interval(query: IntervalQuery) -> Interval:
     """The range of the elements, and what as many roundings may add: 2**-6 of them where the count is not known."""
     x, count = query.x, query.count(query.attributes["axes"])
     slack = min(count * query.result.dtype.compute.epsilon, 2.0**-6)
-    low, high = x.low - abs(x.low) * slack, x.high + abs(x.high) * slack
+    ends = ((x.low, -slack), (x.high, slack))
+    low, high = (end + abs(end) * moved if math.isfinite(end) else end for end, moved in ends)
     return Interval(low, high, x.may_be_nan or math.isinf(x.magnitude) or count == 0, x.is_reached, x.sources)
 
 
