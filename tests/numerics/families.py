@@ -142,10 +142,10 @@ def _forms_of(spec: OpSpec, dtype: DType) -> list[Form]:
     chosen = FAMILIES.get(spec.short_name)
     if chosen is not None:
         return chosen(spec, dtype)
+    if is_sampled(spec):
+        return from_samples(spec, dtype)
     if isinstance(spec.lower, Reduction):
         return elementwise.reduction(spec, dtype)
-    if not isinstance(spec.lower, Pointwise) and not _keeps_shape(spec, dtype):
-        return from_samples(spec, dtype)
     return (elementwise.unary if len(spec.operands) == 1 else elementwise.binary)(spec, dtype)
 
 
@@ -161,9 +161,10 @@ def _keeps_shape(spec: OpSpec, dtype: DType) -> bool:
 
 
 def is_sampled(spec: OpSpec) -> bool:
-    """Whether an op is tried in its samples alone: one of a new kind, which has no family here."""
-    forms = forms_of(spec, BY_NAME[sample_dtype(spec)])
-    return all(not form.sizes[0] for form in forms)
+    """Whether an op is tried in forms made of its samples: one of a new kind, which has no family here."""
+    if spec.short_name in FAMILIES or isinstance(spec.lower, Reduction | Pointwise):
+        return False
+    return not _keeps_shape(spec, BY_NAME[sample_dtype(spec)])
 
 
 def tried() -> list[tuple[OpSpec, DType]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from tessera.api.jit import Jit
+from tessera.diagnostics.error import TesseraError
 from tessera.frontend.pytree import as_tuple
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
@@ -19,9 +20,11 @@ from tessera.ir.graph.building import SPECIAL_VALUES, retype, sample_dtype
 from tessera.runtime.tensor import Tensor
 from tessera.types import dtype as dt
 from tessera.types.annotation import TensorAnnotation
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.promotion import integer_range
+from tessera.types.shape import TensorType
+from tests.graph.eager import RuleDTypeError, RuleError, Rules
 
 Values: TypeAlias = "Callable[[np.random.Generator, tuple[int, ...], DType], Array]"
 Sizes: TypeAlias = "Mapping[str, int]"
@@ -105,7 +108,11 @@ class Form:
 
 
 def from_samples(spec: OpSpec, dtype: DType) -> list[Form]:
-    """A form for each sample of an op, at its own sizes: what an op is tried in that has no family here."""
+    """The forms of an op that `FAMILIES` does not name, made of its samples.
+
+    Where its shape rule takes them, the dims of a sample become symbolic, equal sizes one dim, and other sizes are
+    tried too; else the sample is tried at its own sizes, known while compiling.
+    """
 
     def exactly(array: Array) -> Values:
         return lambda rng, shape, dtype: retype(array, dtype)
@@ -113,12 +120,47 @@ def from_samples(spec: OpSpec, dtype: DType) -> list[Form]:
     varied, forms = numpy_dtype(BY_NAME[sample_dtype(spec)]), list[Form]()
     for sample in spec.samples:
         arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(7))]
+        if all(array.dtype == varied for array in arrays):
+            forms += _with_symbolic_dims(spec, sample.name, arrays, sample.attributes)
         operands = tuple(
             Operand(array.shape, "T" if array.dtype == varied else dtype_of(array).name, exactly(array))
             for array in arrays
         )
         forms.append(Form(sample.name, operands, ({},), constantly(**sample.attributes), is_fixed=True))
     return forms
+
+
+SAMPLE_SIZES = (2, 3, 5, 8, 17, 33, 131)
+"""What a symbolic dim of a sample is tried at beside the sample's own size."""
+
+
+def _with_symbolic_dims(
+    spec: OpSpec, name: str, arrays: Sequence[Array], attributes: Mapping[str, Any]
+) -> Iterator[Form]:
+    """The form of a sample with a symbol for each size over 1, at the sizes that the shape rule takes."""
+    found = {size for array in arrays for size in array.shape if size > 1}
+    letters = dict(zip(sorted(found), "ABCDEFGH", strict=False))
+    if not letters or len(letters) < len(found):
+        return
+    filled, dtype = spec.with_defaults(attributes), dtype_of(arrays[0])
+
+    def is_taken(sizes: Mapping[str, DimLike]) -> bool:
+        shapes = [[sizes[letters[size]] if size > 1 else size for size in array.shape] for array in arrays]
+        try:
+            spec.infer(Rules(), [TensorType.of(shape, dtype) for shape in shapes], filled)
+        except (RuleError, RuleDTypeError, TesseraError):
+            return False
+        return True
+
+    if not is_taken({letter: letter for letter in letters.values()}):
+        return
+    own = {letter: size for size, letter in letters.items()}
+    others = [{one: SAMPLE_SIZES[(at + turn) % len(SAMPLE_SIZES)] for at, one in enumerate(own)} for turn in range(7)]
+    dims = [tuple(letters.get(size, size) for size in array.shape) for array in arrays]
+    values = positive if all(array.dtype.kind == "f" and (array > 0).all() for array in arrays) else numbers
+    operands = tuple(Operand(one, values=values) for one in dims)
+    sizes = tuple(one for one in (own, *others) if is_taken(one))
+    yield Form(f"{name}, symbolic dims", operands, sizes, constantly(**attributes))
 
 
 @dataclass
