@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
+import inspect
 import io
 import os
 import re
@@ -28,10 +29,12 @@ class Runner:
         self.folder = folder
         self.count = 0
 
-    def run(self, program: str) -> tuple[str, dict[str, Any]]:
-        """What a program prints, the value of its last line included, and its names."""
+    def run(self, program: str, name: str = "example") -> tuple[str, dict[str, Any]]:
+        """What a program prints, the value of its last line included, and its names; `name` is that of its file."""
+        file = self.folder / f"{name}.py"
         self.count += 1
-        file = self.folder / f"example_{self.count}.py"
+        if file.exists():  # what was compiled from it is still in use
+            file = self.folder / f"{name}_{self.count}.py"
         file.write_text(program, encoding="utf-8")
         tree = ast.parse(program)
         last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
@@ -81,8 +84,21 @@ def with_values(code: str) -> str:
     return "\n".join([*lines, code])
 
 
-def facts_of(code: str) -> list[str]:
-    """Shapes, dtypes and where it runs, from traces of an example of `ts.ops`."""
+def _parameters_of(call: str, function: Any) -> dict[str, str]:
+    """The parameters that the values of a call are passed as, where they are passed as they are."""
+    (statement,) = ast.parse(call).body
+    if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call) or function is None:
+        return {}
+    found = [*zip(inspect.signature(function).parameters, statement.value.args, strict=False)]
+    found += [(one.arg, one.value) for one in statement.value.keywords if one.arg is not None]
+    return {value.id: parameter for parameter, value in found if isinstance(value, ast.Name)}
+
+
+def facts_of(code: str, op: Any = None) -> list[str]:
+    """Shapes, dtypes and where it runs, from traces of an example of `ts.ops`.
+
+    Values are shown by the names of the parameters of `op` that they are passed as.
+    """
     call = re.sub(r"\.shape$|(?<=\))\[[:\w]+\]$", "", code)
     names = [name for name in used_values(call) if name != "key"]
     values = {name: eval(VALUES[name], {"ts": ts}) for name in names}
@@ -93,11 +109,13 @@ def facts_of(code: str) -> list[str]:
     tape = traced.tape
     shapes = [tape.types[number].shape for number in (*tape.inputs[: len(names)], *tape.outputs)]
     letters = _letters(shapes)
-    ins = ", ".join(f"`{name}{letters(shape)}`" for name, shape in zip(names, shapes, strict=False))
+    parameters = _parameters_of(call, op)
+    shown = [parameters.get(name, name) for name in names]
+    ins = ", ".join(f"`{name}{letters(shape)}`" for name, shape in zip(shown, shapes, strict=False))
     outs = ", ".join(f"`{letters(shape)}`" for shape in shapes[len(names) :])
     lines = [f"- Shapes: {ins} → {outs}" if names else f"- Shapes: {outs}"]
     if names:
-        lines.append(f"- Dtypes of `{names[0]}`: {_dtype_text(_accepted(function, values))}")
+        lines.append(f"- Dtypes of `{shown[0]}`: {_dtype_text(_accepted(function, values))}")
     ops = list(dict.fromkeys(record.op for record in tape.records))
     lines.append(f"- Runs on: {runs_on(ops)}" + (f"; in Graph IR {', '.join(f'`{op}`' for op in ops)}" if ops else ""))
     return lines

@@ -136,7 +136,7 @@ def summary_of(value: Any) -> str:
     return " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
 
 
-def signature_of(value: Any, *, skip_first: bool = False) -> str:
+def signature_of(value: Any, *, skip_first: bool = False, breaks: bool = False) -> str:
     """The parameters as users write them: annotations without quotes, and none that only say `Any`."""
     try:
         signature = inspect.signature(value)
@@ -157,7 +157,10 @@ def signature_of(value: Any, *, skip_first: bool = False) -> str:
         if one.kind is one.POSITIONAL_ONLY and following is not one.POSITIONAL_ONLY:
             shown.append("/")
     result = _annotation(signature.return_annotation)[2:]
-    return f"({', '.join(shown)})" + (f" -> {result}" if result not in ("", "None", "NoReturn") else "")
+    # The formatter leaves parameters with annotations alone.
+    is_long = breaks and ": " in "".join(shown) and sum(map(len, shown)) > 90
+    inner = ",\n    ".join(["(\n    " + shown[0], *shown[1:]]) + ",\n)" if is_long else f"({', '.join(shown)})"
+    return inner + (f" -> {result}" if result not in ("", "None", "NoReturn") else "")
 
 
 def _annotation(value: Any) -> str:
@@ -191,12 +194,23 @@ def _section(text: str) -> str:
     return "\n".join([f"**{head}**", "", *(f"- {item}" if not item.startswith(" ") else f"  {item}" for item in items)])
 
 
+def call_of(entry: Entry) -> str:
+    """The call of an op that its entry shows: the one in `OPS`, else one with a tensor for each operand."""
+    if entry.name in OPS:
+        return OPS[entry.name]
+    parameters = inspect.signature(entry.value).parameters.values()
+    needed = sum(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+    if needed not in (1, 2):
+        raise SystemExit(f"no example calls `ts.ops.{entry.name}`: add it to OPS in scripts/api_examples.py")
+    return f"ts.ops.{entry.name}({'s' if needed == 1 else 'x, y'})"
+
+
 def program_of(entry: Entry) -> str | None:
     """The example of a name; None where its docstring has one, or it has none."""
     if entry.path in PROGRAMS:
         return with_values(PROGRAMS[entry.path])
     if entry.module == "tessera.ops":
-        return with_values(OPS.get(entry.name, f"ts.ops.{entry.name}(s)"))
+        return with_values(call_of(entry))
     if entry.module == "tessera.Tensor":
         return with_values(METHODS.get(entry.name, f"x.{entry.name}()"))
     if entry.module == "tessera.tile":
@@ -207,7 +221,7 @@ def program_of(entry: Entry) -> str | None:
 
 def render_entry(entry: Entry, run: Runner) -> list[str]:
     """One entry: signature, what it does, facts, example."""
-    signature = signature_of(entry.value) if callable(entry.value) else ""
+    signature = signature_of(entry.value, breaks=True) if callable(entry.value) else ""
     lines = [f"## {entry.name}", "", "```python", f"{entry.shown}{signature}", "```", "", _sentence(entry), ""]
     if callable(entry.value) or inspect.isclass(entry.value):
         examples_elsewhere = program_of(entry) is not None
@@ -224,7 +238,7 @@ def render_entry(entry: Entry, run: Runner) -> list[str]:
 def _facts(entry: Entry, run: Runner) -> list[str]:
     """Shapes, dtypes and machines, where an example is one expression that can be traced."""
     if entry.module == "tessera.ops":
-        return facts_of(OPS.get(entry.name, f"ts.ops.{entry.name}(s)"))
+        return facts_of(call_of(entry), entry.value)
     if entry.module == "tessera.random" and "\n" not in PROGRAMS.get(entry.path, "\n"):
         return facts_of(PROGRAMS[entry.path])
     if entry.module == "tessera.tile" and entry.path not in PROGRAMS:
@@ -273,7 +287,7 @@ def _example(entry: Entry, run: Runner) -> list[str]:
     program = program_of(entry)
     if program is None:
         return []
-    printed, _ = run.run(program)
+    printed, _ = run.run(program, entry.name)
     shown = ["```python", program, "```", ""]
     return [*shown, "```text", printed.rstrip("\n"), "```", ""] if printed.strip() else shown
 

@@ -75,6 +75,7 @@ def _initializer(cls: Any, items: Sequence[Field[Any]]) -> Callable[..., None]:
     exec(compile(text, __file__, "exec"), scope)
     made = scope["__init__"]
     made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__annotations__ = {item.name: item.type for item in items if item.init} | {"return": None}
     return made
 
 
