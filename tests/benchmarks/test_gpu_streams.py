@@ -11,7 +11,7 @@ import pytest
 from benchmarks import gpu_streams
 from benchmarks.gpu_record import RESULTS
 from benchmarks.gpu_streams import KINDS, STREAMS, block, experts, line_of, row_of, timed
-from tessera.backends.nvptx.host_streams import SEVERAL
+from tessera.backends.nvptx.host import SEVERAL
 
 
 def test_programs_mean_what_they_say() -> None:

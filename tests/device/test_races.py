@@ -9,7 +9,7 @@ import pytest
 
 import tessera as ts
 from tessera import graph
-from tessera.backends.nvptx import compile as nvptx
+from tessera.backends.nvptx import host
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
@@ -214,7 +214,7 @@ def test_an_event_left_out_between_streams_of_a_program_is_found(monkeypatch: py
         # At the end all streams are waited for, without which the driver would refuse the capture.
         return StreamPlan(less.steps, (*less.joins, wait), less.begins)
 
-    monkeypatch.setattr(nvptx, "plan_streams", planned)
+    monkeypatch.setattr(host, "assign_checked_streams", planned)
     options = Options.of(backend="cuda", overrides={"launch.streams": 4})
     tape = ts.jit(wide, backend="cuda").trace(*given).tape
     whole = CudaProgram(compile_tape(tape, options))

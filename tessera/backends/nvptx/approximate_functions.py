@@ -17,21 +17,10 @@ from tessera.backends.nvptx.hopper.fast_math import NARROW
 from tessera.backends.nvptx.values import HARDWARE, cast, join_halves, minmax_pairs, split_word
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.types import ShapedAttr
+from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, at_least, at_most, fma, horner, mul, times
-from tessera.ir.target.typed_ops import (
-    BroadcastOp,
-    ClipOp,
-    ConstantOp,
-    ElementwiseOp,
-    KernelOp,
-    LoadOp,
-    LoopOp,
-    ReduceOp,
-    SelectOp,
-    TailOp,
-)
 from tessera.types.dtype import bf16, f32
 
 # Which `exp` of a kernel have arguments of at most 0, differences to the maximum of a row: they cannot overflow.
@@ -48,23 +37,23 @@ Bound = tuple[SpecOp, SSAValue]
 """A loop, and a value of its iterations that is at most something."""
 
 
-def find_exp_bounds(kernel: KernelOp) -> dict[SpecOp, Bound]:
+def find_exp_bounds(kernel: ops.KernelOp) -> dict[SpecOp, Bound]:
     """The `exp` ops of a kernel whose arguments are at most 0, or NaN, wherever the result is used.
 
     Each with the same values where the maximum was taken of them.
     """
     written: set[SSAValue] = {kernel.body.block.args[number] for number in kernel.writes}
-    bounds = ((op, _bound(op, written)) for op in kernel.walk() if isinstance(op, ElementwiseOp) and op.fn == "exp")
+    bounds = ((op, _bound(op, written)) for op in kernel.walk() if isinstance(op, ops.ElementwiseOp) and op.fn == "exp")
     return {op: bound for op, bound in bounds if bound is not None}
 
 
 def _operands_of(value: SSAValue, fn: str) -> tuple[SSAValue, ...]:
     """The operands of the function that gives a value; none where it is another."""
     op = value.owner
-    return tuple(op.operands) if isinstance(op, ElementwiseOp) and op.fn == fn else ()
+    return tuple(op.operands) if isinstance(op, ops.ElementwiseOp) and op.fn == fn else ()
 
 
-def _bound(op: ElementwiseOp, written: set[SSAValue]) -> Bound | None:
+def _bound(op: ops.ElementwiseOp, written: set[SSAValue]) -> Bound | None:
     difference, here = _operands_of(op.operands[0], "sub"), op.parent_op()
     if not difference:
         return None
@@ -72,9 +61,9 @@ def _bound(op: ElementwiseOp, written: set[SSAValue]) -> Bound | None:
     for there, other in _at_most(maximum):
         if other is value:
             return there, other
-        if not isinstance(here, LoopOp | TailOp) or type(there) is not type(here):
+        if not isinstance(here, ops.LoopOp | ops.TailOp) or type(there) is not type(here):
             continue
-        assert isinstance(there, LoopOp | TailOp)
+        assert isinstance(there, ops.LoopOp | ops.TailOp)
         indices: dict[SSAValue, SSAValue] = {here.body.block.args[0]: there.body.block.args[0]}
         if _has_same_iterations(there, here, written) and _is_same(value, other, indices, written):
             return there, other
@@ -87,19 +76,19 @@ def _at_most(maximum: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator
     `axes` are those that the value is broadcast along afterwards: the maximum of a row is no bound of a column.
     """
     owner = maximum.owner
-    if isinstance(owner, BroadcastOp) and axes is None:
+    if isinstance(owner, ops.BroadcastOp) and axes is None:
         yield from _at_most(owner.operands[0], owner.axes)
-    elif isinstance(owner, ReduceOp) and owner.kind == "max":
+    elif isinstance(owner, ops.ReduceOp) and owner.kind == "max":
         rank = len(getattr(owner.operands[0].type, "shape", ()))
         if axes in (None, tuple(axis for axis in range(rank) if axis != owner.axis)):
             around = owner.parent_op()
             assert isinstance(around, SpecOp)
             yield around, owner.operands[0]
             yield from _at_most(owner.operands[0])
-    elif isinstance(owner, SelectOp) and _is_lowest(owner.operands[0], owner.operands[2]):
+    elif isinstance(owner, ops.SelectOp) and _is_lowest(owner.operands[0], owner.operands[2]):
         # Where all of a row is -inf, any number will do as its maximum.
         yield from _at_most(owner.operands[2], axes)
-    elif isinstance(owner, LoopOp | TailOp):
+    elif isinstance(owner, ops.LoopOp | ops.TailOp):
         assert isinstance(maximum, OpResult)
         yield from _at_most_of_iterations(owner, maximum.index, axes)
     else:
@@ -107,7 +96,7 @@ def _at_most(maximum: SSAValue, axes: tuple[int, ...] | None = None) -> Iterator
             yield from _at_most(part, axes)
 
 
-def _at_most_of_iterations(loop: LoopOp | TailOp, number: int, axes: tuple[int, ...] | None) -> Iterator[Bound]:
+def _at_most_of_iterations(loop: ops.LoopOp | ops.TailOp, number: int, axes: tuple[int, ...] | None) -> Iterator[Bound]:
     """The same of what a loop gives: what it begins with, and what it takes the maximum with."""
     yield from _at_most(loop.carried[number], axes)
     block = loop.body.block
@@ -120,15 +109,15 @@ def _at_most_of_iterations(loop: LoopOp | TailOp, number: int, axes: tuple[int, 
 def _is_lowest(test: SSAValue, value: SSAValue) -> bool:
     """Whether a test is whether a value is -inf."""
     others = [part.owner for part in _operands_of(test, "eq") if part is not value]
-    return len(others) == 1 and isinstance(others[0], ConstantOp) and others[0].value("value") == float("-inf")
+    return len(others) == 1 and isinstance(others[0], ops.ConstantOp) and others[0].value("value") == float("-inf")
 
 
 def _unclip(value: SSAValue) -> SSAValue:
     """What is clipped: elements beyond the bound are not used."""
-    return _unclip(value.owner.operands[0]) if isinstance(value.owner, ClipOp) else value
+    return _unclip(value.owner.operands[0]) if isinstance(value.owner, ops.ClipOp) else value
 
 
-def _has_same_iterations(a: LoopOp | TailOp, b: LoopOp | TailOp, written: set[SSAValue]) -> bool:
+def _has_same_iterations(a: ops.LoopOp | ops.TailOp, b: ops.LoopOp | ops.TailOp, written: set[SSAValue]) -> bool:
     return a.step == b.step and _is_same(a.low, b.low, {}, written) and _is_same(a.high, b.high, {}, written)
 
 
@@ -143,7 +132,7 @@ def _is_same(
         return False
     if left.name != right.name or left.name not in _PURE or len(left.operands) != len(right.operands):
         return False
-    if isinstance(left, LoadOp) and not isinstance(left.buffer, BlockArgument):
+    if isinstance(left, ops.LoadOp) and not isinstance(left.buffer, BlockArgument):
         return False
     pairs = zip(left.operands, right.operands, strict=True)
     return left.values() == right.values() and all(_is_same(x, y, indices, written, most - 1) for x, y in pairs)

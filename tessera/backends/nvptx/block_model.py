@@ -123,12 +123,7 @@ def _wgmma_block(candidates: Sequence[Any], context: Mapping[str, Any], machine:
 
 
 def block_time(
-    block: Sequence[int],
-    size: Sequence[int],
-    batch: int,
-    blocks: int,
-    *,
-    is_rhs_n_major: bool = False,
+    block: Sequence[int], size: Sequence[int], batch: int, blocks: int, *, is_rhs_n_major: bool = False
 ) -> float:
     """Cycles of a matmul of M x N x K in blocks of rows and columns, of which so many run at a time."""
     (BM, BN), (m, n, k) = block, size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -16,9 +15,9 @@ from tessera.backends.nvptx.blackwell.emit import emit_tensor_kernel
 from tessera.backends.nvptx.block_model import MODELS
 from tessera.backends.nvptx.emit import emit_kernel
 from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
-from tessera.backends.nvptx.host import STATE, HostCode, host_code
+from tessera.backends.nvptx.host import STATE, HostCode, host_code, plan_streams
+from tessera.backends.nvptx.host_descriptors import area_bytes
 from tessera.backends.nvptx.host_graphs import PLAN
-from tessera.backends.nvptx.host_streams import area_bytes, plan_streams, preferred_streams
 from tessera.backends.nvptx.mma.fit import dots_in, units_in
 from tessera.backends.nvptx.mma.programs import MULTICAST
 from tessera.backends.nvptx.mma.target_kernels import check_laid_out
@@ -37,24 +36,12 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
 from tessera.ir.schedule.host_program.accesses import accesses_of
-from tessera.ir.schedule.host_program.launch_order import LaunchOrder, StreamPlan, launches_in, order_of
 from tessera.ir.target.machine_code import CodeTarget, compile_texts
-from tessera.ir.target.program import (
-    BASELINE_CODE,
-    BASELINE_TEXT,
-    Begin,
-    CompileOptions,
-    LlvmEmitter,
-    interface_of,
-)
+from tessera.ir.target.program import BASELINE_CODE, BASELINE_TEXT, Begin, CompileOptions, LlvmEmitter, interface_of
 from tessera.ir.target.typed_ops import KernelOp
 from tessera.ir.tile.choices import EPILOGUES
 from tessera.types.frozen import frozen
 from tessera.types.machine import PLAIN, Machine
-
-MANY = 2
-"""Launches from which on a program may have some that run beside each other."""
-
 
 _EMITTERS = {
     "ttarget.matrix_kernel": emit_matrix_kernel,
@@ -219,7 +206,7 @@ class NvptxCompilation:
             if begin is not None:
                 # PTX of this one is made while the next is written.
                 begin(codes[-1].text, backend.code_target)
-        plan = _plan_streams(program, called, codes, self.chooser, backend.machine)
+        plan = plan_streams(program, called, codes, self.chooser, backend.machine)
         known = {code.name: code for code in codes}
         host = host_code(program, interface_of(program).symbols, known, BASELINE_TEXT, plan)
         accesses = tuple((kernel.value("symbol"), accesses_of(kernel)) for kernel in called)
@@ -290,23 +277,6 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
         knobs = {"multicast": MULTICAST, "lag": LAGS, "epilogue": EPILOGUES}
         choices = replace(choices, **{name: choose(f"matrix.{name}", found).value for name, found in knobs.items()})
     return replace(backend, exponential=exp.value, choices=choices)
-
-
-def _plan_streams(
-    program: SpecOp, kernels: Sequence[SpecOp], codes: Sequence[KernelCode], chooser: Chooser, machine: Machine
-) -> StreamPlan | None:
-    """The streams of a program with more than one launch; None for the one of its call."""
-    if len(launches_in(program.regions[0].block)) < MANY:
-        return None
-
-    @cache
-    def order() -> LaunchOrder:
-        named = {kernel.value("symbol"): kernel for kernel in kernels}
-        return order_of(program, named, {plain_symbol(code.name) for code in codes if code.uses_scratch})
-
-    found = preferred_streams(program, codes, machine, order)
-    count = chooser.choose("launch.streams@gpu", found, {"program": program}).value
-    return None if count == 1 else plan_streams(order(), count)
 
 
 def _unit_line(kernel: SpecOp) -> str:

@@ -15,20 +15,11 @@ from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
 from tessera.backends.nvptx.row_matrix import thread_distance
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.ops.vector import partner
-from tessera.ir.target.typed_ops import (
-    ArgReduceOp,
-    BroadcastOp,
-    DotOp,
-    ReduceOp,
-    ShuffleOp,
-    SortOp,
-    TransposeOp,
-    VoteOp,
-)
 from tessera.types.dtype import DType
 
 if TYPE_CHECKING:
@@ -93,32 +84,28 @@ def _flat_index(f: FunctionText, coordinates: Sequence[Index], shape: Sequence[i
 # Broadcasts and transposes.
 
 
-def emit_broadcast(emitter: Emitter, op: BroadcastOp) -> None:
+def emit_broadcast(emitter: Emitter, op: ops.BroadcastOp) -> None:
     """A smaller tile along new axes."""
-    f = emitter.f
-    source = emitter.tiles[op.operands[0]]
+    f, source = emitter.f, emitter.tiles[op.block]
     layout, dtype = emitter.layout(op.result)
-    axes = op.axes
     if source.layout.size == 1:
-        emitter.tiles[op.result] = Tile(layout, dtype, [emitter.registers(source)[0]] * layout.registers)
+        emitter.set_result(op, [emitter.registers(source)[0]] * layout.registers)
         return
     (start,) = share_tiles(emitter, [source])
     found: dict[str, Value] = {}
     registers: list[Value] = []
     for register in range(layout.registers):
         coordinates = emitter.at(layout).coordinates(register)
-        flat = _flat_index(f, [coordinates[axis] for axis in axes], source.layout.shape)
+        flat = _flat_index(f, [coordinates[axis] for axis in op.axes], source.layout.shape)
         if flat.text not in found:
             found[flat.text] = read(emitter, start, flat, dtype)
         registers.append(found[flat.text])
-    emitter.tiles[op.result] = Tile(layout, dtype, registers)
+    emitter.set_result(op, registers)
 
 
-def emit_transpose(emitter: Emitter, op: TransposeOp) -> None:
+def emit_transpose(emitter: Emitter, op: ops.TransposeOp) -> None:
     """Nothing yet: a dot reads the tile transposed; whoever else asks has its elements moved then."""
-    layout, dtype = emitter.layout(op.result)
-    source = emitter.tiles[op.operands[0]]
-    emitter.tiles[op.result] = Tile(layout, dtype, [], transposed=source)
+    emitter.set_result(op, []).transposed = emitter.tiles[op.block]
 
 
 def move_transposed(emitter: Emitter, source: Tile, layout: Layout) -> list[Value]:
@@ -146,21 +133,19 @@ def move_transposed(emitter: Emitter, source: Tile, layout: Layout) -> list[Valu
 # the same for every layout, so that bits do not depend on how many threads there are.
 
 
-def emit_reduce(emitter: Emitter, op: ReduceOp) -> None:
+def emit_reduce(emitter: Emitter, op: ops.ReduceOp) -> None:
     """An axis reduced in a halving tree."""
-    f = emitter.f
-    source = emitter.tiles[op.operands[0]]
-    name = _JOIN[op.kind]
+    f, source, name = emitter.f, emitter.tiles[op.block], _JOIN[op.kind]
 
     def join(a: Sequence[Value], b: Sequence[Value]) -> Sequence[Value]:
         return [values.compute(f, name, [a[0], b[0]], source.dtype)]
 
-    layout, dtype = emitter.layout(op.result)
+    layout, _ = emitter.layout(op.result)
     if name in ("max", "min") and _is_whole_row(source, op.axis):
         registers: Sequence[Value] = [_minmax(emitter, source, name, join)] * layout.registers
     else:
         (registers,) = _reduce(emitter, [source], op.axis, layout, join)
-    emitter.tiles[op.result] = Tile(layout, dtype, registers)
+    emitter.set_result(op, registers)
 
 
 def _is_whole_row(source: Tile, axis: int) -> bool:
@@ -188,7 +173,7 @@ def _minmax(emitter: Emitter, source: Tile, name: str, join: Join) -> Value:
     return found[0]
 
 
-def emit_argreduce(emitter: Emitter, op: ArgReduceOp) -> None:
+def emit_argreduce(emitter: Emitter, op: ops.ArgReduceOp) -> None:
     """The indices of maxima or minima: by value first, then the lower index; NaN before all."""
     f = emitter.f
     tiles = [emitter.tiles[value] for value in op.operands]
@@ -204,9 +189,8 @@ def emit_argreduce(emitter: Emitter, op: ArgReduceOp) -> None:
         takes = f.op("or", beats, f.op("and", equal, f.icmp("slt", b[1], a[1])))
         return [f.select(takes, b[0], a[0]), f.select(takes, b[1], a[1])]
 
-    layout, out = emitter.layout(op.result)
-    _, indices = _reduce(emitter, tiles, op.axis, layout, join)
-    emitter.tiles[op.result] = Tile(layout, out, indices)
+    _, indices = _reduce(emitter, tiles, op.axis, emitter.layout(op.result)[0], join)
+    emitter.set_result(op, indices)
 
 
 def _reduce(emitter: Emitter, tiles: Sequence[Tile], axis: int, out: Layout, join: Join) -> list[list[Value]]:
@@ -390,7 +374,7 @@ class _Operand:
         return found
 
 
-def emit_dot(emitter: Emitter, op: DotOp) -> None:
+def emit_dot(emitter: Emitter, op: ops.DotOp) -> None:
     """Both operands into shared memory, then each thread its elements: chains of multiply-adds over K, in order."""
     f = emitter.f
     acc = emitter.tiles[op.operands[2]]
@@ -422,7 +406,7 @@ def emit_dot(emitter: Emitter, op: DotOp) -> None:
                 found.append(_multiply_add(f, firsts[name], seconds[other][lane], total, acc.dtype))
         return found
 
-    emitter.tiles[op.result] = Tile(layout, acc.dtype, f.loop(0, K, 1, step, list(emitter.registers(acc))))
+    emitter.set_result(op, f.loop(0, K, 1, step, list(emitter.registers(acc))))
 
 
 def _clamp_row(f: FunctionText, layout: Layout, at: Threads, coordinates: Sequence[Index], register: int) -> Index:
@@ -439,13 +423,11 @@ def _multiply_add(f: FunctionText, a: Value, b: Value, total: Value, dtype: DTyp
 # Shuffles and votes of segments of lanes: by the warp's own instructions, or between registers of one thread.
 
 
-def emit_shuffle(emitter: Emitter, op: ShuffleOp) -> None:
+def emit_shuffle(emitter: Emitter, op: ops.ShuffleOp) -> None:
     """Each element from another lane of its segment."""
-    tile = emitter.tiles[op.operands[0]]
-    layout, dtype = emitter.layout(op.result)
-    registers = emitter.registers(tile)
-    mode, by, width = op.mode, op.by, op.width
-    emitter.tiles[op.result] = Tile(layout, dtype, shuffle_registers(emitter, layout, registers, mode, by, width))
+    layout, _ = emitter.layout(op.result)
+    registers = emitter.registers_of(op.block)
+    emitter.set_result(op, shuffle_registers(emitter, layout, registers, op.mode, op.by, op.width))
 
 
 def shuffle_registers(
@@ -510,22 +492,22 @@ class Lanes:
         return shuffle(self.f, value, "idx", before)
 
 
-def emit_vote(emitter: Emitter, op: VoteOp) -> None:
+def emit_vote(emitter: Emitter, op: ops.VoteOp) -> None:
     """A ballot of each segment, and what its bits say."""
     f = emitter.f
-    layout, dtype = emitter.layout(op.result)
-    width, kind = op.width, op.kind
-    bits = _ballots(emitter, layout, emitter.registers_of(op.operands[0]), width)
-    full = Value("i32", str((1 << width) - 1 if width < WARP else -1))
-    made: list[Value] = []
-    for value in bits:
-        if kind == "any":
-            made.append(f.icmp("ne", value, Value("i32", "0")))
-        elif kind == "all":
-            made.append(f.icmp("eq", value, full))
-        else:
-            made.append(f.intrinsic("ctpop", value) if kind == "count" else value)
-    emitter.tiles[op.result] = Tile(layout, dtype, made)
+    says: dict[str, Callable[[Value], Value]] = {
+        "any": lambda bits: f.icmp("ne", bits, Value("i32", "0")),
+        "all": lambda bits: f.icmp("eq", bits, _segment_mask(op.width)),
+        "count": lambda bits: f.intrinsic("ctpop", bits),
+        "ballot": lambda bits: bits,
+    }
+    ballots = _ballots(emitter, emitter.layout(op.result)[0], emitter.registers_of(op.block), op.width)
+    emitter.set_result(op, [says[op.kind](bits) for bits in ballots])
+
+
+def _segment_mask(width: int) -> Value:
+    """The bits of all lanes of a segment, shifted to the first."""
+    return Value("i32", str((1 << width) - 1 if width < WARP else -1))
 
 
 def _ballots(emitter: Emitter, layout: Layout, registers: Sequence[Value], width: int) -> list[Value]:
@@ -534,7 +516,7 @@ def _ballots(emitter: Emitter, layout: Layout, registers: Sequence[Value], width
     if layout.threads > 1 and layout.vector == 1 and width > 1:
         lane = f.cast("trunc", f.urem(emitter.thread, WARP), "i32")
         start = f.op("and", lane, Value("i32", str(-width & (WARP - 1))))
-        mask = Value("i32", str((1 << width) - 1 if width < WARP else -1))
+        mask = _segment_mask(width)
         votes = [f.call("llvm.nvvm.vote.ballot.sync", [ALL_LANES, value], "i32") for value in registers]
         return [f.op("and", f.op("lshr", vote, start), mask) for vote in votes]
     bits = [_own_bit(emitter, layout, value, register, width) for register, value in enumerate(registers)]
@@ -559,7 +541,7 @@ def _own_bit(emitter: Emitter, layout: Layout, value: Value, register: int, widt
 # Sorts.
 
 
-def emit_sort(emitter: Emitter, op: SortOp) -> None:
+def emit_sort(emitter: Emitter, op: ops.SortOp) -> None:
     """A merge sort by all threads of a program: runs of 1, 2, 4, ... elements are merged in pairs.
 
     Each element finds where it goes by itself: past those of its own run before it, and past those of the other run

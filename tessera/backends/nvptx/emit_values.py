@@ -7,21 +7,12 @@ from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx import row_matrix, values
 from tessera.backends.nvptx.approximate_functions import SHORT, TESTED, compute_short
+from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Value, dim_value
 from tessera.ir.target.llvm.math_exp import over
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, bits
-from tessera.ir.target.typed_ops import (
-    BitcastOp,
-    CastOp,
-    ClipOp,
-    ConstantOp,
-    CoordinateOp,
-    ElementwiseOp,
-    RoundOp,
-    SelectOp,
-)
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32, i64
 
@@ -35,7 +26,7 @@ _LEAST, _MOST = 0x21800000, 0x5D800000
 """The bits of 2**-60 and 2**60: between these nothing that a quotient is computed from leaves the normal numbers."""
 
 
-def emit_elementwise(emitter: Emitter, op: ElementwiseOp) -> None:
+def emit_elementwise(emitter: Emitter, op: ops.ElementwiseOp) -> None:
     """A function of each element."""
     operands = [emitter.registers_of(value) for value in op.operands]
     dtype = emitter.tiles[op.operands[0]].dtype
@@ -72,9 +63,7 @@ def divide_by_common(f: FunctionText, dividends: Sequence[Value], divisor: Value
     for size in sizes[1:]:
         smallest, largest = f.intrinsic("umin", smallest, size), f.intrinsic("umax", largest, size)
     is_inside = f.op(
-        "and",
-        f.icmp("uge", smallest, f.const("i32", _LEAST)),
-        f.icmp("ule", largest, f.const("i32", _MOST)),
+        "and", f.icmp("uge", smallest, f.const("i32", _LEAST)), f.icmp("ule", largest, f.const("i32", _MOST))
     )
     return f.if_(
         is_inside,
@@ -83,7 +72,7 @@ def divide_by_common(f: FunctionText, dividends: Sequence[Value], divisor: Value
     )
 
 
-def emit_cast(emitter: Emitter, op: CastOp) -> None:
+def emit_cast(emitter: Emitter, op: ops.CastOp) -> None:
     """Elements in another dtype."""
     source = emitter.tiles[op.operands[0]]
     registers = emitter.registers(source)
@@ -102,10 +91,10 @@ def emit_cast(emitter: Emitter, op: CastOp) -> None:
         made.transposed = source.transposed
 
 
-def _compute_pairs(emitter: Emitter, op: CastOp) -> list[Value] | None:
+def _compute_pairs(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
     """A sum, difference or product of bf16 that is rounded to bf16 again: one instruction for two of them."""
     maker = op.operands[0].owner
-    if not emitter.machine.has("sm_90") or not isinstance(maker, ElementwiseOp):
+    if not emitter.machine.has("sm_90") or not isinstance(maker, ops.ElementwiseOp):
         return None
     parts = [emitter.tiles[value].narrow for value in maker.operands]
     is_known = maker.fn in values.PAIRED and emitter.layout(op.result)[1] is bf16
@@ -115,7 +104,7 @@ def _compute_pairs(emitter: Emitter, op: CastOp) -> list[Value] | None:
     return values.compute_pairs(emitter.f, maker.fn, left, right)
 
 
-def _widen_anew(emitter: Emitter, op: CastOp) -> list[Value] | None:
+def _widen_anew(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
     """Elements of a wide row, widened for this loop over it alone: kept for all loops they need twice the registers.
 
     `prmt` puts the 16 bits above two zero bytes. It takes those from different bytes of a zero in every loop, so that
@@ -133,10 +122,10 @@ def _widen_anew(emitter: Emitter, op: CastOp) -> list[Value] | None:
     return [f.bitcast(f.raw("i32", text), "float") for text in texts]
 
 
-def _compute_short(emitter: Emitter, op: CastOp) -> list[Value] | None:
+def _compute_short(emitter: Emitter, op: ops.CastOp) -> list[Value] | None:
     """A function of a bf16 that is rounded to bf16 again, by a formula that has the same bits on Hopper."""
     maker = op.operands[0].owner
-    if emitter.machine.cpu not in TESTED or not isinstance(maker, ElementwiseOp):
+    if emitter.machine.cpu not in TESTED or not isinstance(maker, ops.ElementwiseOp):
         return None
     if maker.fn not in SHORT or emitter.layout(op.result)[1] is not bf16:
         return None
@@ -147,7 +136,7 @@ def _compute_short(emitter: Emitter, op: CastOp) -> list[Value] | None:
     return compute_short(emitter.f, maker.fn, given[1])
 
 
-def emit_round(emitter: Emitter, op: RoundOp) -> None:
+def emit_round(emitter: Emitter, op: ops.RoundOp) -> None:
     """Elements rounded to fewer bits, as the op says."""
     source, *random = (emitter.registers_of(value) for value in op.operands)
     drawn = random[0] if random else [None] * len(source)
@@ -157,20 +146,20 @@ def emit_round(emitter: Emitter, op: RoundOp) -> None:
     )
 
 
-def emit_bitcast(emitter: Emitter, op: BitcastOp) -> None:
+def emit_bitcast(emitter: Emitter, op: ops.BitcastOp) -> None:
     """The bits of elements, seen as another dtype."""
     _, to = emitter.layout(op.result)
     type_ = values.register_type(to)
     emitter.set_result(op, [emitter.f.bitcast(value, type_) for value in emitter.registers_of(op.operands[0])])
 
 
-def emit_select(emitter: Emitter, op: SelectOp) -> None:
+def emit_select(emitter: Emitter, op: ops.SelectOp) -> None:
     """One of two, by element."""
     parts = zip(*[emitter.registers_of(value) for value in op.operands], strict=True)
     emitter.set_result(op, [emitter.f.select(condition, first, second) for condition, first, second in parts])
 
 
-def emit_constant(emitter: Emitter, op: ConstantOp) -> None:
+def emit_constant(emitter: Emitter, op: ops.ConstantOp) -> None:
     """One number everywhere."""
     layout, dtype = emitter.layout(op.result)
     value = op.value("value")
@@ -181,7 +170,7 @@ def emit_constant(emitter: Emitter, op: ConstantOp) -> None:
     emitter.set_result(op, [scalar] * layout.registers)
 
 
-def emit_coordinate(emitter: Emitter, op: CoordinateOp) -> None:
+def emit_coordinate(emitter: Emitter, op: ops.CoordinateOp) -> None:
     """An expression of the coordinates of each element."""
     layout, dtype = emitter.layout(op.result)
     env = emitter.index_values(op.coords, op.at)
@@ -192,7 +181,7 @@ def emit_coordinate(emitter: Emitter, op: CoordinateOp) -> None:
     emitter.set_result(op, found)
 
 
-def emit_clip(emitter: Emitter, op: ClipOp) -> None:
+def emit_clip(emitter: Emitter, op: ops.ClipOp) -> None:
     """Elements below a bound along an axis; the others become the identity."""
     f, source = emitter.f, emitter.tiles[op.operands[0]]
     env = emitter.index_values(op.coords, op.at)

@@ -8,25 +8,27 @@ driver's error with the number of the kernel above it, or -1 where a Python call
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import cache
 
 from xdsl.ir import SSAValue
 
+from tessera.backends.nvptx.host_descriptors import BYTES, NUMBERS, DescriptorCache, encode_arguments
 from tessera.backends.nvptx.host_graphs import write_call, write_launch
-from tessera.backends.nvptx.host_streams import (
-    BYTES,
-    NUMBERS,
-    ONE_STREAM,
-    DescriptorCache,
-    ExtraStreams,
-    encode_arguments,
-    write_nothing,
-)
-from tessera.backends.nvptx.text import DescriptorCode, KernelCode, matrix_symbol, shared_symbol
+from tessera.backends.nvptx.text import DescriptorCode, KernelCode, matrix_symbol, plain_symbol, shared_symbol
+from tessera.ir.base.compilation import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.schedule.host_program.launch_order import StreamPlan
+from tessera.ir.schedule.host_program.launch_order import (
+    LaunchOrder,
+    Step,
+    StreamPlan,
+    assign_streams,
+    launches_in,
+    order_of,
+)
 from tessera.ir.schedule.typed_ops import CallOp, ForOp
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm.instructions import TargetText, Value
@@ -35,6 +37,7 @@ from tessera.runtime.devices.cuda.metrics import MOST_PLACES, TOO_FAR
 from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
+from tessera.types.machine import Machine
 
 STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
 """The words of the table before handles and constants."""
@@ -42,6 +45,7 @@ MOST_BLOCKS = (1 << 31) - 1
 TOO_MANY = 1
 """What the entry says of a grid with more blocks than a launch may have: `CUDA_ERROR_INVALID_VALUE`."""
 _LINE = 256
+ONE_STREAM = StreamPlan((), (), False)
 
 
 @frozen
@@ -65,13 +69,12 @@ def host_code(
     symbols: Sequence[str],
     kernels: Mapping[str, KernelCode],
     target: TargetText,
-    streams: StreamPlan | None = None,
+    plan: StreamPlan = ONE_STREAM,
 ) -> HostCode:
     """The entry of a program whose sizes are `symbols`, in that order; on one stream unless a plan has more."""
     module = ModuleText(target)
     names = ("inputs", "outputs", "sizes", "workspace", "state")
     f = module.function("tessera_entry", [("ptr", name) for name in names], ret="i64")
-    plan = streams or ONE_STREAM
     entry = _Entry(f, program, symbols, kernels, plan)
     entry.run()
     f.ret(f.const_i(0))
@@ -337,3 +340,122 @@ class _Entry(HostProgram):
             word = f.cast("trunc", f.op("lshr", number, f.const_i(32 * part)), "i32")
             address = f.gep(self.pointers[buffer], part, "i32")
             self.driver("fill", [address, word, f.const_i(1), self.words["stream"]])
+
+
+# Launches on several CUDA streams: what each waits for, and the events that it records.
+#
+# Words of the table behind the constants: the driver's functions to record an event and to wait, the other streams, the
+# events. Where the runtime wants all on one stream, it gives that for the others, and `tessera_nothing` as functions.
+
+MANY = 2
+"""Launches from which on a program may have some that run beside each other."""
+STREAMS = (1, 2, 4, 8)
+"""How many streams a program may use."""
+SEVERAL = 4
+"""How many it uses by itself where at least as many launches are independent and small.
+
+Replayed, eight matmuls of a few blocks each took an H200 16 us on four streams and 29 us on one, eight that fill it 187
+us and 191 us; three independent ones in a longer chain gained nothing (`benchmarks/results/gpu-streams.json`).
+"""
+
+
+def write_nothing(module: ModuleText) -> None:
+    """A function that can be called in place of the driver's, and always succeeds."""
+    f = module.function("tessera_nothing", [("ptr", "one"), ("ptr", "other"), ("i32", "flags")], ret="i32")
+    f.ret(Value("i32", "0"))
+
+
+class ExtraStreams:
+    """The streams of an entry beside that of the call; with a plan of one stream nothing is written."""
+
+    def __init__(self, entry: _Entry, plan: StreamPlan, first: int) -> None:
+        self._entry, self._plan = entry, plan
+        self._steps: dict[SpecOp, Step] = {}
+        self._streams = [entry.words["stream"]]
+        if plan.streams == 1:
+            return
+        ops = launches_in(entry.program.regions[0].block)
+        self._steps = dict(zip(ops, plan.steps, strict=True))
+        entry.words["signal"], entry.words["await"] = entry.word(first), entry.word(first + 1)
+        self._streams += [entry.word(first + 1 + at) for at in range(1, plan.streams)]
+        start = first + 1 + plan.streams
+        self._events = {number: entry.word(start + at) for at, number in enumerate(plan.events)}
+
+    def run(self, write: Callable[[], None]) -> None:
+        """Write a program, whose other streams begin after what is in its own, which goes on after all of them."""
+        if self._plan.begins:
+            self._record(-1, self._streams[0])
+        write()
+        self._wait(self._plan.joins, self._streams[0])
+
+    def put(self, op: SpecOp, write: Callable[[SpecOp], None]) -> None:
+        """Write an op on its stream."""
+        step = self._steps.get(op)
+        if step is None:
+            write(op)
+            return
+        words, stream = self._entry.words, self._streams[step.stream]
+        self._wait(step.waits, stream)
+        words["stream"] = stream
+        write(op)
+        words["stream"] = self._streams[0]
+        if step.signals:
+            self._record(step.node.number, stream)
+
+    def _record(self, number: int, stream: Value) -> None:
+        self._entry.driver("signal", [self._events[number], stream])
+
+    def _wait(self, numbers: Sequence[int], stream: Value) -> None:
+        for number in numbers:
+            self._entry.driver("await", [stream, self._events[number], Value("i32", "0")])
+
+
+def plan_streams(
+    program: SpecOp, kernels: Sequence[SpecOp], codes: Sequence[KernelCode], chooser: Chooser, machine: Machine
+) -> StreamPlan:
+    """The streams of a program, as many as the chooser says and can be used."""
+    if len(launches_in(program.regions[0].block)) < MANY:
+        return ONE_STREAM
+
+    @cache
+    def order() -> LaunchOrder:
+        named = {kernel.value("symbol"): kernel for kernel in kernels}
+        return order_of(program, named, {plain_symbol(code.name) for code in codes if code.uses_scratch})
+
+    candidates = preferred_streams(program, codes, machine, order)
+    count = chooser.choose("launch.streams@gpu", candidates, {"program": program}).value
+    return ONE_STREAM if count == 1 else assign_checked_streams(order(), count)
+
+
+def assign_checked_streams(order: LaunchOrder, count: int) -> StreamPlan:
+    """A plan for at most so many streams, in which every launch waits for what it needs."""
+    found = assign_streams(order, count)
+    if found.streams == 1:
+        return ONE_STREAM
+    found.check(order)
+    return found
+
+
+def preferred_streams(
+    program: SpecOp, codes: Sequence[KernelCode], machine: Machine, order: Callable[[], LaunchOrder]
+) -> tuple[int, ...]:
+    """How many streams a program may use, the best number first: several for launches that leave most of a GPU idle."""
+    named = {code.name: code for code in codes}
+    launches = launches_in(program.regions[0].block)
+    small = {number for number, op in enumerate(launches) if _is_small(op, named, machine)}
+    if len(small) < SEVERAL:
+        return STREAMS
+    depths = order().launches().depths()
+    most = max(Counter(depths[number] for number in small).values())
+    return (SEVERAL, *(n for n in STREAMS if n != SEVERAL)) if most >= SEVERAL else STREAMS
+
+
+def _is_small(op: SpecOp, codes: Mapping[str, KernelCode], machine: Machine) -> bool:
+    """Whether a launch is known to have blocks for half of the multiprocessors at most."""
+    if not isinstance(op, CallOp):
+        return False
+    code = codes.get(matrix_symbol(op.kernel)) or codes.get(op.kernel)
+    if code is None:
+        return False
+    total = code.grid.substitute(dict(zip(code.symbols, op.sizes, strict=True))).value
+    return total is not None and -(-total // code.programs) <= machine.blocks // 2

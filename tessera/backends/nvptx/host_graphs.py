@@ -15,20 +15,7 @@ from collections.abc import Callable
 
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
-from tessera.runtime.devices.cuda.graphs import (
-    CAPTURE_AFTER,
-    ENTRIES,
-    ENTRY,
-    GRID,
-    HEAD,
-    NODE,
-    NODES,
-    NODES_AFTER,
-    PARAMETERS,
-    RELEASE,
-    RELEASE_AFTER,
-    STRUCT,
-)
+from tessera.runtime.devices.cuda import graphs
 from tessera.runtime.devices.cuda.program import PLAN
 from tessera.runtime.native.support import OFFSETS
 
@@ -91,13 +78,13 @@ class GraphReplay:
 
         def plain() -> None:
             launched = self._add("plain", 1)
-            f.if_(f.icmp("eq", launched, NODES_AFTER), lambda: self._ask(f.const_i(NODES), fail))
+            f.if_(f.icmp("eq", launched, graphs.NODES_AFTER), lambda: self._ask(f.const_i(graphs.NODES), fail))
             f.if_(is_known, lambda: self._count_known(fail), lambda: self._enter(fail))
 
         f.if_(is_plain, plain)
 
     def _address(self, name: str) -> Value:
-        return self.f.gep(self.table, HEAD.index(name), "i64")
+        return self.f.gep(self.table, graphs.HEAD.index(name), "i64")
 
     def _add(self, name: str, step: int) -> Value:
         address = self._address(name)
@@ -106,7 +93,7 @@ class GraphReplay:
         return found
 
     def _entry_at(self, at: Value) -> Value:
-        start = self.f.add(self.f.mul(at, len(ENTRY) + self.count), len(HEAD))
+        start = self.f.add(self.f.mul(at, len(graphs.ENTRY) + self.count), len(graphs.HEAD))
         return self.f.gep(self.table, start, "i64")
 
     def _find(self) -> list[Value]:
@@ -114,7 +101,7 @@ class GraphReplay:
         f = self.f
 
         def goes_on(state: list[Value]) -> Value:
-            return f.op("and", f.icmp("slt", state[0], ENTRIES), f.icmp("eq", state[1], _NULL))
+            return f.op("and", f.icmp("slt", state[0], graphs.ENTRIES), f.icmp("eq", state[1], _NULL))
 
         def look(state: list[Value]) -> list[Value]:
             entry = self._entry_at(state[0])
@@ -128,7 +115,7 @@ class GraphReplay:
         f = self.f
 
         def is_equal(at: Value) -> Value:
-            mine, other = f.gep(self.words, at, "i64"), f.gep(entry, f.add(at, len(ENTRY)), "i64")
+            mine, other = f.gep(self.words, at, "i64"), f.gep(entry, f.add(at, len(graphs.ENTRY)), "i64")
             return f.icmp("eq", f.load(mine, "i64"), f.load(other, "i64"))
 
         def goes_on(state: list[Value]) -> Value:
@@ -141,32 +128,33 @@ class GraphReplay:
     def _count_known(self, fail: Callable[[], None]) -> None:
         """One more call with addresses that are known."""
         f = self.f
-        address = f.gep(self.entry, ENTRY.index("count"), "i64")
+        address = f.gep(self.entry, graphs.ENTRY.index("count"), "i64")
         count = f.add(f.load(address, "i64"), 1)
         f.store(count, address, align=8)
         f.if_(
-            f.icmp("eq", count, CAPTURE_AFTER), lambda: self._ask(f.raw("i64", f"ptrtoint {self.entry} to i64"), fail)
+            f.icmp("eq", count, graphs.CAPTURE_AFTER),
+            lambda: self._ask(f.raw("i64", f"ptrtoint {self.entry} to i64"), fail),
         )
 
     def _enter(self, fail: Callable[[], None]) -> None:
         """Addresses that are not known take the next entry, unless that has a graph; too many of them, and all go."""
         f = self.f
         at = f.load(self._address("next"), "i64")
-        f.store(f.urem(f.add(at, 1), ENTRIES), self._address("next"), align=8)
+        f.store(f.urem(f.add(at, 1), graphs.ENTRIES), self._address("next"), align=8)
         entry = self._entry_at(at)
 
         def take() -> None:
-            f.store(f.const_i(1), f.gep(entry, ENTRY.index("count"), "i64"), align=8)
+            f.store(f.const_i(1), f.gep(entry, graphs.ENTRY.index("count"), "i64"), align=8)
 
             def copy(one: Value) -> None:
                 word = f.load(f.gep(self.words, one, "i64"), "i64")
-                f.store(word, f.gep(entry, f.add(one, len(ENTRY)), "i64"), align=8)
+                f.store(word, f.gep(entry, f.add(one, len(graphs.ENTRY)), "i64"), align=8)
 
             f.loop(0, self.count, 1, copy)
 
         def miss() -> None:
             missed = self._add("missed", 1)
-            f.if_(f.icmp("eq", missed, RELEASE_AFTER), lambda: self._ask(f.const_i(RELEASE), fail))
+            f.if_(f.icmp("eq", missed, graphs.RELEASE_AFTER), lambda: self._ask(f.const_i(graphs.RELEASE), fail))
 
         f.if_(f.icmp("eq", f.load(entry, "ptr"), _NULL), take, miss)
 
@@ -208,10 +196,10 @@ class _NodeLaunch:
         is_mine = f.raw("i1", f"extractvalue {pair}, 1")
         f.if_(is_mine, lambda: None, self._launch)
         for at, value in enumerate(f.arguments[1:8]):
-            f.store(value, f.gep(self.record, STRUCT + GRID + 4 * at, "i8"), align=4)
-        f.store(f.arguments[9], f.gep(self.record, STRUCT + PARAMETERS, "i8"), align=8)
+            f.store(value, f.gep(self.record, graphs.STRUCT + graphs.GRID + 4 * at, "i8"), align=4)
+        f.store(f.arguments[9], f.gep(self.record, graphs.STRUCT + graphs.PARAMETERS, "i8"), align=8)
         graph, node = (f.load(self._at(name), "ptr") for name in ("graph", "node"))
-        code = self._call("set", [graph, node, f.gep(self.record, STRUCT, "i8")])
+        code = self._call("set", [graph, node, f.gep(self.record, graphs.STRUCT, "i8")])
 
         def refuse() -> None:
             self._unlock()
@@ -223,7 +211,7 @@ class _NodeLaunch:
         f.ret(code)
 
     def _at(self, name: str) -> Value:
-        return self.f.gep(self.record, NODE.index(name), "i64")
+        return self.f.gep(self.record, graphs.NODE.index(name), "i64")
 
     def _call(self, name: str, arguments: list[Value]) -> Value:
         function = self.f.load(self._at(name), "ptr")
@@ -246,19 +234,7 @@ class _NodeLaunch:
 
 # A call from Python to the entry of a host program, as native code that knows how many tensors there are.
 
-RECORD = (
-    "type",
-    "refused",
-    "current",
-    "handle",
-    "calls",
-    "plans",
-    "address",
-    "form",
-    "lane",
-    "stream",
-    "_owner",
-)
+RECORD = ("type", "refused", "current", "handle", "calls", "plans", "address", "form", "lane", "stream", "_owner")
 """Words that the runtime fills: objects of Python, how often the entry ran, the first plan, offsets of slots."""
 # A plan has the words of `PLAN`, then the forms of its inputs, then form, home, free blocks of each output and how many
 # it needs. The last three of the first are the free blocks that the workspace comes from, how many, and its graphs.

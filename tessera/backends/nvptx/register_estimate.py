@@ -96,17 +96,6 @@ def _directive(ptx: str, name: str, default: int = 1) -> int:
     return int(found[1]) if found else default
 
 
-def parse_registers(words: str) -> int | None:
-    """What the assembler says of registers (`ptxas -v`), or None where it says nothing."""
-    found = re.search(r"Used (\d+) registers", words)
-    return int(found[1]) if found else None
-
-
-def parse_spills(words: str) -> int:
-    """Bytes that the assembler says are spilled."""
-    return sum(int(count) for count in re.findall(r"(\d+) bytes spill stores", words))
-
-
 # Reading.
 
 
@@ -203,40 +192,31 @@ def _pressure(lines: Iterable[str], has_spare: bool) -> tuple[int, int]:
     It moves loads: up, as long as registers cost nothing, and down to where they are used where that keeps them few.
     """
     blocks = _blocks(lines)
-    names: dict[str, int] = {}
-    for block in blocks:
-        for one in block.instructions:
-            for name in (*one.made, *one.read):
-                names.setdefault(name, len(names))
-    counted = _find_counted(blocks, names)
-    live = _Live(names, counted, _live_out(blocks, names))
-    plain = [live.most(number, block.instructions) for number, block in enumerate(blocks)]
-    late = max(live.most(number, _loads_late(block.instructions)) for number, block in enumerate(blocks))
+    used = (name for block in blocks for one in block.instructions for name in (*one.made, *one.read))
+    names = {name: number for number, name in enumerate(dict.fromkeys(used))}
+    counted, after = _find_counted(blocks, names), _live_out(blocks, names)
+    pairs = _bits((name for name in names if _words(name) == 2), names)
+
+    def count_words(alive: int) -> int:
+        return (alive & counted).bit_count() + (alive & counted & pairs).bit_count()
+
+    def count_live(number: int, instructions: Sequence[_Instruction]) -> int:
+        """The most words that are live in a block, of registers that differ between threads."""
+        alive = after[number]
+        found = count_words(alive)
+        for one in reversed(instructions):
+            made = _bits(one.made, names)
+            found = max(found, count_words(alive | made))
+            alive = (alive & ~made) | _bits(one.read, names)
+        return found
+
+    plain = [count_live(number, block.instructions) for number, block in enumerate(blocks)]
+    late = max(count_live(number, _loads_late(block.instructions)) for number, block in enumerate(blocks))
     most = max(plain)
     early = max(_loaded_early(block, number, plain[number], most) for number, block in enumerate(blocks))
     if has_spare and most > MUCH:
         return most, round(GROWTH * most) + SPARE
     return most, (early if early <= FREE or late > MUCH else max(late, ENOUGH)) + OVERHEAD
-
-
-@dataclass
-class _Live:
-    """What is live at the ends of blocks, to be followed backwards through them."""
-
-    names: Mapping[str, int]
-    counted: int
-    after: list[int]
-
-    def most(self, number: int, instructions: Sequence[_Instruction]) -> int:
-        """The most words that are live in a block, of registers that differ between threads."""
-        weights = _weights(self.names, self.counted)
-        alive = self.after[number] & self.counted
-        found = _size(alive, weights)
-        for one in reversed(instructions):
-            made = _bits(one.made, self.names) & self.counted
-            found = max(found, _size(alive | made, weights))
-            alive = (alive & ~made) | (_bits(one.read, self.names) & self.counted)
-        return found
 
 
 def _loads_late(instructions: Sequence[_Instruction]) -> list[_Instruction]:
@@ -263,13 +243,12 @@ def _loaded_early(block: _Block, number: int, live: int, most: int) -> int:
     """What is live in a short loop once it is unrolled, with loads for iterations to come; `most` is live elsewhere."""
     if number not in block.following or len(block.instructions) > SHORT:
         return live
-    shared, remote = (_count_loaded(block, name) for name in ("ld.shared", "ld.global"))
+    shared, remote = (
+        sum(_words(made) for one in block.instructions if one.name.startswith(name) for made in one.made)
+        for name in ("ld.shared", "ld.global")
+    )
     found = live + PREFETCHED * shared if shared <= FEW and most > 2 * FREE else live
     return max(found, min(FREE, live + remote))
-
-
-def _count_loaded(block: _Block, name: str) -> int:
-    return sum(_words(made) for one in block.instructions if one.name.startswith(name) for made in one.made)
 
 
 def _words(name: str) -> int:
@@ -281,19 +260,6 @@ def _bits(registers: Iterable[str], names: Mapping[str, int]) -> int:
     for name in registers:
         found |= 1 << names[name]
     return found
-
-
-def _weights(names: Mapping[str, int], counted: int) -> tuple[int, int]:
-    """Registers of two words as bits; the rest of those that count have one."""
-    pairs = 0
-    for name, place in names.items():
-        if _words(name) == 2:
-            pairs |= 1 << place
-    return pairs & counted, counted
-
-
-def _size(alive: int, weights: tuple[int, int]) -> int:
-    return alive.bit_count() + (alive & weights[0]).bit_count()
 
 
 def _find_counted(blocks: Iterable[_Block], names: Mapping[str, int]) -> int:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xdsl.ir import SSAValue
 
@@ -261,6 +261,10 @@ def divide_symbolic(emitter: Emitter, warp: Value, width: Value, sections: int) 
     return Division(WarpGroup(warps, index, first, row, f.mul(blocks, groups)), parts)
 
 
+Parts: TypeAlias = Sequence[tuple[Section, LoopOp | TailOp]]
+"""Sections of a row, each with the loop or tail that goes over it."""
+
+
 class DividedRows:
     """The programs of a kernel whose rows several warps share, written."""
 
@@ -424,12 +428,7 @@ class DividedRows:
             self.done.add(tail)
 
     def _sum(
-        self,
-        op: LoopOp,
-        tail: TailOp | None,
-        parts: Sequence[tuple[Section, LoopOp | TailOp]],
-        carried: list[Value],
-        deferred: Mapping[int, int],
+        self, op: LoopOp, tail: TailOp | None, parts: Parts, carried: list[Value], deferred: Mapping[int, int]
     ) -> None:
         """Sums of which some are computed only where others are large: all warps of a group find the same."""
         f, emitter = self.emitter.f, self.emitter
@@ -445,12 +444,7 @@ class DividedRows:
             self.done.add(tail)
 
     def _sum_to_end(
-        self,
-        op: LoopOp,
-        tail: TailOp | None,
-        parts: Sequence[tuple[Section, LoopOp | TailOp]],
-        carried: list[Value],
-        wanted: Sequence[int],
+        self, op: LoopOp, tail: TailOp | None, parts: Parts, carried: list[Value], wanted: Sequence[int]
     ) -> list[Value]:
         """Sums of all of a row that are wanted, with what iterations carry, the others as they were."""
         emitter = self.emitter
@@ -479,9 +473,7 @@ class DividedRows:
     def _know(self, section: Section) -> None:
         self.emitter.smallest = self.smallest.get(section, {})
 
-    def _reduce_minmax(
-        self, op: LoopOp, parts: Sequence[tuple[Section, LoopOp | TailOp]], carried: list[Value]
-    ) -> list[Value]:
+    def _reduce_minmax(self, op: LoopOp, parts: Parts, carried: list[Value]) -> list[Value]:
         """Minima and maxima in any order: each warp takes its own, and then all take those of all."""
         emitter, ends = self.emitter, carried
         for section, body in parts:
@@ -508,13 +500,7 @@ class DividedRows:
             at += count
         return found[: len(carried)]
 
-    def _chain(
-        self,
-        op: LoopOp,
-        parts: Sequence[tuple[Section, LoopOp | TailOp]],
-        carried: list[Value],
-        wanted: Sequence[int],
-    ) -> list[Value]:
+    def _chain(self, op: LoopOp, parts: Parts, carried: list[Value], wanted: Sequence[int]) -> list[Value]:
         """What needs nothing of other iterations first, by all together; then what they carry, warp after warp."""
         early = [self._compute_early(section, body) for section, body in parts]
 

@@ -13,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera.backends.nvptx.host import STATE
-from tessera.backends.nvptx.host_streams import MAP_DTYPES
+from tessera.backends.nvptx.host_descriptors import MAP_DTYPES
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx import host_streams
+from tessera.backends.nvptx import host_descriptors
 from tessera.backends.nvptx.hopper.emit import emit_matrix_kernel
 from tessera.backends.nvptx.waits import COUNTS, MOST_COUNTED, bounded_wait
 from tessera.runtime.devices.cuda import metrics as cuda_tensor_map
@@ -26,13 +26,13 @@ def test_maps_are_created_reused_kept_and_dropped() -> None:
     after = ts.cuda.tensor_map_counts()
     found = {name: after[name] - before[name] for name in ("created", "reused", "kept")}
     # One operand is at forty addresses, of which so many maps are kept; the other two maps are made once.
-    assert found == {"created": 42, "reused": 3 * 50 - 42, "kept": host_streams.KEPT + 2}
+    assert found == {"created": 42, "reused": 3 * 50 - 42, "kept": host_descriptors.KEPT + 2}
     assert after["dropped"] == after["created"] - after["kept"]
 
 
 def test_the_area_is_read_as_it_is_written() -> None:
     for count in (0, 1, 5):
-        maps = TensorMaps(host_streams.area_bytes(count))
+        maps = TensorMaps(host_descriptors.area_bytes(count))
         assert maps.__dict__["_places"] == count
         assert maps.kept == 0
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.backends.nvptx import compile as nvptx
+from tessera.backends.nvptx import host
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import QueueRaceError
@@ -253,7 +253,7 @@ def test_a_wait_that_a_host_program_leaves_out_is_found(cuda: Driver, monkeypatc
         step = next(step for step in plan.steps if any(wait != BEGIN for wait in step.waits))
         return plan.without(step.node.number, step.waits[-1])
 
-    monkeypatch.setattr(nvptx, "plan_streams", make_planned)
+    monkeypatch.setattr(host, "assign_checked_streams", make_planned)
     arrays = [np.zeros(SHAPE, np.float32)] * 2
     options = Options.of(backend="cuda", features=("sm_90a",), overrides={"launch.streams": 2})
     function = program(compile_tape(ts.jit(wide).trace(*arrays).tape, options))

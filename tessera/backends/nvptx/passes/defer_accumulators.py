@@ -9,18 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.backends.nvptx.row_plan import DEFERRED
 from tessera.ir.base.passes import Pass
-from tessera.ir.target.typed_ops import (
-    CastOp,
-    ConstantOp,
-    CoordinateOp,
-    ElementwiseOp,
-    KernelOp,
-    LoopOp,
-    ReduceOp,
-    SelectOp,
-    StoreOp,
-    TailOp,
-)
+from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dtype import f32
 
@@ -38,30 +27,30 @@ class DeferAccumulators(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for op in module.ops:
-            if isinstance(op, KernelOp) and op.warps_per_row:
+            if isinstance(op, ops.KernelOp) and op.warps_per_row:
                 for loop in op.walk():
-                    if isinstance(loop, LoopOp):
+                    if isinstance(loop, ops.LoopOp):
                         found = find_deferred_accumulators(loop, tail_of(loop))
                         if found:
                             DEFERRED.write(loop, tuple(found.items()))
 
 
-def tail_of(loop: LoopOp) -> TailOp | None:
+def tail_of(loop: ops.LoopOp) -> ops.TailOp | None:
     """The tail that continues a loop."""
     after = loop.next_op
-    while after is not None and not isinstance(after, LoopOp):
-        if isinstance(after, TailOp):
+    while after is not None and not isinstance(after, ops.LoopOp):
+        if isinstance(after, ops.TailOp):
             return after
         after = after.next_op
     return None
 
 
-def find_deferred_accumulators(loop: LoopOp, tail: TailOp | None) -> dict[int, int]:
+def find_deferred_accumulators(loop: ops.LoopOp, tail: ops.TailOp | None) -> dict[int, int]:
     """Numbers of accumulators of a loop, which a tail continues, each with that of the sum that it stands in for."""
     parts = [op for body in (loop, tail) if body is not None for op in body.body.block.ops]
     results = list((tail or loop).results)
     is_plain = all(isinstance(value.type, VectorAttr) and value.type.dtype is f32 for value in results)
-    if len(results) < 2 or not is_plain or any(isinstance(op, StoreOp) for op in parts):
+    if len(results) < 2 or not is_plain or any(isinstance(op, ops.StoreOp) for op in parts):
         return {}
     if tail is not None and list(tail.carried) != list(loop.results):
         return {}
@@ -76,11 +65,11 @@ def find_deferred_accumulators(loop: LoopOp, tail: TailOp | None) -> dict[int, i
     return found
 
 
-def _sum_of(value: SSAValue) -> ReduceOp | None:
+def _sum_of(value: SSAValue) -> ops.ReduceOp | None:
     """The sum over lanes that is the only one to look at a value."""
     users = [use.operation for use in value.uses]
     only = users[0] if len(users) == 1 else None
-    return only if isinstance(only, ReduceOp) and only.kind == "sum" else None
+    return only if isinstance(only, ops.ReduceOp) and only.kind == "sum" else None
 
 
 def _tests_of(value: SSAValue) -> set[SSAValue]:
@@ -91,16 +80,16 @@ def _tests_of(value: SSAValue) -> set[SSAValue]:
         at = waiting.pop()
         users: Sequence[Operation] = [use.operation for use in at.uses]
         for op in users:
-            if isinstance(op, SelectOp) and op.operands[1] is at and op.operands[2] is not at:
+            if isinstance(op, ops.SelectOp) and op.operands[1] is at and op.operands[2] is not at:
                 tests.add(op.operands[0])
-            elif isinstance(op, ElementwiseOp):
+            elif isinstance(op, ops.ElementwiseOp):
                 waiting += op.results
             else:
                 return set()
     return tests
 
 
-def _is_infinite(test: SSAValue, sum_: ReduceOp | None) -> bool:
+def _is_infinite(test: SSAValue, sum_: ops.ReduceOp | None) -> bool:
     """Whether a test is whether a sum is infinite, or the mean that it is divided to."""
     value = _operands_of(test, "isinf")
     if sum_ is None or value is None:
@@ -113,11 +102,11 @@ def _is_infinite(test: SSAValue, sum_: ReduceOp | None) -> bool:
 
 def _operands_of(value: SSAValue, fn: str) -> Sequence[SSAValue] | None:
     """The operands of the function that gives a value; None where it is another function."""
-    return value.owner.operands if isinstance(value.owner, ElementwiseOp) and value.owner.fn == fn else None
+    return value.owner.operands if isinstance(value.owner, ops.ElementwiseOp) and value.owner.fn == fn else None
 
 
 def _is_count(op: object) -> bool:
     """Whether an op gives a number that is 1 or more, or counts no elements at all."""
-    if isinstance(op, CastOp):
+    if isinstance(op, ops.CastOp):
         return _is_count(op.operands[0].owner)
-    return isinstance(op, CoordinateOp) or (isinstance(op, ConstantOp) and op.value("value") >= 1)
+    return isinstance(op, ops.CoordinateOp) or (isinstance(op, ops.ConstantOp) and op.value("value") >= 1)

@@ -6,24 +6,9 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backends.nvptx import row_plan
 from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.passes.rematerialize_rows import find_recipes
-from tessera.backends.nvptx.row_plan import (
-    ALIGN,
-    ALIGNED,
-    REGISTERS,
-    REMATERIALIZED,
-    ROWS,
-    THREADS,
-    WARPS_PER_ROW,
-    choose_warps,
-    has_bf16_rows,
-    has_divisible_symbolic_rows,
-    loops_in,
-    reduces_rows,
-    tile_sizes,
-    trip_count,
-)
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.nvptx.text import WARP, shared_symbol
 from tessera.ir.base.passes import Pass
@@ -58,43 +43,47 @@ class PlanRows(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel in thread_kernels(module):
-            if not reduces_rows(kernel):
+            if not row_plan.reduces_rows(kernel):
                 continue
-            if all(trip_count(loop) is not None for loop in loops_in(kernel)):
+            if all(row_plan.trip_count(loop) is not None for loop in row_plan.loops_in(kernel)):
                 plan_static_rows(kernel, GPUS[self.machine])
-            elif THREADS.of(kernel) == WARP and has_divisible_symbolic_rows(kernel) and not kernel.variant_of:
+            elif (
+                row_plan.THREADS.of(kernel) == WARP
+                and row_plan.has_divisible_symbolic_rows(kernel)
+                and not kernel.variant_of
+            ):
                 module.body.block.insert_op_before(clone_for_wide_rows(kernel), kernel)
 
 
 def plan_static_rows(kernel: KernelOp, machine: Machine) -> None:
     """Decide for rows whose width is known: one warp, several, or memory."""
-    threads = THREADS.of(kernel)
-    counts = [trip_count(loop) or 0 for loop in loops_in(kernel)]
-    each = max(counts) * max(1, max(tile_sizes(kernel)) // threads)
+    threads = row_plan.THREADS.of(kernel)
+    counts = [row_plan.trip_count(loop) or 0 for loop in row_plan.loops_in(kernel)]
+    each = max(counts) * max(1, max(row_plan.tile_sizes(kernel)) // threads)
     keeps_bf16 = _keeps_bf16(kernel, machine, counts, each)
     if threads == WARP and not keeps_bf16:
-        warps = choose_warps(kernel, IN_REGISTERS, UNALIGNED_IN_REGISTERS)
+        warps = row_plan.choose_warps(kernel, IN_REGISTERS, UNALIGNED_IN_REGISTERS)
         if warps:
-            WARPS_PER_ROW.write(kernel, warps)
-            ROWS.write(kernel, REGISTERS)
+            row_plan.WARPS_PER_ROW.write(kernel, warps)
+            row_plan.ROWS.write(kernel, row_plan.REGISTERS)
             return
     if each <= IN_REGISTERS or keeps_bf16:
-        ROWS.write(kernel, REGISTERS)
+        row_plan.ROWS.write(kernel, row_plan.REGISTERS)
     elif threads == WARP and find_recipes(kernel):
-        ROWS.write(kernel, REMATERIALIZED)
+        row_plan.ROWS.write(kernel, row_plan.REMATERIALIZED)
 
 
 def _keeps_bf16(kernel: KernelOp, machine: Machine, counts: Sequence[int], each: int) -> bool:
     """Whether a row is wide and bf16, and stays in the registers of one warp as it is in memory."""
-    is_whole = all(count % 8 == 0 for count in counts) and ALIGN.of(kernel) == ALIGNED
+    is_whole = all(count % 8 == 0 for count in counts) and row_plan.ALIGN.of(kernel) == row_plan.ALIGNED
     is_narrow = IN_REGISTERS < each <= BF16_IN_REGISTERS and machine.has("sm_90")
-    return is_whole and is_narrow and not find_recipes(kernel) and has_bf16_rows(kernel)
+    return is_whole and is_narrow and not find_recipes(kernel) and row_plan.has_bf16_rows(kernel)
 
 
 def clone_for_wide_rows(kernel: KernelOp) -> KernelOp:
     """The kernel for rows of a symbolic width that several warps share, to stand beside the one for any width."""
     made = kernel.clone()
     made.symbol, made.variant_of = shared_symbol(kernel.symbol), kernel.symbol
-    WARPS_PER_ROW.write(made, ROW_WARPS[-1])
-    ROWS.write(made, REGISTERS)
+    row_plan.WARPS_PER_ROW.write(made, ROW_WARPS[-1])
+    row_plan.ROWS.write(made, row_plan.REGISTERS)
     return made

@@ -8,45 +8,8 @@ from dataclasses import replace
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
 
+from tessera.backends.nvptx import row_plan, row_prefetch
 from tessera.backends.nvptx.passes.plan_rows import IN_REGISTERS
-from tessera.backends.nvptx.row_plan import (
-    BLOCKS,
-    BY_MATRIX,
-    CHEAP,
-    COMPUTES_LATE,
-    FETCHES_LINES,
-    INSTRUCTIONS,
-    KEEPS_ROWS_ONLY,
-    LAUNCHED,
-    PREFETCH,
-    PROGRAMS,
-    SECTIONS,
-    SLOTS,
-    USES_MATRICES,
-    WIDENS_IN_EACH_LOOP,
-    count_instructions,
-    ops_in,
-)
-from tessera.backends.nvptx.row_prefetch import (
-    LINE,
-    ROW,
-    SECTION,
-    STAGED,
-    DividedRow,
-    StaticRow,
-    can_use_matrices,
-    common_lines,
-    divided_rows,
-    elements_in_shared_memory,
-    is_row_op,
-    line_bytes,
-    loads_of_rows,
-    programs_in,
-    row_width,
-    static_row,
-    stores_whole_parts,
-    widest_row,
-)
 from tessera.backends.nvptx.row_warps import exchanged_bytes
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.nvptx.text import WARP
@@ -107,7 +70,7 @@ class ScheduleRows(Pass):
                 else:
                     schedule_programs(op, GPUS[self.machine])
                 if any(map(_is_global_scratch, op.walk())):
-                    SLOTS.write(op, GPUS[self.machine].blocks * RESIDENT * PROGRAMS.of(op))
+                    row_plan.SLOTS.write(op, GPUS[self.machine].blocks * RESIDENT * row_plan.PROGRAMS.of(op))
 
 
 def _is_global_scratch(op: Operation) -> bool:
@@ -125,7 +88,7 @@ def _is_global_scratch(op: Operation) -> bool:
 class StaticChoice:
     """Rows that are prefetched, accesses that go by matrices, and how many blocks a multiprocessor holds then."""
 
-    rows: tuple[StaticRow, ...]
+    rows: tuple[row_prefetch.StaticRow, ...]
     held: int
     uses_matrices: bool = False
     lines: tuple[LoadOp, ...] = ()
@@ -135,27 +98,27 @@ class StaticChoice:
 def schedule_programs(kernel: KernelOp, machine: Machine) -> None:
     """Decide for a kernel whose programs have all of their threads in every iteration."""
     programs = max(1, BLOCK // kernel.threads)
-    PROGRAMS.write(kernel, programs)
+    row_plan.PROGRAMS.write(kernel, programs)
     has_deep_loop = any(isinstance(op, LoopOp) and op.unroll >= DEEP for op in kernel.walk())
-    FETCHES_LINES.write(kernel, has_deep_loop)
+    row_plan.FETCHES_LINES.write(kernel, has_deep_loop)
     choice = choose_static_rows(kernel, machine, programs)
     if not choice.rows:
-        BLOCKS.write(kernel, int(has_deep_loop))
+        row_plan.BLOCKS.write(kernel, int(has_deep_loop))
         return
-    BLOCKS.write(kernel, choice.held)
-    LAUNCHED.write(kernel, LAUNCHED_STATIC)
+    row_plan.BLOCKS.write(kernel, choice.held)
+    row_plan.LAUNCHED.write(kernel, LAUNCHED_STATIC)
     for row in choice.rows:
-        PREFETCH.write(row.load, ROW)
+        row_plan.PREFETCH.write(row.load, row_prefetch.ROW)
     if choice.uses_matrices:
-        USES_MATRICES.write(kernel, True)
-        WIDENS_IN_EACH_LOOP.write(kernel, any(row.count > WARP * IN_REGISTERS for row in choice.rows))
+        row_plan.USES_MATRICES.write(kernel, True)
+        row_plan.WIDENS_IN_EACH_LOOP.write(kernel, any(row.count > WARP * IN_REGISTERS for row in choice.rows))
         for op in (*choice.lines, *choice.stores):
-            BY_MATRIX.write(op, True)
+            row_plan.BY_MATRIX.write(op, True)
 
 
 def choose_static_rows(kernel: KernelOp, machine: Machine, programs: int) -> StaticChoice:
     """As many blocks as may be, or one less where that leaves shared memory for more that goes by matrices."""
-    if len(programs_in(kernel).grid) != 1 or kernel.threads != WARP:
+    if len(row_prefetch.programs_in(kernel).grid) != 1 or kernel.threads != WARP:
         return StaticChoice((), HELD_STATIC)
     choices: list[StaticChoice] = []
     for held in (HELD_STATIC, HELD_STATIC - 1):
@@ -164,11 +127,11 @@ def choose_static_rows(kernel: KernelOp, machine: Machine, programs: int) -> Sta
     return max(choices, key=lambda choice: 1 + len(choice.lines) if choice.uses_matrices else 0)
 
 
-def _rows_that_fit(kernel: KernelOp, available: int, programs: int) -> list[StaticRow]:
+def _rows_that_fit(kernel: KernelOp, available: int, programs: int) -> list[row_prefetch.StaticRow]:
     """The rows of a kernel whose next one fits shared memory, in order."""
-    found: dict[SSAValue, StaticRow] = {}
+    found: dict[SSAValue, row_prefetch.StaticRow] = {}
     for op in kernel.walk():
-        row = static_row(op, kernel)
+        row = row_prefetch.static_row(op, kernel)
         if row is None or row.buffer in found or row.bytes * programs > available:
             continue
         found[row.buffer] = row
@@ -178,17 +141,17 @@ def _rows_that_fit(kernel: KernelOp, available: int, programs: int) -> list[Stat
 
 def choose_matrices(kernel: KernelOp, choice: StaticChoice, machine: Machine, programs: int) -> StaticChoice:
     """The same with what goes by matrices: lines that all programs read as far as they fit, and stores of rows."""
-    available = machine.shared // choice.held - programs * (sum(row.bytes for row in choice.rows) + STAGED)
-    if available < 0 or not machine.has("sm_90") or not can_use_matrices(kernel, choice.rows):
+    available = machine.shared // choice.held - programs * (sum(row.bytes for row in choice.rows) + row_prefetch.STAGED)
+    if available < 0 or not machine.has("sm_90") or not row_prefetch.can_use_matrices(kernel, choice.rows):
         return choice
     lines: list[LoadOp] = []
     taken: dict[SSAValue, int] = {}
     for op in kernel.walk():
-        size = line_bytes(op, kernel)
+        size = row_prefetch.line_bytes(op, kernel)
         if isinstance(op, LoadOp) and size and (op.buffer in taken or sum(taken.values()) + size <= available):
             taken[op.buffer] = size
             lines.append(op)
-    stores = [op for op in kernel.walk() if isinstance(op, StoreOp) and stores_whole_parts(op, kernel)]
+    stores = [op for op in kernel.walk() if isinstance(op, StoreOp) and row_prefetch.stores_whole_parts(op, kernel)]
     return replace(choice, uses_matrices=True, lines=tuple(lines), stores=tuple(stores))
 
 
@@ -199,8 +162,8 @@ def choose_matrices(kernel: KernelOp, choice: StaticChoice, machine: Machine, pr
 class DividedChoice:
     """Rows of each program and lines of all that are prefetched, beside how many blocks of a multiprocessor."""
 
-    rows: Sequence[DividedRow]
-    lines: Sequence[DividedRow]
+    rows: Sequence[row_prefetch.DividedRow]
+    lines: Sequence[row_prefetch.DividedRow]
     blocks: int
     keeps_rows_only: bool
     """Whether nothing of a row is kept but the row: twice as many blocks, and no shared memory for lines."""
@@ -208,60 +171,59 @@ class DividedChoice:
 
 def schedule_divided_rows(kernel: KernelOp, machine: Machine) -> None:
     """Decide for a kernel whose loops are divided among the warps of a block."""
-    SECTIONS.write(kernel, choose_sections(kernel))
+    row_plan.SECTIONS.write(kernel, choose_sections(kernel))
     choice = choose_divided_rows(kernel, machine)
-    BLOCKS.write(kernel, choice.blocks)
-    LAUNCHED.write(kernel, LAUNCHED_PER_HELD * choice.blocks)
-    KEEPS_ROWS_ONLY.write(kernel, choice.keeps_rows_only)
-    COMPUTES_LATE.write(kernel, is_cheap(kernel))
+    row_plan.BLOCKS.write(kernel, choice.blocks)
+    row_plan.LAUNCHED.write(kernel, LAUNCHED_PER_HELD * choice.blocks)
+    row_plan.KEEPS_ROWS_ONLY.write(kernel, choice.keeps_rows_only)
+    row_plan.COMPUTES_LATE.write(kernel, is_cheap(kernel))
     rows, lines = ({row.buffer for row in found} for found in (choice.rows, choice.lines))
-    for op, _, _ in loads_of_rows(kernel):
+    for op, _, _ in row_prefetch.loads_of_rows(kernel):
         if op.buffer in rows or op.buffer in lines:
-            PREFETCH.write(op, ROW if op.buffer in rows else LINE)
+            row_plan.PREFETCH.write(op, row_prefetch.ROW if op.buffer in rows else row_prefetch.LINE)
 
 
 def choose_sections(kernel: KernelOp) -> int:
     """Sections that a warp has of a row of symbolic width: fewer of long formulas, since all are unrolled."""
-    ops = ops_in(kernel)
+    ops = row_plan.ops_in(kernel)
     types = [op.results[0].type for op in ops if op.results]
     is_wide = any(isinstance(type, VectorAttr) and type.shape and type.dtype.bytes > 4 for type in types)
-    return max(1, min(4 if is_wide else 8, INSTRUCTIONS // (SECTION * count_instructions(ops)) - 1))
+    most = row_plan.INSTRUCTIONS // (row_prefetch.SECTION * row_plan.count_instructions(ops)) - 1
+    return max(1, min(4 if is_wide else 8, most))
 
 
 def choose_divided_rows(kernel: KernelOp, machine: Machine) -> DividedChoice:
     """As much as fits: of a cheap formula what all programs read, or else more rows at a time."""
-    warps, width = kernel.warps_per_row, row_width(kernel).value
+    warps, width = kernel.warps_per_row, row_prefetch.row_width(kernel).value
     waits_long = warps == LONG_WARPS and width is not None and width <= LONG_WARPS * LONG_ITERATIONS * WARP
     held = HELD_LONG if waits_long and not is_cheap(kernel) else HELD
     whole = _choose_what_fits(kernel, machine, max(1, held // warps), keeps_rows_only=False)
-    has_all = width is not None and len(whole.lines) == len(common_lines(kernel)) > (warps == ROW_WARPS[-1])
+    lines = len(row_prefetch.common_lines(kernel))
+    has_all = width is not None and len(whole.lines) == lines > (warps == ROW_WARPS[-1])
     if not is_cheap(kernel) or has_all:
         return whole
     return replace(_choose_what_fits(kernel, machine, max(1, HELD_CHEAP // warps), keeps_rows_only=True), lines=())
 
 
 def _choose_what_fits(kernel: KernelOp, machine: Machine, blocks: int, keeps_rows_only: bool) -> DividedChoice:
-    elements, copies = elements_in_shared_memory(kernel)
+    elements, copies = row_prefetch.elements_in_shared_memory(kernel)
     available = machine.shared // blocks - exchanged_bytes(kernel) - OTHER_SHARED
-    rows: list[DividedRow] = []
-    for row in divided_rows(kernel):
+    rows: list[row_prefetch.DividedRow] = []
+    for row in row_prefetch.divided_rows(kernel):
         if row.padded_bytes(elements) * copies <= available:
             rows.append(row)
             available -= row.padded_bytes(elements) * copies
-    lines: list[DividedRow] = []
-    for line in common_lines(kernel):
-        if line.padded_bytes(widest_row(kernel)) <= available:
+    lines: list[row_prefetch.DividedRow] = []
+    for line in row_prefetch.common_lines(kernel):
+        if line.padded_bytes(row_prefetch.widest_row(kernel)) <= available:
             lines.append(line)
-            available -= line.padded_bytes(widest_row(kernel))
+            available -= line.padded_bytes(row_prefetch.widest_row(kernel))
     return DividedChoice(rows, lines, blocks, keeps_rows_only)
 
 
 def is_cheap(kernel: KernelOp) -> bool:
     """Whether iterations are computed in no time, so that nothing of a row need be kept but the row."""
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
-    return not any(is_row_op(op) and _is_costly(op) for op in ops) and not any(isinstance(op, ScratchOp) for op in ops)
-
-
-def _is_costly(op: SpecOp) -> bool:
-    """Whether an op takes many instructions."""
-    return isinstance(op, ElementwiseOp) and op.fn not in CHEAP - {"exp", "div"}
+    cheap = row_plan.CHEAP - {"exp", "div"}
+    is_costly = any(isinstance(op, ElementwiseOp) and op.fn not in cheap and row_prefetch.is_row_op(op) for op in ops)
+    return not is_costly and not any(isinstance(op, ScratchOp) for op in ops)

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.backends.nvptx import row_plan
 from tessera.backends.nvptx.mma.fit import thread_kernels
-from tessera.backends.nvptx.row_plan import (
-    REGISTERS,
-    ROWS,
-    THREADS,
-    UNROLL,
-    count_instructions,
-    loops_in,
-    ops_in,
-    reduces_rows,
-    stores_whole_buffers,
-    tile_sizes,
-)
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
@@ -44,31 +33,31 @@ class UnrollLoops(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for kernel in thread_kernels(module):
-            for loop in loops_in(kernel):
-                UNROLL.write(loop, choose_unroll(kernel, loop))
+            for loop in row_plan.loops_in(kernel):
+                row_plan.UNROLL.write(loop, choose_unroll(kernel, loop))
 
 
 def choose_unroll(kernel: KernelOp, loop: ForOp) -> int:
     """Iterations of a loop that are written one after the other."""
-    if ROWS.of(kernel) == REGISTERS:
+    if row_plan.ROWS.of(kernel) == row_plan.REGISTERS:
         return 0
     if {"ttile.dot", "ttile.barrier", "ttile.fetch"} & {part.name for part in loop.walk()}:
         return 1
-    threads, largest = THREADS.of(kernel), max(tile_sizes(loop), default=1)
-    if threads > WARP and reduces_rows(kernel):
+    threads, largest = row_plan.THREADS.of(kernel), max(row_plan.tile_sizes(loop), default=1)
+    if threads > WARP and row_plan.reduces_rows(kernel):
         return _unroll_columns(kernel, loop, largest)
-    if largest == 8 * threads and stores_whole_buffers(kernel, loop):
+    if largest == 8 * threads and row_plan.stores_whole_buffers(kernel, loop):
         return WHOLE_BLOCK
     return 8 if largest <= 4 * threads else 1
 
 
 def _unroll_columns(kernel: KernelOp, loop: ForOp, largest: int) -> int:
     """Iterations of a loop over columns: few programs run, so each thread has much of a simple loop in flight."""
-    threads, parts = THREADS.of(kernel), ops_in(loop)
+    threads, parts = row_plan.THREADS.of(kernel), row_plan.ops_in(loop)
     loads = [part.result.type for part in parts if isinstance(part, LoadOp)]
     sizes = [type.data.bytes.value or 0 for type in loads if isinstance(type, TileAttr)]
-    most = INSTRUCTIONS // (count_instructions(parts) * max(1, largest // threads))
-    if len(loops_in(kernel)) > 1 and any(_is_guarded_across(part, loop) for part in parts):
+    most = INSTRUCTIONS // (row_plan.count_instructions(parts) * max(1, largest // threads))
+    if len(row_plan.loops_in(kernel)) > 1 and any(_is_guarded_across(part, loop) for part in parts):
         most //= GUARDED
     count = IN_FLIGHT * threads // max(1, sum(sizes))
     count = 16 if len(parts) >= SIMPLE or not sizes else max(8, min(64, count))
