@@ -11,15 +11,14 @@ from tessera.backends.nvptx.ampere.assembly import Share, copy_rows
 from tessera.backends.nvptx.ampere.tiles import WarpTiles
 from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper.assembly import effect, number, op32
-from tessera.backends.nvptx.hopper.emit import MatrixEmitter, with_waits
+from tessera.backends.nvptx.hopper.emit import MatrixEmitter, emit_kernel
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
-from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, SPAN, WARPGROUP
-from tessera.backends.nvptx.text import KernelCode, special
-from tessera.backends.nvptx.waits import GLOBALS, Waits
+from tessera.backends.nvptx.text import KernelCode
+from tessera.backends.nvptx.types import shaped, spec_ops
+from tessera.backends.nvptx.waits import Waits
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
@@ -50,12 +49,10 @@ class TileCopy:
         at: Sequence[Value],
     ) -> None:
         self.f, self.setting, self.tile, self.buffer = f, setting, tile, buffer
-        type = op.operands[2].type
-        assert isinstance(type, BufferAttr)
         self.env: Mapping[str, Index] = {**setting.sizes, **dict(zip(op.value("coords"), at, strict=True))}
         self.row, self.column = op.value("axes")
         self.bounds: tuple[Dim, Dim] = op.value("bounds")
-        self.offset = linear(op.value("map"), type.shape)
+        self.offset = linear(op.value("map"), shaped(op.operands[2]).shape)
         parts = self.offset.coefficient(self.row)
         assert parts is not None
         self.stride = f.mul(dim_value(f, parts[0], self.env), tile.dtype.bytes)
@@ -147,51 +144,27 @@ class TileCopy:
         return words
 
 
-def _least(f: FunctionText, a: Value, b: Value) -> Value:
-    return f.select(f.icmp("slt", a, b), a, b)
-
-
 def _between(f: FunctionText, value: Value, most: int) -> Value:
     """A number held between 0 and the most."""
-    below = _least(f, value, number(most))
+    below = f.select(f.icmp("slt", value, number(most)), value, number(most))
     return f.select(f.icmp("sgt", below, number(0)), below, number(0))
 
 
 def emit_warp_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
-    """The LLVM module of a `ttarget.warp_kernel`, with what a launch of it must know.
-
-    A kernel whose waits are `bounded` says where its threads would wait for each other for ever, and stops.
-    """
-    groups = kernel.value("consumers")
-    waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
-    code = frame_kernel(
-        kernel,
-        machine,
-        WARPGROUP * groups,
-        lambda f, base: WarpEmitter(f, kernel, base, waits).run(),
-        blocks=2 if groups == 1 else 1,
-        variables=GLOBALS if bounded else "",
-    )
-    return with_waits(code, waits)
+    """The LLVM module of a `ttarget.warp_kernel`, as `emit_kernel` gives it."""
+    blocks = 2 if kernel.value("consumers") == 1 else 1
+    return emit_kernel(WarpEmitter, kernel, machine, bounded, producers=0, blocks=blocks)
 
 
 class WarpEmitter(MatrixEmitter):
-    """The writing of one kernel."""
+    """The writing of one kernel, whose threads all do the same."""
+
+    tile_ops = WarpTiles
 
     def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: Waits | None) -> None:
         super().__init__(f, kernel, base, bounded)
         self.setting = replace(self.setting, group=op32(f, "lshr", self.setting.warp, 2), first=0)
         self.is_producer = False
-        self.own.update(
-            {
-                "ttarget.cursor": self._cursor,
-                "ttarget.stage_after": self._stage_after,
-                "ttarget.copy_async": self._copy_async,
-                "ttarget.commit_copies": lambda op: warp_asm.commit(f),
-                "ttarget.wait_copies": self._wait_copies,
-                "ttarget.tiles": self._tiles,
-            }
-        )
 
     def barrier_threads(self) -> Sequence[int]:
         return (WARPGROUP * self.kernel.value("consumers"),)
@@ -200,26 +173,14 @@ class WarpEmitter(MatrixEmitter):
         if self.barriers.offsets:
             self.f.if_(self.f.icmp("eq", self.setting.tid, number(0)), self.barriers.make)
             asm.named_barrier(self.f, number(0), WARPGROUP * self.setting.consumers)
-        for op in self.kernel.regions[0].block.ops:
-            assert isinstance(op, SpecOp)
+        for op in spec_ops(self.kernel.regions[0].block):
             if op.name == "ttarget.shared_tile":
                 self.values[op.result] = SharedTile.of(op)
             elif op.name == "ttarget.tiles":
-                self.tiles = WarpTiles(self.f, self.kernel, self.setting, self.values, self.is_first, self._thread)
-                self._tiles(op)
+                self.start_tiles()
+                self.one_program(op)
 
-    def _tiles(self, op: SpecOp) -> None:
-        """The one program of this CTA."""
-        f, block = self.f, op.regions[0].block
-        counts = [f.cast("trunc", dim_value(f, dim, self.setting.sizes), "i32") for dim in op.value("grid")]
-        wide = self.program_ids(op, special(f, "ctaid.x"), counts)
-        self.values.update(zip(block.args[: len(counts)], wide, strict=True))
-        self.run_block(block)
-
-    def _cursor(self, op: SpecOp) -> None:
-        self.values[op.result] = Cursor(number(0), number(0))
-
-    def _stage_after(self, op: SpecOp) -> None:
+    def emit_stage_after(self, op: SpecOp) -> None:
         f, stages = self.f, op.value("stages")
         cursor = self.values[op.operands[0]]
         assert isinstance(cursor, Cursor)
@@ -228,12 +189,13 @@ class WarpEmitter(MatrixEmitter):
         slot = f.select(ends, op32(f, "sub", following, stages), following)
         self.values[op.result] = Cursor(slot, cursor.phase)
 
-    def _copy_async(self, op: SpecOp) -> None:
-        tile, cursor, buffer, *at = (self.values[value] for value in op.operands)
-        assert isinstance(tile, SharedTile)
-        assert isinstance(cursor, Cursor)
+    def emit_copy_async(self, op: SpecOp) -> None:
+        tile, cursor, buffer, *at = self._of(op.operands)
         TileCopy(self.f, self.setting, op, tile, cursor, buffer, at).run()
 
-    def _wait_copies(self, op: SpecOp) -> None:
+    def emit_commit_copies(self, op: SpecOp) -> None:
+        warp_asm.commit(self.f)
+
+    def emit_wait_copies(self, op: SpecOp) -> None:
         warp_asm.wait(self.f, op.value("left"))
         self.barriers.synchronize(number(0), WARPGROUP * self.setting.consumers)

@@ -14,9 +14,9 @@ from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
 from tessera.backends.nvptx.hopper.tiles import TileOps
 from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, K_BYTES, SPAN
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
+from tessera.backends.nvptx.types import shaped, sizes_of
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.types.dim import Dim
 
@@ -31,7 +31,6 @@ class WarpTiles(TileOps):
     """The ops of one program, one after the other."""
 
     def begin(self, kernel: SpecOp) -> None:
-        self.own["ttarget.mma_sync"] = self._multiply
         self.lane = op32(self.f, "and", self.setting.tid, 31)
         self.warp = op32(self.f, "and", self.setting.warp, 3)
         """The warp's number in its group."""
@@ -40,12 +39,6 @@ class WarpTiles(TileOps):
         self.wide = _columns_of(kernel) // self.across
         if self.across > 1:
             self.step = _WARP_ROWS
-
-    def run(self, op: SpecOp) -> None:
-        if op.name == "ttarget.store_rows":
-            self._store_rows(op)
-        else:
-            super().run(op)
 
     def layout(self, type: Any) -> Layout:
         found = super().layout(type)
@@ -79,7 +72,7 @@ class WarpTiles(TileOps):
 
     # Dots.
 
-    def _multiply(self, op: SpecOp) -> Registers:
+    def emit_mma_sync(self, op: SpecOp) -> Registers:
         f = self.f
         given = self._tile(op.operands[0])
         lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands[1:])
@@ -195,11 +188,10 @@ class WarpTiles(TileOps):
 
     # Stores of rows.
 
-    def _store_rows(self, op: SpecOp) -> None:
+    def emit_store_rows(self, op: SpecOp) -> None:
         """Rows that begin and end at multiples of 16 bytes are put together in shared memory, others go by element."""
         f, buffer = self.f, op.operands[2]
-        assert isinstance(buffer.type, BufferAttr)
-        shape, size = buffer.type.shape, buffer.type.dtype.bytes
+        shape, size = shaped(buffer).shape, shaped(buffer).dtype.bytes
         env: dict[str, Index] = {**self.setting.sizes}
         env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[3:]), strict=True))
         offset = linear(op.value("map"), shape)
@@ -301,5 +293,4 @@ class WarpTiles(TileOps):
 def _columns_of(kernel: SpecOp) -> int:
     """Columns of the first dot."""
     dot = next((op for op in kernel.walk() if op.name == "ttarget.mma_sync"), None)
-    type = None if dot is None else dot.results[0].type
-    return (type.shape[1].value or 0) if isinstance(type, ShapedAttr) else 0
+    return 0 if dot is None else sizes_of(dot.results[0])[1]

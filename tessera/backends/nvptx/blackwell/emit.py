@@ -9,19 +9,16 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.nvptx.ampere.emit import WarpEmitter
 from tessera.backends.nvptx.ampere.tiles import WarpTiles
 from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper.assembly import number, op32
-from tessera.backends.nvptx.hopper.emit import MatrixEmitter, with_waits
+from tessera.backends.nvptx.hopper.emit import MatrixEmitter, emit_kernel
 from tessera.backends.nvptx.hopper.fragments import Registers
 from tessera.backends.nvptx.hopper.shared_memory import Ring, SharedTile
-from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.tensor_cores import TCGEN05_FORMATS, TCGEN05_FORMS, TCGEN05_ROWS, WARPGROUP
 from tessera.backends.nvptx.text import KernelCode
-from tessera.backends.nvptx.waits import GLOBALS, Waits
+from tessera.backends.nvptx.types import shaped, sizes_of
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import ShapedAttr
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.frozen import frozen
@@ -35,20 +32,8 @@ _ACCUMULATOR_F32 = 1 << 4
 
 
 def emit_tensor_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
-    """The LLVM module of a `ttarget.tensor_kernel`, with what a launch of it must know.
-
-    A kernel whose waits are `bounded` says where it would hang, and stops.
-    """
-    threads = WARPGROUP * (1 + kernel.value("consumers"))
-    waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
-    code = frame_kernel(
-        kernel,
-        machine,
-        threads,
-        lambda f, base: TensorEmitter(f, kernel, base, waits).run(),
-        variables=GLOBALS if bounded else "",
-    )
-    return with_waits(code, waits)
+    """The LLVM module of a `ttarget.tensor_kernel`, as `emit_kernel` gives it."""
+    return emit_kernel(TensorEmitter, kernel, machine, bounded)
 
 
 @frozen
@@ -60,65 +45,38 @@ class Memory:
     barrier: Value
 
 
-class TensorEmitter(WarpEmitter):
+class TensorTiles(WarpTiles):
+    """The ops of the consumers: a warp has 32 rows, or 16 of them where two warpgroups share a tile."""
+
+    step = 16
+
+    def first_row(self, blocks: int) -> Value:
+        f = self.f
+        return op32(f, "add", op32(f, "mul", self.warp, 32), op32(f, "mul", self.setting.group, 16))
+
+
+class TensorEmitter(MatrixEmitter):
     """The writing of one kernel."""
 
-    def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: Waits | None) -> None:
-        MatrixEmitter.__init__(self, f, kernel, base, bounded)
-        self.own.update(
-            {
-                "ttarget.tiles": self._tiles,
-                "ttarget.tensor_alloc": self._alloc,
-                "ttarget.tensor_dealloc": self._dealloc,
-                "ttarget.tensor_mma": self._issue,
-                "ttarget.tensor_release": self._left,
-                "ttarget.tensor_commit": self._commit,
-                "ttarget.tensor_wait": self._wait,
-                "ttarget.tensor_load": self._load,
-            }
-        )
+    tile_ops = TensorTiles
+    prefetches_descriptors = False
 
-    def run(self) -> None:
-        MatrixEmitter.run(self)
+    def barrier_threads(self) -> Sequence[int]:
+        return (WARPGROUP * self.kernel.value("consumers"),)
 
-    def _cursor(self, op: SpecOp) -> None:
-        MatrixEmitter._cursor(self, op)
-
-    def _tiles(self, op: SpecOp) -> None:
+    def emit_tiles(self, op: SpecOp) -> None:
         self.values.update(zip(op.regions[0].block.args[len(op.value("grid")) :], self._of(op.operands), strict=True))
-        super()._tiles(op)
+        self.one_program(op)
 
-    def _begin(self, rings: Sequence[Ring]) -> None:
-        """Barriers are made by one thread, and seen by all: dots of one thread release stages and end accumulation."""
-        f, setting = self.f, self.setting
+    def ring_barriers(self, rings: Sequence[Ring]) -> list[tuple[int, int]]:
+        """Those of rings and of tensor memory: dots of one thread arrive at them."""
         parts = [op for op in self.kernel.walk() if isinstance(op, SpecOp)]
-        offsets = [op.value("offset") for op in parts if op.name == "ttarget.tensor_alloc"]
+        stages = [ring.offset + 8 * at for ring in rings for at in range(2 * ring.stages)]
+        memory = [op.value("offset") + 8 for op in parts if op.name == "ttarget.tensor_alloc"]
+        return [(offset, 1) for offset in (*stages, *memory)]
 
-        def make() -> None:
-            stages = [ring.offset + 8 * at for ring in rings for at in range(2 * ring.stages)]
-            for barrier in (*stages, *(offset + 8 for offset in offsets)):
-                asm.barrier_init(f, op32(f, "add", setting.base, barrier), 1)
-            self.barriers.make()
-            asm.effect(f, "fence.mbarrier_init.release.cluster;")
-
-        f.if_(f.icmp("eq", setting.tid, number(0)), make)
-        asm.named_barrier(f, number(0), WARPGROUP * (1 + setting.consumers))
-
-    def _roles(self, op: SpecOp) -> None:
-        f, setting = self.f, self.setting
-        producer, consumer = (region.block for region in op.regions)
-
-        def produce() -> None:
-            is_chosen = f.op("and", f.icmp("eq", setting.warp, number(0)), asm.is_elected(f))
-            f.if_(is_chosen, lambda: self.run_block(producer))
-            asm.effect(f, "bar.warp.sync 0xffffffff;")
-
-        def consume() -> None:
-            self.is_producer = False
-            self.tiles = TensorTiles(f, self.kernel, setting, self.values, self.is_first, self._thread)
-            self.run_block(consumer)
-
-        f.if_(f.icmp("slt", setting.group, number(0)), produce, consume)
+    def end_consumer(self) -> None:
+        """Threads store by themselves, and wait for nothing."""
 
     # Tensor memory.
 
@@ -129,7 +87,7 @@ class TensorEmitter(WarpEmitter):
         first = self.setting.first // 32
         return self.f.icmp("eq", self.setting.warp, number(first + op.value("warp")))
 
-    def _alloc(self, op: SpecOp) -> None:
+    def emit_tensor_alloc(self, op: SpecOp) -> None:
         f, columns = self.f, op.value("columns")
         cell = op32(f, "add", self.setting.base, op.value("offset"))
 
@@ -145,7 +103,7 @@ class TensorEmitter(WarpEmitter):
         address = asm.effect(f, "ld.shared.b32 $0, [$1];", "=r,r", [cell], "i32")
         self.values[op.result] = Memory(address, columns, op32(f, "add", cell, 8))
 
-    def _dealloc(self, op: SpecOp) -> None:
+    def emit_tensor_dealloc(self, op: SpecOp) -> None:
         f, memory = self.f, self._memory(op.operands[0])
         asm.effect(f, "tcgen05.fence::before_thread_sync;")
         self._synchronize()
@@ -167,7 +125,7 @@ class TensorEmitter(WarpEmitter):
         """Whether this is the one thread that starts dots."""
         return self.f.icmp("eq", self.setting.tid, number(self.setting.first))
 
-    def _issue(self, op: SpecOp) -> None:
+    def emit_tensor_mma(self, op: SpecOp) -> None:
         f, base = self.f, self.setting.base
         memory = self._memory(op.operands[0])
         lhs, rhs, left_at, right_at, low, index = (self.values[value] for value in op.operands[1:])
@@ -179,9 +137,7 @@ class TensorEmitter(WarpEmitter):
             address = tile.address(f, base, at.slot)
             found = tile.across_k(f, address) if is_transposed else tile.along_k(f, address)
             operands.append([f.raw("i64", f"or i64 {one.text}, {_VERSION}") for one in found])
-        type = op.operands[0].type
-        assert isinstance(type, ShapedAttr)
-        form = instruction(TCGEN05_FORMATS[rhs.dtype], transposed, type.shape[1].value or 0)
+        form = instruction(TCGEN05_FORMATS[rhs.dtype], transposed, sizes_of(op.operands[0])[1])
         kind = TCGEN05_FORMS[rhs.dtype].suffix
         adds = asm.flag(f, f.icmp("slt", low, index))
         chosen = asm.flag(f, self._is_issuer)
@@ -208,31 +164,30 @@ class TensorEmitter(WarpEmitter):
         )
         asm.effect(f, text, "r,r", [barrier, asm.flag(f, self._is_issuer)])
 
-    def _left(self, op: SpecOp) -> None:
+    def emit_tensor_release(self, op: SpecOp) -> None:
         ring, cursor = self._of(op.operands)
         assert isinstance(ring, Ring)
         self._arrive(ring.empty(self.f, self.setting.base, cursor))
 
-    def _commit(self, op: SpecOp) -> None:
+    def emit_tensor_commit(self, op: SpecOp) -> None:
         self._arrive(self._memory(op.operands[0]).barrier)
 
-    def _wait(self, op: SpecOp) -> None:
+    def emit_tensor_wait(self, op: SpecOp) -> None:
         asm.barrier_wait(self.f, self._memory(op.operands[0]).barrier, number(0), self.setting.bounded)
         asm.effect(self.f, "tcgen05.fence::after_thread_sync;")
 
-    def _load(self, op: SpecOp) -> None:
+    def emit_tensor_load(self, op: SpecOp) -> None:
         f, memory = self.f, self._memory(op.operands[0])
-        type = op.results[0].type
-        assert isinstance(type, ShapedAttr)
-        assert isinstance(self.tiles, TensorTiles)
-        layout = self.tiles.layout(type)
-        row = self.tiles.first_row(layout.blocks)
+        tiles = self.tiles
+        assert isinstance(tiles, TensorTiles)
+        layout = tiles.layout(shaped(op.result))
+        row = tiles.first_row(layout.blocks)
         start = op32(f, "add", memory.address, op32(f, "shl", row, 16))
         found: list[Value] = []
         for block in range(layout.blocks):
-            found += _read(f, op32(f, "add", start, self.tiles.step * block << 16), layout.columns)
+            found += _read(f, op32(f, "add", start, tiles.step * block << 16), layout.columns)
         # What is read may be used after the wait, so it passes through it.
-        self.values[op.result] = Registers(layout, type.dtype, _wait_for_loads(f, found))
+        self.values[op.result] = Registers(layout, shaped(op.result).dtype, _wait_for_loads(f, found))
 
 
 def instruction(form: int, transposed: tuple[bool, bool], columns: int) -> int:
@@ -265,13 +220,3 @@ def _wait_for_loads(f: FunctionText, values: Sequence[Value]) -> list[Value]:
     struct = "{ " + ", ".join(["float"] * count) + " }"
     made = asm.effect(f, "tcgen05.wait::ld.sync.aligned;", constraints, values, struct)
     return [f.raw("float", f"extractvalue {made}, {at}") for at in range(count)]
-
-
-class TensorTiles(WarpTiles):
-    """The ops of the consumers: a warp has 32 rows, or 16 of them where two warpgroups share a tile."""
-
-    step = 16
-
-    def first_row(self, blocks: int) -> Value:
-        f = self.f
-        return op32(f, "add", op32(f, "mul", self.warp, 32), op32(f, "mul", self.setting.group, 16))

@@ -18,11 +18,10 @@ from tessera.backends.nvptx.hopper.tiles import TileOps
 from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.tensor_cores import WARPGROUP
 from tessera.backends.nvptx.text import KernelCode, special
-from tessera.backends.nvptx.types import SharedAttr
+from tessera.backends.nvptx.types import shaped, spec_ops, yielded
 from tessera.backends.nvptx.values import memory_type
 from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim, product
@@ -47,31 +46,37 @@ class Setting:
 
 
 def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
-    """The LLVM module of a `ttarget.matrix_kernel`, with what a launch of it must know.
+    """The LLVM module of a `ttarget.matrix_kernel`, as `emit_kernel` gives it."""
+    cluster, tokens = 2 if kernel.value("multicast") else 1, len(mailboxes(kernel))
+    code = emit_kernel(MatrixEmitter, kernel, machine, bounded, cluster=cluster, tokens=tokens)
+    return replace(code, resident=machine.blocks, counts=tokens > 0)
 
-    A kernel whose waits are `bounded` says where it would hang, and stops.
+
+def emit_kernel(
+    emitter: type[MatrixEmitter], kernel: SpecOp, machine: Machine, bounded: bool, *, producers: int = 1, **launch: int
+) -> KernelCode:
+    """The LLVM module of a kernel for tensor cores, with what a launch of it must know.
+
+    A kernel whose waits are `bounded` says where it would hang, and stops; barriers for that are behind its own shared
+    memory.
     """
     waits = Waits(kernel.value("shared"), machine.shared) if bounded else None
-    tokens = len(mailboxes(kernel))
     code = frame_kernel(
         kernel,
         machine,
-        WARPGROUP * (1 + kernel.value("consumers")),
-        lambda f, base: MatrixEmitter(f, kernel, base, waits).run(),
-        cluster=2 if kernel.value("multicast") else 1,
-        tokens=tokens,
+        WARPGROUP * (producers + kernel.value("consumers")),
+        lambda f, base: emitter(f, kernel, base, waits).run(),
         variables=GLOBALS if bounded else "",
+        **launch,
     )
-    return replace(with_waits(code, waits), resident=machine.blocks, counts=tokens > 0)
-
-
-def with_waits(code: KernelCode, waits: Waits | None) -> KernelCode:
-    """A kernel with what is known of its bounded waits; their barriers are behind its own shared memory."""
     return code if waits is None else replace(code, waits=tuple(waits.labels), shared=waits.shared)
 
 
 class MatrixEmitter:
-    """The writing of one kernel."""
+    """The writing of one kernel: `emit_<op>` writes a `ttarget.<op>`, and `TileOps` what has no such method."""
+
+    tile_ops: type[TileOps] = TileOps
+    prefetches_descriptors = True
 
     def __init__(self, f: FunctionText, kernel: SpecOp, base: Value, bounded: Waits | None) -> None:
         self.f, self.kernel = f, kernel
@@ -95,63 +100,54 @@ class MatrixEmitter:
         self.held: Callable[[], None] | None = None
         """What is written before the next wait for dots."""
         self.is_producer = True
+        self.is_pingpong = any(op.name == "ttarget.pingpong" for op in kernel.walk())
         self.barriers = ThreadBarriers(f, base, bounded, self.barrier_threads())
-        self.own: dict[str, Callable[[SpecOp], None]] = {
-            "ttarget.index": self._index,
-            "ttarget.fetch": self._fetch,
-            "ttarget.cursor": self._cursor,
-            "ttarget.advance": self._advance,
-            "ttarget.acquire": self._acquire,
-            "ttarget.copy": self._copy,
-            "ttarget.await": self._await,
-            "ttarget.release": self._release,
-            "ttarget.tiles": self._tiles,
-            "ttarget.steps": self._steps,
-            "ttarget.when": self._when,
-            "ttarget.pingpong": self._order,
-            "ttarget.lag": self._lag,
-        }
 
     def barrier_threads(self) -> Sequence[int]:
         """How many threads synchronize at each of the kernel's barriers."""
-        return ORDER_THREADS if any(op.name == "ttarget.pingpong" for op in self.kernel.walk()) else ()
+        return ORDER_THREADS if self.is_pingpong else ()
 
     def run(self) -> None:
         f, count = self.f, 0
         rings: list[Ring] = []
-        for op in self.kernel.regions[0].block.ops:
-            assert isinstance(op, SpecOp)
+        for op in spec_ops(self.kernel.regions[0].block):
             if op.name == "ttarget.tensor_map":
                 self.values[op.result] = f.raw("i64", f"ptrtoint {f.arguments[count]} to i64")
                 count += 1
             elif op.name == "ttarget.shared_tile":
                 self.values[op.result] = SharedTile.of(op)
             elif op.name == "ttarget.ring":
-                size = sum((v.type.data.bytes.value or 0) for v in op.operands if isinstance(v.type, SharedAttr))
+                size = sum(shaped(tile).data.bytes.value or 0 for tile in op.operands)
                 rings.append(Ring(op.value("offset"), op.value("stages"), op.value("bytes") or size))
                 self.values[op.result] = rings[-1]
             elif op.name == "ttarget.roles":
                 self._begin(rings)
-                self._roles(op)
+                self._run_roles(op)
+
+    def ring_barriers(self, rings: Sequence[Ring]) -> list[tuple[int, int]]:
+        """The offset of each barrier of rings and mailboxes, and how many arrivals complete it."""
+        releases = self.setting.consumers * (2 if self.is_cluster else 1)
+        found = [
+            (ring.offset + 8 * (first + stage), arrivals)
+            for ring in rings
+            for stage in range(ring.stages)
+            for first, arrivals in ((0, 1), (ring.stages, releases))
+        ]
+        readers = WARPGROUP * self.setting.consumers
+        for offset in mailboxes(self.kernel):
+            found += [(offset + 8 * at, arrivals) for at, arrivals in enumerate([1, 1, readers, readers])]
+        return found
 
     def _begin(self, rings: Sequence[Ring]) -> None:
         """Barriers are made by one thread, and seen by all."""
         f, setting = self.f, self.setting
 
-        leaving = setting.consumers * (2 if self.is_cluster else 1)
-
         def make() -> None:
-            for ring in rings:
-                for stage in range(ring.stages):
-                    for first, arrivals in ((0, 1), (ring.stages, leaving)):
-                        address = op32(f, "add", setting.base, ring.offset + 8 * (first + stage))
-                        asm.barrier_init(f, address, arrivals)
-            for offset in mailboxes(self.kernel):
-                for at, arrivals in enumerate([1, 1, *[WARPGROUP * setting.consumers] * 2]):
-                    asm.barrier_init(f, op32(f, "add", setting.base, offset + 8 * at), arrivals)
+            for offset, arrivals in self.ring_barriers(rings):
+                asm.barrier_init(f, op32(f, "add", setting.base, offset), arrivals)
             self.barriers.make()
             asm.effect(f, "fence.mbarrier_init.release.cluster;")
-            for at in range(self.map_count):
+            for at in range(self.map_count if self.prefetches_descriptors else 0):
                 asm.effect(f, "prefetch.tensormap [$0];", "l", [f.raw("i64", f"ptrtoint {f.arguments[at]} to i64")])
 
         f.if_(f.icmp("eq", setting.tid, number(0)), make)
@@ -160,9 +156,9 @@ class MatrixEmitter:
         else:
             asm.named_barrier(f, number(0), WARPGROUP * (1 + setting.consumers))
 
-    def _roles(self, op: SpecOp) -> None:
+    def _run_roles(self, op: SpecOp) -> None:
         f, setting = self.f, self.setting
-        registers = self.kernel.value("registers")
+        registers = self.kernel.values().get("registers")
         producer, consumer = (region.block for region in op.regions)
 
         def produce() -> None:
@@ -177,16 +173,24 @@ class MatrixEmitter:
             if registers:
                 asm.set_registers(f, registers[1], grows=True)
             self.is_producer = False
-            if self.barriers.threads:
+            if self.is_pingpong:
                 self.barriers.begin_order(setting.group)
-            self.tiles = TileOps(f, self.kernel, self.setting, self.values, self.is_first, self._thread)
+            self.start_tiles()
             self.run_block(consumer)
-            asm.copies_done(f, self.is_first)
+            self.end_consumer()
 
         f.if_(f.icmp("slt", setting.group, number(0)), produce, consume)
         if self.is_cluster:
             # Neither ends while the other may still write to its shared memory.
             clusters.synchronize_cluster(f)
+
+    def start_tiles(self) -> None:
+        """Begin with what computes on tiles: a role, or all threads."""
+        self.tiles = self.tile_ops(self.f, self.kernel, self.setting, self.values, self.is_first, self._thread)
+
+    def end_consumer(self) -> None:
+        """Wait until what consumers stored is in memory."""
+        asm.copies_done(self.f, self.is_first)
 
     def _thread(self, rows: int) -> Thread:
         """Where this thread stands in a tile of which each consumer has so many rows."""
@@ -199,7 +203,7 @@ class MatrixEmitter:
 
     def run_block(self, block: Block) -> None:
         """Write the ops of a block, in order."""
-        self.run_ops([op for op in block.ops if isinstance(op, SpecOp)])
+        self.run_ops(spec_ops(block))
 
     def run_ops(self, ops: Sequence[SpecOp]) -> None:
         """Write ops, in order."""
@@ -208,22 +212,22 @@ class MatrixEmitter:
             if op.name == "ttarget.mma_wait" and self.held is not None:
                 late, self.held = self.held, None
                 late()
-            if op.name in self.own:
-                self.own[op.name](op)
+            own = getattr(self, f"emit_{op.spec.short_name}", None)
+            if own is not None:
+                own(op)
             elif op.name not in ("ttarget.yield", "ttarget.epilogue"):
                 assert self.tiles is not None, f"{op.name} is not a producer's"
                 self.tiles.run(op)
 
     # Indices and loops.
 
-    def _index(self, op: SpecOp) -> None:
+    def emit_index(self, op: SpecOp) -> None:
         env = {**self.setting.sizes, **dict(zip(op.value("names"), self._of(op.operands), strict=True))}
         self.values[op.result] = dim_value(self.f, op.value("expr"), env)
 
-    def _fetch(self, op: SpecOp) -> None:
+    def emit_fetch(self, op: SpecOp) -> None:
         """An index in memory; one thread of a warp need not wait for others to know it, so all read it."""
-        f, buffer = self.f, op.operands[0].type
-        assert isinstance(buffer, BufferAttr)
+        f, buffer = self.f, shaped(op.operands[0])
         pointer, *at = self._of(op.operands)
         env = {**self.setting.sizes, **dict(zip(op.value("coords"), at, strict=True))}
         offset, element = dim_value(f, op.value("offset"), env), memory_type(buffer.dtype)
@@ -234,11 +238,11 @@ class MatrixEmitter:
     def _of(self, values: Sequence[SSAValue]) -> list[Any]:
         return [self.values[value] for value in values]
 
-    def _tiles(self, op: SpecOp) -> None:
+    def emit_tiles(self, op: SpecOp) -> None:
         f, block = self.f, op.regions[0].block
         grid: tuple[Dim, ...] = op.value("grid")
         total = f.cast("trunc", dim_value(f, product(grid), self.setting.sizes), "i32")
-        counts = [f.cast("trunc", dim_value(f, dim, self.setting.sizes), "i32") for dim in grid]
+        counts = self._counts(op)
         cursors = self._of(op.operands)
 
         mailbox: int = op.value("mailbox")
@@ -261,8 +265,6 @@ class MatrixEmitter:
             self.values.update(zip(block.args[len(grid) :], unflat(cursors, carried[2:]), strict=True))
             self.run_block(block)
             self.enter(op)
-            last = block.last_op
-            assert last is not None
             if mailbox < 0:
                 following = op32(f, "add", carried[0], special(f, "nctaid.x"))
             else:
@@ -271,10 +273,22 @@ class MatrixEmitter:
                     (taken,) = f.if_(is_later, lambda: [early], lambda: [box.take_first()])
                     box.finish(taken, total)
                 following = box.following(carried[1], taken)
-            return [following, op32(f, "add", carried[1], 1), *flat(self._of(last.operands))]
+            return [following, op32(f, "add", carried[1], 1), *flat(self._of(yielded(block)))]
 
         start = [special(f, "ctaid.x"), number(0), *flat(cursors)]
         f.while_(start, lambda carried: f.icmp("slt", carried[0], total), body)
+
+    def one_program(self, op: SpecOp) -> None:
+        """The programs of a CTA that has no more than one."""
+        block, counts = op.regions[0].block, self._counts(op)
+        ids = self.program_ids(op, special(self.f, "ctaid.x"), counts)
+        self.values.update(zip(block.args[: len(counts)], ids, strict=True))
+        self.run_block(block)
+
+    def _counts(self, op: SpecOp) -> list[Value]:
+        """Programs along each axis of the grid, as i32."""
+        f, sizes = self.f, self.setting.sizes
+        return [f.cast("trunc", dim_value(f, dim, sizes), "i32") for dim in op.value("grid")]
 
     def program_ids(self, op: SpecOp, position: Value, counts: Sequence[Value]) -> list[Value]:
         """The program at a position in the CTA's order, along each axis of the grid, as i64."""
@@ -285,7 +299,7 @@ class MatrixEmitter:
         setting, (counter, token) = self.setting, self.f.arguments[-2:]
         return Mailbox(self.f, setting.base, offset, counter, token, setting.bounded)
 
-    def _steps(self, op: SpecOp) -> None:
+    def emit_steps(self, op: SpecOp) -> None:
         f, block = self.f, op.regions[0].block
         low, high = self._of(op.operands[:2])
         start = self._of(op.operands[2:])
@@ -294,9 +308,7 @@ class MatrixEmitter:
             self.values[block.args[0]] = index
             self.values.update(zip(block.args[1:], unflat(start, carried), strict=True))
             self.run_block(block)
-            last = block.last_op
-            assert last is not None
-            return flat(self._of(last.operands))
+            return flat(self._of(yielded(block)))
 
         given = flat(start)
         # What the program before left to do goes into the first steps but one, while two dots are in flight.
@@ -311,27 +323,25 @@ class MatrixEmitter:
         found = f.loop(low, high, op.value("step"), body, given, op.value("is_nonempty"))
         self.values.update(zip(op.results, unflat(start, found), strict=True))
 
-    def _when(self, op: SpecOp) -> None:
+    def emit_when(self, op: SpecOp) -> None:
         f, block = self.f, op.regions[0].block
         low, high = self._of(op.operands[:2])
         given = self._of(op.operands[2:])
 
         def body() -> list[Value]:
             self.run_block(block)
-            last = block.last_op
-            assert last is not None
-            return flat(self._of(last.operands))
+            return flat(self._of(yielded(block)))
 
         found = f.if_(f.icmp("slt", low, high), body, lambda: flat(given))
         self.values.update(zip(op.results, unflat(given, found), strict=True))
 
-    def _order(self, op: SpecOp) -> None:
+    def emit_pingpong(self, op: SpecOp) -> None:
         if op.value("mode") == "take":
             self.barriers.wait_in_order(self.setting.group)
         else:
             self.barriers.arrive_in_order(self.setting.group)
 
-    def _lag(self, op: SpecOp) -> None:
+    def emit_lag(self, op: SpecOp) -> None:
         """The first consumer starts; stages fill no faster than memory is read, which sets the others apart."""
         f, setting = self.f, self.setting
         ring = self.values[op.operands[0]]
@@ -346,21 +356,21 @@ class MatrixEmitter:
 
     # Rings and copies.
 
-    def _cursor(self, op: SpecOp) -> None:
+    def emit_cursor(self, op: SpecOp) -> None:
         # A producer finds every stage empty at first, as if a phase had ended.
         self.values[op.result] = Cursor(number(0), number(1 if self.is_producer else 0))
 
-    def _advance(self, op: SpecOp) -> None:
+    def emit_advance(self, op: SpecOp) -> None:
         ring, cursor = self._of(op.operands)
         self.values[op.result] = ring.after(self.f, cursor)
 
-    def _acquire(self, op: SpecOp) -> None:
+    def emit_acquire(self, op: SpecOp) -> None:
         ring, cursor = self._of(op.operands)
         f, base = self.f, self.setting.base
         asm.barrier_wait(f, ring.empty(f, base, cursor), cursor.phase, self.setting.bounded)
         asm.barrier_expect(f, ring.full(f, base, cursor), ring.bytes)
 
-    def _copy(self, op: SpecOp) -> None:
+    def emit_copy(self, op: SpecOp) -> None:
         f, base = self.f, self.setting.base
         map, ring, cursor, tile, *at = self._of(op.operands)
         assert isinstance(tile, SharedTile)
@@ -378,11 +388,10 @@ class MatrixEmitter:
 
     def _from_cut(self, map: SpecOp, at: Sequence[Index]) -> Sequence[Index]:
         """Indices as a descriptor with a cut takes them: counted from where copies end, and that end before them."""
-        f, buffer = self.f, map.operands[0].type
+        f, buffer = self.f, shaped(map.operands[0])
         cut: int = map.value("cut")
         if cut < 0:
             return at
-        assert isinstance(buffer, BufferAttr)
         *corner, end = at
         row = f.add(corner[cut], f.sub(f.index(dim_value(f, buffer.shape[cut], self.setting.sizes)), end))
         return [*corner[:cut], end, row, *corner[cut + 1 :]]
@@ -399,12 +408,12 @@ class MatrixEmitter:
             column = op32(f, "add", corner[0], op32(f, "mul", number_of, tile.span_columns))
             clusters.copy_multicast(f, self.values[op.operands[0]], address, barrier, [column, *corner[1:]])
 
-    def _await(self, op: SpecOp) -> None:
+    def emit_await(self, op: SpecOp) -> None:
         ring, cursor = self._of(op.operands)
         address = ring.full(self.f, self.setting.base, cursor)
         asm.barrier_wait(self.f, address, cursor.phase, self.setting.bounded)
 
-    def _release(self, op: SpecOp) -> None:
+    def emit_release(self, op: SpecOp) -> None:
         f = self.f
         ring, cursor, *limits = self._of(op.operands)
         condition = self.is_first

@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from tessera.backends.nvptx.hopper.assembly import pure
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, at_least, at_most, fma, horner, mul, plus, times
+
+_Key = TypeVar("_Key")
 
 _LOG2E = math.log2(math.e)
 _LOG2E_HIGH = 1.4426950216293335
@@ -32,6 +35,15 @@ FLOORS = {"gelu_tanh": -24.0, "gelu_erf": -24.0, "silu": -160.0}
 """Below these functions are -0, and what they are made of is an infinity times 0: arguments are held there."""
 _LARGE, _SMALL = 2.0**100, 2.0**-100
 """Divisors beyond these are scaled between them, since reciprocals of some would be flushed to 0 or infinite."""
+
+
+def map_once(make: Callable[[_Key], Value], keys: Sequence[_Key]) -> list[Value]:
+    """A value for each key; equal keys have one value, which is made where the first of them is."""
+    made: dict[_Key, Value] = {}
+    for key in keys:
+        if key not in made:
+            made[key] = make(key)
+    return [made[key] for key in keys]
 
 
 def exp2(f: FunctionText, x: Value) -> Value:
@@ -100,12 +112,8 @@ NARROW: Mapping[str, Callable[[FunctionText, Value], Value]] = {
 
 def narrow_math(f: FunctionText, fn: str, values: Sequence[Value], is_floored: bool = False) -> list[Value]:
     """A function of f32 whose results are rounded to bf16; equal values are computed once."""
-    made: dict[str, Value] = {}
-    for x in values:
-        if x.text not in made:
-            floor = None if is_floored else FLOORS.get(fn)
-            made[x.text] = NARROW[fn](f, x if floor is None else at_least(f, x, floor))
-    return [made[x.text] for x in values]
+    floor = None if is_floored else FLOORS.get(fn)
+    return map_once(lambda x: NARROW[fn](f, x if floor is None else at_least(f, x, floor)), values)
 
 
 def hold_above_floor(f: FunctionText, fn: str, pairs: Sequence[Value]) -> list[Value]:

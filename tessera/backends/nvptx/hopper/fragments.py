@@ -6,12 +6,12 @@ Of a fragment with `N` columns a thread of a warpgroup has `N / 2` elements for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from tessera.backends.nvptx.hopper.assembly import effect, flag, number, op32, pure
-from tessera.backends.nvptx.hopper.fast_math import exp2, exponential
+from tessera.backends.nvptx.hopper.fast_math import exp2, exponential, map_once
 from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
@@ -198,14 +198,7 @@ class Coordinates:
 
     def evaluate(self, expr: Dim) -> list[Value]:
         """An expression at every element."""
-        made: dict[tuple[str, int], Value] = {}
-        found: list[Value] = []
-        for start, more in self.split(expr):
-            key = (start.text, more)
-            if key not in made:
-                made[key] = self.f.add(start, more)
-            found.append(made[key])
-        return found
+        return map_once(lambda parts: self.f.add(*parts), self.split(expr))
 
     def split(self, expr: Dim) -> list[tuple[Value, int]]:
         """An expression at every element, as a value and a number; what does not change along an axis is one value."""
@@ -283,47 +276,37 @@ class Cells:
 
 
 def load(cells: Cells, dtype: DType, pad: float) -> Registers:
-    """Elements of a buffer; those outside read its first one, and become the pad."""
-    coordinates, buffer, inside = cells.coordinates, cells.buffer, cells.inside
-    f, made = coordinates.f, dict[tuple[str, str], Value]()
-    found: list[Value] = []
-    stored = convert.storage_type(dtype)
+    """Elements of a buffer; those outside become the pad."""
+    f, stored = cells.coordinates.f, convert.storage_type(dtype)
     outside = f.const(convert.compute_type(dtype), pad)
-    starts: dict[str, Value] = {}
-    for element, (start, more) in enumerate(coordinates.split(cells.offset)):
-        condition = None if inside is None else inside[element]
-        key = (f"{start.text} {more}", "" if condition is None else condition.text)
-        if key not in made:
-            if start.text not in starts:
-                starts[start.text] = f.gep(buffer, start, stored)
-            address = f.gep(starts[start.text], more, stored)
-            safe = address if condition is None else f.select(condition, address, buffer)
-            value = convert.widen(f, f.load(safe, stored), dtype)
-            made[key] = value if condition is None else f.select(condition, value, outside)
-        found.append(made[key])
-    return Registers(coordinates.layout, dtype, found)
+    found = _load_each(cells, 1, stored, lambda at: convert.widen(f, f.load(at, stored), dtype), outside)
+    return Registers(cells.coordinates.layout, dtype, found)
 
 
 def load_pairs(cells: Cells, dtype: DType) -> Registers:
     """Elements of two bytes, two neighbours of a row at a time: the first is even, and both are inside or become 0."""
-    coordinates, buffer = cells.coordinates, cells.buffer
-    f, made = coordinates.f, dict[tuple[str, int, str], Value]()
-    found: list[Value] = []
-    starts: dict[str, Value] = {}
-    for element, (start, more) in enumerate(coordinates.split(cells.offset)):
-        condition = cells.condition(element)
-        key = (start.text, more, condition.text)
-        if element % 2 == 0 and key not in made:
-            if start.text not in starts:
-                starts[start.text] = f.gep(buffer, start, "i16")
-            address = f.gep(starts[start.text], more, "i16")
-            if cells.inside is None:
-                made[key] = f.load(address, "i32")
-            else:
-                made[key] = f.select(condition, f.load(f.select(condition, address, buffer), "i32"), number(0))
-        if element % 2 == 0:
-            found.append(made[key])
-    return Registers(coordinates.layout, dtype, None, found)
+    f = cells.coordinates.f
+    found = _load_each(cells, 2, "i16", lambda at: f.load(at, "i32"), number(0))
+    return Registers(cells.coordinates.layout, dtype, None, found)
+
+
+def _load_each(cells: Cells, step: int, stored: str, read: Callable[[Value], Value], outside: Value) -> list[Value]:
+    """What every `step`-th element reads; one that is outside reads the first of the buffer, and becomes `outside`."""
+    f, buffer = cells.coordinates.f, cells.buffer
+    starts: dict[Value, Value] = {}
+
+    def load_at(key: tuple[Value, int, Value | None]) -> Value:
+        start, more, condition = key
+        if start not in starts:
+            starts[start] = f.gep(buffer, start, stored)
+        address = f.gep(starts[start], more, stored)
+        if condition is None:
+            return read(address)
+        return f.select(condition, read(f.select(condition, address, buffer)), outside)
+
+    parts = cells.coordinates.split(cells.offset)
+    conditions = cells.inside or [None] * len(parts)
+    return map_once(load_at, [(*part, one) for part, one in zip(parts, conditions, strict=True)][::step])
 
 
 _STORES = {1: ("b8", "r", "i32"), 2: ("b16", "h", "i16"), 4: ("b32", "r", "i32"), 8: ("b64", "l", "i64")}

@@ -10,6 +10,7 @@ from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fragments import Registers
 from tessera.backends.nvptx.ops.wgmma_kernel import pieces_of
 from tessera.backends.nvptx.text import special
+from tessera.backends.nvptx.types import spec_ops, yielded
 from tessera.backends.nvptx.waits import Waits, bounded_poll
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Value
@@ -143,8 +144,7 @@ def _times(f: FunctionText, counts: Sequence[Value]) -> Value:
 
 def epilogue_in(op: SpecOp) -> SpecOp | None:
     """The epilogue of the programs of a `ttarget.tiles`, if it overlaps with the next one."""
-    found = [part for part in op.regions[0].block.ops if isinstance(part, SpecOp) and part.name == "ttarget.epilogue"]
-    return found[0] if found else None
+    return next((part for part in spec_ops(op.regions[0].block) if part.name == "ttarget.epilogue"), None)
 
 
 Part = tuple[Callable[[], None], Callable[[], None]]
@@ -189,15 +189,13 @@ class OverlappedTiles:
         emitter.between = between
         emitter.run_block(block)
         assert not emitter.between, "parts of the epilogue go between steps"
-        last = block.last_op
-        assert last is not None
-        return [emitter.values[value] for value in last.operands], [emitter.values[v] for v in self.epilogue.operands]
+        return [emitter.values[value] for value in yielded(block)], [emitter.values[v] for v in self.epilogue.operands]
 
     def _parts(self, values: Sequence[Any], position: Value) -> list[Part]:
         """The epilogue of a program, in pieces: what all rows read, which comes early, and everything else."""
         block = self.epilogue.regions[0].block
-        early = [op for op in block.ops if isinstance(op, SpecOp) and _is_early(op)]
-        late = [op for op in block.ops if isinstance(op, SpecOp) and op not in early]
+        early = [op for op in spec_ops(block) if _is_early(op)]
+        late = [op for op in spec_ops(block) if op not in early]
 
         def piece(first: int, count: int) -> Part:
             def begin() -> None:

@@ -17,6 +17,7 @@ from tessera.backends.nvptx.hopper.fast_math import (
     NARROW,
     PAIRED,
     hold_above_floor,
+    map_once,
     narrow_math,
     paired_math,
     quotients,
@@ -31,46 +32,29 @@ from tessera.backends.nvptx.hopper.fragments import (
     is_paired,
     math_of,
     reduce_own,
+    reduce_rows,
 )
 from tessera.backends.nvptx.hopper.shared_memory import SharedTile
 from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, SPAN, WARPGROUP
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
-from tessera.backends.nvptx.types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr
+from tessera.backends.nvptx.types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr, shaped, sizes_of
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.base.types import ShapedAttr
 from tessera.ir.base.verify import around
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType, bf16, f32, i64
+from tessera.types.dtype import bf16, f32, i64
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx.hopper.emit import Setting
 
 
-def partial_rows(f: FunctionText, layout: Layout, dtype: DType) -> Registers:
-    """Partial sums that are 0."""
-    return Registers(layout, dtype, [f.const("float", 0.0)] * layout.count)
-
-
-def grow_rows(f: FunctionText, partial: Registers, factor: Registers, tile: Registers) -> Registers:
-    """Sums of the thread, scaled, and its own columns added."""
-    own = reduce_own(f, tile, "sum")
-    parts: Sequence[tuple[Value, ...]] = list(zip(partial.floats(f), factor.floats(f), own, strict=True))
-    return Registers(partial.layout, tile.dtype, [math_of(f, "fma", part, tile.dtype) for part in parts])
-
-
-def join_rows(f: FunctionText, partial: Registers) -> Registers:
-    """One sum for each row, of its four threads."""
-    values = [across_threads(f, value, "sum", partial.dtype) for value in partial.floats(f)]
-    return Registers(partial.layout, partial.dtype, values)
-
-
 class TileOps:
-    """The ops of consumers, one after the other."""
+    """The ops of consumers, one after the other: `emit_<op>` writes a `ttarget.<op>`, and gives its result."""
 
     step = MMA_ROWS
     """Rows from those that a warp has of one block to those of the next."""
@@ -90,27 +74,6 @@ class TileOps:
         self.window: tuple[int, int] | None = None
         """The first of the columns that are at hand, and how many; None for all."""
         self._thread_of = thread
-        self.own: dict[str, Callable[[SpecOp], Any]] = {
-            "ttarget.mma_open": lambda op: list(self._tile(op.operands[0]).floats(self.f)),
-            "ttarget.mma_issue": self._issue,
-            "ttarget.mma_add": self._add,
-            "ttarget.pack": self._pack,
-            "ttarget.reduce_rows": lambda op: elements.reduce_rows(
-                self.f, self._tile(op.operands[0]), op.value("kind")
-            ),
-            "ttarget.partial_rows": self._partial_rows,
-            "ttarget.grow_rows": lambda op: grow_rows(self.f, *map(self._tile, op.operands)),
-            "ttarget.join_rows": lambda op: join_rows(self.f, self._tile(op.operands[0])),
-            "ttarget.elementwise": self._math,
-            "ttarget.cast": self._convert,
-            "ttarget.bitcast": self._bitcast,
-            "ttarget.select": self._select,
-            "ttarget.constant": self._constant,
-            "ttarget.broadcast": self._broadcast,
-            "ttarget.coordinate": self._coordinate,
-            "ttarget.clip": self._clip,
-            "ttarget.fragment_load": self._load,
-        }
         self.begin(kernel)
 
     def begin(self, kernel: SpecOp) -> None:
@@ -118,14 +81,9 @@ class TileOps:
 
     def run(self, op: SpecOp) -> None:
         """Write one op."""
-        if op.name == "ttarget.mma_wait":
-            self._wait(op)
-        elif op.name == "ttarget.fragment_store":
-            self._store(op)
-        elif op.name == "ttarget.store_tile":
-            self._store_tile(op)
-        else:
-            self.values[op.result] = self.own[op.name](op)
+        made = getattr(self, f"emit_{op.spec.short_name}")(op)
+        if op.results and made is not None:
+            self.values[op.result] = made
 
     def _tile(self, value: SSAValue) -> Registers:
         found = self.values[value]
@@ -139,20 +97,22 @@ class TileOps:
     def layout(self, type: Any) -> Layout:
         """How a type lies over a consumer."""
         assert isinstance(type, ShapedAttr)
-        sizes = [dim.value or 0 for dim in type.shape]
         if isinstance(type, ColumnVectorAttr):
-            return Layout(COLUMNS, 1, self._columns(sizes[0]))
-        blocks = sizes[0] // (MMA_ROWS * self.consumers)
+            return Layout(COLUMNS, 1, self._columns(type.sizes[0]))
+        blocks = type.sizes[0] // (MMA_ROWS * self.consumers)
         if isinstance(type, (RowVectorAttr, PartialRowsAttr)):
             return Layout(ROWS, blocks, 8, self.step)
-        return Layout(FRAGMENT, blocks, self._columns(sizes[1]), self.step)
+        return Layout(FRAGMENT, blocks, self._columns(type.sizes[1]), self.step)
 
     def _columns(self, size: int) -> int:
         return size if self.window is None else self.window[1]
 
     # Dots.
 
-    def _pack(self, op: SpecOp) -> list[Value]:
+    def emit_mma_open(self, op: SpecOp) -> list[Value]:
+        return list(self._tile(op.operands[0]).floats(self.f))
+
+    def emit_pack(self, op: SpecOp) -> list[Value]:
         """An A operand in registers; one that was made before a loop is rebuilt in each of its steps.
 
         The assembler (ptxas 13.0) takes registers that a dot reads for its own after it, and gives them to others
@@ -162,20 +122,18 @@ class TileOps:
         pairs = self._tile(op.operands[0]).pack(self.f)
         loop, source = around(op, "ttarget.steps"), op.operands[0].owner
         made = source if isinstance(source, Block) else source.parent
-        if loop is None or made is None or _is_within(made, loop):
+        if loop is None or made is None or loop.is_ancestor(made):
             return pairs
         index = self.values[loop.regions[0].block.args[0]]
         zero = "{ .reg .b64 t; shr.s64 t, $1, 63; cvt.u32.u64 $0, t; }"
         none = asm.pure(self.f, zero, "=r,l", [self.f.index(index)], "i32")
         return [op32(self.f, "or", pair, none) for pair in pairs]
 
-    def _issue(self, op: SpecOp) -> list[Value]:
+    def emit_mma_issue(self, op: SpecOp) -> list[Value]:
         f, base = self.f, self.setting.base
         acc, lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands)
         assert isinstance(rhs, SharedTile)
-        type = op.results[0].type
-        assert isinstance(type, ShapedAttr)
-        rows, columns = (dim.value or 0 for dim in type.shape)
+        rows, columns = sizes_of(op.result)
         blocks = rows // (MMA_ROWS * self.consumers)
         address = rhs.address(f, base, right_at.slot)
         is_transposed = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
@@ -189,7 +147,7 @@ class TileOps:
             found += asm.issue(f, rhs.dtype, columns, part, list(zip(left, right, strict=True)), is_transposed, ends)
         return found
 
-    def _add(self, op: SpecOp) -> Registers:
+    def emit_mma_add(self, op: SpecOp) -> Registers:
         f, base = self.f, self.setting.base
         tile = self._tile(op.operands[0])
         lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands[1:])
@@ -231,20 +189,18 @@ class TileOps:
         found = lhs.across_k(f, address) if is_transposed else lhs.along_k(f, address)
         return [[one] for one in found]
 
-    def _wait(self, op: SpecOp) -> None:
+    def emit_mma_wait(self, op: SpecOp) -> None:
         given = [self.values[value] for value in op.operands]
         found = asm.wait(self.f, op.value("left"), [value for one in given for value in one])
         for one, result in zip(given, op.results, strict=True):
-            assert isinstance(result.type, ShapedAttr)
-            self.values[result] = Registers(self.layout(result.type), result.type.dtype, found[: len(one)])
+            self.values[result] = Registers(self.layout(result.type), shaped(result).dtype, found[: len(one)])
             found = found[len(one) :]
 
     # Elements.
 
-    def _math(self, op: SpecOp) -> Registers:
+    def emit_elementwise(self, op: SpecOp) -> Registers:
         tiles = [self._tile(value) for value in op.operands]
-        type = op.results[0].type
-        assert isinstance(type, ShapedAttr)
+        type = shaped(op.result)
         fn, dtype = op.value("fn"), tiles[0].dtype.compute
         is_rounded = dtype is f32 and _is_rounded(op.result)
         if is_rounded and fn in PAIRED and (pairs := self._pairs(op)) is not None:
@@ -259,13 +215,8 @@ class TileOps:
                 return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, columns[0]))
             held = Registers(tiles[0].layout, bf16, None, hold_above_floor(self.f, fn, pairs[0])).floats(self.f)
             return Registers(tiles[0].layout, type.dtype, narrow_math(self.f, fn, held, is_floored=True))
-        made: dict[tuple[str, ...], Value] = {}
-        found: list[Value] = []
-        for args in zip(*columns, strict=True):
-            key = tuple(arg.text for arg in args)
-            if key not in made:
-                made[key] = elements.math_of(self.f, fn, args, dtype, self.exact)
-            found.append(made[key])
+        rows = list(zip(*columns, strict=True))
+        found = map_once(lambda args: elements.math_of(self.f, fn, args, dtype, self.exact), rows)
         return Registers(tiles[0].layout, type.dtype, found)
 
     def _pairs(self, op: SpecOp) -> list[list[Value]] | None:
@@ -281,9 +232,8 @@ class TileOps:
             found.append(given.pack(self.f))
         return found
 
-    def _convert(self, op: SpecOp) -> Registers:
-        tile, type = self._tile(op.operands[0]), op.results[0].type
-        assert isinstance(type, ShapedAttr)
+    def emit_cast(self, op: SpecOp) -> Registers:
+        tile, type = self._tile(op.operands[0]), shaped(op.result)
         if tile.dtype is type.dtype:
             return tile  # computed in pairs: rounded already
         if is_paired(type.dtype) and tile.dtype.compute.is_float and tile.layout.kind == FRAGMENT:
@@ -292,27 +242,39 @@ class TileOps:
         values = [convert.cast(self.f, value, tile.dtype, type.dtype) for value in tile.floats(self.f)]
         return Registers(tile.layout, type.dtype, values)
 
-    def _bitcast(self, op: SpecOp) -> Registers:
-        tile, type = self._tile(op.operands[0]), op.results[0].type
-        assert isinstance(type, ShapedAttr)
+    def emit_bitcast(self, op: SpecOp) -> Registers:
+        tile, type = self._tile(op.operands[0]), shaped(op.result)
         values = [convert.narrow(self.f, value, tile.dtype) for value in tile.floats(self.f)]
         stored = convert.storage_type(type.dtype)
         found = [convert.widen(self.f, self.f.bitcast(value, stored), type.dtype) for value in values]
         return Registers(tile.layout, type.dtype, found)
 
-    def _select(self, op: SpecOp) -> Registers:
+    def emit_select(self, op: SpecOp) -> Registers:
         condition, first, second = (self._tile(value) for value in op.operands)
         parts = zip(condition.floats(self.f), first.floats(self.f), second.floats(self.f), strict=True)
         return Registers(first.layout, first.dtype, [self.f.select(*part) for part in parts])
 
-    def _partial_rows(self, op: SpecOp) -> Registers:
-        type = op.results[0].type
-        assert isinstance(type, ShapedAttr)
-        return partial_rows(self.f, self.layout(type), type.dtype)
+    def emit_reduce_rows(self, op: SpecOp) -> Registers:
+        return reduce_rows(self.f, self._tile(op.operands[0]), op.value("kind"))
 
-    def _constant(self, op: SpecOp) -> Registers:
-        type = op.results[0].type
-        assert isinstance(type, ShapedAttr)
+    def emit_partial_rows(self, op: SpecOp) -> Registers:
+        layout = self.layout(op.result.type)
+        return Registers(layout, shaped(op.result).dtype, [self.f.const("float", 0.0)] * layout.count)
+
+    def emit_grow_rows(self, op: SpecOp) -> Registers:
+        """Sums of the thread, scaled, and its own columns added."""
+        partial, factor, tile = map(self._tile, op.operands)
+        parts = zip(partial.floats(self.f), factor.floats(self.f), reduce_own(self.f, tile, "sum"), strict=True)
+        return Registers(partial.layout, tile.dtype, [math_of(self.f, "fma", part, tile.dtype) for part in parts])
+
+    def emit_join_rows(self, op: SpecOp) -> Registers:
+        """One sum for each row, of its four threads."""
+        partial = self._tile(op.operands[0])
+        values = [across_threads(self.f, value, "sum", partial.dtype) for value in partial.floats(self.f)]
+        return Registers(partial.layout, partial.dtype, values)
+
+    def emit_constant(self, op: SpecOp) -> Registers:
+        type = shaped(op.result)
         layout, given = self.layout(type), op.value("value")
         if isinstance(given, Dim):
             wide = dim_value(self.f, given, self.setting.sizes)
@@ -321,7 +283,7 @@ class TileOps:
             value = self.f.const(convert.compute_type(type.dtype), given)
         return Registers(layout, type.dtype, [value] * layout.count)
 
-    def _broadcast(self, op: SpecOp) -> Registers:
+    def emit_broadcast(self, op: SpecOp) -> Registers:
         tile, layout = self._tile(op.operands[0]), self.layout(op.results[0].type)
         values = tile.floats(self.f)
         number_of = layout.row if tile.layout.kind == ROWS else layout.column
@@ -338,19 +300,15 @@ class TileOps:
             thread = elements.Thread(thread.row, op32(self.f, "add", thread.column, self.window[0]))
         return elements.Coordinates(self.f, layout, thread, op.value("axes"), env)
 
-    def _coordinate(self, op: SpecOp) -> Registers:
-        type = op.results[0].type
-        assert isinstance(type, ShapedAttr)
+    def emit_coordinate(self, op: SpecOp) -> Registers:
+        type = shaped(op.result)
         coordinates = self._coordinates(op, type, 0)
-        made: dict[str, Value] = {}
-        found: list[Value] = []
-        for value in coordinates.evaluate(op.value("expr")):
-            if value.text not in made:
-                made[value.text] = convert.cast(self.f, value, i64, type.dtype)
-            found.append(made[value.text])
+        found = map_once(
+            lambda value: convert.cast(self.f, value, i64, type.dtype), coordinates.evaluate(op.value("expr"))
+        )
         return Registers(coordinates.layout, type.dtype, found)
 
-    def _clip(self, op: SpecOp) -> Registers:
+    def emit_clip(self, op: SpecOp) -> Registers:
         tile = self._tile(op.operands[0])
         coordinates = self._coordinates(op, op.results[0].type, 1)
         outside = self.f.const(convert.compute_type(tile.dtype), op.value("identity"))
@@ -358,25 +316,22 @@ class TileOps:
         parts = zip(below, tile.floats(self.f), strict=True)
         return Registers(tile.layout, tile.dtype, [self.f.select(inside, value, outside) for inside, value in parts])
 
-    def _load(self, op: SpecOp) -> Registers:
-        buffer = op.operands[0]
-        assert isinstance(buffer.type, BufferAttr)
-        cells, dtype = self._cells(op, op.results[0], 0), buffer.type.dtype
+    def emit_fragment_load(self, op: SpecOp) -> Registers:
+        cells, dtype = self._cells(op, op.result, 0), shaped(op.operands[0]).dtype
         if is_paired(dtype) and cells.coordinates.layout.kind == FRAGMENT and _is_even(op):
             return elements.load_pairs(cells, dtype)
         return elements.load(cells, dtype, op.value("pad"))
 
-    def _store(self, op: SpecOp) -> None:
+    def emit_fragment_store(self, op: SpecOp) -> None:
         cells = self._cells(op, op.operands[0], 1)
         elements.store(cells, self._tile(op.operands[0]), self._once(cells.coordinates.layout))
 
     def _cells(self, op: SpecOp, tile: SSAValue, operand: int) -> elements.Cells:
         """Where the elements of a tile are in the buffer that is an operand; coordinates come after it."""
         buffer = op.operands[operand]
-        assert isinstance(buffer.type, BufferAttr)
         coordinates = self._coordinates(op, tile.type, operand + 1)
         inside = coordinates.inside(op.value("axes"), op.value("bounds"), op.values().get("windows", ()))
-        return elements.Cells(coordinates, self.values[buffer], linear(op.value("map"), buffer.type.shape), inside)
+        return elements.Cells(coordinates, self.values[buffer], linear(op.value("map"), shaped(buffer).shape), inside)
 
     def _once(self, layout: Layout) -> Value | None:
         """Which of the threads that hold an element of a vector stores it."""
@@ -387,21 +342,17 @@ class TileOps:
             return f.icmp("ult", op32(f, "sub", setting.tid, setting.first), number(4))
         return None
 
-    def _store_tile(self, op: SpecOp) -> None:
+    def emit_store_tile(self, op: SpecOp) -> None:
         """Rows of whole 16 bytes go through shared memory, others element by element; the kernel has both."""
-        f = self.f
-        buffer = op.operands[3]
-        assert isinstance(buffer.type, BufferAttr)
-        is_whole = self._is_whole(buffer.type.shape[-1] * buffer.type.dtype.bytes, self.values[buffer])
-
-        tile = self._tile(op.operands[0])
+        buffer, tile = op.operands[3], self._tile(op.operands[0])
+        is_whole = self._is_whole(shaped(buffer).shape[-1] * tile.dtype.bytes, self.values[buffer])
 
         def through_shared() -> None:
             whole = self._through_shared(op)
             if whole < tile.layout.columns:
                 elements.store_pairs(self._cells(op, op.operands[0], 3), tile, whole)
 
-        f.if_(is_whole, through_shared, lambda: elements.store(self._cells(op, op.operands[0], 3), tile))
+        self.f.if_(is_whole, through_shared, lambda: elements.store(self._cells(op, op.operands[0], 3), tile))
 
     def _is_whole(self, row: Dim, buffer: Value) -> Value:
         """Whether rows of so many bytes begin at multiples of 16; where they always do, there is a TMA descriptor."""
@@ -418,10 +369,9 @@ class TileOps:
         tile, map, staging = self._tile(op.operands[0]), self.values[op.operands[1]], self.values[op.operands[2]]
         assert isinstance(staging, SharedTile)
         layout, span = tile.layout, staging.span_columns
-        column, type = self.window[0] if self.window else 0, op.operands[0].type
-        assert isinstance(type, ShapedAttr)
+        column = self.window[0] if self.window else 0
         # A piece of a span waits for its staging buffer where it is the first, and leaves where it is the last.
-        inner, total = column % span, type.shape[1].value or 0
+        inner, total = column % span, sizes_of(op.operands[0])[1]
         is_piece = layout.columns < span and column - inner + span <= total
         spans = 1 if is_piece else layout.columns // span
         own = op32(f, "mul", setting.group, 2 * staging.bytes)
@@ -499,20 +449,11 @@ def _is_even(op: SpecOp) -> bool:
 
     Both are inside then, or both become 0.
     """
-    buffer, axis = op.operands[0].type, op.value("axes")[-1]
-    assert isinstance(buffer, BufferAttr)
-    parts, bound = linear(op.value("map"), buffer.shape).coefficient(axis), op.value("bounds")[-1]
+    axis = op.value("axes")[-1]
+    parts, bound = linear(op.value("map"), shaped(op.operands[0]).shape).coefficient(axis), op.value("bounds")[-1]
     if parts is None or parts[0].value != 1 or axis in parts[1].symbols or not is_multiple(parts[1], 2):
         return False
     if op.value("windows") or op.value("pad") or (bound.value != -1 and not is_multiple(bound, 2)):
         return False
     start = dict(zip(op.value("coords"), op.operands[1:], strict=True))[axis].owner
     return isinstance(start, SpecOp) and start.name == "ttarget.index" and is_multiple(start.value("expr"), 2)
-
-
-def _is_within(block: Block, loop: SpecOp) -> bool:
-    """Whether a block is the body of a loop, or in it."""
-    at = block.parent_op()
-    while at is not None and at is not loop:
-        at = at.parent_op()
-    return at is loop

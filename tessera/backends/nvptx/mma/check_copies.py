@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.types import CursorAttr, SharedAttr
+from tessera.backends.nvptx.types import SharedAttr, shaped, spec_ops, yielded
 from tessera.ir.base.op import SpecOp
 
 # What is in flight in a matrix kernel: copies are waited for, stages released when no dot reads them, and consumers
@@ -25,47 +25,42 @@ Owed = Sequence[tuple[SSAValue, int]]
 
 def check_producer(block: Block) -> None:
     """Fails where a stage is filled in part, or before consumers have released it."""
-    ops = [op for op in block.ops if isinstance(op, SpecOp)]
     taken: dict[Stage, list[SpecOp]] = {}
-    for op in ops:
+    for op in spec_ops(block):
         if op.name == "ttarget.acquire":
-            if (op.operands[0], op.operands[1]) in taken:
+            if _stage(op) in taken:
                 op.fail("a stage is acquired twice, and its barrier would wait for twice its bytes", "acquire it once")
-            taken[op.operands[0], op.operands[1]] = []
+            taken[_stage(op)] = []
         elif op.name == "ttarget.copy":
             stage = op.operands[1], op.operands[2]
             if stage not in taken:
                 op.fail("a copy goes to a stage that was not acquired", "wait for it with `ttarget.acquire`")
             taken[stage].append(op)
         elif op.name == "ttarget.advance":
-            _check_filled(op, taken.pop((op.operands[0], op.operands[1]), None))
+            _check_filled(op, taken.pop(_stage(op), None))
         for region in op.regions:
             check_producer(region.block)
     for ring, _ in taken:
-        assert isinstance(ring.owner, SpecOp)
-        ring.owner.fail("a stage is acquired, and the ring does not go on to the next")
+        _owner(ring).fail("a stage is acquired, and the ring does not go on to the next")
 
 
 def _check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
     if copies is None:
         op.fail("a producer goes on from a stage that it did not acquire")
-    ring = op.operands[0].owner
-    assert isinstance(ring, SpecOp)
+    ring = _owner(op.operands[0])
     copied = [copy.operands[3] for copy in copies]
     if sorted(map(id, copied)) != sorted(map(id, ring.operands)):
         op.fail(f"a stage has {len(ring.operands)} tiles, and {len(set(copied))} are copied: it would never be full")
     bytes = sum(map(_bytes_of, copies))
-    whole = sum((v.type.data.bytes.value or 0) for v in ring.operands if isinstance(v.type, SharedAttr))
+    whole = sum(shaped(tile).data.bytes.value or 0 for tile in ring.operands)
     if bytes != (ring.value("bytes") or whole):
         op.fail(f"{bytes} bytes are copied to a stage, and its barrier counts {ring.value('bytes') or whole}")
 
 
 def _bytes_of(copy: SpecOp) -> int:
     """The bytes of a copy, with the other CTA's half of it."""
-    made, tile = copy.operands[0].owner, copy.operands[3].type
-    assert isinstance(made, SpecOp)
-    assert isinstance(tile, SharedAttr)
-    each = prod(made.value("box")) * copy.value("pieces") * tile.dtype.bytes
+    box = _owner(copy.operands[0]).value("box")
+    each = prod(box) * copy.value("pieces") * shaped(copy.operands[3]).dtype.bytes
     return 2 * each if copy.value("half") == "rows" else each
 
 
@@ -86,11 +81,10 @@ class ConsumerCheck:
         """
         here: set[Stage] = set(given)
         released_before: set[Stage] = set()
-        for op in block.ops:
-            assert isinstance(op, SpecOp)
+        for op in spec_ops(block):
             if op.name == "ttarget.await":
-                here.add((op.operands[0], op.operands[1]))
-                released_before.discard((op.operands[0], op.operands[1]))
+                here.add(_stage(op))
+                released_before.discard(_stage(op))
             elif op.name == "ttarget.mma_issue":
                 self._issue(op, here | there)
             elif op.name == "ttarget.mma_add":
@@ -117,10 +111,8 @@ class ConsumerCheck:
 
     def _check_second_step(self, body: Block, there: frozenset[Stage], owed: Owed) -> None:
         """A second step, which begins with dots of the first in flight, and with the stages it did not release."""
-        last = body.last_op
-        assert last is not None
         outer, given = self.carried, list(body.args[1:])
-        self.carried = {given[at]: value for at, value in enumerate(last.operands)}
+        self.carried = dict(zip(given, yielded(body), strict=True))
         self.flying = [(dot, True) for dot, _ in self.flying]
         self.run(body, there, frozenset((ring, given[at]) for ring, at in owed))
         self.carried = outer
@@ -138,7 +130,7 @@ class ConsumerCheck:
         self.flying.append((op, False))
 
     def _release(self, op: SpecOp, here: set[Stage], released_before: set[Stage]) -> None:
-        ring, cursor = op.operands[0], op.operands[1]
+        ring, cursor = _stage(op)
         if (ring, cursor) in released_before:
             op.fail("a stage is released twice, and the producer would fill it while others read it", "release it once")
         released_before.add((ring, cursor))
@@ -155,32 +147,46 @@ class ConsumerCheck:
             op.fail("waits in order and arrivals alternate")
 
     def _end(self, block: Block, here: set[Stage]) -> Owed:
-        last = block.last_op
-        carried = list(last.operands) if last is not None else []
+        carried = list(yielded(block))
         owed: list[tuple[SSAValue, int]] = []
         for ring, cursor in here:
             if cursor not in carried:
-                assert isinstance(ring.owner, SpecOp)
-                ring.owner.fail("a stage is waited for and never released: the producer would wait for it for ever")
+                _owner(ring).fail("a stage is waited for and never released: the producer would wait for it for ever")
             owed.append((ring, carried.index(cursor)))
-        if self.is_ordered and last is not None:
-            assert isinstance(last, SpecOp)
-            last.fail("a consumer waits in order and does not let the other one go on, which would wait for ever")
+        if self.is_ordered:
+            spec_ops(block)[-1].fail(
+                "a consumer waits in order and does not let the other one go on, which would wait for ever"
+            )
         return owed
 
 
+def _owner(value: SSAValue) -> SpecOp:
+    """The op that makes a ring, a shared tile or a descriptor."""
+    assert isinstance(value.owner, SpecOp)
+    return value.owner
+
+
+def _stage(op: SpecOp) -> Stage:
+    """The stage that an op names first."""
+    return op.operands[0], op.operands[1]
+
+
 def _has(ring: SSAValue, tile: SSAValue) -> bool:
-    owner: Operation | Block = ring.owner
-    return isinstance(owner, SpecOp) and tile in owner.operands
+    return isinstance(ring.owner, SpecOp) and tile in ring.owner.operands
 
 
 # Dots in tensor memory: stages are full when they are read, accumulators done when they are loaded, memory freed.
 
 
 class TensorCheck:
-    """The consumers' walk: which stages are there, which dots were read from them, and what is still in flight."""
+    """The consumers' walk: which stages are there, which dots were read from them, and what is still in flight.
+
+    `check_<op>` follows a `ttarget.<op>`.
+    """
 
     def __init__(self) -> None:
+        self.here: dict[Stage, bool] = {}
+        """Stages of the block at hand that are full, and whether a dot has read them."""
         self.flying: dict[SSAValue, str] = {}
         """Tensor memory whose dots are not done, and what is missing."""
         self.held: dict[SSAValue, SpecOp] = {}
@@ -188,65 +194,56 @@ class TensorCheck:
 
     def run(self, block: Block) -> None:
         """Fails where a step comes too early, or is left out."""
-        here: dict[Stage, bool] = {}
-        for op in block.ops:
-            assert isinstance(op, SpecOp)
-            self._step(op, here)
+        outer, self.here = self.here, {}
+        for op in spec_ops(block):
+            if (check := getattr(self, f"check_{op.spec.short_name}", None)) is not None:
+                check(op)
             for region in op.regions:
                 self.run(region.block)
-        for ring, _ in here:
-            assert isinstance(ring.owner, SpecOp)
-            ring.owner.fail("a stage is waited for and never released: the producer would wait for it for ever")
+        for ring, _ in self.here:
+            _owner(ring).fail("a stage is waited for and never released: the producer would wait for it for ever")
+        self.here = outer
 
     def end(self) -> None:
         """Fails where tensor memory is kept: the next kernel would wait for it for ever."""
         for op in self.held.values():
             op.fail("tensor memory is allocated and never freed", "put a `ttarget.tensor_dealloc` at the end")
 
-    def _step(self, op: SpecOp, here: dict[Stage, bool]) -> None:
-        if op.name == "ttarget.await":
-            here[op.operands[0], op.operands[1]] = False
-        elif op.name == "ttarget.tensor_mma":
-            self._dot(op, here)
-        elif op.name == "ttarget.tensor_release":
-            if not here.pop((op.operands[0], op.operands[1]), False):
-                op.fail("a stage is released to the producer before a dot has read it")
-        elif op.name == "ttarget.tensor_commit":
-            self._commit(op)
-        elif op.name == "ttarget.tensor_wait":
-            self._wait(op)
-        elif op.name == "ttarget.tensor_load":
-            self._load(op)
-        elif op.name == "ttarget.tensor_alloc":
-            self.held[op.result] = op
-        elif op.name == "ttarget.tensor_dealloc":
-            self._dealloc(op)
+    def check_await(self, op: SpecOp) -> None:
+        self.here[_stage(op)] = False
+
+    def check_tensor_release(self, op: SpecOp) -> None:
+        if not self.here.pop(_stage(op), False):
+            op.fail("a stage is released to the producer before a dot has read it")
+
+    def check_tensor_alloc(self, op: SpecOp) -> None:
+        self.held[op.result] = op
 
     def _alive(self, op: SpecOp, memory: SSAValue) -> None:
         if memory not in self.held:
             op.fail("tensor memory is used after it was freed")
 
-    def _dot(self, op: SpecOp, here: dict[Stage, bool]) -> None:
+    def check_tensor_mma(self, op: SpecOp) -> None:
         self._alive(op, op.operands[0])
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
-            stages = [(ring, at) for ring, at in here if at is cursor and _has(ring, tile)]
+            stages = [(ring, at) for ring, at in self.here if at is cursor and _has(ring, tile)]
             if not stages:
                 op.fail("a dot reads a stage that nobody waited for", "put a `ttarget.await` before it")
-            here.update(dict.fromkeys(stages, True))
+            self.here.update(dict.fromkeys(stages, True))
         self.flying[op.operands[0]] = "committed"
 
-    def _commit(self, op: SpecOp) -> None:
+    def check_tensor_commit(self, op: SpecOp) -> None:
         self._alive(op, op.operands[0])
         if self.flying.get(op.operands[0]) != "committed":
             op.fail("there are no dots to commit, and a barrier would count what nobody waits for")
         self.flying[op.operands[0]] = "waited for"
 
-    def _wait(self, op: SpecOp) -> None:
+    def check_tensor_wait(self, op: SpecOp) -> None:
         if self.flying.get(op.operands[0]) != "waited for":
             op.fail("a wait for dots that nobody committed never ends", "put a `ttarget.tensor_commit` before it")
         del self.flying[op.operands[0]]
 
-    def _load(self, op: SpecOp) -> None:
+    def check_tensor_load(self, op: SpecOp) -> None:
         self._alive(op, op.operands[0])
         missing = self.flying.get(op.operands[0])
         if missing is not None:
@@ -255,7 +252,7 @@ class TensorCheck:
                 "put a `ttarget.tensor_commit` and a `ttarget.tensor_wait` before it",
             )
 
-    def _dealloc(self, op: SpecOp) -> None:
+    def check_tensor_dealloc(self, op: SpecOp) -> None:
         memory = op.operands[0]
         self._alive(op, memory)
         if memory in self.flying:
@@ -272,7 +269,10 @@ _ITERATIONS = 3
 
 
 class CopyCheck:
-    """The walk of one CTA: copies and their groups, what is there, what was read since all waited for each other."""
+    """The walk of one CTA: copies and their groups, what is there, what was read since all waited for each other.
+
+    `check_<op>` follows a `ttarget.<op>`.
+    """
 
     def __init__(self, stages: int) -> None:
         self.iterations = 2 * stages + _ITERATIONS
@@ -280,7 +280,7 @@ class CopyCheck:
         self.open: list[Cell] = []
         """Copies that no group has yet."""
         self.groups: list[list[Cell]] = []
-        """Groups under way, the oldest first."""
+        """Groups in flight, the oldest first."""
         self.there: set[Cell] = set()
         self.perhaps: set[Cell] = set()
         """Cells that only a loop waited for which may have no steps; a wait for all copies settles it."""
@@ -289,31 +289,24 @@ class CopyCheck:
 
     def run(self, block: Block) -> None:
         """Fails where a dot reads what nobody waited for, or a copy goes to what may still be read."""
-        for op in block.ops:
-            assert isinstance(op, SpecOp)
-            self._step(op)
+        for op in spec_ops(block):
+            if (check := getattr(self, f"check_{op.spec.short_name}", None)) is not None:
+                check(op)
+            else:
+                for region in op.regions:
+                    self.run(region.block)
 
-    def _step(self, op: SpecOp) -> None:
-        if op.name == "ttarget.cursor":
-            self.cursors[op.result] = 0
-        elif op.name == "ttarget.stage_after":
-            self.cursors[op.result] = (self.cursors[op.operands[0]] + op.value("by")) % op.value("stages")
-        elif op.name == "ttarget.copy_async":
-            self._copy(op)
-        elif op.name == "ttarget.commit_copies":
-            self.groups.append(self.open)
-            self.open = []
-        elif op.name == "ttarget.wait_copies":
-            self._wait(op)
-        elif op.name == "ttarget.mma_sync":
-            self._dot(op)
-        elif op.name == "ttarget.steps":
-            self._loop(op)
-        else:
-            for region in op.regions:
-                self.run(region.block)
+    def check_cursor(self, op: SpecOp) -> None:
+        self.cursors[op.result] = 0
 
-    def _copy(self, op: SpecOp) -> None:
+    def check_stage_after(self, op: SpecOp) -> None:
+        self.cursors[op.result] = (self.cursors[op.operands[0]] + op.value("by")) % op.value("stages")
+
+    def check_commit_copies(self, op: SpecOp) -> None:
+        self.groups.append(self.open)
+        self.open = []
+
+    def check_copy_async(self, op: SpecOp) -> None:
         cell = (op.operands[0], self.cursors[op.operands[1]])
         made = op.operands[0].owner
         if isinstance(made, SpecOp) and cell[1] >= made.value("stages"):
@@ -329,7 +322,7 @@ class CopyCheck:
         self.perhaps.discard(cell)
         self.open.append(cell)
 
-    def _wait(self, op: SpecOp) -> None:
+    def check_wait_copies(self, op: SpecOp) -> None:
         if self.open:
             op.fail("a wait comes before copies are made a group", "put a `ttarget.commit_copies` before it")
         # Nothing is done yet where fewer are under way than may be left.
@@ -341,7 +334,7 @@ class CopyCheck:
             self.perhaps.clear()
         self.read.clear()
 
-    def _dot(self, op: SpecOp) -> None:
+    def check_mma_sync(self, op: SpecOp) -> None:
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
             if not isinstance(tile.type, SharedAttr):
                 continue
@@ -352,27 +345,20 @@ class CopyCheck:
                 )
             self.read.add(cell)
 
-    def _loop(self, op: SpecOp) -> None:
-        body = op.regions[0].block
-        last = body.last_op
-        assert last is not None
-        before = set(self.there)
+    def check_steps(self, op: SpecOp) -> None:
+        body, before = op.regions[0].block, set(self.there)
         self._bind(body.args[1:], op.operands[2:])
         for _ in range(self.iterations):
             self.run(body)
-            self._bind(body.args[1:], last.operands)
-        self._bind(op.results, last.operands)
+            self._bind(body.args[1:], yielded(body))
+        self._bind(op.results, yielded(body))
         if not op.value("is_nonempty"):
             self.perhaps |= self.there - before
             self.there &= before
 
     def _bind(self, names: Sequence[SSAValue], values: Sequence[SSAValue]) -> None:
-        found = {
-            name: self.cursors[value]
-            for name, value in zip(names, values, strict=True)
-            if isinstance(value.type, CursorAttr)
-        }
-        self.cursors.update(found)
+        pairs = [(name, value) for name, value in zip(names, values, strict=True) if value in self.cursors]
+        self.cursors.update({name: self.cursors[value] for name, value in pairs})
 
 
 def check_copies(block: Block, stages: int) -> None:
@@ -380,5 +366,4 @@ def check_copies(block: Block, stages: int) -> None:
     check = CopyCheck(stages)
     check.run(block)
     for tile, _ in check.open:
-        assert isinstance(tile.owner, SpecOp)
-        tile.owner.fail("a copy is started and never made part of a group", "put a `ttarget.commit_copies` after it")
+        _owner(tile).fail("a copy is started and never made part of a group", "put a `ttarget.commit_copies` after it")
