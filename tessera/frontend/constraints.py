@@ -111,13 +111,18 @@ def locations(constraints: Iterable[Constraint]) -> tuple[str, ...]:
 def impose(trace: Trace, constraints: Sequence[Constraint], signature: Signature) -> None:
     """Impose the declared constraints of a function on its trace: each is proved, or becomes a guard."""
     numbers = static_numbers(signature)
-    names = {name: Dim.symbol(dim_name(name)) for item in constraints for name in item.symbols}
-    env = {name: Dim.constant(numbers[name]) if name in numbers else dim for name, dim in names.items()}
-    free = [item.substitute(env) for item in constraints]
+    free = _with_numbers(constraints, numbers)
     derived = _eliminate(free, trace.facts.order.keys())
     trace.facts.names.update({**{name: Dim.constant(value) for name, value in numbers.items()}, **derived})
     for item in free:
         assume_constraint(trace, item.substitute(derived), item.span)
+
+
+def _with_numbers(constraints: Sequence[Constraint], numbers: Mapping[str, int]) -> list[Constraint]:
+    """The constraints with static arguments as numbers, and all other names as dims."""
+    names = {name: Dim.symbol(dim_name(name)) for item in constraints for name in item.symbols}
+    env = {name: Dim.constant(numbers[name]) if name in numbers else dim for name, dim in names.items()}
+    return [item.substitute(env) for item in constraints]
 
 
 def assume_constraint(trace: Trace, constraint: Constraint, span: Span | None, notes: Sequence[str] = ()) -> None:
@@ -283,9 +288,7 @@ def check_call(constraints: Sequence[Constraint], signature: Signature, tensors:
     """Check the sizes of a call against the declared constraints, before anything is traced for them."""
     sizes = named_sizes(signature, tensors)
     numbers = static_numbers(signature)
-    names = {name: Dim.symbol(dim_name(name)) for item in constraints for name in item.symbols}
-    env = {name: Dim.constant(numbers[name]) if name in numbers else dim for name, dim in names.items()}
-    free = [item.substitute(env) for item in constraints]
+    free = _with_numbers(constraints, numbers)
     derived = _eliminate(free, sizes.keys())
     known = [item.substitute(derived) for item in free]
     for item in known:

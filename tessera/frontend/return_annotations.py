@@ -182,17 +182,17 @@ def _witness(facts: Facts, left: Dim, right: Dim) -> dict[str, int] | None:
 def _calls(facts: Facts) -> Iterator[dict[str, int]]:
     """Candidate sizes that constraints on single dims allow: small ones first, pairwise different if possible."""
     free = [name for name in facts.order if name not in facts.values]
-    ways: list[Sequence[int]] = []
+    candidates: list[Sequence[int]] = []
     for name in free:
-        low, high, step, rest = max(2, facts.at_least.get(name, 0)), _UNBOUNDED, 1, 0
+        low, high, step, residue = max(2, facts.at_least.get(name, 0)), _UNBOUNDED, 1, 0
         if facts.solver is not None:
             value = facts.solver.value(name)
-            low, high, step, rest = max(low, value.low), min(high, value.high), value.modulus, value.residue
+            low, high, step, residue = max(low, value.low), min(high, value.high), value.modulus, value.residue
             low = low if value.high >= low else max(value.low, 0)
-        ways.append(range(low + (rest - low) % step, high + 1, step)[: 2 * _TRIES])
-    if not all(ways):
+        candidates.append(range(low + (residue - low) % step, high + 1, step)[: 2 * _TRIES])
+    if not all(candidates):
         return
     for number in range(_TRIES):
-        picks = zip(free, ways, range(len(free)), strict=True)
-        sizes = {name: way[(number * (1 + place) + place) % len(way)] for name, way, place in picks}
+        picks = zip(free, candidates, range(len(free)), strict=True)
+        sizes = {name: values[(number * (1 + at) + at) % len(values)] for name, values, at in picks}
         yield {**sizes, **{name: facts.resolve(Dim.symbol(name)).evaluate(sizes) for name in facts.values}}

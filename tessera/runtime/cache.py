@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from tessera.diagnostics.codes import CacheError
 from tessera.types.frozen import frozen
-from tessera.types.settings import cache_place
+from tessera.types.settings import cache_location
 
 _DIGEST_BYTES = 32
 _FRESH_SECONDS = 3600
@@ -221,7 +221,7 @@ def _store_at(folder: str, limit: int) -> Store:
 
 def default_store() -> Store:
     """The store in the folder the settings name; one object per folder and process."""
-    return _store_at(*cache_place())
+    return _store_at(*cache_location())
 
 
 def _unlink(path: str) -> None:

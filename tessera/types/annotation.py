@@ -172,7 +172,7 @@ def _edits() -> Any:
 
 
 def _mode_fix(span: Span | None, mode: ComputeMode) -> Fix | str:
-    """A way to compute, named as one."""
+    """A compute mode, written as one."""
     advice, expression = f"write `{mode.storage} @ compute({mode})`", _edits().expression_at(span)
     *_, last = [None, *(expression.items() if expression is not None else ())]
     if last is None or expression is None:

@@ -241,7 +241,7 @@ class Store:
         if found is None:
             first, second = (self.node_of(arg) for arg in atom.args)
             found = self._atoms.get(atom)
-            if found is not None:  # the quotient made its remainder, or the other way round
+            if found is not None:  # the quotient made its remainder, or conversely
                 return found
             if atom.kind in ("max", "min"):
                 found = self._atoms[atom] = self._node()

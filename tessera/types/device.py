@@ -1,4 +1,4 @@
-"""`Device`: where ops run, as a value; `gpu[n]` and `cpu` name them."""
+"""Devices as values (`cpu`, `gpu[n]`), the backends that compile for them, and the memory spaces that they have."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Manifest:
         return bool(self.device)
 
 
-# Memory spaces: who sees each, what moves between which two, and the way round where nothing does.
+# Memory spaces: who sees each, what moves between which two, and the route where nothing does directly.
 
-CIRCLES = ("thread", "block", "device", "machine")
-"""Who sees a space, smallest first."""
+SCOPES = ("thread", "block", "device", "machine")
+"""Scopes: who sees a space, smallest first."""
 
 
 @frozen
@@ -51,7 +51,7 @@ class Space:
     """A kind of memory: who sees it, and the feature that a machine has it with, if not all have it."""
 
     name: str
-    circle: str
+    scope: str
     feature: str = ""
 
 
@@ -94,13 +94,13 @@ Within one space things are copied by whoever sees it: `register` and `shared`, 
 _WITHIN = ("register", "shared", "global", "managed", "host")
 
 
-def is_seen_by(space: str, circle: str) -> bool:
-    """Whether all of a circle see a space: a device sees global memory, and not the registers of a thread.
+def is_seen_by(space: str, scope: str) -> bool:
+    """Whether a space is visible in a whole scope: a device sees global memory, and not the registers of a thread.
 
     >>> is_seen_by("global", "block"), is_seen_by("shared", "device")
     (True, False)
     """
-    return CIRCLES.index(SPACES[space].circle) >= CIRCLES.index(circle) and (space != "host" or circle == "machine")
+    return SCOPES.index(SPACES[space].scope) >= SCOPES.index(scope) and (space != "host" or scope == "machine")
 
 
 def join(first: str, second: str) -> str:
@@ -111,12 +111,12 @@ def join(first: str, second: str) -> str:
     """
     if first == second:
         return first
-    circles = [CIRCLES.index(SPACES[space].circle) for space in (first, second)]
+    scopes = [SCOPES.index(SPACES[space].scope) for space in (first, second)]
     if {first, second} == {"shared", "tmem"}:
         return "global"
     if "host" in (first, second):
         return "managed"
-    return (first, second)[circles.index(max(circles))]
+    return (first, second)[scopes.index(max(scopes))]
 
 
 def moves(source: str, target: str) -> tuple[str, ...]:
@@ -127,17 +127,17 @@ def moves(source: str, target: str) -> tuple[str, ...]:
 
 
 def route(source: str, target: str) -> tuple[str, ...]:
-    """The spaces that something passes through on its way, both ends included; nothing where there is no way.
+    """The spaces that something is copied through, both ends included; empty where there is no route.
 
     >>> route("host", "shared")
     ('host', 'global', 'shared')
     """
-    ways: list[tuple[str, ...]] = [(source,)]
-    while ways:
-        way = ways.pop(0)
-        if way[-1] == target:
-            return way
-        ways += [(*way, space) for space in SPACES if space not in way and moves(way[-1], space)]
+    routes: list[tuple[str, ...]] = [(source,)]
+    while routes:
+        found = routes.pop(0)
+        if found[-1] == target:
+            return found
+        routes += [(*found, space) for space in SPACES if space not in found and moves(found[-1], space)]
     return ()
 
 
@@ -146,12 +146,12 @@ def problem(source: str, target: str, features: tuple[str, ...] | None = None) -
     for space in (source, target):
         if space not in SPACES:
             return f"there is no memory `{space}`; there are {', '.join(SPACES)}"
-    ways = moves(source, target)
-    if not ways:
+    transfers = moves(source, target)
+    if not transfers:
         steps = " to ".join(route(source, target))
         return f"there is no direct transfer from {source} to {target} memory" + (f": go from {steps}" if steps else "")
-    if features is not None and not any(way == "" or way in features for way in ways):
-        return f"moving from {source} to {target} memory takes {' or '.join(ways)}, and the machine has neither"
+    if features is not None and not any(one == "" or one in features for one in transfers):
+        return f"moving from {source} to {target} memory takes {' or '.join(transfers)}, and the machine has neither"
     return ""
 
 
@@ -180,7 +180,7 @@ class Device:
 
     @staticmethod
     def parse(text: str) -> Device:
-        """The device that a text such as `gpu:1` names."""
+        """The device that a string such as `gpu:1` names."""
         kind, _, index = text.partition(":")
         return Device(kind, int(index or 0))
 

@@ -1,4 +1,4 @@
-"""Element types: their sizes, ranges and names, and how two of them meet in one operation."""
+"""Element types: their names and sizes, and the number formats that values are rounded to."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ BY_NAME = {dtype.name: dtype for dtype in ALL}
 
 ROUNDINGS = ("nearest_even", "toward_zero", "stochastic")
 SATURATIONS = ("", "saturate", "wrap")
-"""Nothing said: floats overflow to infinity (f8e4m3, which has none, to NaN), integers stop at their ends."""
+"""Unset, floats overflow to infinity (f8e4m3, which has none, to NaN), integers stop at their ends."""
 DENORMALS = ("keep", "flush")
 
 
@@ -189,7 +189,7 @@ def conversion_fault(format: str, rounding: str, saturation: str, denormals: str
             shown = ", ".join(f"`{one}`" for one in known if one)
             return f"there is no {what} `{given}`; there are {shown}"
     if saturation == "wrap" and FORMATS[format].is_float:
-        return f"`{format}` is a float, which has no way to wrap"
+        return f"`{format}` is a float, which does not wrap"
     if denormals == "flush" and not FORMATS[format].is_float:
         return f"`{format}` has no denormals to flush"
     return ""

@@ -43,10 +43,10 @@ class Effects(frozenset[str]):
         return Effects(()) if inner in ("", "pure") else Effects(inner.split(","))
 
     def __str__(self) -> str:
-        return ", ".join(sorted(self, key=_place)) or "pure"
+        return ", ".join(sorted(self, key=_sort_key)) or "pure"
 
     def __repr__(self) -> str:
-        return f"{{{', '.join(sorted(self, key=_place))}}}"
+        return f"{{{', '.join(sorted(self, key=_sort_key))}}}"
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -86,7 +86,7 @@ class Effects(frozenset[str]):
 
 
 def _list_effects(effects: Any) -> Iterable[Any]:
-    """Effects one by one; a text is one of them, not a list of letters."""
+    """Effects one by one; a string is one of them, not a list of letters."""
     if isinstance(effects, str) or not isinstance(effects, Iterable):
         raise EffectError(f"effects are given as a list of names, got {effects!r}", fix='write `["io", "random"]`')
     return cast("Iterable[Any]", effects)
@@ -106,7 +106,7 @@ def _kind(effect: str) -> str:
     return effect.partition("(")[0]
 
 
-def _place(effect: str) -> tuple[int, str]:
+def _sort_key(effect: str) -> tuple[int, str]:
     return KINDS.index(_kind(effect)), effect
 
 
@@ -207,8 +207,8 @@ def report(text: str) -> list[str]:
 def _answer(question: str, found: Mapping[str, Effects]) -> bool:
     for sign in ("<=", "><"):
         if sign in question:
-            sides = [side.strip() for side in question.split(sign)]
-            left, right = (found[side] if side in found else Effects.parse(side) for side in sides)
+            operands = [one.strip() for one in question.split(sign)]
+            left, right = (found[one] if one in found else Effects.parse(one) for one in operands)
             return right.covers(left) if sign == "<=" else may_swap(left, right)
     raise EffectError(f"`{question}` asks nothing; write `f <= g` or `f >< g`")
 

@@ -14,7 +14,7 @@ from tessera.types.frozen import frozen
 
 @frozen
 class ComputeMode:
-    """A way to do arithmetic on a stored type that is no storage type itself; `tf32` is the only one."""
+    """A mode of arithmetic on a stored type that is no storage type itself; `tf32` is the only one."""
 
     name: str
     storage: DType
@@ -51,7 +51,7 @@ _CHOICES = {
 }
 
 
-_SPOKEN = {"accumulate": "accum"}
+_PUBLIC_NAMES = {"accumulate": "accum"}
 _WORDS = {
     "rounding": {
         "nearest_even": "round_nearest_even",
@@ -71,7 +71,7 @@ def _check_kinds(policy: Policy) -> None:
     for name, kind, wanted in kinds:
         given = getattr(policy, name)
         if given is not None and not isinstance(given, kind):
-            raise PolicyError(f"`{_SPOKEN.get(name, name)}` takes {wanted}, got {given!r}", fix=f"write {wanted}")
+            raise PolicyError(f"`{_PUBLIC_NAMES.get(name, name)}` takes {wanted}, got {given!r}", fix=f"write {wanted}")
     factor: Any = policy.loss_scale
     if factor is not None and (isinstance(factor, bool) or not isinstance(factor, int | float)):
         raise PolicyError(f"`loss_scale` takes a number, got {factor!r}", fix="write `loss_scale(1024.0)`")
@@ -88,15 +88,15 @@ def _check_type(dtype: DType, policy: Policy) -> None:
     """Raise where a policy asks for what values of a type do not have."""
     total = policy.accumulate
     if total is not None and (total.is_float != dtype.is_float or total.bits < dtype.bits):
-        raise PolicyError(f"`{dtype}` cannot accumulate in `{total}`: the accumulator must be as wide and alike")
+        raise PolicyError(f"`{dtype}` cannot accumulate in `{total}`: the accumulator must be as wide and of its kind")
     if isinstance(policy.compute, ComputeMode) and policy.compute.storage is not dtype:
-        raise PolicyError(f"`{policy.compute}` is a way to compute `{policy.compute.storage}`, not `{dtype}`")
+        raise PolicyError(f"`{policy.compute}` is a compute mode of `{policy.compute.storage}`, not of `{dtype}`")
     if policy.rounding == "stochastic" and not dtype.is_float:
         raise PolicyError(f"`{dtype}` has no rounding to make stochastic")
     if policy.rounding in ("stochastic", "toward_zero") and dtype.is_float and dtype.compute is dtype:
         raise PolicyError(f"`{dtype}` is computed in {dtype}, and has nothing left to round")
     if policy.saturation == "wrap" and dtype.is_float:
-        raise PolicyError(f"`{dtype}` is a float, which has no way to wrap", fix="use `saturate`")
+        raise PolicyError(f"`{dtype}` is a float, which does not wrap", fix="use `saturate`")
     if policy.denormals == "flush" and not dtype.is_float:
         raise PolicyError(f"`{dtype}` has no denormals to flush")
 
@@ -170,7 +170,7 @@ class Policy:
         for name, theirs in changes.items():
             ours = getattr(self, name)
             if ours != getattr(SILENT, name) and ours != theirs:
-                raise PolicyError(f"`{_SPOKEN.get(name, name)}` is set twice, to `{ours}` and `{theirs}`")
+                raise PolicyError(f"`{_PUBLIC_NAMES.get(name, name)}` is set twice, to `{ours}` and `{theirs}`")
         return replace(self, **changes)
 
     def overridden(self, inner: Policy) -> Policy:

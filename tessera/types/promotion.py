@@ -93,7 +93,7 @@ def promote(a: DType, b: DType) -> DType | None:
 
 def promote_all(dtypes: Sequence[DType]) -> DType | None:
     """The dtype several operands meet in; the order does not matter where it exists."""
-    # Widest first, so that no pair on the way asks for more than the whole does.
+    # Widest first, so that no pair in between asks for more than the whole does.
     widest, *others = sorted(dtypes, key=lambda dtype: (dtype.is_float, dtype.bits, dtype.mantissa), reverse=True)
     joined: DType | None = widest
     for dtype in others:

@@ -99,7 +99,7 @@ def _cache_bytes(values: Mapping[str, str]) -> int:
     return _bytes(values, "TESSERA_CACHE_BYTES", 4 << 30)
 
 
-def cache_place() -> tuple[str, int]:
+def cache_location() -> tuple[str, int]:
     """The folder of compiled code and its limit alone: asked for with every object that is looked up."""
     return _cache_folder(os.environ), _cache_bytes(os.environ)
 

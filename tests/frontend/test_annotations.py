@@ -94,7 +94,7 @@ def test_policies_chain_in_any_order() -> None:
         ('KVCache["B"]', "has 4 dims, got 1"),
         ('Tensor["B", f16 @ accum(f32) @ accum(f64)]', "is set twice"),
         ('Tensor["B", i8 @ stochastic_round]', "no rounding"),
-        ('Tensor["B", bf16 @ compute(tf32)]', "is a way to compute `f32`"),
+        ('Tensor["B", bf16 @ compute(tf32)]', "is a compute mode of `f32`"),
         ('Tensor["B", nothing @ accum(f32)]', "is not a dtype"),
         ('Tensor["B", __import__("os")]', "is not part of an annotation"),
         ('Tensor["B",', "never closed"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -75,7 +76,8 @@ def combine(x: KTile["M", "N"], y: KTile["M", "N"], *, function: Any) -> Any:
     return function(tile.load(x, rows=T.m, cols=T.n), tile.load(y, rows=T.m, cols=T.n))
 
 
-UNDEFINED: dict[str, tuple[Any, Any, str]] = {
+Combine: TypeAlias = Callable[[Any, Any], Any]
+UNDEFINED: dict[str, tuple[Combine, Any, str]] = {
     "neg": (lambda x, y: -x, np.bool_, "integers or floats"),
     "abs": (lambda x, y: tile.abs(x), np.bool_, "integers or floats"),
     "sign": (lambda x, y: tile.sign(x), np.bool_, "integers or floats"),
@@ -103,13 +105,16 @@ def test_functions_refuse_dtypes_that_they_are_not_defined_for(name: str) -> Non
 
 def test_a_causal_mask_takes_floats_alone() -> None:
     x = np.ones((8, 4), np.int32)
+    mask: Combine = lambda x, y: tile.mask_causal(x, tile.row_index(), tile.col_index())  # noqa: E731
     with pytest.raises(DTypeError, match="takes scores that are floats, as masked ones become -inf; got i32"):
-        combine(x, x, function=lambda x, y: tile.mask_causal(x, tile.row_index(), tile.col_index()))
+        combine(x, x, function=mask)
 
 
 def test_a_shuffle_takes_its_mode_by_name() -> None:
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
-    (found,) = agree(combine, x, x, function=lambda x, y: tile.shuffle(x, mode="down", by=1, width=4))
+    down: Combine = lambda x, y: tile.shuffle(x, mode="down", by=1, width=4)  # noqa: E731
+    sideways: Combine = lambda x, y: tile.shuffle(x, mode="sideways", by=1, width=4)  # noqa: E731
+    (found,) = agree(combine, x, x, function=down)
     np.testing.assert_array_equal(found, x[:, [1, 2, 3, 3]])
     with pytest.raises(KernelError, match="`mode` is one of down, up, index, got 'sideways'"):
-        combine(x, x, function=lambda x, y: tile.shuffle(x, mode="sideways", by=1, width=4))
+        combine(x, x, function=sideways)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from tessera.diagnostics.codes import RankError
 from tessera.types.dtype import BY_NAME
 from tessera.types.frozen import frozen
-from tessera.types.settings import cache_place
+from tessera.types.settings import cache_location
 
 # What a rank needs to communicate with others: exchanges of bytes that are started, and waited for later.
 
@@ -238,7 +238,7 @@ def _lock_file(name: str) -> int | None:
     """The file that is locked for a name; None where none can be made: then nobody waits."""
     import fcntl  # noqa: PLC0415 - ranks alone need it
 
-    folder = os.path.join(cache_place()[0], "locks")
+    folder = os.path.join(cache_location()[0], "locks")
     try:
         os.makedirs(folder, exist_ok=True)
         # The names are digests: few files serve all, and two of one file merely wait for each other.
