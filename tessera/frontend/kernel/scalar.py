@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import Any
 
 from tessera.frontend.kernel.tiles import Tile, binary, unary
-from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, ScalarFunction
+from tessera.ir.base.scalar_functions import FLOATING, SCALAR_FUNCTIONS, ScalarFunction, evaluate_number
 
 
 def _make_function(entry: ScalarFunction) -> Callable[..., Any]:
-    """The function of the kernel language; of a plain number where the entry says how, as in `tile.rsqrt(64.0)`."""
+    """The function of the kernel language; of a plain number it is one, as in `tile.rsqrt(64.0)`."""
 
     def of_one(x: Any) -> Any:
-        if entry.number is not None and isinstance(x, int | float) and not isinstance(x, bool):
-            return entry.number(float(x))
+        if entry.group is FLOATING and isinstance(x, int | float) and not isinstance(x, bool):
+            return evaluate_number(entry, x)
         return unary(entry.name, x)
 
     def of_two(a: Any, b: Any) -> Tile:

@@ -243,15 +243,15 @@ class ScalarFunction:
     `integer_reference` that on integers, where it differs. `emit`, `emit_integer` and `emit_bool` write LLVM for the
     three kinds of operands: an instruction ("fadd"), a comparison ("fcmp oeq"), an intrinsic ("llvm.sqrt"), or a
     function of a file of `ir/target/llvm` ("math_exp:exp"). `ulp` is the largest error in units of the last place of
-    f32 and of f64, None for a function that is exact or correctly rounded. `interval` is how far it takes its operands
+    f32 and of f64, None for a function that is exact or correctly rounded. `interval` bounds its result
     (`ir/base/interval.py`), `flops` its cost for one element; an `is_expensive` value is kept rather than computed
     twice. `samples` are the numbers it is tried with: "everything", "positive", "tame" (nothing huge or infinite,
     where there is no limit worth a promise) or "powers".
 
     The graph op is named as the function is, or `op`; a function with several graph ops lists them as `ops`, which is
     empty for one that only kernels call. `kernel` is the name in the kernel language ("" for none, None for that of
-    the op), `number` what it gives for a Python number there; one that `keeps_zero` gives 0 for 0. `jvp`, `transpose`
-    and `batch` are slots of the transforms of those names.
+    the op). One that `keeps_zero` gives 0 for 0, so that what pads a ragged tile stays zero and needs no mask. `jvp`,
+    `transpose` and `batch` are slots of the transforms of those names.
     """
 
     name: str
@@ -274,7 +274,6 @@ class ScalarFunction:
     op: str = ""
     ops: tuple[GraphOp, ...] | None = None
     kernel: str | None = None
-    number: Callable[[float], float] | None = None
     keeps_zero: bool = False
     jvp: Transform | None = None
     transpose: Transform | None = None
@@ -337,6 +336,14 @@ def resolve(reference: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module or "tessera.ir.base.scalar_reference"), name)
 
 
+def evaluate_number(function: ScalarFunction, x: float) -> float:
+    """A function of one operand at a number, by its reference."""
+    import numpy as np  # noqa: PLC0415 - kernels are traced without NumPy unless they ask for this
+
+    with np.errstate(all="ignore"):
+        return float(resolve(function.reference)(np.float64(x)))
+
+
 def function_of(op: SpecOp, what: str) -> ScalarFunction:
     """The function that an op names and has the operands for; `what` those are. Fails the op where it does not."""
     name = op.value("fn")
@@ -389,7 +396,7 @@ for _name, _summary, _writer in (
 declare(ScalarFunction("exp", "e to the power `x`.", "numpy:exp", emit="math_exp:exp", ulp=(1.0, 1.0),
     interval=monotone(math.exp), flops=10, is_expensive=True))
 declare(ScalarFunction("exp2", "2 to the power `x`.", "numpy:exp2", emit="math_exp:exp2", ulp=(1.0, 1.0),
-    interval=monotone(lambda x: 2.0**x), flops=9, is_expensive=True, number=lambda x: 2.0**x))
+    interval=monotone(lambda x: 2.0**x), flops=9, is_expensive=True))
 declare(ScalarFunction("expm1", "`exp(x) - 1` without cancellation near zero.", "numpy:expm1", emit="math_exp:expm1",
     ulp=(2.0, 2.0), interval=monotone(math.expm1), flops=12, is_expensive=True, kernel="", keeps_zero=True))
 declare(ScalarFunction("log", "Natural logarithm; of a negative number NaN.", "numpy:log", emit="math_log:log",
@@ -403,11 +410,11 @@ declare(ScalarFunction("log1p", "`log(1 + x)` without cancellation near zero.", 
 # Roots and quotients of one operand.
 
 declare(ScalarFunction("sqrt", "Square root.", "numpy:sqrt", emit="llvm.sqrt", ulp=(0.5, 0.5),
-    interval=rising_from(0.0, 0.0, math.sqrt), flops=4, samples="positive", number=lambda x: x**0.5, keeps_zero=True))
+    interval=rising_from(0.0, 0.0, math.sqrt), flops=4, samples="positive", keeps_zero=True))
 declare(ScalarFunction("rsqrt", "One over the square root.", "rsqrt", emit="math:rsqrt", ulp=(1.5, 1.5),
-    interval=bounds.RSQRT, flops=5, samples="positive", number=lambda x: x**-0.5))
+    interval=bounds.RSQRT, flops=5, samples="positive"))
 declare(ScalarFunction("reciprocal", "One over `x`.", "reciprocal", emit="math:reciprocal", ulp=(0.5, 0.5),
-    interval=bounds.RECIPROCAL, flops=4, number=lambda x: 1.0 / x))
+    interval=bounds.RECIPROCAL, flops=4))
 
 # Angles.
 

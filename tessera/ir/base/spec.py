@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tessera.types.dim import Dim
@@ -305,7 +306,12 @@ class Registry:
         return spec
 
     def __getitem__(self, name: str) -> OpSpec:
-        return self._specs[name if "." in name else f"{self.dialect}.{name}"]
+        full = name if "." in name else f"{self.dialect}.{name}"
+        found = self._specs.get(full)
+        if found is None:
+            near = get_close_matches(full, self._specs, 3)
+            raise KeyError(f"there is no op `{full}`" + (f"; did you mean {', '.join(near)}?" if near else ""))
+        return found
 
     def __contains__(self, name: str) -> bool:
         return (name if "." in name else f"{self.dialect}.{name}") in self._specs

@@ -74,8 +74,10 @@ def test_intervals_hold_what_references_give(function: ScalarFunction) -> None:
 
 @pytest.mark.parametrize("function", SCALAR_FUNCTIONS.values(), ids=lambda function: function.name)
 def test_a_function_that_keeps_zero_gives_zero_for_zero(function: ScalarFunction) -> None:
-    if function.keeps_zero:
-        assert resolve(function.reference)(np.zeros(())) == 0
+    if function.arity == 1 and "f32" in function.dtypes and not function.is_predicate:
+        with np.errstate(all="ignore"):
+            is_zero = bool(resolve(function.reference)(np.zeros(())) == 0)
+        assert function.keeps_zero == is_zero, f"`{function.name}` of 0 is 0 or not: say so by `keeps_zero`"
 
 
 def test_stubs_show_what_the_table_makes() -> None:

@@ -22,9 +22,11 @@ def change_facets(**facets: Any) -> OpSpec:
     ("facets", "words"),
     [
         ({"policy": None}, "op `tgraph.softmax` lacks `policy`: what a numerics policy makes of it"),
-        ({"interval": None}, "op `tgraph.softmax` lacks `interval`: how far it takes its operands"),
+        ({"interval": None}, "op `tgraph.softmax` lacks `interval`: bounds on its result"),
         ({"reference": None}, "op `tgraph.softmax` lacks `reference`: its meaning on NumPy arrays"),
         ({"decompose": None}, "op `tgraph.softmax` lacks a lowering: `lower`"),
+        ({"samples": ()}, "op `tgraph.softmax` lacks `samples`: example operands"),
+        ({"dtypes": ()}, "op `tgraph.softmax` lacks `dtypes`: those that its samples are tried in"),
     ],
 )
 def test_an_op_without_a_facet_is_refused_by_name(facets: dict[str, Any], words: str) -> None:

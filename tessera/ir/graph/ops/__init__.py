@@ -39,6 +39,10 @@ def _implied_policy(spec: OpSpec) -> PolicyRule | None:
     return ROUND if isinstance(spec.lower, Pointwise | Reduction) else None
 
 
+_WITHOUT_SAMPLES = frozenset({"fused", "kernel_call"})
+"""Ops that hold a program of the user's or of the compiler's, and are nothing without it."""
+
+
 def check_facets(spec: OpSpec) -> None:
     """Raises TypeError, by name, for an op that lacks a facet it needs."""
     missing = ""
@@ -53,9 +57,12 @@ def check_facets(spec: OpSpec) -> None:
         )
     elif interval_of(spec) is None:
         missing = (
-            "`interval`: how far it takes its operands, a rule of `ir/base/interval.py`; `ANYTHING` says that nothing "
-            "is known"
+            "`interval`: bounds on its result, a rule of `ir/base/interval.py`; `ANYTHING` says that nothing is known"
         )
+    elif not (spec.samples or spec.effects or spec.region_names or spec.short_name in _WITHOUT_SAMPLES):
+        missing = "`samples`: example operands, which the generated tests take"
+    elif spec.operands and spec.samples and not spec.dtypes:
+        missing = "`dtypes`: those that its samples are tried in"
     elif policy_of(spec).role == "contract" and not (policy_of(spec).by_parts or policy_of(spec).accumulate):
         missing = "`accumulate` in its policy: how it is built in an accumulator that its kernel does not have"
     if missing:
