@@ -10,10 +10,10 @@ BENCH_STAMP := $(VENV)/.ready-bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint types layers docs bench size generated clean
+.PHONY: help demo test quick op-tests lint types layers docs bench size generated clean
 
 help:  ## say what can be made
-	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 demo: $(RUN_STAMP)  ## compile and run an MLP and a transformer block, and show how they were lowered
 	$(BIN)/python examples/demo.py
@@ -23,6 +23,10 @@ test: lint types layers  ## everything that must hold: style, types, layers, the
 
 quick: $(TEST_STAMP)  ## the suite without its slow tests
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+op-tests: $(TEST_STAMP)  ## all tests of one op or scalar function: make op-tests NAME=softmax
+	$(BIN)/python -m pytest -n $(WORKERS) tests/numerics tests/ir tests/graph tests/backends/cpu/test_math.py \
+	    tests/backends/nvptx/test_compile.py tests/device/test_ops.py tests/rules/test_size.py -k "$(NAME) or is_tried or budget"
 
 lint: $(TEST_STAMP)  ## ruff, lint and format
 	$(BIN)/ruff check

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, widen
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, widen_array
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, resolve
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.tile.facets import Pointwise
@@ -150,7 +150,7 @@ def run_block(spec: OpSpec, arrays: Sequence[Array], attributes: dict[str, Any])
     (out,) = infer(spec.short_name, *(type_of(array) for array in arrays), **attributes)
     shape = tuple(dim.value or 0 for dim in out.shape)
     with np.errstate(all="ignore"):
-        tiles = [widen(array) for array in arrays]
+        tiles = [widen_array(array) for array in arrays]
         tile = spec.lower.block(Tiles(shape), tiles, spec.with_defaults(attributes), out)
         # What converts goes to the result's dtype itself, others stay in the one they compute in.
         assert dtype_of(tile) is (out.dtype if spec.lower.converts else out.dtype.compute) or out.dtype.name == "i4"

@@ -64,7 +64,7 @@ def dtype_of(array: Array) -> DType:
     return _DTYPES[array.dtype]
 
 
-def widen(array: Array) -> Array:
+def widen_array(array: Array) -> Array:
     """The array in the dtype arithmetic is done in: narrow floats become f32."""
     return array.astype(numpy_dtype(dtype_of(array).compute), copy=False)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, widen
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, widen_array
 from tessera.types.dtype import DType
 from tessera.types.promotion import sum_of
 
@@ -112,11 +112,11 @@ def reduce(
     dtype = dtype_of(x)
     if accumulate is not None and dtype.is_float and accumulate is not dtype.compute:
         if accumulate.compute is not accumulate:
-            return round_as(_reduce_narrow(kind, widen(x), axes, accumulate, keepdims=keepdims), dtype)
+            return round_as(_reduce_narrow(kind, widen_array(x), axes, accumulate, keepdims=keepdims), dtype)
         return round_as(reduce_lanes(kind, x.astype(numpy_dtype(accumulate)), axes, keepdims=keepdims), dtype)
     if kind in ("sum", "prod") and not dtype.is_float:
         return reduce_lanes(kind, x.astype(numpy_dtype(sum_of(dtype))), axes, keepdims=keepdims)
-    return round_as(reduce_lanes(kind, widen(x), axes, keepdims=keepdims), dtype)
+    return round_as(reduce_lanes(kind, widen_array(x), axes, keepdims=keepdims), dtype)
 
 
 # Philox4x32-10 on arrays: the counter-based generator that all random ops draw from.

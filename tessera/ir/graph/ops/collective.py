@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, round_as, static, widen
+from tessera.ir.base.arrays import Array, dtype_of, round_as, static, widen_array
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import (
     KEEP,
@@ -108,10 +108,10 @@ def _world(ranks: Sequence[Array], size: Sequence[Dim | int]) -> None:
 
 
 def _reduce_ranks(ranks: Sequence[Array], op: str) -> Array:
-    total = widen(ranks[0])
+    total = widen_array(ranks[0])
     with np.errstate(over="ignore", invalid="ignore"):
         for other in ranks[1:]:
-            total = REDUCTION_UFUNCS[op](total, widen(other))
+            total = REDUCTION_UFUNCS[op](total, widen_array(other))
     return round_as(total, dtype_of(ranks[0]))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import CONVERSION, Array, dtype_of, round_as, round_to, widen
+from tessera.ir.base.arrays import CONVERSION, Array, dtype_of, round_as, round_to, widen_array
 from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample, Simplifier
 from tessera.ir.graph.building import (
@@ -100,13 +100,13 @@ def _store(values: Array, format: str, source: DType) -> Array:
 
 def round_reference(x: Array, *, format: str, **conversion: Any) -> Array:
     """`x` as numbers of the format, in the dtype that stores it, else in its own."""
-    return _store(round_to(widen(x), format=format, **conversion), format, dtype_of(x))
+    return _store(round_to(widen_array(x), format=format, **conversion), format, dtype_of(x))
 
 
 def stochastic_reference(x: Array, bits: Array, *, format: str, **conversion: Any) -> Array:
     """As `round_reference`, up or down by the bits of each element."""
     x, bits = np.broadcast_arrays(x, bits)
-    values = round_to(widen(x), format=format, rounding="stochastic", bits=bits, **conversion)
+    values = round_to(widen_array(x), format=format, rounding="stochastic", bits=bits, **conversion)
     return _store(values, format, dtype_of(x))
 
 
@@ -281,7 +281,7 @@ def blocks_reference(x: Array, *, format: str, axis: int, whole: bool = False) -
     """Each block divided by its scale, and all by one where there is one for all; rounded, and multiplied back."""
     kind = BLOCK_FORMATS[format]
     shape = (*x.shape[:axis], x.shape[axis] // kind.block, kind.block, *x.shape[axis + 1 :])
-    blocks, one = widen(x).reshape(shape), np.float32(1)
+    blocks, one = widen_array(x).reshape(shape), np.float32(1)
     with np.errstate(all="ignore"):
         if whole:
             sizes = np.abs(blocks)

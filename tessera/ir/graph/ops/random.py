@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, static_shape
-from tessera.ir.base.arrays import widen as widen_array
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, static_shape, widen_array
 from tessera.ir.base.interval import ANYTHING, BOOLEAN, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.spec import (
     FLOATS,

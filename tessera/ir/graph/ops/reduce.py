@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as
-from tessera.ir.base.arrays import widen as widen_array
+from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, widen_array
 from tessera.ir.base.interval import ANYTHING, BOOLEAN, SAME, Interval, IntervalQuery, IntervalRule, total_of
 from tessera.ir.base.spec import (
     ANY,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, widen
+from tessera.ir.base.arrays import Array, widen_array
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import (
     KEEP,
@@ -93,7 +93,7 @@ def _decompose_topk(b: Builder, operands: Sequence[Any], attributes: Attributes)
 
 def order_of(row: Array, *, descending: bool) -> Array:
     """The positions of a row in sorted order: by value, then by position, with NaN behind all numbers."""
-    wide = widen(row)
+    wide = widen_array(row)
     # Ranks instead of values: minus the smallest integer is no larger than it, minus a rank is.
     _, ranks = np.unique(wide, return_inverse=True)
     signed = -ranks.astype(np.int64) if descending else ranks.astype(np.int64)

@@ -1,6 +1,6 @@
 """Exponentials and the functions made of them, on vectors of f32 or f64; no library is called.
 
-All follow one scheme: `x = n * ln 2 + r` with |r| <= ln 2 / 2, a minimax polynomial (`math_tables.py`) for `e**r`, and
+All follow one scheme: `x = n * ln 2 + r` with |r| <= ln 2 / 2, a minimax polynomial (`Tables`) for `e**r`, and
 `2**n` put on through the exponent bits. Every lane runs the same steps whatever the vector width, so a value's result
 depends on the value alone.
 """

@@ -1,7 +1,7 @@
 """Logarithms and powers on vectors of f32 or f64; no library is called.
 
-`x = 2**n * (1 + r)` with `1 + r` between sqrt(1/2) and sqrt(2), and a minimax polynomial (`math_tables.py`) for
-`log(1 + r)`.
+`x = 2**n * (1 + r)` with `1 + r` between sqrt(1/2) and sqrt(2), and a minimax polynomial for `log(1 + r)`
+(`Tables` of `math_exp.py`).
 """
 
 from __future__ import annotations
