@@ -34,6 +34,7 @@ from tessera.ir.target.llvm.text import callbacks_in
 from tessera.ir.target.machine_code import begin
 from tessera.ir.target.program import Begin, Code, callback_of, interface_of
 from tessera.ir.tile import pipeline as tile
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.runtime.executable import Executable, Guard, Port
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
@@ -184,7 +185,7 @@ def lower(
     stages.run("tile", tile_passes, module, tile.EXIT)
     (program,) = programs_in(module)
     parts = tuple(module.ops)
-    kernels = tuple(op for op in parts if isinstance(op, SpecOp) and op.name == "ttile.kernel")
+    kernels = tuple(op for op in parts if isinstance(op, KernelOp))
     try:
         # In place too, so that a failure is found again from the tape; the tile kernels stay alive in `parts`.
         stages.run("target", compilation.target_passes(), module, target.EXIT, are_verified=True)

@@ -19,6 +19,7 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.plan import fusions_in
+from tessera.ir.schedule.typed_ops import CallOp, FreeOp, TileOp
 from tessera.types.frozen import frozen
 
 LEVELS = ("graph", "schedule", "tile", "target")
@@ -102,8 +103,8 @@ class _Groups:
         texts = {one.name: one.text for one in lowering.stages.snapshots if one.stage == "schedule"}
         formed = parse_module(texts["schedule-form-groups"], _SNAPSHOT)
         functions = symbol_table(formed)
-        bodies = [_keys(functions[fuse.value("body")]) for fuse in fusions_in(formed)]
-        names = [fuse.value("body") for fuse in fusions_in(parse_module(texts["schedule-deduplicate"]))]
+        bodies = [_keys(functions[fuse.body]) for fuse in fusions_in(formed)]
+        names = [fuse.body for fuse in fusions_in(parse_module(texts["schedule-deduplicate"]))]
         self.sources = [frozenset(filter(None, body)) for body in bodies]
         self.twins: dict[str, dict[str, set[str]]] = {}
         first: dict[str, list[str]] = {}
@@ -136,16 +137,16 @@ def _host_keys(ops: Sequence[Operation], groups: _Groups) -> dict[Operation, fro
     found: dict[Operation, frozenset[str]] = {}
     number = -1
     for op in ops:
-        if not isinstance(op, SpecOp) or op.name != "tsched.call":
+        if not isinstance(op, CallOp):
             continue
         # The first call of a group says what the group costs; further ones are more kernels of the same group.
-        number += op.value("flops") is not None
+        number += op.flops is not None
         found[op] = groups.sources[number]
         for operand in op.operands:
             if isinstance(operand.owner, Operation):
                 found.setdefault(operand.owner, found[op])
     for op in ops:
-        if op.name in ("tsched.tile", "tsched.free") and isinstance(op.operands[0].owner, Operation):
+        if isinstance(op, TileOp | FreeOp) and isinstance(op.operands[0].owner, Operation):
             found[op] = found.get(op.operands[0].owner, frozenset())
     return found
 

@@ -11,6 +11,7 @@ from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.policies import policy_text
 from tessera.ir.base.types import ShapedAttr
+from tessera.ir.schedule.typed_ops import AliasOp, CallOp
 from tessera.types.dim import Dim
 
 # What `explain` says of prefetched tensors: which kernel reads each, and by what it is moved where.
@@ -27,11 +28,11 @@ def movements_of(program: SpecOp, targets: Sequence[SpecOp]) -> list[str]:
     """A line for each argument of a kernel that a program brings somewhere ahead of its use."""
     lines: dict[str, None] = {}
     for call in program.walk():
-        if not isinstance(call, SpecOp) or call.name != "tsched.call":
+        if not isinstance(call, CallOp):
             continue
         for index, operand in enumerate(call.operands):
             alias = operand.owner
-            if isinstance(alias, SpecOp) and alias.name == "tsched.alias" and alias.value("space"):
+            if isinstance(alias, AliasOp) and alias.space:
                 lines[_line(program, call, index, alias, targets)] = None
     return list(lines)
 
@@ -49,7 +50,7 @@ def _line(program: SpecOp, call: SpecOp, index: int, alias: SpecOp, targets: Seq
 
 def _name_of(program: SpecOp, value: SSAValue) -> str:
     """An argument by its name; what the program computes by what it is."""
-    while isinstance(value.owner, SpecOp) and value.owner.name == "tsched.alias":
+    while isinstance(value.owner, SpecOp) and isinstance(value.owner, AliasOp):
         value = value.owner.operands[0]
     if isinstance(value, BlockArgument) and value.block is program.regions[0].block:
         return f"`{program.value('names')[value.index]}`"
@@ -82,11 +83,11 @@ def report_of(
     `approximations` are what kernels, by name, compute by functions of the machine's own, each with its bound;
     `device` is what there is to say of a GPU, `movements` what is prefetched.
     """
-    calls = [op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call"]
-    flops = _total(call.value("flops") for call in calls)
-    moved = _total(call.value("bytes") for call in calls)
+    calls = [op for op in program.walk() if isinstance(op, CallOp)]
+    flops = _total(call.flops for call in calls)
+    moved = _total(call.bytes for call in calls)
     return {
-        "groups": [_group_line(call) for call in calls if call.value("flops") is not None],
+        "groups": [_group_line(call) for call in calls if call.flops is not None],
         "kernels": [
             f"{kernel.value('symbol')}: {kernel.value('kind')}, grid {_grid(kernel, calls)}" for kernel in kernels
         ],

@@ -21,6 +21,7 @@ from tessera.runtime.devices.cuda.driver import is_available
 from tessera.runtime.devices.cuda.program import CudaProgram
 from tessera.runtime.devices.cuda.streams import wait_for
 from tessera.runtime.timeline import Launch, Signal, Wait
+from tests.oracles.launch_orders import without_wait
 
 pytestmark = [
     pytest.mark.device("sm_80"),
@@ -210,7 +211,7 @@ def test_an_event_left_out_between_streams_of_a_program_is_found(monkeypatch: py
         if not found:
             return plan
         node, wait = _needed(plan)
-        less = plan.without(node, wait)
+        less = without_wait(plan, node, wait)
         # At the end all streams are waited for, without which the driver would refuse the capture.
         return StreamPlan(less.steps, (*less.joins, wait), less.begins)
 

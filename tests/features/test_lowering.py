@@ -23,11 +23,12 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import content_hash, parse_module, print_module
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.host_program.memory import align_bytes, first_overlap, lay_out, naive_total
+from tessera.ir.schedule.host_program.memory import align_bytes, lay_out
 from tessera.ir.schedule.passes.plan_memory import lifetimes_in
 from tessera.ir.schedule.plan import fusions_in, programs_in
 from tessera.types.dim import Dim
 from tests.oracles import schedule_interpreter as schedule_interpreter
+from tests.oracles.memory_layouts import first_overlap, naive_total
 from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import inputs_for, run_schedule, simplify, tensor, trace
 

@@ -18,9 +18,10 @@ from tessera.backends.reference.compile import run_tape
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import content_hash, parse_module, print_module
 from tessera.ir.base.verify import verify
-from tessera.ir.schedule.host_program.memory import first_overlap, lay_out, naive_total
+from tessera.ir.schedule.host_program.memory import lay_out
 from tessera.ir.schedule.passes.plan_memory import lifetimes_in
 from tessera.ir.schedule.plan import fusions_in, programs_in
+from tests.oracles.memory_layouts import first_overlap, naive_total
 from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import assert_close, inputs_for, run_schedule, simplify, tapes, tensor, trace
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.ir.schedule.host_program.memory import ALIGNMENT, Lifetime, first_overlap, lay_out, naive_total
+from tessera.ir.schedule.host_program.memory import ALIGNMENT, Lifetime, lay_out
 from tessera.types.dim import Dim
+from tests.oracles.memory_layouts import first_overlap, naive_total
 
 SIZES = ({"A": 0, "B": 0}, {"A": 1, "B": 1000}, {"A": 1000, "B": 1}, {"A": 37, "B": 41})
 

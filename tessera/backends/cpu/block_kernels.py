@@ -12,8 +12,8 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
+from tessera.ir.tile import typed_ops as ttile
 from tessera.ir.tile.ops.access import is_shared
-from tessera.ir.tile.typed_ops import BroadcastOp, ConstantOp, DotOp, ForOp, LoadOp, StoreOp
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -48,21 +48,21 @@ def is_rowwise(kernel: SpecOp) -> bool:
 
 def _keeps_rows(op: SpecOp) -> bool:
     """Whether the ranks that an op takes and gives can be seen row by row."""
-    if op.name in ("ttile.reduce", "ttile.arg_reduce"):
-        return _rank(op.operands[0]) == 2 and op.value("axis") == 1
-    if op.name == "ttile.broadcast":
-        return _rank(op.results[0]) == 2 and (_rank(op.operands[0]) == 0 or op.value("axes") in ((0,), (1,)))
-    if op.name == "ttile.for":
+    if isinstance(op, ttile.ReduceOp | ttile.ArgReduceOp):
+        return _rank(op.operands[0]) == 2 and op.axis == 1
+    if isinstance(op, ttile.BroadcastOp):
+        return _rank(op.results[0]) == 2 and (_rank(op.operands[0]) == 0 or op.axes in ((0,), (1,)))
+    if isinstance(op, ttile.ForOp):
         return all(_rank(value) != 0 for value in op.operands[2:])
     return True
 
 
 def _stores_rows(kernel: SpecOp, rows: int) -> bool:
     """Whether every store writes something for each row, and blocks are loaded at the same rows."""
-    stores = [op for op in kernel.walk() if isinstance(op, StoreOp)]
-    edges = {(op.value("axes")[:1], op.value("bounds")[:1]) for op in stores}
-    loads = [op for op in kernel.walk() if isinstance(op, LoadOp)]
-    edges |= {(op.value("axes")[:1], op.value("bounds")[:1]) for op in loads if _rank(op.results[0]) == 2}
+    stores = [op for op in kernel.walk() if isinstance(op, ttile.StoreOp)]
+    edges = {(op.axes[:1], op.bounds[:1]) for op in stores}
+    loads = [op for op in kernel.walk() if isinstance(op, ttile.LoadOp)]
+    edges |= {(op.axes[:1], op.bounds[:1]) for op in loads if _rank(op.results[0]) == 2}
     return len(edges) == 1 and all(_rank(op.operands[0]) >= 1 and _rows(op.operands[0]) == rows for op in stores)
 
 
@@ -106,7 +106,7 @@ def find_rows(kernel: SpecOp) -> Rows:
     """The rows of a kernel's blocks; raises TargetVerifyError where its stores keep to different ones."""
     found: Rows | None = None
     for op in kernel.walk():
-        if not isinstance(op, StoreOp):
+        if not isinstance(op, ttile.StoreOp):
             continue
         rows = _rows_of_store(op)
         if rows is None or (found is not None and not found.is_same(rows)):
@@ -120,7 +120,7 @@ def find_rows(kernel: SpecOp) -> Rows:
     return found or Rows(Dim.constant(1))
 
 
-def _rows_of_store(store: StoreOp) -> Rows | None:
+def _rows_of_store(store: ttile.StoreOp) -> Rows | None:
     tile = store.operands[0].type
     assert isinstance(tile, TileAttr)
     if not tile.shape:
@@ -141,7 +141,7 @@ def is_same_index(left: SSAValue | None, right: SSAValue | None) -> bool:
     one, other = left.op, right.op
     if not isinstance(one, SpecOp) or not isinstance(other, SpecOp) or one.name != other.name:
         return False
-    if one.name not in ("ttile.index", "ttile.program_id") or one.values() != other.values():
+    if not isinstance(one, ttile.IndexOp | ttile.ProgramIdOp) or one.values() != other.values():
         return False
     return all(is_same_index(a, b) for a, b in zip(one.operands, other.operands, strict=True))
 
@@ -158,7 +158,7 @@ def row_vectors_of(kernel: SpecOp) -> set[SSAValue]:
     Any other tile of one axis is a column. Raises TargetVerifyError for one that is used as both.
     """
     found: set[SSAValue] = set()
-    waiting = [op.operands[0] for op in kernel.walk() if isinstance(op, BroadcastOp) and op.axes == (1,)]
+    waiting = [op.operands[0] for op in kernel.walk() if isinstance(op, ttile.BroadcastOp) and op.axes == (1,)]
     while waiting:
         value = waiting.pop()
         if value in found or not isinstance(value.type, TileAttr) or len(value.type.shape) != 1:
@@ -174,7 +174,7 @@ def row_vectors_of(kernel: SpecOp) -> set[SSAValue]:
     for value in found:
         for use in value.uses:
             user = use.operation
-            is_broadcast = isinstance(user, BroadcastOp) and user.axes == (1,)
+            is_broadcast = isinstance(user, ttile.BroadcastOp) and user.axes == (1,)
             if not is_broadcast and not any(result in found for result in user.results):
                 assert isinstance(user, SpecOp)
                 raise TargetVerifyError("a tile is used along rows and down columns of a block", span=user.span)
@@ -183,7 +183,7 @@ def row_vectors_of(kernel: SpecOp) -> set[SSAValue]:
 
 def _is_written(kernel: SpecOp, load: SpecOp) -> bool:
     """Whether a load reads what the kernel may write."""
-    if load.name != "ttile.load":
+    if not isinstance(load, ttile.LoadOp):
         return False
     arguments: list[SSAValue] = list(kernel.regions[0].block.args)
     return load.operands[0] not in arguments or arguments.index(load.operands[0]) in kernel.value("writes")
@@ -201,9 +201,9 @@ def check_dots(kernel: SpecOp) -> None:
     for op in kernel.walk():
         if not isinstance(op, SpecOp):
             continue
-        if op.name == "ttile.dot":
+        if isinstance(op, ttile.DotOp):
             find_load(op.operands[1], op)
-        elif op.name in ("ttile.reduce", "ttile.arg_reduce") and op.value("axis") == 0:
+        elif isinstance(op, ttile.ReduceOp | ttile.ArgReduceOp) and op.axis == 0:
             raise TargetVerifyError(
                 "a kernel with dots reduces tiles along their rows on CPUs, not down their columns",
                 span=op.span,
@@ -211,15 +211,15 @@ def check_dots(kernel: SpecOp) -> None:
             )
 
 
-def find_load(value: SSAValue, dot: SpecOp) -> tuple[LoadOp, bool]:
+def find_load(value: SSAValue, dot: SpecOp) -> tuple[ttile.LoadOp, bool]:
     """The load that the operand of a dot comes from, and whether it is read transposed.
 
     The dot reads that memory itself, so raises TargetVerifyError where another op makes the operand, or a cast between
     them changes numbers.
     """
     is_transposed, casts = False, list[tuple[DType, DType]]()
-    while isinstance(value, OpResult) and value.op.name in ("ttile.cast", "ttile.transpose"):
-        is_transposed ^= value.op.name == "ttile.transpose"
+    while isinstance(value, OpResult) and isinstance(value.op, ttile.CastOp | ttile.TransposeOp):
+        is_transposed ^= isinstance(value.op, ttile.TransposeOp)
         source = value.op.operands[0]
         assert isinstance(value.type, TileAttr)
         assert isinstance(source.type, TileAttr)
@@ -227,7 +227,7 @@ def find_load(value: SSAValue, dot: SpecOp) -> tuple[LoadOp, bool]:
         value = source
     fix = "store the tile to scratch first, and load it from there"
     load = value.op if isinstance(value, OpResult) else None
-    if not isinstance(load, LoadOp):
+    if not isinstance(load, ttile.LoadOp):
         raise TargetVerifyError("the B operand of a dot is read from memory on CPUs", span=dot.span, fix=fix)
     memory = casts[-1][0] if casts else None
     for _, target in casts:
@@ -249,9 +249,9 @@ _CUTS = ("ttile.dot", "ttile.for", "ttile.barrier")
 def check_owners(kernel: SpecOp) -> None:
     """Raises TargetVerifyError where a block that is changed in place is wanted later as it was before."""
     for op in kernel.walk():
-        if isinstance(op, DotOp) and not is_fresh(op.operands[2]):
+        if isinstance(op, ttile.DotOp) and not is_fresh(op.operands[2]):
             _check_owned(op, op.operands[2])
-        elif isinstance(op, ForOp):
+        elif isinstance(op, ttile.ForOp):
             for start in op.operands[2:]:
                 if isinstance(start.type, TileAttr):
                     _check_owned(op, start)
@@ -261,7 +261,7 @@ def check_owners(kernel: SpecOp) -> None:
 def is_fresh(accumulator: SSAValue) -> bool:
     """Whether a dot starts from zero, and so from no block at all."""
     maker = accumulator.op if isinstance(accumulator, OpResult) else None
-    return isinstance(maker, ConstantOp) and not maker.value("value")
+    return isinstance(maker, ttile.ConstantOp) and not maker.value("value")
 
 
 def _check_owned(op: SpecOp, value: SSAValue) -> None:
@@ -273,7 +273,7 @@ def _check_owned(op: SpecOp, value: SSAValue) -> None:
     is_once = sum(use.operation is op for use in value.uses) == 1
     is_before = all(other is not None and order[other] < order[op] for other in others)
     if _block_of(value) is not block or not is_once or not is_before:
-        what = "a dot adds to its accumulator" if op.name == "ttile.dot" else "a loop changes what it starts from"
+        what = "a dot adds to its accumulator" if isinstance(op, ttile.DotOp) else "a loop changes what it starts from"
         raise TargetVerifyError(
             f"{what} in place on CPUs, and this block is used once more",
             span=op.span,
@@ -294,7 +294,7 @@ def _check_carried(loop: SpecOp) -> None:
         maker = end.op if isinstance(end, OpResult) else None
         if maker is None or maker.parent is not body or sum(other is end for other in last.operands) > 1:
             raise _carry_error(loop)
-        if maker.name == "ttile.for" and _start_of(maker, end) is not inner:
+        if isinstance(maker, ttile.ForOp) and _start_of(maker, end) is not inner:
             raise _carry_error(loop)
         # The accumulator of the last dot has the same buffer, and is the first to be written.
         first = _first_written(maker)
@@ -306,7 +306,7 @@ def _check_carried(loop: SpecOp) -> None:
 
 def _first_written(maker: Operation) -> Operation:
     """The op that first writes the buffer of a result: accumulators of dots share it."""
-    while maker.name == "ttile.dot":
+    while isinstance(maker, ttile.DotOp):
         accumulator = maker.operands[2]
         if not isinstance(accumulator, OpResult) or is_fresh(accumulator):
             break

@@ -14,6 +14,7 @@ from tessera.diagnostics.codes import OverrideError
 from tessera.ir.base.compilation import Chooser, Model
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.schedule.typed_ops import CallOp, GuardOp
 from tessera.ir.target.architectures import host_machine, level_of, machine_of, target_text
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
 from tessera.ir.target.llvm.text import (
@@ -59,7 +60,7 @@ def _emit_check(module: ModuleText, program: SpecOp, face: Interface) -> None:
     f = module.function("tessera_check", [("ptr", "symbols"), ("ptr", "in_dims")], ret="i64")
     symbols = sizes_at(f, f.arguments[0], face.symbols)
     number = 0
-    for guard in (op for op in program.regions[0].block.ops if op.name == "tsched.guard"):
+    for guard in (op for op in program.regions[0].block.ops if isinstance(op, GuardOp)):
         assert isinstance(guard, SpecOp)
         number += 1
         left, right = (checked_dim(f, guard.value(side), symbols) for side in ("left", "right"))
@@ -182,9 +183,9 @@ class _Entry(HostProgram):
 
 def _longest_context(program: SpecOp) -> int:
     """Slots of the longest call: buffers, sizes, and one that the kernel keeps its grid of tasks in."""
-    calls = (op for op in program.walk() if isinstance(op, SpecOp) and op.name == "tsched.call")
+    calls = (op for op in program.walk() if isinstance(op, CallOp))
     called = (sum(1 + buffer_type(value).rank for value in op.operands) for op in callbacks_in(program))
-    return 1 + max((*(len(op.operands) + len(op.value("sizes")) for op in calls), *called), default=0)
+    return 1 + max((*(len(op.operands) + len(op.sizes) for op in calls), *called), default=0)
 
 
 @frozen

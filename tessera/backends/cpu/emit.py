@@ -11,7 +11,13 @@ from xdsl.ir import Block, SSAValue
 from tessera.backends.cpu import emit_values
 from tessera.backends.cpu.emit_access import Access
 from tessera.backends.cpu.emit_block_dot import emit_block_dot
-from tessera.backends.cpu.emit_gemm import contraction_scratch, contraction_tasks, emit_contraction, slot_of
+from tessera.backends.cpu.emit_gemm import (
+    contraction_scratch,
+    contraction_tasks,
+    emit_contraction,
+    slot_of,
+    split_index,
+)
 from tessera.backends.cpu.emit_values import emit_fetch, emit_shuffle, emit_sort, emit_vote
 from tessera.backends.cpu.registers import (
     Layout,
@@ -61,16 +67,15 @@ def _module_of(kernel: SpecOp, module: ModuleText) -> ModuleText:
     return module
 
 
-def _sizes(f: FunctionText, kernel: SpecOp) -> dict[str, Index]:
-    """The kernel's sizes, from the slots after its buffers."""
+def _sizes(f: FunctionText, kernel: SpecOp, context: Value) -> dict[str, Index]:
+    """The kernel's sizes, from the slots of a context after its buffers."""
     first = len(kernel.regions[0].block.args)
-    context = f.arguments[0]
     return {name: f.load(f.gep(context, first + at, "i64"), "i64") for at, name in enumerate(kernel.value("symbols"))}
 
 
 def _emit_tasks(module: ModuleText, kernel: SpecOp, name: str) -> None:
     f = module.function(f"{name}_tasks", [("ptr", "ctx"), ("i64", "threads")], ret="i64")
-    sizes = _sizes(f, kernel)
+    sizes = _sizes(f, kernel, f.arguments[0])
     first = kernel.regions[0].block.first_op
     if isinstance(first, GemmOp):
         f.ret(contraction_tasks(f, first, sizes, slot_of(kernel)))
@@ -94,7 +99,7 @@ def _grid_of(kernel: SpecOp) -> Sequence[Dim]:
 
 def _emit_scratch(module: ModuleText, kernel: SpecOp, name: str) -> None:
     f = module.function(f"{name}_scratch", [("ptr", "ctx")], ret="i64")
-    sizes, first = _sizes(f, kernel), kernel.regions[0].block.first_op
+    sizes, first = _sizes(f, kernel, f.arguments[0]), kernel.regions[0].block.first_op
     extra = contraction_scratch(module.target, first) if isinstance(first, GemmOp) else 0
     own, overflow = f.overflow_of(lambda: dim_value(f, kernel.value("scratch") + extra, sizes))
     # What the pool takes for more than there is.
@@ -121,12 +126,15 @@ class Emitter:
         """Which of two versions is being written."""
 
     def run(self) -> None:
-        f, block = self.f, self.kernel.regions[0].block
-        context = f.arguments[0]
-        for at, argument in enumerate(block.args):
+        self.enter(self.f.arguments[0])
+        self.ops(self.kernel.regions[0].block)
+
+    def enter(self, context: Value) -> None:
+        """Read buffers and sizes from the context that a function gets."""
+        f = self.f
+        for at, argument in enumerate(self.kernel.regions[0].block.args):
             self.buffers[argument] = f.load(f.gep(context, at, "ptr"), "ptr")
-        self.env.update(_sizes(f, self.kernel))
-        self.ops(block)
+        self.env.update(_sizes(f, self.kernel, context))
 
     def ops(self, block: Block) -> None:
         self.run_ops([op for op in block.ops if isinstance(op, SpecOp)])
@@ -160,13 +168,7 @@ class Emitter:
         block = op.regions[0].block
 
         def program(number: Value) -> None:
-            left: Index = number
-            indices: list[Index] = []
-            for extent in reversed(grid[1:]):
-                indices.append(f.urem(left, extent))
-                left = f.udiv(left, extent)
-            for argument, index in zip(block.args, reversed([*indices, left]), strict=True):
-                self.indices[argument] = index
+            self.indices.update(zip(block.args, split_index(f, number, grid), strict=True))
             self.ops(block)
 
         f.loop(low, high, 1, program)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tessera.backends.cpu.micro_kernel import LhsRows, MicroShape, call_micro_kernel
 from tessera.backends.cpu.packing import Operand, choose_kernels, for_each_height, pack_lhs, pack_rhs, panel_elements
+from tessera.backends.cpu.windows import Area
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import convert
@@ -27,7 +28,7 @@ _PANEL_BYTES = 1 << 14
 def emit_block_dot(emitter: Emitter, op: BlockDotOp) -> None:
     """Pack both operands, then compute every register block of the result."""
     f = emitter.f
-    lhs_at, rhs_at, out_at, room_at = op.operands[:4]
+    lhs_at, rhs_at, out_at, scratch_at = op.operands[:4]
     out_type = out_at.type
     assert isinstance(out_type, BufferAttr)
     env = emitter.env_of(op, op.names, 4)
@@ -35,7 +36,7 @@ def emit_block_dot(emitter: Emitter, op: BlockDotOp) -> None:
     m, n, k = (f.smax(dim_value(f, op.value(name), env), 0) for name in ("m", "n", "k"))
     lhs = _operand(emitter, op, "lhs", ("_row", "_inner_k"), lhs_at.type, emitter.buffers[lhs_at], env)
     rhs = _operand(emitter, op, "rhs", ("_inner_k", "_col"), rhs_at.type, emitter.buffers[rhs_at], env)
-    left = emitter.buffers[room_at]
+    left = emitter.buffers[scratch_at]
     right = f.gep(left, panel_elements(shape, op.max_rows, op.max_k), shape.element)
     packed = _BlockDot(
         f,
@@ -88,9 +89,9 @@ class _BlockDot:
         """Panels of the operands that need them, then the accumulators; K is at most `most`."""
         f, shape, (m, n, k) = self.f, self.shape, self.extents
         if not self.lhs.is_in_place:
-            pack_lhs(f, shape, self.lhs.panels, self.lhs.operand, 0, m, 0, k)
+            pack_lhs(f, shape, self.lhs.panels, self.lhs.operand, Area(0, m, 0, k))
         if not self.rhs.is_in_place:
-            pack_rhs(f, shape, self.rhs.panels, self.rhs.operand, 0, n, 0, k)
+            pack_rhs(f, shape, self.rhs.panels, self.rhs.operand, Area(0, n, 0, k))
         adds_first = f.const("i1", not is_fresh)
         part = _part(shape)
         if most < 2 * part or not has_whole_panels:

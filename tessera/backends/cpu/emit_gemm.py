@@ -26,6 +26,7 @@ from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
+from tessera.ir.target.typed_ops import StoreOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
@@ -200,13 +201,8 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
     block = task_block(f, plan.shape, m, n, grid, f.select(cuts, f.urem(task, parts), f.const_i(0)))
 
     def problem_at(number: Value) -> GemmProblem:
-        left: Index = number
-        indices: list[Index] = []
-        for extent in reversed(extents[1:]):
-            indices.append(f.urem(left, extent))
-            left = f.udiv(left, extent)
-        here = [f.index(index) for index in reversed([*indices, left])] if extents else []
-        frame = (f.arguments[0], *here)
+        here = split_index(f, number, extents) if extents else []
+        frame = (f.arguments[0], *(f.index(index) for index in here))
         return GemmProblem(
             *block,
             k,
@@ -227,6 +223,16 @@ def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
         by_panels()
         return
     f.if_(f.icmp("sle", k, MAX_K), lambda: emit_few_rows(f, plan, first, last, problem_at), by_panels)
+
+
+def split_index(f: FunctionText, number: Value, extents: Sequence[Value]) -> list[Index]:
+    """The index along each extent of an element of a grid that is numbered row by row."""
+    left: Index = number
+    found: list[Index] = []
+    for extent in reversed(extents[1:]):
+        found.append(f.urem(left, extent))
+        left = f.udiv(left, extent)
+    return [left, *reversed(found)]
 
 
 def _reads_in_place(emitter: Emitter, op: GemmOp, plan: GemmPlan) -> bool:
@@ -263,18 +269,18 @@ def _operand(emitter: Emitter, op: GemmOp, name: str, axes: tuple[str, str], fra
 def _result(emitter: Emitter, op: GemmOp, frame: tuple[Value, ...]) -> Result | None:
     """The one buffer that the epilogue writes, where accumulators can be kept in it."""
     block = op.regions[0].block
-    stores = [part for part in block.ops if isinstance(part, SpecOp) and part.name == "ttarget.store"]
+    stores = [part for part in block.ops if isinstance(part, StoreOp)]
     if len(stores) != 1:
         return None
     (store,) = stores
     buffer, dtype = store.operands[1], accumulator_of(op)
     assert isinstance(buffer.type, BufferAttr)
-    offset: Dim = store.value("offset")
+    offset: Dim = store.offset
     rows = offset.coefficient("_m")
     columns = rows[1].coefficient("_n") if rows is not None else None
     if rows is None or columns is None or buffer.type.dtype is not dtype or columns[0].value != 1:
         return None
-    if "_n" in rows[0].symbols or store.value("mode") != "set" or store.value("axes") != ("_m", "_n"):
+    if "_n" in rows[0].symbols or store.mode != "set" or store.axes != ("_m", "_n"):
         return None
     if any(buffer in part.operands and part is not store for part in block.ops):
         return None
@@ -325,13 +331,7 @@ def _enter(f: FunctionText, kernel: SpecOp, frame: Sequence[Value]) -> Emitter:
     from tessera.backends.cpu.emit import Emitter  # noqa: PLC0415 - it emits contractions through this file
 
     inner = Emitter(f, kernel)
-    context = frame[0]
-    block = kernel.regions[0].block
-    for at, argument in enumerate(block.args):
-        inner.buffers[argument] = f.load(f.gep(context, at, "ptr"), "ptr")
-    first = len(block.args)
-    for at, name in enumerate(kernel.value("symbols")):
-        inner.env[name] = f.load(f.gep(context, first + at, "i64"), "i64")
+    inner.enter(frame[0])
     return inner
 
 
@@ -351,7 +351,7 @@ class _Epilogue:
         frame: list[Value],
     ) -> None:
         block = self.op.regions[0].block
-        count = len(self.op.value("batch"))
+        count = len(self.op.batch)
         args: Sequence[SSAValue] = block.args
         for number, accumulator in enumerate(accumulators):
             inner = _enter(f, self.kernel, frame)

@@ -13,25 +13,14 @@ from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.convert import storage_type
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, vector
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.vector_ops import KeySort
 from tessera.ir.target.ops.vector import partner
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, i64
 
 if TYPE_CHECKING:
     from tessera.backends.cpu.emit import Emitter
-    from tessera.ir.target.typed_ops import (
-        ArgReduceOp,
-        BroadcastOp,
-        ClipOp,
-        ConstantOp,
-        CoordinateOp,
-        ElementwiseOp,
-        FetchOp,
-        ReduceOp,
-        ShuffleOp,
-        SortOp,
-        VoteOp,
-    )
+    from tessera.ir.target import typed_ops as ttarget
 
 
 # Indices read from memory, and the stable merge sort of `ttarget.sort`: runs by insertion, then merged.
@@ -40,7 +29,7 @@ RUN = 8
 """Elements sorted by insertion before anything is merged."""
 
 
-def emit_fetch(emitter: Any, op: FetchOp) -> None:
+def emit_fetch(emitter: Any, op: ttarget.FetchOp) -> None:
     """A scalar load, made 64 bits wide."""
     f: FunctionText = emitter.f
     buffer = op.operands[0].type
@@ -51,7 +40,7 @@ def emit_fetch(emitter: Any, op: FetchOp) -> None:
     emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")
 
 
-def emit_sort(emitter: Any, op: SortOp) -> None:
+def emit_sort(emitter: Any, op: ttarget.SortOp) -> None:
     """A call of the sort of this dtype, written once in a module."""
     f: FunctionText = emitter.f
     buffers = [emitter.buffers[value] for value in op.operands[:4]]
@@ -60,21 +49,21 @@ def emit_sort(emitter: Any, op: SortOp) -> None:
     type = op.operands[0].type
     assert isinstance(type, BufferAttr)
     arguments = [("ptr", name) for name in ("keys", "indices", "spare_keys", "spare_indices")]
-    sort = _Sort(type.dtype, bool(op.descending))
-    key = ("sort", type.dtype.name, sort.descending)
-    name = f.module.outline(key, f"sort_{type.dtype.name}", [*arguments, ("i64", "count")], sort.write)
+    dtype, descending = type.dtype, bool(op.descending)
+    key = ("sort", dtype.name, descending)
+
+    def write(g: FunctionText) -> None:
+        _Sort(g, dtype, descending, storage_type(dtype)).write()
+
+    name = f.module.outline(key, f"sort_{dtype.name}", [*arguments, ("i64", "count")], write)
     f.call(name, [*buffers, f.index(emitter.indices[op.operands[4]])])
 
 
-class _Sort:
-    """Writes one sort; a row is a pair of pointers, to keys and to their indices."""
+class _Sort(KeySort):
+    """Writes one sort."""
 
-    def __init__(self, dtype: DType, descending: bool) -> None:
-        self.dtype, self.descending = dtype, descending
-        self.element = storage_type(dtype)
-
-    def write(self, f: FunctionText) -> None:
-        self.f = f
+    def write(self) -> None:
+        f = self.f
         keys, indices, spare_keys, spare_indices, count = f.arguments
         f.loop(0, count, RUN, lambda low: self._insert(keys, indices, low, f.smin(f.add(low, RUN), count)))
 
@@ -99,45 +88,28 @@ class _Sort:
         f.if_(f.icmp("ne", last, keys), copy_back)
         f.ret()
 
-    def _is_before(self, a: Value, b: Value) -> Value:
-        """Whether `a` must come before `b`; NaN comes before nothing, all numbers before NaN."""
-        f = self.f
-        if not self.dtype.is_float:
-            sign = "s" if self.dtype.kind == "int" else "u"
-            return f.icmp(f"{sign}gt" if self.descending else f"{sign}lt", a, b)
-        ordered = f.fcmp("ogt" if self.descending else "olt", a, b)
-        missing = f.op("and", f.fcmp("ord", a, a), f.fcmp("uno", b, b))
-        return f.op("or", ordered, missing)
-
-    def _key(self, keys: Value, at: Index) -> Value:
-        return self.f.load(self.f.gep(keys, at, self.element), self.element)
-
-    def _put(self, keys: Value, indices: Value, at: Index, key: Value, index: Value) -> None:
-        self.f.store(key, self.f.gep(keys, at, self.element))
-        self.f.store(index, self.f.gep(indices, at, "i64"))
-
     def _insert(self, keys: Value, indices: Value, low: Value, high: Value) -> None:
         f = self.f
 
         def take(at: Value) -> None:
-            key, index = self._key(keys, at), f.load(f.gep(indices, at, "i64"), "i64")
+            key, index = self.key(keys, at), self.index(indices, at)
 
             def is_larger_before(state: list[Value]) -> Value:
                 (hole,) = state
                 return f.if_(
                     f.icmp("sgt", hole, low),
-                    lambda: self._is_before(key, self._key(keys, f.sub(hole, 1))),
+                    lambda: self.is_before(key, self.key(keys, f.sub(hole, 1))),
                     lambda: f.const("i1", False),
                 )[0]
 
             def move_up(state: list[Value]) -> list[Value]:
                 (hole,) = state
                 before = f.sub(hole, 1)
-                self._put(keys, indices, hole, self._key(keys, before), f.load(f.gep(indices, before, "i64"), "i64"))
+                self.put(keys, indices, hole, self.key(keys, before), self.index(indices, before))
                 return [before]
 
             (hole,) = f.while_([at], is_larger_before, move_up)
-            self._put(keys, indices, hole, key, index)
+            self.put(keys, indices, hole, key, index)
 
         f.loop(f.add(low, 1), high, 1, take)
 
@@ -152,12 +124,12 @@ class _Sort:
 
         def step(state: list[Value]) -> list[Value]:
             left, right = state
-            a, b = self._key(keys, left), self._key(keys, right)
+            a, b = self.key(keys, left), self.key(keys, right)
             # An element of the right run is taken only if it must come first: equal ones stay in order.
-            is_right = self._is_before(b, a)
+            is_right = self.is_before(b, a)
             taken = f.select(is_right, right, left)
-            index = f.load(f.gep(indices, taken, "i64"), "i64")
-            self._put(to_keys, to_indices, f.sub(f.add(left, right), middle), f.select(is_right, b, a), index)
+            index = self.index(indices, taken)
+            self.put(to_keys, to_indices, f.sub(f.add(left, right), middle), f.select(is_right, b, a), index)
             one = f.cast("zext", is_right, "i64")
             return [f.add(left, f.sub(1, one)), f.add(right, one)]
 
@@ -165,14 +137,11 @@ class _Sort:
 
         def copy_remainder(begin: Value, end: Value, shift: Value) -> None:
             """The remainder of one run; `shift` is how far it moves."""
-            f.loop(
-                begin,
-                end,
-                1,
-                lambda at: self._put(
-                    to_keys, to_indices, f.add(at, shift), self._key(keys, at), f.load(f.gep(indices, at, "i64"), "i64")
-                ),
-            )
+
+            def copy(at: Value) -> None:
+                self.put(to_keys, to_indices, f.add(at, shift), self.key(keys, at), self.index(indices, at))
+
+            f.loop(begin, end, 1, copy)
 
         copy_remainder(left, middle, f.sub(right, middle))
         copy_remainder(right, high, f.sub(left, middle))
@@ -332,14 +301,14 @@ def _put_elements(emitter: Any, op: SpecOp, rows: list[list[Value]]) -> None:
     emitter.blocks[op.result] = Vectors.of(layout, dtype, found)
 
 
-def emit_shuffle(emitter: Any, op: ShuffleOp) -> None:
+def emit_shuffle(emitter: Any, op: ttarget.ShuffleOp) -> None:
     """Each element from another lane of its segment."""
     mode, by, width = op.mode, op.by, op.width
     rows = [[row[partner(mode, by, width, lane)] for lane in range(len(row))] for row in _elements(emitter, op)]
     _put_elements(emitter, op, rows)
 
 
-def emit_vote(emitter: Any, op: VoteOp) -> None:
+def emit_vote(emitter: Any, op: ttarget.VoteOp) -> None:
     """The vote of each segment, in all of its lanes."""
     width = op.width
     found: list[list[Value]] = []
@@ -371,7 +340,7 @@ def _define(emitter: Emitter, op: SpecOp, make: Callable[[int], Value]) -> None:
     emitter.blocks[op.result] = Vectors(layout, dtype, make)
 
 
-def emit_elementwise(emitter: Emitter, op: ElementwiseOp) -> None:
+def emit_elementwise(emitter: Emitter, op: ttarget.ElementwiseOp) -> None:
     """A function of each element."""
     operands = [emitter.blocks[value] for value in op.operands]
     name, dtype = op.fn, operands[0].dtype
@@ -410,7 +379,7 @@ def emit_select(emitter: Emitter, op: SpecOp) -> None:
     _define(emitter, op, lambda n: emitter.f.select(condition[n], first[n], second[n]))
 
 
-def emit_constant(emitter: Emitter, op: ConstantOp) -> None:
+def emit_constant(emitter: Emitter, op: ttarget.ConstantOp) -> None:
     """One number everywhere."""
     layout, dtype = emitter.layout(op.result)
     value = op.value("value")
@@ -434,7 +403,7 @@ def _at(emitter: Emitter, axes: Sequence[str], env: Mapping[str, Index], layout:
     return found, LaneCoordinate(axes[-1], start, layout.lanes)
 
 
-def emit_coordinate(emitter: Emitter, op: CoordinateOp) -> None:
+def emit_coordinate(emitter: Emitter, op: ttarget.CoordinateOp) -> None:
     """An expression of the coordinates of each element."""
     layout, _ = emitter.layout(op.result)
     env = emitter.env_of(op, op.coords, 0)
@@ -447,7 +416,7 @@ def emit_coordinate(emitter: Emitter, op: CoordinateOp) -> None:
     _define(emitter, op, make)
 
 
-def emit_clip(emitter: Emitter, op: ClipOp) -> None:
+def emit_clip(emitter: Emitter, op: ttarget.ClipOp) -> None:
     """Elements below a bound along an axis; the others become the identity."""
     source = emitter.blocks[op.operands[0]]
     if emitter.version is not None and emitter.version.is_whole(op):
@@ -472,7 +441,7 @@ def emit_clip(emitter: Emitter, op: ClipOp) -> None:
     _define(emitter, op, make)
 
 
-def emit_broadcast(emitter: Emitter, op: BroadcastOp) -> None:
+def emit_broadcast(emitter: Emitter, op: ttarget.BroadcastOp) -> None:
     """Rows or columns repeated along the other axes."""
     source = emitter.blocks[op.operands[0]]
     layout, _ = emitter.layout(op.result)
@@ -490,7 +459,7 @@ def emit_broadcast(emitter: Emitter, op: BroadcastOp) -> None:
     _define(emitter, op, make)
 
 
-def emit_reduce(emitter: Emitter, op: ReduceOp) -> None:
+def emit_reduce(emitter: Emitter, op: ttarget.ReduceOp) -> None:
     """An axis reduced to one element."""
     source = emitter.blocks[op.operands[0]]
     layout, dtype = emitter.layout(op.result)
@@ -498,7 +467,7 @@ def emit_reduce(emitter: Emitter, op: ReduceOp) -> None:
     emitter.blocks[op.result] = Vectors.of(layout, dtype, values)
 
 
-def emit_arg_reduce(emitter: Emitter, op: ArgReduceOp) -> None:
+def emit_arg_reduce(emitter: Emitter, op: ttarget.ArgReduceOp) -> None:
     """Where along an axis its largest or smallest element is."""
     values, indices = (emitter.blocks[value] for value in op.operands)
     layout, dtype = emitter.layout(op.result)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TypeAlias
 
 from tessera.backends.cpu.micro_kernel import LhsRows, MicroShape, call_micro_kernel, multiply_add
@@ -25,7 +26,7 @@ from tessera.backends.cpu.packing import (
     pack_rhs,
     panel_elements,
 )
-from tessera.backends.cpu.windows import MAX_K, Read, WindowVectors
+from tessera.backends.cpu.windows import MAX_K, Area, Read, WindowVectors
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, bytes_of, vector
 from tessera.ir.target.llvm.text import FunctionText
@@ -102,46 +103,19 @@ class GemmProblem:
 
 def scratch_bytes(plan: GemmPlan) -> int:
     """Bytes of scratch one task needs, whatever its sizes."""
-    return _Layout(plan).end
+    return _scratch_ends(plan)[-1]
 
 
-@frozen
-class _Layout:
-    """Offsets of the parts of scratch, in bytes."""
-
-    plan: GemmPlan
-
-    @property
-    def size(self) -> int:
-        return bytes_of(self.plan.shape.element)
-
-    @property
-    def tile(self) -> int:
-        return 0
-
-    @property
-    def lhs(self) -> int:
-        return _align(self.plan.shape.rows * self.plan.shape.columns * self.size)
-
-    @property
-    def rhs(self) -> int:
-        plan = self.plan
-        return self.lhs + _align(panel_elements(plan.shape, max(plan.MC, plan.skinny), plan.KC) * self.size)
-
-    @property
-    def kept(self) -> int:
-        plan = self.plan
-        return self.rhs + _align(panel_elements(plan.shape, plan.NC, plan.KC) * self.size)
-
-    @property
-    def end(self) -> int:
-        plan = self.plan
-        rows = max(plan.MB * plan.NC, plan.skinny * plan.NS)
-        return self.kept + _align(rows * self.size)
-
-
-def _align(size: int) -> int:
-    return -(-size // 64) * 64
+def _scratch_ends(plan: GemmPlan) -> list[int]:
+    """Where the parts of scratch end, in bytes: a tile, panels of A, panels of B, and kept accumulators."""
+    shape = plan.shape
+    parts = (
+        shape.rows * shape.columns,
+        panel_elements(shape, max(plan.MC, plan.skinny), plan.KC),
+        panel_elements(shape, plan.NC, plan.KC),
+        max(plan.MB * plan.NC, plan.skinny * plan.NS),
+    )
+    return list(accumulate(-(-part * bytes_of(shape.element) // 64) * 64 for part in parts))
 
 
 def emit_gemm(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> None:
@@ -168,11 +142,9 @@ class _Gemm:
         self.f, self.plan, self.problem = f, plan, problem
         self.shape = plan.shape
         self.element = plan.shape.element
-        layout = _Layout(plan)
         self.tile = problem.scratch
-        self.lhs_panels = f.gep(problem.scratch, layout.lhs, "i8")
-        self.rhs_panels = f.gep(problem.scratch, layout.rhs, "i8")
-        self.kept = f.gep(problem.scratch, layout.kept, "i8")
+        ends = _scratch_ends(plan)[:-1]
+        self.lhs_panels, self.rhs_panels, self.kept = (f.gep(problem.scratch, end, "i8") for end in ends)
         self.finish = outline_epilogue(f, plan, problem)
 
     def emit_packed(self) -> None:
@@ -222,12 +194,12 @@ class _Gemm:
         last = f.icmp("sge", f.add(k, step), p.k)
         if p.result is not None and p.result.is_plain:
             last = f.select(direct, f.const("i1", False), last)
-        pack_rhs(f, self.shape, self.rhs_panels, p.rhs, j, nc, k, kc, p.columns)
+        pack_rhs(f, self.shape, self.rhs_panels, p.rhs, Area(j, nc, k, kc), p.columns)
 
         def rows(ic: Value) -> None:
             mc = f.smin(plan.MC, f.sub(end, ic))
             if not p.lhs.is_runs:
-                pack_lhs(f, self.shape, self.lhs_panels, p.lhs, ic, mc, k, kc, p.rows)
+                pack_lhs(f, self.shape, self.lhs_panels, p.lhs, Area(ic, mc, k, kc), p.rows)
             elif not p.lhs.is_rows_of(self.shape.dtype):
                 self._copy_lhs(ic, mc, k, kc)
             row = f.sub(ic, i)
@@ -247,14 +219,10 @@ class _Gemm:
 
                 for_each_height(f, self.shape, mc, block, p.rows)
 
-            f.loop(
-                0,
-                nc,
-                self.shape.columns,
-                lambda jr: panel(
-                    jr, choose_kernels(f, self.shape, f.sub(nc, jr), p.rows, p.columns, in_rows=p.lhs.is_runs)
-                ),
-            )
+            def strip(jr: Value) -> None:
+                panel(jr, choose_kernels(f, self.shape, f.sub(nc, jr), p.rows, p.columns, in_rows=p.lhs.is_runs))
+
+            f.loop(0, nc, self.shape.columns, strip)
 
         f.loop(i, end, plan.MC, rows)
 
@@ -316,7 +284,8 @@ class _Gemm:
 
         def row(i: Value) -> None:
             panel = f.gep(self.lhs_panels, f.mul(i, kc), self.element)
-            pack_panel(f, panel, p.lhs, 1, self.shape.dtype, f.add(first, i), k, 1, kc, self.shape.lanes)
+            area = Area(f.add(first, i), 1, k, kc)
+            pack_panel(f, panel, p.lhs, 1, self.shape.dtype, area, self.shape.lanes)
 
         f.loop(0, rows, 1, row)
 
@@ -337,15 +306,8 @@ def _stream(
     assert rhs.base is not None, "only memory is streamed"
     stored = convert.storage_type(rhs.dtype)
     start = f.gep(rhs.base, f.add(f.mul(k, rhs.row_stride), column), stored)
-    arguments = [
-        ("ptr", "lhs"),
-        ("ptr", "rhs"),
-        ("ptr", "out"),
-        ("i64", "m"),
-        ("i64", "n"),
-        ("i64", "k"),
-        ("i64", "stride"),
-    ]
+    arguments = [("ptr", name) for name in ("lhs", "rhs", "out")]
+    arguments += [("i64", name) for name in ("m", "n", "k", "stride")]
     key = ("stream", plan.shape, plan.NS, rhs.dtype)
     name = f.module.outline(key, "stream", arguments, lambda g: _write_stream(g, plan, rhs.dtype), shared=True)
     f.call(name, [lhs, start, out, m, columns, k_count, f.index(rhs.row_stride)])
@@ -424,14 +386,7 @@ def _along(
 def outline_epilogue(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:
     """Outline the epilogue: a loop over the rows of a tile, once for whole tiles and once for those cut by an edge."""
     shape = plan.shape
-    arguments = [
-        ("ptr", "tile"),
-        ("i64", "stride"),
-        ("i64", "rows"),
-        ("i64", "row"),
-        ("i64", "column"),
-        ("i64", "left"),
-    ]
+    arguments = [("ptr", "tile"), *(("i64", name) for name in ("stride", "rows", "row", "column", "left"))]
     arguments += [(value.type, f"frame{i}") for i, value in enumerate(problem.frame)]
     g = f.module.function(f.module.unique("epilogue"), arguments, internal=True)
     tile, stride, rows, row, column, left, *frame = g.arguments
@@ -506,7 +461,7 @@ class _FewRows:
         """Columns `j..j+count` of one matmul."""
         f, shape, rows = self.f, self.shape, self.rows
         self.vectors.move(problem.frame)
-        pack_panel(f, self.factors, problem.lhs, rows, shape.dtype, 0, 0, rows, problem.k, shape.lanes)
+        pack_panel(f, self.factors, problem.lhs, rows, shape.dtype, Area(0, rows, 0, problem.k), shape.lanes)
 
         def strip(at: Value) -> None:
             left = f.sub(count, at)

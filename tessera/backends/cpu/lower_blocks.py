@@ -29,8 +29,8 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.target.limits import is_multiple, largest
 from tessera.ir.target.types import VectorAttr
+from tessera.ir.tile import typed_ops as ttile
 from tessera.ir.tile.lower_to_target import access_pattern
-from tessera.ir.tile.typed_ops import LoadOp, StoreOp
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import u8
 from tessera.types.shape import TensorType
@@ -41,7 +41,7 @@ _SCALAR = ("ttile.program_id", "ttile.index", "ttile.fetch", "ttile.scratch")
 
 def has_dots(kernel: SpecOp) -> bool:
     """Whether a kernel multiplies tiles."""
-    return any(op.name == "ttile.dot" for op in kernel.walk())
+    return any(isinstance(op, ttile.DotOp) for op in kernel.walk())
 
 
 class BlockLowering(Lowering):
@@ -76,29 +76,29 @@ class BlockLowering(Lowering):
             assert isinstance(op, SpecOp)
             if op.name in _SCALAR:
                 self.lower(op)
-            elif op.name == "ttile.barrier":
+            elif isinstance(op, ttile.BarrierOp):
                 self._flush()
-            elif op.name == "ttile.dot":
+            elif isinstance(op, ttile.DotOp):
                 self._flush()
                 self._dot(op)
-            elif op.name == "ttile.for":
+            elif isinstance(op, ttile.ForOp):
                 self._flush()
                 self._block_loop(op)
             elif op.results and op.results[0] in self.row_vectors:
                 continue  # computed in the rows that want it
-            elif op.name not in ("ttile.return", "ttile.yield") and not self._is_left_to_dot(op):
+            elif not isinstance(op, ttile.ReturnOp | ttile.YieldOp) and not self._is_left_to_dot(op):
                 self.segment.append(op)
         self._flush()
 
     def _is_left_to_dot(self, op: SpecOp) -> bool:
         """Whether an op only leads memory, or the zero it starts from, to a dot, which reads it itself."""
-        if op.name == "ttile.constant":
+        if isinstance(op, ttile.ConstantOp):
             return not op.value("value") and all(_is_start(use.operation, use.index) for use in op.results[0].uses)
         if op.name not in _LEFT_TO_DOT:
             return False
         for use in op.results[0].uses:
             user = use.operation
-            is_side = user.name == "ttile.dot" and use.index == 1
+            is_side = isinstance(user, ttile.DotOp) and use.index == 1
             if not is_side and not (isinstance(user, SpecOp) and self._is_left_to_dot(user)):
                 return False
         return bool(op.results[0].uses)
@@ -215,15 +215,15 @@ class BlockLowering(Lowering):
     def lower_row(self, op: SpecOp) -> None:
         """An op on blocks, for one row."""
         self.span = op.span
-        if op.name == "ttile.broadcast":
+        if isinstance(op, ttile.BroadcastOp):
             operands = self.of(op.operands)
             if op.operands[0] in self.row_vectors:
                 self.values[op.result] = operands[0]  # all rows have it
             else:
                 self.values[op.result] = self.emit("broadcast", operands, {"axes": ()}, self.vectors(op.results)).result
-        elif op.name in ("ttile.reduce", "ttile.arg_reduce"):
+        elif isinstance(op, ttile.ReduceOp | ttile.ArgReduceOp):
             self._row_reduce(op)
-        elif op.name in ("ttile.load", "ttile.store", "ttile.coordinate", "ttile.clip") and op.value("axes"):
+        elif isinstance(op, ttile.LoadOp | ttile.StoreOp | ttile.CoordinateOp | ttile.ClipOp) and op.axes:
             self._row_access(op)
         else:
             self.lower(op)
@@ -242,26 +242,31 @@ class BlockLowering(Lowering):
         row = self.emit("index", [start, self.row_index], names, [INDEX]).result
         at = [row if name == axes[0] else self.values[where[name]] for name in coords]
         values: dict[str, Any] = {"coords": coords, "axes": axes[1:]}
-        if op.name == "ttile.coordinate":
-            values["expr"] = op.value("expr")
+        if isinstance(op, ttile.CoordinateOp):
+            values["expr"] = op.expr
             self.values[op.result] = self.emit("coordinate", at, values, self.vectors(op.results)).result
-        elif op.name == "ttile.clip":
+        elif isinstance(op, ttile.ClipOp):
             values.update({name: op.value(name) for name in ("axis", "bound", "identity")})
             operands = [*self.of(op.operands[:1]), *at]
             self.values[op.result] = self.emit("clip", operands, values, self.vectors(op.results)).result
         else:
-            assert isinstance(op, LoadOp | StoreOp)
+            assert isinstance(op, ttile.LoadOp | ttile.StoreOp)
             self._row_memory(op, values, at, where, first)
 
     def _row_memory(
-        self, op: LoadOp | StoreOp, values: dict[str, Any], at: list[SSAValue], where: dict[str, SSAValue], first: int
+        self,
+        op: ttile.LoadOp | ttile.StoreOp,
+        values: dict[str, Any],
+        at: list[SSAValue],
+        where: dict[str, SSAValue],
+        first: int,
     ) -> None:
         buffer = op.operands[first - 1].type
         tile = op.results[0].type if first == 1 else op.operands[0].type
         assert isinstance(buffer, BufferAttr)
         assert isinstance(tile, TileAttr)
         axes: tuple[str, ...] = op.axes
-        if isinstance(op, LoadOp):
+        if isinstance(op, ttile.LoadOp):
             self._check_rows(op, where[axes[0]], tile.shape[0])
         offset = linear(op.map, buffer.shape)
         guarded = self.guards(op, where, tile.shape, 1)
@@ -274,7 +279,7 @@ class BlockLowering(Lowering):
             windows=op.windows,
         )
         tiles = self.of(op.operands[first + len(where) :])
-        if isinstance(op, LoadOp):
+        if isinstance(op, ttile.LoadOp):
             values["pad"] = op.pad
             operands = [*self.of(op.operands[:1]), *at, *tiles]
             self.values[op.result] = self.emit("load", operands, values, self.vectors(op.results)).result
@@ -282,7 +287,7 @@ class BlockLowering(Lowering):
             values["mode"] = op.mode
             self.emit("store", [*self.of(op.operands[:2]), *at, *tiles], values)
 
-    def _check_rows(self, load: LoadOp, start: SSAValue, height: Dim) -> None:
+    def _check_rows(self, load: ttile.LoadOp, start: SSAValue, height: Dim) -> None:
         """Raises where a load may end before the rows that are computed do: rows are read without a guard."""
         axis, bound = load.axes[0], load.bounds[0]
         is_row = bound == self.rows.bound and is_same_index(start, self.rows.start)
@@ -325,7 +330,7 @@ class BlockLowering(Lowering):
             return
         assert value not in self.storage, "a block is carried on twice"
         self.storage[value] = storage_of
-        if isinstance(value, OpResult) and value.op.name == "ttile.dot" and not is_fresh(value.op.operands[2]):
+        if isinstance(value, OpResult) and isinstance(value.op, ttile.DotOp) and not is_fresh(value.op.operands[2]):
             self._assign_storage(value.op.operands[2], storage_of, inner)
 
     def _dot(self, op: SpecOp) -> None:
@@ -367,7 +372,7 @@ class BlockLowering(Lowering):
         wide = -(-columns // (4 * lanes)) * 4 * lanes
         return (rows * max_k + wide * max_k + 16 * lanes) * 8 + 128
 
-    def _rhs_in_memory(self, load: LoadOp, is_transposed: bool) -> tuple[Dim, Dim, dict[str, SSAValue], Dim]:
+    def _rhs_in_memory(self, load: ttile.LoadOp, is_transposed: bool) -> tuple[Dim, Dim, dict[str, SSAValue], Dim]:
         """B in memory: how much of K and of its columns is there, index values, offset over `_inner_k` and `_col`."""
         buffer, tile = load.operands[0].type, load.results[0].type
         assert isinstance(buffer, BufferAttr)
@@ -393,4 +398,4 @@ class BlockLowering(Lowering):
 
 
 def _is_start(user: Operation, index: int) -> bool:
-    return user.name == "ttile.dot" and index == 2
+    return isinstance(user, ttile.DotOp) and index == 2

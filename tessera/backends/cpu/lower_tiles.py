@@ -13,7 +13,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.lower_to_target import KernelLowering, access_pattern
-from tessera.ir.tile.typed_ops import LoadOp
+from tessera.ir.tile.typed_ops import IndexOp, LoadOp, ProgramIdOp
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
@@ -164,9 +164,9 @@ class Lowering(KernelLowering):
 
     def _before(self, op: SpecOp, match: Match) -> None:
         """Program ids and offsets: the epilogue gets batch indices, and element row and column directly."""
-        if op.name == "ttile.program_id":
-            self.values[op.result] = self.program_ids[op.value("axis")]
-        elif op.name == "ttile.index" and op.result in match.starts:
+        if isinstance(op, ProgramIdOp):
+            self.values[op.result] = self.program_ids[op.axis]
+        elif isinstance(op, IndexOp) and op.result in match.starts:
             self.values[op.result] = self.program_ids[match.starts[op.result]]
-        elif op.name == "ttile.index":
+        elif isinstance(op, IndexOp):
             self.values[op.result] = self.emit("index", self.of(op.operands), op.values(), [INDEX]).result

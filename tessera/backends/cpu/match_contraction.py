@@ -11,8 +11,8 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
+from tessera.ir.tile import typed_ops as ttile
 from tessera.ir.tile.dialect import DIALECT
-from tessera.ir.tile.typed_ops import ConstantOp, ForOp, IndexOp, LoadOp, ProgramIdOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -41,9 +41,9 @@ def expand_dots(kernel: SpecOp) -> SpecOp:
     """The kernel with each dot a loop over K; every element is the same chain of multiply-adds."""
     copy = kernel.clone()
     for op in list(copy.walk()):
-        if isinstance(op, SpecOp) and op.name == "ttile.dot":
+        if isinstance(op, ttile.DotOp):
             _Expansion(op).dot()
-        elif isinstance(op, SpecOp) and op.name == "ttile.transpose":
+        elif isinstance(op, ttile.TransposeOp):
             _Expansion(op).transpose()
     return copy
 
@@ -147,13 +147,13 @@ def _access(coords: tuple[str, ...], axes: tuple[str, ...], map: tuple[str, ...]
 class Match:
     """What was found. `starts` says which index op is the row (count of batch dims) or column (one more) start."""
 
-    loop: ForOp
+    loop: ttile.ForOp
     before: tuple[SpecOp, ...]
     after: tuple[SpecOp, ...]
     lhs: SSAValue
     rhs: SSAValue
-    lhs_load: LoadOp
-    rhs_load: LoadOp
+    lhs_load: ttile.LoadOp
+    rhs_load: ttile.LoadOp
     batch: tuple[Dim, ...]
     m: Dim
     n: Dim
@@ -175,7 +175,7 @@ class Match:
 def match_contraction(kernel: SpecOp) -> Match | None:
     """The contraction a kernel is, or None: a grid of batch, row and column blocks; one such loop; stores after."""
     ops = [op for op in kernel.regions[0].block.ops if isinstance(op, SpecOp)]
-    loops = [op for op in ops if isinstance(op, ForOp)]
+    loops = [op for op in ops if isinstance(op, ttile.ForOp)]
     if len(loops) != 1 or len(loops[0].results) != 1:
         return None
     (loop,) = loops
@@ -193,8 +193,8 @@ def match_contraction(kernel: SpecOp) -> Match | None:
         return None
     return Match(
         loop=loop,
-        before=tuple(op for op in ops[:at] if op.name in ("ttile.program_id", "ttile.index")),
-        after=tuple(op for op in ops[at + 1 :] if op.name != "ttile.return"),
+        before=tuple(op for op in ops[:at] if isinstance(op, ttile.ProgramIdOp | ttile.IndexOp)),
+        after=tuple(op for op in ops[at + 1 :] if not isinstance(op, ttile.ReturnOp)),
         lhs=left.operands[0],
         rhs=right.operands[0],
         lhs_load=left,
@@ -207,13 +207,13 @@ def match_contraction(kernel: SpecOp) -> Match | None:
     )
 
 
-def _operand_loads(loop: ForOp) -> tuple[LoadOp, LoadOp] | None:
+def _operand_loads(loop: ttile.ForOp) -> tuple[ttile.LoadOp, ttile.LoadOp] | None:
     """The loads of both operands, where the body is nothing but loads, casts and one dot."""
     body = loop.regions[0].block
     allowed = ("ttile.load", "ttile.cast", "ttile.dot", "ttile.yield")
     if any(op.name not in allowed for op in body.ops):
         return None
-    dots = [op for op in body.ops if op.name == "ttile.dot"]
+    dots = [op for op in body.ops if isinstance(op, ttile.DotOp)]
     if len(dots) != 1 or dots[0].operands[2] is not body.args[1]:
         return None
     last = body.last_op
@@ -230,16 +230,16 @@ def _operand_loads(loop: ForOp) -> tuple[LoadOp, LoadOp] | None:
     return left, right
 
 
-def _load_behind(value: SSAValue) -> LoadOp | None:
+def _load_behind(value: SSAValue) -> ttile.LoadOp | None:
     """The load a value comes from; packing converts once, so of several casts only the last may lose anything."""
     passed: list[DType] = []
-    while isinstance(value, OpResult) and value.op.name == "ttile.cast":
+    while isinstance(value, OpResult) and isinstance(value.op, ttile.CastOp):
         passed.append(_dtype_of(value))
         value = value.op.operands[0]
     if not all(holds(dtype, _dtype_of(value)) for dtype in passed[1:]):
         return None
     op = value.op if isinstance(value, OpResult) else None
-    return op if isinstance(op, LoadOp) else None
+    return op if isinstance(op, ttile.LoadOp) else None
 
 
 def _dtype_of(value: SSAValue) -> DType:
@@ -247,7 +247,7 @@ def _dtype_of(value: SSAValue) -> DType:
     return value.type.dtype
 
 
-def _starts(left: LoadOp, right: LoadOp, kernel: SpecOp) -> dict[SSAValue, int] | None:
+def _starts(left: ttile.LoadOp, right: ttile.LoadOp, kernel: SpecOp) -> dict[SSAValue, int] | None:
     """The index ops that give the first row and the first column: blocks of the last two axes of the grid."""
     grid = kernel.value("grid")
     count = len(grid) - 2
@@ -269,7 +269,7 @@ def _starts(left: LoadOp, right: LoadOp, kernel: SpecOp) -> dict[SSAValue, int] 
 def _is_block_of(start: SSAValue, axis: int, size: Dim) -> bool:
     """Whether an index is `size` times the program id along an axis."""
     op = start.op if isinstance(start, OpResult) else None
-    if not isinstance(op, IndexOp) or len(op.operands) != 1:
+    if not isinstance(op, ttile.IndexOp) or len(op.operands) != 1:
         return False
     (name,) = op.names
     return op.expr == Dim.symbol(name) * size and _is_program(op.operands[0], axis)
@@ -284,13 +284,17 @@ def _are_batch(coords: dict[str, SSAValue], count: int) -> bool:
 
 def _is_program(value: SSAValue, axis: int) -> bool:
     op = value.op if isinstance(value, OpResult) else None
-    return isinstance(op, ProgramIdOp) and op.axis == axis
+    return isinstance(op, ttile.ProgramIdOp) and op.axis == axis
 
 
 def _is_whole(loop: SpecOp, k: Dim) -> bool:
     """Whether a loop adds to zero, from 0 up to `k`."""
     low, high, start = (value.op if isinstance(value, OpResult) else None for value in loop.operands)
-    if not isinstance(low, IndexOp) or not isinstance(high, IndexOp) or not isinstance(start, ConstantOp):
+    if (
+        not isinstance(low, ttile.IndexOp)
+        or not isinstance(high, ttile.IndexOp)
+        or not isinstance(start, ttile.ConstantOp)
+    ):
         return False
     return low.expr.value == 0 and high.expr == k and start.value("value") == 0
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
+from functools import partial
 from typing import TypeAlias
 
 from tessera.backends.cpu.micro_kernel import MicroShape, outline_micro_kernel
 from tessera.backends.cpu.registers import transpose
-from tessera.backends.cpu.windows import TransposedWindows, WindowElement, Windows, pack_windows
+from tessera.backends.cpu.windows import Area, TransposedWindows, WindowElement, WindowPanels, Windows, pack_windows
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of
 from tessera.ir.target.llvm.text import FunctionText
@@ -72,83 +73,57 @@ class _Swapped:
 
 
 def pack_panel(
-    f: FunctionText,
-    panel: Value,
-    source: Operand,
-    width: int,
-    to: DType,
-    row: Index,
-    k: Index,
-    count: Index,
-    k_count: Index,
-    register: int,
+    f: FunctionText, panel: Value, source: Operand, width: int, to: DType, area: Area, register: int
 ) -> None:
-    """Pack rows `row..row+width` and columns `k..k+k_count` of `source` as one panel of accumulator dtype `to`.
+    """Pack an area of `source`, of up to `width` rows, as one panel of accumulator dtype `to`.
 
-    Only the first `count` rows exist; the others are filled with something harmless. Up to a register beyond the panel
-    may be overwritten, so panels are packed in the order of their addresses.
+    Rows beyond those of the area are filled with something harmless. Up to a register beyond the panel may be
+    overwritten, so panels are packed in the order of their addresses.
     """
     if source.windows is not None:
         source = replace(source, windows=None, element=WindowElement(source.windows, source.dtype))
     if source.element is not None:
-        _pack_elements(f, panel, source, width, to, row, k, count, k_count)
+        _pack_elements(f, panel, source, width, to, area)
         return
     assert source.base is not None, "an operand is memory or a function"
-    offset = f.add(f.mul(row, source.row_stride), f.mul(k, source.column_stride))
+    across, along = source.row_stride, source.column_stride
+    offset = f.add(f.mul(area.row, across), f.mul(area.k, along))
     start = f.gep(source.base, offset, convert.storage_type(source.dtype))
-    args = [panel, start, f.index(source.row_stride), f.index(source.column_stride), f.index(count), f.index(k_count)]
-    along_k, along_rows = constant_of(source.column_stride), constant_of(source.row_stride)
-    paths: dict[str, Callable[[], None]] = {
-        kind: lambda kind=kind: _call_strided(f, kind, source.dtype, width, to, register, args)
-        for kind in ("copied", "transposed", "gathered")
-    }
-    if along_rows == 1:
-        paths["copied"]()
-    elif along_k == 1:
-        paths["transposed"]()
-    elif along_k is not None and along_rows is not None:
-        paths["gathered"]()
+    args = [panel, start, *(f.index(one) for one in (across, along, area.rows, area.k_count))]
+
+    def pack(kind: str) -> None:
+        _call_strided(f, kind, source.dtype, width, to, register, args)
+
+    if constant_of(across) == 1:
+        pack("copied")
+    elif constant_of(along) == 1:
+        pack("transposed")
+    elif constant_of(along) is not None and constant_of(across) is not None:
+        pack("gathered")
     else:
-        by_rows = f.icmp("eq", source.row_stride, 1)
-        by_k = f.icmp("eq", source.column_stride, 1)
-        f.if_(by_rows, paths["copied"], lambda: _none(f.if_(by_k, paths["transposed"], paths["gathered"])))
+        by_rows, by_k = f.icmp("eq", across, 1), f.icmp("eq", along, 1)
 
+        def without_rows() -> None:
+            f.if_(by_k, lambda: pack("transposed"), lambda: pack("gathered"))
 
-def _none(values: object) -> None:
-    """Nothing: a branch that only has effects."""
-
-
-_ARGUMENTS = (
-    ("ptr", "panel"),
-    ("ptr", "source"),
-    ("i64", "across"),
-    ("i64", "along"),
-    ("i64", "count"),
-    ("i64", "k_count"),
-)
+        f.if_(by_rows, lambda: pack("copied"), without_rows)
 
 
 def _call_strided(
     f: FunctionText, kind: str, dtype: DType, width: int, to: DType, register: int, args: Sequence[Value]
 ) -> None:
     """Call the outlined function that packs strided memory: copied, transposed or gathered."""
-    arguments = list(_ARGUMENTS)
-    if kind == "copied":
-        key = ("pack", kind, dtype, width, to, register)
-        name = f.module.outline(
-            key, "pack_copied", arguments, lambda g: _write_copied(g, dtype, width, to, register), shared=True
-        )
-        f.call(name, args)
-        return
-    # These take the width as an argument: one function serves all that transpose squares of one size.
-    square = 1 if kind == "gathered" else _square_size(width, register)
-    key = ("pack", kind, dtype, square, to)
-    write = _write_gathered if kind == "gathered" else _write_run if width == 1 else _write_transposed
-    arguments.append(("i64", "width"))
-    name = f.module.outline(
-        (*key, width == 1), f"pack_{kind}", arguments, lambda g: write(g, dtype, square, to), shared=True
-    )
-    f.call(name, [*args, f.const_i(width)])
+    sizes, key = ["across", "along", "count", "k_count"], (kind, dtype, width, to, register)
+    write = partial(_write_copied, dtype=dtype, width=width, to=to, register=register)
+    if kind != "copied":
+        # These take the width as an argument: one function serves all that transpose squares of one size.
+        square = 1 if kind == "gathered" else _square_size(width, register)
+        key = (kind, dtype, square, to, width == 1)
+        writer = _write_gathered if kind == "gathered" else _write_run if width == 1 else _write_transposed
+        write = partial(writer, dtype=dtype, square=square, to=to)
+        sizes, args = [*sizes, "width"], [*args, f.const_i(width)]
+    arguments = [("ptr", "panel"), ("ptr", "source"), *(("i64", name) for name in sizes)]
+    f.call(f.module.outline(("pack", *key), f"pack_{kind}", arguments, write, shared=True), args)
 
 
 def _square_size(width: int, register: int) -> int:
@@ -260,12 +235,30 @@ def _write_gathered(g: FunctionText, dtype: DType, square: int, to: DType) -> No
 def _write_each(g: FunctionText, dtype: DType, to: DType, first: Value) -> None:
     """Pack columns `first..k_count` by single elements."""
     panel, source, across, along, count, k_count, width = g.arguments
-    stored, element = convert.storage_type(dtype), convert.compute_type(to)
+    stored = convert.storage_type(dtype)
+
+    def read(row: Value, k: Value) -> Value:
+        offset = g.add(g.mul(row, across), g.mul(k, along))
+        return convert.cast(g, convert.load(g, g.gep(source, offset, stored), dtype, 1), dtype, to)
+
+    _loop_elements(g, panel, width, count, first, k_count, convert.compute_type(to), read)
+
+
+def _loop_elements(
+    g: FunctionText,
+    panel: Value,
+    width: Value,
+    count: Value,
+    first: Index,
+    k_count: Value,
+    element: str,
+    read: Callable[[Value, Value], Value],
+) -> None:
+    """Store `read(row, k)` for columns `first..k_count`; rows beyond `count` repeat the last."""
 
     def column(k: Value) -> None:
         def item(i: Value) -> None:
-            offset = g.add(g.mul(g.smin(i, g.sub(count, 1)), across), g.mul(k, along))
-            value = convert.cast(g, convert.load(g, g.gep(source, offset, stored), dtype, 1), dtype, to)
+            value = read(g.smin(i, g.sub(count, 1)), k)
             g.store(value, g.gep(panel, g.add(g.mul(k, width), i), element))
 
         g.loop(0, width, 1, item)
@@ -273,40 +266,26 @@ def _write_each(g: FunctionText, dtype: DType, to: DType, first: Value) -> None:
     g.loop(first, k_count, 1, column)
 
 
-def _pack_elements(
-    f: FunctionText,
-    panel: Value,
-    source: Operand,
-    width: int,
-    to: DType,
-    row: Index,
-    k: Index,
-    count: Index,
-    k_count: Index,
-) -> None:
+def _pack_elements(f: FunctionText, panel: Value, source: Operand, width: int, to: DType, area: Area) -> None:
     """Pack by the operand's own function."""
     function, frame = source.element, source.frame
     assert function is not None, "the caller has looked"
-    arguments = [("ptr", "panel"), ("i64", "row"), ("i64", "k"), ("i64", "count"), ("i64", "k_count"), ("i64", "width")]
+    arguments = [("ptr", "panel"), *(("i64", name) for name in ("row", "k", "count", "k_count", "width"))]
     arguments += [(value.type, f"frame{i}") for i, value in enumerate(frame)]
 
     def write(g: FunctionText) -> None:
         panel, row, k, count, k_count, width, *inner = g.arguments
-        element = convert.compute_type(to)
 
-        def column(step: Value) -> None:
-            def item(i: Value) -> None:
-                at = g.add(row, g.smin(i, g.sub(count, 1)))
-                value = convert.cast(g, function(g, at, g.add(k, step), inner), source.dtype, to)
-                g.store(value, g.gep(panel, g.add(g.mul(step, width), i), element))
+        def read(i: Value, step: Value) -> Value:
+            at = g.add(row, i)
+            return convert.cast(g, function(g, at, g.add(k, step), inner), source.dtype, to)
 
-            g.loop(0, width, 1, item)
-
-        g.loop(0, k_count, 1, column)
+        _loop_elements(g, panel, width, count, 0, k_count, convert.compute_type(to), read)
         g.ret()
 
     name = f.module.outline(("pack", function, source.dtype, to), "pack_elements", arguments, write)
-    f.call(name, [panel, f.index(row), f.index(k), f.index(count), f.index(k_count), f.const_i(width), *frame])
+    sizes = [f.index(one) for one in (area.row, area.k, area.rows, area.k_count)]
+    f.call(name, [panel, *sizes, f.const_i(width), *frame])
 
 
 # Whole operands as panels: how rows and columns are cut for the register block, and the kernel for each cut.
@@ -365,61 +344,31 @@ def choose_kernels(
 
 
 def pack_lhs(
-    f: FunctionText,
-    shape: MicroShape,
-    to: Value,
-    lhs: Operand,
-    row: Index,
-    rows: Index,
-    k: Index,
-    k_count: Index,
-    known_rows: int | None = None,
+    f: FunctionText, shape: MicroShape, to: Value, lhs: Operand, area: Area, known_rows: int | None = None
 ) -> None:
-    """Pack `rows` rows of A, `k_count` of its columns: the panel that begins at row `i` is at `i * k_count`."""
+    """Pack an area of A: the panel that begins at row `i` is at `i * k_count`."""
     if lhs.windows is not None:
 
         def cut(g: FunctionText, rows: Value, panel: Callable[[Value, Index], None]) -> None:
             for_each_height(g, shape, rows, panel, known_rows)
 
-        key, chunk = ("rows", shape, known_rows), 16 * shape.rows
-        pack_windows(
-            f,
-            to,
-            lhs.windows,
-            lhs.dtype,
-            shape.dtype,
-            key,
-            cut,
-            chunk,
-            1,
-            min(shape.lanes, 8),
-            row,
-            rows,
-            k,
-            k_count,
-            lhs.frame,
-        )
+        key, chunk, lanes = ("rows", shape, known_rows), 16 * shape.rows, min(shape.lanes, 8)
+        panels = WindowPanels(lhs.windows, lhs.dtype, shape.dtype, key, cut, chunk, 1, lanes)
+        pack_windows(f, to, panels, area, lhs.frame)
         return
 
     def block(at: Value, height: int) -> None:
-        panel = f.gep(to, f.mul(at, k_count), shape.element)
-        pack_panel(f, panel, lhs, height, shape.dtype, f.add(row, at), k, height, k_count, shape.lanes)
+        panel = f.gep(to, f.mul(at, area.k_count), shape.element)
+        strip = replace(area, row=f.add(area.row, at), rows=height)
+        pack_panel(f, panel, lhs, height, shape.dtype, strip, shape.lanes)
 
-    for_each_height(f, shape, rows, block, known_rows)
+    for_each_height(f, shape, area.rows, block, known_rows)
 
 
 def pack_rhs(
-    f: FunctionText,
-    shape: MicroShape,
-    to: Value,
-    rhs: Operand,
-    column: Index,
-    columns: Index,
-    k: Index,
-    k_count: Index,
-    known_columns: int | None = None,
+    f: FunctionText, shape: MicroShape, to: Value, rhs: Operand, area: Area, known_columns: int | None = None
 ) -> None:
-    """Pack `columns` columns of B, `k_count` of its rows: the panel that begins at column `j` is at `j * k_count`.
+    """Pack an area of B, whose rows are columns of B: the panel that begins at column `j` is at `j * k_count`.
 
     The last panel is as wide as the narrowest kernel that holds what is left.
     """
@@ -427,39 +376,22 @@ def pack_rhs(
     if transposed.windows is not None:
 
         def cut(g: FunctionText, columns: Value, panel: Callable[[Value, Index], None]) -> None:
-            g.loop(
-                0,
-                columns,
-                shape.columns,
-                lambda at: panel(at, _width_for(g, shape, g.sub(columns, at), known_columns)),
-            )
+            def strip(at: Value) -> None:
+                panel(at, _width_for(g, shape, g.sub(columns, at), known_columns))
+
+            g.loop(0, columns, shape.columns, strip)
 
         key, chunk = ("columns", shape, known_columns), 4 * shape.columns
-        pack_windows(
-            f,
-            to,
-            transposed.windows,
-            rhs.dtype,
-            shape.dtype,
-            key,
-            cut,
-            chunk,
-            shape.columns,
-            shape.lanes,
-            column,
-            columns,
-            k,
-            k_count,
-            rhs.frame,
-        )
+        panels = WindowPanels(transposed.windows, rhs.dtype, shape.dtype, key, cut, chunk, shape.columns, shape.lanes)
+        pack_windows(f, to, panels, area, rhs.frame)
         return
 
     def panel(at: Value, vectors: int, count: Index) -> None:
-        start = f.gep(to, f.mul(at, k_count), shape.element)
-        width = vectors * shape.lanes
-        pack_panel(f, start, transposed, width, shape.dtype, f.add(column, at), k, count, k_count, shape.lanes)
+        start = f.gep(to, f.mul(at, area.k_count), shape.element)
+        strip = replace(area, row=f.add(area.row, at), rows=count)
+        pack_panel(f, start, transposed, vectors * shape.lanes, shape.dtype, strip, shape.lanes)
 
-    _each_width(f, shape, columns, panel, known_columns)
+    _each_width(f, shape, area.rows, panel, known_columns)
 
 
 def _each_width(

@@ -388,37 +388,40 @@ Cut: TypeAlias = Callable[[FunctionText, Value, Callable[[Value, Index], None]],
 """`cut(f, rows, panel)` calls `panel(at, width)` for each panel of so many rows; one not known now is of vectors."""
 
 
-def pack_windows(
-    f: FunctionText,
-    to: Value,
-    windows: Windows,
-    dtype: DType,
-    accumulator: DType,
-    key: object,
-    cut: Cut,
-    chunk: int,
-    pad: int,
-    lanes: int,
-    row: Index,
-    rows: Index,
-    k: Index,
-    k_count: Index,
-    frame: Sequence[Value],
-) -> None:
-    """Pack rows `row..row+rows` and columns `k..k+k_count` as panels, the one of row `i` at `i * k_count`.
+@frozen
+class Area:
+    """Rows `row..row+rows` and columns `k..k+k_count` of an operand."""
 
-    `cut` names the panels of up to `chunk` rows at a time, the last up to a multiple of `pad`; `key` tells it apart.
-    A vector has `lanes` rows.
+    row: Index
+    rows: Index
+    k: Index
+    k_count: Index
+
+
+@frozen
+class WindowPanels:
+    """How an operand is packed: `cut` names the panels of up to `chunk` rows at a time, and `key` tells it apart.
+
+    The last panel has up to a multiple of `pad` rows, a vector has `lanes` of them.
     """
+
+    windows: Windows
+    dtype: DType
+    accumulator: DType
+    key: object
+    cut: Cut
+    chunk: int
+    pad: int
+    lanes: int
+
+
+def pack_windows(f: FunctionText, to: Value, panels: WindowPanels, area: Area, frame: Sequence[Value]) -> None:
+    """Pack an area as panels, the one of row `i` at `i * k_count`."""
     arguments = [("ptr", "to"), *[("i64", name) for name in ("row", "rows", "k", "k_count")]]
     arguments += [(value.type, f"frame{i}") for i, value in enumerate(frame)]
-    name = f.module.outline(
-        ("windows", windows, dtype, accumulator, key),
-        "pack_windows",
-        arguments,
-        lambda g: _Packer(g, windows, dtype, accumulator, chunk, pad, lanes).write(cut),
-    )
-    f.call(name, [to, f.index(row), f.index(rows), f.index(k), f.index(k_count), *frame])
+    key = ("windows", panels.windows, panels.dtype, panels.accumulator, panels.key)
+    name = f.module.outline(key, "pack_windows", arguments, lambda g: _Packer(g, panels).write(panels.cut))
+    f.call(name, [to, *(f.index(one) for one in (area.row, area.rows, area.k, area.k_count)), *frame])
 
 
 @frozen
@@ -433,13 +436,11 @@ class _Panel:
 class _Packer:
     """The outlined function of one operand."""
 
-    def __init__(
-        self, g: FunctionText, windows: Windows, dtype: DType, accumulator: DType, chunk: int, pad: int, lanes: int
-    ) -> None:
-        self.g, self.chunk, self.pad, self.lanes = g, chunk, pad, lanes
-        self.element = convert.compute_type(accumulator)
+    def __init__(self, g: FunctionText, of: WindowPanels) -> None:
+        self.g, self.chunk, self.pad, self.lanes = g, of.chunk, of.pad, of.lanes
+        self.element = convert.compute_type(of.accumulator)
         self.to, self.row, self.rows, self.k, self.k_count, *frame = g.arguments
-        self.vectors = WindowVectors(g, windows, dtype, accumulator, frame, chunk, lanes)
+        self.vectors = WindowVectors(g, of.windows, of.dtype, of.accumulator, frame, of.chunk, of.lanes)
 
     def write(self, cut: Cut) -> None:
         g = self.g

@@ -19,6 +19,7 @@ from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.llvm.vector_ops import KeySort
 from tessera.ir.target.ops.vector import partner
 from tessera.types.dtype import DType
 
@@ -554,13 +555,12 @@ def emit_sort(emitter: Emitter, op: ops.SortOp) -> None:
     )
 
 
-class _Sort:
+class _Sort(KeySort):
     """One sort, written; `lines` are pointers to keys and indices, and to spare memory for both."""
 
     def __init__(self, emitter: Emitter, dtype: DType, descending: bool) -> None:
-        self.emitter, self.dtype, self.descending = emitter, dtype, descending
-        self.f: FunctionText = emitter.f
-        self.element = values.memory_type(dtype)
+        super().__init__(emitter.f, dtype, descending, values.memory_type(dtype))
+        self.emitter = emitter
 
     def write(self, lines: list[Value], count: Value) -> None:
         f, emitter = self.f, self.emitter
@@ -577,26 +577,9 @@ class _Sort:
         )
 
         def copy_back(at: Value) -> None:
-            self._put(keys, indices, at, self._key(last, at), f.load(f.gep(last_indices, at, "i64"), "i64"))
+            self.put(keys, indices, at, self.key(last, at), self.index(last_indices, at))
 
         f.if_(f.icmp("ne", last, keys), lambda: f.loop(emitter.thread, count, emitter.threads, copy_back) and None)
-
-    def _key(self, keys: Value, at: Index) -> Value:
-        return self.f.load(self.f.gep(keys, at, self.element), self.element)
-
-    def _put(self, keys: Value, indices: Value, at: Index, key: Value, index: Value) -> None:
-        self.f.store(key, self.f.gep(keys, at, self.element))
-        self.f.store(index, self.f.gep(indices, at, "i64"))
-
-    def _is_before(self, a: Value, b: Value) -> Value:
-        """Whether `a` comes before `b`; NaN comes after all numbers."""
-        f = self.f
-        if not self.dtype.is_float:
-            sign = "s" if self.dtype.kind == "int" else "u"
-            return f.icmp(f"{sign}gt" if self.descending else f"{sign}lt", a, b)
-        ordered = f.fcmp("ogt" if self.descending else "olt", a, b)
-        missing = f.op("and", f.fcmp("ord", a, a), f.fcmp("uno", b, b))
-        return f.op("or", ordered, missing)
 
     def _move(self, lines: list[Value], at: Value, width: Value, count: Value) -> None:
         """One element to its index in the merged run."""
@@ -605,23 +588,23 @@ class _Sort:
         double = f.mul(width, 2)
         low = f.mul(f.udiv(at, double), double)
         middle, high = f.smin(f.add(low, width), count), f.smin(f.add(low, double), count)
-        key = self._key(keys, at)
+        key = self.key(keys, at)
         is_left = f.icmp("slt", at, middle)
         begin, end = f.select(is_left, middle, low), f.select(is_left, high, middle)
 
         def narrow(state: list[Value]) -> list[Value]:
             first, last = state
             half = f.udiv(f.add(first, last), 2)
-            other = self._key(keys, half)
+            other = self.key(keys, half)
             # Of equal ones those of the left run go first.
-            goes = f.select(is_left, self._is_before(other, key), f.op("xor", self._is_before(key, other), _TRUE))
+            goes = f.select(is_left, self.is_before(other, key), f.op("xor", self.is_before(key, other), _TRUE))
             return [f.select(goes, f.add(half, 1), first), f.select(goes, last, half)]
 
         found, _ = f.while_([begin, end], lambda state: f.icmp("slt", state[0], state[1]), narrow)
         passed = f.sub(found, begin)
         own = f.select(is_left, at, f.add(f.sub(at, middle), low))
-        index = f.load(f.gep(indices, at, "i64"), "i64")
-        self._put(to_keys, to_indices, f.add(own, passed), key, index)
+        index = self.index(indices, at)
+        self.put(to_keys, to_indices, f.add(own, passed), key, index)
 
 
 _TRUE = Value("i1", "true")

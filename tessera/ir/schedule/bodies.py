@@ -6,6 +6,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from tessera.ir.base.spec import Cost
@@ -54,14 +55,11 @@ def multiples(guards: Iterable[Guard]) -> dict[str, int]:
     for guard in guards:
         gap = guard.left - guard.right
         for monomial, coefficient in gap.terms:
-            size, number = _size_and_divisor(monomial)
-            if number > 1 and _is_remainder(gap if coefficient > 0 else -gap, Dim.symbol(size), number):
-                found[size] = math.lcm(found.get(size, 1), number)
+            name, number = _size_and_divisor(monomial)
+            size, remainder = Dim.symbol(name), gap if coefficient > 0 else -gap
+            if number > 1 and remainder in (size % number, size // number * number - size):
+                found[name] = math.lcm(found.get(name, 1), number)
     return found
-
-
-def _is_remainder(gap: Dim, size: Dim, number: int) -> bool:
-    return gap in (size % number, size // number * number - size)
 
 
 def _size_and_divisor(monomial: Monomial) -> tuple[str, int]:
@@ -115,8 +113,7 @@ def _name_sizes(value: Any, names: dict[str, str]) -> None:
 
 
 def _rename_sizes(record: Record, env: Mapping[str, Dim]) -> Record:
-    attributes = {name: _substitute(value, env) for name, value in record.attributes.items()}
-    return Record(record.op, record.operands, attributes, record.results, record.span, record.policy)
+    return replace(record, attributes={name: _substitute(value, env) for name, value in record.attributes.items()})
 
 
 def _substitute(value: Any, env: Mapping[str, Dim]) -> Any:
@@ -269,16 +266,9 @@ class _Closure:
         for number in self._in_order():
             record = source.records[number]
             new.update({result: tape.new_value(source.types[result]) for result in record.results})
-            tape.records.append(
-                Record(
-                    record.op,
-                    tuple(new[operand] for operand in record.operands),
-                    record.attributes,
-                    tuple(new[result] for result in record.results),
-                    record.span,
-                    record.policy,
-                )
-            )
+            operands = tuple(new[operand] for operand in record.operands)
+            results = tuple(new[result] for result in record.results)
+            tape.records.append(replace(record, operands=operands, results=results))
         tape.outputs = [new[value] for value in outputs]
         return Body(self.group, tape, tuple(self.inputs), tuple(outputs))
 

@@ -133,24 +133,19 @@ class Program:
 
     def _reads_of(self, record: Record) -> list[Read]:
         lower = spec_of(record).lower
-        types = [self.type(operand) for operand in record.operands]
-        found: list[Read] = []
-        if isinstance(lower, Pointwise):
-            out = self.type(record.results[0])
-            for operand, type in zip(record.operands, types, strict=True):
-                found += self.trace(operand, broadcast_at(type, out, coordinates(out.rank)))
-        elif isinstance(lower, Reduction):
-            found += self.trace(record.operands[0], coordinates(types[0].rank))
-        elif isinstance(lower, Gather):
-            maps = lower.maps(types, [self.type(result) for result in record.results], record.attributes)
-            found += self.trace(record.operands[0], tuple(maps[0]), in_memory=True)
-            for operand, map in zip(record.operands[1:], maps[1:], strict=True):
-                found += self.trace(operand, tuple(map))
+        if isinstance(lower, Pointwise | Gather):
+            (first, *_), here = record.results, coordinates(self.type(record.results[0]).rank)
+            reads = operand_reads(self.tape, record, first, here)
+        else:
+            used = record.operands[:1] if isinstance(lower, Reduction) else record.operands
+            reads = [(operand, coordinates(self.type(operand).rank)) for operand in used]
+        if isinstance(lower, Gather):
+            in_memory = [True] + [False] * (len(reads) - 1)
         else:
             memory = set(self.memory_operands(record))
-            for operand, type in zip(record.operands, types, strict=True):
-                found += self.trace(operand, coordinates(type.rank), in_memory=operand in memory)
-        return found
+            in_memory = [operand in memory for operand, _ in reads]
+        pairs = zip(reads, in_memory, strict=True)
+        return [read for (operand, at), held in pairs for read in self.trace(operand, at, in_memory=held)]
 
     def trace(self, value: int, at: IndexMap, *, in_memory: bool = False) -> list[Read]:
         """The values that are not free behind a read of `value` at `at`."""

@@ -28,6 +28,7 @@ from tessera.runtime.devices.cuda.tensor import CudaTensor, form_of
 from tessera.runtime.loader import link
 from tessera.runtime.timeline import WATCH, HostWait, Launch, Signal, Wait, notify
 from tessera.types.dtype import f32
+from tests.oracles.launch_orders import without_wait
 from tests.runtime.devices.numbered import Numbered
 
 _ANY = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 11)
@@ -251,7 +252,7 @@ def test_a_wait_that_a_host_program_leaves_out_is_found(cuda: Driver, monkeypatc
         plan = assign_streams(order, count)
         plans.append(plan)
         step = next(step for step in plan.steps if any(wait != BEGIN for wait in step.waits))
-        return plan.without(step.node.number, step.waits[-1])
+        return without_wait(plan, step.node.number, step.waits[-1])
 
     monkeypatch.setattr(host, "assign_checked_streams", make_planned)
     arrays = [np.zeros(SHAPE, np.float32)] * 2

@@ -19,17 +19,7 @@ from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.typed_ops import (
-    BlockDotOp,
-    FetchOp,
-    GemmOp,
-    IndexOp,
-    LoadOp,
-    LoopOp,
-    ProgramsOp,
-    StoreOp,
-    TailOp,
-)
+from tessera.ir.target import typed_ops as ttarget
 from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.indexing import Affine, isl_set
 from tessera.ir.tile.sites import Axis, Site, Variable, is_in_bounds
@@ -94,42 +84,42 @@ class _Walk:
         self.found: list[Loop] = []
         self.fetched: list[str] = []
         self.count = 0
-        self.has_rows = any(op.name == "ttarget.block_dot" for op in kernel.walk())
+        self.has_rows = any(isinstance(op, ttarget.BlockDotOp) for op in kernel.walk())
         self.in_row = False
 
     def block(self, block: Block) -> Iterator[TargetSite]:
         for op in block.ops:
             assert isinstance(op, SpecOp)
-            if isinstance(op, IndexOp):
+            if isinstance(op, ttarget.IndexOp):
                 self.values[op.result] = op.expr.substitute(self._names(op, op.names, 0))
-            elif isinstance(op, LoopOp | TailOp):
+            elif isinstance(op, ttarget.LoopOp | ttarget.TailOp):
                 yield from self._loop(op)
-            elif isinstance(op, ProgramsOp):
+            elif isinstance(op, ttarget.ProgramsOp):
                 yield from self._programs(op)
-            elif isinstance(op, GemmOp):
+            elif isinstance(op, ttarget.GemmOp):
                 yield from self._gemm(op)
-            elif isinstance(op, BlockDotOp):
+            elif isinstance(op, ttarget.BlockDotOp):
                 yield from self._block_dot(op)
-            elif isinstance(op, LoadOp):
+            elif isinstance(op, ttarget.LoadOp):
                 yield self._access(op, "load", 0, op.result)
-            elif isinstance(op, StoreOp):
+            elif isinstance(op, ttarget.StoreOp):
                 yield self._access(op, "store", 1, op.block)
-            elif isinstance(op, FetchOp):
+            elif isinstance(op, ttarget.FetchOp):
                 yield self._fetch(op)
 
     def _names(self, op: SpecOp, names: Sequence[str], first: int) -> dict[str, Dim]:
         indices = [value for value in op.operands[first:] if isinstance(value.type, IndexAttr)]
         return {name: self.values[value] for name, value in zip(names, indices, strict=True)}
 
-    def _programs(self, op: ProgramsOp) -> Iterator[TargetSite]:
+    def _programs(self, op: ttarget.ProgramsOp) -> Iterator[TargetSite]:
         for axis, (extent, program_id) in enumerate(zip(op.grid, op.body.block.args, strict=True)):
             self.variables.append(Variable(f"%p{axis}", "program", ZERO, extent))
             self.values[program_id] = self.variables[-1].dim
         yield from self.block(op.regions[0].block)
 
-    def _loop(self, op: LoopOp | TailOp) -> Iterator[TargetSite]:
+    def _loop(self, op: ttarget.LoopOp | ttarget.TailOp) -> Iterator[TargetSite]:
         low, high = (self.values[value] for value in op.operands[:2])
-        step, is_tail = op.step, op.name == "ttarget.tail"
+        step, is_tail = op.step, isinstance(op, ttarget.TailOp)
         is_row = self.has_rows and not is_tail and not op.is_partial
         outer = self.count
         if is_tail:
@@ -173,7 +163,7 @@ class _Walk:
         unknown = (*gathered, *read)
         return Site(op, self.arguments.get(buffer), size, (index,), known, tuple(axes), tuple(windows), unknown)
 
-    def _access(self, op: LoadOp | StoreOp, part: str, buffer_at: int, block: SSAValue) -> TargetSite:
+    def _access(self, op: ttarget.LoadOp | ttarget.StoreOp, part: str, buffer_at: int, block: SSAValue) -> TargetSite:
         assert isinstance(block.type, VectorAttr)
         names = self._names(op, op.coords, buffer_at + 1)
         bounds = dict(zip(op.guarded, op.bounds, strict=True))
@@ -194,14 +184,14 @@ class _Walk:
         site = self._site(op, buffer, index, variables=elements, axes=axes, windows=windows, gathered=gathered)
         return TargetSite(site, part)
 
-    def _fetch(self, op: FetchOp) -> TargetSite:
+    def _fetch(self, op: ttarget.FetchOp) -> TargetSite:
         index = op.offset.substitute(self._names(op, op.coords, 1))
         site = self._site(op, op.operands[0], index)
         self.fetched.append(f"%f{len(self.fetched)}")
         self.values[op.result] = Dim.symbol(self.fetched[-1])
         return TargetSite(site, "fetch")
 
-    def _gemm(self, op: GemmOp) -> Iterator[TargetSite]:
+    def _gemm(self, op: ttarget.GemmOp) -> Iterator[TargetSite]:
         block, count = op.regions[0].block, len(op.batch)
         batch = {f"_b{axis}": Dim.symbol(f"%p{axis}") for axis in range(count)}
         programs = [Variable(f"%p{axis}", "program", ZERO, extent) for axis, extent in enumerate(op.batch)]
@@ -217,14 +207,16 @@ class _Walk:
             self.values[argument] = variable.dim
         yield from self.block(block)
 
-    def _operand(self, op: GemmOp, name: str, scope: Mapping[str, Dim], variables: Sequence[Variable]) -> TargetSite:
+    def _operand(
+        self, op: ttarget.GemmOp, name: str, scope: Mapping[str, Dim], variables: Sequence[Variable]
+    ) -> TargetSite:
         windows = [expr.substitute(scope) for expr in op.value(f"{name}_windows")]
         pairs = list(zip(windows[::2], windows[1::2], strict=True))
         index = op.value(f"{name}_offset").substitute(scope)
         buffer = op.operands[0 if name == "lhs" else 1]
         return TargetSite(self._site(op, buffer, index, variables=variables, windows=pairs), name)
 
-    def _block_dot(self, op: BlockDotOp) -> Iterator[TargetSite]:
+    def _block_dot(self, op: ttarget.BlockDotOp) -> Iterator[TargetSite]:
         names = self._names(op, op.names, 4)
         axes = {"_row": "m", "_inner_k": "k", "_col": "n"}
         extents = {name: op.value(extent).substitute(names) for name, extent in axes.items()}
@@ -272,7 +264,7 @@ class CheckAccesses(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for op in module.walk():
-            if isinstance(op, SpecOp) and op.name == "ttarget.kernel":
+            if isinstance(op, ttarget.KernelOp):
                 for finding in examine(op):
                     self._refuse(op, finding)
 

@@ -15,6 +15,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import replace_ops
 from tessera.ir.target.architectures import host_features, machine_of
 from tessera.ir.tile.choices import tensor_core_attributes
+from tessera.ir.tile.typed_ops import DotOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import PLAIN, Machine
 
@@ -51,7 +52,7 @@ def _check_units(kernel: SpecOp) -> None:
     """Raises TargetVerifyError for a kernel with choices for tensor cores, which would mean nothing here."""
     names = tensor_core_attributes(kernel)
     for op in kernel.walk():
-        if isinstance(op, SpecOp) and op.name == "ttile.dot" and op.value("unit") not in ("", PLAIN):
+        if isinstance(op, DotOp) and op.unit not in ("", PLAIN):
             names.append("unit")
             break
     if names:

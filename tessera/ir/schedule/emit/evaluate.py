@@ -186,12 +186,18 @@ def _is_split(index: Dim) -> bool:
     return any(atom.kind in _SPLIT for monomial, _ in index.terms for atom in monomial)
 
 
-def operand_at(maps: ContractionMaps, number: int) -> IndexMap:
-    """The index of a contraction's lhs (0) or rhs (1), over the coordinates `_m`, `_n`, `_k` of its tiles."""
-    where: dict[str, Dim] = {}
+def tile_coordinates(maps: ContractionMaps) -> dict[str, Dim]:
+    """The dims `b0`, `m0`, `n0`, `k0`, ... of a contraction, over the coordinates `_b0`, `_m`, `_n`, `_k` of tiles."""
+    where = {f"b{axis}": Dim.symbol(f"_b{axis}") for axis in range(len(maps.batch))}
     for letter, extents in (("m", maps.m), ("n", maps.n), ("k", maps.k)):
         parts = delinear(Dim.symbol(f"_{letter}"), extents)
         where.update({f"{letter}{axis}": part for axis, part in enumerate(parts)})
+    return where
+
+
+def operand_at(maps: ContractionMaps, number: int) -> IndexMap:
+    """The index of a contraction's lhs (0) or rhs (1), over the coordinates of its tiles."""
+    where = tile_coordinates(maps)
     return tuple(simplify(index.substitute(where)) for index in (maps.lhs, maps.rhs)[number])
 
 

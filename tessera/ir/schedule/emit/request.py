@@ -168,7 +168,7 @@ class Request:
         first = len(self.body.inputs)
         return list(range(first, first + len(self.body.outputs)))
 
-    def choose(self, knob: str, candidates: Sequence[int], **context: object) -> int:
+    def choose(self, knob: str, candidates: Sequence[Any], **context: object) -> Any:
         return self.chooser.choose(f"{knob}@{self.name}", candidates, {"machine": self.machine, **context}).value
 
     def builder(self, grid: Sequence[Dim], kind: str, flat: bool) -> TileBuilder:

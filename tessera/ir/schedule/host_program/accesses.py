@@ -17,6 +17,7 @@ from tessera.ir.base.effects import declared_effects, effects_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import DONATED
 from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.schedule import typed_ops as tsched
 from tessera.ir.schedule.host_program.memory import (
     ANNOTATIONS,
     align_bytes,
@@ -29,26 +30,6 @@ from tessera.ir.schedule.host_program.memory import (
     strip_aliases,
 )
 from tessera.ir.schedule.ops.flow import has_buffers
-from tessera.ir.schedule.typed_ops import (
-    AliasOp,
-    AllocOp,
-    CallbackOp,
-    CallOp,
-    CollectiveStartOp,
-    CollectiveWaitOp,
-    ConstantOp,
-    CopyOp,
-    ForOp,
-    FreeOp,
-    FuseOp,
-    GuardOp,
-    IfOp,
-    ModuleOp,
-    ReturnOp,
-    TileOp,
-    WhileOp,
-    YieldOp,
-)
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.dim import Dim
 from tessera.types.effect import Effects
@@ -60,10 +41,10 @@ from tessera.types.shape import ZERO, is_at_most
 WAIT = "tsched.collective_wait"
 
 
-def check_program(program: ModuleOp) -> None:
+def check_program(program: tsched.ModuleOp) -> None:
     """Fail at the first op that uses memory it may not."""
     _check_lifetimes(program.body.block, set())
-    if any(isinstance(op, CollectiveStartOp | CollectiveWaitOp) for op in program.walk()):
+    if any(isinstance(op, tsched.CollectiveStartOp | tsched.CollectiveWaitOp) for op in program.walk()):
         _Collectives(program).block(program.body.block)
     _check_in_place(program)
 
@@ -74,18 +55,18 @@ def _check_lifetimes(block: Block, freed: set[SSAValue]) -> set[SSAValue]:
         if not isinstance(op, SpecOp):
             continue
         for value in op.operands:
-            if strip_aliases(value) in freed and isinstance(op, FreeOp):
+            if strip_aliases(value) in freed and isinstance(op, tsched.FreeOp):
                 op.fail("a buffer is freed twice", "leave this `tsched.free` out")
             # A yield ends its body, and nothing can come behind it.
-            if strip_aliases(value) in freed and not isinstance(op, (*ANNOTATIONS, YieldOp)):
+            if strip_aliases(value) in freed and not isinstance(op, (*ANNOTATIONS, tsched.YieldOp)):
                 op.fail(f"`{op.name}` uses a buffer that was freed", "move the `tsched.free` behind its last use")
         for region in op.regions:
             behind = _check_lifetimes(region.block, set(freed))
-            if isinstance(op, WhileOp | ForOp):
+            if isinstance(op, tsched.WhileOp | tsched.ForOp):
                 behind = _check_lifetimes(region.block, behind)  # the second iteration finds what the first one left
             freed |= behind
         freed.difference_update(op.results)
-        if isinstance(op, FreeOp):
+        if isinstance(op, tsched.FreeOp):
             freed.add(strip_aliases(op.buffer))
     return freed
 
@@ -99,23 +80,23 @@ class _Collectives:
 
     def block(self, block: Block) -> None:
         """All collectives that start in a block end in it: between iterations and branches none is in flight."""
-        in_flight: dict[int, CollectiveStartOp] = {}
+        in_flight: dict[int, tsched.CollectiveStartOp] = {}
         for op in block.ops:
             if not isinstance(op, SpecOp):
                 continue
-            if isinstance(op, CollectiveWaitOp):
+            if isinstance(op, tsched.CollectiveWaitOp):
                 self._end(op, in_flight)
                 continue
             for started in in_flight.values():
                 self._check_untouched(op, started)
-            if isinstance(op, CollectiveStartOp):
+            if isinstance(op, tsched.CollectiveStartOp):
                 self._begin(op, in_flight)
             for region in op.regions:
                 self.block(region.block)
         for started in in_flight.values():
             started.fail(f"collective {started.number} is never waited for", f"put a `{WAIT}` behind it, in its block")
 
-    def _begin(self, op: CollectiveStartOp, in_flight: dict[int, CollectiveStartOp]) -> None:
+    def _begin(self, op: tsched.CollectiveStartOp, in_flight: dict[int, tsched.CollectiveStartOp]) -> None:
         if op.number <= self.last:
             op.fail(
                 f"collective {op.number} starts behind collective {self.last}, and ranks match them by their numbers",
@@ -124,23 +105,23 @@ class _Collectives:
         self.last = op.number
         in_flight[op.number] = op
         for use in (use for result in op.results for use in result.uses):
-            if not isinstance(use.operation, CollectiveWaitOp | TileOp):
+            if not isinstance(use.operation, tsched.CollectiveWaitOp | tsched.TileOp):
                 op.fail(f"`{use.operation.name}` uses the result of collective {op.number} before it was waited for")
 
-    def _end(self, op: CollectiveWaitOp, in_flight: dict[int, CollectiveStartOp]) -> None:
+    def _end(self, op: tsched.CollectiveWaitOp, in_flight: dict[int, tsched.CollectiveStartOp]) -> None:
         started = in_flight.pop(op.number, None)
         if started is None:
             op.fail(f"collective {op.number} is waited for, and was not started before in this block")
         if (*op.operands,) != (*started.operands, *started.results):
             op.fail(f"collective {op.number} is waited for with other values than it was started with")
 
-    def _check_untouched(self, op: SpecOp, started: CollectiveStartOp) -> None:
+    def _check_untouched(self, op: SpecOp, started: tsched.CollectiveStartOp) -> None:
         """Between start and wait the received buffer belongs to nobody, and the sent one may only be read."""
         if started.results:
             return  # a value does not change
         source, target = (strip_aliases(value) for value in started.operands)
         for inner in op.walk():
-            if not isinstance(inner, SpecOp) or isinstance(inner, (*ANNOTATIONS, AliasOp)):
+            if not isinstance(inner, SpecOp) or isinstance(inner, (*ANNOTATIONS, tsched.AliasOp)):
                 continue
             used = {strip_aliases(value) for value in inner.operands}
             written = {strip_aliases(value) for value in self._written_buffers(inner)}
@@ -154,20 +135,20 @@ class _Collectives:
 
     def _written_buffers(self, op: SpecOp) -> list[SSAValue]:
         """The buffers that an op writes; of a kernel that is not at hand, all."""
-        if isinstance(op, CallOp):
+        if isinstance(op, tsched.CallOp):
             kernel = self.kernels.get(op.kernel)
             return list(op.operands) if kernel is None else [op.operands[at] for at in kernel.writes]
-        if isinstance(op, CopyOp):
+        if isinstance(op, tsched.CopyOp):
             return [op.target]
-        if isinstance(op, CallbackOp):
+        if isinstance(op, tsched.CallbackOp):
             return list(op.operands[len(op.operands) - op.outputs :])
-        if isinstance(op, CollectiveStartOp):
+        if isinstance(op, tsched.CollectiveStartOp):
             return [] if op.results else [op.operands[1]]
-        if isinstance(op, ForOp):
+        if isinstance(op, tsched.ForOp):
             bounds = 2 if op.length is None else 0
             carried = bounds + bounds // 2 + 2 * op.carried
             return [*op.operands[bounds:carried], *op.operands[len(op.operands) - op.stacked :]]
-        return list(op.operands) if isinstance(op, WhileOp) else []
+        return list(op.operands) if isinstance(op, tsched.WhileOp) else []
 
 
 def _kernels_beside(program: Operation) -> Mapping[str, KernelOp]:
@@ -176,7 +157,7 @@ def _kernels_beside(program: Operation) -> Mapping[str, KernelOp]:
     return {op.symbol: op for op in ops if isinstance(op, KernelOp)}
 
 
-def _check_in_place(program: ModuleOp) -> None:
+def _check_in_place(program: tsched.ModuleOp) -> None:
     """Fail at a group that may not write over its operand, and at an op that reads what was written over."""
     block = program.body.block
     donated = donated_in(program)
@@ -184,13 +165,13 @@ def _check_in_place(program: ModuleOp) -> None:
         program.fail(f"`{DONATED}` names arguments {list(donated)}, and there are {len(block.args)}")
     order = {op: at for at, op in enumerate(block.ops)}
     for op in block.ops:
-        if isinstance(op, FuseOp) and op.in_place >= 0:
+        if isinstance(op, tsched.FuseOp) and op.in_place >= 0:
             _check_group(program, op, order)
-        if isinstance(op, ReturnOp):
+        if isinstance(op, tsched.ReturnOp):
             _check_returned(op, program, donated)
 
 
-def _check_group(program: ModuleOp, op: FuseOp, order: dict[Operation, int]) -> None:
+def _check_group(program: tsched.ModuleOp, op: tsched.FuseOp, order: dict[Operation, int]) -> None:
     number, block = op.in_place, program.body.block
     old = overwritten_by(op) if number < len(op.operands) else None
     if old is None or not op.results or old.type != op.results[0].type:
@@ -210,9 +191,11 @@ def _check_group(program: ModuleOp, op: FuseOp, order: dict[Operation, int]) -> 
             )
 
 
-def _check_returned(op: ReturnOp, program: ModuleOp, donated: tuple[int, ...]) -> None:
+def _check_returned(op: tsched.ReturnOp, program: tsched.ModuleOp, donated: tuple[int, ...]) -> None:
     """Once buffers are placed, an argument is returned without a copy only where it was donated, and once."""
-    has_buffers = program.workspace is not None or any(isinstance(other, AllocOp) for other in program.body.block.ops)
+    has_buffers = program.workspace is not None or any(
+        isinstance(other, tsched.AllocOp) for other in program.body.block.ops
+    )
     if not has_buffers:
         return
     returned = [root for root in map(root_of, op.operands) if isinstance(root, BlockArgument)]
@@ -281,7 +264,7 @@ class Memory:
 
     def __init__(self, program: SpecOp, kernels: Mapping[str, SpecOp], scratch: Collection[str] = ()) -> None:
         """`scratch` are kernels with memory of their own, which all of them share."""
-        assert isinstance(program, ModuleOp)
+        assert isinstance(program, tsched.ModuleOp)
         self._block, self._kernels, self._scratch = program.body.block, kernels, scratch
         self._names = program.names or ()
         self._donated = donated_in(program)
@@ -300,16 +283,16 @@ class Memory:
         op = value.owner
         assert isinstance(value, OpResult)
         assert isinstance(op, SpecOp)
-        if isinstance(op, AliasOp):
+        if isinstance(op, tsched.AliasOp):
             return self.ranges(op.source)
-        if isinstance(op, AllocOp) and op.output >= 0:
+        if isinstance(op, tsched.AllocOp) and op.output >= 0:
             return (self._own_range(f"result {op.output}", value),)
-        if isinstance(op, AllocOp) and op.offset is not None:
+        if isinstance(op, tsched.AllocOp) and op.offset is not None:
             # A buffer has whole cache lines to itself.
             return (ByteRange(WORKSPACE, op.offset, align_bytes(_bytes(value))),)
-        if isinstance(op, FuseOp) and value.index == 0 and op.in_place >= 0:
+        if isinstance(op, tsched.FuseOp) and value.index == 0 and op.in_place >= 0:
             return self.ranges(op.operands[op.in_place])
-        if isinstance(op, WhileOp | ForOp) and has_buffers(op):
+        if isinstance(op, tsched.WhileOp | tsched.ForOp) and has_buffers(op):
             pairs = _pairs(op)
             return self._all_ranges([pairs[value.index], pairs[value.index + len(pairs) // 2]])
         return (self._own_range(f"{op.spec.short_name} {len(self._ranges)}", value),)
@@ -323,10 +306,10 @@ class Memory:
             name = self._names[value.index] if value.index < len(self._names) else str(value.index)
             # A donated argument shares memory with no other: every call checks that.
             return (self._own_range(f"{DONATED_ARGUMENT if value.index in self._donated else ARGUMENT}{name}", value),)
-        if isinstance(op, WhileOp) and has_buffers(op):
+        if isinstance(op, tsched.WhileOp) and has_buffers(op):
             count = len(op.results)
             return self._all_ranges([op.operands[value.index], op.operands[(value.index + count) % (2 * count)]])
-        if not isinstance(op, ForOp) or not has_buffers(op):
+        if not isinstance(op, tsched.ForOp) or not has_buffers(op):
             return (self._own_range(f"value {len(self._ranges)}", value),)
         index: Sequence[SSAValue] = op.operands[2:3] if op.length is None else ()
         if value.index < len(index):
@@ -342,34 +325,34 @@ class Memory:
 
     def accesses(self, op: SpecOp) -> Accesses:
         """What an op reads and writes, its bodies included; an unknown op does both to all its operands."""
-        if isinstance(op, (*ANNOTATIONS, GuardOp, AliasOp, ConstantOp)):
+        if isinstance(op, (*ANNOTATIONS, tsched.GuardOp, tsched.AliasOp, tsched.ConstantOp)):
             return Accesses()
         inner = [one for region in op.regions for one in region.block.ops if isinstance(one, SpecOp)]
         return self._own(op).join(*map(self.accesses, inner))
 
     def _own(self, op: SpecOp) -> Accesses:
         operands, every = list(op.operands), [*op.operands, *op.results]
-        if isinstance(op, AllocOp | FreeOp):
+        if isinstance(op, tsched.AllocOp | tsched.FreeOp):
             # A lifetime begins or ends: what was there before is gone, and what comes later is another's.
             return self._between(writes=every)
-        if isinstance(op, CopyOp):
+        if isinstance(op, tsched.CopyOp):
             return self._between([op.source], [op.target])
-        if isinstance(op, CallbackOp):
+        if isinstance(op, tsched.CallbackOp):
             count = len(operands) - op.outputs
             return self._between(operands[:count], [*operands[count:], *op.results])
-        if isinstance(op, CallOp):
+        if isinstance(op, tsched.CallOp):
             kernel = self._kernels.get(op.kernel)
             modes = ["rw"] * len(operands) if kernel is None else modes_of(kernel)
             pairs = list(zip(operands, modes, strict=True))
             found = self._between(operands, [value for value, mode in pairs if "w" in mode])
             return found.join(Accesses((), (SCRATCH,))) if op.kernel in self._scratch else found
-        if isinstance(op, FuseOp | IfOp) or (op.regions and not has_buffers(op)):
+        if isinstance(op, tsched.FuseOp | tsched.IfOp) or (op.regions and not has_buffers(op)):
             return self._between(operands, op.results)
-        if isinstance(op, WhileOp | ForOp):
+        if isinstance(op, tsched.WhileOp | tsched.ForOp):
             # Rows of scanned and stacked tensors are touched by the body, one in each iteration.
-            index = operands[2:3] if isinstance(op, ForOp) and op.length is None else []
+            index = operands[2:3] if isinstance(op, tsched.ForOp) and op.length is None else []
             return self._between(operands, [*index, *_pairs(op)])
-        if isinstance(op, ReturnOp | YieldOp):
+        if isinstance(op, tsched.ReturnOp | tsched.YieldOp):
             return self._between(operands)
         return self._between(every, every)
 
@@ -380,15 +363,15 @@ class Memory:
         """The effects of an op, its bodies and the kernels that it calls included, but for those on memory."""
         found = [effects_of(op).without(["memory"])]
         for inner in op.walk():
-            if isinstance(inner, CallOp):
+            if isinstance(inner, tsched.CallOp):
                 kernel = self._kernels.get(inner.kernel)
                 found += [] if kernel is None else [(declared_effects(kernel) or Effects()).without(["memory"])]
         return Effects().join(*found)
 
 
-def _pairs(op: WhileOp | ForOp) -> Sequence[SSAValue]:
+def _pairs(op: tsched.WhileOp | tsched.ForOp) -> Sequence[SSAValue]:
     """The buffers of what a loop carries: those that hold it first, then those that hold it next."""
-    if isinstance(op, WhileOp):
+    if isinstance(op, tsched.WhileOp):
         return op.operands
     start = 3 if op.length is None else 0
     return op.operands[start : start + 2 * op.carried]

@@ -10,23 +10,14 @@ from xdsl.ir import Block, OpResult, SSAValue
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.schedule import typed_ops as tsched
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.host_program.memory import insert_frees, overwritten_by, root_of
 from tessera.ir.schedule.plan import tensor_of
-from tessera.ir.schedule.typed_ops import (
-    CallbackOp,
-    CollectiveStartOp,
-    CollectiveWaitOp,
-    ForOp,
-    FuseOp,
-    IfOp,
-    TileOp,
-    WhileOp,
-)
 from tessera.types.dim import Dim
 from tessera.types.shape import TensorType
 
-_MAKERS = (FuseOp, IfOp, ForOp, CallbackOp, CollectiveWaitOp)
+_MAKERS = (tsched.FuseOp, tsched.IfOp, tsched.ForOp, tsched.CallbackOp, tsched.CollectiveWaitOp)
 """Ops that can compute a result into a buffer that is chosen for them."""
 
 
@@ -91,19 +82,19 @@ class HostBuilder:
             assert isinstance(op, SpecOp)
             if op.spec.is_terminator:
                 continue
-            if isinstance(op, FuseOp):
+            if isinstance(op, tsched.FuseOp):
                 self._call(op)
-            elif isinstance(op, CallbackOp):
+            elif isinstance(op, tsched.CallbackOp):
                 self._call_back(op)
-            elif isinstance(op, CollectiveStartOp | CollectiveWaitOp):
+            elif isinstance(op, tsched.CollectiveStartOp | tsched.CollectiveWaitOp):
                 self._collective(op)
-            elif isinstance(op, TileOp):
+            elif isinstance(op, tsched.TileOp):
                 self.emit("tile", [self.values[op.group]], op.values())
-            elif isinstance(op, IfOp):
+            elif isinstance(op, tsched.IfOp):
                 self._if(op)
-            elif isinstance(op, WhileOp):
+            elif isinstance(op, tsched.WhileOp):
                 self._while(op)
-            elif isinstance(op, ForOp):
+            elif isinstance(op, tsched.ForOp):
                 self._for(op)
             else:
                 # What is left makes a value from values without a kernel: constants and other shapes.
@@ -111,7 +102,7 @@ class HostBuilder:
                 new = self.emit(op.spec.short_name, [self.values[v] for v in op.operands], op.values(), types, like=op)
                 self.values.update(zip(op.results, new.results, strict=True))
 
-    def _call(self, fuse: FuseOp) -> None:
+    def _call(self, fuse: tsched.FuseOp) -> None:
         old = overwritten_by(fuse)
         for result in fuse.results:
             is_old = old is not None and result.index == 0
@@ -128,16 +119,18 @@ class HostBuilder:
             }
             self.emit("call", buffers, values, like=fuse)
 
-    def _call_back(self, op: CallbackOp) -> None:
+    def _call_back(self, op: tsched.CallbackOp) -> None:
         for result in op.results:
             self.values[result] = self._buffer_for(result)
         buffers = [self.values[value] for value in (*op.operands, *op.results)]
         self.emit("callback", buffers, {**op.values(), "outputs": len(op.results)}, like=op)
 
-    def _collective(self, op: CollectiveStartOp | CollectiveWaitOp) -> None:
+    def _collective(self, op: tsched.CollectiveStartOp | tsched.CollectiveWaitOp) -> None:
         """The received buffer exists from the start on; the wait names both, so that both are alive until then."""
-        if isinstance(op, CollectiveStartOp):
-            (wait,) = [use.operation for use in op.results[0].uses if isinstance(use.operation, CollectiveWaitOp)]
+        if isinstance(op, tsched.CollectiveStartOp):
+            (wait,) = [
+                use.operation for use in op.results[0].uses if isinstance(use.operation, tsched.CollectiveWaitOp)
+            ]
             self.values[op.results[0]] = self._buffer_for(wait.results[0])
         else:
             self.values[op.results[0]] = self.values[op.operands[1]]
@@ -168,7 +161,7 @@ class HostBuilder:
     def _reshape(self, source: SSAValue, target: SSAValue) -> SSAValue:
         return source if source.type == target.type else self.emit("alias", [source], types=[target.type]).result
 
-    def _if(self, op: IfOp) -> None:
+    def _if(self, op: tsched.IfOp) -> None:
         targets = [self._buffer_for(result) for result in op.results]
         self.values.update(zip(op.results, targets, strict=True))
         blocks: list[Block] = []
@@ -192,12 +185,12 @@ class HostBuilder:
 
     def _is_last_use(self, value: SSAValue) -> bool:
         """Whether the one use of a value is where it is carried into a loop, which may then have its memory."""
-        if not isinstance(value, OpResult) or not isinstance(value.owner, FuseOp) or value in self.targets:
+        if not isinstance(value, OpResult) or not isinstance(value.owner, tsched.FuseOp) or value in self.targets:
             return False
-        uses = [use for use in value.uses if not isinstance(use.operation, TileOp)]
+        uses = [use for use in value.uses if not isinstance(use.operation, tsched.TileOp)]
         return len(uses) == 1 and uses[0].operation.parent is value.owner.parent
 
-    def _while(self, op: WhileOp) -> None:
+    def _while(self, op: tsched.WhileOp) -> None:
         current, following = self._pairs(op.operands)
         tests, body = (region.block for region in op.regions)
         tester = self._inside(tests, tests.args)
@@ -212,7 +205,7 @@ class HostBuilder:
         new = self.emit("while", [*current, *following], {}, types, [tester.block, inner.block], like=op)
         self.values.update(zip(op.results, new.results, strict=True))
 
-    def _for(self, op: ForOp) -> None:
+    def _for(self, op: tsched.ForOp) -> None:
         """Operands: bounds and the index (or neither), the carried twice, what is scanned, what is stacked."""
         body = op.regions[0].block
         count = op.carried
@@ -241,4 +234,4 @@ def _can_target(block: Block, value: SSAValue) -> bool:
         return False
     op = value.owner
     # What a loop carries ends in one of two buffers; which one is known only when it runs.
-    return isinstance(op, _MAKERS) and (not isinstance(op, ForOp) or value.index >= op.carried)
+    return isinstance(op, _MAKERS) and (not isinstance(op, tsched.ForOp) or value.index >= op.carried)

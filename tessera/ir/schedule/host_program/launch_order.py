@@ -19,7 +19,6 @@ from tessera.diagnostics.error import HERE, Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.schedule.host_program.accesses import WORKSPACE, ByteRange, Memory
 from tessera.ir.schedule.typed_ops import CallbackOp, CallOp, FuseOp, GuardOp
-from tessera.runtime.timeline import Bytes, Entry, Launch, Signal, Wait
 from tessera.types.dim import Dim
 from tessera.types.effect import PURE, Effects, may_swap
 from tessera.types.frozen import frozen
@@ -120,23 +119,6 @@ class LaunchOrder:
         """Some topological order: at each step any node that is ready."""
         return self._sort(lambda ready: random.randrange(len(ready)))
 
-    def without(self, edge: tuple[int, int]) -> LaunchOrder:
-        """The same without an edge."""
-        return LaunchOrder(self.nodes, self.edges - {edge})
-
-    def reduce(self) -> LaunchOrder:
-        """The transitive reduction: the same order with the fewest edges."""
-        before = self.before()
-        kept: set[tuple[int, int]] = set()
-        rank = {number: at for at, number in enumerate(self._sort())}
-        for node in self.nodes:
-            known = 0
-            for earlier in sorted(self._predecessors(node.number), key=rank.__getitem__, reverse=True):
-                if not known >> earlier & 1:
-                    kept.add((earlier, node.number))
-                    known |= before[earlier] | 1 << earlier
-        return LaunchOrder(self.nodes, frozenset(kept))
-
     def launches(self) -> LaunchOrder:
         """The order of launches alone, with numbers of its own and no edge that others imply."""
         before = self.before()
@@ -166,12 +148,6 @@ class LaunchOrder:
                 inner.check()
 
     @property
-    def is_sequential(self) -> bool:
-        """Whether each launch waits for the one before it."""
-        order = self.launches()
-        return all((at, at + 1) in order.edges for at in range(len(order.nodes) - 1))
-
-    @property
     def width(self) -> int:
         """How many launches may run at the same time at most."""
         before = self.launches().before()
@@ -197,26 +173,9 @@ class LaunchOrder:
             found[number] = max((found[earlier] + 1 for earlier in self._predecessors(number)), default=0)
         return found
 
-    def critical_path(self, sizes: Mapping[str, int] | None = None) -> tuple[int, ...]:
-        """The longest path through the launches, counted in launches or, with sizes, in estimated time."""
-        order = self.launches()
-        length: list[int] = []
-        last: list[int] = []
-        for node in order.nodes:
-            own = 1 if sizes is None or node.time is None else max(1, node.time.evaluate(sizes))
-            best = max(order._predecessors(node.number), key=lambda number: length[number], default=-1)
-            length.append(own + (length[best] if best >= 0 else 0))
-            last.append(best)
-        found: list[int] = []
-        at = max(range(len(length)), key=length.__getitem__, default=-1)
-        while at >= 0:
-            found.append(at)
-            at = last[at]
-        return tuple(reversed(found))
-
     def __str__(self) -> str:
         order = self.launches()
-        longest = len(order.critical_path())
+        longest = 1 + max(order.depths(), default=-1)
         head = f"{len(order.nodes)} launches, {self.width} at a time at most, {longest} one after the other at least"
         return "\n".join((head, *order._lines()))
 
@@ -454,35 +413,6 @@ class StreamPlan:
                     notes=("launches of two streams are ordered by events alone",),
                     fix=f"let stream {step.stream} wait for an event after `{earlier.node}`",
                 )
-
-    def without(self, node: int, wait: int) -> StreamPlan:
-        """The same without a wait."""
-        steps = [
-            Step(s.node, s.stream, tuple(n for n in s.waits if (s.node.number, n) != (node, wait)), s.signals)
-            for s in self.steps
-        ]
-        return StreamPlan(tuple(steps), self.joins, self.begins)
-
-    def log(self, sizes: Mapping[str, int]) -> Iterator[Entry]:
-        """The entries of a launch log: waits, launches with the addresses they touch for these sizes, and signals."""
-        bases: dict[str, int] = {}
-        if self.begins:
-            yield Signal(BEGIN, 0)
-        for step in self.steps:
-            yield from (Wait(number, step.stream) for number in step.waits)
-            reads, writes = (_addresses(ranges, sizes, bases) for ranges in (step.node.reads, step.node.writes))
-            yield Launch(str(step.node), step.stream, reads, writes)
-            if step.signals:
-                yield Signal(step.node.number, step.stream)
-        yield from (Wait(number, 0) for number in self.joins)
-
-
-def _addresses(ranges: Sequence[ByteRange], sizes: Mapping[str, int], bases: dict[str, int]) -> tuple[Bytes, ...]:
-    found: list[Bytes] = []
-    for one in ranges:
-        base = bases.setdefault(one.memory, len(bases) << 48)
-        found.append((base + one.start.evaluate(sizes), base + one.end.evaluate(sizes)))
-    return tuple(found)
 
 
 def assign_streams(order: LaunchOrder, count: int) -> StreamPlan:

@@ -231,25 +231,3 @@ def _larger(left: Dim, right: Dim) -> Dim:
     if is_at_most(left, right):
         return right
     return left if is_at_most(right, left) else maximum(left, right)
-
-
-def naive_total(lifetimes: Sequence[Lifetime]) -> Dim:
-    """The bytes that all buffers take without sharing any."""
-    total = Dim.constant(0)
-    for lifetime in lifetimes:
-        total = total + align_bytes(lifetime.bytes)
-    return total
-
-
-def first_overlap(lifetimes: Sequence[Lifetime], layout: Layout, sizes: dict[str, int]) -> tuple[int, int] | None:
-    """Two buffers that are alive at the same time and share a byte, for given sizes; None where there are none."""
-    spans = [
-        (offset.evaluate(sizes), offset.evaluate(sizes) + lifetime.bytes.evaluate(sizes))
-        for lifetime, offset in zip(lifetimes, layout.offsets, strict=True)
-    ]
-    for left in range(len(lifetimes)):
-        for right in range(left + 1, len(lifetimes)):
-            (a, b), (c, d) = spans[left], spans[right]
-            if lifetimes[left].overlaps(lifetimes[right]) and a < d and c < b and a < b and c < d:
-                return left, right
-    return None

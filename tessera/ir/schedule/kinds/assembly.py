@@ -6,7 +6,8 @@ have in common is loaded once, and there is one launch instead of several.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, groupby
 
 from xdsl.ir import SSAValue
@@ -15,12 +16,12 @@ from tessera.ir.base.index_maps import IndexMap, compose, linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, spec_of
-from tessera.ir.schedule.emit.request import Request, buffers_of, walk_over
+from tessera.ir.schedule.emit.request import Request, Walk, walk_over
 from tessera.ir.schedule.kinds import KernelKind
-from tessera.ir.schedule.kinds.map import BLOCK, map_tiles, small_rows
+from tessera.ir.schedule.kinds.map import emit_walk, map_tiles, small_rows
 from tessera.ir.tile.facets import Assembly, Piece
-from tessera.ir.tile.language import Place, TileBuilder
-from tessera.types.dim import Dim, minimum
+from tessera.ir.tile.language import Place
+from tessera.types.dim import Dim
 from tessera.types.shape import TensorType
 
 
@@ -37,7 +38,7 @@ def emit_assembly(request: Request) -> list[SpecOp]:
     for _, alike in groupby(whole, lambda pair: pair[1].extent):
         pairs = list(alike)
         kernel = _emit_together(request, record, pairs) if request.machine.is_gpu else None
-        own = (_emit_piece(request, record, piece, f"{request.name}_{at}") for at, piece in pairs)
+        own = (_emit_piece(request, record, at, piece) for at, piece in pairs)
         kernels += own if kernel is None else [kernel]
     return kernels
 
@@ -54,10 +55,10 @@ def _are_disjoint(pieces: Sequence[Piece]) -> bool:
 
 def _emit_together(request: Request, record: Record, numbered: Sequence[tuple[int, Piece]]) -> SpecOp | None:
     """Boxes of one extent in one walk for a GPU; None where they overlap or rows are long."""
-    pieces, name = [piece for _, piece in numbered], f"{request.name}_{numbered[0][0]}"
+    pieces = [piece for _, piece in numbered]
     if not _are_disjoint(pieces):
         return None
-    body, out, extent = request.body, request.body.types[request.body.outputs[0]], pieces[0].extent
+    body, out = request.body, request.body.types[request.body.outputs[0]]
     names = [f"_d{axis}" for axis in range(out.rank)]
     here = [Dim.symbol(name) for name in names]
     leaves = Leaves(body, body.inputs)
@@ -65,27 +66,11 @@ def _emit_together(request: Request, record: Record, numbered: Sequence[tuple[in
         if piece.operand is not None:
             leaves.visit(record.operands[piece.operand], compose(_map_of(body, record, piece, out.rank), here))
     addresses = [*leaves.addresses, *(_target(piece, here, out) for piece in pieces)]
-    walk = walk_over(names, extent, addresses, leaves.numbers)
+    walk = walk_over(names, pieces[0].extent, addresses, leaves.numbers)
     sizes = small_rows(walk.extents, request.machine)
     if sizes is None:
         return None
-    steps, extents = dict(zip(walk.names[-2:], sizes, strict=True)), dict(zip(walk.names, walk.extents, strict=True))
-    grid = [size.ceildiv(steps.get(name, 1)) for name, size in extents.items()]
-    tile: TileBuilder = Request(name, body, request.machine, request.chooser).builder(grid, "assembly", True)
-    coords = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
-    for step in steps:
-        coords[step] = tile.index(Dim.symbol(step) * steps[step], {step: coords[step]})
-    place = Place(coords, tuple(steps), sizes, {name: extents[name] for name in steps})
-    inputs, outputs = buffers_of(body, tile)
-    evaluator = Evaluator(body, tile, inputs, True)
-    for piece in pieces:
-        if piece.operand is None:
-            value = tile.cast(tile.full(piece.fill, sizes, out.dtype.compute), out.dtype)
-        else:
-            source = compose(_map_of(body, record, piece, out.rank), walk.at())
-            value = evaluator.value(record.operands[piece.operand], source, place)
-        tile.store(value, outputs[0], (_target(piece, walk.at(), out),), place)
-    return tile.finish()
+    return _emit(request, record, numbered, walk, dict(zip(walk.names[-2:], sizes, strict=True)), by_blocks=False)
 
 
 def _map_of(body: Tape, record: Record, piece: Piece, rank: int) -> IndexMap:
@@ -99,42 +84,48 @@ def _target(piece: Piece, at: Sequence[Dim], out: TensorType) -> Dim:
     return linear([start + here for start, here in zip(piece.start, at, strict=True)], out.shape)
 
 
-def _emit_piece(request: Request, record: Record, piece: Piece, name: str) -> SpecOp:
+def _emit_piece(request: Request, record: Record, number: int, piece: Piece) -> SpecOp:
     body = request.body
     out = body.types[body.outputs[0]]
     names = [f"_d{axis}" for axis in range(out.rank)]
     here = [Dim.symbol(name) for name in names]
-    inner_map = _map_of(body, record, piece, out.rank)
     addresses = [_target(piece, here, out)]
     if piece.operand is not None:
-        source = record.operands[piece.operand]
-        addresses.append(linear(compose(inner_map, here), body.types[source].shape))
+        inside = compose(_map_of(body, record, piece, out.rank), here)
+        addresses.append(linear(inside, body.types[record.operands[piece.operand]].shape))
     walk = walk_over(names, piece.extent, addresses, ())
-    at, coordinates = walk.at(), walk.names or ("_p0",)
-    *outer, inner = walk.extents or (Dim.constant(1),)
-    renamed = Request(name, body, request.machine, request.chooser)
-    tile: TileBuilder = renamed.builder([*outer, inner.ceildiv(BLOCK)], "assembly", True)
-    coords = {coordinate: tile.program_id(axis) for axis, coordinate in enumerate(coordinates)}
-    last = coordinates[-1]
-    width = map_tiles(request.machine)[0]
-    start = tile.index(Dim.symbol(last) * BLOCK, coords)
-    stop = tile.index(minimum(inner, Dim.symbol(last) * BLOCK + BLOCK), coords)
-    inputs, outputs = buffers_of(body, tile)
-    evaluator = Evaluator(body, tile, inputs, True)
-    target = _target(piece, at, out)
+    if not walk.names:
+        walk = Walk(("_p0",), ((),), ())
+    return _emit(
+        request, record, [(number, piece)], walk, {walk.names[-1]: map_tiles(request.machine)[0]}, by_blocks=True
+    )
 
-    def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({**coords, last: index}, (last,), (width,), {last: inner})
-        with evaluator.scope():
+
+def _emit(
+    request: Request,
+    record: Record,
+    numbered: Sequence[tuple[int, Piece]],
+    walk: Walk,
+    sizes: Mapping[str, int],
+    *,
+    by_blocks: bool,
+) -> SpecOp:
+    """The kernel that stores boxes of one extent, named by the number of the first."""
+    body, at = request.body, walk.at()
+    out = body.types[body.outputs[0]]
+
+    def store(evaluator: Evaluator, outputs: Sequence[SSAValue], place: Place) -> None:
+        tile = evaluator.tile
+        for _, piece in numbered:
             if piece.operand is None:
-                value = tile.cast(tile.full(piece.fill, (width,), out.dtype.compute), out.dtype)
+                value = tile.cast(tile.full(piece.fill, place.sizes, out.dtype.compute), out.dtype)
             else:
-                value = evaluator.value(record.operands[piece.operand], compose(inner_map, at), place)
-            tile.store(value, outputs[0], (target,), place)
-        return carried
+                source = compose(_map_of(body, record, piece, out.rank), at)
+                value = evaluator.value(record.operands[piece.operand], source, place)
+            tile.store(value, outputs[0], (_target(piece, at, out),), place)
 
-    tile.loop(start, stop, width, step)
-    return tile.finish()
+    named = replace(request, name=f"{request.name}_{numbered[0][0]}")
+    return emit_walk(named, "assembly", walk, sizes, True, store, by_blocks=by_blocks)
 
 
 class AssemblyKind(KernelKind):

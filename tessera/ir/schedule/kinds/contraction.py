@@ -12,10 +12,18 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.base.index_maps import IndexMap, compose, delinear, simplify
+from tessera.ir.base.index_maps import IndexMap, simplify
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.schedule.emit.evaluate import Evaluator, join_dims, spec_of
+from tessera.ir.schedule.emit.evaluate import (
+    Evaluator,
+    join_dims,
+    operand_at,
+    operand_reads,
+    producers,
+    spec_of,
+    tile_coordinates,
+)
 from tessera.ir.schedule.emit.request import Request, buffers_of
 from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.tile.facets import Contraction, ContractionMaps, View
@@ -52,6 +60,13 @@ def accumulator(body: Tape, record: Record) -> DType:
     return dtypes[-1] if dtypes[-1].bits >= 32 else i32
 
 
+def contraction_in(body: Tape) -> tuple[Record, ContractionMaps]:
+    """The only contraction of a body, and its index maps."""
+    (record,) = [record for record in body.records if isinstance(spec_of(record).lower, Contraction)]
+    types = [body.types[operand] for operand in record.operands]
+    return record, spec_of(record).lower.maps(types, record.attributes)
+
+
 def layout_of(body: Tape, record: Record, maps: ContractionMaps, policy: Policy) -> dict[str, Any]:
     """What a choice of blocks depends on: the dtype of the operands, and whether they are contiguous in K.
 
@@ -69,56 +84,30 @@ def layout_of(body: Tape, record: Record, maps: ContractionMaps, policy: Policy)
 
 def _is_strided_in_k(body: Tape, value: int, map: IndexMap) -> bool:
     """Whether an operand is contiguous in M or N, and so strided in K."""
-    makers = {result: maker for maker in body.records for result in maker.results}
-    at = tuple(map)
-    while value in makers:
-        maker = makers[value]
-        lower, source = spec_of(maker).lower, maker.operands[0]
-        if isinstance(lower, View):
-            outs = [body.types[result] for result in maker.results]
-            found = lower.maps(body.types[source], outs, maker.attributes)
-            at = compose(found[maker.results.index(value)], at)
-        elif len(maker.operands) != 1 or body.types[source].shape != body.types[value].shape:
+    makers, at = producers(body), tuple(map)
+    while (maker := makers.get(value)) is not None:
+        if isinstance(spec_of(maker).lower, View):
+            ((value, at),) = operand_reads(body, maker, value, at)
+        elif len(maker.operands) == 1 and body.types[maker.operands[0]].shape == body.types[value].shape:
+            (value,) = maker.operands
+        else:
             break
-        value = source
     return bool(at) and not any(name.startswith("k") for name in at[-1].symbols)
 
 
 class ContractionKernel:
     """The emission of one such kernel; the contraction is the only one in the body."""
 
-    def __init__(self, request: Request, record: Record) -> None:
-        self.request, self.record, self.body = request, record, request.body
-        lower = spec_of(record).lower
-        assert isinstance(lower, Contraction)
-        types = [self.body.types[operand] for operand in record.operands]
-        self.maps: ContractionMaps = lower.maps(types, record.attributes)
+    def __init__(self, request: Request) -> None:
+        self.request, self.body = request, request.body
+        self.record, self.maps = contraction_in(self.body)
         self.m, self.n, self.k = (product(part) for part in (self.maps.m, self.maps.n, self.maps.k))
-
-    def _coordinates(self) -> dict[str, Dim]:
-        """`b0`, `m0`, `n0`, `k0`, ... from the kernel's own coordinates."""
-        maps = self.maps
-        found = {f"b{i}": Dim.symbol(f"_b{i}") for i in range(len(maps.batch))}
-        for letter, extents in (("m", maps.m), ("n", maps.n), ("k", maps.k)):
-            parts = delinear(Dim.symbol(f"_{letter}"), extents)
-            found.update({f"{letter}{i}": part for i, part in enumerate(parts)})
-        return found
+        self.where = tile_coordinates(self.maps)
 
     def emit(self) -> SpecOp:
         request, maps = self.request, self.maps
-        layout = layout_of(self.body, self.record, maps, request.policy)
-        BM, BN, BK = request.chooser.choose(
-            f"contraction.block@{request.name}",
-            blocks_of(request.machine),
-            {
-                "machine": request.machine,
-                "m": self.m,
-                "n": self.n,
-                "k": self.k,
-                "batch": product(maps.batch),
-                **layout,
-            },
-        ).value
+        layout = KIND.context(self.body, request.policy)
+        BM, BN, BK = request.choose("contraction.block", blocks_of(request.machine), **layout)
         dtype: DType = layout["dtype"]
         # A row of a step fills a line of shared memory; deep or narrow ones have as many bytes as with two-byte floats.
         lines = request.machine.lines if dtype.bytes == 1 or layout["mode"] == "tf32" else ()
@@ -137,21 +126,13 @@ class ContractionKernel:
         place = Place(coords, ("_m", "_n"), (BM, BN), {"_m": self.m, "_n": self.n})
         (result,) = self.record.results
         evaluator.ready[result] = (tile.cast(acc, self.body.types[result].dtype), place.axes)
-        at = self._out_at()
+        letters = {"b": maps.batch, "m": maps.m, "n": maps.n}
+        at = tuple(self.where[f"{letter}{i}"] for letter, extents in letters.items() for i in range(len(extents)))
         for output, buffer in zip(self.body.outputs, outputs, strict=True):
             made = evaluator.value(output, at, place)
             tile.span = evaluator.span_of(output)
             tile.store(made, buffer, at, place)
         return tile.finish()
-
-    def _out_at(self) -> IndexMap:
-        where, maps = self._coordinates(), self.maps
-        names = [f"{letter}{i}" for letter in ("b", "m", "n") for i in range(len(self._part(maps, letter)))]
-        return tuple(where[name] for name in names)
-
-    @staticmethod
-    def _part(maps: ContractionMaps, letter: str) -> Sequence[Dim]:
-        return {"b": maps.batch, "m": maps.m, "n": maps.n}[letter]
 
     def _accumulate(
         self, evaluator: Evaluator, coords: Mapping[str, SSAValue], block: tuple[int, int, int]
@@ -162,14 +143,12 @@ class ContractionKernel:
         tile.span = self.record.span
 
         def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            here = {**coords, "_k": index}
+            here = Place({**coords, "_k": index})
+            left_place = here.along(("_m", "_k"), (BM, BK), {"_m": self.m, "_k": self.k})
+            right_place = here.along(("_k", "_n"), (BK, BN), {"_k": self.k, "_n": self.n})
             with evaluator.scope():
-                left = self._operand(
-                    evaluator, 0, lhs, Place(here, ("_m", "_k"), (BM, BK), {"_m": self.m, "_k": self.k})
-                )
-                right = self._operand(
-                    evaluator, 1, rhs, Place(here, ("_k", "_n"), (BK, BN), {"_k": self.k, "_n": self.n})
-                )
+                left = self._operand(evaluator, 0, lhs, left_place)
+                right = self._operand(evaluator, 1, rhs, right_place)
                 return [tile.dot(tile.cast(left, dtype), tile.cast(right, dtype), carried[0])]
 
         start = tile.full(0, (BM, BN), dtype)
@@ -178,12 +157,11 @@ class ContractionKernel:
 
     def _operand(self, evaluator: Evaluator, number: int, value: int, place: Place) -> SSAValue:
         """A tile of an operand; zero beyond the edges and outside the windows."""
-        where = self._coordinates()
-        map = tuple(simplify(expr.substitute(where)) for expr in (self.maps.lhs if number == 0 else self.maps.rhs))
+        map = operand_at(self.maps, number)
         windows: list[Dim] = []
         for operand, expr, extent in self.maps.windows:
             if operand == number:
-                windows += [simplify(expr.substitute(where)), extent]
+                windows += [simplify(expr.substitute(self.where)), extent]
         if windows:
             return evaluator.load(value, map, place, windows=windows)
         return evaluator.value(value, map, place)
@@ -191,8 +169,7 @@ class ContractionKernel:
 
 def emit_contraction(request: Request) -> SpecOp:
     """The kernel of a group around one contraction."""
-    (record,) = [record for record in request.body.records if isinstance(spec_of(record).lower, Contraction)]
-    made = ContractionKernel(request, record).emit()
+    made = ContractionKernel(request).emit()
     if request.machine.instructions:
         # TMA goes along single dims, and rows of several are still one after the other.
         join_dims(made)
@@ -247,8 +224,7 @@ class ContractionKind(KernelKind):
 
     def context(self, body: Tape, policy: Policy) -> dict[str, Any]:
         """The extents of rows, columns and K, and what the operands are."""
-        (record,) = [record for record in body.records if isinstance(spec_of(record).lower, Contraction)]
-        maps = spec_of(record).lower.maps([body.types[operand] for operand in record.operands], record.attributes)
+        record, maps = contraction_in(body)
         extents = {"m": product(maps.m), "n": product(maps.n), "k": product(maps.k), "batch": product(maps.batch)}
         return {**extents, **layout_of(body, record, maps, policy)}
 

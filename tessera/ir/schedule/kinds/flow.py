@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import Block, SSAValue
 
 from tessera.diagnostics.codes import ScheduleError
+from tessera.ir.base.build import OpWriter
 from tessera.ir.base.dialect_of import make
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.dialect import DIALECT
@@ -48,8 +48,10 @@ def plan_flow(
     raise ScheduleError(f"`{record.op}` has no lowering to a host program", span=record.span)
 
 
-class _Flow:
+class _Flow(OpWriter):
     """One such op being built."""
+
+    dialect = DIALECT
 
     def __init__(
         self,
@@ -59,48 +61,42 @@ class _Flow:
         operands: Sequence[SSAValue],
         types: Sequence[TensorType],
     ) -> None:
-        self.builder, self.block, self.record = builder, block, record
-        self.operands, self.types = list(operands), list(types)
+        super().__init__(block)
+        self.builder, self.record, self.span = builder, record, record.span
+        self.operands, self.types = list(operands), [TensorAttr.of(type) for type in types]
         self.attributes = record.attributes
 
     def branch(self) -> Sequence[SSAValue]:
         predicate, *given = self.operands
-        bodies = [self._body(self.attributes[name], given) for name in ("then", "otherwise")]
-        return self._emit("if", [predicate], {}, bodies, self.types)
+        bodies = [self._fill(Block(), self.attributes[name], given) for name in ("then", "otherwise")]
+        return self.emit("if", [predicate], types=self.types, regions=bodies).results
 
     def repeat(self) -> Sequence[SSAValue]:
         count = self.attributes["carried"]
         starts, captured = self.operands[:count], self.operands[count:]
         tests, body = self.attributes["condition"], self.attributes["body"]
         blocks = [self._with_arguments(tape, count, captured) for tape in (tests, body)]
-        return self._emit("while", starts, {}, blocks, self.types)
+        return self.emit("while", starts, types=self.types, regions=blocks).results
 
     def count(self) -> Sequence[SSAValue]:
         count = self.attributes["carried"]
-        lower, upper, *rest = self.operands
-        starts, captured = rest[:count], rest[count:]
-        block = self._with_arguments(self.attributes["body"], 1 + count, captured)
-        return self._emit("for", [lower, upper, *starts], {"carried": count}, [block], self.types)
+        block = self._with_arguments(self.attributes["body"], 1 + count, self.operands[2 + count :])
+        return self.emit("for", self.operands[: 2 + count], {"carried": count}, self.types, [block]).results
 
     def scan(self) -> Sequence[SSAValue]:
         count, scanned = int(self.attributes["carried"]), int(self.attributes["scanned"])
         given: list[SSAValue] = self.operands[: count + scanned]
         captured: list[SSAValue] = self.operands[count + scanned :]
         length: Any = self.attributes["length"] or (tensor_of(given[count]).shape[0],)
-        values = {
-            "carried": count,
-            "scanned": scanned,
-            "length": length[0],
-            "reverse": self.attributes["reverse"],
-        }
+        values = {"carried": count, "scanned": scanned, "length": length[0], "reverse": self.attributes["reverse"]}
         block = self._with_arguments(self.attributes["body"], count + scanned, captured)
-        return self._emit("for", given, values, [block], self.types)
+        return self.emit("for", given, values, self.types, [block]).results
 
     def collective(self) -> Sequence[SSAValue]:
         """A collective over one rank is the identity; over more it is started, and waited for right away."""
         ranks, call = self.attributes["size"][0].value, spec_of(self.record).short_name
         if ranks == 1:
-            return [self._emit("alias", self.operands, {}, (), [type])[0] for type in self.types]
+            return [self.emit("alias", self.operands, types=[type]).result for type in self.types]
         if ranks is None or call not in CALLS or any(self.attributes.get(name) for name in ("dim", "split", "concat")):
             raise ScheduleError(
                 f"`{self.record.op}` over `{self.attributes['axis']}` does more than move bytes between ranks",
@@ -109,8 +105,8 @@ class _Flow:
             )
         values = {"call": call, "ranks": ranks, **{name: self.attributes[name] for name in ("axis", "purpose")}}
         number = {"number": self.builder.next_collective()}
-        started = self._emit("collective_start", self.operands, {**number, **values}, (), self.types)
-        return self._emit("collective_wait", [*self.operands, *started], number, (), self.types)
+        started = self.emit("collective_start", self.operands, {**number, **values}, self.types)
+        return self.emit("collective_wait", [*self.operands, *started.results], number, self.types).results
 
     def axis_index(self) -> Sequence[SSAValue]:
         """The index of this rank along an axis of the mesh, which is known at run time."""
@@ -123,21 +119,13 @@ class _Flow:
                 fix="give the axis of the mesh a size",
             )
         values = {"call": "axis_index", "slot": ranks, "text": self.attributes["axis"]}
-        return self._emit("callback", (), values, (), self.types)
+        return self.emit("callback", (), values, self.types).results
 
     def call_back(self) -> Sequence[SSAValue]:
         """A call of Python at this point of the program."""
-        given = self.attributes
-        values = {
-            "call": spec_of(self.record).short_name,
-            "slot": given.get("slot", -1),
-            "text": given.get("format", ""),
-        }
-        return self._emit("callback", self.operands, values, (), self.types)
-
-    def _body(self, tape: Tape, inputs: Sequence[SSAValue]) -> Block:
-        block = Block()
-        return self._fill(block, tape, inputs)
+        slot, text = self.attributes.get("slot", -1), self.attributes.get("format", "")
+        values = {"call": spec_of(self.record).short_name, "slot": slot, "text": text}
+        return self.emit("callback", self.operands, values, self.types).results
 
     def _with_arguments(self, tape: Tape, count: int, captured: Sequence[SSAValue]) -> Block:
         """The plan of a body whose first inputs are its arguments, and whose others are captured values."""
@@ -147,25 +135,6 @@ class _Flow:
     def _fill(self, block: Block, tape: Tape, inputs: Sequence[SSAValue]) -> Block:
         block.add_op(make(DIALECT["yield"], self.builder.fill(block, tape, inputs)))
         return block
-
-    def _emit(
-        self,
-        name: str,
-        operands: Sequence[SSAValue],
-        values: dict[str, Any],
-        regions: Sequence[Block],
-        types: Sequence[TensorType],
-    ) -> Sequence[SSAValue]:
-        op: SpecOp = make(
-            DIALECT[name],
-            operands,
-            values,
-            types=[TensorAttr.of(type) for type in types],
-            regions=regions,
-            span=self.record.span,
-        )
-        self.block.add_op(op)
-        return op.results
 
 
 class FlowKind(GroupKind):

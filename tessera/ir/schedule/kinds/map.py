@@ -7,18 +7,20 @@ so that both are read and written in whole cache lines or transactions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.base.index_maps import linear
+from tessera.ir.base.index_maps import IndexMap, linear
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
 from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.tile.facets import Gather, Pointwise
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import Place
 from tessera.types.dim import Dim, minimum
 from tessera.types.machine import Machine
 
@@ -64,20 +66,24 @@ def emit_map(request: Request) -> SpecOp:
     addresses = [*leaves.addresses, linear(at, shape)]
     walk = walk_over(names, shape, addresses, leaves.numbers)
     flat = len(walk.groups) < len(shape)
+
+    def emit(sizes: Mapping[str, int], *, by_blocks: bool) -> SpecOp:
+        store = partial(_store_outputs, body, walk.at(), flat)
+        return emit_walk(request, "map", walk, sizes, flat, store, by_blocks=by_blocks)
+
     if not walk.groups:
-        return _emit_point(request)
+        return emit({}, by_blocks=False)
     across = _strided_axis(addresses, names, walk)
     if across is not None and request.machine.is_gpu:
-        return _emit_tiles_2d(request, walk, {walk.names[across]: TRANSPOSED[0], walk.names[-1]: TRANSPOSED[1]}, flat)
+        return emit({walk.names[across]: TRANSPOSED[0], walk.names[-1]: TRANSPOSED[1]}, by_blocks=False)
     if across is not None and _fits_registers(request, walk.extents[across]):
         # Squares of lanes are loaded along the dim that is contiguous, and transposed in registers.
-        sizes = dict.fromkeys((walk.names[across], walk.names[-1]), request.machine.lanes)
-        return _emit_blocks(request, walk, sizes, flat)
-    sizes = small_rows(walk.extents, request.machine)
-    if sizes is not None:
-        return _emit_tiles_2d(request, walk, dict(zip(walk.names[-2:], sizes, strict=True)), flat)
+        return emit(dict.fromkeys((walk.names[across], walk.names[-1]), request.machine.lanes), by_blocks=True)
+    rows = small_rows(walk.extents, request.machine)
+    if rows is not None:
+        return emit(dict(zip(walk.names[-2:], rows, strict=True)), by_blocks=False)
     width = request.choose("map.tile", map_tiles(request.machine), extent=walk.extents[-1])
-    return _emit_blocks(request, walk, {walk.names[-1]: width}, flat)
+    return emit({walk.names[-1]: width}, by_blocks=True)
 
 
 def _strided_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) -> int | None:
@@ -91,70 +97,60 @@ def _strided_axis(addresses: Sequence[Dim], names: Sequence[str], walk: Walk) ->
     return None
 
 
-def _emit_tiles_2d(request: Request, walk: Walk, sizes: Mapping[str, int], flat: bool) -> SpecOp:
-    """A walk in tiles along two dims, so that accesses along either are in long pieces."""
-    grid = [extent.ceildiv(sizes.get(name, 1)) for name, extent in zip(walk.names, walk.extents, strict=True)]
-    tile = request.builder(grid, "map", flat)
-    programs = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
-    coords = {
-        name: tile.index(Dim.symbol(name) * sizes[name], {name: program}) if name in sizes else program
-        for name, program in programs.items()
-    }
-    extents = dict(zip(walk.names, walk.extents, strict=True))
-    inputs, outputs = buffers_of(request.body, tile)
-    evaluator = Evaluator(request.body, tile, inputs, flat)
-    place = Place(coords, tuple(sizes), tuple(sizes.values()), {name: extents[name] for name in sizes})
-    _store_all(evaluator, request, outputs, walk.at(), place, flat)
-    return tile.finish()
-
-
 def _fits_registers(request: Request, across: Dim) -> bool:
     """Whether squares of lanes fit the registers of a CPU, and are not known to be mostly empty."""
     is_empty = across.value is not None and 2 * across.value < request.machine.lanes
     return not is_empty and all(type.dtype.bytes <= 4 for type in request.body.types)
 
 
-def _emit_blocks(request: Request, walk: Walk, sizes: Mapping[str, int], flat: bool) -> SpecOp:
-    """A walk in tiles of `sizes`: the last dim, which is among them, in blocks that each program loops over."""
-    last, extents = walk.names[-1], dict(zip(walk.names, walk.extents, strict=True))
-    steps = {**sizes, last: BLOCK}
-    grid = [extent.ceildiv(steps.get(name, 1)) for name, extent in extents.items()]
-    tile = request.builder(grid, "map", flat)
-    coords = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
-    start = tile.index(Dim.symbol(last) * BLOCK, coords)
-    stop = tile.index(minimum(extents[last], Dim.symbol(last) * BLOCK + BLOCK), coords)
-    for name in sizes:
-        if name != last:
-            coords[name] = tile.index(Dim.symbol(name) * sizes[name], {name: coords[name]})
-    inputs, outputs = buffers_of(request.body, tile)
-    evaluator = Evaluator(request.body, tile, inputs, flat)
-    bounds = {name: extents[name] for name in sizes}
-
-    def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({**coords, last: index}, tuple(sizes), tuple(sizes.values()), bounds)
-        with evaluator.scope():
-            _store_all(evaluator, request, outputs, walk.at(), place, flat)
-        return carried
-
-    tile.loop(start, stop, sizes[last], step)
-    return tile.finish()
-
-
-def _store_all(
-    evaluator: Evaluator, request: Request, outputs: list[SSAValue], at: tuple[Dim, ...], place: Place, flat: bool
+def _store_outputs(
+    body: Tape, at: IndexMap, flat: bool, evaluator: Evaluator, outputs: Sequence[SSAValue], place: Place
 ) -> None:
-    body, tile = request.body, evaluator.tile
+    tile = evaluator.tile
     for output, buffer in zip(body.outputs, outputs, strict=True):
         where = (linear(at, body.types[output].shape),) if flat else at
         tile.span = evaluator.span_of(output)
         tile.store(evaluator.value(output, at, place), buffer, where, place)
 
 
-def _emit_point(request: Request) -> SpecOp:
-    """A group of scalars: one program, tiles of rank 0."""
-    tile: TileBuilder = request.builder([Dim.constant(1)], "map", False)
+Store: TypeAlias = Callable[[Evaluator, Sequence[SSAValue], Place], None]
+"""`store(evaluator, outputs, place)`: compute the tiles at a place, and store them to the buffers of the outputs."""
+
+
+def emit_walk(
+    request: Request, kind: str, walk: Walk, sizes: Mapping[str, int], flat: bool, store: Store, *, by_blocks: bool
+) -> SpecOp:
+    """The kernel of a walk in tiles of `sizes`, along some of its dims.
+
+    A program has one tile, or `by_blocks` a loop over those of a block of the last dim, which is one of them: a long
+    run of vectors then has one program.
+    """
+    extents = dict(zip(walk.names, walk.extents, strict=True))
+    steps = {**sizes, walk.names[-1]: BLOCK} if by_blocks else sizes
+    grid = [extent.ceildiv(steps.get(name, 1)) for name, extent in extents.items()] or [Dim.constant(1)]
+    tile = request.builder(grid, kind, flat)
+    coords = {name: tile.program_id(axis) for axis, name in enumerate(walk.names)}
+    bounds: list[SSAValue] = []
+    if by_blocks:
+        start = Dim.symbol(walk.names[-1]) * BLOCK
+        stop = minimum(walk.extents[-1], start + BLOCK)
+        bounds = [tile.index(end, coords) for end in (start, stop)]
+    for name, size in steps.items():
+        if name not in walk.names[-1:] or not by_blocks:
+            coords[name] = tile.index(Dim.symbol(name) * size, {name: coords[name]})
     inputs, outputs = buffers_of(request.body, tile)
-    _store_all(Evaluator(request.body, tile, inputs, False), request, outputs, (), Place({}), False)
+    evaluator = Evaluator(request.body, tile, inputs, flat)
+    place = Place(coords, tuple(sizes), tuple(sizes.values()), {name: extents[name] for name in sizes})
+
+    def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        with evaluator.scope():
+            store(evaluator, outputs, place.with_coords(**{walk.names[-1]: index}))
+        return carried
+
+    if by_blocks:
+        tile.loop(bounds[0], bounds[1], sizes[walk.names[-1]], step)
+    else:
+        store(evaluator, outputs, place)
     return tile.finish()
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from functools import partial
 
-from tessera.ir.base.spec import Registry
+from tessera.ir.base.spec import OpSpec, Registry
+
+host_op = partial(OpSpec, form="host")
+"""An op that is written as host programs are; before the families, which declare theirs with it."""
 
 REGISTRY = Registry(
     "tsched",

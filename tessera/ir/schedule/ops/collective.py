@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.schedule.ops import host_op
 
 if TYPE_CHECKING:
     from tessera.ir.schedule.typed_ops import CollectiveStartOp
@@ -43,10 +44,9 @@ def _check_buffers(op: SpecOp) -> None:
 _NUMBER = Attribute("number", "int", doc="which of the program's collectives it is; ranks match them in this order")
 
 SPECS = (
-    OpSpec(
+    host_op(
         name="tsched.collective_start",
         summary="The start of a collective, which goes on while the program does something else.",
-        form="host",
         operands=("values*",),
         results=("started*",),
         attributes=(
@@ -59,10 +59,9 @@ SPECS = (
         effects=frozenset({"collective"}),
         verify=_check_start,
     ),
-    OpSpec(
+    host_op(
         name="tsched.collective_wait",
         summary="The end of a collective: from here on the received value may be read, and the sent one written over.",
-        form="host",
         operands=("values*",),
         results=("received*",),
         attributes=(_NUMBER,),

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import BufferAttr, TensorAttr
+from tessera.ir.schedule.ops import host_op
 
 if TYPE_CHECKING:
     from tessera.ir.schedule.typed_ops import ForOp
@@ -65,30 +66,27 @@ def _check_for(op: ForOp) -> None:
 
 
 SPECS = (
-    OpSpec(
+    host_op(
         name="tsched.if",
         summary="One of two plans, by a bool.",
-        form="host",
         operands=("condition",),
         results=("results*",),
         regions=("then", "otherwise"),
         effects=frozenset({"memory"}),
         verify=_check_if,
     ),
-    OpSpec(
+    host_op(
         name="tsched.while",
         summary="A plan repeated as long as a condition on what it carries holds.",
-        form="host",
         operands=("carried*",),
         results=("carried*",),
         regions=("condition", "body"),
         effects=frozenset({"memory"}),
         verify=_check_while,
     ),
-    OpSpec(
+    host_op(
         name="tsched.for",
         summary="A plan run for each index between two bounds, or for each row of what is scanned.",
-        form="host",
         operands=("values*",),
         results=("results*",),
         attributes=(
@@ -102,10 +100,9 @@ SPECS = (
         effects=frozenset({"memory"}),
         verify=_check_for,
     ),
-    OpSpec(
+    host_op(
         name="tsched.yield",
         summary="The end of a body: its results.",
-        form="host",
         operands=("values*",),
         results=(),
         is_terminator=True,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.schedule.ops import host_op
 from tessera.types.device import problem
 
 if TYPE_CHECKING:
@@ -44,26 +45,23 @@ def _check_callback(op: CallbackOp) -> None:
 
 
 SPECS = (
-    OpSpec(
+    host_op(
         name="tsched.constant",
         summary="An array that is part of the program.",
-        form="host",
         results=("data",),
         attributes=(Attribute("value", "array", doc="the array"),),
     ),
-    OpSpec(
+    host_op(
         name="tsched.alias",
         summary="The same memory with another shape.",
-        form="host",
         operands=("source",),
         results=("alias",),
         attributes=(Attribute("space", "str", "", "the memory that it is prefetched to by ops that read it"),),
         verify=_check_alias,
     ),
-    OpSpec(
+    host_op(
         name="tsched.alloc",
         summary="A buffer: a result of the program, or part of the workspace.",
-        form="host",
         results=("buffer",),
         attributes=(
             Attribute("output", "int", -1, "the number of the result that it holds, or -1"),
@@ -72,27 +70,24 @@ SPECS = (
         effects=frozenset({"memory"}),
         verify=_check_alloc,
     ),
-    OpSpec(
+    host_op(
         name="tsched.free",
         summary="The end of a buffer's lifetime: its memory may be reused.",
-        form="host",
         operands=("buffer",),
         results=(),
         effects=frozenset({"memory"}),
     ),
-    OpSpec(
+    host_op(
         name="tsched.copy",
         summary="All bytes of one buffer into another.",
-        form="host",
         operands=("source", "target"),
         results=(),
         effects=frozenset({"memory"}),
         verify=_check_copy,
     ),
-    OpSpec(
+    host_op(
         name="tsched.call",
         summary="One launch of a kernel over its grid, on buffers, with the sizes it takes.",
-        form="host",
         operands=("buffers*",),
         results=(),
         attributes=(
@@ -104,10 +99,9 @@ SPECS = (
         ),
         effects=frozenset({"memory"}),
     ),
-    OpSpec(
+    host_op(
         name="tsched.callback",
         summary="A call of Python at this point of the program: it prints, or runs a user's function.",
-        form="host",
         operands=("values*",),
         results=("returned*",),
         attributes=(
@@ -119,10 +113,9 @@ SPECS = (
         effects=frozenset({"io"}),
         verify=_check_callback,
     ),
-    OpSpec(
+    host_op(
         name="tsched.guard",
         summary="An equality of dims that is checked before anything runs.",
-        form="host",
         results=(),
         attributes=(Attribute("left", "dim"), Attribute("right", "dim"), Attribute("what", "str", "")),
         effects=frozenset({"memory"}),

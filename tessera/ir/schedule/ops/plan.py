@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.schedule.kinds import kernel_kinds
+from tessera.ir.schedule.ops import host_op
 
 if TYPE_CHECKING:
     from tessera.ir.schedule.typed_ops import FuseOp, LayoutOp, ModuleOp, TileOp
@@ -92,18 +93,16 @@ SPECS = (
         is_isolated=True,
         verify=_check_program,
     ),
-    OpSpec(
+    host_op(
         name="tsched.return",
         summary="The end of a program: its results.",
-        form="host",
         operands=("values*",),
         results=(),
         is_terminator=True,
     ),
-    OpSpec(
+    host_op(
         name="tsched.fuse",
         summary="A fusion group: the results of a body on values, computed by one kernel.",
-        form="host",
         operands=("values*",),
         results=("results*",),
         attributes=(
@@ -125,10 +124,9 @@ SPECS = (
         ),
         verify=_check_fuse,
     ),
-    OpSpec(
+    host_op(
         name="tsched.tile",
         summary="The tile sizes of a group: the candidates, or what was chosen and by whom.",
-        form="host",
         operands=("group",),
         results=(),
         attributes=(
@@ -139,10 +137,9 @@ SPECS = (
         ),
         verify=_check_tile,
     ),
-    OpSpec(
+    host_op(
         name="tsched.layout",
         summary="How a tensor is sharded over the mesh: the dims that are partitioned, and the mesh axis of each.",
-        form="host",
         operands=("value",),
         results=(),
         attributes=(
@@ -151,10 +148,9 @@ SPECS = (
         ),
         verify=_check_layout,
     ),
-    OpSpec(
+    host_op(
         name="tsched.collective",
         summary="The plan of a group's collective: its pattern, the mesh axis, the algorithm, the dtype on the wire.",
-        form="host",
         operands=("group",),
         results=(),
         attributes=(
@@ -164,10 +160,9 @@ SPECS = (
             Attribute("quantize", "str", ""),
         ),
     ),
-    OpSpec(
+    host_op(
         name="tsched.pipeline",
         summary="A program split into pipeline stages along a mesh axis, through which microbatches go.",
-        form="host",
         results=(),
         attributes=(
             Attribute("symbol", "symbol", doc="the program"),
@@ -177,10 +172,9 @@ SPECS = (
         ),
         verify=_check_pipeline,
     ),
-    OpSpec(
+    host_op(
         name="tsched.materialize",
         summary="The kernel that a group becomes.",
-        form="host",
         operands=("group",),
         results=("function",),
     ),

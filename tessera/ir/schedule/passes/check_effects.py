@@ -11,6 +11,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.plan import own_effects, programs_in
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.effect import PURE
 
 _OWN = frozenset({"memory"})
@@ -26,7 +27,7 @@ class CheckEffects(Pass):
     def run(self, module: ModuleOp) -> None:
         kernels = symbol_table(module)
         for kernel in kernels.values():
-            if kernel.name == "ttile.kernel":
+            if isinstance(kernel, KernelOp):
                 check_kernel_effects(kernel)
         for program in programs_in(module):
             _check(program, kernels)

@@ -1,11 +1,12 @@
-"""Small operations on vectors of floats that the math functions are written in."""
+"""Small operations on vectors of floats that the math functions are written in, and on the keys of sorts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.ir.target.llvm.instructions import Value, bytes_of, integer_like, is_float
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, integer_like, is_float
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dtype import DType
 
 
 def fma(f: FunctionText, a: Value, b: Value, c: Value) -> Value:
@@ -122,3 +123,30 @@ def two_sum(f: FunctionText, a: Value, b: Value) -> tuple[Value, Value]:
     high = add(f, a, b)
     virtual = sub(f, high, a)
     return high, add(f, sub(f, a, sub(f, high, virtual)), sub(f, b, virtual))
+
+
+class KeySort:
+    """What all sorts share: a row is a pair of pointers, to keys and to their indices."""
+
+    def __init__(self, f: FunctionText, dtype: DType, descending: bool, element: str) -> None:
+        self.f, self.dtype, self.descending, self.element = f, dtype, descending, element
+
+    def key(self, keys: Value, at: Index) -> Value:
+        return self.f.load(self.f.gep(keys, at, self.element), self.element)
+
+    def index(self, indices: Value, at: Index) -> Value:
+        return self.f.load(self.f.gep(indices, at, "i64"), "i64")
+
+    def put(self, keys: Value, indices: Value, at: Index, key: Value, index: Value) -> None:
+        self.f.store(key, self.f.gep(keys, at, self.element))
+        self.f.store(index, self.f.gep(indices, at, "i64"))
+
+    def is_before(self, a: Value, b: Value) -> Value:
+        """Whether `a` must come before `b`; NaN comes before nothing, all numbers before NaN."""
+        f = self.f
+        if not self.dtype.is_float:
+            sign = "s" if self.dtype.kind == "int" else "u"
+            return f.icmp(f"{sign}gt" if self.descending else f"{sign}lt", a, b)
+        ordered = f.fcmp("ogt" if self.descending else "olt", a, b)
+        missing = f.op("and", f.fcmp("ord", a, a), f.fcmp("uno", b, b))
+        return f.op("or", ordered, missing)
