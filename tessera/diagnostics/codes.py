@@ -92,7 +92,7 @@ class DeterminismError(CompilationError):
 
 
 class KernelError(CompilationError):
-    """A kernel uses what the kernel language lacks, or uses it in a way that has no meaning."""
+    """A kernel uses what the kernel language lacks, or what has no meaning in it."""
 
     code = "T0206"
 

@@ -112,7 +112,7 @@ class Expression:
         return [self._part(item) for item in nodes]
 
     def literals(self, value: object) -> Sequence[Part]:
-        """Every place in the expression where this literal stands."""
+        """Every occurrence of this literal in the expression."""
         found = (item for item in ast.walk(self.whole.node) if isinstance(item, ast.expr))
         return [part for part in map(self._part, found) if type(part.value) is type(value) and part.value == value]
 
@@ -166,18 +166,18 @@ def expression_at(span: Span | None) -> Expression | None:
 def edit_literal(span: Span | None, value: object, text: str, message: str) -> Fix | None:
     """The fix that types another text in place of a literal, where it stands once in the expression at a span."""
     expression = expression_at(span)
-    places = expression.literals(value) if expression is not None else ()
-    return places[0].edit(text, message) if len(places) == 1 else None
+    matches = expression.literals(value) if expression is not None else ()
+    return matches[0].edit(text, message) if len(matches) == 1 else None
 
 
 def edit_text(span: Span | None, text: str, changed: str, message: str) -> Fix | None:
     """The fix that types another text between the quotes of a string."""
     expression = expression_at(span)
-    places = expression.literals(text) if expression is not None else ()
-    if len(places) != 1 or places[0].text[0] not in "\"'":
+    matches = expression.literals(text) if expression is not None else ()
+    if len(matches) != 1 or matches[0].text[0] not in "\"'":
         return None
-    quote = places[0].text[0]
-    return places[0].edit(f"{quote}{changed}{quote}", message)
+    quote = matches[0].text[0]
+    return matches[0].edit(f"{quote}{changed}{quote}", message)
 
 
 def _is_text(node: ast.expr) -> bool:

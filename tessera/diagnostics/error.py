@@ -32,7 +32,7 @@ class Span:
 
     @property
     def shown_file(self) -> str:
-        """The file as a person would type it: relative when it lies below the current directory."""
+        """The file as a person would type it: relative when it is below the current directory."""
         here = os.getcwd() + os.sep
         return self.file[len(here) :] if self.file.startswith(here) else self.file
 
@@ -201,7 +201,7 @@ class TesseraError(Exception):
         self.message = message
         self.span = user_span() if span is HERE else span
         self.notes = notes
-        # A way out that depends on the place is looked for again when the error is shown at another.
+        # A fix that depends on the span is looked up anew when the error is shown at another.
         self._find_fix = fix if callable(fix) else None
         found = fix(self.span) if callable(fix) else fix
         self.fix: Fix | None = Fix(None, "", found) if isinstance(found, str) and found else found or None

@@ -1,4 +1,8 @@
-"""From a call to a signature: arguments bound to parameters, flattened, and matched with their annotations."""
+"""From a call to a signature: arguments bound to parameters, flattened, and matched with their annotations.
+
+The signature is the key of a specialization: dtypes, static values and static sizes are part of it, symbolic sizes are
+not, so that one specialization serves all of their values.
+"""
 
 from __future__ import annotations
 
@@ -109,8 +113,8 @@ class Binder:
                     raise _missing_scales_error(leaf_paths(tree, parameter.name)[index], annotation)
                 if not _fits(leaf, dtype, annotation):
                     path = leaf_paths(tree, parameter.name)[index]
-                    place = (parameter.name, list(self.parameters).index(parameter.name)) if tree.is_leaf else ("", -1)
-                    raise _misfit_error(leaf, dtype, annotation, path, place)
+                    where = (parameter.name, list(self.parameters).index(parameter.name)) if tree.is_leaf else ("", -1)
+                    raise _misfit_error(leaf, dtype, annotation, path, where)
             policy = SILENT if annotation is None else annotation.policy
             leaves.append(Leaf(dtype, dims, policy=policy, is_declared=annotation is not None))
             tensors.append(leaf)
@@ -245,11 +249,11 @@ def _fits(leaf: Any, dtype: DType, annotation: TensorAnnotation) -> bool:
 
 
 def _misfit_error(
-    leaf: Any, dtype: DType, annotation: TensorAnnotation, path: str, place: tuple[str, int]
+    leaf: Any, dtype: DType, annotation: TensorAnnotation, path: str, where: tuple[str, int]
 ) -> RuntimeArgumentError:
-    """The error for a tensor that contradicts its annotation; `place` is its parameter, if it is a whole argument."""
+    """The error for a tensor that contradicts its annotation; `where` is its parameter, if it is a whole argument."""
     declared, calls = (f"it is declared {annotation}",), fixes_of("arguments")
-    argument, shape = calls.argument_at(*place), tuple(leaf.shape)
+    argument, shape = calls.argument_at(*where), tuple(leaf.shape)
     if annotation.dtype is not None and annotation.dtype is not dtype:
         message, fix = (
             f"`{path}` must be {annotation.dtype}, got {dtype}",
@@ -319,10 +323,10 @@ def _wrong_arithmetic_error(
     signature: Signature,
     tensors: Sequence[Any],
     values: Mapping[str, tuple[int, int, int]],
-    place: tuple[int, int],
+    where: tuple[int, int],
     dim: Dim,
 ) -> GuardError:
-    paths, (number, axis) = _tensor_paths(signature), place
+    paths, (number, axis) = _tensor_paths(signature), where
     expected = dim.evaluate({name: values[name][0] for name in dim.symbols})
     sources = tuple(
         f"`{name}` is {values[name][0]} from `{paths[values[name][1]]}.shape[{values[name][2]}]`"

@@ -54,7 +54,7 @@ def device_class() -> type[Any] | None:
 
 
 class Tracer:
-    """The base class of tracers, by which they are told from concrete tensors."""
+    """The base class of tracers, which tells them from concrete tensors."""
 
     __slots__ = ()
     dtype: DType

@@ -88,7 +88,7 @@ def _numbers(dim: Dim) -> set[int]:
 
 # Facts about symbolic dims. A shape rule that needs `a == b` for two symbolic dims cannot ask for their values: the
 # trace serves all of them. So the equality is proved (from the form of the dims, or by declared constraints), refuted
-# (an error at the user's line), or assumed: one symbol is replaced by the other side wherever it occurs, and whatever
+# (an error at the user's line), or assumed: one symbol is replaced by the other dim wherever it occurs, and whatever
 # cannot be expressed as such a substitution becomes a guard, which compiled code checks at run time.
 
 
@@ -238,9 +238,9 @@ class Facts:
             return
         from tessera.types.constraint import Constraint  # noqa: PLC0415 - see above
 
-        told = constraint or Constraint.equality(left, right, span)
-        if told not in self.solver.constraints:
-            self.solver.add(told)
+        equality = constraint or Constraint.equality(left, right, span)
+        if equality not in self.solver.constraints:
+            self.solver.add(equality)
 
     def _solve(self, left: Dim, right: Dim) -> tuple[str, Dim] | None:
         """The equality as `symbol = value`, for the symbol that appeared last; None where it has no such form."""

@@ -1,4 +1,10 @@
-"""Tracing: a Python function run on tracers, and what it does kept as a tape."""
+"""Tracing: a Python function run on tracers, and what it does kept as a tape.
+
+The function runs once, as plain Python, on tracers: values with a dtype and a shape of symbolic dims, but no data. Each
+op that it calls runs its shape rule and appends a record to the tape, the trace as a list of plain records, which holds
+no IR: hashing it gives the key of the disk cache, so a program that is found there loads no compiler. Tensors that the
+function captures are lifted to inputs, so that a later call sees their new values.
+"""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class ConstraintSolver:
         return verdict is Verdict.PROVED and self._contradiction is None
 
     def resolve(self, dim: Dim) -> Dim:
-        """The dim with all equalities put in that have a name on one side."""
+        """The dim with all equalities substituted that give a name a value."""
         self._settle()
         try:
             return dim if self._contradiction is not None else self._proofs.resolve(dim)[0]

@@ -1,4 +1,11 @@
-"""From rules to bounds, and from bounds to proofs: equalities put in, divisions taken apart, rules added up."""
+"""From constraints to bounds, and from bounds to proofs: equalities substituted, divisions expanded, rules added up.
+
+Equalities that give a name a value are substituted everywhere; all others narrow the store. To prove `gap >= 0` the
+interval of `gap` is asked first. Where that is too coarse, `gap` is rewritten into something that is at most as large:
+a common factor dropped, a quotient or maximum replaced by a bound, a multiple of a known rule subtracted (as Farkas'
+lemma adds up linear inequalities), a product bounded by its factors. Each rewriting is sound, so a proof that is found
+holds; the search is cut off by `_LEVELS` and `_TRIALS`, and a proof that is not found means "unknown".
+"""
 
 from __future__ import annotations
 
@@ -20,7 +27,7 @@ _LEVELS, _TRIALS = 4, 48
 
 
 class Proofs:
-    """The rules of a solver, worked in; reasons are sets of rules, a bit each."""
+    """The rules of a solver, absorbed; reasons are sets of rules, a bit each."""
 
     def __init__(self) -> None:
         self.store = Store()
@@ -39,9 +46,9 @@ class Proofs:
         for kind, gap, why in others:
             self._post(kind, gap, why)
         if not self.store.propagate():
-            self._look_for_circles()
+            self._find_cycles()
 
-    # Equalities: a name that stands alone on one side is replaced by the other.
+    # Equalities: a name with the coefficient 1 or -1 is replaced by the value that the equality gives it.
 
     def _define(self, gap: Dim, why: int) -> bool:
         """Use `gap == 0` to replace a name; False where it has none that stands alone."""
@@ -60,7 +67,7 @@ class Proofs:
         return True
 
     def _post_definitions(self) -> None:
-        """Tie each name to what stands for it, once all that is known has been put in there."""
+        """Tie each name to what stands for it, once all that is known has been substituted there."""
         for name in self._values:
             if name not in self._resolved:
                 self._resolve(name)
@@ -178,7 +185,7 @@ class Proofs:
                 if coefficient < 0 and monomial:
                     self._facts.setdefault(monomial, []).append((gap, why))
 
-    def _look_for_circles(self) -> None:
+    def _find_cycles(self) -> None:
         """Rules such as `x < y` and `y < x` push each other up for ever; added up they are a contradiction."""
         seen: set[Dim] = set()
         for facts in list(self._facts.values()):
@@ -201,7 +208,7 @@ class Proofs:
     # Proofs.
 
     def simplify(self, gap: Dim) -> tuple[Dim, int]:
-        """A dim of the same sign, with all put in and taken apart that is known."""
+        """A dim of the same sign, with all that is known substituted and expanded."""
         gap, why = self.resolve(gap)
         for _ in range(8):
             if gap.value is not None:
@@ -252,7 +259,7 @@ class Proofs:
         self._trials -= 1
         if level <= 0 or self._trials <= 0 or len(gap.terms) > _MOST_TERMS or gap.value is not None:
             return None
-        for attempt in (self._drop_factor, self._taken_apart, self._added_up, self._multiplied_out):
+        for attempt in (self._drop_factor, self._expand_atoms, self._subtract_facts, self._bound_products):
             found = attempt(gap, level - 1)
             if found is not None:
                 return found
@@ -268,7 +275,7 @@ class Proofs:
                 return None if found is None else found | value.why
         return None
 
-    def _taken_apart(self, gap: Dim, level: int) -> int | None:
+    def _expand_atoms(self, gap: Dim, level: int) -> int | None:
         """A quotient by what it is at least or at most; a maximum or minimum by its parts."""
         for atom in _atoms(gap):
             parts = None if atom.kind in ("symbol", "mod") else _split(gap, atom)
@@ -288,7 +295,7 @@ class Proofs:
                 return self._at_least_zero((first - slack) * factor + rest * second.value, level)
         return None
 
-    def _added_up(self, gap: Dim, level: int) -> int | None:
+    def _subtract_facts(self, gap: Dim, level: int) -> int | None:
         """`gap` is a multiple of a rule and something else that is at least zero."""
         for monomial, coefficient in gap.terms:
             if coefficient >= 0 or not monomial:
@@ -302,7 +309,7 @@ class Proofs:
                     return found | why
         return None
 
-    def _multiplied_out(self, gap: Dim, level: int) -> int | None:
+    def _bound_products(self, gap: Dim, level: int) -> int | None:
         """From `a >= 2` and `b >= 1` follows `(a - 2)*(b - 1) >= 0`, so `a*b` is at least `a + 2*b - 2`."""
         for monomial, coefficient in gap.terms:
             if coefficient <= 0 or len(monomial) < 2:

@@ -1,4 +1,12 @@
-"""Sizes and what is computed from them, each with an interval and a residue class that rules make narrower."""
+"""Sizes and what is computed from them, each with an interval and a residue class that rules make narrower.
+
+This is constraint propagation over the product of two abstract domains: intervals, and congruences (`x = r mod m`).
+A store has a node for every size, and for every product, quotient, remainder, minimum and maximum that a constraint
+mentions. A rule ties nodes together and runs whenever one that it watches has become narrower; each narrowing is sound
+on its own, so rules may run in any order, and stopping early (`RUNS`) only claims less. A node that becomes empty is a
+contradiction. Every bound carries `why`, the set of facts it rests on, as the bits of an int: union is `|`, and an
+error names exactly the constraints that clash.
+"""
 
 from __future__ import annotations
 

@@ -84,9 +84,9 @@ def axis_fix(span: Span | None, axis: int, rank: int) -> Fix | str:
     if expression is None or not rank:
         return advice
     part = expression.argument("axis")
-    places = [part] if part is not None and part.value == axis else expression.literals(axis)
+    matches = [part] if part is not None and part.value == axis else expression.literals(axis)
     nearest = rank - 1 if axis > 0 else -rank
-    return (len(places) == 1 and places[0].edit(str(nearest), advice)) or advice
+    return (len(matches) == 1 and matches[0].edit(str(nearest), advice)) or advice
 
 
 def axes_fix(span: Span | None, axes: Sequence[int]) -> Fix | str:
@@ -150,8 +150,8 @@ def position_fix(span: Span | None, position: int, size: int) -> Fix | str:
     if not size:
         return "the axis is empty"
     advice, expression = f"indices are {-size}..{size - 1}", expression_at(span)
-    places = [item for item in expression.items() if item.value == position] if expression is not None else []
-    return (len(places) == 1 and places[0].edit(str(size - 1 if position > 0 else -size), advice)) or advice
+    matches = [item for item in expression.items() if item.value == position] if expression is not None else []
+    return (len(matches) == 1 and matches[0].edit(str(size - 1 if position > 0 else -size), advice)) or advice
 
 
 def index_fix(span: Span | None, rank: int) -> Fix | None:

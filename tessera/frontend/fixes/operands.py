@@ -1,4 +1,9 @@
-"""Fixes of operands: transposed, expanded, padded or cast until the shape rule of their op holds."""
+"""Fixes of operands: transposed, expanded, padded or cast until the shape rule of their op holds.
+
+A fix is found by trial: candidates are generated from the source of the failed call, the op's own shape rule is run on
+the types that each would give, and the first candidate that the rule accepts is offered as an edit. So a fix that is
+shown is known to work, and a new op needs no code here.
+"""
 
 from __future__ import annotations
 

@@ -69,9 +69,9 @@ class Transposed(Operand):
         if self._made is not None:
             return self._made
         b, tile = current(), self.tile
-        made_: Tile = tile.origin.load(b, (1, 0)) if tile.origin is not None else _through_memory(b, tile)
-        self._made = made_
-        return made_
+        made: Tile = tile.origin.load(b, (1, 0)) if tile.origin is not None else _through_memory(b, tile)
+        self._made = made
+        return made
 
 
 def _through_memory(b: KernelBuilder, tile: Tile) -> Tile:
@@ -273,8 +273,8 @@ def mask_causal(scores: Any, rows: Any, cols: Any) -> Tile:
         first = (cols.axis.bound or Dim.constant(0)) - rows.axis.bound
     seen = Dim.symbol(rows.axis.name) + 1 + first
     bound = seen if cols.axis.bound is None else smaller(cols.axis.bound, seen)
-    placed = Tile(tile.number, tile.type, (rows.axis, cols.axis), pad_value=tile.pad_value, shape=tile.shape)
-    masked = clip(b, placed, 1, bound, -INF)
+    aligned = Tile(tile.number, tile.type, (rows.axis, cols.axis), pad_value=tile.pad_value, shape=tile.shape)
+    masked = clip(b, aligned, 1, bound, -INF)
     # Blocks of columns after the last row of this block are all -inf, so the loop may end before them.
     masked.loop_end = (cols.axis.name, larger(0, smaller(cols.axis.bound or seen, seen + rows.size - 1)))
     if isinstance(scores, Tile):

@@ -38,11 +38,11 @@ def triangular_grid(b: Any, first: int) -> tuple[list[TileOp], tuple[Dim, ...]]:
     # The middle row of an odd count would be paired with itself: its second half is moved out of bounds.
     row = p + is_second * apart + is_second * rows * maximum(0, 1 - apart)
     column = q - is_second * count
-    places = [b.new(INDEX), b.new(INDEX)]
-    ops = [TileOp("program_id", (), {"axis": first + at}, (place,)) for at, place in enumerate(places)]
+    ids = [b.new(INDEX), b.new(INDEX)]
+    ops = [TileOp("program_id", (), {"axis": first + at}, (id_,)) for at, id_ in enumerate(ids)]
     for axis, expr in ((long, row), (across, column)):
         values = {"names": ("_p", "_q"), "expr": expr * axis.size}
-        ops.append(TileOp("index", tuple(places), values, (b.coords[axis.name],)))
+        ops.append(TileOp("index", tuple(ids), values, (b.coords[axis.name],)))
     return ops, (rows.ceildiv(2), minimum(rows + 1, 2 * columns))
 
 
@@ -262,8 +262,8 @@ class KernelBuilder:
             batch = [name for name in names if name.startswith("_b")]
             for number, name in enumerate(batch):
                 ops.append(TileOp("program_id", (), {"axis": number}, (self.coords[name],)))
-            placed, grid = triangular_grid(self, len(batch))
-            return [*ops, *placed], (*(self.axes[name].blocks for name in batch), *grid)
+            triangle, grid = triangular_grid(self, len(batch))
+            return [*ops, *triangle], (*(self.axes[name].blocks for name in batch), *grid)
         for number, name in enumerate(names):
             axis, result = self.axes[name], self.coords[name]
             if name.startswith("_b"):

@@ -15,10 +15,10 @@ from tessera.types.frozen import frozen
 from tessera.types.schedule import Schedule
 from tessera.types.shape import TensorType
 
-# How far indices of a kernel reach, by interval arithmetic over symbolic sizes, and whether their dtypes hold that.
-
-# Interval arithmetic over symbolic sizes: the bounds of an index are expressions of sizes, found by replacing each
-# coordinate, last defined first, by the end of its range at which the expression is largest or smallest.
+# Which indices a kernel may use, by interval arithmetic over symbolic sizes: the bounds of an index are expressions of
+# sizes, found by replacing each coordinate, last defined first, by the end of its range at which the expression is
+# largest or smallest. Last defined first, since the range of a coordinate may mention those defined before it. What is
+# proved in bounds needs no mask in the generated code.
 
 ZERO, ONE = Dim.constant(0), Dim.constant(1)
 

@@ -1,4 +1,9 @@
-"""Indexing of tensors by tiles: indices become index maps, edges become bounds, and coordinates become tiles."""
+"""Indexing of tensors by tiles: indices become index maps, edges become bounds, and coordinates become tiles.
+
+An access has one affine expression for each dim of the tensor, over the coordinates of the grid, of loops and of the
+axes of the tile. Elements beyond the edge of a tensor are masked by the bound of their axis; an index that a kernel
+computes has a window instead, an (index, extent) pair, unless it is proved in bounds.
+"""
 
 from __future__ import annotations
 
@@ -85,13 +90,13 @@ class DimAccess:
     extent: Dim | None = None
 
 
-def dim_access(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> DimAccess:
+def dim_access(b: KernelBuilder, tensor: TensorRef, axis: int, position: Any) -> DimAccess:
     """The access of one dim by an index: this program's block, a loop step, the whole dim, a slice, or one element."""
-    dim = tensor.dims[place]
+    dim = tensor.dims[axis]
     if isinstance(position, Operand):
         return _gather(b, tensor, dim, position.materialize())
     if isinstance(position, Loop):
-        return _loop_block(b, tensor, place, position)
+        return _loop_block(b, tensor, axis, position)
     if isinstance(position, Extent) and position.role in ("m", "n"):
         name = b.program_axis(position.role, dim, int(position))
         return DimAccess(Dim.symbol(name), Axis(name, dim, dim), int(position))
@@ -101,27 +106,27 @@ def dim_access(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -
             "loop with `for k in tile.range_k(x.shape, T.k)` and use `k`",
         )
     if isinstance(position, Extent) or position is None or position == slice(None):
-        return _whole_dim(b, tensor, place, position)
+        return _whole_dim(b, tensor, axis, position)
     if isinstance(position, slice):
-        return _slice_of_dim(b, tensor, place, position)  # pyright: ignore[reportUnknownArgumentType]
+        return _slice_of_dim(b, tensor, axis, position)  # pyright: ignore[reportUnknownArgumentType]
     given = dim_of(position)
     if given is None:
         raise b.fail(
             f"{type(position).__name__} is not an index into `{tensor.name}`",
             "an index is `T.m`, `T.n`, `T.d`, the index of a tile loop, an integer, an integer tile, a slice, or `:`",
         )
-    return DimAccess(given, extent=_element_window(b, tensor, place, given))
+    return DimAccess(given, extent=_element_window(b, tensor, axis, given))
 
 
-def _element_window(b: KernelBuilder, tensor: TensorRef, place: int, at: Dim) -> Dim | None:
+def _element_window(b: KernelBuilder, tensor: TensorRef, axis: int, at: Dim) -> Dim | None:
     """Require one element to be in bounds: proved, refuted, or guarded; a computed index is masked instead.
 
     Returns the extent to mask by, where the index is not proved to be in bounds.
     """
-    dim = tensor.type.shape[place]
+    dim = tensor.type.shape[axis]
     if at.symbols & set(b.coords):
         return None if IndexBounds(b).is_inside(at, dim) else dim
-    rule = f"element {at} of dim {place} of `{tensor.name}`, which has {dim}"
+    rule = f"element {at} of dim {axis} of `{tensor.name}`, which has {dim}"
     if at.value is not None and (at.value < 0 or (dim.value is not None and at.value >= dim.value)):
         raise b.misfit(f"there is no {rule}", "rule: indices count from 0, not from the end")
     b.require_equal(maximum(at, 0), at, f"a kernel accesses {rule}")
@@ -129,26 +134,26 @@ def _element_window(b: KernelBuilder, tensor: TensorRef, place: int, at: Dim) ->
     return None
 
 
-def _slice_of_dim(b: KernelBuilder, tensor: TensorRef, place: int, position: slice[Any, Any, Any]) -> DimAccess:
+def _slice_of_dim(b: KernelBuilder, tensor: TensorRef, axis: int, position: slice[Any, Any, Any]) -> DimAccess:
     """`slice(start, stop)`: a static number of elements of a dim."""
     start, stop = dim_of(0 if position.start is None else position.start), dim_of(position.stop)
-    stop = tensor.dims[place] if position.stop is None else stop
+    stop = tensor.dims[axis] if position.stop is None else stop
     length = stop - start if start is not None and stop is not None and position.step is None else Dim.constant(0)
     if length.value is None and not length.symbols & set(b.coords):
         raise NeedsNumber(length)
     size = length.value
     if start is None or size is None or size < 1 or (start.value or 0) < 0:
         raise b.fail(
-            f"{position} is not a valid slice of dim {place} of `{tensor.name}`",
+            f"{position} is not a valid slice of dim {axis} of `{tensor.name}`",
             "a slice has step 1 and a length known at compile time: `slice(0, 64)`",
         )
     if not start.symbols & set(b.coords):
-        b.require_equal(maximum(start, 0), start, f"a slice of dim {place} of `{tensor.name}` starts at {start}")
+        b.require_equal(maximum(start, 0), start, f"a slice of dim {axis} of `{tensor.name}` starts at {start}")
     # The axis bound masks elements past the end of the dim; a window masks those before its start.
     is_proved = not start.symbols & set(b.coords) or IndexBounds(b).is_natural(start)
     name = b.define_coordinate("_part", start)
-    extent = None if is_proved else tensor.type.shape[place]
-    return DimAccess(Dim.symbol(name), Axis(name, tensor.dims[place]), size, extent=extent)
+    extent = None if is_proved else tensor.type.shape[axis]
+    return DimAccess(Dim.symbol(name), Axis(name, tensor.dims[axis]), size, extent=extent)
 
 
 def _gather(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) -> DimAccess:
@@ -160,14 +165,14 @@ def _gather(b: KernelBuilder, tensor: TensorRef, dim: Dim, numbers: Tile) -> Dim
     return DimAccess(Dim.constant(0), indices=numbers, extent=dim)
 
 
-def _loop_block(b: KernelBuilder, tensor: TensorRef, place: int, loop: Loop) -> DimAccess:
-    dim = tensor.dims[place]
+def _loop_block(b: KernelBuilder, tensor: TensorRef, axis: int, loop: Loop) -> DimAccess:
+    dim = tensor.dims[axis]
     if loop.name not in b.coords:
         raise b.fail("the index of a loop is used after the loop")
     bound = loop.bound
     if loop.is_whole and not (dim.symbols | bound.symbols) & set(b.coords):
         b.require_equal(
-            bound, dim, f"a loop over {bound} elements indexes dim {place} of `{tensor.name}`, which has {dim}"
+            bound, dim, f"a loop over {bound} elements indexes dim {axis} of `{tensor.name}`, which has {dim}"
         )
     elif bound != dim and not dim.symbols & set(b.coords):
         difference = (dim - bound).value
@@ -176,19 +181,19 @@ def _loop_block(b: KernelBuilder, tensor: TensorRef, place: int, loop: Loop) -> 
     return DimAccess(Dim.symbol(loop.name), Axis(loop.name, bound), loop.size)
 
 
-def _whole_dim(b: KernelBuilder, tensor: TensorRef, place: int, position: Any) -> DimAccess:
-    dim = tensor.type.shape[place]
+def _whole_dim(b: KernelBuilder, tensor: TensorRef, axis: int, position: Any) -> DimAccess:
+    dim = tensor.type.shape[axis]
     if dim.value is None:
         raise NeedsNumber(dim)
     if not dim.value:
         raise b.misfit(*NO_ROW, fix=NO_ROW_FIX)
     if isinstance(position, Extent) and int(position) != dim.value:
         raise b.misfit(
-            f"`T.d` is {int(position)}, and dim {place} of `{tensor.name}` has {dim} elements",
+            f"`T.d` is {int(position)}, and dim {axis} of `{tensor.name}` has {dim} elements",
             "rule: `d` is the last dim of the first tensor of rank 2 or more",
             fix=f"write `slice(None)` for all of `{tensor.name}`, whatever its size",
         )
-    bound = tensor.filled.get(place)
+    bound = tensor.filled.get(axis)
     return DimAccess(Dim.symbol(b.zero()), Axis(b.zero(), bound, dim), dim.value)
 
 
@@ -207,13 +212,13 @@ def _leading(b: KernelBuilder, tensor: TensorRef, number: int, count: int) -> Di
     dim = tensor.dims[number]
     known = sum(name.startswith("_b") for name in b.axes)
     if not known:
-        for place in range(count):
-            b.batch_axis(place, tensor.dims[place])
+        for axis in range(count):
+            b.batch_axis(axis, tensor.dims[axis])
         known = count
-    place = known - count + number
-    if place < 0:
+    axis = known - count + number
+    if axis < 0:
         raise b.misfit(f"`{tensor.name}` has {count} leading dims, and the grid has {known}")
-    name, extent = f"_b{place}", b.axes[f"_b{place}"].extent
+    name, extent = f"_b{axis}", b.axes[f"_b{axis}"].extent
     if dim == extent:
         return Dim.symbol(name)
     if dim.value == 1:

@@ -287,10 +287,10 @@ def _neighbours(schedule: Schedule) -> Iterator[Schedule]:
         yield schedule.with_warps(schedule.warps // 2) if schedule.warps > 1 else schedule.with_(warps=None)
     if schedule.swizzle == "xor":
         yield schedule.with_swizzle("none")
-    for place in range(len(schedule.block) - 1, -1, -1):
-        if schedule.block[place] > 16:
+    for at in range(len(schedule.block) - 1, -1, -1):
+        if schedule.block[at] > 16:
             block = list(schedule.block)
-            block[place] = max(16, 1 << (block[place] - 1).bit_length() - 1)
+            block[at] = max(16, 1 << (block[at] - 1).bit_length() - 1)
             yield schedule.with_(block=tuple(block))
     if schedule.stages == 1:
         yield schedule.with_stages(2)

@@ -1,4 +1,4 @@
-"""Loops over blocks: ranges, the values a loop carries, and pipelines of buffers that are filled ahead of their use."""
+"""Loops over blocks: ranges, the values a loop carries, and pipelines of buffers that are prefetched."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from tessera.types.dim import minimum as smaller
 
 # Pipelines of buffers. A kernel never writes what it reads, so a block that was loaded one iteration ago equals the
 # block that would be loaded now. Therefore a loop carries no tiles for slots: it loads at the start of each iteration
-# what the iteration before has asked for, and the compiler schedules the copy, its
-# prefetch distance and the wait.
+# what the iteration before has asked for, and the compiler schedules the copy, its prefetch distance and the wait.
 
 
 class Slot:
@@ -178,8 +177,8 @@ class CarriedSlots:
                 slot.tile = None if slot not in pipeline.held else slot.tile
         # A slot that holds no block of this loop keeps its tile until it is read after the loop.
         self.filled = [entry for entry in self.filled if is_first_block(b, entry[2].tile, over)]
-        for pipeline, distance, ahead in self.filled:
-            pipeline.slot(distance).tile = ahead.inside(b, over, coordinate)
+        for pipeline, distance, block in self.filled:
+            pipeline.slot(distance).tile = block.inside(b, over, coordinate)
 
     def end(self, b: KernelBuilder, over: Any, coordinate: str, env: Mapping[str, Any]) -> None:
         """Raises unless an iteration ends with the same slots full, one block further."""
@@ -191,8 +190,8 @@ class CarriedSlots:
                     "fill before the loop what each iteration fills for the next: "
                     "`steps = tile.range_k(...)`, and load at `steps.first`",
                 )
-        for pipeline, distance, ahead in self.filled:
-            ahead.check(b, over, coordinate, pipeline.slot(distance).tile)
+        for pipeline, distance, block in self.filled:
+            block.check(b, over, coordinate, pipeline.slot(distance).tile)
         for name, distance in self.distances.items():
             slot = env.get(name)
             if not isinstance(slot, Slot) or slot.pipeline.distance(slot) != distance:
@@ -203,8 +202,8 @@ class CarriedSlots:
 
     def after(self, b: KernelBuilder, over: Any, env: dict[str, Any]) -> None:
         """Load them after the loop."""
-        for pipeline, distance, ahead in self.filled:
-            pipeline.slot(distance).tile = ahead.after(b, over)
+        for pipeline, distance, block in self.filled:
+            pipeline.slot(distance).tile = block.after(b, over)
         for name, distance in self.distances.items():
             env[name] = self.names[name].pipeline.slot(distance)
 
@@ -256,7 +255,7 @@ def steps(extent: Any, by: Any, *, prefetch: int | None = None) -> Blocks:
     return _blocks(extent, -1, by, "_k", prefetch)
 
 
-def _blocks(shape: Any, place: int, size: Any, letter: str, prefetch: int | None) -> Blocks:
+def _blocks(shape: Any, axis: int, size: Any, letter: str, prefetch: int | None) -> Blocks:
     b = current()
     given: Any = shape
     if isinstance(shape, TensorRef):
@@ -264,7 +263,7 @@ def _blocks(shape: Any, place: int, size: Any, letter: str, prefetch: int | None
     is_shape = is_sequence(given)
     if is_shape:
         dims = as_tuple(given)
-        given = dims[place] if len(dims) >= -place else dims[-1]
+        given = dims[axis] if len(dims) >= -axis else dims[-1]
     extent = dim_of(given)
     if extent is None:
         raise b.fail(f"a loop takes a shape or a size, got {type(shape).__name__}")
@@ -322,34 +321,34 @@ class _Carried:
         b, env, index = evaluator.b, evaluator.env, node.target.id
         changed = [name for name in assigned_names(node.body) if name in env and name != index]
         self.start: dict[str, Tile] = {}
-        self.ahead: dict[str, PrefetchedBlock] = {}
+        self.prefetched: dict[str, PrefetchedBlock] = {}
         for name in changed:
             value = env[name].materialize() if isinstance(env[name], Operand) else env[name]
             if isinstance(value, Tile) and is_first_block(b, value, over):
-                self.ahead[name] = _prefetched_block(evaluator, node, name, value)
+                self.prefetched[name] = _prefetched_block(evaluator, node, name, value)
             elif isinstance(value, Tile):
                 self.start[name] = unbroadcast(b, value)
-        self.others = {name: env[name] for name in changed if name not in self.start and name not in self.ahead}
+        self.others = {name: env[name] for name in changed if name not in self.start and name not in self.prefetched}
         self.slots = CarriedSlots(env)
 
     def begin(self, b: Any, env: dict[str, Any], coordinate: str) -> None:
         """Load, at the start of the body, the blocks that were prefetched for this iteration."""
         self.slots.begin(b, self.over, coordinate)
-        env.update({name: block.inside(b, self.over, coordinate) for name, block in self.ahead.items()})
+        env.update({name: block.inside(b, self.over, coordinate) for name, block in self.prefetched.items()})
 
     def end(self, b: Any, coordinate: str) -> dict[str, Tile]:
         """The carried tiles at the end of the body; raises for a change that a loop cannot carry."""
         env = self.evaluator.env
         ends = {name: _end_tile(self.evaluator, self.node, name, tile) for name, tile in self.start.items()}
         self.slots.end(b, self.over, coordinate, env)
-        for name, block in self.ahead.items():
+        for name, block in self.prefetched.items():
             block.check(b, self.over, coordinate, env[name])
         _check_others(self.evaluator, self.node, self.others)
         return ends
 
     def after(self, b: Any, env: dict[str, Any]) -> None:
         """Bind the names after the loop; those assigned in its body only are gone."""
-        env.update({name: block.after(b, self.over) for name, block in self.ahead.items()})
+        env.update({name: block.after(b, self.over) for name, block in self.prefetched.items()})
         self.slots.after(b, self.over, env)
         assert isinstance(self.node.target, ast.Name)
         for name in (*assigned_names(self.node.body), self.node.target.id):

@@ -44,8 +44,8 @@ def load(
     tensor = _tensor(b, x, "load")
     if tensor.is_result:
         raise b.fail(f"`{tensor.name}` is a result of this kernel, which is write-only", "keep the tile in a variable")
-    places, shape = _positions(b, positions, rows, cols)
-    entries = dim_accesses(b, tensor, places)
+    indices, shape = _positions(b, positions, rows, cols)
+    entries = dim_accesses(b, tensor, indices)
     hints = _hints(b, tensor, vector=vector, prefetch=prefetch, stages=stages, swizzle=swizzle, space=space)
     # A program that gives `pad` or `mask` expects out-of-bounds indices.
     is_checked = pad is None and mask is None and any(entry.indices is not None for entry in entries)
@@ -92,26 +92,26 @@ def _write(b: KernelBuilder, x: Any, given: Sequence[Any], rows: Any, cols: Any,
     if not tensor.is_result:
         raise b.fail(f"`{tensor.name}` is an operand of this kernel, which is read-only", "store to a result parameter")
     # The tile comes first or last; of two tiles the second is an index.
-    first, *rest = given if given else (None,)
-    positions, tile = (rest, first) if isinstance(first, Operand) or not rest else (given[:-1], given[-1])
-    places, _ = _positions(b, positions, rows, cols)
+    first, *others = given if given else (None,)
+    positions, tile = (others, first) if isinstance(first, Operand) or not others else (given[:-1], given[-1])
+    indices, _ = _positions(b, positions, rows, cols)
     chosen = tile_of(b, f"the mask of {fn}", mask) if mask is not None else None
-    entries = dim_accesses(b, tensor, places)
+    entries = dim_accesses(b, tensor, indices)
     accumulator = _untransposed_accumulator(b, tile, entries) if chosen is None and mode == "set" else None
-    place = access_of(b, entries, order=None if accumulator is None else (1, 0), mask=chosen)
+    access = access_of(b, entries, order=None if accumulator is None else (1, 0), mask=chosen)
     source = cast_for_store(b, tile_of(b, fn, tile if accumulator is None else accumulator), tensor, fn)
-    if source.shape != place.sizes:
-        joined = broadcast_shape(b, fn, [source.shape, place.sizes])
-        if joined != place.sizes:
-            raise b.misfit(f"`{fn}` writes {list(source.shape)} to {list(place.sizes)} of `{tensor.name}`")
-    number = broadcast_to(b, source, place.sizes)
+    if source.shape != access.sizes:
+        joined = broadcast_shape(b, fn, [source.shape, access.sizes])
+        if joined != access.sizes:
+            raise b.misfit(f"`{fn}` writes {list(source.shape)} to {list(access.sizes)} of `{tensor.name}`")
+    number = broadcast_to(b, source, access.sizes)
     b.has_stores = True
-    if mode != "set" or place.tiles:
+    if mode != "set" or access.tiles:
         b.zeroed[next(at for at, result in enumerate(b.result_buffers) if result is tensor)] = None
-    values = {**place.values, "mode": mode}
+    values = {**access.values, "mode": mode}
     if any(entry.indices is not None for entry in entries):
         values["checked"] = {"op": fn, "kernel": b.name, "into": tensor.name, "masked": mask is not None}
-    b.emit("store", [number, tensor.number, *place.operands, *place.tiles], values)
+    b.emit("store", [number, tensor.number, *access.operands, *access.tiles], values)
 
 
 def _untransposed_accumulator(b: KernelBuilder, tile: Any, entries: Sequence[DimAccess]) -> Tile | None:
@@ -147,13 +147,13 @@ def _positions(
     b: KernelBuilder, given: Sequence[Any], rows: Any, cols: Any
 ) -> tuple[list[Any], tuple[int, ...] | None]:
     """Indices for the last dims in order, and the shape if given."""
-    places, shape = list(given), None
-    if places and is_sequence(places[0]):
-        if len(places) > 1:
-            shape = tuple(int(size) for size in places[1])
-        places = list(as_tuple(places[0]))
-    places += [place for place in (rows, cols) if place is not None]
-    return places, shape
+    indices, shape = list(given), None
+    if indices and is_sequence(indices[0]):
+        if len(indices) > 1:
+            shape = tuple(int(size) for size in indices[1])
+        indices = list(as_tuple(indices[0]))
+    indices += [index for index in (rows, cols) if index is not None]
+    return indices, shape
 
 
 def _number(b: KernelBuilder, tensor: TensorRef, pad: Any) -> Any:

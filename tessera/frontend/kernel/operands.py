@@ -147,13 +147,13 @@ def _check_names(b: KernelBuilder, given: CallOperands) -> None:
                 fix=f"cast it, as in `x.cast({annotation.dtype})`",
             )
         for axis, (declared, dim) in enumerate(zip(annotation.dims, type.shape, strict=True)):
-            place, name = f"{parameter.name}.shape[{axis}]", str(declared)
+            path, name = f"{parameter.name}.shape[{axis}]", str(declared)
             if name in sizes:
-                b.require_equal(sizes[name], dim, f"`{owner[name]}` and `{place}` are both `{name}`")
+                b.require_equal(sizes[name], dim, f"`{owner[name]}` and `{path}` are both `{name}`")
             elif declared.value is not None:
-                b.require_equal(declared, dim, f"`{place}` is declared {declared}")
+                b.require_equal(declared, dim, f"`{path}` is declared {declared}")
             sizes.setdefault(name, dim)
-            owner.setdefault(name, place)
+            owner.setdefault(name, path)
     _check_arithmetic(b, given)
 
 
@@ -314,11 +314,11 @@ def _return(b: KernelBuilder, tile: Tile, given: CallOperands, annotation: Tenso
     batch = sorted(axis for axis in b.axes if axis.startswith("_b"))
     dims = [b.axes[axis].extent for axis in batch]
     entries = [DimAccess(Dim.symbol(axis)) for axis in batch]
-    for place, (axis, size) in enumerate(zip(tile.axes, tile.shape, strict=True)):
+    for number, (axis, size) in enumerate(zip(tile.axes, tile.shape, strict=True)):
         found = _grid_axis(b, axis)
         if found is None or found.dim is None:
             raise b.fail(
-                f"axis {place} of the returned tile, of {size} elements, is not a block of a loaded tensor",
+                f"axis {number} of the returned tile, of {size} elements, is not a block of a loaded tensor",
                 'store it yourself: give the kernel a parameter such as `out: KTile["M", "N", f32]` and `tile.store`',
             )
         dims.append(found.dim)
@@ -331,9 +331,9 @@ def _return(b: KernelBuilder, tile: Tile, given: CallOperands, annotation: Tenso
     number = b.result_memory(result)
     tensor = TensorRef(name, number, result, is_result=True)
     b.result_buffers.append(tensor)
-    place_ = access_of(b, entries)
+    access = access_of(b, entries)
     source = cast_for_store(b, tile, tensor, "return")
-    b.emit("store", [number_of(b, source), number, *place_.operands], {**place_.values, "mode": "set"})
+    b.emit("store", [number_of(b, source), number, *access.operands], {**access.values, "mode": "set"})
 
 
 def _check_alone(b: KernelBuilder, tile: Tile) -> None:

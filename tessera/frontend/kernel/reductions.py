@@ -55,9 +55,9 @@ def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> T
         return _reduce_by_function(b, tile, axis, own, start)
     tile = unbroadcast(b, tile)
     whole = mask_beyond(b, tile, axis, identity(kind, tile.dtype))
-    rest = tile.type.shape[:axis] + tile.type.shape[axis + 1 :]
+    kept = tile.type.shape[:axis] + tile.type.shape[axis + 1 :]
     axes = tile.axes[:axis] + tile.axes[axis + 1 :]
-    return make_tile(b, "reduce", [whole.number], {"kind": kind, "axis": axis}, tile.type.with_shape(rest), axes)
+    return make_tile(b, "reduce", [whole.number], {"kind": kind, "axis": axis}, tile.type.with_shape(kept), axes)
 
 
 def _reduce_by_function(
@@ -160,8 +160,8 @@ class _Scan:
         self.b, self.tile, self.axis = b, tile, axis
         self.exclusive, self.reverse = exclusive, reverse
         self.type = TensorType.of(tile.shape, tile.dtype)
-        self.across = tuple(name for place, name in enumerate(("_r", "_c")[: len(tile.shape)]) if place != axis)
-        self.rest = tuple(size for place, size in enumerate(tile.shape) if place != axis)
+        self.across = tuple(name for number, name in enumerate(("_r", "_c")[: len(tile.shape)]) if number != axis)
+        self.kept = tuple(size for number, size in enumerate(tile.shape) if number != axis)
 
     def run(self, combine: Callable[[Tile, Tile], Tile], begin: Any, is_own: bool, *, is_last: bool = False) -> Tile:
         """All elements of the scan, or the last one only."""
@@ -174,7 +174,7 @@ class _Scan:
         whole = self._access(names)
         b.emit("store", [number_of(b, self.tile), source, *zeros], {**whole, "mode": "set"})
         b.emit("barrier")
-        line = full(self.rest, begin, self.tile.dtype)
+        line = full(self.kept, begin, self.tile.dtype)
         first = 0
         if is_own and not self.exclusive:
             # A function has no identity: the first element starts the scan.
@@ -192,18 +192,18 @@ class _Scan:
         none = tuple(Dim.constant(-1) for _ in axes)
         return {"coords": names, "axes": axes, "map": tuple(map(Dim.symbol, names)), "bounds": none}
 
-    def _step(self, place: int) -> int:
+    def _step(self, step: int) -> int:
         count = self.tile.shape[self.axis]
-        return self.b.index(Dim.constant(count - 1 - place if self.reverse else place))
+        return self.b.index(Dim.constant(count - 1 - step if self.reverse else step))
 
     def _operands(self, at: int) -> list[int]:
         zero = self.b.coords[self.b.zero()]
-        return [at if place == self.axis else zero for place in range(len(self.tile.shape))]
+        return [at if number == self.axis else zero for number in range(len(self.tile.shape))]
 
     def _read(self, buffer: int, at: int) -> Tile:
-        type = TensorType.of(self.rest, self.tile.dtype)
+        type = TensorType.of(self.kept, self.tile.dtype)
         values = {**self._access(self.across), "pad": 0}
-        axes = [axis for place, axis in enumerate(self.tile.axes) if place != self.axis]
+        axes = [axis for number, axis in enumerate(self.tile.axes) if number != self.axis]
         return make_tile(self.b, "load", [buffer, *self._operands(at)], values, type, axes)
 
     def _write(self, line: Tile, buffer: int, at: int) -> None:
@@ -230,8 +230,8 @@ class _Scan:
     ) -> None:
         b = self.b
         if b.is_native:
-            for place in range(first, count):
-                at = self._step(place)
+            for step in range(first, count):
+                at = self._step(step)
                 after = self._combine(combine, line, self._read(source, at))
                 self._write(line if self.exclusive else after, target, at)
                 line = after

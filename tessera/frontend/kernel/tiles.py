@@ -178,8 +178,8 @@ def number_of(b: KernelBuilder, tile: Tile) -> int:
 def constant(b: KernelBuilder, value: Any, shape: Sequence[int], dtype: DType) -> Tile:
     """A tile of one number."""
     number = float(value) if dtype.is_float else bool(value) if dtype.is_bool else int(value)
-    made_ = b.tile("constant", (), {"value": number}, TensorType.of(shape, dtype))
-    return Tile(made_, TensorType.of(shape, dtype), [None] * len(shape), pad_value=number)
+    type = TensorType.of(shape, dtype)
+    return make_tile(b, "constant", (), {"value": number}, type, [None] * len(shape), number)
 
 
 def unbroadcast(b: KernelBuilder, tile: Tile) -> Tile:
@@ -215,23 +215,23 @@ def expand_dims(tile: Tile, key: tuple[Any, ...]) -> Tile:
         raise b.fail(
             "a tile is indexed with `:` and `None` only", "write `x[:, None]` to broadcast a column along rows"
         )
-    kept = [place for place, item in enumerate(key) if item is not None]
+    kept = [axis for axis, item in enumerate(key) if item is not None]
     if len(kept) != len(tile.shape):
         raise b.misfit(f"{len(kept)} axes are indexed and the tile has {len(tile.shape)}: {list(tile.shape)}")
     own = tile.broadcast_axes or tuple(range(len(tile.shape)))
     sizes, axes = iter(tile.shape), iter(tile.axes)
     shape = tuple(1 if item is None else next(sizes) for item in key)
-    placed = [None if item is None else next(axes) for item in key]
-    spread = tuple(kept[place] for place in own)
-    return Tile(tile.number, tile.type, placed, pad_value=tile.pad_value, shape=shape, broadcast_axes=spread)
+    new_axes = [None if item is None else next(axes) for item in key]
+    broadcast_axes = tuple(kept[axis] for axis in own)
+    return Tile(tile.number, tile.type, new_axes, pad_value=tile.pad_value, shape=shape, broadcast_axes=broadcast_axes)
 
 
 def broadcast_shape(b: KernelBuilder, fn: str, shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """The shape that shapes broadcast to."""
     rank = max(len(shape) for shape in shapes)
     found: list[int] = []
-    for place in range(rank):
-        sizes = {shape[place - rank + len(shape)] for shape in shapes if place - rank + len(shape) >= 0} - {1}
+    for axis in range(rank):
+        sizes = {shape[axis - rank + len(shape)] for shape in shapes if axis - rank + len(shape) >= 0} - {1}
         if len(sizes) > 1:
             listed = " and ".join(str(list(shape)) for shape in shapes)
             raise b.misfit(
@@ -256,21 +256,21 @@ def broadcast_to(
             return repeated.number
     offset = len(shape) - len(tile.shape)
     own = tile.broadcast_axes or tuple(range(len(tile.shape)))
-    kept = [place for place in own if tile.shape[place] == shape[place + offset]]
+    kept = [axis for axis in own if tile.shape[axis] == shape[axis + offset]]
     if len(kept) != len(own):
         raise b.fail("a computed axis of one element cannot be broadcast", "reduce it away and use `[:, None]`")
-    places = tuple(place + offset for place in kept)
-    return b.tile("broadcast", [tile.number], {"axes": places}, tile.type.with_shape(shape))
+    axes_kept = tuple(axis + offset for axis in kept)
+    return b.tile("broadcast", [tile.number], {"axes": axes_kept}, tile.type.with_shape(shape))
 
 
 def result_axes(tiles: Sequence[Tile], shape: tuple[int, ...]) -> list[Axis | None]:
     """The axes of a result: those of the first operand that has them, one with a bound before one without."""
     found: list[Axis | None] = []
-    for place in range(len(shape)):
+    for number in range(len(shape)):
         offered: list[Axis] = []
         for tile in tiles:
-            at = place - len(shape) + len(tile.shape)
-            axis = tile.axes[at] if at >= 0 and tile.shape[at] == shape[place] else None
+            at = number - len(shape) + len(tile.shape)
+            axis = tile.axes[at] if at >= 0 and tile.shape[at] == shape[number] else None
             if axis is not None:
                 offered.append(axis)
         found.append(next((axis for axis in offered if axis.bound is not None), offered[0] if offered else None))

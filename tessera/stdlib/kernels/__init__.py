@@ -45,7 +45,7 @@ def call_of(request: Request) -> Call:
     def choose(knob: str, candidates: Sequence[Any]) -> Any:
         return request.choose(knob, candidates)
 
-    outputs = {value: len(body.inputs) + place for place, value in enumerate(body.outputs)}
+    outputs = {value: len(body.inputs) + number for number, value in enumerate(body.outputs)}
     sources = [_source(body, value) for value in record.operands]
     return Call(
         request.name,
@@ -69,7 +69,7 @@ def call_of(request: Request) -> Call:
 def _epilogue(request: Request, record: Record) -> Epilogue | None:
     """What a body computes after its library op, None where that is all."""
     body, first = request.body, len(request.body.inputs)
-    after = [place for place, value in enumerate(body.outputs) if value not in record.results]
+    after = [number for number, value in enumerate(body.outputs) if value not in record.results]
     if not after:
         return None
 
@@ -82,7 +82,7 @@ def _epilogue(request: Request, record: Record) -> Epilogue | None:
             builder.span = evaluator.span_of(body.outputs[number])
             builder.store(made, outputs[number], at, place)
 
-    return Epilogue(tuple(first + place for place in after), store)
+    return Epilogue(tuple(first + number for number in after), store)
 
 
 def _source(body: Tape, value: int) -> tuple[int, IndexMap | None]:

@@ -95,9 +95,9 @@ class Call:
         return builder.arguments[self.inputs[number]]
 
     def output(self, builder: TileBuilder, number: int) -> SSAValue:
-        place = self.outputs[number]
-        assert place is not None, "no one wants this result"
-        return builder.arguments[place]
+        argument = self.outputs[number]
+        assert argument is not None, "no one wants this result"
+        return builder.arguments[argument]
 
 
 @frozen

@@ -22,7 +22,7 @@ from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType, i8, i32, i64, u8
 from tessera.types.promotion import integer_range
 
-# The first few of each row in order, without sorting the rest: the best of every block, and iterations that take one.
+# The first few of each row in order, without sorting the others: the best of every block, and iterations that take one.
 
 _MOST_DYNAMIC = 64
 """The most elements that are selected from rows of dynamic length; sorting a row that short costs about as much."""
@@ -193,17 +193,17 @@ class Selection:
     def _take_next(self, number: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         """One more element of the row."""
         b = self.b
-        last, last_place = carried
+        last, last_index = carried
         best, block = self._best()
-        before = b.select(b.elementwise("eq", best, last), last_place, b.full(-1, (), i64))
+        before = b.select(b.elementwise("eq", best, last), last_index, b.full(-1, (), i64))
         low, high = self._ends(self._cell_of(0, block))
         if self.kind is self.x.dtype:
             low, high = self._or_row(best, low, high)
-        place = self._first(best, before, low, high)
-        taken = self._cell_of(1, place)
-        self._put(number, taken, place)
-        self._reduce_block(b.index(Dim.symbol("_t") // self.block, {"_t": taken}), (best, place))
-        return [best, place]
+        index = self._first(best, before, low, high)
+        taken = self._cell_of(1, index)
+        self._put(number, taken, index)
+        self._reduce_block(b.index(Dim.symbol("_t") // self.block, {"_t": taken}), (best, index))
+        return [best, index]
 
     def _or_row(self, best: SSAValue, low: SSAValue, high: SSAValue) -> tuple[SSAValue, SSAValue]:
         """Search the whole row where the best key equals the out-of-bounds key: its block may have none left."""
@@ -214,14 +214,14 @@ class Selection:
         end = own * Dim.symbol("_h") + Dim.symbol("_f") * self.count
         return b.index(own * Dim.symbol("_l"), names), b.index(end, names)
 
-    def _put(self, number: SSAValue, taken: SSAValue, place: SSAValue) -> None:
+    def _put(self, number: SSAValue, taken: SSAValue, index: SSAValue) -> None:
         b, call = self.b, self.call
         here = Place({"_i": self.row, "_n": number, "_t": taken})
         at = [Dim.symbol("_i"), Dim.symbol("_n")]
         if call.outputs[0] is not None:
             b.store(b.load(call.input(b, 0), [at[0], Dim.symbol("_t")], here), call.output(b, 0), at, here)
         if call.outputs[1] is not None:
-            b.store(place, call.output(b, 1), at, here)
+            b.store(index, call.output(b, 1), at, here)
 
 
 def _stretch_candidates(count: Dim, width: int) -> list[int]:
