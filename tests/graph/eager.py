@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 import tessera.ir.graph.ops
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.spec import Attributes, OpSpec, Registry
+from tessera.ir.graph.ops.random import fold_key
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType
 from tessera.types.shape import TensorType
@@ -53,6 +56,14 @@ def registry() -> Registry:
         for spec in getattr(importlib.import_module(module.name), "SPECS", ()):
             found.add(spec)
     return found
+
+
+def make_key(seed: int, *path: int) -> Array:
+    """A key, u64[2], from a seed and numbers that say where it is used: function, site, iteration, step."""
+    key = np.array([seed & 0xFFFFFFFFFFFFFFFF, 0], np.uint64)
+    for number in path:
+        key = fold_key(key, np.array(number & 0xFFFFFFFFFFFFFFFF, np.uint64))
+    return key
 
 
 def infer(name: str, *types: TensorType, rules: Rules | None = None, **attributes: Any) -> Sequence[TensorType]:

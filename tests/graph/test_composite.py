@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from tessera.ir.base.arrays import dtype_of, round_as
-from tessera.ir.graph.shared_reference import make_key
 from tessera.types.dtype import bf16, f32, u64
-from tests.graph.eager import RuleError, infer, run_decomposition, tensor
+from tests.graph.eager import RuleError, infer, make_key, run_decomposition, tensor
 
 
 def test_residual_rounds_once() -> None:

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
-from tessera.ir.graph.ops.random import keep_mask
-from tessera.ir.graph.shared_reference import draw_bits, fold_key, make_key, philox
+from tessera.ir.graph.ops.random import draw_bits, fold_key, keep_mask, philox
 from tessera.ir.tile.facets import Pointwise
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f32, f64, i32, u32, u64
-from tests.graph.eager import RuleDTypeError, RuleError, infer, reference, registry, run_decomposition, tensor
+from tests.graph.eager import RuleDTypeError, RuleError, infer, make_key, reference, registry, run_decomposition, tensor
 
 KEY = make_key(42)
 

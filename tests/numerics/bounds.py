@@ -11,7 +11,8 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops.einsum import parse_equation
-from tessera.ir.graph.shared_reference import LANES, random_bits, split_words
+from tessera.ir.graph.ops.random import random_bits, split_words
+from tessera.ir.graph.ops.reduce import LANES
 from tessera.types.dtype import DType
 from tests.numerics.forms import results
 from tests.scalar_table import APPROXIMATE_OPS, FUNCTION_OF_OP, ULP_BOUNDS

@@ -17,7 +17,7 @@ from tessera.ir.base.arrays import round_as
 from tessera.ir.graph.ops.contraction import matmul_reference
 from tessera.ir.graph.ops.convolution import conv_reference
 from tessera.ir.graph.ops.quantize import blocks_reference
-from tessera.ir.graph.shared_reference import reduce
+from tessera.ir.graph.ops.reduce import reduce_array
 from tests.policy.test_rounding import same
 
 RNG = np.random.default_rng(5)
@@ -76,8 +76,8 @@ def test_sums_of_a_softmax_are_in_the_accumulator(total: Any) -> None:
         text = ts.jit(lambda x: ops.softmax(x)).lower(ROWS).graph
         var, given = (np.asarray(ts.jit(f)(ROWS)) for f in (lambda x: ops.var(x, axis=1), lambda x: ops.softmax(x)))
     assert f"accumulate = {total}" in text
-    mean = reduce("sum", ROWS, (1,), keepdims=True, accumulate=total) / np.float32(48)
-    same(var, reduce("sum", (ROWS - mean) * (ROWS - mean), (1,), accumulate=total) / np.float32(48))
+    mean = reduce_array("sum", ROWS, (1,), keepdims=True, accumulate=total) / np.float32(48)
+    same(var, reduce_array("sum", (ROWS - mean) * (ROWS - mean), (1,), accumulate=total) / np.float32(48))
     assert np.abs(given.sum(1) - 1).max() <= 48 * 2.0 ** -(min(total.mantissa, 23) + 1)
 
 
@@ -113,7 +113,7 @@ def test_products_over_pairs_of_axes_take_a_narrow_accumulator() -> None:
         given = ts.jit(lambda a, b: ops.dot_general(a, b, batch=((0,), (1,)), contract=((2, 3), (3, 0))))(a, b)
     left, right = a.reshape(2, 3, 20), np.moveaxis(b, (1, 2, 3, 0), (0, 1, 2, 3)).reshape(2, 7, 20)
     terms = left[:, :, None] * right[:, None]
-    same(np.asarray(given), reduce("sum", terms, (3,), accumulate=ts.f16))
+    same(np.asarray(given), reduce_array("sum", terms, (3,), accumulate=ts.f16))
 
 
 def test_dropout_and_scatters_round_as_the_policy_says() -> None:

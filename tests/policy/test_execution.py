@@ -19,8 +19,8 @@ from tessera.ir.base.interpret import interpret
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.graph.ops.contraction import matmul_reference
+from tessera.ir.graph.ops.reduce import reduce_array
 from tessera.ir.graph.passes.apply_policy import ApplyPolicy
-from tessera.ir.graph.shared_reference import reduce
 from tessera.types.annotation import parse_policy
 from tests.policy.tables import nearest
 from tests.policy.test_rounding import same
@@ -86,7 +86,7 @@ def test_n2_2_blocks_of_four_bits_are_those_of_the_table(total: Any) -> None:
         wanted = round_as(matmul_reference(left, right) * (one * other), ts.bf16)
     else:
         terms = (left * one)[:, :, None] * (right * other)[None]
-        wanted = round_as(reduce("sum", terms, (1,), accumulate=ts.f16), ts.bf16)
+        wanted = round_as(reduce_array("sum", terms, (1,), accumulate=ts.f16), ts.bf16)
     same(given, wanted)
     assert np.abs(given.astype(np.float64) - PLAIN).max() < 0.3 * SIZES.max()
 
@@ -115,7 +115,7 @@ def test_a_mean_takes_the_accumulator_too(total: Any) -> None:
     with ts.policy(accumulate=total):
         given = np.asarray(ts.jit(lambda x: ops.mean(x, axis=1))(x))
         same(given, np.asarray(ts.jit(lambda x: ops.mean(x, axis=1), backend="reference")(x)))
-    same(given, reduce("sum", x, (1,), accumulate=total) / np.float32(1000))
+    same(given, reduce_array("sum", x, (1,), accumulate=total) / np.float32(1000))
 
 
 def test_l6_1_tf32_is_asked_for_and_shown() -> None:

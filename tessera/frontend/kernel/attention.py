@@ -28,7 +28,7 @@ from tessera.frontend.kernel.tiles import (
     tile_of,
     to_compute_dtype,
 )
-from tessera.ir.graph.shared_reference import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
+from tessera.ir.graph.ops.random import PHILOX_KEY_STEPS, PHILOX_MULTIPLIERS, PHILOX_ROUNDS
 from tessera.ir.tile.records import Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.dim import maximum as larger

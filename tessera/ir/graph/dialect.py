@@ -44,21 +44,16 @@ FUNC = OpSpec(
     form="function",
     verify=_check_function,
 )
-RETURN = OpSpec(
-    name="tgraph.return",
-    summary="The end of a function: its results.",
-    operands=("values*",),
-    results=(),
-    is_terminator=True,
-    verify=_check_end,
-)
-YIELD = OpSpec(
-    name="tgraph.yield",
-    summary="The end of a body of control flow: its results.",
-    operands=("values*",),
-    results=(),
-    is_terminator=True,
-    verify=_check_end,
+RETURN, YIELD = (
+    OpSpec(
+        name=f"tgraph.{name}",
+        summary=f"The end of {what}: its results.",
+        operands=("values*",),
+        results=(),
+        is_terminator=True,
+        verify=_check_end,
+    )
+    for name, what in (("return", "a function"), ("yield", "a body of control flow"))
 )
 
 STRUCTURE = (FUNC, RETURN, YIELD)

@@ -15,6 +15,7 @@ from tessera.ir.base.spec import Attributes, Builder, OpSpec, PolicyRule
 from tessera.ir.graph.building import accumulator, cast, constant
 from tessera.ir.graph.ops import REGISTRY, policy_of
 from tessera.ir.graph.ops.quantize import tensor_scale
+from tessera.ir.graph.ops.random import element_index, key_parts
 from tessera.ir.tile.facets import Contraction, Pointwise, Reduction
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
@@ -22,7 +23,7 @@ from tessera.types.dtype import FORMATS, BlockFormat, DType
 from tessera.types.frozen import frozen
 from tessera.types.policy import ComputeMode, Policy
 from tessera.types.promotion import holds, integer_range, promote_all
-from tessera.types.shape import TensorType
+from tessera.types.shape import Shape, TensorType
 
 Bits: TypeAlias = Callable[[Builder, tuple[Dim, ...]], Any]
 """32 random bits for each element of a shape."""
@@ -146,10 +147,9 @@ class OpUnderPolicy:
         wide = [cast(b, value, dt.f32) if b.type_of(value).dtype.is_float else value for value in operands]
         narrow = promote_all([type.dtype for type in types if type.dtype.is_float]) or dt.f32
         found = b.emit(self.op, *wide, **attributes)
-        if not isinstance(found, tuple):
-            return self.narrow(found, self._result(narrow)) if self._is_float(found) else found
-        several: tuple[Any, ...] = found  # pyright: ignore[reportUnknownVariableType]
-        return tuple(self.narrow(one, self._result(narrow)) if self._is_float(one) else one for one in several)
+        several: tuple[Any, ...] = found if isinstance(found, tuple) else (found,)  # pyright: ignore[reportUnknownVariableType]
+        made = tuple(self.narrow(one, self._result(narrow)) if self._is_float(one) else one for one in several)
+        return made if isinstance(found, tuple) else made[0]
 
     def _accumulate_composite(self, operands: Sequence[Any], total: DType) -> Any:
         """A composite op, each of its sums in the accumulator that is asked for."""
@@ -190,17 +190,13 @@ class OpUnderPolicy:
         return total.bits < 32 or ("accumulate" not in self.attributes and total is not dt.f32)
 
     def _check_floats(self, natural: DType) -> None:
-        compute, storage = self.policy.compute, self.policy.storage
-        if isinstance(compute, DType) and not compute.is_float:
-            raise self.fail(
-                f"`{self.op}` of {natural} cannot be computed in {compute}, which is no float",
-                "compute in a float, or `quantize` its operands",
-            )
-        if isinstance(storage, DType) and not storage.is_float:
-            raise self.fail(
-                f"operands of `{self.op}` of {natural} cannot be stored as {storage}, which is no float",
-                "store a float, or `quantize` its operands",
-            )
+        for dtype, message, fix in (
+            (self.policy.compute, "`{}` of {} cannot be computed in {}", "compute in a float"),
+            (self.policy.storage, "operands of `{}` of {} cannot be stored as {}", "store a float"),
+        ):
+            if isinstance(dtype, DType) and not dtype.is_float:
+                message = message.format(self.op, natural, dtype)
+                raise self.fail(f"{message}, which is no float", f"{fix}, or `quantize` its operands")
 
     def _compute(self, kept: Sequence[Any], total: DType | None) -> Any:
         """The contraction of operands as they are stored, in f32."""
@@ -354,7 +350,7 @@ def static_bits(seed: int = 0) -> Bits:
     def bits(b: Builder, shape: tuple[Dim, ...]) -> Any:
         nonlocal count
         count += 1
-        return draw_bits(b, shape, constant(b, seed, dt.u64), constant(b, STREAM | count, dt.u64))
+        return _draw_bits(b, shape, constant(b, seed, dt.u64), constant(b, STREAM | count, dt.u64))
 
     return bits
 
@@ -367,20 +363,13 @@ def keyed_bits(key: Any) -> Bits:
         nonlocal count
         count += 1
         own = b.emit("fold_key", key, constant(b, STREAM | count, dt.u64))
-        first, second = (
-            b.emit("reshape", b.emit("slice", own, start=(Dim.of(at),), stop=(Dim.of(at + 1),), step=(1,)), shape=())
-            for at in (0, 1)
-        )
-        return draw_bits(b, shape, first, second)
+        return _draw_bits(b, shape, *key_parts(b, own))
 
     return bits
 
 
-def draw_bits(b: Builder, shape: tuple[Dim, ...], key: Any, stream: Any) -> Any:
-    """One word of u32 for each element, by its index in row-major order."""
-    count = TensorType(shape, dt.u64).size
-    index = b.emit("reshape", b.emit("iota", shape=(count,), axis=0, dtype=dt.u64), shape=shape)
-    return b.emit("cast", b.emit("philox", index, key, stream), dtype=dt.u32)
+def _draw_bits(b: Builder, shape: Shape, key: Any, stream: Any) -> Any:
+    return cast(b, b.emit("philox", element_index(b, shape), key, stream), dt.u32)
 
 
 def is_summing(attributes: Attributes) -> bool:

@@ -72,18 +72,14 @@ class _UniformityWalk:
         return found - {axis} if axis else found
 
     def _flow(self, op: SpecOp, operands: list[Axes], together: Axes, around: SpecOp | None) -> list[Axes]:
-        bodies = tuple(op.spec.region_names)
-        if bodies == ("then", "otherwise"):
+        if op.spec.region_names == ("then", "otherwise"):
             return self._branch(op, operands, together, around)
-        lowest: Axes = self.every
         if "carried" not in op.kinds:
             return self._unknown(op)
-        if bodies == ("condition", "body"):
-            return self._loop(op, operands, (), lowest, together, around)
         if op.name == "tgraph.fori":
-            lowest = operands[0] & operands[1]
-            return self._loop(op, operands[2:], (lowest,), lowest, together, around)
-        return self._loop(op, operands, (), lowest, together, around)
+            index = operands[0] & operands[1]
+            return self._loop(op, operands[2:], (index,), index, together, around)
+        return self._loop(op, operands, (), self.every, together, around)
 
     def _unknown(self, op: SpecOp) -> list[Axes]:
         """An op of another kind: nothing is known of which ranks execute its bodies, and how often."""

@@ -9,13 +9,15 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, dtype_of, round_as, static_shape
 from tessera.ir.base.index_maps import coordinates
-from tessera.ir.base.interval import Interval, IntervalQuery, IntervalRule, point
+from tessera.ir.base.interval import IntervalRule, point
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
 from tessera.ir.graph.building import (
     Types,
     check_axes,
+    check_same,
     check_value,
     dims,
+    drop_when,
     moving_cost,
     moving_sample,
     normal,
@@ -31,12 +33,8 @@ def _check_alike(ctx: InferContext, op: str, types: Types) -> TensorType:
     if not types:
         raise ctx.fail(f"`{op}` needs at least one operand")
     first = types[0]
-    for number, x in enumerate(types[1:], 1):
-        if x.dtype is not first.dtype:
-            raise ctx.fail_dtype(
-                f"`{op}` needs operands of one dtype, got `xs[0]` of {first.dtype} and `xs[{number}]` of {x.dtype}",
-                help=f"cast one of them, as in `xs[{number}].cast({first.dtype})`",
-            )
+    check_same(ctx, op, [f"xs[{number}]" for number in range(len(types))], types)
+    for x in types[1:]:
         if x.rank != first.rank:
             raise ctx.fail(f"`{op}` needs operands of one rank, got {text(first.shape)} and {text(x.shape)}")
     return first
@@ -151,11 +149,6 @@ def _pad_pieces(types: Types, outs: Types, attributes: Attributes) -> Sequence[P
     return [*pieces, Piece(0, low, x, coordinates(len(x)))]
 
 
-def _simplify_pad(simplifier: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """Drop a padding by nothing."""
-    return operands[0] if all(width == ZERO for width in (*attributes["low"], *attributes["high"])) else None
-
-
 def _several(axis: int, *shapes: tuple[int, ...]) -> Sample:
     return Sample(f"{shape_name(shapes)} on {axis}", normal(*shapes), {"axis": axis})
 
@@ -204,10 +197,6 @@ STACK = OpSpec(
 )
 
 
-def _pad_interval(query: IntervalQuery) -> Interval:
-    return query.x.hull(point(float(query.attributes.get("value", 0.0) or 0.0)))
-
-
 PAD = OpSpec(
     name="tgraph.pad",
     summary="The operand with a border of one value.",
@@ -229,9 +218,11 @@ PAD = OpSpec(
     ),
     dtypes=STORED,
     cost=moving_cost,
-    simplify=_simplify_pad,
+    simplify=drop_when(lambda attributes: all(width == ZERO for width in (*attributes["low"], *attributes["high"]))),
     lower=Assembly(_pad_pieces),
-    interval=IntervalRule(_pad_interval, is_exact=True),
+    interval=IntervalRule(
+        lambda query: query.x.hull(point(float(query.attributes.get("value", 0.0) or 0.0))), is_exact=True
+    ),
 )
 
 SPECS: tuple[OpSpec, ...] = (CONCAT, STACK, PAD)

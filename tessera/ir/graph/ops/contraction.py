@@ -27,7 +27,7 @@ from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import BlockFormat, DType
 from tessera.types.promotion import promote
-from tessera.types.shape import ONE, Named, TensorType, broadcast, is_refuted, path, text
+from tessera.types.shape import ONE, Named, Shape, TensorType, broadcast, is_refuted, path, text
 
 NUMERICS = (
     Attribute(
@@ -185,24 +185,28 @@ def _axes_text(axes: Sequence[int]) -> str:
     return f"({', '.join(map(str, axes))})"
 
 
-def _check_axes(
-    ctx: InferContext, attributes: Attributes, name: str, rank: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    batch, contract = axes_attribute(attributes, f"{name}_batch"), axes_attribute(attributes, f"{name}_contract")
+def _split_axes(attributes: Attributes, name: str, rank: int) -> tuple[Axes, Axes, Axes]:
+    """The batch axes, the contracted axes and the other axes of an operand, `lhs` or `rhs`."""
+    batch, contract = (axes_attribute(attributes, f"{name}_{kind}") for kind in ("batch", "contract"))
+    return batch, contract, tuple(axis for axis in range(rank) if axis not in (*batch, *contract))
+
+
+def _check_axes(ctx: InferContext, attributes: Attributes, name: str, rank: int) -> tuple[Axes, Axes, Axes]:
+    batch, contract, free = _split_axes(attributes, name, rank)
     named = (*batch, *contract)
     if any(not 0 <= axis < rank for axis in named) or len(set(named)) != len(named):
         raise ctx.fail(
             f"`{name}_batch` {_axes_text(batch)} and `{name}_contract` {_axes_text(contract)} must name "
             f"different axes of a tensor of rank {rank}"
         )
-    return batch, contract
+    return batch, contract, free
 
 
 def _infer_dot_general(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     a, b = types
     dtype = contraction_dtype(ctx, "dot_general", types, attributes)
-    a_batch, a_contract = _check_axes(ctx, attributes, "lhs", a.rank)
-    b_batch, b_contract = _check_axes(ctx, attributes, "rhs", b.rank)
+    a_batch, a_contract, a_free = _check_axes(ctx, attributes, "lhs", a.rank)
+    b_batch, b_contract, b_free = _check_axes(ctx, attributes, "rhs", b.rank)
     for kind, left, right in (("batch", a_batch, b_batch), ("contract", a_contract, b_contract)):
         if len(left) != len(right):
             raise ctx.fail(
@@ -211,34 +215,28 @@ def _infer_dot_general(ctx: InferContext, types: Types, attributes: Attributes) 
         for x, y in zip(left, right, strict=True):
             message = f"`dot_general` pairs axis {x} of {text(a.shape)} with axis {y} of {text(b.shape)}"
             same_dim(ctx, a.shape[x], b.shape[y], f"{message}, which differ")
-    free_a = [dim for axis, dim in enumerate(a.shape) if axis not in (*a_batch, *a_contract)]
-    free_b = [dim for axis, dim in enumerate(b.shape) if axis not in (*b_batch, *b_contract)]
-    return [TensorType((*(a.shape[axis] for axis in a_batch), *free_a, *free_b), dtype)]
+    kept = (*(a.shape[axis] for axis in (*a_batch, *a_free)), *(b.shape[axis] for axis in b_free))
+    return [TensorType(kept, dtype)]
 
 
 def _dot_general_maps(types: Types, attributes: Attributes) -> ContractionMaps:
     a, b = types
-    extents: dict[str, list[Dim]] = {"b": [], "m": [], "n": [], "k": []}
 
-    def read(operand: TensorType, name: str, free: str) -> tuple[Dim, ...]:
-        batch, contract = axes_attribute(attributes, f"{name}_batch"), axes_attribute(attributes, f"{name}_contract")
-        indices: list[Dim] = []
-        for axis, dim in enumerate(operand.shape):
-            if axis in batch:
-                indices.append(coordinate("b", batch.index(axis)))
-            elif axis in contract:
-                indices.append(coordinate("k", contract.index(axis)))
-            else:
-                indices.append(coordinate(free, len(extents[free])))
-                extents[free].append(dim)
-        return tuple(indices)
+    def read(operand: TensorType, name: str, group: str) -> tuple[tuple[Dim, ...], Shape]:
+        """Where an operand is read, and the dims of its own."""
+        batch, contract, free = _split_axes(attributes, name, operand.rank)
+        indices: dict[int, Dim] = {}
+        for letter, axes in (("b", batch), ("k", contract), (group, free)):
+            indices.update({axis: coordinate(letter, number) for number, axis in enumerate(axes)})
+        return tuple(indices[axis] for axis in range(operand.rank)), tuple(operand.shape[axis] for axis in free)
 
-    lhs, rhs = read(a, "lhs", "m"), read(b, "rhs", "n")
+    (lhs, m), (rhs, n) = read(a, "lhs", "m"), read(b, "rhs", "n")
+    batch, contract, _ = _split_axes(attributes, "lhs", a.rank)
     return ContractionMaps(
-        batch=tuple(a.shape[axis] for axis in axes_attribute(attributes, "lhs_batch")),
-        m=tuple(extents["m"]),
-        n=tuple(extents["n"]),
-        k=tuple(a.shape[axis] for axis in axes_attribute(attributes, "lhs_contract")),
+        batch=tuple(a.shape[axis] for axis in batch),
+        m=m,
+        n=n,
+        k=tuple(a.shape[axis] for axis in contract),
         lhs=lhs,
         rhs=rhs,
     )
@@ -250,8 +248,7 @@ def _group_axes(b: Simplifier, operands: Sequence[Any], attributes: Attributes) 
     moved: list[Any] = []
     for operand, name in zip(operands, ("lhs", "rhs"), strict=True):
         shape = b.type_of(operand).shape
-        batch, contract = (axes_attribute(attributes, f"{name}_{kind}") for kind in ("batch", "contract"))
-        free = tuple(axis for axis in range(len(shape)) if axis not in (*batch, *contract))
+        batch, contract, free = _split_axes(attributes, name, len(shape))
         if all(_is_run(shape, axes) for axes in (free, contract)):
             moved.append(operand)
             continue
@@ -301,12 +298,6 @@ def _dot_general_operations(operands: Types, results: Types, attributes: Attribu
     return results[0].size * inner * 2
 
 
-def _accumulate_matmul(
-    b: Builder, operands: Sequence[Any], attributes: Attributes, total: DType, emit_composite: Any
-) -> Any:
-    return accumulate_matmul(b, operands[0], operands[1], total)
-
-
 def accumulate_matmul(b: Builder, left: Any, right: Any, total: DType) -> Any:
     """`left @ right` in an accumulator that its kernel does not have: a sum of products in f32, or a chain in f64.
 
@@ -319,9 +310,7 @@ def accumulate_matmul(b: Builder, left: Any, right: Any, total: DType) -> Any:
     right = expand(b, cast(b, right, dt.f32), 1) if is_column else cast(b, right, dt.f32)
     a, c = b.type_of(left).shape, b.type_of(right).shape
     terms = b.emit(
-        "mul",
-        b.emit("reshape", left, shape=(*a, ONE)),
-        b.emit("reshape", right, shape=(*c[:-2], ONE, *c[-2:])),
+        "mul", b.emit("reshape", left, shape=(*a, ONE)), b.emit("reshape", right, shape=(*c[:-2], ONE, *c[-2:]))
     )
     made = b.emit("sum", terms, axes=(b.type_of(terms).rank - 2,), keepdims=False, accumulate=total)
     shape = b.type_of(made).shape
@@ -335,9 +324,7 @@ def _accumulate_dot_general(
     """`dot_general` in f32: batch axes, what is left of both operands, and last what is summed."""
     parts = list[Any]()
     for value, name in zip(operands, ("lhs", "rhs"), strict=True):
-        shape = b.type_of(value).shape
-        batch, contract = (tuple(attributes[f"{name}_{what}"]) for what in ("batch", "contract"))
-        free = tuple(axis for axis in range(len(shape)) if axis not in (*batch, *contract))
+        batch, contract, free = _split_axes(attributes, name, b.type_of(value).rank)
         moved = b.emit("transpose", cast(b, value, dt.f32), axes=(*batch, *free, *contract))
         parts.append((moved, len(batch), len(free)))
     (x, count, own), (y, _, others) = parts
@@ -346,10 +333,6 @@ def _accumulate_dot_general(
     y = b.emit("reshape", y, shape=(*c[:count], *(ONE,) * own, *c[count:]))
     axes = tuple(range(count + own + others, b.type_of(x).rank))
     return b.emit("sum", b.emit("mul", x, y), axes=axes, keepdims=False, accumulate=total)
-
-
-def _matmul_block_axis(type: TensorType, number: int, attributes: Attributes, blocks: BlockFormat) -> int:
-    return type.rank - 1 if number == 0 or type.rank == 1 else type.rank - 2
 
 
 def _dot_general_block_axis(type: TensorType, number: int, attributes: Attributes, blocks: BlockFormat) -> int | None:
@@ -387,7 +370,11 @@ MATMUL = OpSpec(
         Sample("stretched batch", normal((3, 1, 4, 5), (2, 5, 6))),
         Sample("empty inner", normal((3, 0), (0, 4))),
     ),
-    policy=PolicyRule("contract", accumulate=_accumulate_matmul, block_axis=_matmul_block_axis),
+    policy=PolicyRule(
+        "contract",
+        accumulate=lambda b, operands, attributes, total, emit: accumulate_matmul(b, operands[0], operands[1], total),
+        block_axis=lambda type, number, attributes, blocks: type.rank - (1 if number == 0 or type.rank == 1 else 2),
+    ),
     interval=IntervalRule(_matmul_interval),
 )
 
@@ -410,11 +397,7 @@ DOT_GENERAL = OpSpec(
     lower=Contraction(_dot_general_maps),
     samples=(
         Sample("matrix", normal((4, 5), (5, 6)), {"lhs_contract": (1,), "rhs_contract": (0,)}),
-        Sample(
-            "two contracted",
-            normal((2, 3, 4), (4, 3, 5)),
-            {"lhs_contract": (1, 2), "rhs_contract": (1, 0)},
-        ),
+        Sample("two contracted", normal((2, 3, 4), (4, 3, 5)), {"lhs_contract": (1, 2), "rhs_contract": (1, 0)}),
         Sample(
             "batch in the middle",
             normal((3, 2, 4), (5, 4, 2)),

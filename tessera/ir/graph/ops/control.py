@@ -137,12 +137,7 @@ def _infer_scan(ctx: InferContext, types: Types, attributes: Attributes) -> Type
 
 
 def scan_reference(
-    *operands: Array,
-    body: Body,
-    carried: int,
-    scanned: int,
-    length: Sequence[Dim] = (),
-    reverse: bool = False,
+    *operands: Array, body: Body, carried: int, scanned: int, length: Sequence[Dim] = (), reverse: bool = False
 ) -> tuple[Array, ...]:
     """The body runs over rows of the inputs, first to last or back; what it gives beyond the carried is stacked."""
     values, captured = operands[:carried], operands[carried + scanned :]

@@ -52,7 +52,7 @@ from tessera.ir.graph.ops.contraction import (
     coordinate,
     reference_dtype,
 )
-from tessera.ir.graph.shared_reference import scan_reference
+from tessera.ir.graph.ops.reduce import scan_reference
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, maximum, product
@@ -429,9 +429,7 @@ CONV_WINDOWS = OpSpec(
     lower=Contraction(_conv_maps),
     samples=(
         Sample(
-            "padded",
-            normal((3, 2, 3), (2, 2, 8)),
-            {"stride": (2,), "dilation": (1,), "low": dims(1), "high": dims(0)},
+            "padded", normal((3, 2, 3), (2, 2, 8)), {"stride": (2,), "dilation": (1,), "low": dims(1), "high": dims(0)}
         ),
         Sample(
             "grouped",

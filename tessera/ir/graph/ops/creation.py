@@ -22,12 +22,21 @@ from tessera.ir.base.interval import (
 from tessera.ir.base.scalar_functions import uniform_element
 from tessera.ir.base.scalar_reference import round_to_storage
 from tessera.ir.base.spec import ANY, FLOATS, NUMBERS, Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
-from tessera.ir.graph.building import Types, check_dtype, check_value, dims, moving_sample, pointwise_cost, shape_name
+from tessera.ir.graph.building import (
+    Types,
+    check_dtype,
+    check_sizes,
+    check_value,
+    dims,
+    moving_sample,
+    pointwise_cost,
+    shape_name,
+)
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import BY_NAME, DType
-from tessera.types.shape import TensorType, path, text
+from tessera.types.shape import TensorType, text
 
 CONSTANT_LIMIT = 64
 """Elements a constant may have; a larger array is data, and comes in as an input."""
@@ -47,9 +56,7 @@ def _sample(label: str, **attributes: Any) -> Sample:
 
 def _infer_shaped(ctx: InferContext, op: str, attributes: Attributes) -> TensorType:
     out = TensorType.of(attributes["shape"], attributes["dtype"])
-    for axis, dim in enumerate(out.shape):
-        if dim.value is not None and dim.value < 0:
-            raise ctx.fail(f"`{op}` got a size below zero: {path('out', axis, dim)}", help="sizes are 0 or more")
+    check_sizes(ctx, op, out.shape)
     return out
 
 
@@ -67,10 +74,6 @@ def _iota_reference(*, shape: Sequence[Dim], axis: int, dtype: DType) -> Array:
     return round_to_storage(np.broadcast_to(along, sizes), dtype)
 
 
-def _iota_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    return builder.cast(builder.coordinate(attributes["axis"]), out.dtype.compute)
-
-
 def _infer_full(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     out = _infer_shaped(ctx, "full", attributes)
     check_value(ctx, "full", attributes["value"], out.dtype)
@@ -80,10 +83,6 @@ def _infer_full(ctx: InferContext, types: Types, attributes: Attributes) -> Type
 def _full_reference(*, value: float, shape: Sequence[Dim], dtype: DType) -> Array:
     number = np.float64(value) if dtype.is_float else np.asarray(int(value))
     return np.broadcast_to(round_to_storage(number, dtype), static_shape(shape)).copy()
-
-
-def _full_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    return builder.constant(attributes["value"], out.dtype.compute)
 
 
 def _infer_eye(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
@@ -109,18 +108,14 @@ def _moved_row(builder: Any, axis: int, offset: int) -> Any:
     return builder.elementwise("add", row, builder.constant(offset, dt.i64)) if offset else row
 
 
-def _infer_triangle(op: str) -> Any:
+def _triangle(name: str, summary: str, scalar: str, function: Any) -> OpSpec:
     def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
         (x,) = types
         if x.rank < 2:
-            raise ctx.fail(f"`{op}` needs matrices, got {text(x.shape)}")
-        check_dtype(ctx, op, "x", x, ANY)
+            raise ctx.fail(f"`{name}` needs matrices, got {text(x.shape)}")
+        check_dtype(ctx, name, "x", x, ANY)
         return [x]
 
-    return infer
-
-
-def _triangle(name: str, summary: str, scalar: str, function: Any) -> OpSpec:
     def block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
         row, column = _moved_row(builder, out.rank - 2, attributes["offset"]), builder.coordinate(out.rank - 1)
         zero = builder.constant(0, out.dtype.compute)
@@ -135,7 +130,7 @@ def _triangle(name: str, summary: str, scalar: str, function: Any) -> OpSpec:
         summary=summary,
         operands=("x",),
         attributes=(OFFSET,),
-        infer=_infer_triangle(name),
+        infer=infer,
         reference=reference,
         samples=(
             moving_sample((5, 5), offset=0),
@@ -270,12 +265,7 @@ def _constant_interval(query: IntervalQuery) -> Interval:
 
 def _maker(name: str, summary: str, attributes: tuple[Attribute, ...], **facets: Any) -> OpSpec:
     return OpSpec(
-        name=f"tgraph.{name}",
-        summary=summary,
-        operands=(),
-        attributes=attributes,
-        cost=pointwise_cost(1),
-        **facets,
+        name=f"tgraph.{name}", summary=summary, operands=(), attributes=attributes, cost=pointwise_cost(1), **facets
     )
 
 
@@ -294,7 +284,9 @@ IOTA = _maker(
     reference=_iota_reference,
     samples=(*_each(NUMBERS, (7,), axis=0), *_each(("i64", "f32"), (3, 5), axis=1), *_each(("i32",), (0, 3), axis=0)),
     dtypes=NUMBERS,
-    lower=Pointwise(_iota_block),
+    lower=Pointwise(
+        lambda builder, tiles, attributes, out: builder.cast(builder.coordinate(attributes["axis"]), out.dtype.compute)
+    ),
     interval=IntervalRule(_iota_interval),
 )
 
@@ -312,7 +304,9 @@ FULL = _maker(
         *_each(("f32",), (0, 3), value=1.0),
     ),
     dtypes=ANY,
-    lower=Pointwise(_full_block, 0),
+    lower=Pointwise(
+        lambda builder, tiles, attributes, out: builder.constant(attributes["value"], out.dtype.compute), 0
+    ),
     interval=IntervalRule(_full_interval, is_exact=True),
 )
 

@@ -13,8 +13,8 @@ from tessera.ir.base.index_maps import IndexMap
 from tessera.ir.base.index_maps import coordinate as at
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import (
-    FLOATS,
-    INTEGERS,
+    ANY,
+    NUMBERS,
     Attribute,
     Attributes,
     Builder,
@@ -23,7 +23,7 @@ from tessera.ir.base.spec import (
     PolicyRule,
     Sample,
 )
-from tessera.ir.graph.building import Types, cost_of, normal, same_dim
+from tessera.ir.graph.building import Types, cast, cost_of, normal, restate, same_dim
 from tessera.ir.graph.ops.contraction import accumulator
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim, product
@@ -160,9 +160,8 @@ def _sum_unneeded(b: Builder, term: _Term, needed: set[str], compute: DType) -> 
     axes = tuple(axis for axis, label in enumerate(term.labels) if label not in needed)
     if not axes:
         return term
-    value = b.emit("sum", b.emit("cast", term.value, dtype=compute), axes=axes, keepdims=False)
-    if b.type_of(value).dtype is not compute:  # integer sums are 64 bits wide
-        value = b.emit("cast", value, dtype=compute)
+    total = b.emit("sum", cast(b, term.value, compute), axes=axes, keepdims=False)
+    value = cast(b, total, compute)  # integer sums are 64 bits wide
     return _Term(value, tuple(label for label in term.labels if label in needed))
 
 
@@ -184,11 +183,11 @@ def _multiply(b: Builder, left: _Term, right: _Term, needed: set[str], dtype: DT
     contract = [label for label in shared if label not in needed]
     if not contract:
         labels = (*left.labels, *(label for label in right.labels if label not in left.labels))
-        factors = (b.emit("cast", _align(b, term, labels), dtype=compute) for term in (left, right))
-        return _Term(b.emit("cast", b.emit("mul", *factors), dtype=dtype), labels)
+        factors = (cast(b, _align(b, term, labels), compute) for term in (left, right))
+        return _Term(cast(b, b.emit("mul", *factors), dtype), labels)
     x, y = left.value, right.value
     if b.type_of(x).dtype is not b.type_of(y).dtype:  # a partial result beside an operand
-        x, y = (b.emit("cast", value, dtype=compute) for value in (x, y))
+        x, y = (cast(b, value, compute) for value in (x, y))
     value = b.emit(
         "dot_general",
         x,
@@ -225,10 +224,7 @@ def _decompose_einsum(b: Builder, operands: Sequence[Any], attributes: Attribute
         current = _multiply(b, current, term, later, dtype if last else compute, compute)
     current = _sum_unneeded(b, current, set(equation.result), compute)
     value = _align(b, current, equation.result)
-    wanted = tuple(sizes[label] for label in equation.result)
-    if b.type_of(value).shape != wanted:
-        value = b.emit("broadcast_to", value, shape=wanted)
-    return value if b.type_of(value).dtype is dtype else b.emit("cast", value, dtype=dtype)
+    return cast(b, restate(b, value, tuple(sizes[label] for label in equation.result)), dtype)
 
 
 def einsum_reference(*operands: Array, equation: str, dtype: DType | None = None) -> Array:
@@ -275,7 +271,7 @@ DIAGONAL = OpSpec(
     attributes=(Attribute("axis1", "int", 0), Attribute("axis2", "int", 1)),
     infer=_infer_diagonal,
     reference=diagonal_reference,
-    dtypes=(*FLOATS, *INTEGERS, "i4", "bool"),
+    dtypes=(*ANY, "i4"),
     lower=View(_diagonal_maps),
     samples=(
         Sample("square", normal((5, 5))),
@@ -295,7 +291,7 @@ EINSUM = OpSpec(
     infer=_infer_einsum,
     reference=einsum_reference,
     cost=cost_of(_einsum_operations),
-    dtypes=(*FLOATS, *INTEGERS),
+    dtypes=NUMBERS,
     decompose=_decompose_einsum,
     samples=(
         Sample("matrix", normal((3, 4), (4, 5)), {"equation": "ij,jk->ik"}),

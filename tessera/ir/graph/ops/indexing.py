@@ -188,7 +188,7 @@ def _infer_take(ctx: InferContext, types: Types, attributes: Attributes) -> Type
 
 
 def _decompose_take(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    axis = int(attributes["axis"]) % b.type_of(operands[0]).rank
+    axis = int(attributes.get("axis", 0)) % b.type_of(operands[0]).rank
     return b.emit("index_get", *operands, axes=(axis,), out_axis=axis)
 
 
@@ -202,15 +202,6 @@ def _infer_embedding(ctx: InferContext, types: Types, attributes: Attributes) ->
     if table.rank != 2:
         raise ctx.fail(f"`embedding` needs a table [rows, size], got {text(table.shape)}")
     return [_infer_gathered(ctx, "embedding", table, [indices], (0,), 0)]
-
-
-def _decompose_embedding(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    return b.emit("index_get", *operands, axes=(0,), out_axis=0)
-
-
-def embedding_reference(table: Array, indices: Array) -> Array:
-    """Rows of a table, by index."""
-    return index_reference(table, indices, axes=(0,), out_axis=0)
 
 
 def _infer_gather(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
@@ -578,9 +569,9 @@ SPECS: tuple[OpSpec, ...] = (
         ("table", "indices"),
         (),
         _infer_embedding,
-        embedding_reference,
+        take_reference,
         (Sample("tokens", index_arrays((7, 16), (2, 5), low=0, high=7)),),
-        decompose=_decompose_embedding,
+        decompose=_decompose_take,
     ),
     _reader(
         "gather",

@@ -7,32 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from tessera.ir.base import index_maps
 from tessera.ir.base.arrays import Array, static_shape
-from tessera.ir.base.index_maps import (
-    IndexMap,
-    broadcast_map,
-    coordinates,
-    expand_map,
-    flip_map,
-    repeat_map,
-    reshape_map,
-    roll_map,
-    slice_map,
-    squeeze_map,
-    tile_map,
-    transpose_map,
-)
+from tessera.ir.base.index_maps import IndexMap, coordinates
 from tessera.ir.base.scalar_functions import keeps_shape, producer_named
-from tessera.ir.base.spec import (
-    ANY,
-    Attribute,
-    Attributes,
-    InferContext,
-    OpSpec,
-    Sample,
-    Simplifier,
-    Simplify,
-)
+from tessera.ir.base.spec import ANY, Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier, Simplify
 from tessera.ir.graph.building import (
     Types,
     check_axes,
@@ -235,7 +214,7 @@ RESHAPE = view(
     attributes=(Attribute("shape", "dims", doc="the new shape; its size is that of `x`"),),
     infer=_infer_reshape,
     reference=_reshape_reference,
-    maps=lambda x, outs, attributes: [reshape_map(x.shape, outs[0].shape)],
+    maps=lambda x, outs, attributes: [index_maps.reshape_map(x.shape, outs[0].shape)],
     samples=(
         _reshape_sample((6,), 2, 3),
         _reshape_sample((2, 3), 6),
@@ -256,7 +235,7 @@ TRANSPOSE = view(
     attributes=(Attribute("axes", "ints", doc="an order of all axes"),),
     infer=_infer_transpose,
     reference=_transpose_reference,
-    maps=lambda x, outs, attributes: [transpose_map(attributes["axes"])],
+    maps=lambda x, outs, attributes: [index_maps.transpose_map(attributes["axes"])],
     samples=(
         moving_sample((3, 5), axes=(1, 0)),
         moving_sample((2, 3, 5), axes=(2, 0, 1)),
@@ -275,7 +254,7 @@ BROADCAST_TO = view(
     attributes=(Attribute("shape", "dims", doc="the new shape"),),
     infer=_infer_broadcast,
     reference=_broadcast_reference,
-    maps=lambda x, outs, attributes: [broadcast_map(x.shape, outs[0].shape)],
+    maps=lambda x, outs, attributes: [index_maps.broadcast_map(x.shape, outs[0].shape)],
     samples=(
         _reshape_sample((), 3, 5),
         _reshape_sample((5,), 3, 5),
@@ -293,7 +272,7 @@ EXPAND_DIMS = view(
     attributes=(Attribute("axes", "ints", doc="sorted positions in the result"),),
     infer=_infer_expand,
     reference=_expand_reference,
-    maps=lambda x, outs, attributes: [expand_map(x.shape, attributes["axes"])],
+    maps=lambda x, outs, attributes: [index_maps.expand_map(x.shape, attributes["axes"])],
     samples=(
         moving_sample((3, 5), axes=(0,)),
         moving_sample((3, 5), axes=(1, 3)),
@@ -309,7 +288,7 @@ SQUEEZE = view(
     attributes=(Attribute("axes", "ints", doc="sorted positions in the operand"),),
     infer=_infer_squeeze,
     reference=_squeeze_reference,
-    maps=lambda x, outs, attributes: [squeeze_map(x.shape, attributes["axes"])],
+    maps=lambda x, outs, attributes: [index_maps.squeeze_map(x.shape, attributes["axes"])],
     samples=(
         moving_sample((1, 3, 5), axes=(0,)),
         moving_sample((3, 1, 5, 1), axes=(1, 3)),
@@ -459,7 +438,7 @@ SLICE = view(
     ),
     infer=_infer_slice,
     reference=_slice_reference,
-    maps=lambda x, outs, attributes: [slice_map(attributes["start"], attributes["step"])],
+    maps=lambda x, outs, attributes: [index_maps.slice_map(attributes["start"], attributes["step"])],
     samples=(
         moving_sample((7,), start=dims(2), stop=dims(5), step=(1,)),
         moving_sample((7,), start=dims(6), stop=dims(-1), step=(-1,)),
@@ -478,7 +457,7 @@ FLIP = view(
     attributes=(Attribute("axes", "ints", doc="sorted axes"),),
     infer=_infer_flip,
     reference=_flip_reference,
-    maps=lambda x, outs, attributes: [flip_map(x.shape, attributes["axes"])],
+    maps=lambda x, outs, attributes: [index_maps.flip_map(x.shape, attributes["axes"])],
     samples=(
         moving_sample((7,), axes=(0,)),
         moving_sample((3, 5), axes=(0, 1)),
@@ -499,7 +478,7 @@ ROLL = view(
     ),
     infer=_infer_roll,
     reference=_roll_reference,
-    maps=lambda x, outs, attributes: [roll_map(x.shape, attributes["shifts"], attributes["axes"])],
+    maps=lambda x, outs, attributes: [index_maps.roll_map(x.shape, attributes["shifts"], attributes["axes"])],
     samples=(
         moving_sample((7,), shifts=(2,), axes=(0,)),
         moving_sample((7,), shifts=(-9,), axes=(0,)),
@@ -516,7 +495,7 @@ TILE = view(
     attributes=(Attribute("reps", "ints", doc="how often, for each axis"),),
     infer=_infer_tile,
     reference=_tile_reference,
-    maps=lambda x, outs, attributes: [tile_map(x.shape, attributes["reps"])],
+    maps=lambda x, outs, attributes: [index_maps.tile_map(x.shape, attributes["reps"])],
     samples=(
         moving_sample((5,), reps=(3,)),
         moving_sample((3, 5), reps=(2, 1)),
@@ -534,7 +513,7 @@ REPEAT = view(
     attributes=(Attribute("repeats", "int", doc="how often"), Attribute("axis", "int", doc="the axis that grows")),
     infer=_infer_repeat,
     reference=_repeat_reference,
-    maps=lambda x, outs, attributes: [repeat_map(x.shape, attributes["repeats"], attributes["axis"])],
+    maps=lambda x, outs, attributes: [index_maps.repeat_map(x.shape, attributes["repeats"], attributes["axis"])],
     samples=(
         moving_sample((5,), repeats=3, axis=0),
         moving_sample((3, 5), repeats=2, axis=0),

@@ -76,22 +76,16 @@ def _infer_stochastic(ctx: InferContext, types: Types, attributes: Attributes) -
 
 
 def _round_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    return builder.cast(builder.round(tiles[0], **conversion_of(attributes)), out.dtype.compute)
+    conversion = conversion_of(attributes)
+    if len(tiles) > 1:
+        conversion["rounding"] = "stochastic"
+    return builder.cast(builder.round(*tiles, **conversion), out.dtype.compute)
 
 
 def _rounds_to(attributes: Attributes) -> str:
     conversion = conversion_of(attributes)
-    is_plain = (conversion["rounding"], conversion["saturation"], conversion["denormals"]) == (
-        "nearest_even",
-        "",
-        "keep",
-    )
-    return conversion["format"] if is_plain else ""
-
-
-def _stochastic_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, out: TensorType) -> Any:
-    conversion = {**conversion_of(attributes), "rounding": "stochastic"}
-    return builder.cast(builder.round(tiles[0], tiles[1], **conversion), out.dtype.compute)
+    format = conversion.pop("format")
+    return format if conversion == {"rounding": "nearest_even", "saturation": "", "denormals": "keep"} else ""
 
 
 def _store(values: Array, format: str, source: DType) -> Array:
@@ -198,8 +192,7 @@ def _decompose_quantize(b: Builder, operands: Sequence[Any], attributes: Attribu
     x, scale = operands
     kind = b.type_of(x)
     scaled = b.emit("div", cast(b, x, dt.f32), _broadcast_scale(b, scale, kind, attributes["block"]))
-    conversion = {**conversion_of({**attributes, "format": attributes["dtype"].name})}
-    return b.emit("round_to", scaled, **conversion)
+    return b.emit("round_to", scaled, **conversion_of({**attributes, "format": attributes["dtype"].name}))
 
 
 def _decompose_dequantize(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -378,7 +371,7 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         dtypes=ROUNDED,
         cost=pointwise_cost(10),
-        lower=Pointwise(_stochastic_block, 10),
+        lower=Pointwise(_round_block, 10),
         policy=KEEP,
         interval=IntervalRule(_round_interval),
     ),

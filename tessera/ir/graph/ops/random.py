@@ -40,25 +40,79 @@ from tessera.ir.graph.building import (
     visits,
     widen,
 )
-from tessera.ir.graph.shared_reference import (
-    KEY_BRANCH,
-    PHILOX_KEY_STEPS,
-    PHILOX_MULTIPLIERS,
-    PHILOX_ROUNDS,
-    draw_bits,
-    fold_key,
-    random_bits,
-    split_words,
-)
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.shape import TensorType, text
+from tessera.types.shape import Shape, TensorType, text
 
 RANDOM = frozenset({"random"})
 SHAPE = Attribute("shape", "dims", doc="dims of the result")
 UNSIGNED = ("u64", "u32", "u16", "u8")
+
+
+# Philox4x32-10 on arrays: the counter-based generator that all random ops draw from.
+
+PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+
+
+PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+
+
+PHILOX_ROUNDS = 10
+
+
+_WORD = 0xFFFFFFFF
+
+
+KEY_BRANCH = 0x6B657900 << 32
+"""XORed with the stream of a key, it gives one that no sample is drawn from; few bits, so that it is an exact float."""
+
+
+def philox(counter: Sequence[Array], key: Sequence[Array]) -> tuple[Array, Array, Array, Array]:
+    """Four random words for each counter of four words under a key of two, all as u64 arrays below 2**32."""
+    c0, c1, c2, c3 = (word.astype(np.uint64) for word in counter)
+    k0, k1 = (word.astype(np.uint64) for word in key)
+    shift, mask = np.uint64(32), np.uint64(_WORD)
+    m0, m1 = (np.uint64(m) for m in PHILOX_MULTIPLIERS)
+    for _ in range(PHILOX_ROUNDS):
+        first, second = m0 * c0, m1 * c2
+        c0, c1, c2, c3 = (second >> shift) ^ c1 ^ k0, second & mask, (first >> shift) ^ c3 ^ k1, first & mask
+        k0, k1 = (k0 + np.uint64(PHILOX_KEY_STEPS[0])) & mask, (k1 + np.uint64(PHILOX_KEY_STEPS[1])) & mask
+    return c0, c1, c2, c3
+
+
+def split_words(words: Array) -> tuple[Array, Array]:
+    """Low and high halves of u64 words."""
+    return words & np.uint64(_WORD), words >> np.uint64(32)
+
+
+def draw_bits(counter: Array, key: Array, stream: Array) -> Array:
+    """64 random bits for each u64 counter: the first two words under `key`, `stream` being the counter's upper half."""
+    low, high, *_ = philox((*split_words(counter), *split_words(stream)), split_words(key))
+    return low | (high << np.uint64(32))
+
+
+def key_words(key: Array) -> tuple[Array, Array]:
+    """Key and stream of a key array, u64[2], or u32[4] with low words first."""
+    wide = np.ascontiguousarray(key).view(np.uint64) if key.dtype == np.uint32 else key
+    return wide[0], wide[1]
+
+
+def random_bits(key: Array, shape: Sequence[int]) -> Array:
+    """64 random bits for each element of a shape; the counter is the element's row-major index."""
+    count = int(np.prod(tuple(shape), dtype=np.int64))
+    return draw_bits(np.arange(count, dtype=np.uint64), *key_words(key)).reshape(tuple(shape))
+
+
+def fold_key(key: Array, data: Array) -> Array:
+    """The key of a branch: u64[2] made from a key and a number that names the branch."""
+    own, stream = key_words(key)
+    counters = np.asarray(data).astype(np.uint64) * np.uint64(2) + np.arange(2, dtype=np.uint64)
+    return draw_bits(counters, own, stream ^ np.uint64(KEY_BRANCH))
+
+
+# Checks, and decompositions on values.
 
 
 def check_key(ctx: InferContext, op: str, key: TensorType) -> None:
@@ -152,7 +206,7 @@ def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, ou
     return builder.elementwise("or", builder.cast(c0, dt.u64), upper)
 
 
-def _key_parts(b: Builder, key: Any) -> tuple[Any, Any]:
+def key_parts(b: Builder, key: Any) -> tuple[Any, Any]:
     """Key and stream as u64 scalars."""
     count = 2 if b.type_of(key).dtype is dt.u64 else 4
     words = [cast(b, b.emit("reshape", slice_axis(b, key, 0, at, at + 1), shape=()), dt.u64) for at in range(count)]
@@ -163,11 +217,15 @@ def _key_parts(b: Builder, key: Any) -> tuple[Any, Any]:
     return first, second
 
 
-def _draw(b: Builder, key: Any, shape: tuple[Dim, ...]) -> Any:
+def element_index(b: Builder, shape: Shape) -> Any:
+    """The index of each element in row-major order."""
+    index = b.emit("iota", shape=(TensorType(shape, dt.u64).size,), axis=0, dtype=dt.u64)
+    return b.emit("reshape", index, shape=shape)
+
+
+def _draw(b: Builder, key: Any, attributes: Attributes) -> Any:
     """64 random bits for each element."""
-    count = TensorType(shape, dt.u64).size
-    index = b.emit("iota", shape=(count,), axis=0, dtype=dt.u64)
-    return b.emit("philox", b.emit("reshape", index, shape=shape), *_key_parts(b, key))
+    return b.emit("philox", element_index(b, tuple(attributes["shape"])), *key_parts(b, key))
 
 
 def _top_bits(b: Builder, words: Any, count: int) -> Any:
@@ -188,7 +246,7 @@ def _unit(b: Builder, words: Any, dtype: DType) -> Any:
 def _decompose_uniform(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     dtype: DType = attributes["dtype"]
     low, high = float(attributes["low"]), float(attributes["high"])
-    value = _unit(b, _draw(b, operands[0], tuple(attributes["shape"])), dtype)
+    value = _unit(b, _draw(b, operands[0], attributes), dtype)
     if (low, high) != (0.0, 1.0):
         value = b.emit("mul", value, constant(b, high - low, dtype.compute))
         value = b.emit("add", value, constant(b, low, dtype.compute))
@@ -199,7 +257,7 @@ def _decompose_normal(b: Builder, operands: Sequence[Any], attributes: Attribute
     """Box and Muller: a radius from one half of the bits, an angle from the other."""
     dtype: DType = attributes["dtype"]
     compute = dtype.compute
-    words = _draw(b, operands[0], tuple(attributes["shape"]))
+    words = _draw(b, operands[0], attributes)
     first = cast(b, cast(b, words, dt.u32), compute)
     second = cast(b, cast(b, b.emit("shift_right", words, constant(b, 32, dt.u64)), dt.u32), compute)
     # Half a step up: the logarithm of 0 is never taken.
@@ -212,7 +270,7 @@ def _decompose_normal(b: Builder, operands: Sequence[Any], attributes: Attribute
 
 
 def _decompose_bernoulli(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    words = cast(b, _draw(b, operands[0], tuple(attributes["shape"])), dt.u32)
+    words = cast(b, _draw(b, operands[0], attributes), dt.u32)
     drawn = cast(b, _top_bits(b, words, 24), dt.i32)
     return b.emit("lt", drawn, constant(b, threshold(attributes["p"]), dt.i32))
 
@@ -228,7 +286,7 @@ def _decompose_dropout(b: Builder, operands: Sequence[Any], attributes: Attribut
 
 def _decompose_fold_key(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     key, data = operands
-    own, stream = _key_parts(b, key)
+    own, stream = key_parts(b, key)
     doubled = b.emit("mul", cast(b, data, dt.u64), constant(b, 2, dt.u64))
     counters = b.emit("add", b.emit("iota", shape=(Dim.constant(2),), axis=0, dtype=dt.u64), doubled)
     return b.emit("philox", counters, own, b.emit("bitwise_xor", stream, constant(b, KEY_BRANCH, dt.u64)))
@@ -400,7 +458,7 @@ SPECS: tuple[OpSpec, ...] = (
         (Attribute("dtype", "dtype", dt.u32),),
         partial(_infer_shaped, "random_bits"),
         bits_reference,
-        lambda b, operands, attributes: cast(b, _draw(b, operands[0], tuple(attributes["shape"])), attributes["dtype"]),
+        lambda b, operands, attributes: cast(b, _draw(b, operands[0], attributes), attributes["dtype"]),
         {"words": {"shape": dims(3, 5)}, "wide": {"shape": dims(33), "dtype": dt.u64}, "empty": {"shape": dims(0)}},
     ),
     _sampler(
@@ -435,11 +493,7 @@ SPECS: tuple[OpSpec, ...] = (
         _infer_bernoulli,
         bernoulli_reference,
         _decompose_bernoulli,
-        {
-            "fair": {"shape": dims(7, 13)},
-            "rare": {"shape": dims(200), "p": 0.05},
-            "sure": {"shape": dims(9), "p": 1.0},
-        },
+        {"fair": {"shape": dims(7, 13)}, "rare": {"shape": dims(200), "p": 0.05}, "sure": {"shape": dims(9), "p": 1.0}},
         BOOLEAN,
     ),
     OpSpec(

@@ -43,20 +43,123 @@ from tessera.ir.graph.building import (
     visits,
     widen,
 )
-from tessera.ir.graph.shared_reference import (
-    REDUCTION_UFUNCS,
-    kept_shape,
-    reduce,
-    reduce_lanes,
-    reduced_last,
-    scan_reference,
-)
 from tessera.ir.tile.facets import Library, Reduction
 from tessera.types.dim import maximum, product
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.promotion import ARITHMETIC, INDEX, LOGICAL, SUM, OpClass, sum_of
 from tessera.types.shape import TensorType, is_at_least, without_axes
+
+# The canonical recipe of reductions. The order of additions is part of the meaning: element i goes to lane i % 32, each
+# lane adds its elements in order, and a halving tree joins the lanes. Kernels keep to it whatever their tile, thread
+# count or machine, so that bits never depend on those.
+
+LANES = 32
+"""Fixed for every machine: when an element is added depends on its index alone."""
+
+REDUCTION_UFUNCS: dict[str, Any] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def identity(kind: str, dtype: np.dtype[Any]) -> Any:
+    """The identity of a reduction: what an empty one gives."""
+    if kind in ("sum", "any"):
+        return dtype.type(0)
+    if kind in ("prod", "all"):
+        return dtype.type(1)
+    if dtype.kind == "f":
+        return dtype.type(-np.inf if kind == "max" else np.inf)
+    limits = np.iinfo(dtype)
+    return dtype.type(limits.min if kind == "max" else limits.max)
+
+
+def reduced_last(x: Array, axes: Sequence[int]) -> Array:
+    """The array as [kept elements, reduced elements], the reduced ones in row-major order of their axes."""
+    kept = [axis for axis in range(x.ndim) if axis not in axes]
+    moved = x.transpose((*kept, *axes))
+    return moved.reshape(
+        int(np.prod([x.shape[axis] for axis in kept], dtype=np.int64)),
+        int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64)),
+    )
+
+
+def kept_shape(x: Array, axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
+    """The shape of the result of a reduction."""
+    if keepdims:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
+    return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
+
+
+def _split_lanes(kind: str, x: Array, axes: Sequence[int]) -> Array:
+    """What each lane takes at each step, as [step, row, lane]; rows are filled up with the identity."""
+    rows = reduced_last(x, axes)
+    steps = -(-rows.shape[1] // LANES)
+    padded = np.full((rows.shape[0], steps * LANES), identity(kind, x.dtype), x.dtype)
+    padded[:, : rows.shape[1]] = rows
+    return padded.reshape(rows.shape[0], steps, LANES).transpose(1, 0, 2)
+
+
+def reduce_lanes(kind: str, x: Array, axes: Sequence[int], *, keepdims: bool = False) -> Array:
+    """Sum, prod, max or min over `axes` in the dtype of `x`, bit for bit as compiled kernels do it.
+
+    Lane `l` starts from the identity and takes elements `l`, `l + 32`, ... in order; then lane `l` takes in lane
+    `l + 16`, then `l + 8`, `l + 4`, `l + 2`, `l + 1`.
+    """
+    ufunc, lanes = REDUCTION_UFUNCS[kind], _split_lanes(kind, x, axes)
+    start = np.full((1, *lanes.shape[1:]), identity(kind, x.dtype), x.dtype)
+    with np.errstate(all="ignore"):
+        # accumulate, unlike reduce, is defined to go one element after the other
+        total = ufunc.accumulate(np.concatenate([start, lanes]), axis=0)[-1]
+        width = LANES // 2
+        while width:
+            total = ufunc(total[:, :width], total[:, width : 2 * width])
+            width //= 2
+    return total.reshape(kept_shape(x, axes, keepdims))
+
+
+def _reduce_narrow(kind: str, x: Array, axes: Sequence[int], total: DType, *, keepdims: bool = False) -> Array:
+    """As `reduce_lanes` of f32, with every lane rounded to a narrow accumulator at each step; the tree is in f32."""
+    steps = _split_lanes(kind, x, axes)
+    lanes = np.full(steps.shape[1:], identity(kind, x.dtype), x.dtype)
+    with np.errstate(all="ignore"):
+        for step in steps:
+            lanes = round_as(REDUCTION_UFUNCS[kind](lanes, step), total).astype(x.dtype)
+    return reduce_lanes(kind, lanes, (1,)).reshape(kept_shape(x, axes, keepdims))
+
+
+def scan_reference(kind: str, x: Array, axis: int, total: DType) -> Array:
+    """Each element reduced with all before it along an axis, in order: in a wide accumulator, or one rounded each time.
+
+    A narrow accumulator rounds the first element too, as it rounds every other step.
+    """
+    ufunc = REDUCTION_UFUNCS[kind]
+    with np.errstate(all="ignore"):
+        if not total.is_float or total.compute is total:
+            return ufunc.accumulate(x.astype(numpy_dtype(total)), axis=axis)
+        out = np.moveaxis(x.astype(np.float32), axis, 0)
+        for at in range(out.shape[0]):
+            joined = ufunc(out[at - 1], out[at]) if at else out[at]
+            out[at] = round_as(joined, total).astype(np.float32)
+    return np.moveaxis(out, 0, axis)
+
+
+def reduce_array(
+    kind: str, x: Array, axes: Sequence[int], *, keepdims: bool = False, accumulate: DType | None = None
+) -> Array:
+    """The reduction of an array of any dtype: narrow floats in f32, integer sums in 64 bits, rounded once.
+
+    `accumulate` is another float to keep running sums in: a wider one, or a narrow one that rounds at each step.
+    """
+    dtype = dtype_of(x)
+    if accumulate is not None and dtype.is_float and accumulate is not dtype.compute:
+        if accumulate.compute is not accumulate:
+            return round_as(_reduce_narrow(kind, widen_array(x), axes, accumulate, keepdims=keepdims), dtype)
+        return round_as(reduce_lanes(kind, x.astype(numpy_dtype(accumulate)), axes, keepdims=keepdims), dtype)
+    if kind in ("sum", "prod") and not dtype.is_float:
+        return reduce_lanes(kind, x.astype(numpy_dtype(sum_of(dtype))), axes, keepdims=keepdims)
+    return round_as(reduce_lanes(kind, widen_array(x), axes, keepdims=keepdims), dtype)
+
+
+# Reductions.
 
 AXES = (
     Attribute("axes", "ints", doc="the reduced axes: sorted, counted from the front, none twice"),
@@ -111,7 +214,7 @@ def _reduce_reference(kind: str) -> Callable[..., Array]:
         identity: bool = False,
         accumulate: DType | None = None,
     ) -> Array:
-        return reduce(kind, x, axes, keepdims=keepdims, accumulate=accumulate)
+        return reduce_array(kind, x, axes, keepdims=keepdims, accumulate=accumulate)
 
     return reference
 
@@ -488,13 +591,8 @@ def _infer_kind(ctx: InferContext, op: str, kind: str, types: Types, attributes:
 def scan_values(x: Array, *, kind: str, axis: int, reverse: bool = False, accumulate: DType | None = None) -> Array:
     """Each element reduced with all before it, in order, in the dtype of computation; then rounded."""
     target = _result_dtype(kind, dtype_of(x))
-    if accumulate is not None and target.is_float and accumulate is not target.compute:
-        result = scan_reference(kind, np.flip(x, axis) if reverse else x, axis, accumulate)
-        return round_as(np.flip(result, axis) if reverse else result, target)
-    wide = widen_array(x) if target.is_float else x.astype(numpy_dtype(target))
-    ordered = np.flip(wide, axis) if reverse else wide
-    with np.errstate(all="ignore"):
-        result = REDUCTION_UFUNCS[kind].accumulate(ordered, axis=axis)
+    total = (accumulate or target.compute) if target.is_float else target
+    result = scan_reference(kind, np.flip(x, axis) if reverse else x, axis, total)
     return round_as(np.flip(result, axis) if reverse else result, target)
 
 

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.interval import ANYTHING, IntervalRule
-from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, Builder, Infer, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import Make, Types, cast, check_integer, common_dtype, constant, size_value, visits
+from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
+from tessera.ir.graph.building import (
+    Make,
+    Types,
+    cast,
+    check_integer,
+    common_dtype,
+    constant,
+    expand,
+    match_dims,
+    size_value,
+    visits,
+)
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.device import problem
 from tessera.types.dim import Dim
-from tessera.types.shape import TensorType, equal_dims, path, text
+from tessera.types.shape import Named, TensorType, equal_dims, path, text
 
 STATE = frozenset({"state"})
 NAMES = ("batch", "heads", "length", "head dim")
@@ -26,9 +38,7 @@ def _check_cache(ctx: InferContext, op: str, keys: TensorType, values: TensorTyp
         if store.rank != 4:
             raise ctx.fail(f"`{op}` needs `{name}` [batch, heads, capacity, head dim], got {text(store.shape)}")
     common_dtype(ctx, op, (keys, values))
-    for axis in range(3):
-        what = f"{path('keys', axis, keys.shape[axis])} and {path('values', axis, values.shape[axis])}"
-        equal_dims(ctx, op, keys.shape[axis], values.shape[axis], what)
+    match_dims(ctx, op, Named("keys", keys.shape), Named("values", values.shape), range(3))
     if length.rank or length.dtype is not dt.i64:
         raise ctx.fail(f"`{op}` needs `length` as one i64, got {length}")
 
@@ -47,7 +57,7 @@ def _infer_append(ctx: InferContext, types: Types, attributes: Attributes) -> Ty
         for axis in (0, 1, 3):
             what = f"{NAMES[axis]} of the cache {store.shape[axis]} and {path(name, axis, new.shape[axis])}"
             equal_dims(ctx, "kv_append", store.shape[axis], new.shape[axis], what)
-    equal_dims(ctx, "kv_append", k.shape[2], v.shape[2], f"{path('k', 2, k.shape[2])} and {path('v', 2, v.shape[2])}")
+    match_dims(ctx, "kv_append", Named("k", k.shape), Named("v", v.shape), (2,))
     return [keys, values, length]
 
 
@@ -58,15 +68,12 @@ def _infer_prune(ctx: InferContext, types: Types, attributes: Attributes) -> Typ
     return list(types)
 
 
-def _infer_move(op: str) -> Infer:
-    def infer(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
-        _check_cache(ctx, op, *types)
-        wrong = problem("global", attributes["space"])
-        if wrong:
-            raise ctx.fail(f"`{op}`: {wrong}", help="write `shared` to bring a cache near, `host` to move it away")
-        return list(types)
-
-    return infer
+def _infer_move(op: str, ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    _check_cache(ctx, op, *types)
+    wrong = problem("global", attributes["space"])
+    if wrong:
+        raise ctx.fail(f"`{op}`: {wrong}", help="write `shared` to bring a cache near, `host` to move it away")
+    return list(types)
 
 
 def _decompose_move(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
@@ -79,11 +86,6 @@ def _decompose_prefetch(b: Builder, operands: Sequence[Any], attributes: Attribu
     keys, values, length = operands
     space = attributes["space"]
     return b.emit("prefetch", keys, space=space), b.emit("prefetch", values, space=space), length
-
-
-def _rows(b: Builder, flags: Any, capacity: Dim) -> Any:
-    """A bool for each position, to broadcast with [batch, heads, position, head dim]."""
-    return b.emit("reshape", flags, shape=(capacity, Dim.constant(1)))
 
 
 def _gather_rows(b: Builder, store: Any, source: Any, extent: Dim) -> Any:
@@ -109,7 +111,7 @@ def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes
     kept = b.emit("minimum", length, constant(b, int(attributes["keep"]), dt.i64))
     position = b.emit("iota", shape=(capacity,), axis=0, dtype=dt.i64)
     source = b.emit("add", position, b.emit("sub", length, kept))
-    filled = _rows(b, b.emit("lt", position, kept), capacity)
+    filled = expand(b, b.emit("lt", position, kept), 1)  # broadcasts with [batch, heads, position, head dim]
     stores: list[Any] = []
     for old in (keys, values):
         zero = cast(b, constant(b, 0.0, dt.f32), b.type_of(old).dtype)
@@ -123,9 +125,7 @@ def _infer_write(ctx: InferContext, types: Types, attributes: Attributes) -> Typ
     common_dtype(ctx, "kv_write", (old, new))
     if old.rank != 4 or new.rank != 4 or length.rank:
         raise ctx.fail(f"`kv_write` takes two tensors of 4 dims and a number, got {old}, {new} and {length}")
-    for axis in (0, 1, 3):
-        what = f"{path('old', axis, old.shape[axis])} and {path('new', axis, new.shape[axis])}"
-        equal_dims(ctx, "kv_write", old.shape[axis], new.shape[axis], what)
+    match_dims(ctx, "kv_write", Named("old", old.shape), Named("new", new.shape), (0, 1, 3))
     return [old]
 
 
@@ -198,7 +198,7 @@ def _mover(name: str, summary: str, space: str, decompose: Any) -> OpSpec:
         operands=CACHE,
         results=GROWN,
         attributes=(Attribute("space", "str", space, "the memory it goes to"),),
-        infer=_infer_move(name),
+        infer=partial(_infer_move, name),
         reference=kv_move_reference,
         effects=STATE,
         samples=(Sample("filled", _cache(5)),),
