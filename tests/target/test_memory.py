@@ -63,10 +63,16 @@ REFUSED = {
     "name without an index": (loading(coords='["i", "j", "q"]'), "`ttarget.load` names 3 indices and has 2"),
     "name twice": (
         loading(coords='["i", "i"]', axes='["i"]'),
-        "`ttarget.load` has a name twice, in ['i', 'i'] or ['i']",
+        "`ttarget.load` has a name twice, in ['i', 'i']",
     ),
-    "axis that has no name": (loading(axes='["q"]'), "`ttarget.load` has axes ['q'] for a block of rank 1"),
-    "axis too many": (loading(axes='["i", "j"]'), "`ttarget.load` has axes ['i', 'j'] for a block of rank 1"),
+    "axis that has no name": (
+        loading(axes='["q"]'),
+        "`ttarget.load` has axes ['q'] for a block of rank 1; each must be in ['i', 'j']",
+    ),
+    "axis too many": (
+        loading(axes='["i", "j"]'),
+        "`ttarget.load` has axes ['i', 'j'] for a block of rank 1; each must be in ['i', 'j']",
+    ),
     "guard of no axis": (loading(guarded='["i"]'), "every guarded axis is an axis of the block and has a bound"),
     "guard without a bound": (loading(bounds="[]"), "every guarded axis is an axis of the block and has a bound"),
     "bound below zero": (loading(bounds="[-1]"), "the extent of an axis is not negative, got ['-1']"),
@@ -101,7 +107,7 @@ REFUSED = {
     ),
     "index vectors of floats": (
         kernel(GATHER[0].replace("i64", "f32"), GATHER[1].replace("i64", "f32"), store()),
-        "`ttarget.load` finds elements by integers of shape [16], got !ttarget.vector<[16], f32>",
+        "an index block of `ttarget.load` is !ttarget.vector<[16], f32>, not integers of shape [16]",
     ),
 }
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tessera import KTile, Schedule, f32, kernel, tile
 from tessera.diagnostics.codes import KernelError, ShapeError
 from tessera.frontend.kernel import reductions as language
+from tessera.ir.base import block_ops
 from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
-from tessera.ir.target.ops import vector
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.ir.tile.write_records import write_kernel
 from tessera.types.dim import Dim
@@ -53,7 +53,7 @@ def compare(made: SpecOp) -> list[Any]:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.sampled_from(vector.MODES),
+    st.sampled_from(block_ops.MODES),
     st.sampled_from(WIDTHS),
     st.integers(0, 31),
     st.integers(1, 3),
@@ -67,14 +67,14 @@ def test_shuffles_are_the_same_everywhere(mode: str, width: int, by: int, rows: 
         return b.butterfly(x, by, width) if mode == "xor" else b.shuffle(x, mode, by, width)
 
     x, y = compare(lane_kernel(rows, columns, BY_NAME[dtype], BY_NAME[dtype], write))
-    places = [vector.partner(mode, by, width, place) for place in range(columns)]
+    places = [block_ops.partner(mode, by, width, place) for place in range(columns)]
     np.testing.assert_array_equal(y, x[:, places])
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from(list(vector.VOTES)), st.sampled_from(WIDTHS), st.integers(1, 2), st.integers(1, 3))
+@given(st.sampled_from(list(block_ops.VOTES)), st.sampled_from(WIDTHS), st.integers(1, 2), st.integers(1, 3))
 def test_votes_are_the_same_everywhere(kind: str, width: int, rows: int, segments: int) -> None:
-    out = BY_NAME[vector.VOTES[kind]]
+    out = BY_NAME[block_ops.VOTES[kind]]
     x, y = compare(lane_kernel(rows, width * segments, bool_, out, lambda b, x: b.vote(x, kind, width)))
     for row in range(rows):
         for start in range(0, width * segments, width):
@@ -91,10 +91,10 @@ def test_votes_are_the_same_everywhere(kind: str, width: int, rows: int, segment
 @given(st.sampled_from(WIDTHS), st.integers(0, 31))
 def test_a_butterfly_is_its_own_inverse_and_a_shuffle_stays_in_its_segment(width: int, by: int) -> None:
     by %= width
-    crossed = [vector.partner("xor", by, width, place) for place in range(64)]
+    crossed = [block_ops.partner("xor", by, width, place) for place in range(64)]
     assert [crossed[place] for place in crossed] == list(range(64))
-    for mode in vector.MODES:
-        assert all(vector.partner(mode, by, width, place) // width == place // width for place in range(64))
+    for mode in block_ops.MODES:
+        assert all(block_ops.partner(mode, by, width, place) // width == place // width for place in range(64))
 
 
 def test_a_gpu_shuffles_with_its_own_instructions() -> None:
@@ -120,7 +120,7 @@ REFUSED = {
     "segments": ("butterfly %x {by = 1}", "[48], f32", "", "segments of 32 lanes must fill the last axis"),
     "by": ("butterfly %x {by = 8, width = 8}", "[32], f32", "", "must be in 0..7, as segments have 8 lanes, got 8"),
     "back": ('shuffle %x {mode = "up", by = -1}', "[32], f32", "", "`by` must be in 0..31"),
-    "mode": ('shuffle %x {mode = "across", by = 1}', "[32], f32", "", "is one of down, up, index, xor, got across"),
+    "mode": ('shuffle %x {mode = "across", by = 1}', "[32], f32", "", "is one of down, up, index, got across"),
     "xor": ('shuffle %x {mode = "xor", by = 1}', "[32], f32", "", "got xor"),
     "type": ("butterfly %x {by = 1}", "[32], f32", "[32], i32", "f32"),
     "shape": ("butterfly %x {by = 1}", "[32], f32", "[1, 32], f32", "f32"),
@@ -189,9 +189,9 @@ def test_kernels_use_lanes() -> None:
 
 def test_the_language_and_the_ops_know_the_same_votes_and_modes() -> None:
     """The front end is read without the compiler, so it has its own list."""
-    assert language.VOTES == vector.VOTES
-    assert (*language.SHUFFLES, "xor") == vector.MODES
-    assert language.WARP == vector.WARP
+    assert language.VOTES == block_ops.VOTES
+    assert (*language.SHUFFLES, "xor") == block_ops.MODES
+    assert language.WARP == block_ops.WARP
 
 
 @kernel

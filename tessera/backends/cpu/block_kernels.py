@@ -13,7 +13,7 @@ from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.tile import typed_ops as ttile
-from tessera.ir.tile.ops.access import is_shared
+from tessera.ir.tile.choices import is_shared
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.backends.cpu.emit_access import constant_in_register
 from tessera.backends.cpu.registers import LaneCoordinate, Layout, Vectors, lane_values, register_type
+from tessera.ir.base.block_ops import partner
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm import convert, math
@@ -14,7 +15,6 @@ from tessera.ir.target.llvm.convert import storage_type
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, vector
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import KeySort
-from tessera.ir.target.ops.vector import partner
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, i64
 

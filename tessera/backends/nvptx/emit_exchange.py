@@ -14,13 +14,13 @@ from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
 from tessera.backends.nvptx.row_matrix import thread_distance
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
+from tessera.ir.base.block_ops import partner
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import KeySort
-from tessera.ir.target.ops.vector import partner
 from tessera.types.dtype import DType
 
 if TYPE_CHECKING:

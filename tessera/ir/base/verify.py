@@ -11,7 +11,7 @@ from tessera.ir.base.dialect_of import is_isolated
 from tessera.ir.base.infer import Guards
 from tessera.ir.base.op import OpError, SpecOp, check_form, check_meaning
 from tessera.ir.base.spec import Attribute
-from tessera.ir.base.types import BufferAttr, ValueAttr
+from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr, ValueAttr
 from tessera.types.frozen import frozen
 
 # What may leave a stage: the exit check of its ops, with the reason for a refusal.
@@ -46,24 +46,27 @@ class Legality:
 
 # What kernels and loops of every level have in common: attributes, and checks of arguments, grids and steps.
 
-KERNEL = (
-    Attribute("symbol", "symbol", doc="the kernel's name"),
-    Attribute("symbols", "strs", doc="the sizes passed at a call"),
-    Attribute("grid", "dims", doc="programs along each axis"),
-    Attribute("writes", "ints", doc="the arguments it writes"),
-)
+SYMBOL = Attribute("symbol", "symbol", doc="the kernel's name")
+SYMBOLS = Attribute("symbols", "strs", doc="the sizes passed at a call")
+GRID = Attribute("grid", "dims", doc="programs along each axis")
+WRITES = Attribute("writes", "ints", doc="the arguments it writes")
+KERNEL = (SYMBOL, SYMBOLS, GRID, WRITES)
 """What a kernel of a grid of programs says about itself."""
 STEP = Attribute("step", "int", doc="the step, positive")
 
 
 def check_arguments(op: SpecOp) -> None:
-    """Arguments are buffers, those written are among them, and the grid uses declared sizes only."""
+    """Arguments are buffers, and those written are among them."""
     block = op.regions[0].block
     for argument in block.args:
         if not isinstance(argument.type, BufferAttr):
             op.fail(f"argument {argument.index} of `@{op.value('symbol')}` is {argument.type}, not a buffer")
     if any(not 0 <= index < len(block.args) for index in op.value("writes")):
         op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(op.value('writes'))}")
+
+
+def check_grid(op: SpecOp) -> None:
+    """The grid of a kernel uses declared sizes only."""
     known = set(op.value("symbols"))
     for dim in op.value("grid"):
         if not dim.symbols <= known:
@@ -74,6 +77,21 @@ def check_step(op: SpecOp) -> None:
     """Raises unless a loop makes progress."""
     if op.value("step") <= 0:
         op.fail(f"`step` must be positive, got {op.value('step')}")
+
+
+def check_loop(op: SpecOp) -> None:
+    """A loop runs from an index to an index, and its body takes, and yields, what it carries."""
+    check_step(op)
+    if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
+        op.fail(f"`{op.name}` runs from an index to an index, got {[str(v.type) for v in op.operands[:2]]}")
+    block, carried = op.regions[0].block, [value.type for value in op.operands[2:]]
+    if [argument.type for argument in block.args] != [INDEX, *carried]:
+        op.fail("the body of a loop takes its index and what it carries")
+    if [result.type for result in op.results] != carried:
+        op.fail("a loop gives what it carries")
+    last = block.last_op
+    if last is None or not last.name.endswith(".yield") or [value.type for value in last.operands] != carried:
+        op.fail("the body of a loop yields what it carries")
 
 
 def around(op: Operation, *names: str) -> SpecOp | None:

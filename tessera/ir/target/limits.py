@@ -214,17 +214,6 @@ def kernel_around(op: Operation) -> SpecOp | None:
     return around(op, "ttarget.kernel")
 
 
-def check_symbols(op: SpecOp, what: str, dims: Iterable[Dim], names: Iterable[str]) -> None:
-    """Fails where an expression uses what is neither a name of the op nor a size of its kernel."""
-    kernel = kernel_around(op)
-    if kernel is None:
-        return
-    known = {*names, *kernel.value("symbols")}
-    for dim in dims:
-        if not dim.symbols <= known:
-            op.fail(f"{what} `{dim}` uses {sorted(dim.symbols - known)}, and what is known is {sorted(known)}")
-
-
 def argument_of(buffer: SSAValue) -> int | None:
     """Which argument of its kernel a buffer is; None for scratch."""
     if not isinstance(buffer, BlockArgument):

@@ -165,9 +165,9 @@ class ScratchOp(SpecOp):
     swizzle: int
 
 class SelectOp(SpecOp):
-    c: SSAValue
-    a: SSAValue
-    b: SSAValue
+    condition: SSAValue
+    first: SSAValue
+    second: SSAValue
 
 class ShuffleOp(SpecOp):
     block: SSAValue

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from xdsl.ir import OpResult, SSAValue
+
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import BufferAttr, TileAttr
@@ -46,6 +48,12 @@ STAGES = (
     Attribute("ring", "int", -1, "the ring of stages that it is copied to: those of one arrive at one barrier"),
 )
 """Attributes that passes give a load to shared memory."""
+
+
+def is_shared(buffer: SSAValue) -> bool:
+    """Whether workers of one program share this memory."""
+    op = buffer.op if isinstance(buffer, OpResult) else None
+    return isinstance(op, SpecOp) and op.name == "ttile.scratch" and op.value("space") == "shared"
 
 
 def check_stages(op: SpecOp) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
+from tessera.ir.base.block_ops import VOTES
 from tessera.ir.base.build import OpWriter
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
-from tessera.ir.target.ops.vector import VOTES
 from tessera.ir.tile.dialect import DIALECT
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import BY_NAME, DType, bool_, i64
@@ -167,7 +167,7 @@ class TileBuilder(OpWriter):
     def sort(
         self, keys: SSAValue, indices: SSAValue, spares: Sequence[SSAValue], count: SSAValue, **order: bool
     ) -> None:
-        """The first `count` of two lines of memory in order of the keys; see `ir/target/ops/memory.py`."""
+        """The first `count` of two lines of memory in order of the keys; see `ir/base/block_ops.py`."""
         self.emit("sort", [keys, indices, *spares, count], order)
 
     def _access(self, map: Sequence[Dim], place: Place, windows: Sequence[Dim]) -> dict[str, Any]:
@@ -253,7 +253,7 @@ class TileBuilder(OpWriter):
         return self.emit("attend", (scores, values, acc, top, total), {}, types).results
 
     def shuffle(self, tile: SSAValue, mode: str, by: int, width: int = 32) -> SSAValue:
-        """Each element from another lane of its segment of the last axis; see `ir/target/ops/vector.py`."""
+        """Each element from another lane of its segment of the last axis; see `ir/base/block_ops.py`."""
         return self._tile("shuffle", (tile,), {"mode": mode, "by": by, "width": width}, tile_type(tile))
 
     def butterfly(self, tile: SSAValue, by: int, width: int = 32) -> SSAValue:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, SSAValue
 
+from tessera.ir.base.block_ops import SHARED
 from tessera.ir.base.build import OpWriter
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.index_maps import linear
@@ -53,12 +54,7 @@ class Writer(OpWriter):
         return [self.values[value] for value in values]
 
 
-_SAME = frozenset(
-    [
-        *("elementwise", "cast", "bitcast", "round", "select", "constant", "broadcast", "reduce", "arg_reduce"),
-        *("shuffle", "vote", "coordinate", "clip", "sort"),
-    ]
-)
+_SAME = {shared.name for shared in SHARED} - {"dot", "transpose", "barrier", "return", "yield"}
 """Ops that are the same in both dialects: attributes stay, tiles become registers."""
 
 

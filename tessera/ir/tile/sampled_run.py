@@ -13,8 +13,8 @@ from tessera.diagnostics.codes import BoundsError, RaceError
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, TileAttr
+from tessera.ir.tile.choices import is_shared
 from tessera.ir.tile.interpret import Access, Observer, TileRun
-from tessera.ir.tile.ops.access import is_shared
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 

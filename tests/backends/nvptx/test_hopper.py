@@ -87,7 +87,7 @@ def test_an_accumulator_in_flight_is_not_read() -> None:
     result, pending = wait.split(" = ")[0].strip(), wait.split("ttarget.mma_wait ")[1].split(" ")[0]
     (cast,) = [line for line in _lines(text, "ttarget.cast") if result in line]
     broken = cast.replace(f"cast {result} ", f"cast {pending} ").replace("(!ttarget.fragment", "(!ttarget.pending")
-    with pytest.raises(OpError, match=r"works on vectors, got !ttarget\.pending"):
+    with pytest.raises(OpError, match=r"works on blocks, got !ttarget\.pending"):
         checked(text.replace(cast, broken))
 
 

@@ -30,7 +30,7 @@ ttile.kernel @map(%x: !ttile.buffer<[N, 4], f32>) attributes {symbols = ["N"], g
   ttile.return
 }
 // -----
-// CHECK: error[T0501]: `ttile.load` names 2 coordinates and has 1 index operands
+// CHECK: error[T0501]: `ttile.load` names 2 indices and has 1
 ttile.kernel @coords(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], grid = [N], writes = []} {
   %i = ttile.program_id {axis = 0} : () -> !ttile.index
   %0 = ttile.load %x, %i {coords = ["i", "j"], axes = [], map = [i], bounds = []} : (!ttile.buffer<[N], f32>, !ttile.index) -> !ttile.tile<[], f32>

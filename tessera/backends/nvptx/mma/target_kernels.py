@@ -13,7 +13,7 @@ from tessera.ir.base.index_maps import strides
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, ShapedAttr
-from tessera.ir.base.verify import KERNEL, check_arguments
+from tessera.ir.base.verify import KERNEL, check_arguments, check_grid
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim, product
@@ -155,6 +155,7 @@ def check_kernel(
     to them for a `reason`.
     """
     check_arguments(op)
+    check_grid(op)
     missing = [feature for feature in features if feature not in op.value("features")]
     if missing:
         op.fail(f"{what} needs {', '.join(features)}, and the target lacks {', '.join(missing)}", fix)

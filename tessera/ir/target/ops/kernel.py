@@ -7,10 +7,11 @@ from math import prod
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
+from tessera.ir.base.block_ops import MEMORY, check_symbols
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
-from tessera.ir.base.verify import STEP, check_step
+from tessera.ir.base.types import INDEX, BufferAttr
+from tessera.ir.base.verify import GRID, STEP, SYMBOL, SYMBOLS, WRITES, check_arguments, check_loop
 from tessera.ir.target.limits import (
     FEATURES,
     LINE,
@@ -25,7 +26,6 @@ from tessera.ir.target.limits import (
     WARP,
     WIDTHS,
     argument_of,
-    check_symbols,
     multiple_of,
     registers_of,
     width_for,
@@ -50,20 +50,17 @@ def _check_kernel(op: SpecOp) -> None:
 
 
 def _check_arguments(op: SpecOp) -> None:
-    block, symbols = op.regions[0].block, op.value("symbols")
+    block, symbols, writes = op.regions[0].block, op.value("symbols"), op.value("writes")
     if len(block.args) > MAX_ARGUMENTS:
         op.fail(f"a kernel takes at most {MAX_ARGUMENTS} buffers, got {len(block.args)}")
     if len(symbols) > MAX_SIZES or len(set(symbols)) != len(symbols):
         op.fail(f"a kernel takes at most {MAX_SIZES} sizes, each of a name of its own, got {list(symbols)[:8]}")
+    check_arguments(op)
     for argument in block.args:
-        if not isinstance(argument.type, BufferAttr):
-            op.fail(f"argument {argument.index} of `@{op.value('symbol')}` is {argument.type}, not a buffer")
+        assert isinstance(argument.type, BufferAttr)
         unknown = argument.type.data.symbols - set(symbols)
         if unknown:
             op.fail(f"argument {argument.index} is {argument.type}, and the kernel is not given {sorted(unknown)}")
-    writes = op.value("writes")
-    if any(not 0 <= index < len(block.args) for index in writes):
-        op.fail(f"`writes` names arguments 0..{len(block.args) - 1}, got {list(writes)}")
     if list(writes) != sorted(set(writes)):
         op.fail(f"`writes` is sorted and names no argument twice, got {list(writes)}")
 
@@ -202,20 +199,6 @@ def _written_buffers(op: SpecOp) -> list[SSAValue]:
     return [op.operands[index] for index in written.get(op.name, ())]
 
 
-def _check_loop(op: SpecOp) -> None:
-    check_step(op)
-    if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
-        op.fail(f"`{op.name}` runs from an index to an index, got {[str(v.type) for v in op.operands[:2]]}")
-    carried = [value.type for value in op.operands[2:]]
-    if [argument.type for argument in op.regions[0].block.args] != [INDEX, *carried]:
-        op.fail("the body of a loop takes its index and what it carries")
-    if [result.type for result in op.results] != carried:
-        op.fail("a loop gives what it carries")
-    last = op.regions[0].block.last_op
-    if last is None or [value.type for value in last.operands] != carried:
-        op.fail("the body of a loop yields what it carries")
-
-
 def _check_programs(op: SpecOp) -> None:
     if [argument.type for argument in op.regions[0].block.args] != [INDEX] * len(op.value("grid")):
         op.fail(f"a program takes {len(op.value('grid'))} indices, one per axis of the grid")
@@ -247,15 +230,6 @@ def _kernel_named(op: Operation, name: str) -> SpecOp | None:
     return next((kernel for kernel in kernels if kernel.value("symbol") == name), None)
 
 
-def _check_index(op: SpecOp) -> None:
-    names = op.value("names")
-    if len(op.operands) != len(names) or any(not isinstance(v.type, IndexAttr) for v in op.operands):
-        op.fail("`ttarget.index` takes one index for each name")
-    if len(set(names)) != len(names):
-        op.fail(f"a name is given twice in {list(names)}")
-    check_symbols(op, "the expression", [op.value("expr")], names)
-
-
 def _carrying(name: str, summary: str) -> OpSpec:
     """An op with a body that takes an index and carries blocks."""
     return OpSpec(
@@ -269,8 +243,8 @@ def _carrying(name: str, summary: str) -> OpSpec:
             Attribute("unroll", "int", 1, "iterations written one after the other; 0 for all of them"),
         ),
         regions=("body",),
-        effects=frozenset(["memory"]),
-        verify=_check_loop,
+        effects=MEMORY,
+        verify=check_loop,
     )
 
 
@@ -280,9 +254,9 @@ SPECS = (
         summary="The code of a task, a run of programs; `scratch` is bytes for a thread, `lanes` f32 of a register.",
         results=(),
         attributes=(
-            Attribute("symbol", "symbol", doc="the kernel's name"),
-            Attribute("symbols", "strs", doc="the sizes it is given at a call"),
-            Attribute("writes", "ints", doc="the arguments it writes"),
+            SYMBOL,
+            SYMBOLS,
+            WRITES,
             Attribute("lanes", "int", doc="f32 lanes of a vector register"),
             Attribute("features", "strs", doc="what the machine must have"),
             Attribute("scratch", "dim", doc="bytes of scratch for a thread"),
@@ -297,7 +271,6 @@ SPECS = (
         form="function",
         verify=_check_kernel,
     ),
-    OpSpec(name="ttarget.return", summary="The end of a kernel.", results=(), is_terminator=True),
     OpSpec(
         name="ttarget.launch",
         summary="A call of a kernel from the host: buffers of the kernel's types, then sizes.",
@@ -309,33 +282,21 @@ SPECS = (
             Attribute("arity", "int", doc="how many sizes it takes"),
             Attribute("sizes", "dims", doc="the sizes it is given"),
         ),
-        effects=frozenset(["memory"]),
+        effects=MEMORY,
         verify=_check_launch,
     ),
     OpSpec(
         name="ttarget.programs",
         summary="This task's part of the grid, program after program.",
         results=(),
-        attributes=(Attribute("grid", "dims", doc="programs along each axis"),),
+        attributes=(GRID,),
         regions=("body",),
-        effects=frozenset(["memory"]),
+        effects=MEMORY,
         verify=_check_programs,
-    ),
-    OpSpec(
-        name="ttarget.index",
-        summary="An expression over indices and sizes, in 64 bits.",
-        operands=("at*",),
-        results=("index",),
-        attributes=(
-            Attribute("names", "strs", doc="the name of each operand"),
-            Attribute("expr", "dim", doc="over the names and the sizes"),
-        ),
-        verify=_check_index,
     ),
     _carrying("ttarget.loop", "Whole steps from `low` while they fit below `high`."),
     _carrying(
         "ttarget.tail",
         "The part of a step that is left below `high`, if any: the body runs once or not at all.",
     ),
-    OpSpec(name="ttarget.yield", summary="The end of a body.", operands=("values*",), results=(), is_terminator=True),
 )

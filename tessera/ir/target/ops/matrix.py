@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from tessera.ir.base.block_ops import MEMORY, check_symbols
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr
-from tessera.ir.target.limits import check_symbols, check_written, kernel_around
+from tessera.ir.target.limits import check_written, kernel_around
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.promotion import holds
@@ -103,7 +104,7 @@ SPECS = (
             Attribute("rhs_dtype", "dtype", doc="what is stored"),
         ),
         regions=("epilogue",),
-        effects=frozenset(["memory"]),
+        effects=MEMORY,
         verify=_check_gemm,
     ),
     OpSpec(
@@ -126,7 +127,7 @@ SPECS = (
             Attribute("out_stride", "int", doc="elements between rows of out"),
             Attribute("is_fresh", "bool", False, "whether out begins as zero, whatever it holds"),
         ),
-        effects=frozenset(["memory"]),
+        effects=MEMORY,
         verify=_check_block_dot,
     ),
 )

@@ -1,4 +1,4 @@
-"""Memory ops: loads and stores of blocks at linear offsets, parts of scratch, indices read from memory, sorting."""
+"""Memory ops: loads and stores of blocks at linear offsets, parts of scratch, indices read from memory."""
 
 from __future__ import annotations
 
@@ -6,46 +6,30 @@ from math import gcd
 
 from xdsl.ir import SSAValue
 
+from tessera.ir.base.block_ops import AXES, COORDS, MEMORY, MODE, PAD, SWIZZLE, check_fetch, check_mode, check_symbols
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import BufferAttr, IndexAttr
-from tessera.ir.target.limits import LINE, buffer_alignment, check_symbols, check_written, index_multiple, multiple_of
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.target.limits import LINE, buffer_alignment, check_written, index_multiple, multiple_of
+from tessera.ir.target.ops.vector import OPS
 from tessera.ir.target.swizzle import check_swizzle
 from tessera.ir.target.types import VectorAttr
 from tessera.types.shape import is_at_least
 
-# Indices read from memory, and sorting.
-
 
 def _check_fetch(op: SpecOp) -> None:
-    buffer = op.operands[0].type
-    if not isinstance(buffer, BufferAttr) or not buffer.dtype.is_integer:
-        op.fail(f"`ttarget.fetch` reads a buffer of integers, got {buffer}")
-    indices = [value for value in op.operands[1:] if isinstance(value.type, IndexAttr)]
-    if len(op.operands) - 1 != len(op.value("coords")) or len(indices) != len(op.operands) - 1:
-        op.fail(f"`ttarget.fetch` names {len(op.value('coords'))} indices and has {len(indices)}")
+    check_fetch(op)
     check_symbols(op, "the offset", [op.value("offset")], op.value("coords"))
 
 
-def _check_sort(op: SpecOp) -> None:
-    *lines, count = (operand.type for operand in op.operands)
-    dtypes = [line.dtype for line in lines if isinstance(line, BufferAttr)]
-    if len(dtypes) != 4 or not isinstance(count, IndexAttr):
-        op.fail("`ttarget.sort` takes four buffers and a count")
-    if dtypes[:2] != dtypes[2:] or dtypes[1].name != "i64":
-        op.fail(f"keys have spare memory of their own dtype, and indices are i64, got {', '.join(map(str, dtypes))}")
-    for line in op.operands[:4]:
-        check_written(op, line)
-
-
 PATTERNS = ("contiguous", "uniform", "strided", "indexed")
-MODES = ("set", "add", "atomic_add", "atomic_max", "atomic_min")
 SPACES = ("private", "shared", "registers")
 
+_OFFSET = Attribute("offset", "dim", doc="elements from the start of the buffer")
 _ACCESS = (
-    Attribute("coords", "strs", doc="the name of each index operand"),
-    Attribute("axes", "strs", doc="the coordinates along the block, outermost first"),
-    Attribute("offset", "dim", doc="elements from the start of the buffer"),
+    COORDS,
+    AXES,
+    _OFFSET,
     Attribute("pattern", "str", doc="how lanes access memory: " + ", ".join(PATTERNS)),
     Attribute("align", "int", doc="bytes that the start of every row of lanes is a multiple of"),
     Attribute("guarded", "strs", (), "axes that may reach beyond their bound"),
@@ -54,37 +38,18 @@ _ACCESS = (
 )
 
 
-def _check_access(op: SpecOp, buffer_at: int, block: object) -> None:
+def _check_access(op: SpecOp, buffer_at: int, block: SSAValue) -> None:
     buffer, first = op.operands[buffer_at], buffer_at + 1
     if not isinstance(buffer.type, BufferAttr):
         op.fail(f"`{op.name}` takes a buffer, got {buffer.type}")
-    if not isinstance(block, VectorAttr):
-        op.fail(f"`{op.name}` moves a block of vectors, got {block}")
-    if buffer.type.dtype != block.dtype:
-        op.fail(f"`{op.name}` moves {block.dtype} and the buffer holds {buffer.type.dtype}")
-    tiles = _check_indices(op, block, first)
+    (moved,) = OPS.blocks(op, [block])
+    if buffer.type.dtype != moved.dtype:
+        op.fail(f"`{op.name}` moves {moved.dtype} and the buffer holds {buffer.type.dtype}")
+    tiles = tuple(f"t{number}" for number in range(len(OPS.check_coords(op, block, first))))
+    check_symbols(op, "the offset", [op.value("offset")], (*op.value("coords"), *tiles))
     _check_edges(op, tiles)
     _check_pattern(op, tiles)
     _check_align(op, buffer, first)
-
-
-def _check_indices(op: SpecOp, block: VectorAttr, first: int) -> tuple[str, ...]:
-    """Names, axes and index vectors fit each other; the names of the index vectors."""
-    names, axes = op.value("coords"), op.value("axes")
-    at = op.operands[first:]
-    indices = [value for value in at if isinstance(value.type, IndexAttr)]
-    if len(indices) != len(names) or list(at[: len(indices)]) != indices:
-        op.fail(f"`{op.name}` names {len(names)} indices and has {len(indices)}")
-    if len(set(names)) != len(names) or len(set(axes)) != len(axes):
-        op.fail(f"`{op.name}` has a name twice, in {list(names)} or {list(axes)}")
-    if len(axes) != len(block.shape) or not set(axes) <= set(names):
-        op.fail(f"`{op.name}` has axes {list(axes)} for a block of rank {len(block.shape)}")
-    for value in at[len(indices) :]:
-        if not isinstance(value.type, VectorAttr) or not value.type.dtype.is_integer or value.type.shape != block.shape:
-            op.fail(f"`{op.name}` finds elements by integers of shape {list(block.shape)}, got {value.type}")
-    tiles = tuple(f"t{number}" for number in range(len(at) - len(indices)))
-    check_symbols(op, "the offset", [op.value("offset")], (*names, *tiles))
-    return tiles
 
 
 def _check_edges(op: SpecOp, tiles: tuple[str, ...]) -> None:
@@ -143,15 +108,14 @@ def _check_pattern(op: SpecOp, tiles: tuple[str, ...]) -> None:
 
 
 def _check_load(op: SpecOp) -> None:
-    _check_access(op, 0, op.results[0].type)
+    _check_access(op, 0, op.results[0])
     _check_number(op, "pad")
 
 
 def _check_store(op: SpecOp) -> None:
-    _check_access(op, 1, op.operands[0].type)
+    _check_access(op, 1, op.operands[0])
     check_written(op, op.operands[1])
-    if op.value("mode") not in MODES:
-        op.fail(f"`mode` is one of {', '.join(MODES)}, got {op.value('mode')}")
+    check_mode(op)
     if op.value("pattern") == "uniform" and op.value("axes") and not _is_single(op, op.value("axes")[-1]):
         op.fail("all lanes of a store would write one element", "store a block whose axes all reach the address")
 
@@ -188,8 +152,7 @@ def _is_single(op: SpecOp, axis: str) -> bool:
 def _check_number(op: SpecOp, name: str) -> None:
     """An attribute is a number that its block's dtype has."""
     value, type = op.value(name), op.results[0].type
-    if not isinstance(type, VectorAttr):
-        op.fail(f"`{op.name}` gives vectors, got {type}")
+    assert isinstance(type, VectorAttr)
     if isinstance(value, bool) or (isinstance(value, float) and type.dtype.is_float):
         return
     if not isinstance(value, int) and not (isinstance(value, float) and value.is_integer()):
@@ -201,8 +164,8 @@ SPECS = (
         name="ttarget.load",
         summary="Elements into registers; those out of bounds are `pad`.",
         operands=("buffer", "at*"),
-        attributes=(*_ACCESS, Attribute("pad", "any", 0, "what an element out of bounds reads as")),
-        effects=frozenset(["memory"]),
+        attributes=(*_ACCESS, PAD),
+        effects=MEMORY,
         verify=_check_load,
     ),
     OpSpec(
@@ -210,11 +173,8 @@ SPECS = (
         summary="Registers to memory.",
         operands=("block", "buffer", "at*"),
         results=(),
-        attributes=(
-            *_ACCESS,
-            Attribute("mode", "str", "set", "set; add, in order; atomic_add, atomic_max, atomic_min, in none"),
-        ),
-        effects=frozenset(["memory"]),
+        attributes=(*_ACCESS, MODE),
+        effects=MEMORY,
         verify=_check_store,
     ),
     OpSpec(
@@ -224,9 +184,9 @@ SPECS = (
         attributes=(
             Attribute("offset", "dim", doc="bytes from the start"),
             Attribute("space", "str", "private", "private, or on a GPU shared (a block's own memory) or registers"),
-            Attribute("swizzle", "int", 0, "bytes of the pieces of a row that are permuted by the row's number"),
+            SWIZZLE,
         ),
-        effects=frozenset(["memory"]),
+        effects=MEMORY,
         verify=_check_scratch,
     ),
     OpSpec(
@@ -234,20 +194,8 @@ SPECS = (
         summary="One integer of a buffer, in 64 bits.",
         operands=("buffer", "at*"),
         results=("index",),
-        attributes=(
-            Attribute("coords", "strs", doc="the name of each index operand"),
-            Attribute("offset", "dim", doc="elements from the start of the buffer"),
-        ),
-        effects=frozenset(["memory"]),
+        attributes=(COORDS, _OFFSET),
+        effects=MEMORY,
         verify=_check_fetch,
-    ),
-    OpSpec(
-        name="ttarget.sort",
-        summary="A stable merge sort of `count` keys with their indices; NaN goes last.",
-        operands=("keys", "indices", "spare_keys", "spare_indices", "count"),
-        results=(),
-        attributes=(Attribute("descending", "bool", False, "largest first"),),
-        effects=frozenset(["memory"]),
-        verify=_check_sort,
     ),
 )

@@ -14,96 +14,69 @@ program order, and those of others only after a barrier.
 
 from __future__ import annotations
 
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import SSAValue
 
+from tessera.ir.base.block_ops import AXES, COORDS, MEMORY, MODE, PAD, SWIZZLE, check_fetch, check_mode
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
+from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.swizzle import check_swizzle
 from tessera.ir.tile.choices import PLACE, STAGES, check_place, check_stages
+from tessera.ir.tile.ops.blocks import OPS
 
+_MAP = Attribute("map", "dims", doc="one expression per dim of the buffer")
 _ACCESS = (
-    Attribute("coords", "strs", doc="the name of each index operand"),
-    Attribute("axes", "strs", doc="the coordinates along the tile, outermost first"),
-    Attribute("map", "dims", doc="one expression per dim of the buffer"),
+    COORDS,
+    AXES,
+    _MAP,
     Attribute("bounds", "dims", doc="one extent per axis; -1 for none"),
     Attribute("windows", "dims", (), doc="expression, extent, expression, extent, ..."),
     Attribute("checked", "any", None, doc="what a debug build reports of out-of-bounds indices read from memory"),
 )
 
 
-def access_parts(op: SpecOp, first: int) -> tuple[list[object], list[object]]:
-    """The index operands and the index tiles that follow operand `first`."""
-    rest = list(op.operands)[first:]
-    indices = [value for value in rest if isinstance(value.type, IndexAttr)]
-    return list(indices), list(rest[len(indices) :])
-
-
-def _check_access(op: SpecOp, buffer: object, tile: object, first: int) -> None:
-    if not isinstance(buffer, BufferAttr):
-        op.fail(f"`{op.name}` takes a buffer, got {buffer}")
-    if not isinstance(tile, TileAttr):
-        op.fail(f"`{op.name}` moves a tile, got {tile}")
-    _check_indices(op, tile, first)
-    axes, bounds = op.value("axes"), op.value("bounds")
+def _check_access(op: SpecOp, buffer: SSAValue, tile: SSAValue, first: int) -> None:
+    if not isinstance(buffer.type, BufferAttr):
+        op.fail(f"`{op.name}` takes a buffer, got {buffer.type}")
+    OPS.check_coords(op, tile, first)
+    assert isinstance(tile.type, TileAttr)
+    axes, bounds, shape = op.value("axes"), op.value("bounds"), buffer.type.shape
     if len(bounds) != len(axes):
         op.fail(f"`{op.name}` has {len(bounds)} bounds for {len(axes)} axes")
-    if len(op.value("map")) != len(buffer.shape):
-        op.fail(
-            f"`{op.name}` has a map of {len(op.value('map'))} expressions into a buffer of rank {len(buffer.shape)}"
-        )
-    if buffer.dtype != tile.dtype:
-        op.fail(f"`{op.name}` moves {tile.dtype} and the buffer holds {buffer.dtype}", "cast the tile first")
-    if any(not dim.is_static for dim in tile.shape):
-        op.fail(f"a tile has static sizes, got {list(tile.shape)}")
+    _check_map(op, len(shape))
+    if buffer.type.dtype != tile.type.dtype:
+        op.fail(f"`{op.name}` moves {tile.type.dtype} and the buffer holds {buffer.type.dtype}", "cast the tile first")
+    if any(not dim.is_static for dim in tile.type.shape):
+        op.fail(f"a tile has static sizes, got {list(tile.type.shape)}")
     if len(op.value("windows")) % 2:
         op.fail("`windows` are pairs of an expression and an extent")
-    check_place(op, buffer, tile)
+    check_place(op, buffer.type, tile.type)
 
 
-def _check_indices(op: SpecOp, tile: TileAttr, first: int) -> None:
-    coords, axes = op.value("coords"), op.value("axes")
-    indices, gathers = access_parts(op, first)
-    if len(indices) != len(coords):
-        op.fail(f"`{op.name}` names {len(coords)} coordinates and has {len(indices)} index operands")
-    for value in gathers:
-        kind = getattr(value, "type", None)
-        if not isinstance(kind, TileAttr) or not kind.dtype.is_integer or kind.shape != tile.shape:
-            op.fail(f"an index tile of `{op.name}` is {kind}, not integers of shape {list(tile.shape)}")
-    if len(axes) != len(tile.shape) or not set(axes) <= set(coords):
-        op.fail(
-            f"`{op.name}` has axes {list(axes)} for a tile of rank {len(tile.shape)}; each must be in {list(coords)}"
-        )
+def _check_map(op: SpecOp, rank: int) -> None:
+    if len(op.value("map")) != rank:
+        op.fail(f"`{op.name}` has a map of {len(op.value('map'))} expressions into a buffer of rank {rank}")
 
 
 def _check_load(op: SpecOp) -> None:
-    _check_access(op, op.operands[0].type, op.results[0].type, 1)
+    _check_access(op, op.operands[0], op.results[0], 1)
     check_stages(op)
 
 
 def _check_store(op: SpecOp) -> None:
-    _check_access(op, op.operands[1].type, op.operands[0].type, 2)
-    if op.value("mode") not in MODES:
-        op.fail(f"`mode` is one of {', '.join(MODES)}, got {op.value('mode')}")
-    tile = op.operands[0].type
-    if op.value("mode").startswith("atomic") and isinstance(tile, TileAttr) and tile.dtype.name not in ATOMIC:
-        op.fail(f"atomics take {', '.join(ATOMIC)}, got {tile.dtype}", "cast the tile, and the buffer, first")
+    tile, buffer = op.operands[:2]
+    _check_access(op, buffer, tile, 2)
+    check_mode(op)
+    assert isinstance(tile.type, TileAttr)
+    if op.value("mode").startswith("atomic") and tile.type.dtype.name not in ATOMIC:
+        op.fail(f"atomics take {', '.join(ATOMIC)}, got {tile.type.dtype}", "cast the tile, and the buffer, first")
 
 
 def _check_fetch(op: SpecOp) -> None:
+    check_fetch(op)
     buffer = op.operands[0].type
-    if not isinstance(buffer, BufferAttr) or not buffer.dtype.is_integer:
-        op.fail(f"`ttile.fetch` reads a buffer of integers, got {buffer}")
-    if len(op.operands) - 1 != len(op.value("coords")):
-        op.fail(f"`ttile.fetch` names {len(op.value('coords'))} coordinates and has {len(op.operands) - 1} indices")
-    if len(op.value("map")) != len(buffer.shape):
-        op.fail(f"`ttile.fetch` has a map of {len(op.value('map'))} expressions into rank {len(buffer.shape)}")
-
-
-def is_shared(buffer: SSAValue) -> bool:
-    """Whether workers of one program share this memory."""
-    op = buffer.op if isinstance(buffer, OpResult) else None
-    return isinstance(op, SpecOp) and op.name == "ttile.scratch" and op.value("space") == "shared"
+    assert isinstance(buffer, BufferAttr)
+    _check_map(op, len(buffer.shape))
 
 
 def _check_scratch(op: SpecOp) -> None:
@@ -116,7 +89,6 @@ def _check_scratch(op: SpecOp) -> None:
 
 
 SPACES = ("private", "shared")
-MODES = ("set", "add", "atomic_add", "atomic_max", "atomic_min")
 ATOMIC = ("f32", "f64", "i32", "i64", "u32", "u64")
 """Dtypes that machines have atomics of."""
 
@@ -127,12 +99,12 @@ SPECS = (
         operands=("buffer", "at*"),
         attributes=(
             *_ACCESS,
-            Attribute("pad", "any", 0, "what an element outside reads as"),
+            PAD,
             Attribute("hints", "any", None, "what its author asks of the machine: vector, stages, swizzle, space"),
             *PLACE,
             *STAGES,
         ),
-        effects=frozenset(["memory"]),
+        effects=MEMORY,
         verify=_check_load,
     ),
     OpSpec(
@@ -140,12 +112,8 @@ SPECS = (
         summary="Write a tile into a buffer; elements outside are not written. Mode `add` adds, in program order.",
         operands=("tile", "buffer", "at*"),
         results=(),
-        attributes=(
-            *_ACCESS,
-            Attribute("mode", "str", "set", "set; add, in order; atomic_add, atomic_max, atomic_min, in none"),
-            *PLACE,
-        ),
-        effects=frozenset(["memory"]),
+        attributes=(*_ACCESS, MODE, *PLACE),
+        effects=MEMORY,
         verify=_check_store,
     ),
     OpSpec(
@@ -153,11 +121,8 @@ SPECS = (
         summary="One integer of a buffer as an index: where a kernel goes next is read from memory.",
         operands=("buffer", "at*"),
         results=("index",),
-        attributes=(
-            Attribute("coords", "strs", doc="the name of each index operand"),
-            Attribute("map", "dims", doc="one expression per dim of the buffer"),
-        ),
-        effects=frozenset(["memory"]),
+        attributes=(COORDS, _MAP),
+        effects=MEMORY,
         verify=_check_fetch,
     ),
     OpSpec(
@@ -166,15 +131,9 @@ SPECS = (
         results=("buffer",),
         attributes=(
             Attribute("space", "str", "private", "private: every access sees those before it; shared: after a barrier"),
-            Attribute("swizzle", "int", 0, "bytes of pieces of a row that are permuted by row, where banks matter"),
+            SWIZZLE,
         ),
-        effects=frozenset(["memory"]),
+        effects=MEMORY,
         verify=_check_scratch,
-    ),
-    OpSpec(
-        name="ttile.barrier",
-        summary="All workers of the program wait for each other: what one stored before, all see after.",
-        results=(),
-        effects=frozenset(["memory"]),
     ),
 )

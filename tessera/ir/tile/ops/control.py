@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import INDEX, BufferAttr, IndexAttr
-from tessera.ir.base.verify import KERNEL, STEP, around, check_arguments, check_step
+from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.verify import KERNEL, STEP, around, check_arguments, check_grid, check_loop
 from tessera.ir.tile.choices import MAX_STAGES, ORDER, OVERLAP, WAITS, check_order, check_overlap, check_waits
 
 
 def _check_kernel(op: SpecOp) -> None:
     check_arguments(op)
+    check_grid(op)
     check_order(op)
 
 
@@ -21,7 +22,6 @@ def _check_program(op: SpecOp) -> None:
 
 
 def _check_for(op: SpecOp) -> None:
-    check_step(op)
     if op.value("prefetch") < 0:
         op.fail(f"`prefetch` counts steps ahead, got {op.value('prefetch')}")
     if op.value("buffers") and not op.value("prefetch") < op.value("buffers"):
@@ -33,23 +33,10 @@ def _check_for(op: SpecOp) -> None:
         op.fail(f"a loop has 1 to {MAX_STAGES} stages, got {op.value('stages')}")
     check_overlap(op)
     check_waits(op)
-    block = op.regions[0].block
-    carried = [value.type for value in op.operands[2:]]
-    if any(isinstance(type, BufferAttr) for type in carried):
+    if any(isinstance(value.type, BufferAttr) for value in op.operands[2:]):
         # Whoever reads a kernel knows a buffer by where it was made.
         op.fail("a loop carries tiles, not memory", "give the buffer a dim more, and index it by the step")
-    if [argument.type for argument in block.args] != [INDEX, *carried]:
-        op.fail("the body of a loop takes its index and what it carries")
-    if [result.type for result in op.results] != carried:
-        op.fail("a loop gives what it carries")
-    last = block.last_op
-    if last is None or last.name != "ttile.yield" or [value.type for value in last.operands] != carried:
-        op.fail("the body of a loop yields what it carries")
-
-
-def _check_index(op: SpecOp) -> None:
-    if len(op.operands) != len(op.value("names")) or any(not isinstance(v.type, IndexAttr) for v in op.operands):
-        op.fail("`ttile.index` takes one index for each name")
+    check_loop(op)
 
 
 SPECS = (
@@ -67,24 +54,12 @@ SPECS = (
         form="function",
         verify=_check_kernel,
     ),
-    OpSpec(name="ttile.return", summary="The end of a program.", results=(), is_terminator=True),
     OpSpec(
         name="ttile.program_id",
-        summary="This program's place along an axis of the grid.",
-        results=("place",),
+        summary="This program's index along an axis of the grid.",
+        results=("index",),
         attributes=(Attribute("axis", "int", doc="an axis of the grid"),),
         verify=_check_program,
-    ),
-    OpSpec(
-        name="ttile.index",
-        summary="An expression over indices and sizes.",
-        operands=("at*",),
-        results=("index",),
-        attributes=(
-            Attribute("names", "strs", doc="the name of each operand"),
-            Attribute("expr", "dim", doc="over the names and the kernel's sizes"),
-        ),
-        verify=_check_index,
     ),
     OpSpec(
         name="ttile.for",
@@ -101,12 +76,5 @@ SPECS = (
         ),
         regions=("body",),
         verify=_check_for,
-    ),
-    OpSpec(
-        name="ttile.yield",
-        summary="The end of a loop's body: what it carries on.",
-        operands=("values*",),
-        results=(),
-        is_terminator=True,
     ),
 )

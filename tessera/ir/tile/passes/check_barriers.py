@@ -10,8 +10,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.tile.choices import is_shared
 from tessera.ir.tile.indexing import Affine, alike, isl_set, point_of, size_conditions
-from tessera.ir.tile.ops.access import is_shared
 from tessera.ir.tile.sampled_run import (
     AT_ODDS,
     Touch,
