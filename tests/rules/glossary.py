@@ -67,7 +67,15 @@ NAMES: dict[str, str] = {
     "lies": "say what lies where: contiguous, stride",
     "tape": "",
 }
-ALLOWED_NAMES = re.compile(r"fold_constants|FoldConstants|constant_fold|_tape|tape_|Tape|^tape", re.I)
+STANDARD_NAMES = re.compile(
+    r"fold_constants|FoldConstants|constant_fold|^_?fold$|fold_key|^(fold|key_fold)$"  # constants; random keys
+    r"|_tape|tape_|Tape|^tape|side_by_side|^_?product$|ProductRule|two_product|^meet$|^depth$",
+    re.IGNORECASE,
+)
+"""Names that have such a word in its standard meaning: of folding constants and keys, of the front end's tape, of an
+error-free product, of a lattice, of nested calls and of one-hot vectors."""
+PUBLIC_ADJECTIVES = frozenset({"replicated", "ordered", "seeded"})
+"""Words that users write for what something is, beside a type or as a promise."""
 IRREGULAR = (
     "given told brought handed said spent shown taken kept found made written known seen done held built met sent"
     " chosen drawn grown broken spoken laid led lost paid thought won"
@@ -112,10 +120,15 @@ PROSE: dict[str, str] = {
     r"\bas (it|they) (lies?|stands?)\b": "in its memory order, unchanged",
 }
 EXEMPT = re.compile(
-    r"constant[- ]fold|fold(s|ed|ing)? (of )?(a )?constant|(multi|co|pre|micro)processor|queue\.|manifold|unfold|CHECK",
+    r"constant[- ]fold|fold(s|ed|ing)? (of )?(a )?constant|constants are folded|most of their scalars are constants"
+    r"|fold[-_]constants|random\.fold|fold_in|#fold|^## fold|fold\(key|\"fold\"|fold in a number|folding will look"
+    r"|(multi|co|pre|micro)processor|platform\.processor|queue\.|manifold|unfold|CHECK"
+    r"|in turn\b|both sides|makes room|extreme (rows|numbers|values|logits)|runs as it stands",
     re.IGNORECASE,
 )
 """Lines that say such a word in its standard meaning."""
+OLD_TEXTS = {"tessera/ir/base/text.py", "docs/features.md", "docs/features.tsv"}
+"""Files that must say old words: names of earlier IR versions, and the wording of the promises."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +164,7 @@ def name_findings(file: Path, tree: ast.Module) -> Iterator[Finding]:
         )
         found += [(node.lineno, target.id) for target in targets if isinstance(target, ast.Name)]
     for line, name in found:
-        if ALLOWED_NAMES.search(name):
+        if STANDARD_NAMES.search(name):
             continue
         for word in words_of(name):
             if NAMES.get(word):
@@ -170,6 +183,8 @@ def participle_findings(file: Path, tree: ast.Module) -> Iterator[Finding]:
 
 def is_participle(name: str) -> bool:
     """One word that says what was done: `scaled`, `given`."""
+    if name in PUBLIC_ADJECTIVES:
+        return False
     return name in PARTICIPLES or (re.fullmatch("[a-z]+ed", name) is not None and name not in VERBS_IN_ED)
 
 
@@ -194,6 +209,8 @@ def findings(paths: list[Path]) -> Iterator[Finding]:
     """All findings below some paths."""
     for path in paths:
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
+            if file.resolve().relative_to(ROOT).as_posix() in OLD_TEXTS:
+                continue
             if file.suffix == ".py":
                 text = file.read_text(encoding="utf-8")
                 tree = ast.parse(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import selectors
 import signal
@@ -57,7 +58,9 @@ class WorkerGroup:
         requests, replies = ([os.pipe() for _ in range(size)] for _ in range(2))
         printed: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(size)]  # noqa: SIM115 - workers close them
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the group
-        theirs = [(r[0], w[1], file.fileno()) for r, w, file in zip(requests, replies, printed, strict=True)]
+        ends = [(r[0], w[1], file.fileno()) for r, w, file in zip(requests, replies, printed, strict=True)]
+        # Copies above 2, which the child uses otherwise: a process without standard files has pipes there.
+        theirs = [tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in three) for three in ends]
         self._process = subprocess.Popen(
             # Without `site`, which reads every `.pth` file of the environment; what a worker needs is in its path.
             [sys.executable, "-S", "-c", f"from tessera.ir.target.worker import main; main({theirs})"],
@@ -71,9 +74,9 @@ class WorkerGroup:
         self._received = b""
         self._process_ids: list[int] = []
         self._exit_codes: dict[int, int] = {}
-        for request, reply in zip(requests, replies, strict=True):
-            os.close(request[0])
-            os.close(reply[1])
+        for (request, reply, _), three in zip(ends, theirs, strict=True):
+            for descriptor in (request, reply, *three):
+                os.close(descriptor)
         self.workers = [
             Worker(self, index, os.fdopen(r[1], "wb"), os.fdopen(w[0], "rb"), file)
             for index, (r, w, file) in enumerate(zip(requests, replies, printed, strict=True))
@@ -105,7 +108,7 @@ class WorkerGroup:
             os.kill(self._process_ids[index], signal.SIGKILL)
         self.exit_code(index, timeout=1)
 
-    def printed(self) -> str:
+    def read_printed(self) -> str:
         """What the group printed: why it could not start."""
         return _read_printed(self._printed)
 
@@ -206,7 +209,7 @@ class Worker:
 
     def _end_early(self, reason: str) -> NoReturn:
         self.group.kill(self._index)
-        text = _read_printed(self._printed) or self.group.printed()
+        text = _read_printed(self._printed) or self.group.read_printed()
         self._close_files()
         raise WorkerDiedError(reason, text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -206,3 +207,27 @@ def test_no_process_outlives_the_interpreter_and_xdsl_is_not_needed(tmp_path: Pa
     assert len(done.stdout.split()) == worker_pool.default_size()
     for process in done.stdout.split():
         assert not Path(f"/proc/{process}").exists()
+
+
+def test_a_process_without_standard_files_compiles() -> None:
+    program = """
+import os
+import signal
+for number in (0, 1, 2):
+    os.close(number)
+from tessera.ir.target.machine_code import CodeTarget, compile_text
+compile_text("define i32 @f() { ret i32 5 }", CodeTarget("x86_64-unknown-linux-gnu"))
+os._exit(7)
+"""
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 7
+
+
+def test_a_worker_that_is_killed_says_by_which_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_REPRODUCERS", str(tmp_path))
+    worker_pool.close_pool()
+    ids = worker_pool.pool().process_ids()
+    for process_id in ids:
+        os.kill(process_id, signal.SIGKILL)
+    with pytest.raises(CodegenError, match="was ended by signal 9"):
+        machine_code.compile_text("define i32 @fresh() { ret i32 77 }", CodeTarget("x86_64-unknown-linux-gnu"))
+    worker_pool.close_pool()
