@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from xdsl.ir import OpResult, SSAValue
 
+from tessera.backends.nvptx.emit_access import WIDEST, group_of, is_transposing
 from tessera.backends.nvptx.layout import Layout, Spacing, skew_of
 from tessera.backends.nvptx.mma.target_kernels import swizzle_of
 from tessera.backends.nvptx.register_estimate import Resources, resources_of
@@ -40,8 +41,6 @@ from tessera.types.frozen import frozen
 BANKS = 32
 WORD = 4
 WARP = 32
-WIDEST = 16
-"""Bytes that one lane moves in one instruction."""
 
 Address: TypeAlias = Callable[[int], int]
 """The byte address of an element of a tile."""
@@ -250,7 +249,7 @@ def _access_wavefronts(kernel: KernelOp, op: LoadOp | StoreOp, swizzle: int) -> 
     assert isinstance(op.buffer.type, BufferAttr)
     layout, size = _layout(kernel, _block(op)), _bytes(op.buffer)
     row = op.buffer.type.shape[-1].value or 1
-    group = access_group(op, layout, size, swizzle)
+    group = group_of(op, layout, size, swizzle)
     cells: dict[int, int] = {}
 
     def address(element: int) -> int:
@@ -264,32 +263,12 @@ def _access_wavefronts(kernel: KernelOp, op: LoadOp | StoreOp, swizzle: int) -> 
     return _worst(layout, group, size * (1 if op.pattern == "uniform" else group), address)
 
 
-def access_group(op: LoadOp | StoreOp, layout: Layout, size: int, swizzle: int) -> int:
-    """Neighbours that a thread moves in one instruction: those that are contiguous, aligned and unguarded."""
-    last = op.axes[-1]
-    is_guarded = last in op.guarded or any(last in bound.symbols for bound in op.bounds)
-    if op.windows or is_guarded or op.pattern not in ("contiguous", "uniform"):
-        return 1
-    if op.pattern == "uniform":
-        return layout.vector
-    most = min(op.align, WIDEST, swizzle or WIDEST)
-    return max(1, min(layout.vector, most // size))
-
-
 # Tiles that threads exchange through shared memory.
 
 
 def _transposing(op: SpecOp, wavefronts: tuple[Wavefronts, Wavefronts]) -> Iterator[SharedAccess]:
     yield SharedAccess(op, "written in its memory order", wavefronts[0])
     yield SharedAccess(op, "read transposed", wavefronts[1])
-
-
-def is_transposing(op: LoadOp, layout: Layout) -> bool:
-    """Whether a load is contiguous in the first of two axes: such tiles are transposed in shared memory."""
-    if len(op.axes) != 2 or op.pattern != "strided" or len(op.at) != len(op.coords):
-        return False
-    along = op.offset.coefficient(op.axes[0])
-    return along is not None and along[0].value == 1 and layout.size % layout.threads == 0 and min(layout.shape) > 1
 
 
 def transposed_load_wavefronts(layout: Layout, size: int) -> tuple[Wavefronts, Wavefronts]:

@@ -174,9 +174,13 @@ class Emitter:
     # Control.
 
     def emit(self, op: SpecOp) -> None:
-        handler = _HANDLERS.get(op.spec.short_name)
-        assert handler is not None, f"{op.name} has no text"
-        handler(self, op)
+        name = op.spec.short_name
+        method = getattr(self, f"on_{name}", None)
+        if method is not None:
+            method(op)
+        else:
+            assert name in _EMITTERS, f"{op.name} has no text"
+            _EMITTERS[name](self, op)
 
     def ops(self, block: Block) -> None:
         for op in block.ops:
@@ -227,7 +231,7 @@ class Emitter:
             if self.matrices is not None:
                 self.matrices.load_rows(prefetch)
             else:
-                emit_access.load_rows(self, prefetch, number)
+                emit_access.load_rows(self, prefetch)
             self.wait()
             prefetch.fetch(f.add(number, step), total)
             self.program(op, grid, number, keeps_memo=True)
@@ -426,36 +430,16 @@ class Emitter:
             here[axis] = self.f.add(here[axis], step)
         return here
 
-    def on_nothing(self, op: SpecOp) -> None:
+    def on_yield(self, op: SpecOp) -> None:
         """The end of a block: what it gives is read where it ends."""
 
+    on_return = on_yield
 
-_HANDLERS: dict[str, Callable[[Emitter, Any], None]] = {
-    "programs": Emitter.on_programs,
-    "index": Emitter.on_index,
-    "loop": Emitter.on_loop,
-    "tail": Emitter.on_tail,
-    "barrier": Emitter.on_barrier,
-    "scratch": Emitter.on_scratch,
-    "load": emit_access.emit_load,
-    "store": emit_access.emit_store,
-    "elementwise": emit_values.emit_elementwise,
-    "cast": emit_values.emit_cast,
-    "round": emit_values.emit_round,
-    "bitcast": emit_values.emit_bitcast,
-    "select": emit_values.emit_select,
-    "constant": emit_values.emit_constant,
-    "coordinate": emit_values.emit_coordinate,
-    "clip": emit_values.emit_clip,
-    "broadcast": emit_exchange.emit_broadcast,
-    "reduce": emit_exchange.emit_reduce,
-    "arg_reduce": emit_exchange.emit_argreduce,
-    "transpose": emit_exchange.emit_transpose,
-    "dot": emit_exchange.emit_dot,
-    "shuffle": emit_exchange.emit_shuffle,
-    "vote": emit_exchange.emit_vote,
-    "fetch": emit_access.emit_fetch,
-    "sort": emit_exchange.emit_sort,
-    "yield": Emitter.on_nothing,
-    "return": Emitter.on_nothing,
+
+_EMITTERS: dict[str, Callable[[Emitter, Any], None]] = {
+    name.removeprefix("emit_"): function
+    for module in (emit_access, emit_exchange, emit_values)
+    for name, function in vars(module).items()
+    if name.startswith("emit_")
 }
+"""An op that no method `on_...` writes is written by the function `emit_...` with its name."""

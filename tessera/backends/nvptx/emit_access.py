@@ -39,6 +39,31 @@ def split_terms(dim: Dim, moving: AbstractSet[str]) -> tuple[Dim, Dim]:
     return Dim(fixed), Dim(rest)
 
 
+def group_of(op: LoadOp | StoreOp, layout: Layout, size: int, swizzle: int) -> int:
+    """Neighbours that one instruction moves: those of a thread that are contiguous, aligned, and share a mask."""
+    last = op.axes[-1] if op.axes else ""
+    is_guarded = last in op.guarded or any(last in bound.symbols for bound in op.bounds)
+    if not op.axes or _has_index_tiles(op) or op.windows or is_guarded:
+        return 1
+    if op.pattern == "uniform":
+        return layout.vector
+    most = min(op.align, WIDEST, swizzle or WIDEST) if op.pattern == "contiguous" else 1
+    return max(1, min(layout.vector, most // size))
+
+
+def _has_index_tiles(op: LoadOp | StoreOp) -> bool:
+    """Whether elements are found by indices in tiles, which have no names among the coordinates."""
+    return len(op.at) != len(op.coords)
+
+
+def is_transposing(op: LoadOp, layout: Layout) -> bool:
+    """Whether a load is contiguous in the first of two axes, and not in the last: it transposes in shared memory."""
+    if len(op.axes) != 2 or _has_index_tiles(op) or op.pattern != "strided" or layout.threads <= 1:
+        return False
+    along = op.offset.coefficient(op.axes[0])
+    return along is not None and along[0].value == 1 and layout.size % layout.threads == 0 and min(layout.shape) > 1
+
+
 @dataclass
 class Access:
     """One load or store, with what is known of it before the element is."""
@@ -69,18 +94,7 @@ class Access:
         return values.memory_type(self.dtype)
 
     def group(self) -> int:
-        """Neighbours that one instruction moves: those of a thread that are contiguous, aligned, and share a mask."""
-        op, axes = self.op, self.op.axes
-        if not axes or self.tiles or op.windows or op.pattern not in ("contiguous", "uniform"):
-            return 1
-        last = axes[-1]
-        bounds = op.bounds
-        if last in op.guarded or any(last in bound.symbols for bound in bounds):
-            return 1
-        if op.pattern == "uniform":
-            return self.layout.vector
-        most = min(op.align, WIDEST, self.swizzle or WIDEST)
-        return max(1, min(self.layout.vector, most // self.dtype.bytes))
+        return group_of(self.op, self.layout, self.dtype.bytes, self.swizzle)
 
     def here(self, register: int) -> dict[str, Index]:
         """What each name stands for at the element of a register, values of index tiles too."""
@@ -155,7 +169,7 @@ def emit_load(emitter: Emitter, op: LoadOp) -> None:
     if buffer in emitter.staged:
         emitter.tiles[op.result] = emitter.memo[key] = _load(to_staged(access), False)
         return
-    load = _load_transposed if _is_transposed(access) else _load
+    load = _load_transposed if not access.swizzle and is_transposing(op, access.layout) else _load
     tile = emitter.tiles[op.result] = load(access, is_invariant)
     if key is not None and is_invariant:
         emitter.memo[key] = tile
@@ -176,16 +190,6 @@ def _load(access: Access, is_invariant: bool) -> Tile:
         access = access.with_shared_parts()
     groups = [_load_group(access, at, group, is_invariant) for at in range(0, access.layout.registers, group)]
     return Tile(access.layout, access.dtype, [part for parts in groups for part in parts])
-
-
-def _is_transposed(access: Access) -> bool:
-    """Whether elements are contiguous in the first of two axes, and not in the last."""
-    op, axes = access.op, access.op.axes
-    if access.swizzle or len(axes) != 2 or access.tiles or op.pattern != "strided" or access.layout.threads <= 1:
-        return False
-    along = op.offset.coefficient(axes[0])
-    is_whole = access.layout.size % access.layout.threads == 0
-    return along is not None and along[0].value == 1 and is_whole and min(access.layout.shape) > 1
 
 
 def transposed_layout(layout: Layout) -> Layout:
@@ -233,23 +237,14 @@ def load_early(emitter: Emitter, loop: LoopOp, start: Index) -> None:
             emit_load(emitter, op)
 
 
-def load_rows(emitter: Emitter, prefetch: StaticPrefetch, number: Index) -> None:
+def load_rows(emitter: Emitter, prefetch: StaticPrefetch) -> None:
     """The rows of a program, which are in shared memory, for all loads of it that follow."""
     for row in prefetch.rows:
         for index in range(0, row.count, row.loop.step):
             emitter.indices[row.loop.body.block.args[0]] = index
-            _load_staged(emitter, row.load, prefetch.address(row.buffer), number)
-
-
-def _load_staged(emitter: Emitter, op: LoadOp, base: Value, number: Index) -> None:
-    """A tile of a row that is in shared memory, for the loads of it that follow in this program."""
-    access = _access(emitter, op)
-    key = _key(access)
-    # There the row begins at 0, whichever program's it is.
-    names = dict(zip(op.coords, op.at, strict=False))
-    program = next(name for name, value in names.items() if emitter.indices[value] is number)
-    staged = replace(access, base=base, env={**access.env, program: 0})
-    emitter.memo[key] = _load(staged, False)
+            emitter.staged[row.buffer] = prefetch.address(row.buffer)
+            emit_load(emitter, row.load)
+        del emitter.staged[row.buffer]
 
 
 def remember_loaded(emitter: Emitter, op: LoadOp, register: Value) -> None:

@@ -36,7 +36,7 @@ def share_tile(emitter: Emitter, tile: Tile, start: Value, spacing: Spacing = DE
     """Put a tile into shared memory in row-major order; all may read it after the next wait."""
     f = emitter.f
     element, at = values.memory_type(tile.dtype), emitter.at(tile.layout)
-    width = tile.layout.vector if bytes_of(element) * tile.layout.vector <= 16 else max(1, 16 // bytes_of(element))
+    width = max(1, min(tile.layout.vector, 16 // bytes_of(element)))
     registers = [values.to_memory(f, value, tile.dtype) for value in emitter.registers(tile)]
     for register in range(0, tile.layout.registers, width):
         flat = f.add(at.base, tile.layout.start(register))
@@ -174,7 +174,7 @@ def _minmax(emitter: Emitter, source: Tile, name: str, join: Join) -> Value:
     return found[0]
 
 
-def emit_argreduce(emitter: Emitter, op: ops.ArgReduceOp) -> None:
+def emit_arg_reduce(emitter: Emitter, op: ops.ArgReduceOp) -> None:
     """The indices of maxima or minima: by value first, then the lower index; NaN before all."""
     f = emitter.f
     tiles = [emitter.tiles[value] for value in op.operands]

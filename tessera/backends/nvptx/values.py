@@ -69,15 +69,11 @@ def cast(f: FunctionText, values: Sequence[Value], source: DType, to: DType) -> 
         values = [convert.widen(f, value, source) for value in values]
         source = source.compute
     if not is_narrow(to):
-        return [_cast_wide(f, value, source, to) for value in values]
+        return [value if source is to else convert.cast(f, value, source, to) for value in values]
     wide = [convert.before_narrowing(f, value, source, to) for value in values]
     if to is dt.bf16:
         return _to_bf16(f, wide)
     return [convert.narrow(f, value, to) for value in wide]
-
-
-def _cast_wide(f: FunctionText, value: Value, source: DType, to: DType) -> Value:
-    return value if source is to else convert.cast(f, value, source, to)
 
 
 PAIRED = ("add", "sub", "mul")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import BlockArgument, OpResult, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
@@ -40,8 +40,8 @@ def broadcast_scalars_in(kernel: SpecOp) -> list[SpecOp]:
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp)]
     if all(op.name != "ttile.dot" or op.value("unit") == PLAIN for op in ops):
         return []
-    written: set[SSAValue] = {kernel.regions[0].block.args[place] for place in kernel.value("writes")}
-    return [op for op in ops if op.name == "ttile.broadcast" and _is_spreadable(op.operands[0], written)]
+    written: set[SSAValue] = {kernel.regions[0].block.args[number] for number in kernel.value("writes")}
+    return [op for op in ops if op.name == "ttile.broadcast" and _is_repeatable(op.operands[0], written)]
 
 
 def broadcast_scalars(kernel: SpecOp) -> None:
@@ -49,21 +49,18 @@ def broadcast_scalars(kernel: SpecOp) -> None:
     for op in broadcast_scalars_in(kernel):
         tile = op.results[0].type
         assert isinstance(tile, TileAttr)
-        op.results[0].replace_all_uses_with(_wide(op, op.operands[0], tile.shape))
-        op.detach()
-        op.erase()
+        Rewriter.replace_op(op, [], [_wide(op, op.operands[0], tile.shape)])
     for op in reversed(list(kernel.walk())):
         is_known = isinstance(op, SpecOp) and op.name in ("ttile.load", *_ELEMENTS)
         if is_known and _is_one(op.results[0]) and not list(op.results[0].uses):
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
 
 
 def _is_one(value: SSAValue) -> bool:
     return isinstance(value.type, TileAttr) and not value.type.shape
 
 
-def _is_spreadable(value: SSAValue, written: Collection[SSAValue]) -> bool:
+def _is_repeatable(value: SSAValue, written: Collection[SSAValue]) -> bool:
     op = value.op if isinstance(value, OpResult) else None
     if not _is_one(value) or not isinstance(op, SpecOp):
         return False
@@ -71,7 +68,7 @@ def _is_spreadable(value: SSAValue, written: Collection[SSAValue]) -> bool:
         # It is read again where it is broadcast, and there may be something else by then.
         is_still = isinstance(op.operands[0], BlockArgument) and op.operands[0] not in written
         return is_still and len(op.operands) == 1 + len(op.value("coords"))
-    return op.name in _ELEMENTS and all(_is_spreadable(part, written) for part in op.operands)
+    return op.name in _ELEMENTS and all(_is_repeatable(part, written) for part in op.operands)
 
 
 def _wide(before: SpecOp, value: SSAValue, shape: Sequence[Dim]) -> SSAValue:
@@ -83,19 +80,12 @@ def _wide(before: SpecOp, value: SSAValue, shape: Sequence[Dim]) -> SSAValue:
     values, type = op.values(), TileAttr.of(value.type.data.with_shape(shape))
     if op.name != "ttile.load":
         operands = [_wide(before, part, shape) for part in op.operands]
-        return _before(before, op, operands, values, type)
-    axes = tuple(f"_of{place}" for place in range(len(shape)))
-    zero = _before(before, op, (), {"names": (), "expr": Dim.constant(0)}, INDEX, "ttile.index")
+        made = make(op.spec, operands, values, types=[type], span=op.span)
+        Rewriter.insert_op(made, InsertPoint.before(before))
+        return made.result
+    axes = tuple(f"_of{axis}" for axis in range(len(shape)))
+    zero = make(DIALECT["index"], [], {"names": (), "expr": Dim.constant(0)}, types=[INDEX], span=op.span)
     values.update(coords=(*values["coords"], *axes), axes=axes, bounds=(Dim.constant(-1),) * len(axes))
-    return _before(before, op, [*op.operands, *[zero] * len(axes)], values, type)
-
-
-def _before(
-    place: SpecOp, like: SpecOp, operands: Sequence[SSAValue], values: dict[str, Any], type: Any, name: str = ""
-) -> SSAValue:
-    spec = DIALECT[(name or like.name).removeprefix("ttile.")]
-    made = make(spec, list(operands), values, types=[type], span=like.span)
-    block = place.parent_block()
-    assert block is not None
-    block.insert_op_before(made, place)
-    return made.results[0]
+    wide = make(op.spec, [*op.operands, *[zero.result] * len(axes)], values, types=[type], span=op.span)
+    Rewriter.insert_op([zero, wide], InsertPoint.before(before))
+    return wide.result

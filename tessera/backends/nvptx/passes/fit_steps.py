@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, SPAN, WGMMA_FORMS
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.tile.dialect import DIALECT
 from tessera.ir.tile.indexing import size_expr
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -179,18 +179,7 @@ def _deeper(op: SpecOp, axis: int, step: int, load: _Load) -> SpecOp:
         # Steps that divide k never reach its end, and those that take their place may.
         bounds[axis] = next(buffer.shape[d] for d, expr in enumerate(values["map"]) if load.name in expr.symbols)
         values["bounds"] = tuple(bounds)
-    made = make(
-        DIALECT[op.name.removeprefix("ttile.")],
-        list(op.operands),
-        values,
-        types=[TileAttr.of(tile.data.with_shape(shape))],
-        span=op.span,
-    )
-    block = op.parent_block()
-    assert isinstance(made, SpecOp)
-    assert block is not None
-    block.insert_op_before(made, op)
-    op.results[0].replace_all_uses_with(made.results[0])
-    op.detach()
-    op.erase()
+    type = TileAttr.of(tile.data.with_shape(shape))
+    made = make(op.spec, list(op.operands), values, types=[type], span=op.span)
+    Rewriter.replace_op(op, made)
     return made

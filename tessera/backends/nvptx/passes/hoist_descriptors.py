@@ -6,6 +6,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
+from xdsl.rewriter import Rewriter
 
 from tessera.backends.nvptx.passes.place_shared import KERNELS
 from tessera.ir.base.op import SpecOp
@@ -33,9 +34,7 @@ def hoist_descriptors(kernel: SpecOp) -> None:
     for op in [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tensor_map"]:
         first = kept.setdefault((op.operands[0], str(op.values())), op)
         if first is not op:
-            op.results[0].replace_all_uses_with(first.results[0])
-            op.detach()
-            op.erase()
+            Rewriter.replace_op(op, [], first.results)
     last = next(op for op in block.ops if op.regions)
     for op in kept.values():
         if op.parent_op() is not kernel:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
 from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.row_plan import THREADS
@@ -45,17 +46,14 @@ def insert_barriers(kernel: KernelOp) -> None:
 
 
 def _insert_before(op: Operation) -> None:
-    block = op.parent_block()
-    assert block is not None
     span = op.span if isinstance(op, SpecOp) else None
-    block.insert_op_before(make(DIALECT["barrier"], types=(), span=span), op)
+    Rewriter.insert_op(make(DIALECT["barrier"], types=(), span=span), InsertPoint.before(op))
 
 
 def _drop_barriers(kernel: KernelOp) -> None:
     for op in list(kernel.walk()):
         if isinstance(op, BarrierOp):
-            op.detach()
-            op.erase()
+            Rewriter.erase_op(op)
 
 
 def find_exchanged_buffers(kernel: KernelOp) -> set[SSAValue]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import BlockArgument, Operation
+from xdsl.ir import BlockArgument
+from xdsl.rewriter import Rewriter
 
 from tessera.backends.nvptx.mma.fit import dots_in, tile_kernels, units_in
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC
@@ -44,16 +45,11 @@ def _decide(module: ModuleOp, kernel: SpecOp, clone: SpecOp) -> None:
         clone.set_value("symbol", kernel.value("symbol"))
         clone.set_value("variant_of", "")
         clone.set_value("reasons", kernel.value("reasons"))
-        _drop(kernel)
+        Rewriter.erase_op(kernel)
     elif units is MMA_SYNC or _is_never_empty(module, kernel.value("symbol")):
-        _drop(clone)
+        Rewriter.erase_op(clone)
     else:
         drop_dots(clone, _described_arguments(kernel, stores=units.sends))
-
-
-def _drop(op: Operation) -> None:
-    op.detach()
-    op.erase()
 
 
 def _is_never_empty(module: ModuleOp, symbol: str) -> bool:
@@ -86,7 +82,7 @@ def drop_dots(kernel: SpecOp, described: Collection[int]) -> bool:
     for loop in outer:
         for result, start in zip(loop.results, loop.operands[2:], strict=True):
             result.replace_all_uses_with(start)
-        _drop(loop)
+        Rewriter.erase_op(loop)
     return True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.rewriter import Rewriter
 
 from tessera.backends.nvptx.row_plan import REMATERIALIZED, ROWS
 from tessera.ir.base.op import SpecOp
@@ -55,14 +56,11 @@ def rematerialize(buffer: SSAValue, recipe: Recipe) -> None:
         assert block is not None
         for op in recipe.ops:
             block.insert_op_before(op.clone(values), load)
-        load.result.replace_all_uses_with(values[recipe.value])
-        load.detach()
-        load.erase()
+        Rewriter.replace_op(load, [], [values[recipe.value]])
     scratch = buffer.owner
     assert isinstance(scratch, Operation)
     for op in (recipe.store, scratch):
-        op.detach()
-        op.erase()
+        Rewriter.erase_op(op)
 
 
 # What can be rematerialized, and by which ops.
