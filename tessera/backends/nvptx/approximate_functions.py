@@ -21,6 +21,7 @@ from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, at_least, at_most, fma, horner, mul, times
+from tessera.ir.target.typed_ops import CastOp
 from tessera.types.dtype import bf16, f32
 
 # Which `exp` of a kernel have arguments of at most 0, differences to the maximum of a row: they cannot overflow.
@@ -240,7 +241,7 @@ def is_exact(kernel: SpecOp) -> bool:
 def is_rounded(value: SSAValue) -> bool:
     """Whether all uses of a value round it to bf16."""
     users = [use.operation for use in value.uses]
-    types = [user.results[0].type for user in users if user.name == "ttarget.cast"]
+    types = [user.results[0].type for user in users if isinstance(user, CastOp)]
     return len(types) == len(users) and all(isinstance(type, ShapedAttr) and type.dtype is bf16 for type in types)
 
 

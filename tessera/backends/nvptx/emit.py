@@ -30,7 +30,7 @@ from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
-from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoopOp, ProgramsOp, ScratchOp, TailOp
+from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, ScratchOp, TailOp
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
@@ -114,7 +114,7 @@ class Emitter:
                 if isinstance(value.type, VectorAttr):
                     layout, _ = self.layout(value)
                     self.at(layout)
-                    if part.name == "ttarget.load" and len(layout.shape) == 2:
+                    if isinstance(part, LoadOp) and len(layout.shape) == 2:
                         self.at(emit_access.transposed_layout(layout))
                     if layout.size_of_line:
                         self.at(layout.line)

@@ -185,7 +185,7 @@ def _start(access: Access) -> int:
 def _load(access: Access, is_invariant: bool) -> Tile:
     """A tile from memory."""
     group = access.group()
-    is_symbolic = access.op.offset.symbols & set(access.emitter.kernel.value("symbols"))
+    is_symbolic = access.op.offset.symbols & set(access.emitter.kernel.symbols)
     if is_symbolic and access.layout.registers >= MANY * group and not access.swizzle:
         access = access.with_shared_parts()
     groups = [_load_group(access, at, group, is_invariant) for at in range(0, access.layout.registers, group)]

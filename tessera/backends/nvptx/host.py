@@ -29,7 +29,7 @@ from tessera.ir.schedule.host_program.launch_order import (
     launches_in,
     order_of,
 )
-from tessera.ir.schedule.typed_ops import CallOp, ForOp
+from tessera.ir.schedule.typed_ops import CallOp, ConstantOp, ForOp
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, HostProgram, ModuleText, buffer_type, callbacks_in
@@ -142,7 +142,7 @@ class _Entry(HostProgram):
         counts = (sum(1 + buffer_type(value).rank for value in op.operands) for op in self.callbacks)
         self.callback_slots = f.alloca("i64", max((1, *counts)))
         self.own = self.dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
-        constants = sum(op.name == "tsched.constant" for op in program.walk())
+        constants = sum(isinstance(op, ConstantOp) for op in program.walk())
         self.extra_streams = ExtraStreams(self, streams, len(STATE) + len(self.names) + constants)
 
     def word(self, at: int) -> Value:

@@ -35,7 +35,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.math_exp import ORDINARY
-from tessera.ir.target.typed_ops import ElementwiseOp
+from tessera.ir.target.typed_ops import ElementwiseOp, StoreOp
 from tessera.types.dtype import DType, bf16, f32
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def compute_exp_near_maximum(emitter: Emitter, op: SpecOp) -> list[Value] | None
 
 def _can_be_twice(emitter: Emitter, op: SpecOp) -> bool:
     """Whether nothing outside of registers is changed by an op, or known of it afterwards."""
-    if op.name == "ttarget.store":
+    if isinstance(op, StoreOp):
         # Stores by matrices write at the end of eight iterations, in either branch.
         leaves = emitter.widens_in_each_loop and emitter.matrix_rows is not None and op in emitter.matrix_rows.stores
         return op.operands[1] in emitter.held or leaves

@@ -34,7 +34,7 @@ from tessera.backends.nvptx.tensor_cores import (
 from tessera.backends.nvptx.types import spec_ops
 from tessera.diagnostics.codes import TileVerifyError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.typed_ops import KernelOp
+from tessera.ir.tile.typed_ops import DotOp, KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
@@ -174,17 +174,17 @@ def _check_prefetch(index: SSAValue, source: Block) -> None:
 # Kernels for which tensor cores were chosen, and the refusal of choices that do not fit.
 
 
-def dots_in(kernel: SpecOp) -> list[SpecOp]:
+def dots_in(kernel: SpecOp) -> list[DotOp]:
     """The dots of a kernel."""
-    return [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.dot"]
+    return [op for op in kernel.walk() if isinstance(op, DotOp)]
 
 
-def tile_kernels(module: ModuleOp) -> list[SpecOp]:
+def tile_kernels(module: ModuleOp) -> list[KernelOp]:
     """The tile kernels of a module."""
-    return [op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel"]
+    return [op for op in module.ops if isinstance(op, KernelOp)]
 
 
-def kernels_on_units(module: ModuleOp) -> Iterator[tuple[SpecOp, TensorCores]]:
+def kernels_on_units(module: ModuleOp) -> Iterator[tuple[KernelOp, TensorCores]]:
     """The kernels of a module that run on tensor cores, and on which."""
     for kernel in tile_kernels(module):
         if (units := units_in(kernel)) is not None:

@@ -28,16 +28,16 @@ class AddFallbacks(Pass):
     def run(self, module: ModuleOp) -> None:
         unaligned = unaligned_in(module)
         for kernel in tile_kernels(module):
-            units = {dot.value("unit") for dot in dots_in(kernel)}
-            if not units or units == {PLAIN} or kernel.value("variant_of"):
+            units = {dot.unit for dot in dots_in(kernel)}
+            if not units or units == {PLAIN} or kernel.variant_of:
                 continue
-            if kernel.value("symbol") in unaligned:
+            if kernel.symbol in unaligned:
                 mark_plain(kernel)
                 kernel.set_value("reasons", ("its arguments begin anywhere",))
                 continue
             clone = kernel.clone()
-            clone.set_value("symbol", fallback_symbol(kernel.value("symbol")))
-            clone.set_value("variant_of", kernel.value("symbol"))
+            clone.set_value("symbol", fallback_symbol(kernel.symbol))
+            clone.set_value("variant_of", kernel.symbol)
             mark_plain(clone)
             module.body.block.insert_op_after(clone, kernel)
 

@@ -13,6 +13,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import INDEX, TileAttr
 from tessera.ir.tile.dialect import DIALECT
+from tessera.ir.tile.typed_ops import BroadcastOp, KernelOp, LoadOp
 from tessera.types.dim import Dim
 from tessera.types.machine import PLAIN
 
@@ -31,7 +32,7 @@ class BroadcastScalars(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for op in module.ops:
-            if isinstance(op, SpecOp) and op.name == "ttile.kernel" and broadcast_scalars_in(op):
+            if isinstance(op, KernelOp) and broadcast_scalars_in(op):
                 broadcast_scalars(op)
 
 
@@ -41,7 +42,7 @@ def broadcast_scalars_in(kernel: SpecOp) -> list[SpecOp]:
     if all(op.name != "ttile.dot" or op.value("unit") == PLAIN for op in ops):
         return []
     written: set[SSAValue] = {kernel.regions[0].block.args[number] for number in kernel.value("writes")}
-    return [op for op in ops if op.name == "ttile.broadcast" and _is_repeatable(op.operands[0], written)]
+    return [op for op in ops if isinstance(op, BroadcastOp) and _is_repeatable(op.operands[0], written)]
 
 
 def broadcast_scalars(kernel: SpecOp) -> None:
@@ -64,10 +65,10 @@ def _is_repeatable(value: SSAValue, written: Collection[SSAValue]) -> bool:
     op = value.op if isinstance(value, OpResult) else None
     if not _is_one(value) or not isinstance(op, SpecOp):
         return False
-    if op.name == "ttile.load":
+    if isinstance(op, LoadOp):
         # It is read again where it is broadcast, and there may be something else by then.
         is_still = isinstance(op.operands[0], BlockArgument) and op.operands[0] not in written
-        return is_still and len(op.operands) == 1 + len(op.value("coords"))
+        return is_still and len(op.operands) == 1 + len(op.coords)
     return op.name in _ELEMENTS and all(_is_repeatable(part, written) for part in op.operands)
 
 

@@ -11,6 +11,7 @@ from tessera.backends.nvptx.tensor_cores import TensorCores
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.choices import REGISTERS, SHARED
+from tessera.ir.tile.typed_ops import KernelOp
 
 
 class ChooseSpaces(Pass):
@@ -28,7 +29,7 @@ class ChooseSpaces(Pass):
                 choose_spaces(kernel, units)
 
 
-def choose_spaces(kernel: SpecOp, units: TensorCores) -> None:
+def choose_spaces(kernel: KernelOp, units: TensorCores) -> None:
     """Write where tiles of a kernel go; raises `UnfitError` for one that says what cannot be."""
     plan, stores = plan_of(kernel, units), shared_stores(kernel, units)
     copied: dict[SpecOp, Box] = {}

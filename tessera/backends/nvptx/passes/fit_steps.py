@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
@@ -14,6 +12,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.tile.indexing import size_expr
+from tessera.ir.tile.typed_ops import DotOp, ForOp, KernelOp, LoadOp, TransposeOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -38,7 +37,7 @@ class FitSteps(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for op in module.ops:
-            if isinstance(op, SpecOp) and op.name == "ttile.kernel":
+            if isinstance(op, KernelOp):
                 fit_steps(op, self.shallow)
 
 
@@ -46,12 +45,12 @@ class FitSteps(Pass):
 class _Load:
     """A load of a loop that goes along k: which dim of its tile that is, and its name."""
 
-    op: SpecOp
+    op: LoadOp
     axis: int
 
     @property
     def name(self) -> str:
-        return self.op.value("axes")[self.axis]
+        return self.op.axes[self.axis]
 
     @property
     def dtype(self) -> DType:
@@ -60,10 +59,10 @@ class _Load:
         return tile.dtype
 
 
-def unfit_loops(kernel: SpecOp, shallow: bool = False) -> list[SpecOp]:
+def unfit_loops(kernel: SpecOp, shallow: bool = False) -> list[ForOp]:
     """The loops of a kernel that have steps which tensor cores do not take, and can have others."""
-    loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
-    return [loop for loop in loops if fit_step(loop, shallow) != loop.value("step")]
+    loops = [op for op in kernel.walk() if isinstance(op, ForOp)]
+    return [loop for loop in loops if fit_step(loop, shallow) != loop.step]
 
 
 def fit_steps(kernel: SpecOp, shallow: bool = False) -> None:
@@ -72,9 +71,9 @@ def fit_steps(kernel: SpecOp, shallow: bool = False) -> None:
         _walk_in(loop, fit_step(loop, shallow))
 
 
-def fit_step(loop: SpecOp, shallow: bool = False) -> int:
+def fit_step(loop: ForOp, shallow: bool = False) -> int:
     """The step that a loop has on tensor cores: its own, where they take it or the loop is no sum of dots."""
-    step, loads = loop.value("step"), _summed_loads(loop)
+    step, loads = loop.step, _summed_loads(loop)
     dtypes = {load.dtype for load in loads}
     if len(dtypes) != 1 or (form := WGMMA_FORMS.get(dtype := dtypes.pop())) is None:
         return step
@@ -85,20 +84,20 @@ def fit_step(loop: SpecOp, shallow: bool = False) -> int:
     return -(-step * dtype.bytes // K_BYTES) * K_BYTES // dtype.bytes
 
 
-def _summed_loads(loop: SpecOp) -> list[_Load]:
+def _summed_loads(loop: ForOp) -> list[_Load]:
     """What a loop loads, if it does nothing but add up dots over all of a dim; else nothing."""
-    source = loop.regions[0].block
+    source = loop.body.block
     index, *carried = source.args
     ops = [op for op in source.ops if isinstance(op, SpecOp)]
-    dots = [op for op in ops if op.name == "ttile.dot"]
+    dots = [op for op in ops if isinstance(op, DotOp)]
     last = ops[-1]
     is_sum = len(dots) == len(carried) and all(
-        dot.operands[2] is acc and dot.results[0] is given and len(list(dot.results[0].uses)) == 1
+        dot.acc is acc and dot.result is given and len(list(dot.result.uses)) == 1
         for dot, acc, given in zip(dots, carried, last.operands, strict=False)
     )
     if not dots or not is_sum or any(_is_chosen(op) for op in (loop, *ops)):
         return []
-    found = [_operand_load(dot.operands[side], 1 - side, loop) for dot in dots for side in (0, 1)]
+    found = [_operand_load(value, 1 - at, loop) for dot in dots for at, value in enumerate((dot.lhs, dot.rhs))]
     loads = [load for load in found if load is not None]
     parts = {part for load in loads for part in _chain(load.op, source)}
     others = [op for op in ops if op not in parts and op not in (*dots, last) and op.name != "ttile.index"]
@@ -120,50 +119,48 @@ def _chain(load: SpecOp, source: Block) -> list[SpecOp]:
     return found
 
 
-def _operand_load(value: SSAValue, summed: int, loop: SpecOp) -> _Load | None:
+def _operand_load(value: SSAValue, summed: int, loop: ForOp) -> _Load | None:
     """The load that an operand of a dot is, transposed or converted, if it goes along all of its dim with the loop."""
     while isinstance(value, OpResult) and isinstance(value.op, SpecOp) and value.op.name in _PASSED:
         summed = 1 - summed if value.op.name == "ttile.transpose" else summed
         value = value.op.operands[0]
-    op = value.op if isinstance(value, OpResult) else None
-    is_load = isinstance(op, SpecOp) and op.name == "ttile.load" and op.parent_block() is loop.regions[0].block
-    if not is_load or not isinstance(op, SpecOp):
+    op = value.owner
+    if not isinstance(op, LoadOp) or op.parent is not loop.body.block:
         return None
     load = _Load(op, summed)
     return load if _goes_along(load, loop) else None
 
 
-def _goes_along(load: _Load, loop: SpecOp) -> bool:
+def _goes_along(load: _Load, loop: ForOp) -> bool:
     """Whether the steps of a loop are those of a load along a dim, from its beginning to its end."""
     op, name = load.op, load.name
-    buffer, tile = op.operands[0].type, op.results[0].type
+    buffer, tile = op.buffer.type, op.result.type
     assert isinstance(buffer, BufferAttr)
     assert isinstance(tile, TileAttr)
-    names: Sequence[str] = op.value("coords")
-    if len(op.operands) != 1 + len(names) or op.value("pad") or op.value("windows") or tile.data.rank != 2:
+    if len(op.at) != len(op.coords) or op.pad or op.windows or tile.data.rank != 2:
         return False
-    dims = [dim for dim, expr in enumerate(op.value("map")) if name in expr.symbols]
-    if len(dims) != 1 or op.value("map")[dims[0]] != Dim.symbol(name):
+    dims = [dim for dim, expr in enumerate(op.map) if name in expr.symbols]
+    if len(dims) != 1 or op.map[dims[0]] != Dim.symbol(name):
         return False
-    end, bound = buffer.shape[dims[0]], op.value("bounds")[load.axis]
+    end, bound = buffer.shape[dims[0]], op.bounds[load.axis]
     # Where another axis goes along too, a deeper step would leave out what lies beside its first part.
-    walked = [at for at, index in zip(names, op.operands[1:], strict=True) if index is loop.regions[0].block.args[0]]
-    is_whole = size_expr(loop.operands[0]) == Dim.constant(0) and size_expr(loop.operands[1]) == end
-    is_step = tile.shape[load.axis].value == loop.value("step") and bound in (end, Dim.constant(-1))
+    walked = [at for at, index in zip(op.coords, op.at, strict=True) if index is loop.body.block.args[0]]
+    is_whole = size_expr(loop.low) == Dim.constant(0) and size_expr(loop.high) == end
+    is_step = tile.shape[load.axis].value == loop.step and bound in (end, Dim.constant(-1))
     return is_whole and is_step and walked == [name]
 
 
-def _walk_in(loop: SpecOp, step: int) -> None:
+def _walk_in(loop: ForOp, step: int) -> None:
     """The loop in other steps: what is loaded, and made of that on the way to a dot, is as deep as they are."""
-    source = loop.regions[0].block
+    source = loop.body.block
     for load in _summed_loads(loop):
         axes: dict[SSAValue, int] = {load.op.results[0]: load.axis}
         for op in _chain(load.op, source):
             given = axes[op.results[0]] if op is load.op else axes[op.operands[0]]
-            axis = 1 - given if op.name == "ttile.transpose" else given
+            axis = 1 - given if isinstance(op, TransposeOp) else given
             made = _deeper(op, axis, step, load)
             axes[made.results[0]] = axis
-    loop.set_value("step", step)
+    loop.step = step
 
 
 def _deeper(op: SpecOp, axis: int, step: int, load: _Load) -> SpecOp:

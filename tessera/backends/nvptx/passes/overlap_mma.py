@@ -16,6 +16,7 @@ from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, WGMMA, Tensor
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.choices import AFTER, BESIDE, EPILOGUES, ORDERED, SHARED, SKEWED, SUM
+from tessera.ir.tile.typed_ops import ForOp, KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
@@ -29,10 +30,10 @@ class OverlapMma(Pass):
 
     Before: a loop that adds up dots, and one with two dots of which the second reads what is computed from
     the first. After: the first with `form = "sum"`, of which one dot is always in flight; the second with
-    `form = "skewed"` and `pingpong = true`: its second dot is one step late, and two groups of warps start dots in
-    turn. All other loops are `ordered`. `epilogue = "beside"` leaves what follows the dots to the CTA's next
+    `form = "skewed"` and `pingpong = true`: its second dot is one step late, and two groups of warps start dots
+    alternately. All other loops are `ordered`. `epilogue = "beside"` leaves what follows the dots to the CTA's next
     program; `lag` lets consumers set out one after the other, by so many quarters of a ring. A loop that says its
-    `form` keeps it and its turns, and so does a kernel with an `epilogue`, or they are refused (T0501).
+    `form` keeps it and its `pingpong`, and so does a kernel with an `epilogue`, or they are refused (T0501).
     """
 
     machine: Machine | str = DEFAULT
@@ -46,20 +47,20 @@ class OverlapMma(Pass):
 
 
 def overlap_mma(
-    kernel: SpecOp, units: TensorCores, machine: Machine, lag: int = LAGS[0], epilogue: str = EPILOGUES[0]
+    kernel: KernelOp, units: TensorCores, machine: Machine, lag: int = LAGS[0], epilogue: str = EPILOGUES[0]
 ) -> None:
     """Write what overlaps in a kernel that has its stages; raises `UnfitError` for what it says and cannot have."""
     plan = read_plan(kernel)
     rings = rings_of(plan)
     for op in kernel.walk():
-        if isinstance(op, SpecOp) and op.name == "ttile.for":
+        if isinstance(op, ForOp):
             _write_form(op, plan, rings, units)
     is_able = units is WGMMA and _has_epilogue(kernel, plan)
-    if kernel.value("epilogue"):
-        if kernel.value("epilogue") == BESIDE and not is_able:
+    if kernel.epilogue:
+        if kernel.epilogue == BESIDE and not is_able:
             raise UnfitError("what follows the dots is not done beside those of the next program")
         most = _most_lag(kernel, plan, rings) if units is WGMMA else 0
-        if kernel.value("lag") > most:
+        if kernel.lag > most:
             raise UnfitError(f"groups of warps begin {most} stages apart at most, not {kernel.value('lag')}")
         return
     is_beside = is_able and epilogue == BESIDE and has_next(kernel, machine.blocks)
@@ -67,16 +68,16 @@ def overlap_mma(
     kernel.set_value("lag", _lag(kernel, plan, rings, lag) if units is WGMMA else 0)
 
 
-def _write_form(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCores) -> None:
+def _write_form(op: ForOp, plan: Plan, rings: Sequence[Ring], units: TensorCores) -> None:
     """A loop's form: that which it says, or the first that it can have."""
-    written, can = op.value("form"), _forms(op, plan, rings, units)
+    written, can = op.form, _forms(op, plan, rings, units)
     if written and written not in can:
         raise UnfitError(f"a loop says that it is {written}, and on {units.name} it is {' or '.join(can)}")
-    if op.value("pingpong") and plan.consumers != 2:
-        raise UnfitError(f"two groups of warps start dots in turn, and there are {plan.consumers}")
+    if op.pingpong and plan.consumers != 2:
+        raise UnfitError(f"two groups of warps alternate in starting dots, and there are {plan.consumers}")
     if not written:
-        op.set_value("form", can[0])
-        op.set_value("pingpong", can[0] == SKEWED and plan.consumers == 2)
+        op.form = can[0]
+        op.pingpong = can[0] == SKEWED and plan.consumers == 2
 
 
 def _forms(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCores) -> list[str]:
@@ -91,35 +92,34 @@ def _forms(op: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCores) ->
     return [*can, *([SKEWED] if skew_of(op, plan) is not None else []), ORDERED]
 
 
-def _has_epilogue(kernel: SpecOp, plan: Plan) -> bool:
+def _has_epilogue(kernel: KernelOp, plan: Plan) -> bool:
     """Whether what follows the dots may stand apart: there is one sum, with steps enough to do it beside."""
     stores = [op for op in stores_in(kernel) if op.value("space") == SHARED]
     epilogue = epilogue_of(kernel, plan, stores)
     return epilogue is not None and epilogue.loop.value("form") == SUM and has_steps(epilogue)
 
 
-def _waiting_loop(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> SpecOp | None:
+def _waiting_loop(kernel: KernelOp, plan: Plan, rings: Sequence[Ring]) -> ForOp | None:
     """The one loop whose groups wait for each dot, where they may set out one after the other.
 
     Where dots are always in flight it was measured to change nothing: the ring is too short to stay apart.
     """
-    ops = kernel.regions[0].block.ops
-    loops = [op for op in ops if isinstance(op, SpecOp) and op.name == "ttile.for"]
+    loops = [op for op in kernel.body.block.ops if isinstance(op, ForOp)]
     if plan.consumers < 2 or len(loops) != 1 or len(rings) != 1 or len(plan.dots) != 1:
         return None
-    return None if loops[0].value("form") == SUM else loops[0]
+    return None if loops[0].form == SUM else loops[0]
 
 
-def _lag(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], quarters: int) -> int:
+def _lag(kernel: KernelOp, plan: Plan, rings: Sequence[Ring], quarters: int) -> int:
     """Stages that each group begins behind the one before, the last of them so many quarters of a ring."""
     loop, others = _waiting_loop(kernel, plan, rings), plan.consumers - 1
     if loop is None:
         return 0
     stages = quarters * rings[0].written // (4 * others)
-    return stages if is_longer(loop, loop.value("step") * stages * others) else 0
+    return stages if is_longer(loop, loop.step * stages * others) else 0
 
 
-def _most_lag(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> int:
+def _most_lag(kernel: KernelOp, plan: Plan, rings: Sequence[Ring]) -> int:
     """The most stages that groups can be apart: the last one begins in the ring, and in the loop."""
     loop, others = _waiting_loop(kernel, plan, rings), plan.consumers - 1
     if loop is None:
@@ -127,6 +127,6 @@ def _most_lag(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> int:
     able = [
         stages
         for stages in range(1, rings[0].written)
-        if stages * others < rings[0].written and is_longer(loop, loop.value("step") * stages * others)
+        if stages * others < rings[0].written and is_longer(loop, loop.step * stages * others)
     ]
     return max(able, default=0)

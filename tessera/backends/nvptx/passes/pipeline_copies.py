@@ -8,8 +8,8 @@ from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices, sta
 from tessera.backends.nvptx.mma.plan import read_plan
 from tessera.backends.nvptx.mma.rings import rings_of
 from tessera.backends.nvptx.tensor_cores import DEFAULT, TensorCores, gpu_of
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
@@ -32,7 +32,7 @@ class PipelineCopies(Pass):
                 pipeline_copies(kernel, units, gpu_of(self.machine))
 
 
-def pipeline_copies(kernel: SpecOp, units: TensorCores, machine: Machine) -> None:
+def pipeline_copies(kernel: KernelOp, units: TensorCores, machine: Machine) -> None:
     """Write the stages of a kernel whose spaces are chosen; raises `UnfitError` for some that do not fit."""
     plan = read_plan(kernel)
     rings = rings_of(plan)

@@ -13,6 +13,7 @@ from tessera.backends.nvptx.mma.rings import Ring, rings_of
 from tessera.backends.nvptx.tensor_cores import UnfitError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.tile.typed_ops import ForOp, KernelOp
 
 
 class PlaceBarriers(Pass):
@@ -31,7 +32,7 @@ class PlaceBarriers(Pass):
                 place_barriers(kernel)
 
 
-def place_barriers(kernel: SpecOp) -> None:
+def place_barriers(kernel: KernelOp) -> None:
     """Write the barriers of a kernel whose spaces are chosen; raises `UnfitError` for some that it cannot have."""
     plan = read_plan(kernel)
     rings = rings_of(plan)
@@ -47,7 +48,7 @@ def place_barriers(kernel: SpecOp) -> None:
 
 def _awaits(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> list[int]:
     """The rings that are waited for before an op: what a loop waits for, nothing in it waits for again."""
-    if op.name == "ttile.for":
+    if isinstance(op, ForOp):
         return [at for at, ring in enumerate(rings) if ring.last is op]
     return [at for at in rings_read(plan.dots[op], rings) if rings[at].last is op or not rings[at].last.is_ancestor(op)]
 

@@ -14,8 +14,10 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.plan import programs_in
+from tessera.ir.schedule.typed_ops import CallOp
 from tessera.ir.tile.choices import SHARED
 from tessera.ir.tile.indexing import index_expr
+from tessera.ir.tile.typed_ops import ForOp, KernelOp, LoadOp, StoreOp
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
@@ -34,19 +36,19 @@ class PruneFallbacks(Pass):
     """
 
     def run(self, module: ModuleOp) -> None:
-        kernels = {kernel.value("symbol"): kernel for kernel in tile_kernels(module)}
-        for clone in [kernel for kernel in kernels.values() if kernel.value("variant_of") and dots_in(kernel)]:
-            _decide(module, kernels[clone.value("variant_of")], clone)
+        kernels = {kernel.symbol: kernel for kernel in tile_kernels(module)}
+        for clone in [kernel for kernel in kernels.values() if kernel.variant_of and dots_in(kernel)]:
+            _decide(module, kernels[clone.variant_of], clone)
 
 
-def _decide(module: ModuleOp, kernel: SpecOp, clone: SpecOp) -> None:
+def _decide(module: ModuleOp, kernel: KernelOp, clone: KernelOp) -> None:
     units = units_in(kernel)
     if units is None:
-        clone.set_value("symbol", kernel.value("symbol"))
+        clone.set_value("symbol", kernel.symbol)
         clone.set_value("variant_of", "")
-        clone.set_value("reasons", kernel.value("reasons"))
+        clone.set_value("reasons", kernel.reasons)
         Rewriter.erase_op(kernel)
-    elif units is MMA_SYNC or _is_never_empty(module, kernel.value("symbol")):
+    elif units is MMA_SYNC or _is_never_empty(module, kernel.symbol):
         Rewriter.erase_op(clone)
     else:
         drop_dots(clone, _described_arguments(kernel, stores=units.sends))
@@ -54,26 +56,21 @@ def _decide(module: ModuleOp, kernel: SpecOp, clone: SpecOp) -> None:
 
 def _is_never_empty(module: ModuleOp, symbol: str) -> bool:
     """Whether all calls of a kernel have static sizes of at least 1."""
-    calls = [op for program in programs_in(module) for op in program.walk() if op.name == "tsched.call"]
-    sizes = [op.value("sizes") for op in calls if isinstance(op, SpecOp) and op.value("kernel") == symbol]
+    calls = [op for program in programs_in(module) for op in program.walk() if isinstance(op, CallOp)]
+    sizes = [op.sizes for op in calls if op.kernel == symbol]
     return all(size.value is not None and size.value > 0 for given in sizes for size in given)
 
 
-def _described_arguments(kernel: SpecOp, *, stores: bool) -> set[int]:
+def _described_arguments(kernel: KernelOp, *, stores: bool) -> set[int]:
     """The arguments of a kernel with spaces that TMA copies, by their numbers."""
-    found: set[int] = set()
-    for op in kernel.walk():
-        names = ("ttile.load", "ttile.store") if stores else ("ttile.load",)
-        if isinstance(op, SpecOp) and op.name in names and op.value("space") == SHARED:
-            buffer = op.operands[0 if op.name == "ttile.load" else 1]
-            assert isinstance(buffer, BlockArgument)
-            found.add(buffer.index)
-    return found
+    kinds = (LoadOp, StoreOp) if stores else (LoadOp,)
+    copied = [op.buffer for op in kernel.walk() if isinstance(op, kinds) and op.space == SHARED]
+    return {buffer.index for buffer in copied if isinstance(buffer, BlockArgument)}
 
 
-def drop_dots(kernel: SpecOp, described: Collection[int]) -> bool:
+def drop_dots(kernel: KernelOp, described: Collection[int]) -> bool:
     """Take the loops with dots out of a kernel; False where one of them may run although a tensor is empty."""
-    loops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for" and dots_in(op)]
+    loops = [op for op in kernel.walk() if isinstance(op, ForOp) and dots_in(op)]
     if not all(any(_is_inside(dot, loop) for loop in loops) for dot in dots_in(kernel)):
         return False
     outer = [loop for loop in loops if not any(_is_inside(loop, other) for other in loops if other is not loop)]
@@ -86,29 +83,26 @@ def drop_dots(kernel: SpecOp, described: Collection[int]) -> bool:
     return True
 
 
-def _tiled_dims(kernel: SpecOp, described: Collection[int]) -> list[Dim]:
+def _tiled_dims(kernel: KernelOp, described: Collection[int]) -> list[Dim]:
     """The dims of tensors with TMA descriptors that tiles extend in; of others a program reads no element."""
     found: dict[Dim, None] = {}
     for op in kernel.walk():
-        if not isinstance(op, SpecOp) or op.name not in ("ttile.load", "ttile.store"):
-            continue
-        buffer = op.operands[0 if op.name == "ttile.load" else 1]
-        if not isinstance(buffer, BlockArgument) or buffer.index not in described:
-            continue
-        assert isinstance(buffer.type, BufferAttr)
-        axes = set(op.value("axes"))
-        found |= {dim: None for dim, at in zip(buffer.type.shape, op.value("map"), strict=True) if at.symbols & axes}
+        buffer = op.buffer if isinstance(op, LoadOp | StoreOp) else None
+        if isinstance(op, LoadOp | StoreOp) and isinstance(buffer, BlockArgument) and buffer.index in described:
+            assert isinstance(buffer.type, BufferAttr)
+            axes = set(op.axes)
+            found |= {dim: None for dim, at in zip(buffer.type.shape, op.map, strict=True) if at.symbols & axes}
     return list(found)
 
 
-def _is_idle(kernel: SpecOp, loops: Sequence[SpecOp], dim: Dim) -> bool:
+def _is_idle(kernel: KernelOp, loops: Sequence[SpecOp], dim: Dim) -> bool:
     """Whether nothing is multiplied where a dim is 0: there is no program, or no step."""
     if dim.value is not None:
         return dim.value > 0
     if dim.symbol_name is None:
         return False
     none = {dim.symbol_name: Dim.constant(0)}
-    if any(extent.substitute(none).value == 0 for extent in kernel.value("grid")):
+    if any(extent.substitute(none).value == 0 for extent in kernel.grid):
         return True
     ends = [index_expr(loop.operands[1]) for loop in loops]
     return all(end is not None and _is_at_most_zero(end.substitute(none)) for end in ends)

@@ -8,9 +8,9 @@ from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.plan import read_plan
 from tessera.backends.nvptx.mma.programs import MULTICAST, group_of, is_multicast_faster, is_uneven, multicast_problem
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, TensorCores, UnfitError, gpu_of
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.choices import DYNAMIC, ONCE, PERSISTENT
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
@@ -38,14 +38,14 @@ class SchedulePrograms(Pass):
                 schedule_programs(kernel, units, gpu_of(self.machine), self.multicast)
 
 
-def schedule_programs(kernel: SpecOp, units: TensorCores, machine: Machine, multicast: str = MULTICAST[0]) -> None:
+def schedule_programs(kernel: KernelOp, units: TensorCores, machine: Machine, multicast: str = MULTICAST[0]) -> None:
     """Write the order of programs; raises `UnfitError` for one that a kernel says and cannot have."""
     plan, able = read_plan(kernel), _SCHEDULERS[units.name]
     problem = multicast_problem(kernel, plan) if units is WGMMA else f"clusters are for {WGMMA.name}"
-    if kernel.value("scheduler"):
-        if kernel.value("scheduler") not in able:
+    if kernel.scheduler:
+        if kernel.scheduler not in able:
             raise UnfitError(f"on {units.name} the scheduler is {' or '.join(able)}, not {kernel.value('scheduler')}")
-        if kernel.value("multicast") and problem:
+        if kernel.multicast and problem:
             raise UnfitError(problem)
         return
     # A CTA of single warps does one program, and finds little of others in the second cache.

@@ -18,10 +18,10 @@ from tessera.backends.nvptx.passes.add_fallbacks import unaligned_in
 from tessera.backends.nvptx.passes.fit_steps import fit_steps, unfit_loops
 from tessera.backends.nvptx.tensor_cores import DEFAULT, TENSOR_CORES, TensorCores, UnfitError, gpu_of
 from tessera.diagnostics.codes import FeatureError, TileVerifyError
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.passes.check_features import advice_on
 from tessera.ir.tile.choices import tensor_core_attributes
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, PLAIN, Machine
 
@@ -42,8 +42,8 @@ class SelectMma(Pass):
     def run(self, module: ModuleOp) -> None:
         machine, unaligned = gpu_of(self.machine), unaligned_in(module)
         for kernel in tile_kernels(module):
-            is_decided = kernel.value("reasons") or kernel.value("variant_of")
-            if is_decided or kernel.value("symbol") in unaligned:
+            is_decided = kernel.reasons or kernel.variant_of
+            if is_decided or kernel.symbol in unaligned:
                 continue
             if dots_in(kernel) or tensor_core_attributes(kernel):
                 choice = choose_with_steps(kernel, machine, self.units)
@@ -51,7 +51,7 @@ class SelectMma(Pass):
                 kernel.set_value("reasons", choice.reasons if dots_in(kernel) else ())
 
 
-def choose_with_steps(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
+def choose_with_steps(kernel: KernelOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
     """The tensor cores for a kernel; where none take its loops, in steps of less K if some take those.
 
     No K of a block is to be what decides which tensor cores accumulate, and so over bits.
@@ -67,13 +67,13 @@ def choose_with_steps(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) 
     return choice
 
 
-def choose_or_refuse(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
+def choose_or_refuse(kernel: KernelOp, machine: Machine, asked: str = AUTOMATIC) -> Choice:
     """The units that a kernel says itself, else those that are asked for, else the best that take it.
 
     Raises FeatureError (T0602) for units that the machine lacks, and TileVerifyError (T0501) where a kernel says what
     it does not fit.
     """
-    written = sorted({op.value("unit") for op in dots_in(kernel)} - {""})
+    written = sorted({op.unit for op in dots_in(kernel)} - {""})
     if len(written) > 1:
         raise TileVerifyError(
             f"dots of `@{kernel.value('symbol')}` are on {' and '.join(written)}, and a kernel is for one of them",
@@ -98,7 +98,7 @@ def choose_or_refuse(kernel: SpecOp, machine: Machine, asked: str = AUTOMATIC) -
     return choice
 
 
-def select_mma(kernel: SpecOp, units: TensorCores | None) -> Plan | None:
+def select_mma(kernel: KernelOp, units: TensorCores | None) -> Plan | None:
     """Write what units a kernel runs on, and how; None for those that run dots by multiply-adds."""
     if units is None:
         mark_plain(kernel)

@@ -20,15 +20,15 @@ from tessera.backends.nvptx.tensor_cores import (
     TensorCores,
     UnfitError,
 )
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.choices import PRODUCER, UNIFORM
+from tessera.ir.tile.typed_ops import KernelOp, ReduceOp
 
 # How single warps share a tile: below each other, with whole rows, or side by side, with some of the columns.
 
 
-def across_of(kernel: SpecOp, plan: Plan) -> int:
+def across_of(kernel: KernelOp, plan: Plan) -> int:
     """Warps of a group side by side, so that what each reads of both operands is the least: nearly a square."""
     (first, *_) = plan.dots.values()
     columns, rows = _columns_of(first.op.results[0]), plan.rows // plan.consumers
@@ -36,14 +36,14 @@ def across_of(kernel: SpecOp, plan: Plan) -> int:
     return min(fitting, key=lambda count: rows // 4 * count + columns // count)
 
 
-def across_problem(kernel: SpecOp, plan: Plan, across: int) -> str:
+def across_problem(kernel: KernelOp, plan: Plan, across: int) -> str:
     """Why warps cannot stand so, empty where they can: rows that are reduced or multiplied again have to be whole."""
     if across not in WARPS_ACROSS:
         return f"{', '.join(map(str, WARPS_ACROSS))} warps stand side by side, not {across}"
     if across == 1:
         return ""
     products = list(plan.dots.values())
-    if len(products) != 1 or products[0].lhs.load is None or any(op.name == "ttile.reduce" for op in kernel.walk()):
+    if len(products) != 1 or products[0].lhs.load is None or any(isinstance(op, ReduceOp) for op in kernel.walk()):
         return f"{across} warps side by side share rows, and rows are reduced here or multiplied again"
     if any(_columns_of(op.operands[0]) == 0 for op in stores_in(kernel)):
         return f"a vector is stored by who has it, and {across} warps side by side do"
@@ -82,18 +82,18 @@ class SpecializeWarps(Pass):
                 specialize_warps(kernel, units)
 
 
-def specialize_warps(kernel: SpecOp, units: TensorCores) -> None:
+def specialize_warps(kernel: KernelOp, units: TensorCores) -> None:
     """Write the roles of a kernel; raises `UnfitError` for those that it says and its units do not have."""
-    roles, groups = UNIFORM if units is MMA_SYNC else PRODUCER, kernel.value("warpgroups")
-    written = kernel.value("roles")
+    roles, groups = UNIFORM if units is MMA_SYNC else PRODUCER, kernel.warpgroups
+    written = kernel.roles
     if written and written != roles:
         copies = "by TMA descriptors, which one thread starts" if roles == PRODUCER else "by all threads"
         raise UnfitError(f"kernels on {units.name} copy {copies}, and `roles` is {written}")
-    if kernel.value("registers") and units is not WGMMA:
+    if kernel.registers and units is not WGMMA:
         raise UnfitError(f"threads of kernels on {units.name} have equal shares of registers, and some are said")
     _share_columns(kernel, units)
     if written:
-        _check_registers(kernel.value("registers"), groups)
+        _check_registers(kernel.registers, groups)
         return
     kernel.set_value("roles", roles)
     if units is WGMMA:
@@ -101,9 +101,9 @@ def specialize_warps(kernel: SpecOp, units: TensorCores) -> None:
         kernel.set_value("registers", _TURNING if is_in_loop else _REGISTERS[groups])
 
 
-def _share_columns(kernel: SpecOp, units: TensorCores) -> None:
+def _share_columns(kernel: KernelOp, units: TensorCores) -> None:
     """Write how single warps stand; raises `UnfitError` for what a kernel says of it and cannot have."""
-    said = kernel.value("warps_n")
+    said = kernel.warps_n
     if units is not MMA_SYNC:
         if said:
             raise UnfitError(f"kernels on {units.name} have warps that share rows by fours, and `warps_n` is {said}")

@@ -9,9 +9,9 @@ from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.plan import CopiedOperand, plan_of
 from tessera.backends.nvptx.mma.rings import swizzle_of
 from tessera.backends.nvptx.tensor_cores import SPAN, TensorCores
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.choices import SHARED
+from tessera.ir.tile.typed_ops import KernelOp
 
 
 class SwizzleTiles(Pass):
@@ -30,7 +30,7 @@ class SwizzleTiles(Pass):
                 swizzle_tiles(kernel, units)
 
 
-def swizzle_tiles(kernel: SpecOp, units: TensorCores) -> None:
+def swizzle_tiles(kernel: KernelOp, units: TensorCores) -> None:
     """Write how tiles of a kernel with spaces lie; raises `UnfitError` for one that says what cannot be."""
     plan, stores = plan_of(kernel, units), shared_stores(kernel, units)
     for operand in (operand for dot in plan.dots.values() for operand in dot.operands):
