@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backends.nvptx.hopper.assembly import effect, pure
+from tessera.backends.nvptx.hopper.assembly import effect, results
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC_FORMS_TF32, SPAN
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
@@ -98,11 +98,9 @@ def matrices_in(f: FunctionText, addresses: Sequence[tuple[Value, int]], transpo
         where = names[address.text] + (f" + {more}" if more else "")
         lines.append(f"ldmatrix.sync.aligned.m8n8.x4{suffix}.shared.b16 {{{registers}}}, [{where}];")
     count = 4 * len(addresses)
-    struct = "{ " + ", ".join(["i32"] * count) + " }"
     # An output must not share a register with an address that a later load still reads.
-    constraints = ",".join([*["=&r"] * count, *["r"] * len(bases)])
-    made = effect(f, " ".join(lines), constraints, bases, struct)
-    words = [f.raw("i32", f"extractvalue {made}, {part}") for part in range(count)]
+    constraints = [*["=&r"] * count, *["r"] * len(bases)]
+    words = results(f, " ".join(lines), constraints, bases, ["i32"] * count)
     return [words[4 * at : 4 * at + 4] for at in range(len(addresses))]
 
 
@@ -122,6 +120,4 @@ def multiply(
         rhs = first + 4 + 2 * at
         lines.append(f"mma.sync.aligned.{form.suffix} {{{added}}}, {{{shown}}}, {{${rhs}, ${rhs + 1}}}, {{{added}}};")
     args = [*acc, *left, *(word for pair in right for word in pair)]
-    struct = "{ " + ", ".join([element] * count) + " }"
-    made = pure(f, " ".join(lines), ",".join(constraints), args, struct)
-    return [f.raw(element, f"extractvalue {made}, {part}") for part in range(count)]
+    return results(f, " ".join(lines), constraints, args, [element] * count, is_pure=True)

@@ -25,6 +25,7 @@ from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 
 if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
     from tessera.backends.nvptx.hopper.emit import Setting
 
 
@@ -180,22 +181,22 @@ class WarpEmitter(MatrixEmitter):
                 self.start_tiles()
                 self.one_program(op)
 
-    def emit_stage_after(self, op: SpecOp) -> None:
-        f, stages = self.f, op.value("stages")
+    def emit_stage_after(self, op: ops.StageAfterOp) -> None:
+        f, stages = self.f, op.stages
         cursor = self.values[op.operands[0]]
         assert isinstance(cursor, Cursor)
-        following = op32(f, "add", cursor.slot, op.value("by") % stages)
+        following = op32(f, "add", cursor.slot, op.by % stages)
         ends = f.icmp("sge", following, number(stages))
         slot = f.select(ends, op32(f, "sub", following, stages), following)
         self.values[op.result] = Cursor(slot, cursor.phase)
 
-    def emit_copy_async(self, op: SpecOp) -> None:
+    def emit_copy_async(self, op: ops.CopyAsyncOp) -> None:
         tile, cursor, buffer, *at = self._of(op.operands)
         TileCopy(self.f, self.setting, op, tile, cursor, buffer, at).run()
 
-    def emit_commit_copies(self, op: SpecOp) -> None:
+    def emit_commit_copies(self, op: ops.CommitCopiesOp) -> None:
         warp_asm.commit(self.f)
 
-    def emit_wait_copies(self, op: SpecOp) -> None:
-        warp_asm.wait(self.f, op.value("left"))
+    def emit_wait_copies(self, op: ops.WaitCopiesOp) -> None:
+        warp_asm.wait(self.f, op.left)
         self.barriers.synchronize(number(0), WARPGROUP * self.setting.consumers)

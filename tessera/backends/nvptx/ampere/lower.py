@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, OpResult, SSAValue
 
@@ -15,6 +15,9 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX
 from tessera.ir.tile.indexing import size_expr
 from tessera.types.dim import Dim
+
+if TYPE_CHECKING:
+    from tessera.ir.tile import typed_ops as tile_ops
 
 
 class RowsOut(Consumer):
@@ -63,7 +66,6 @@ class Warps(RowsOut):
         for operand, tile in zip(ring.loads, ring.tiles, strict=True):
             load = operand.load
             values = self._access(load, load.result, 1)
-            values.pop("windows")
             if operand.box.inner == 0:
                 values.update(axes=values["axes"][::-1], bounds=values["bounds"][::-1])
             at = [self._index_at(value, where) for value in load.operands[1:]]
@@ -89,17 +91,14 @@ class Warps(RowsOut):
         self.emit("commit_copies")
 
     def _later(self, index: SSAValue, distance: int) -> SSAValue:
-        if not distance:
-            return index
-        values = {"names": ("i",), "expr": Dim.symbol("i") + distance}
-        return self.emit("index", [index], values, [INDEX]).result
+        return self.index(Dim.symbol("i") + distance, {"i": index}) if distance else index
 
     def _stage(self, cursor: SSAValue, by: int, stages: int) -> SSAValue:
         return self.emit("stage_after", [cursor], {"by": by, "stages": stages}, [CURSOR]).result if by else cursor
 
     # Dots.
 
-    def lower_dot(self, op: SpecOp) -> None:
+    def lower_dot(self, op: tile_ops.DotOp) -> None:
         dot = self.plan.dots[op]
         lhs = self.operand(dot.lhs)
         self._arrive(dot.op.value("awaits"))
@@ -129,11 +128,11 @@ class Warps(RowsOut):
         length = None if low is None or high is None else (high - low).value
         return length is not None and length > 0
 
-    def lower_for(self, op: SpecOp) -> None:
+    def lower_for(self, op: tile_ops.ForOp) -> None:
         inner = self.inside(op)
         before = set(self.there)
         if not inner:
-            self._arrive(op.value("awaits"))
+            self._arrive(op.awaits)
             before = set(self.there)
             self.plain_loop(op, len(op.results), self.is_nonempty(op))
         else:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tessera.backends.nvptx.ampere import assembly as warp_asm
 from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper import fragments as elements
 from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, Layout, Registers, is_paired
-from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
+from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile, transposed_in
 from tessera.backends.nvptx.hopper.tiles import TileOps
 from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, K_BYTES, SPAN
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
@@ -19,6 +19,9 @@ from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.types.dim import Dim
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
 
 _STEPS = SPAN // K_BYTES
 """Steps of k in a span of columns."""
@@ -72,15 +75,17 @@ class WarpTiles(TileOps):
 
     # Dots.
 
-    def emit_mma_sync(self, op: SpecOp) -> Registers:
+    def emit_mma_sync(self, op: ops.MmaSyncOp) -> Registers:
         f = self.f
         given = self._tile(op.operands[0])
         lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands[1:])
         assert isinstance(rhs, SharedTile)
         layout, acc = given.layout, list(given.floats(f))
-        left = self._lefts(lhs, left_at, layout.blocks, op.value("lhs_major") == "mn")
-        right = self._rights(rhs, right_at, layout.columns, op.value("rhs_major") == "mn")
-        share, steps = layout.columns // 2, self._count(rhs, op.value("rhs_major") == "mn")
+        is_transposed = transposed_in(op)
+        left = self._lefts(lhs, left_at, layout.blocks, is_transposed[0])
+        right = self._rights(rhs, right_at, layout.columns, is_transposed[1])
+        along = rhs.rows if is_transposed[1] else rhs.columns
+        share, steps = layout.columns // 2, along * rhs.dtype.bytes // K_BYTES
         # What the next step reads is loaded while this one is multiplied.
         prefetched = (left(0), right(0))
         for step in range(steps):
@@ -90,12 +95,6 @@ class WarpTiles(TileOps):
                 part = acc[block * share : (block + 1) * share]
                 acc[block * share : (block + 1) * share] = warp_asm.multiply(f, rhs.dtype, part, blocks[block], pairs)
         return Registers(layout, given.dtype, acc)
-
-    @staticmethod
-    def _count(tile: SharedTile, is_transposed: bool) -> int:
-        """Steps of k in a tile."""
-        along = tile.rows if is_transposed else tile.columns
-        return along * tile.dtype.bytes // K_BYTES
 
     def _lefts(self, lhs: Any, at: Cursor, blocks: int, is_transposed: bool) -> Callable[[int], list[Sequence[Value]]]:
         """The A operand of a step: four words for each block of rows."""
@@ -188,23 +187,23 @@ class WarpTiles(TileOps):
 
     # Stores of rows.
 
-    def emit_store_rows(self, op: SpecOp) -> None:
+    def emit_store_rows(self, op: ops.StoreRowsOp) -> None:
         """Rows that begin and end at multiples of 16 bytes are put together in shared memory, others go by element."""
         f, buffer = self.f, op.operands[2]
         shape, size = shaped(buffer).shape, shaped(buffer).dtype.bytes
         env: dict[str, Index] = {**self.setting.sizes}
-        env.update(zip(op.value("coords"), (self.values[value] for value in op.operands[3:]), strict=True))
-        offset = linear(op.value("map"), shape)
-        parts = offset.coefficient(op.value("axes")[0])
+        env.update(zip(op.coords, (self.values[value] for value in op.operands[3:]), strict=True))
+        offset = linear(op.map, shape)
+        parts = offset.coefficient(op.axes[0])
         assert parts is not None
         stride = f.mul(dim_value(f, parts[0], env), size)
         base = f.raw("i64", f"ptrtoint {self.values[buffer]} to i64")
         corner = f.add(base, f.mul(dim_value(f, offset, env), size))
         ends = f.op("or", corner, stride)
-        bound: Dim = op.value("bounds")[1]
+        bound: Dim = op.bounds[1]
         if bound.value != -1:
             # A row that ends within a piece may have another one right behind it, which is not this tile's to write.
-            left = f.sub(dim_value(f, bound, env), env[op.value("axes")[1]])
+            left = f.sub(dim_value(f, bound, env), env[op.axes[1]])
             ends = f.op("or", ends, f.mul(left, size))
         misaligned = f.raw("i64", f"and i64 {ends.text}, {CP_ASYNC_BYTES - 1}")
 

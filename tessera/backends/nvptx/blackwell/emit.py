@@ -6,6 +6,7 @@ They are assembled wherever there is an assembler, and were never executed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
@@ -14,7 +15,7 @@ from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.emit import MatrixEmitter, emit_kernel
 from tessera.backends.nvptx.hopper.fragments import Registers
-from tessera.backends.nvptx.hopper.shared_memory import Ring, SharedTile
+from tessera.backends.nvptx.hopper.shared_memory import Ring, SharedTile, transposed_in
 from tessera.backends.nvptx.tensor_cores import TCGEN05_FORMATS, TCGEN05_FORMS, TCGEN05_ROWS, WARPGROUP
 from tessera.backends.nvptx.text import KernelCode
 from tessera.backends.nvptx.types import shaped, sizes_of
@@ -23,6 +24,9 @@ from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
 
 _READERS = 1
 """The named barrier at which consumers wait for each other."""
@@ -64,8 +68,8 @@ class TensorEmitter(MatrixEmitter):
     def barrier_threads(self) -> Sequence[int]:
         return (WARPGROUP * self.kernel.value("consumers"),)
 
-    def emit_tiles(self, op: SpecOp) -> None:
-        self.values.update(zip(op.regions[0].block.args[len(op.value("grid")) :], self._of(op.operands), strict=True))
+    def emit_tiles(self, op: ops.TilesOp) -> None:
+        self.values.update(zip(op.regions[0].block.args[len(op.grid) :], self._of(op.operands), strict=True))
         self.one_program(op)
 
     def ring_barriers(self, rings: Sequence[Ring]) -> list[tuple[int, int]]:
@@ -87,9 +91,9 @@ class TensorEmitter(MatrixEmitter):
         first = self.setting.first // 32
         return self.f.icmp("eq", self.setting.warp, number(first + op.value("warp")))
 
-    def emit_tensor_alloc(self, op: SpecOp) -> None:
-        f, columns = self.f, op.value("columns")
-        cell = op32(f, "add", self.setting.base, op.value("offset"))
+    def emit_tensor_alloc(self, op: ops.TensorAllocOp) -> None:
+        f, columns = self.f, op.columns
+        cell = op32(f, "add", self.setting.base, op.offset)
 
         def ask() -> None:
             text = f"tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [$0], {columns};"
@@ -103,7 +107,7 @@ class TensorEmitter(MatrixEmitter):
         address = asm.effect(f, "ld.shared.b32 $0, [$1];", "=r,r", [cell], "i32")
         self.values[op.result] = Memory(address, columns, op32(f, "add", cell, 8))
 
-    def emit_tensor_dealloc(self, op: SpecOp) -> None:
+    def emit_tensor_dealloc(self, op: ops.TensorDeallocOp) -> None:
         f, memory = self.f, self._memory(op.operands[0])
         asm.effect(f, "tcgen05.fence::before_thread_sync;")
         self._synchronize()
@@ -125,17 +129,16 @@ class TensorEmitter(MatrixEmitter):
         """Whether this is the one thread that starts dots."""
         return self.f.icmp("eq", self.setting.tid, number(self.setting.first))
 
-    def emit_tensor_mma(self, op: SpecOp) -> None:
+    def emit_tensor_mma(self, op: ops.TensorMmaOp) -> None:
         f, base = self.f, self.setting.base
         memory = self._memory(op.operands[0])
         lhs, rhs, left_at, right_at, low, index = (self.values[value] for value in op.operands[1:])
         assert isinstance(lhs, SharedTile)
         assert isinstance(rhs, SharedTile)
-        transposed = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
+        transposed = transposed_in(op)
         operands: list[list[Value]] = []
         for tile, at, is_transposed in ((lhs, left_at, transposed[0]), (rhs, right_at, transposed[1])):
-            address = tile.address(f, base, at.slot)
-            found = tile.across_k(f, address) if is_transposed else tile.along_k(f, address)
+            found = tile.descriptors(f, tile.address(f, base, at.slot), is_transposed)
             operands.append([f.raw("i64", f"or i64 {one.text}, {_VERSION}") for one in found])
         form = instruction(TCGEN05_FORMATS[rhs.dtype], transposed, sizes_of(op.operands[0])[1])
         kind = TCGEN05_FORMS[rhs.dtype].suffix
@@ -164,19 +167,19 @@ class TensorEmitter(MatrixEmitter):
         )
         asm.effect(f, text, "r,r", [barrier, asm.flag(f, self._is_issuer)])
 
-    def emit_tensor_release(self, op: SpecOp) -> None:
+    def emit_tensor_release(self, op: ops.TensorReleaseOp) -> None:
         ring, cursor = self._of(op.operands)
         assert isinstance(ring, Ring)
         self._arrive(ring.empty(self.f, self.setting.base, cursor))
 
-    def emit_tensor_commit(self, op: SpecOp) -> None:
+    def emit_tensor_commit(self, op: ops.TensorCommitOp) -> None:
         self._arrive(self._memory(op.operands[0]).barrier)
 
-    def emit_tensor_wait(self, op: SpecOp) -> None:
+    def emit_tensor_wait(self, op: ops.TensorWaitOp) -> None:
         asm.barrier_wait(self.f, self._memory(op.operands[0]).barrier, number(0), self.setting.bounded)
         asm.effect(self.f, "tcgen05.fence::after_thread_sync;")
 
-    def emit_tensor_load(self, op: SpecOp) -> None:
+    def emit_tensor_load(self, op: ops.TensorLoadOp) -> None:
         f, memory = self.f, self._memory(op.operands[0])
         tiles = self.tiles
         assert isinstance(tiles, TensorTiles)
@@ -186,8 +189,8 @@ class TensorEmitter(MatrixEmitter):
         found: list[Value] = []
         for block in range(layout.blocks):
             found += _read(f, op32(f, "add", start, tiles.step * block << 16), layout.columns)
-        # What is read may be used after the wait, so it passes through it.
-        self.values[op.result] = Registers(layout, shaped(op.result).dtype, _wait_for_loads(f, found))
+        found = asm.pass_through(f, "tcgen05.wait::ld.sync.aligned;", found)
+        self.values[op.result] = Registers(layout, shaped(op.result).dtype, found)
 
 
 def instruction(form: int, transposed: tuple[bool, bool], columns: int) -> int:
@@ -206,17 +209,7 @@ def _read(f: FunctionText, address: Value, columns: int) -> list[Value]:
         count = 4 * times
         registers = ", ".join(f"${at}" for at in range(count))
         text = f"tcgen05.ld.sync.aligned.16x256b.x{times}.b32 {{{registers}}}, [${count}];"
-        struct = "{ " + ", ".join(["float"] * count) + " }"
-        constraints = ",".join([*["=f"] * count, "r"])
-        made = asm.effect(f, text, constraints, [op32(f, "add", address, done)], struct)
-        found += [f.raw("float", f"extractvalue {made}, {at}") for at in range(count)]
+        start = op32(f, "add", address, done)
+        found += asm.results(f, text, [*["=f"] * count, "r"], [start], ["float"] * count)
         done += 8 * times
     return found
-
-
-def _wait_for_loads(f: FunctionText, values: Sequence[Value]) -> list[Value]:
-    count = len(values)
-    constraints = ",".join([*["=f"] * count, *map(str, range(count))])
-    struct = "{ " + ", ".join(["float"] * count) + " }"
-    made = asm.effect(f, "tcgen05.wait::ld.sync.aligned;", constraints, values, struct)
-    return [f.raw("float", f"extractvalue {made}, {at}") for at in range(count)]

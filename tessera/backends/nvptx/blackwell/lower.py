@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
@@ -11,7 +12,9 @@ from tessera.backends.nvptx.mma.loops import sum_of
 from tessera.backends.nvptx.mma.lower import MatrixLowering, Producer
 from tessera.backends.nvptx.tensor_cores import TCGEN05_FEATURES, tmem_columns
 from tessera.backends.nvptx.types import FragmentAttr, TensorMemoryAttr, shaped
-from tessera.ir.base.op import SpecOp
+
+if TYPE_CHECKING:
+    from tessera.ir.tile import typed_ops as tile_ops
 
 
 class TensorConsumer(RowsOut):
@@ -28,7 +31,7 @@ class TensorConsumer(RowsOut):
     def end(self) -> None:
         self.emit("tensor_dealloc", [self.memory])
 
-    def lower_for(self, op: SpecOp) -> None:
+    def lower_for(self, op: tile_ops.ForOp) -> None:
         """Stages are released to the producer as dots get done; all of them are waited for once."""
         dot = sum_of(op, self.plan, self.rings)
         assert dot is not None

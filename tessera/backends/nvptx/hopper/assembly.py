@@ -27,6 +27,27 @@ def pure(f: FunctionText, text: str, constraints: str, args: Sequence[Value], re
     return _call(f, f'asm "{text}", "{constraints}"', args, ret)
 
 
+def results(
+    f: FunctionText,
+    text: str,
+    constraints: Sequence[str],
+    args: Sequence[Value],
+    types: Sequence[str],
+    is_pure: bool = False,
+) -> list[Value]:
+    """What assembly with several results gives."""
+    struct = "{ " + ", ".join(types) + " }"
+    made = (pure if is_pure else effect)(f, text, ",".join(constraints), args, struct)
+    return [f.raw(type, f"extractvalue {made}, {at}") for at, type in enumerate(types)]
+
+
+def pass_through(f: FunctionText, text: str, values: Sequence[Value]) -> list[Value]:
+    """Values after a wait: they pass through it, so that no use of them comes before."""
+    kinds = [("f" if value.type == "float" else "r") for value in values]
+    constraints = [*(f"={kind}" for kind in kinds), *map(str, range(len(values)))]
+    return results(f, text, constraints, values, [value.type for value in values])
+
+
 def _call(f: FunctionText, callee: str, args: Sequence[Value], ret: str) -> Value:
     call = f"call {ret} {callee}({', '.join(map(str, args))}) convergent nounwind"
     if ret == "void":
@@ -196,19 +217,13 @@ def issue(
     if ends[1]:
         lines.append("wgmma.commit_group.sync.aligned;")
     element = "float" if kind == "f" else "i32"
-    struct = "{ " + ", ".join([element] * count) + " }"
-    made = effect(f, " ".join([*lines, "}"]), ",".join(constraints), args, struct)
-    return [f.raw(element, f"extractvalue {made}, {at}") for at in range(count)]
+    return results(f, " ".join([*lines, "}"]), constraints, args, [element] * count)
 
 
 def wait(f: FunctionText, left: int, values: Sequence[Value]) -> list[Value]:
-    """Wait until at most `left` groups are in flight; the values pass through, so that no use of them comes before."""
+    """Wait until at most `left` groups are in flight, which write the values."""
     text = f"wgmma.wait_group.sync.aligned {left};"
     if not values:
         effect(f, text)
         return []
-    kinds = [("f" if value.type == "float" else "r") for value in values]
-    constraints = ",".join([*(f"={kind}" for kind in kinds), *(str(at) for at in range(len(values)))])
-    struct = "{ " + ", ".join(value.type for value in values) + " }"
-    made = effect(f, text, constraints, values, struct)
-    return [f.raw(value.type, f"extractvalue {made}, {at}") for at, value in enumerate(values)]
+    return pass_through(f, text, values)

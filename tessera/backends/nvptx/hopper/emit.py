@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, SSAValue
 
@@ -27,6 +27,10 @@ from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
+    from tessera.ir.target import typed_ops as target_ops
 
 
 @frozen
@@ -221,16 +225,16 @@ class MatrixEmitter:
 
     # Indices and loops.
 
-    def emit_index(self, op: SpecOp) -> None:
-        env = {**self.setting.sizes, **dict(zip(op.value("names"), self._of(op.operands), strict=True))}
-        self.values[op.result] = dim_value(self.f, op.value("expr"), env)
+    def emit_index(self, op: target_ops.IndexOp) -> None:
+        env = {**self.setting.sizes, **dict(zip(op.names, self._of(op.operands), strict=True))}
+        self.values[op.result] = dim_value(self.f, op.expr, env)
 
-    def emit_fetch(self, op: SpecOp) -> None:
+    def emit_fetch(self, op: target_ops.FetchOp) -> None:
         """An index in memory; one thread of a warp need not wait for others to know it, so all read it."""
         f, buffer = self.f, shaped(op.operands[0])
         pointer, *at = self._of(op.operands)
-        env = {**self.setting.sizes, **dict(zip(op.value("coords"), at, strict=True))}
-        offset, element = dim_value(f, op.value("offset"), env), memory_type(buffer.dtype)
+        env = {**self.setting.sizes, **dict(zip(op.coords, at, strict=True))}
+        offset, element = dim_value(f, op.offset, env), memory_type(buffer.dtype)
         loaded = f.load(f.gep(pointer, offset, element), element)
         wide = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64") if element != "i64" else loaded
         self.values[op.result] = wide
@@ -238,14 +242,14 @@ class MatrixEmitter:
     def _of(self, values: Sequence[SSAValue]) -> list[Any]:
         return [self.values[value] for value in values]
 
-    def emit_tiles(self, op: SpecOp) -> None:
+    def emit_tiles(self, op: ops.TilesOp) -> None:
         f, block = self.f, op.regions[0].block
-        grid: tuple[Dim, ...] = op.value("grid")
+        grid: tuple[Dim, ...] = op.grid
         total = f.cast("trunc", dim_value(f, product(grid), self.setting.sizes), "i32")
         counts = self._counts(op)
         cursors = self._of(op.operands)
 
-        mailbox: int = op.value("mailbox")
+        mailbox: int = op.mailbox
         epilogue = epilogue_in(op)
         if epilogue is not None:
             OverlappedTiles(self, op, epilogue, total, counts).run()
@@ -299,7 +303,7 @@ class MatrixEmitter:
         setting, (counter, token) = self.setting, self.f.arguments[-2:]
         return Mailbox(self.f, setting.base, offset, counter, token, setting.bounded)
 
-    def emit_steps(self, op: SpecOp) -> None:
+    def emit_steps(self, op: ops.StepsOp) -> None:
         f, block = self.f, op.regions[0].block
         low, high = self._of(op.operands[:2])
         start = self._of(op.operands[2:])
@@ -319,11 +323,11 @@ class MatrixEmitter:
             self.held = late
             given = body(low, given)
             assert self.held is None, "a step waits for the dot of the step before"
-            low = f.add(low, op.value("step"))
-        found = f.loop(low, high, op.value("step"), body, given, op.value("is_nonempty"))
+            low = f.add(low, op.step)
+        found = f.loop(low, high, op.step, body, given, op.is_nonempty)
         self.values.update(zip(op.results, unflat(start, found), strict=True))
 
-    def emit_when(self, op: SpecOp) -> None:
+    def emit_when(self, op: ops.WhenOp) -> None:
         f, block = self.f, op.regions[0].block
         low, high = self._of(op.operands[:2])
         given = self._of(op.operands[2:])
@@ -335,18 +339,18 @@ class MatrixEmitter:
         found = f.if_(f.icmp("slt", low, high), body, lambda: flat(given))
         self.values.update(zip(op.results, unflat(given, found), strict=True))
 
-    def emit_pingpong(self, op: SpecOp) -> None:
-        if op.value("mode") == "take":
+    def emit_pingpong(self, op: ops.PingpongOp) -> None:
+        if op.mode == "take":
             self.barriers.wait_in_order(self.setting.group)
         else:
             self.barriers.arrive_in_order(self.setting.group)
 
-    def emit_lag(self, op: SpecOp) -> None:
+    def emit_lag(self, op: ops.LagOp) -> None:
         """The first consumer starts; stages fill no faster than memory is read, which sets the others apart."""
         f, setting = self.f, self.setting
         ring = self.values[op.operands[0]]
         assert isinstance(ring, Ring)
-        stage = op32(f, "mul", setting.group, op.value("stages"))
+        stage = op32(f, "mul", setting.group, op.stages)
 
         def wait() -> None:
             at = Cursor(stage, number(0))
@@ -356,21 +360,21 @@ class MatrixEmitter:
 
     # Rings and copies.
 
-    def emit_cursor(self, op: SpecOp) -> None:
+    def emit_cursor(self, op: ops.CursorOp) -> None:
         # A producer finds every stage empty at first, as if a phase had ended.
         self.values[op.result] = Cursor(number(0), number(1 if self.is_producer else 0))
 
-    def emit_advance(self, op: SpecOp) -> None:
+    def emit_advance(self, op: ops.AdvanceOp) -> None:
         ring, cursor = self._of(op.operands)
         self.values[op.result] = ring.after(self.f, cursor)
 
-    def emit_acquire(self, op: SpecOp) -> None:
+    def emit_acquire(self, op: ops.AcquireOp) -> None:
         ring, cursor = self._of(op.operands)
         f, base = self.f, self.setting.base
         asm.barrier_wait(f, ring.empty(f, base, cursor), cursor.phase, self.setting.bounded)
         asm.barrier_expect(f, ring.full(f, base, cursor), ring.bytes)
 
-    def emit_copy(self, op: SpecOp) -> None:
+    def emit_copy(self, op: ops.CopyOp) -> None:
         f, base = self.f, self.setting.base
         map, ring, cursor, tile, *at = self._of(op.operands)
         assert isinstance(tile, SharedTile)
@@ -378,10 +382,10 @@ class MatrixEmitter:
         assert isinstance(made, SpecOp)
         coords = [f.cast("trunc", f.index(one), "i32") for one in reversed(self._from_cut(made, at))]
         barrier = ring.full(f, base, cursor)
-        if op.value("half"):
+        if op.half:
             self._copy_half(op, tile, cursor, barrier, coords)
             return
-        for piece in range(op.value("pieces")):
+        for piece in range(op.pieces):
             address = tile.address(f, base, cursor.slot, piece * tile.span_bytes)
             first = op32(f, "add", coords[0], piece * tile.span_columns)
             asm.copy_in(f, map, address, barrier, [first, *coords[1:]])
@@ -408,12 +412,12 @@ class MatrixEmitter:
             column = op32(f, "add", corner[0], op32(f, "mul", number_of, tile.span_columns))
             clusters.copy_multicast(f, self.values[op.operands[0]], address, barrier, [column, *corner[1:]])
 
-    def emit_await(self, op: SpecOp) -> None:
+    def emit_await(self, op: ops.AwaitOp) -> None:
         ring, cursor = self._of(op.operands)
         address = ring.full(self.f, self.setting.base, cursor)
         asm.barrier_wait(self.f, address, cursor.phase, self.setting.bounded)
 
-    def emit_release(self, op: SpecOp) -> None:
+    def emit_release(self, op: ops.ReleaseOp) -> None:
         f = self.f
         ring, cursor, *limits = self._of(op.operands)
         condition = self.is_first

@@ -131,6 +131,11 @@ def half_of(f: FunctionText, op: SpecOp, number: Value, at: Sequence[Value]) -> 
     return found, rows, pieces, zero
 
 
+def transposed_in(op: SpecOp) -> tuple[bool, bool]:
+    """Which operands of a dot are contiguous across k."""
+    return op.value("lhs_major") == "mn", op.value("rhs_major") == "mn"
+
+
 _KINDS = {128: 1, 64: 2, 32: 3}
 """How a descriptor says the bytes of swizzled lines."""
 
@@ -184,18 +189,15 @@ class SharedTile:
         start = op32(f, "add", base, self.offset + extra)
         return start if self.stages == 1 else op32(f, "add", start, op32(f, "mul", slot, self.bytes))
 
-    def along_k(self, f: FunctionText, address: Value) -> list[Value]:
-        """Descriptors of all steps where rows are the dot's and columns are k."""
+    def descriptors(self, f: FunctionText, address: Value, is_transposed: bool) -> list[Value]:
+        """Descriptors of all steps of k: rows are the dot's and columns are k, or the other way round."""
+        if is_transposed:
+            first, K = _descriptor(f, address, self.span_bytes, self.swizzle), K_BYTES // self.dtype.bytes
+            return [_advance(f, first, step * K * self.swizzle) for step in range(self.rows // K)]
         first = _descriptor(f, address, 16, self.swizzle)
         steps = range(self.swizzle // K_BYTES)
         moves = [span * self.span_bytes + step * K_BYTES for span in range(self.spans) for step in steps]
         return [_advance(f, first, move) for move in moves]
-
-    def across_k(self, f: FunctionText, address: Value) -> list[Value]:
-        """Descriptors of all steps where rows are k and columns are the dot's."""
-        first = _descriptor(f, address, self.span_bytes, self.swizzle)
-        K = K_BYTES // self.dtype.bytes
-        return [_advance(f, first, step * K * self.swizzle) for step in range(self.rows // K)]
 
 
 def _descriptor(f: FunctionText, address: Value, leading: int, swizzle: int) -> Value:

@@ -34,7 +34,7 @@ from tessera.backends.nvptx.hopper.fragments import (
     reduce_own,
     reduce_rows,
 )
-from tessera.backends.nvptx.hopper.shared_memory import SharedTile
+from tessera.backends.nvptx.hopper.shared_memory import SharedTile, transposed_in
 from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, SPAN, WARPGROUP
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
 from tessera.backends.nvptx.types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr, shaped, sizes_of
@@ -46,11 +46,14 @@ from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.ir.target.typed_ops import IndexOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32, i64
 
 if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
     from tessera.backends.nvptx.hopper.emit import Setting
+    from tessera.ir.target import typed_ops as target_ops
 
 
 class TileOps:
@@ -109,10 +112,10 @@ class TileOps:
 
     # Dots.
 
-    def emit_mma_open(self, op: SpecOp) -> list[Value]:
+    def emit_mma_open(self, op: ops.MmaOpenOp) -> list[Value]:
         return list(self._tile(op.operands[0]).floats(self.f))
 
-    def emit_pack(self, op: SpecOp) -> list[Value]:
+    def emit_pack(self, op: ops.PackOp) -> list[Value]:
         """An A operand in registers; one that was made before a loop is rebuilt in each of its steps.
 
         The assembler (ptxas 13.0) takes registers that a dot reads for its own after it, and gives them to others
@@ -129,15 +132,15 @@ class TileOps:
         none = asm.pure(self.f, zero, "=r,l", [self.f.index(index)], "i32")
         return [op32(self.f, "or", pair, none) for pair in pairs]
 
-    def emit_mma_issue(self, op: SpecOp) -> list[Value]:
+    def emit_mma_issue(self, op: ops.MmaIssueOp) -> list[Value]:
         f, base = self.f, self.setting.base
         acc, lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands)
         assert isinstance(rhs, SharedTile)
         rows, columns = sizes_of(op.result)
         blocks = rows // (MMA_ROWS * self.consumers)
         address = rhs.address(f, base, right_at.slot)
-        is_transposed = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
-        right = rhs.across_k(f, address) if is_transposed[1] else rhs.along_k(f, address)
+        is_transposed = transposed_in(op)
+        right = rhs.descriptors(f, address, is_transposed[1])
         share = columns // 2
         found: list[Value] = []
         for block in range(blocks):
@@ -147,21 +150,21 @@ class TileOps:
             found += asm.issue(f, rhs.dtype, columns, part, list(zip(left, right, strict=True)), is_transposed, ends)
         return found
 
-    def emit_mma_add(self, op: SpecOp) -> Registers:
+    def emit_mma_add(self, op: ops.MmaAddOp) -> Registers:
         f, base = self.f, self.setting.base
         tile = self._tile(op.operands[0])
         lhs, rhs, left_at, right_at = (self.values[value] for value in op.operands[1:])
         assert isinstance(rhs, SharedTile)
-        layout, parts = tile.layout, op.value("parts")
+        layout, parts = tile.layout, op.parts
         columns = layout.columns // parts
-        is_transposed = (op.value("lhs_major") == "mn", op.value("rhs_major") == "mn")
+        is_transposed = transposed_in(op)
         given, found = tile.floats(f), list[Value]()
         nothing = [Value(given[0].type, "undef")] * (columns // 2)
         each = PROMOTED_K // (K_BYTES // rhs.dtype.bytes)
         for block in range(layout.blocks):
             for part in range(parts):
                 address = rhs.address(f, base, right_at.slot, part * columns * rhs.swizzle)
-                right = rhs.across_k(f, address) if is_transposed[1] else rhs.along_k(f, address)
+                right = rhs.descriptors(f, address, is_transposed[1])
                 left = self._left(lhs, left_at, block, layout.blocks, is_transposed[0], len(right))
                 operands = list(zip(left, right, strict=True))
                 totals = given[len(found) : len(found) + columns // 2]
@@ -186,22 +189,21 @@ class TileOps:
         each = lhs.span_bytes * MMA_ROWS // lhs.span_columns if is_transposed else MMA_ROWS * lhs.swizzle
         address = lhs.address(f, setting.base, at.slot, block * each)
         address = op32(f, "add", address, op32(f, "mul", setting.group, blocks * each))
-        found = lhs.across_k(f, address) if is_transposed else lhs.along_k(f, address)
-        return [[one] for one in found]
+        return [[one] for one in lhs.descriptors(f, address, is_transposed)]
 
-    def emit_mma_wait(self, op: SpecOp) -> None:
+    def emit_mma_wait(self, op: ops.MmaWaitOp) -> None:
         given = [self.values[value] for value in op.operands]
-        found = asm.wait(self.f, op.value("left"), [value for one in given for value in one])
+        found = asm.wait(self.f, op.left, [value for one in given for value in one])
         for one, result in zip(given, op.results, strict=True):
             self.values[result] = Registers(self.layout(result.type), shaped(result).dtype, found[: len(one)])
             found = found[len(one) :]
 
     # Elements.
 
-    def emit_elementwise(self, op: SpecOp) -> Registers:
+    def emit_elementwise(self, op: target_ops.ElementwiseOp) -> Registers:
         tiles = [self._tile(value) for value in op.operands]
         type = shaped(op.result)
-        fn, dtype = op.value("fn"), tiles[0].dtype.compute
+        fn, dtype = op.fn, tiles[0].dtype.compute
         is_rounded = dtype is f32 and _is_rounded(op.result)
         if is_rounded and fn in PAIRED and (pairs := self._pairs(op)) is not None:
             return Registers(tiles[0].layout, bf16, None, paired_math(self.f, fn, *pairs))
@@ -232,7 +234,7 @@ class TileOps:
             found.append(given.pack(self.f))
         return found
 
-    def emit_cast(self, op: SpecOp) -> Registers:
+    def emit_cast(self, op: target_ops.CastOp) -> Registers:
         tile, type = self._tile(op.operands[0]), shaped(op.result)
         if tile.dtype is type.dtype:
             return tile  # computed in pairs: rounded already
@@ -242,38 +244,38 @@ class TileOps:
         values = [convert.cast(self.f, value, tile.dtype, type.dtype) for value in tile.floats(self.f)]
         return Registers(tile.layout, type.dtype, values)
 
-    def emit_bitcast(self, op: SpecOp) -> Registers:
+    def emit_bitcast(self, op: target_ops.BitcastOp) -> Registers:
         tile, type = self._tile(op.operands[0]), shaped(op.result)
         values = [convert.narrow(self.f, value, tile.dtype) for value in tile.floats(self.f)]
         stored = convert.storage_type(type.dtype)
         found = [convert.widen(self.f, self.f.bitcast(value, stored), type.dtype) for value in values]
         return Registers(tile.layout, type.dtype, found)
 
-    def emit_select(self, op: SpecOp) -> Registers:
+    def emit_select(self, op: target_ops.SelectOp) -> Registers:
         condition, first, second = (self._tile(value) for value in op.operands)
         parts = zip(condition.floats(self.f), first.floats(self.f), second.floats(self.f), strict=True)
         return Registers(first.layout, first.dtype, [self.f.select(*part) for part in parts])
 
-    def emit_reduce_rows(self, op: SpecOp) -> Registers:
-        return reduce_rows(self.f, self._tile(op.operands[0]), op.value("kind"))
+    def emit_reduce_rows(self, op: ops.ReduceRowsOp) -> Registers:
+        return reduce_rows(self.f, self._tile(op.operands[0]), op.kind)
 
-    def emit_partial_rows(self, op: SpecOp) -> Registers:
+    def emit_partial_rows(self, op: ops.PartialRowsOp) -> Registers:
         layout = self.layout(op.result.type)
         return Registers(layout, shaped(op.result).dtype, [self.f.const("float", 0.0)] * layout.count)
 
-    def emit_grow_rows(self, op: SpecOp) -> Registers:
+    def emit_grow_rows(self, op: ops.GrowRowsOp) -> Registers:
         """Sums of the thread, scaled, and its own columns added."""
         partial, factor, tile = map(self._tile, op.operands)
         parts = zip(partial.floats(self.f), factor.floats(self.f), reduce_own(self.f, tile, "sum"), strict=True)
         return Registers(partial.layout, tile.dtype, [math_of(self.f, "fma", part, tile.dtype) for part in parts])
 
-    def emit_join_rows(self, op: SpecOp) -> Registers:
+    def emit_join_rows(self, op: ops.JoinRowsOp) -> Registers:
         """One sum for each row, of its four threads."""
         partial = self._tile(op.operands[0])
         values = [across_threads(self.f, value, "sum", partial.dtype) for value in partial.floats(self.f)]
         return Registers(partial.layout, partial.dtype, values)
 
-    def emit_constant(self, op: SpecOp) -> Registers:
+    def emit_constant(self, op: target_ops.ConstantOp) -> Registers:
         type = shaped(op.result)
         layout, given = self.layout(type), op.value("value")
         if isinstance(given, Dim):
@@ -283,7 +285,7 @@ class TileOps:
             value = self.f.const(convert.compute_type(type.dtype), given)
         return Registers(layout, type.dtype, [value] * layout.count)
 
-    def emit_broadcast(self, op: SpecOp) -> Registers:
+    def emit_broadcast(self, op: target_ops.BroadcastOp) -> Registers:
         tile, layout = self._tile(op.operands[0]), self.layout(op.results[0].type)
         values = tile.floats(self.f)
         number_of = layout.row if tile.layout.kind == ROWS else layout.column
@@ -300,29 +302,27 @@ class TileOps:
             thread = elements.Thread(thread.row, op32(self.f, "add", thread.column, self.window[0]))
         return elements.Coordinates(self.f, layout, thread, op.value("axes"), env)
 
-    def emit_coordinate(self, op: SpecOp) -> Registers:
+    def emit_coordinate(self, op: target_ops.CoordinateOp) -> Registers:
         type = shaped(op.result)
         coordinates = self._coordinates(op, type, 0)
-        found = map_once(
-            lambda value: convert.cast(self.f, value, i64, type.dtype), coordinates.evaluate(op.value("expr"))
-        )
+        found = map_once(lambda value: convert.cast(self.f, value, i64, type.dtype), coordinates.evaluate(op.expr))
         return Registers(coordinates.layout, type.dtype, found)
 
-    def emit_clip(self, op: SpecOp) -> Registers:
+    def emit_clip(self, op: target_ops.ClipOp) -> Registers:
         tile = self._tile(op.operands[0])
         coordinates = self._coordinates(op, op.results[0].type, 1)
-        outside = self.f.const(convert.compute_type(tile.dtype), op.value("identity"))
-        below = coordinates.below(op.value("axis"), op.value("bound"))
+        outside = self.f.const(convert.compute_type(tile.dtype), op.identity)
+        below = coordinates.below(op.axis, op.bound)
         parts = zip(below, tile.floats(self.f), strict=True)
         return Registers(tile.layout, tile.dtype, [self.f.select(inside, value, outside) for inside, value in parts])
 
-    def emit_fragment_load(self, op: SpecOp) -> Registers:
+    def emit_fragment_load(self, op: ops.FragmentLoadOp) -> Registers:
         cells, dtype = self._cells(op, op.result, 0), shaped(op.operands[0]).dtype
         if is_paired(dtype) and cells.coordinates.layout.kind == FRAGMENT and _is_even(op):
             return elements.load_pairs(cells, dtype)
-        return elements.load(cells, dtype, op.value("pad"))
+        return elements.load(cells, dtype, op.pad)
 
-    def emit_fragment_store(self, op: SpecOp) -> None:
+    def emit_fragment_store(self, op: ops.FragmentStoreOp) -> None:
         cells = self._cells(op, op.operands[0], 1)
         elements.store(cells, self._tile(op.operands[0]), self._once(cells.coordinates.layout))
 
@@ -342,7 +342,7 @@ class TileOps:
             return f.icmp("ult", op32(f, "sub", setting.tid, setting.first), number(4))
         return None
 
-    def emit_store_tile(self, op: SpecOp) -> None:
+    def emit_store_tile(self, op: ops.StoreTileOp) -> None:
         """Rows of whole 16 bytes go through shared memory, others element by element; the kernel has both."""
         buffer, tile = op.operands[3], self._tile(op.operands[0])
         is_whole = self._is_whole(shaped(buffer).shape[-1] * tile.dtype.bytes, self.values[buffer])
@@ -456,4 +456,4 @@ def _is_even(op: SpecOp) -> bool:
     if op.value("windows") or op.value("pad") or (bound.value != -1 and not is_multiple(bound, 2)):
         return False
     start = dict(zip(op.value("coords"), op.operands[1:], strict=True))[axis].owner
-    return isinstance(start, SpecOp) and start.name == "ttarget.index" and is_multiple(start.value("expr"), 2)
+    return isinstance(start, IndexOp) and is_multiple(start.expr, 2)

@@ -12,6 +12,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.tile.choices import COLUMNS, REGISTERS, SHARED
 from tessera.ir.tile.choices import ROWS as ALONG
+from tessera.ir.tile.typed_ops import StoreOp
 from tessera.runtime.devices.cuda.metrics import MOST_PLACES
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f16
@@ -116,7 +117,7 @@ def _dim_along(axis: str, map: Sequence[Dim], shape: Sequence[Dim], bound: Dim, 
 
 def stores_in(kernel: SpecOp) -> list[SpecOp]:
     """All stores of a kernel."""
-    return [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.store"]
+    return [op for op in kernel.walk() if isinstance(op, StoreOp)]
 
 
 def shared_stores(kernel: SpecOp, units: TensorCores) -> dict[SpecOp, Box]:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.types import SharedAttr, shaped, spec_ops, yielded
 from tessera.ir.base.op import SpecOp
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
 
 # What is in flight in a matrix kernel: copies are waited for, stages released when no dot reads them, and consumers
 # that start dots in an order let each other go on.
@@ -209,21 +213,21 @@ class TensorCheck:
         for op in self.held.values():
             op.fail("tensor memory is allocated and never freed", "put a `ttarget.tensor_dealloc` at the end")
 
-    def check_await(self, op: SpecOp) -> None:
+    def check_await(self, op: ops.AwaitOp) -> None:
         self.here[_stage(op)] = False
 
-    def check_tensor_release(self, op: SpecOp) -> None:
+    def check_tensor_release(self, op: ops.TensorReleaseOp) -> None:
         if not self.here.pop(_stage(op), False):
             op.fail("a stage is released to the producer before a dot has read it")
 
-    def check_tensor_alloc(self, op: SpecOp) -> None:
+    def check_tensor_alloc(self, op: ops.TensorAllocOp) -> None:
         self.held[op.result] = op
 
     def _alive(self, op: SpecOp, memory: SSAValue) -> None:
         if memory not in self.held:
             op.fail("tensor memory is used after it was freed")
 
-    def check_tensor_mma(self, op: SpecOp) -> None:
+    def check_tensor_mma(self, op: ops.TensorMmaOp) -> None:
         self._alive(op, op.operands[0])
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
             stages = [(ring, at) for ring, at in self.here if at is cursor and _has(ring, tile)]
@@ -232,18 +236,18 @@ class TensorCheck:
             self.here.update(dict.fromkeys(stages, True))
         self.flying[op.operands[0]] = "committed"
 
-    def check_tensor_commit(self, op: SpecOp) -> None:
+    def check_tensor_commit(self, op: ops.TensorCommitOp) -> None:
         self._alive(op, op.operands[0])
         if self.flying.get(op.operands[0]) != "committed":
             op.fail("there are no dots to commit, and a barrier would count what nobody waits for")
         self.flying[op.operands[0]] = "waited for"
 
-    def check_tensor_wait(self, op: SpecOp) -> None:
+    def check_tensor_wait(self, op: ops.TensorWaitOp) -> None:
         if self.flying.get(op.operands[0]) != "waited for":
             op.fail("a wait for dots that nobody committed never ends", "put a `ttarget.tensor_commit` before it")
         del self.flying[op.operands[0]]
 
-    def check_tensor_load(self, op: SpecOp) -> None:
+    def check_tensor_load(self, op: ops.TensorLoadOp) -> None:
         self._alive(op, op.operands[0])
         missing = self.flying.get(op.operands[0])
         if missing is not None:
@@ -252,13 +256,13 @@ class TensorCheck:
                 "put a `ttarget.tensor_commit` and a `ttarget.tensor_wait` before it",
             )
 
-    def check_tensor_dealloc(self, op: SpecOp) -> None:
+    def check_tensor_dealloc(self, op: ops.TensorDeallocOp) -> None:
         memory = op.operands[0]
         self._alive(op, memory)
         if memory in self.flying:
             op.fail("tensor memory is freed while dots write it")
         made = self.held.pop(memory)
-        if made.value("warp") != op.value("warp"):
+        if made.value("warp") != op.warp:
             op.fail(f"warp {made.value('warp')} allocated tensor memory, and warp {op.value('warp')} frees it")
 
 
@@ -296,17 +300,17 @@ class CopyCheck:
                 for region in op.regions:
                     self.run(region.block)
 
-    def check_cursor(self, op: SpecOp) -> None:
+    def check_cursor(self, op: ops.CursorOp) -> None:
         self.cursors[op.result] = 0
 
-    def check_stage_after(self, op: SpecOp) -> None:
-        self.cursors[op.result] = (self.cursors[op.operands[0]] + op.value("by")) % op.value("stages")
+    def check_stage_after(self, op: ops.StageAfterOp) -> None:
+        self.cursors[op.result] = (self.cursors[op.operands[0]] + op.by) % op.stages
 
-    def check_commit_copies(self, op: SpecOp) -> None:
+    def check_commit_copies(self, op: ops.CommitCopiesOp) -> None:
         self.groups.append(self.open)
         self.open = []
 
-    def check_copy_async(self, op: SpecOp) -> None:
+    def check_copy_async(self, op: ops.CopyAsyncOp) -> None:
         cell = (op.operands[0], self.cursors[op.operands[1]])
         made = op.operands[0].owner
         if isinstance(made, SpecOp) and cell[1] >= made.value("stages"):
@@ -322,19 +326,19 @@ class CopyCheck:
         self.perhaps.discard(cell)
         self.open.append(cell)
 
-    def check_wait_copies(self, op: SpecOp) -> None:
+    def check_wait_copies(self, op: ops.WaitCopiesOp) -> None:
         if self.open:
             op.fail("a wait comes before copies are made a group", "put a `ttarget.commit_copies` before it")
         # Nothing is done yet where fewer are under way than may be left.
-        done = self.groups[: max(0, len(self.groups) - op.value("left"))]
+        done = self.groups[: max(0, len(self.groups) - op.left)]
         self.groups = self.groups[len(done) :]
         self.there.update(cell for group in done for cell in group)
-        if not op.value("left"):
+        if not op.left:
             self.there |= self.perhaps
             self.perhaps.clear()
         self.read.clear()
 
-    def check_mma_sync(self, op: SpecOp) -> None:
+    def check_mma_sync(self, op: ops.MmaSyncOp) -> None:
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
             if not isinstance(tile.type, SharedAttr):
                 continue
@@ -345,14 +349,14 @@ class CopyCheck:
                 )
             self.read.add(cell)
 
-    def check_steps(self, op: SpecOp) -> None:
+    def check_steps(self, op: ops.StepsOp) -> None:
         body, before = op.regions[0].block, set(self.there)
         self._bind(body.args[1:], op.operands[2:])
         for _ in range(self.iterations):
             self.run(body)
             self._bind(body.args[1:], yielded(body))
         self._bind(op.results, yielded(body))
-        if not op.value("is_nonempty"):
+        if not op.is_nonempty:
             self.perhaps |= self.there - before
             self.there &= before
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from xdsl.dialects.builtin import ModuleOp
@@ -69,17 +69,18 @@ def check_fit(kernel: SpecOp, units: TensorCores, machine: Machine) -> None:
     """Raises `UnfitError` with the reason where units of a machine do not take a kernel."""
     check_machine(machine, units.features)
     plan = plan_of(kernel, units)
-    _CHECKS[units.name](kernel, plan, rings_of(plan), machine)
+    rings = rings_of(plan)
+    if units is TCGEN05:
+        _check_tensor_loops(kernel, plan, rings)
+    stages_of(kernel, plan, rings, units, machine)
+    if units is MMA_SYNC:
+        _CopyOrder(plan, rings).walk(kernel.regions[0].block)
 
 
-def _check_warpgroups(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
-    stages_of(kernel, plan, rings, WGMMA, machine)
-
-
-def _check_tensors(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
+def _check_tensor_loops(kernel: SpecOp, plan: Plan, rings: Sequence[Ring]) -> None:
+    """Raises `UnfitError` for programs and loops whose accumulators tensor memory does not take."""
     if is_uneven(kernel):
         raise UnfitError("programs that take unequally long are scheduled dynamically, and these are not")
-    stages_of(kernel, plan, rings, TCGEN05, machine)
     if any(not ring.is_in_loop for ring in rings):
         raise UnfitError("an operand that is copied once is not pipelined in stages")
     for op in spec_ops(kernel.regions[0].block):
@@ -87,18 +88,6 @@ def _check_tensors(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: M
             raise UnfitError("a dot outside of a sum has nothing to overlap with in tensor memory")
         if op.name == "ttile.for" and (sum_of(op, plan, rings) is None or not is_zero(op.operands[2])):
             raise UnfitError("tensor memory takes loops that add up one dot from nothing")
-
-
-def _check_warps(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], machine: Machine) -> None:
-    stages_of(kernel, plan, rings, MMA_SYNC, machine)
-    _CopyOrder(plan, rings).walk(kernel.regions[0].block)
-
-
-_CHECKS: dict[str, Callable[[SpecOp, Plan, Sequence[Ring], Machine], None]] = {
-    WGMMA.name: _check_warpgroups,
-    TCGEN05.name: _check_tensors,
-    MMA_SYNC.name: _check_warps,
-}
 
 
 def stages_of(kernel: SpecOp, plan: Plan, rings: Sequence[Ring], units: TensorCores, machine: Machine) -> list[int]:
@@ -198,7 +187,7 @@ def thread_kernels(module: ModuleOp) -> list[KernelOp]:
 
 def units_in(kernel: SpecOp) -> TensorCores | None:
     """The tensor cores chosen for the dots of a kernel; None for multiply-adds, or where nobody has chosen."""
-    names = {dot.value("unit") for dot in dots_in(kernel)}
+    names = {dot.unit for dot in dots_in(kernel)}
     return TENSOR_CORES.get(names.pop()) if len(names) == 1 else None
 
 

@@ -12,6 +12,7 @@ from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
 from tessera.backends.nvptx.types import shaped, spec_ops, yielded
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.indexing import size_expr
+from tessera.ir.tile.typed_ops import ConstantOp, ElementwiseOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.frozen import frozen
@@ -59,7 +60,7 @@ def sum_of(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> MmaDot | None:
 def is_zero(value: SSAValue) -> bool:
     """Whether a tile is nothing but zeros, seen from its form."""
     op = value.owner
-    return isinstance(op, SpecOp) and op.name == "ttile.constant" and op.value("value") == 0
+    return isinstance(op, ConstantOp) and op.value("value") == 0
 
 
 # Loops with two dots, one of which reads what is computed from the other: what of a step can be one step late.
@@ -203,7 +204,7 @@ def running_reductions(op: SpecOp) -> dict[int, RunningReduction]:
 
 def is_function(op: object, fn: str) -> bool:
     """Whether an op computes a function of elements."""
-    return isinstance(op, SpecOp) and op.name == "ttile.elementwise" and op.value("fn") == fn
+    return isinstance(op, ElementwiseOp) and op.fn == fn
 
 
 def _only(value: SSAValue) -> bool:

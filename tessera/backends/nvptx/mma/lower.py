@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, OpResult, SSAValue
 
@@ -41,6 +41,9 @@ from tessera.ir.tile.lower_to_target import OpLowering, Writer
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
 from tessera.types.shape import TensorType
+
+if TYPE_CHECKING:
+    from tessera.ir.tile import typed_ops as tile_ops
 
 # The roles of a matrix kernel: what both walk through, and the producer, which only fills rings.
 
@@ -94,6 +97,11 @@ class Role(OpLowering):
     def advance(self, at: int) -> None:
         """Go on to the next stage of a ring."""
         self.cursors[at] = self.emit_at("advance", at, [CURSOR]).result
+
+    def index(self, expr: Dim, where: Mapping[str, SSAValue]) -> SSAValue:
+        """An expression of indices that have names."""
+        used = {name: index for name, index in where.items() if name in expr.symbols}
+        return self.emit("index", list(used.values()), {"names": tuple(used), "expr": expr}, [INDEX]).result
 
     def cursors_of(self, rings: Iterable[int]) -> list[SSAValue]:
         """The stages of rings at hand."""
@@ -159,20 +167,12 @@ class Producer(Role):
             half, box = self.lowering.half_of(operand)
             cut = cut_of(operand.load)
             map = self.map_of(operand.load.operands[0], box, -1 if cut is None else cut.dim, operand.rounds)
-            exprs = [*operand.load.value("map"), *([] if cut is None else [cut.end])]
-            operands = [map, ring.ring, cursor, tile, *self._indices_of(operand.load, exprs)]
-            self.emit("copy", operands, {"pieces": operand.box.pieces, "half": half})
+            where = dict(zip(operand.load.value("coords"), self.of(operand.load.operands[1:]), strict=True))
+            corner = [self.index(expr, where) for expr in operand.load.value("map")]
+            end = [] if cut is None else [self.index(cut.end, where)]
+            values = {"pieces": operand.box.pieces, "half": half}
+            self.emit("copy", [map, ring.ring, cursor, tile, *corner, *end], values)
         self.advance(at)
-
-    def _indices_of(self, load: SpecOp, exprs: Sequence[Dim]) -> list[SSAValue]:
-        """Where a load begins in its buffer, along each dim, and where it ends."""
-        names, indices = load.value("coords"), self.of(load.operands[1:])
-        found: list[SSAValue] = []
-        for expr in exprs:
-            used = [(name, index) for name, index in zip(names, indices, strict=True) if name in expr.symbols]
-            values = {"names": tuple(name for name, _ in used), "expr": expr}
-            found.append(self.emit("index", [index for _, index in used], values, [INDEX]).result)
-        return found
 
 
 class Consumer(Role):
@@ -229,7 +229,7 @@ class Consumer(Role):
         """The rings that a dot reads."""
         return rings_read(dot, self.rings)
 
-    def lower_dot(self, op: SpecOp) -> None:
+    def lower_dot(self, op: tile_ops.DotOp) -> None:
         dot, given = self.plan.dots[op], self.values[op.operands[2]]
         if not WGMMA_FORMS_TF32[dot.rhs.dtype].is_promoted:
             self.values[op.result] = self.close(self._issue(dot, self.open(given)))
@@ -291,10 +291,10 @@ class Consumer(Role):
 
     # Loops.
 
-    def lower_for(self, op: SpecOp) -> None:
-        form = op.value("form")
+    def lower_for(self, op: tile_ops.ForOp) -> None:
+        form = op.form
         # What the whole loop reads is waited for once.
-        for at in op.value("awaits"):
+        for at in op.awaits:
             self.emit_at("await", at)
         if form == SUM:
             dot = sum_of(op, self.plan, self.rings)
@@ -339,10 +339,10 @@ class Consumer(Role):
 
     # Elements.
 
-    def lower_reduce(self, op: SpecOp) -> None:
-        self.replace(op, "reduce_rows", {"kind": op.value("kind")})
+    def lower_reduce(self, op: tile_ops.ReduceOp) -> None:
+        self.replace(op, "reduce_rows", {"kind": op.kind})
 
-    def _access(self, op: SpecOp, tile: SSAValue, first: int) -> dict[str, Any]:
+    def _access(self, op: SpecOp, tile: SSAValue, first: int, *, windows: bool = False) -> dict[str, Any]:
         where = dict(zip(op.value("coords"), op.operands[first:], strict=True))
         parts = zip(op.value("axes"), op.value("bounds"), shaped(tile).shape, strict=True)
         # A bound that the tile never reaches is none.
@@ -350,21 +350,20 @@ class Consumer(Role):
             Dim.constant(-1) if self.lowering.is_inside(where[axis], bound, size.value or 1) else bound
             for axis, bound, size in parts
         )
-        values = {"coords": op.value("coords"), "bounds": bounds}
-        return {**values, **{name: op.value(name) for name in ("axes", "map", "windows")}}
+        names = ("coords", "axes", "map", *(["windows"] if windows else []))
+        return {"bounds": bounds, **{name: op.value(name) for name in names}}
 
-    def lower_load(self, op: SpecOp) -> None:
-        values = {**self._access(op, op.result, 1), "pad": op.value("pad")}
-        self.replace(op, "fragment_load", values)
+    def lower_load(self, op: tile_ops.LoadOp) -> None:
+        self.replace(op, "fragment_load", {**self._access(op, op.result, 1, windows=True), "pad": op.pad})
 
-    def lower_store(self, op: SpecOp) -> None:
-        values = self._access(op, op.operands[0], 2)
+    def lower_store(self, op: tile_ops.StoreOp) -> None:
+        is_shared = op.space == SHARED
+        values = self._access(op, op.operands[0], 2, windows=not is_shared)
         tile, buffer, *at = self.of(op.operands)
-        if op.value("space") != SHARED:
+        if is_shared:
+            self.store_shared(op, tile, [self.lowering.staging[shaped(tile).dtype], buffer, *at], values)
+        else:
             self.emit("fragment_store", [tile, buffer, *at], values)
-            return
-        values.pop("windows")
-        self.store_shared(op, tile, [self.lowering.staging[shaped(tile).dtype], buffer, *at], values)
 
     def store_shared(self, op: SpecOp, tile: SSAValue, to: Sequence[SSAValue], values: Mapping[str, Any]) -> None:
         """Store a tile through shared memory: `to` a staging buffer, and from there by TMA."""

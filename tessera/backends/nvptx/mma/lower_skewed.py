@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.mma.loops import Skew, running_reductions
 from tessera.backends.nvptx.types import PartialRowsAttr, RowVectorAttr, shaped, spec_ops, yielded
-from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import INDEX
+from tessera.ir.tile.typed_ops import ClipOp, ForOp, IndexOp
 from tessera.types.dim import Atom, Dim, maximum, minimum
 from tessera.types.frozen import frozen
 
@@ -49,7 +48,7 @@ class State:
 class SkewedLoop:
     """The writing of one such loop."""
 
-    def __init__(self, consumer: Consumer, op: SpecOp, skew: Skew) -> None:
+    def __init__(self, consumer: Consumer, op: ForOp, skew: Skew) -> None:
         self.consumer, self.op, self.skew = consumer, op, skew
         self.source = op.regions[0].block
         self.yielded = yielded(self.source)
@@ -89,7 +88,7 @@ class SkewedLoop:
             values[self.source.args[1 + at]] = consumer.emit("partial_rows", (), {}, [type]).result
         self._early(None)
         state = self._late()
-        begin = consumer.emit("index", [low], {"names": ("_l",), "expr": Dim.symbol("_l") + step}, [INDEX]).result
+        begin = consumer.index(Dim.symbol("_l") + step, {"_l": low})
         split = self._split(begin, high)
         if split is not None:
             state = self._steps(begin, split, state, clipped=False)
@@ -154,7 +153,7 @@ class SkewedLoop:
                 continue
             if op is skew.first.op:
                 flying = self._first(between)
-            elif op.name == "ttile.clip" and (bounded := self._bound_of(op)) is not None:
+            elif isinstance(op, ClipOp) and (bounded := self._bound_of(op)) is not None:
                 self._clip(op, *bounded, is_first=between is None)
             elif (found := next((one for one in self.sums.values() if one.last is op), None)) is not None:
                 operands = consumer.of([found.carried, found.factor, found.reduction.operands[0]])
@@ -163,15 +162,13 @@ class SkewedLoop:
                 consumer.lower(op)
         return flying
 
-    def _clip(self, op: SpecOp, bound: Dim, where: Mapping[str, SSAValue], is_first: bool) -> None:
+    def _clip(self, op: ClipOp, bound: Dim, where: Mapping[str, SSAValue], is_first: bool) -> None:
         """A clip where it may change something; of the first step, which often needs none, in a branch."""
         consumer, outer = self.consumer, self.consumer.block
         given = consumer.values[op.operands[0]]
         consumer.values[op.result] = given
         if is_first:
-            names = {name: consumer.values[index] for name, index in where.items() if name in bound.symbols}
-            values = {"names": tuple(names), "expr": bound}
-            last = consumer.emit("index", list(names.values()), values, [INDEX]).result
+            last = consumer.index(bound, {name: consumer.values[index] for name, index in where.items()})
             body = consumer.block = Block()
             consumer.lower(op)
             consumer.emit("yield", [consumer.values[op.result]])
@@ -213,7 +210,7 @@ class SkewedLoop:
 
     # Steps in which clips change nothing.
 
-    def _bound_of(self, op: SpecOp) -> tuple[Dim, dict[str, SSAValue]] | None:
+    def _bound_of(self, op: ClipOp) -> tuple[Dim, dict[str, SSAValue]] | None:
         """Below which coordinate of the loop a clip keeps all of a tile: its bound at the first row, less the tile."""
         where = dict(zip(op.value("coords"), op.operands[1:], strict=True))
         axis, (row, column) = op.value("axis"), op.value("axes")
@@ -227,17 +224,15 @@ class SkewedLoop:
     def _split(self, begin: SSAValue, high: SSAValue) -> SSAValue | None:
         """Where the steps begin in which a clip matters; None where there is no clip to leave out."""
         consumer, step = self.consumer, self.op.value("step")
-        clips = [op for op in self.source.ops if isinstance(op, SpecOp) and op.name == "ttile.clip"]
+        clips = [op for op in self.source.ops if isinstance(op, ClipOp)]
         bounds = [found for op in clips if (found := self._bound_of(op)) is not None]
         if not bounds or self._is_short([bound for bound, _ in bounds]):
             return None
         names = {"_begin": begin, "_high": high}
-        for bound, where in bounds:
-            used = {name: index for name, index in where.items() if name in bound.symbols}
-            names.update({name: consumer.values[index] for name, index in used.items()})
-        expr = end_of_whole(Dim.symbol("_begin"), Dim.symbol("_high"), [bound for bound, _ in bounds], step)
-        values = {"names": tuple(names), "expr": expr}
-        return consumer.emit("index", list(names.values()), values, [INDEX]).result
+        for _, where in bounds:
+            names.update({name: consumer.values[index] for name, index in where.items()})
+        limits = [bound for bound, _ in bounds]
+        return consumer.index(end_of_whole(Dim.symbol("_begin"), Dim.symbol("_high"), limits, step), names)
 
     def _is_short(self, bounds: Sequence[Dim]) -> bool:
         """Whether no more than one step is known to be without clips, which is not worth a loop of its own."""
@@ -252,9 +247,7 @@ class SkewedLoop:
 
 def _number(index: SSAValue) -> int | None:
     """An index that is known."""
-    op = index.op if isinstance(index, OpResult) else None
-    is_index = isinstance(op, SpecOp) and op.name == "ttile.index"
-    return op.value("expr").value if is_index and isinstance(op, SpecOp) else None
+    return index.owner.expr.value if isinstance(index.owner, IndexOp) else None
 
 
 def end_of_whole(begin: Dim, high: Dim, bounds: Sequence[Dim], step: int) -> Dim:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tessera.backends.nvptx.mma.boxes import Box, box_of, layout_of
 from tessera.backends.nvptx.tensor_cores import K_BYTES, TENSOR_CORES, WGMMA_ROWS, TensorCores, UnfitError
@@ -21,6 +21,7 @@ from tessera.ir.base.policies import policies_of
 from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.choices import REGISTERS
 from tessera.ir.tile.choices import ROWS as ALONG
+from tessera.ir.tile.typed_ops import BroadcastOp, DotOp, LoadOp, ReduceOp, RoundOp, StoreOp
 from tessera.types.dtype import DType, f32
 from tessera.types.frozen import frozen
 from tessera.types.policy import tf32
@@ -49,7 +50,7 @@ class MmaOperand:
 
     value: SSAValue
     major: str
-    load: SpecOp | None
+    load: LoadOp | None
 
     @property
     def dtype(self) -> DType:
@@ -60,7 +61,7 @@ class MmaOperand:
 class CopiedOperand(MmaOperand):
     """An operand that a load copies in boxes; `rounds` is the format that f32 is rounded to as it is copied."""
 
-    load: SpecOp
+    load: LoadOp
     box: Box
     rounds: str = ""
 
@@ -69,7 +70,7 @@ class CopiedOperand(MmaOperand):
 class MmaDot:
     """A `ttile.dot` with both operands found."""
 
-    op: SpecOp
+    op: DotOp
     lhs: MmaOperand
     rhs: MmaOperand
     instruction: tuple[int, int, int]
@@ -87,7 +88,7 @@ class Plan:
 
     rows: int
     consumers: int
-    dots: dict[SpecOp, MmaDot]
+    dots: Mapping[SpecOp, MmaDot]
     hidden: frozenset[Operation]
     """Loads, casts and transposes that do nothing but take elements from memory to a dot."""
     columns: frozenset[SSAValue]
@@ -97,7 +98,7 @@ class Plan:
 def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
     """How a kernel runs on tensor cores; raises `UnfitError` with the reason where it does not."""
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op is not kernel]
-    dot_ops = [op for op in ops if op.name == "ttile.dot"]
+    dot_ops = [op for op in ops if isinstance(op, DotOp)]
     if not dot_ops:
         raise UnfitError("it has no dots")
     for op in ops:
@@ -108,7 +109,9 @@ def plan_of(kernel: SpecOp, units: TensorCores) -> Plan:
     consumers = _groups(kernel, rows, [sizes_of(op.results[0])[1] for op in dot_ops], units)
     passed: set[Operation] = set()
     forms = units.rounded if units.rounded is not None and is_tf32(kernel) else units.forms
-    dots = {op: _plan_dot(op, rows, rows // (WGMMA_ROWS * consumers), passed, units, forms) for op in dot_ops}
+    dots: dict[SpecOp, MmaDot] = {
+        op: _plan_dot(op, rows, rows // (WGMMA_ROWS * consumers), passed, units, forms) for op in dot_ops
+    }
     if units.trims and consumers > 1:
         _check_held(dots, rows // (WGMMA_ROWS * consumers))
     hidden = _hidden(ops, passed, set(dot_ops))
@@ -142,7 +145,7 @@ def read_plan(kernel: SpecOp) -> Plan:
     passed: set[Operation] = set()
     dots: dict[SpecOp, MmaDot] = {}
     for op in ops:
-        if op.name == "ttile.dot":
+        if isinstance(op, DotOp):
             rows, columns, K = op.value("instruction")
             is_whole = len(TENSOR_CORES[op.value("unit")].instruction.columns) > 1
             parts = sizes_of(op.results[0])[1] // columns if is_whole else 1
@@ -180,7 +183,7 @@ def is_tf32(kernel: SpecOp) -> bool:
 
 
 def _plan_dot(
-    op: SpecOp, rows: int, blocks: int, passed: set[Operation], units: TensorCores, forms: Mapping[DType, Form]
+    op: DotOp, rows: int, blocks: int, passed: set[Operation], units: TensorCores, forms: Mapping[DType, Form]
 ) -> MmaDot:
     M, N = sizes_of(op.results[0])
     K = sizes_of(op.operands[0])[1]
@@ -245,7 +248,7 @@ def _plan_operand(
     return MmaOperand(value, "k", None)
 
 
-def _in_lines(load: SpecOp, box: Box, lines: Sequence[int], is_along: bool) -> Box:
+def _in_lines(load: LoadOp, box: Box, lines: Sequence[int], is_along: bool) -> Box:
     """The boxes of an operand in lines that are swizzled: those that its load asks for, else those that waste nothing.
 
     Along k those are the widest that rows are made of; across k the narrowest that hold a whole row.
@@ -266,8 +269,7 @@ def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAVa
     The last is the format that it is rounded to before the dot, which is none for most.
     """
     rounds = ""
-    while isinstance(value, OpResult) and isinstance(value.op, SpecOp):
-        source = value.op
+    while isinstance(source := value.owner, SpecOp):
         if source.name == "ttile.transpose":
             summed = 1 - summed
         elif _rounds_to(source):
@@ -284,19 +286,17 @@ def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAVa
 
 def _rounds_to(op: SpecOp) -> str:
     """The format that an op rounds f32 in memory to, plainly, as copies can; none where it does anything else."""
-    if op.name != "ttile.round" or len(op.operands) != 1:
+    if not isinstance(op, RoundOp) or len(op.operands) != 1:
         return ""
-    mode = tuple(op.value(name) for name in ("rounding", "saturation", "denormals"))
-    format = op.value("format")
-    is_plain = mode == ("nearest_even", "", "keep") and shaped(op.operands[0]).dtype is f32
-    return format if is_plain and format == tf32.name else ""
+    is_plain = (op.rounding, op.saturation, op.denormals) == ("nearest_even", "", "keep")
+    is_copied = is_plain and shaped(op.operands[0]).dtype is f32 and op.format == tf32.name
+    return op.format if is_copied else ""
 
 
-def _copied_load(value: SSAValue) -> SpecOp | None:
+def _copied_load(value: SSAValue) -> LoadOp | None:
     """The load that an operand comes from, unless that goes to registers."""
-    source = value.op if isinstance(value, OpResult) else None
-    is_load = isinstance(source, SpecOp) and source.name == "ttile.load"
-    return source if isinstance(source, SpecOp) and is_load and source.value("space") != REGISTERS else None
+    source = value.owner
+    return source if isinstance(source, LoadOp) and source.space != REGISTERS else None
 
 
 def _as_written(whole: CopiedOperand, trimmed: CopiedOperand, trims: bool) -> CopiedOperand:
@@ -344,19 +344,15 @@ def _check_tiles(ops: Sequence[SpecOp], rows: int, hidden: frozenset[Operation])
             raise UnfitError("a fragment is transposed, and fragments have one layout")
         if op.name == "ttile.round":
             raise UnfitError("a fragment is rounded, and only what is copied for a dot alone is")
-        if op.name == "ttile.reduce" and op.value("axis") != 1:
+        if isinstance(op, ReduceOp) and op.axis != 1:
             raise UnfitError("columns are reduced, and they are distributed over warps")
-        if op.name in ("ttile.load", "ttile.store") and len(op.operands) != len(op.value("coords")) + _first(op):
+        if isinstance(op, LoadOp | StoreOp) and len(op.at) != len(op.coords):
             raise UnfitError("index tiles are not fragments")
-        if op.name == "ttile.store" and op.value("mode") != "set":
-            raise UnfitError(f"a store in mode `{op.value('mode')}` is not one of fragments")
+        if isinstance(op, StoreOp) and op.mode != "set":
+            raise UnfitError(f"a store in mode `{op.mode}` is not one of fragments")
         for value in (*op.operands, *op.results):
             if isinstance(value.type, TileAttr):
                 _check_shape(op, value, rows)
-
-
-def _first(op: SpecOp) -> int:
-    return 1 if op.name == "ttile.load" else 2
 
 
 def _check_shape(op: SpecOp, value: SSAValue, rows: int) -> None:
@@ -380,7 +376,7 @@ def _columns(ops: Sequence[SpecOp]) -> frozenset[SSAValue]:
         before = len(found)
         for op in ops:
             vectors = [v for v in (*op.operands, *op.results) if _is_vector(v)]
-            is_broadcast = op.name == "ttile.broadcast" and op.value("axes") == (1,)
+            is_broadcast = isinstance(op, BroadcastOp) and op.axes == (1,)
             is_tied = op.name not in (*_LOOPS, "ttile.broadcast", "ttile.reduce") and found.intersection(vectors)
             if is_broadcast or is_tied:
                 found.update(vectors)

@@ -15,6 +15,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.indexing import known_ends
+from tessera.ir.tile.typed_ops import ProgramIdOp
 from tessera.types.dim import Dim
 from tessera.types.dim import product as product_of
 from tessera.types.frozen import frozen
@@ -233,6 +234,6 @@ def axes_of(index: SSAValue) -> set[int]:
     if isinstance(index, BlockArgument) or not isinstance(index, OpResult):
         return set()
     op: Operation = index.op
-    if isinstance(op, SpecOp) and op.name == "ttile.program_id":
-        return {op.value("axis")}
+    if isinstance(op, ProgramIdOp):
+        return {op.axis}
     return set[int]().union(*(axes_of(value) for value in op.operands))

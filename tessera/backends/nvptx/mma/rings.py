@@ -14,6 +14,7 @@ from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SHARED_BYTES, UnfitEr
 from tessera.backends.nvptx.types import shaped
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.choices import MAX_STAGES
+from tessera.ir.tile.typed_ops import ForOp
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
@@ -62,7 +63,7 @@ class Ring:
     def loop(self) -> SpecOp | None:
         """The loop that fills it."""
         around = self.block.parent_op()
-        return around if isinstance(around, SpecOp) and around.name == "ttile.for" else None
+        return around if isinstance(around, ForOp) else None
 
 
 def tile_of(operand: CopiedOperand) -> TensorType:
@@ -149,7 +150,7 @@ _RESERVED = 1 << 10
 
 def asked_stages(kernel: SpecOp) -> int | None:
     """Buffers of each tile that a schedule asks for, or a loop; None where neither does."""
-    loops = [op.value("buffers") for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
+    loops = [op.buffers for op in kernel.walk() if isinstance(op, ForOp)]
     schedule: Mapping[str, Any] = kernel.value("schedule") or {}
     return schedule.get("stages") or max(loops, default=0) or None
 

@@ -11,7 +11,7 @@ from tessera.backends.nvptx.text import DescriptorCode, DeviceModule, KernelCode
 from tessera.backends.nvptx.types import CursorAttr, RingAttr
 from tessera.ir.base.index_maps import strides
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.ir.base.spec import Attribute, OpSpec, Verify
 from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.base.verify import KERNEL, check_arguments, check_grid
 from tessera.ir.target.llvm.instructions import Value
@@ -106,7 +106,7 @@ def effect_op(
     summary: str,
     operands: tuple[str, ...] = (),
     attributes: tuple[Attribute, ...] = (),
-    verify: Callable[[SpecOp], None] | None = None,
+    verify: Verify | None = None,
     *,
     results: tuple[str, ...] = (),
     regions: tuple[str, ...] = (),
@@ -124,7 +124,7 @@ def effect_op(
     )
 
 
-def kernel_op(name: str, summary: str, attributes: tuple[Attribute, ...], verify: Callable[[SpecOp], None]) -> OpSpec:
+def kernel_op(name: str, summary: str, attributes: tuple[Attribute, ...], verify: Verify) -> OpSpec:
     """A kernel for tensor cores."""
     features = Attribute("features", "strs", doc="what it needs of the machine")
     return OpSpec(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx.mma.check_copies import check_copies
 from tessera.backends.nvptx.mma.target_kernels import MAJORS, SHARED, check_kernel, check_widest, effect_op, kernel_op
@@ -24,6 +25,9 @@ from tessera.ir.base.verify import around
 from tessera.ir.tile.choices import MAX_STAGES
 from tessera.types.dim import Dim
 
+if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
+
 _SETUP = ("ttarget.shared_tile",)
 _KERNELS = ("ttarget.warp_kernel", "ttarget.tensor_kernel")
 """Kernels that rows leave from."""
@@ -34,8 +38,8 @@ _FOREIGN = (
 """What only machines with a TMA and dots of warpgroups have."""
 
 
-def _check_kernel(op: SpecOp) -> None:
-    if not 1 <= op.value("consumers") <= MAX_WARPGROUPS:
+def _check_kernel(op: ops.WarpKernelOp) -> None:
+    if not 1 <= op.consumers <= MAX_WARPGROUPS:
         op.fail(f"a CTA has 1 to {MAX_WARPGROUPS} groups of four warps, got {op.value('consumers')}")
     _check_warps_n(op)
     check_kernel(
@@ -78,14 +82,14 @@ def _check_warps_n(op: SpecOp) -> None:
             op.fail(f"a vector is stored by who has it, and {across} warps side by side do")
 
 
-def _check_cursor(op: SpecOp) -> None:
+def _check_cursor(op: ops.StageAfterOp) -> None:
     if not isinstance(op.operands[0].type, CursorAttr):
         op.fail(f"`{op.name}` goes on from a stage, got {op.operands[0].type}")
-    if not 1 <= op.value("stages") <= MAX_STAGES or op.value("by") < 0:
+    if not 1 <= op.stages <= MAX_STAGES or op.by < 0:
         op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('by')} on among {op.value('stages')}")
 
 
-def _check_copy(op: SpecOp) -> None:
+def _check_copy(op: ops.CopyAsyncOp) -> None:
     tile, cursor, buffer = (value.type for value in op.operands[:3])
     if not isinstance(tile, SharedAttr) or not isinstance(cursor, CursorAttr):
         op.fail(f"`{op.name}` goes to a stage of a shared tile, got {tile} at {cursor}")
@@ -112,12 +116,12 @@ def _check_global(op: SpecOp, operand: int) -> None:
         op.fail(f"`{op.name}` is between global and shared memory, and its buffer is no argument of the kernel")
 
 
-def _check_wait(op: SpecOp) -> None:
-    if op.value("left") < 0:
+def _check_wait(op: ops.WaitCopiesOp) -> None:
+    if op.left < 0:
         op.fail(f"`left` counts groups of copies, got {op.value('left')}")
 
 
-def _check_dot(op: SpecOp) -> None:
+def _check_dot(op: ops.MmaSyncOp) -> None:
     acc = op.operands[0].type
     if not isinstance(acc, FragmentAttr):
         op.fail(f"a dot of warps adds to a fragment, got {acc}")
@@ -128,7 +132,7 @@ def _check_dot(op: SpecOp) -> None:
         op.fail(f"{rows} rows are not shared by {kernel.value('consumers')} groups of {WGMMA_ROWS} rows each")
 
 
-def _check_store(op: SpecOp) -> None:
+def _check_store(op: ops.StoreRowsOp) -> None:
     fragment, tile, buffer = (value.type for value in op.operands[:3])
     if not isinstance(fragment, FragmentAttr) or not isinstance(tile, SharedAttr) or not isinstance(buffer, BufferAttr):
         op.fail(f"`{op.name}` passes a fragment through a shared tile to a buffer, got {fragment}, {tile} and {buffer}")

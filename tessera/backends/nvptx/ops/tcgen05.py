@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tessera.backends.nvptx.mma.check_copies import TensorCheck, check_producer
 from tessera.backends.nvptx.mma.target_kernels import (
     BARRIER,
@@ -31,12 +33,15 @@ from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import IndexAttr
 from tessera.types.dtype import f32
 
+if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
+
 _FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget.pingpong", "ttarget.mma_sync")
 """What does not go together with dots in tensor memory."""
 
 
-def _check_kernel(op: SpecOp) -> None:
-    if op.value("consumers") not in (1, 2):
+def _check_kernel(op: ops.TensorKernelOp) -> None:
+    if op.consumers not in (1, 2):
         op.fail(f"1 or 2 warpgroups read tensor memory, got {op.value('consumers')}")
     check_kernel(
         op,
@@ -64,8 +69,8 @@ def _check_columns(op: SpecOp) -> None:
         op.fail(f"a CTA asks for {total} columns of tensor memory, and there are {TMEM_COLUMNS}")
 
 
-def _check_alloc(op: SpecOp) -> None:
-    columns, type = op.value("columns"), op.results[0].type
+def _check_alloc(op: ops.TensorAllocOp) -> None:
+    columns, type = op.columns, op.results[0].type
     if columns & (columns - 1) or not MIN_TMEM_COLUMNS <= columns <= TMEM_COLUMNS:
         op.fail(
             f"columns of tensor memory are a power of two from {MIN_TMEM_COLUMNS} to {TMEM_COLUMNS}, got {columns}",
@@ -77,7 +82,7 @@ def _check_alloc(op: SpecOp) -> None:
     if rows != TCGEN05_ROWS or width > columns:
         op.fail(f"{columns} columns have {TCGEN05_ROWS} rows of {columns} accumulators, got {type}")
     check_offset(op, "a barrier", BARRIER)
-    if op.value("warp") < 0:
+    if op.warp < 0:
         op.fail(f"`warp` is the number of a warp, got {op.value('warp')}")
 
 
@@ -86,7 +91,7 @@ def _check_memory(op: SpecOp) -> None:
         op.fail(f"`{op.name}` takes tensor memory, got {op.operands[0].type}")
 
 
-def _check_dot(op: SpecOp) -> None:
+def _check_dot(op: ops.TensorMmaOp) -> None:
     _check_memory(op)
     memory, lhs, rhs = (value.type for value in op.operands[:3])
     assert isinstance(memory, TensorMemoryAttr)
@@ -102,7 +107,7 @@ def _check_dot(op: SpecOp) -> None:
         op.fail(f"a dot has {TCGEN05_ROWS} rows and columns in 16s up to {TCGEN05_COLUMNS}, got {M} x {N}")
 
 
-def _check_load(op: SpecOp) -> None:
+def _check_load(op: ops.TensorLoadOp) -> None:
     _check_memory(op)
     memory, fragment = op.operands[0].type, op.results[0].type
     assert isinstance(memory, TensorMemoryAttr)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tessera.backends.nvptx.mma.target_kernels import (
     BARRIER,
     OFFSET,
@@ -21,9 +23,12 @@ from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.tile.choices import MAX_STAGES
 from tessera.types.dtype import f32
 
+if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
 
-def _check_map(op: SpecOp) -> None:
-    buffer, box = op.operands[0].type, op.value("box")
+
+def _check_map(op: ops.TensorMapOp) -> None:
+    buffer, box = op.operands[0].type, op.box
     if not isinstance(buffer, BufferAttr) or argument_of_kernel(op) is None:
         op.fail(f"a TMA descriptor is of an argument of the kernel, got {buffer}")
     rank = len(buffer.shape)
@@ -32,11 +37,11 @@ def _check_map(op: SpecOp) -> None:
     if len(box) != rank or any(not 1 <= size <= MAX_BOX for size in box):
         op.fail(f"a box of {rank} dims has 1 to {MAX_BOX} elements along each, got {list(box)}")
     check_swizzle(op)
-    if box[-1] * buffer.dtype.bytes != op.value("swizzle"):
+    if box[-1] * buffer.dtype.bytes != op.swizzle:
         op.fail(f"a row of a swizzled box is {op.value('swizzle')} bytes, got {box[-1]} of {buffer.dtype}")
-    if op.value("cut") != -1 and not (0 <= op.value("cut") < rank - 1 and rank < MAX_RANK):
+    if op.cut != -1 and not (0 <= op.cut < rank - 1 and rank < MAX_RANK):
         op.fail(f"copies end early along an outer dim of at most {MAX_RANK - 1}, got {op.value('cut')} of {rank}")
-    if op.value("rounds") and (op.value("rounds") != "tf32" or buffer.dtype is not f32):
+    if op.rounds and (op.rounds != "tf32" or buffer.dtype is not f32):
         op.fail(f"copies round f32 to tf32 or nothing, got {buffer.dtype} to {op.value('rounds')}")
 
 
@@ -51,44 +56,44 @@ def argument_of_kernel(op: SpecOp) -> int | None:
     return index if op.operands[0].owner is at.regions[0].block else None
 
 
-def _check_tile(op: SpecOp) -> None:
+def _check_tile(op: ops.SharedTileOp) -> None:
     type = op.results[0].type
     if not isinstance(type, SharedAttr) or len(type.shape) != 2 or not all(dim.is_static for dim in type.shape):
         op.fail(f"a shared tile has rows and columns of static sizes, got {type}")
     rows, columns = (dim.value or 0 for dim in type.shape)
     check_swizzle(op)
-    if rows % 8 or columns * type.dtype.bytes % op.value("swizzle") or not rows * columns:
+    if rows % 8 or columns * type.dtype.bytes % op.swizzle or not rows * columns:
         op.fail(f"a shared tile has rows in eights and whole spans of {op.value('swizzle')} bytes, got {type}")
     check_offset(op, "a swizzled tile", ALIGNMENT)
-    if not 1 <= op.value("stages") <= MAX_STAGES:
+    if not 1 <= op.stages <= MAX_STAGES:
         op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('stages')}")
 
 
-def _check_ring(op: SpecOp) -> None:
+def _check_ring(op: ops.RingOp) -> None:
     total = 0
     for value in op.operands:
         tile = value.owner
         if not isinstance(tile, SpecOp) or tile.name != "ttarget.shared_tile":
             op.fail("a ring is of shared tiles")
-        if tile.value("stages") != op.value("stages"):
+        if tile.value("stages") != op.stages:
             op.fail(f"a ring of {op.value('stages')} stages has a tile of {tile.value('stages')}")
         assert isinstance(value.type, SharedAttr)
         total += value.type.data.bytes.value or 0
     if not 0 < total <= MAX_TRANSACTION:
         op.fail(f"a stage of a ring is 1 to {MAX_TRANSACTION} bytes, got {total}")
-    if not 0 <= op.value("bytes") <= total:
+    if not 0 <= op.bytes <= total:
         op.fail(f"{op.value('bytes')} bytes are copied to a stage of {total}")
     check_offset(op, "a ring's first barrier", BARRIER)
 
 
-def _check_release(op: SpecOp) -> None:
+def _check_release(op: ops.ReleaseOp) -> None:
     check_stage(op)
     limits = op.operands[2:]
     if len(limits) not in (0, 2) or any(not isinstance(value.type, IndexAttr) for value in limits):
         op.fail(f"`{op.name}` takes two indices or none beside its stage, got {[str(v.type) for v in limits]}")
 
 
-def _check_copy(op: SpecOp) -> None:
+def _check_copy(op: ops.CopyOp) -> None:
     map, ring, tile = op.operands[0], op.operands[1], op.operands[3]
     made = map.owner
     if not isinstance(map.type, TensorMapAttr) or not isinstance(made, SpecOp):
@@ -102,22 +107,22 @@ def _check_copy(op: SpecOp) -> None:
     if len(op.operands) - 4 != len(box) + is_cut or any(not isinstance(v.type, IndexAttr) for v in op.operands[4:]):
         more = " and the index where copies end" if is_cut else ""
         op.fail(f"a box of {len(box)} dims is found by as many indices{more}, got {len(op.operands) - 4}")
-    if is_cut and op.value("half"):
+    if is_cut and op.half:
         op.fail("a copy that ends early is not shared by two CTAs")
     rows, columns = (dim.value or 0 for dim in tile.type.shape)
-    if op.value("half") not in ("", "rows", "pieces"):
+    if op.half not in ("", "rows", "pieces"):
         op.fail(f"`half` is rows or pieces, got `{op.value('half')}`")
     # Pieces are of the whole tile, boxes of what one CTA copies.
-    moved = 2 if op.value("half") == "rows" else 1
+    moved = 2 if op.half == "rows" else 1
     for size in box:
         moved *= size
-    if op.value("half") == "pieces" and op.value("pieces") % 2:
+    if op.half == "pieces" and op.pieces % 2:
         op.fail(f"half of {op.value('pieces')} boxes is not a number of whole boxes")
-    if moved * op.value("pieces") > rows * columns or moved * op.value("pieces") % columns:
+    if moved * op.pieces > rows * columns or moved * op.pieces % columns:
         op.fail(f"{op.value('pieces')} boxes of {moved} elements do not fill {tile.type}, or rows of it")
 
 
-def _check_store(op: SpecOp) -> None:
+def _check_store(op: ops.StoreTileOp) -> None:
     fragment, map, tile, buffer = (value.type for value in op.operands[:4])
     if not isinstance(fragment, FragmentAttr) or not isinstance(map, TensorMapAttr):
         op.fail(f"`{op.name}` stores a fragment through a TMA descriptor, got {fragment} and {map}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx.mma.target_kernels import MAJORS, effect_op, swizzle_of
 from tessera.backends.nvptx.tensor_cores import K_BYTES, WGMMA_FORMS, WGMMA_FORMS_TF32, WGMMA_ROWS, MmaForm
@@ -22,10 +23,13 @@ from tessera.ir.base.types import BufferAttr, IndexAttr, ShapedAttr
 from tessera.ir.target.limits import check_written
 from tessera.types.dtype import DType
 
+if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
+
 _MAJORS = ("k", "mn")
 
 
-def _check_issue(op: SpecOp) -> None:
+def _check_issue(op: ops.MmaIssueOp) -> None:
     acc = op.operands[0].type
     if not isinstance(acc, PendingAttr):
         op.fail(f"dots add to an accumulator that is open to them, got {acc}", "open it with `ttarget.mma_open`")
@@ -52,7 +56,7 @@ def _check_cursors(op: SpecOp, cursor: str) -> None:
         op.fail(f"a dot takes {cursor} for each operand")
 
 
-def _check_add(op: SpecOp) -> None:
+def _check_add(op: ops.MmaAddOp) -> None:
     fragment, lhs, rhs = (value.type for value in op.operands[:3])
     if not isinstance(fragment, FragmentAttr) or op.results[0].type != fragment:
         op.fail(f"`{op.name}` adds to a fragment and gives one, got {fragment} and {op.results[0].type}")
@@ -60,8 +64,8 @@ def _check_add(op: SpecOp) -> None:
         op.fail(f"both operands of `{op.name}` are shared, got {lhs} and {rhs}")
     _check_cursors(op, "a cursor of a ring")
     check_operands(op, fragment, lhs, rhs)
-    columns, parts = fragment.shape[1].value or 0, op.value("parts")
-    if parts < 1 or columns % (8 * parts) or (parts > 1 and op.value("rhs_major") != "k"):
+    columns, parts = fragment.shape[1].value or 0, op.parts
+    if parts < 1 or columns % (8 * parts) or (parts > 1 and op.rhs_major != "k"):
         op.fail(f"{columns} columns of a B operand along k are not {parts} parts of whole eights")
 
 
@@ -98,21 +102,21 @@ def check_operands(
         op.fail(f"an A operand across k is whole spans of {wide} bytes wide, got {M} of {lhs.dtype}")
 
 
-def _check_wait(op: SpecOp) -> None:
-    if op.value("left") < 0:
+def _check_wait(op: ops.MmaWaitOp) -> None:
+    if op.left < 0:
         op.fail(f"`left` counts dots, got {op.value('left')}")
     wanted = [FragmentAttr.of(v.type.data) for v in op.operands if isinstance(v.type, PendingAttr)]
     if len(wanted) != len(op.operands) or [result.type for result in op.results] != wanted:
         op.fail("a wait takes accumulators in flight and gives the fragments they have become")
 
 
-def _check_open(op: SpecOp) -> None:
+def _check_open(op: ops.MmaOpenOp) -> None:
     fragment, pending = op.operands[0].type, op.results[0].type
     if not isinstance(fragment, FragmentAttr) or pending != PendingAttr.of(fragment.data):
         op.fail(f"`{op.name}` opens a fragment to dots, got {fragment} as {pending}")
 
 
-def _check_pack(op: SpecOp) -> None:
+def _check_pack(op: ops.PackOp) -> None:
     fragment, operand = op.operands[0].type, op.results[0].type
     if not isinstance(fragment, FragmentAttr) or not isinstance(operand, OperandAttr) or fragment.data != operand.data:
         op.fail(f"`{op.name}` takes a fragment as the A operand it is, got {fragment} as {operand}")
@@ -120,11 +124,11 @@ def _check_pack(op: SpecOp) -> None:
         op.fail(f"only elements of 2 bytes have one layout on both operands of a dot, got {fragment.dtype}")
 
 
-def _check_reduce(op: SpecOp) -> None:
+def _check_reduce(op: ops.ReduceRowsOp) -> None:
     fragment, rows = op.operands[0].type, op.results[0].type
     if not isinstance(fragment, FragmentAttr) or rows != RowVectorAttr.of(fragment.data.with_shape(fragment.shape[:1])):
         op.fail(f"reducing the rows of {fragment} does not give {rows}")
-    if op.value("kind") not in ("sum", "max", "min", "prod"):
+    if op.kind not in ("sum", "max", "min", "prod"):
         op.fail(f"`kind` is sum, max, min or prod, got {op.value('kind')}")
 
 
@@ -147,11 +151,11 @@ def check_access(op: SpecOp, first: int, tile: ShapedAttr, buffer: BufferAttr) -
         op.fail(f"`{op.name}` has a map of {len(op.value('map'))} expressions into {buffer}")
 
 
-def _check_load(op: SpecOp) -> None:
+def _check_load(op: ops.FragmentLoadOp) -> None:
     _check_fragment_access(op, op.results[0].type, op.operands[0].type, 1)
 
 
-def _check_store(op: SpecOp) -> None:
+def _check_store(op: ops.FragmentStoreOp) -> None:
     _check_fragment_access(op, op.operands[0].type, op.operands[1].type, 2)
     check_written(op, op.operands[1])
 
@@ -164,13 +168,13 @@ def _check_rows(op: SpecOp, fragment: object, rows: object) -> None:
         op.fail(f"`{op.name}` takes a number for each row of {fragment}, got {rows}")
 
 
-def _check_partial(op: SpecOp) -> None:
+def _check_partial(op: ops.PartialRowsOp) -> None:
     type = op.results[0].type
     if not isinstance(type, PartialRowsAttr) or len(type.shape) != 1 or not type.dtype.is_float:
         op.fail(f"`{op.name}` gives a float for each row, got {type}")
 
 
-def _check_grow(op: SpecOp) -> None:
+def _check_grow(op: ops.GrowRowsOp) -> None:
     partial, factor, fragment = (value.type for value in op.operands)
     _check_rows(op, fragment, factor)
     _check_rows(op, fragment, partial)
@@ -180,7 +184,7 @@ def _check_grow(op: SpecOp) -> None:
         op.fail(f"`{op.name}` of {partial} does not give {op.results[0].type}")
 
 
-def _check_join(op: SpecOp) -> None:
+def _check_join(op: ops.JoinRowsOp) -> None:
     partial, rows = op.operands[0].type, op.results[0].type
     if not isinstance(partial, PartialRowsAttr) or rows != RowVectorAttr.of(partial.data):
         op.fail(f"`{op.name}` joins sums of threads to one for each row, got {partial} to {rows}")

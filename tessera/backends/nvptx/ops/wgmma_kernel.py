@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backends.nvptx.mma.check_copies import ConsumerCheck, check_producer
@@ -20,13 +22,17 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import INDEX, IndexAttr, ShapedAttr
 from tessera.ir.base.verify import STEP, around, check_step
+from tessera.ir.target.typed_ops import IndexOp
 from tessera.ir.target.types import VectorAttr
+
+if TYPE_CHECKING:
+    from tessera.backends.nvptx import typed_ops as ops
 
 _AROUND = ("ttarget.cursor", "ttarget.yield", "ttarget.tensor_alloc", "ttarget.tensor_dealloc", "ttarget.lag")
 """What a role does beside its tiles."""
 
 
-def _check_kernel(op: SpecOp) -> None:
+def _check_kernel(op: ops.MatrixKernelOp) -> None:
     _check_budget(op)
     check_kernel(op, "a matrix kernel", WGMMA_FEATURES, "lower for sm_90a, or let dots run on multiply-adds")
     _check_shares(op)
@@ -110,7 +116,7 @@ def _check_stages(first: Operation | None) -> None:
         at = at.next_op
 
 
-def _check_roles(op: SpecOp) -> None:
+def _check_roles(op: ops.RolesOp) -> None:
     for region in op.regions:
         names = [part.name for part in region.block.ops if part.name not in _AROUND]
         if names != ["ttarget.tiles"]:
@@ -142,29 +148,29 @@ def _check_carried(op: SpecOp, first: int, heads: int, given: bool = True) -> No
         op.fail(f"the body of `{op.name}` yields what it carries")
 
 
-def _check_tiles(op: SpecOp) -> None:
+def _check_tiles(op: ops.TilesOp) -> None:
     if any(not isinstance(value.type, CursorAttr) for value in op.operands):
         op.fail("from tile to tile a role carries its cursors in rings, and nothing else")
-    if op.value("mailbox") != -1:
+    if op.mailbox != -1:
         check_offset(op, "a mailbox", BARRIER, "mailbox")
-    if op.value("group") < 1:
+    if op.group < 1:
         op.fail(f"`group` is at least 1, got {op.value('group')}")
-    _check_carried(op, 0, len(op.value("grid")))
+    _check_carried(op, 0, len(op.grid))
 
 
-def _check_steps(op: SpecOp) -> None:
+def _check_steps(op: ops.StepsOp) -> None:
     check_step(op)
     if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
         op.fail(f"`{op.name}` runs from an index to an index, got {[str(v.type) for v in op.operands[:2]]}")
     if [result.type for result in op.results] != [value.type for value in op.operands[2:]]:
         op.fail("a loop gives what it carries")
-    if any(isinstance(value.type, PendingAttr) for value in op.operands) and not op.value("is_nonempty"):
+    if any(isinstance(value.type, PendingAttr) for value in op.operands) and not op.is_nonempty:
         # Where the loop is passed by, accumulators would be moved between an issue and its wait (ptxas C7515).
         op.fail("a loop that carries dots in flight has a first step")
     _check_carried(op, 2, 1)
 
 
-def _check_when(op: SpecOp) -> None:
+def _check_when(op: ops.WhenOp) -> None:
     if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
         op.fail(f"`{op.name}` compares two indices, got {[str(v.type) for v in op.operands[:2]]}")
     if [result.type for result in op.results] != [value.type for value in op.operands[2:]]:
@@ -172,15 +178,15 @@ def _check_when(op: SpecOp) -> None:
     _check_carried(op, 2, 0, given=False)
 
 
-def _check_pingpong(op: SpecOp) -> None:
-    if op.value("mode") not in ("take", "pass"):
+def _check_pingpong(op: ops.PingpongOp) -> None:
+    if op.mode not in ("take", "pass"):
         op.fail(f"`mode` is take or pass, got `{op.value('mode')}`")
     kernel = around(op, "ttarget.matrix_kernel")
     if kernel is not None and kernel.value("consumers") != 2:
         op.fail(f"two consumers start dots in order, and there are {kernel.value('consumers')}")
 
 
-def _check_lag(op: SpecOp) -> None:
+def _check_lag(op: ops.LagOp) -> None:
     ring, cursor = op.operands[0], op.operands[1]
     made = ring.owner
     if not isinstance(made, SpecOp) or made.name != "ttarget.ring" or not isinstance(cursor.type, CursorAttr):
@@ -190,8 +196,8 @@ def _check_lag(op: SpecOp) -> None:
         op.fail("consumers set out one after the other, and there is one producer")
     kernel = role.parent_op() if role is not None else None
     consumers = kernel.value("consumers") if isinstance(kernel, SpecOp) else 2
-    last = op.value("stages") * (consumers - 1)
-    if op.value("stages") < 1 or last >= made.value("stages"):
+    last = op.stages * (consumers - 1)
+    if op.stages < 1 or last >= made.value("stages"):
         # The last consumer would wait for a stage that is filled when it has released the first.
         op.fail(f"the last of {consumers} consumers waits for stage {last}, and there are {made.value('stages')}")
 
@@ -226,11 +232,11 @@ def pieces_of(op: SpecOp) -> list[tuple[int, int]]:
     ]
 
 
-def _check_epilogue(op: SpecOp) -> None:
+def _check_epilogue(op: ops.EpilogueOp) -> None:
     if not op.operands or any(not isinstance(value.type, FragmentAttr) for value in op.operands):
         op.fail(f"`{op.name}` takes fragments, got {[str(value.type) for value in op.operands]}")
     shapes = {value.type.shape for value in op.operands if isinstance(value.type, FragmentAttr)}
-    columns, pieces = op.value("columns"), op.value("pieces")
+    columns, pieces = op.columns, op.pieces
     if len(shapes) != 1 or columns < 1 or columns % _LINE:
         op.fail(f"`{op.name}` takes fragments of one shape, in parts of whole {_LINE}s of columns, got {columns}")
     # Narrower ones would not fill the matrices by which rows leave, and others would end in the midst of a line.
@@ -279,7 +285,7 @@ def _check_overlap(op: SpecOp, body: Block) -> None:
 
 def _constant(value: SSAValue) -> int | None:
     made = value.owner
-    return made.value("expr").value if isinstance(made, SpecOp) and made.name == "ttarget.index" else None
+    return made.expr.value if isinstance(made, IndexOp) else None
 
 
 SPECS = (
