@@ -17,6 +17,8 @@ from tessera.types.annotation import TensorAnnotation
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
 
+_FORMATTER = string.Formatter()
+
 
 def debug_print(text: str, *values: Any, **named: Any) -> None:
     """Print `text` with values put into it as `str.format` does, each time the program comes to it.
@@ -61,7 +63,7 @@ def _split(text: str, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[
             parts.append(f"{{{len(tensors)}{':' + spec if spec else ''}}}")
             tensors.append(value)
         else:
-            converted = value if conversion is None else _convert(value, conversion)
+            converted = value if conversion is None else _FORMATTER.convert_field(value, cast("Any", conversion))
             shown = _format(converted, spec, repr(value))
             parts.append(shown.replace("{", "{{").replace("}", "}}"))
     return "".join(parts), tensors
@@ -74,13 +76,9 @@ def _format(value: Any, spec: str | None, what: str) -> str:
         raise ArgumentError(f"`debug_print` cannot show {what} as `{{:{spec}}}`: {error}") from None
 
 
-def _convert(value: Any, conversion: str) -> Any:
-    return string.Formatter().convert_field(value, cast("Any", conversion))
-
-
 def _parse(text: Any) -> list[tuple[str, str | None, str | None, str | None]]:
     try:
-        return list(string.Formatter().parse(text))
+        return list(_FORMATTER.parse(text))
     except (TypeError, ValueError) as error:
         raise TracingError(
             f"`debug_print` takes a text with a `{{}}` for each value: {error}", fix='write `debug_print("x = {}", x)`'
@@ -89,7 +87,7 @@ def _parse(text: Any) -> list[tuple[str, str | None, str | None, str | None]]:
 
 def _looked_up(text: str, field: str, values: Sequence[Any], named: Mapping[str, Any]) -> Any:
     try:
-        return string.Formatter().get_field(field, values, named)[0]
+        return _FORMATTER.get_field(field, values, named)[0]
     except (IndexError, KeyError, AttributeError, TypeError):
         count = f"{len(values)} value{'' if len(values) == 1 else 's'}"
         have = ", ".join([count, *(f"`{name}`" for name in named)])
@@ -122,7 +120,8 @@ def io_callback(function: Callable[..., Any], *values: Any, result: Any = None, 
     for value in values:
         dtype_of(value)
     is_single = not isinstance(result, tuple)
-    types = [_declared_type(one) for one in _several(result)]
+    declared = cast("tuple[Any, ...]", (result,) if is_single else result)
+    types = [_declared_type(one) for one in declared if result is not None]
     trace = active_trace()
     if trace is not None:
         assert isinstance(trace, Trace), "users' functions are traced by this frontend"
@@ -143,12 +142,6 @@ def io_callback(function: Callable[..., Any], *values: Any, result: Any = None, 
     if result is None:
         return None
     return given[0] if is_single else tuple(given)
-
-
-def _several(result: Any) -> tuple[Any, ...]:
-    if result is None:
-        return ()
-    return cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,)
 
 
 def _declared_type(one: Any) -> TensorType:

@@ -277,7 +277,8 @@ class CapturedVariables:
         """What code names in a module, or in a class and those it comes from."""
         if isinstance(value, ModuleType):
             held = vars(value)
-            for name in self._spelled_names(held):  # only what is spelled: it has everything that its program has
+            # Only what is spelled: it has everything that its program has.
+            for name in sorted(self._found & held.keys()):
                 self._add_name(f"{path}.{name}", held, held, name)
             return
         owners = _own_classes(value)
@@ -319,9 +320,6 @@ class CapturedVariables:
 
     def _is_named(self, name: str) -> bool:
         return name in self._found or (ALL_ATTRIBUTES in self._found and not name.startswith("__"))
-
-    def _spelled_names(self, held: Mapping[str, Any]) -> Iterator[str]:
-        return (name for name in sorted(held, key=str) if name in self._found)
 
     def _names_in(self, held: Mapping[str, Any]) -> Iterator[str]:
         return (name for name in sorted(held, key=str) if self._is_named(name))
@@ -431,9 +429,6 @@ def _same_pairs(items: dict[Any, Any], seen: dict[Any, Any]) -> Get:
 
 def _key_or_same(value: Any) -> Hashable:
     return static_key(value) if is_value(value) else Same(value)
-
-
-__all__ = ["MISSING", "CapturedVariables", "Get", "Same", "Variable"]
 
 
 # What a specialization captured, so that each call sees the values of now.

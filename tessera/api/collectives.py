@@ -12,7 +12,6 @@ from tessera.diagnostics import error as source
 from tessera.diagnostics.codes import ArgumentError, RankError, TracingError
 from tessera.frontend.arguments import check_callables, check_int, check_string
 from tessera.frontend.functions.operands import axis_of, dtype_of, rank_of
-from tessera.frontend.pytree import as_tuple
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
@@ -112,25 +111,25 @@ def mesh(**sizes: int) -> Generator[None]:
 
 def all_reduce(x: Any, axis: str, op: str = "sum") -> Any:
     """`x` of all devices along mesh axis `axis`, reduced by `op`; every device gets the result."""
-    return _collective("all_reduce", x, {"axis": axis, "op": _reduction("all_reduce", op)})
+    return _on_mesh("all_reduce", (x,), {"axis": axis, "op": _reduction("all_reduce", op)})
 
 
 def all_gather(x: Any, axis: str, dim: int = 0) -> Any:
     """`x` of all devices along mesh axis `axis`, joined along `dim`."""
-    return _collective("all_gather", x, {"axis": axis, "dim": axis_of("all_gather", dim, rank_of(x))})
+    return _on_mesh("all_gather", (x,), {"axis": axis, "dim": axis_of("all_gather", dim, rank_of(x))})
 
 
 def reduce_scatter(x: Any, axis: str, dim: int = 0, op: str = "sum") -> Any:
     """`x` of all devices reduced by `op`, each device keeping its part along `dim`."""
     dim = axis_of("reduce_scatter", dim, rank_of(x))
-    return _collective("reduce_scatter", x, {"axis": axis, "dim": dim, "op": _reduction("reduce_scatter", op)})
+    return _on_mesh("reduce_scatter", (x,), {"axis": axis, "dim": dim, "op": _reduction("reduce_scatter", op)})
 
 
 def all_to_all(x: Any, axis: str, split: int = 0, concat: int = 0) -> Any:
     """Part `i` of `x` along `split` goes to device `i`; what arrives is joined along `concat`."""
     rank = rank_of(x)
     dims = {"split": axis_of("all_to_all", split, rank), "concat": axis_of("all_to_all", concat, rank)}
-    return _collective("all_to_all", x, {"axis": axis, **dims})
+    return _on_mesh("all_to_all", (x,), {"axis": axis, **dims})
 
 
 def axis_index(axis: str) -> Any:
@@ -140,7 +139,6 @@ def axis_index(axis: str) -> Any:
 
 def replicated(x: Any, axis: str) -> Any:
     """`x`, promised to be the same on all devices along mesh axis `axis`, so that it may decide for all of them."""
-    dtype_of(x)
     return _on_mesh("replicated", (x,), {"axis": axis})
 
 
@@ -150,12 +148,9 @@ def _reduction(name: str, op: str) -> str:
     return op
 
 
-def _collective(name: str, x: Any, attributes: dict[str, Any]) -> Any:
-    dtype_of(x)
-    return _on_mesh(name, (x,), attributes)
-
-
 def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -> Any:
+    for operand in operands:
+        dtype_of(operand)
     if not isinstance(attributes["axis"], str):
         raise TracingError(
             f"`{name}` takes the name of a mesh axis, got {attributes['axis']!r}", fix='write its name: `axis="tp"`'
@@ -178,16 +173,12 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
 
 def check_order(tape: Tape) -> None:
     """Raise EffectOrderError (T0302) where ranks could reach the collectives of a program in different orders."""
-    if not any(_has_bodies(record.attributes.values()) for record in tape.records):
+    if not any(record.bodies for record in tape.records):
         return  # without branches all ranks have one order, which is known without loading the compiler
     from tessera.ir.graph.dialect import function_of  # noqa: PLC0415 - loads the compiler
     from tessera.ir.graph.tape_analysis import check_collective_order  # noqa: PLC0415
 
     check_collective_order(function_of(tape, "main"))
-
-
-def _has_bodies(values: Iterable[Any]) -> bool:
-    return any(isinstance(one, Tape) for value in values for one in as_tuple(value))
 
 
 def refuse_to_run(tape: Tape, backend: str, meshes: Sequence[Mesh]) -> None:
@@ -222,8 +213,7 @@ def other_ranks(tape: Tape) -> tuple[str, source.Span | None] | None:
             size = record.attributes["size"][0]
             if size.value != 1:
                 return f"`{record.op.split('.', 1)[1]}` over {size} ranks", record.span
-        for value in record.attributes.values():
-            inner = other_ranks(value) if isinstance(value, Tape) else None
-            if inner is not None:
-                return inner
+        inner = next((found for body in record.bodies if (found := other_ranks(body)) is not None), None)
+        if inner is not None:
+            return inner
     return None

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from tessera import __version__
 from tessera.api.collectives import other_ranks
-from tessera.api.specialization import Loaded, Origin, Specialization
+from tessera.api.specialization import Origin, Specialization
 from tessera.compiler.backend import backend_of, interpreter_of, manifest_of
 from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import LoadError
 from tessera.diagnostics.error import Span, readable
 from tessera.frontend.arguments import describe_value
 from tessera.frontend.bind import Signature
-from tessera.frontend.pytree import as_tuple
 from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import POLICY, Tape, tape_hash, tape_text
 from tessera.types.device import DEVICE, Device
@@ -30,12 +29,13 @@ from tessera.types.policy import Policy
 if TYPE_CHECKING:
     from tessera.frontend.shape_inference import Assumption
     from tessera.runtime.cache import Store
+    from tessera.runtime.device import Program
     from tessera.runtime.executable import Executable
     from tessera.types.constraint import Constraint
     from tessera.types.device import Manifest
 
 
-def load(tape: Tape, options: Options, name: str = "") -> tuple[Loaded, Origin]:
+def load(tape: Tape, options: Options, name: str = "") -> tuple[Program, Origin]:
     """The program of a tape; `name` is whose it is, for the account of a miss."""
     options = place_options(options, tape)
     manifest = manifest_of(options.backend)
@@ -92,13 +92,11 @@ def spans_of(tape: Tape, written: Callable[[Span], str] = str) -> list[str]:
     found: list[str] = []
     for record in tape.records:
         found.append(written(record.span) if record.span is not None else "")
-        for value in record.attributes.values():
-            bodies = [value] if isinstance(value, Tape) else as_tuple(value)
-            found += [span for body in bodies if isinstance(body, Tape) for span in spans_of(body, written)]
+        found += [span for body in record.bodies for span in spans_of(body, written)]
     return found
 
 
-def _load_executable(executable: Executable, tape: Tape, options: Options) -> Loaded:
+def _load_executable(executable: Executable, tape: Tape, options: Options) -> Program:
     return device_of(manifest_of(options.backend)).load(executable, tape.functions)
 
 
@@ -178,10 +176,8 @@ def _lines(tape: Tape) -> list[str]:
 
 def _called_kernels(tape: Tape) -> set[str]:
     """The kernels that a tape calls, by name, in bodies too."""
-    values = [(name, value) for record in tape.records for name, value in record.attributes.items()]
-    bodies = [body for _, value in values for body in ([value] if isinstance(value, Tape) else as_tuple(value))]
-    own = {value for name, value in values if name == "kernel"}
-    return own.union(*(_called_kernels(body) for body in bodies if isinstance(body, Tape)))
+    own = {record.attributes["kernel"] for record in tape.records if "kernel" in record.attributes}
+    return own.union(*(_called_kernels(body) for record in tape.records for body in record.bodies))
 
 
 def _key(parts: dict[str, str]) -> str:
@@ -339,7 +335,10 @@ def explain_traced(traced: TracedFunction, options: Options, made: Specializatio
         guards=tuple(guards),
         proved=tuple(_proved_text(*item) for item in traced.proved),
         report=_report(executable, tape, options.backend) if executable is not None else {},
-        captured=tuple(map(_captured_text, made.captures.paths)) if made is not None else (),
+        captured=tuple(
+            f"`{path}`, read at each call" if path else "a constant made while tracing"
+            for path in (made.captures.paths if made is not None else ())
+        ),
         static=_static_texts(made.signature) if made is not None else (),
     )
 
@@ -348,14 +347,6 @@ def _static_texts(signature: Signature) -> tuple[str, ...]:
     """The Python values that a specialization was made for."""
     leaves = zip(signature.paths(), signature.leaves, strict=True)
     return tuple([f"{path} = {describe_value(leaf.static)}" for path, leaf in leaves if leaf.dtype is None])
-
-
-def _resources(executable: Any, backend: str) -> dict[str, Any]:
-    """What kernels take of a device, where its backend can say."""
-    if not manifest_of(backend).has_launch_schedule:
-        return {}
-    lines = backend_of(backend).resources(executable.metadata, executable.objects)
-    return {"resources": lines}
 
 
 _ORDER = ("groups", "kernels", "movements", "choices", "flops", "bytes", "workspace")
@@ -369,12 +360,14 @@ def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
     for then, now in zip(metadata.get(SPANS, ()), spans_of(tape), strict=False):
         if now not in locations.setdefault(then, []):
             locations[then].append(now)
-    ordered = [name for name in _ORDER if name in report]
-    report = {name: report[name] for name in (*ordered, *(name for name in report if name not in _ORDER))}
+    report = {**{name: report[name] for name in _ORDER if name in report}, **report}
     for name in ("groups", "movements"):
         if name in report:
             report[name] = [_with_locations(line, locations) for line in report[name]]
-    return {**report, **_resources(executable, backend)}
+    if manifest_of(backend).has_launch_schedule:
+        # What kernels take of a device, where its backend can say.
+        report["resources"] = backend_of(backend).resources(executable.metadata, executable.objects)
+    return report
 
 
 def _with_locations(line: str, locations: Mapping[str, Sequence[str]]) -> str:
@@ -383,10 +376,6 @@ def _with_locations(line: str, locations: Mapping[str, Sequence[str]]) -> str:
         return line
     now = [one for one in locations.get(then, ()) if one]
     return f"{text} at {' and '.join(now)}" if now else text
-
-
-def _captured_text(path: str) -> str:
-    return f"`{path}`, read at each call" if path else "a constant made while tracing"
 
 
 def _guard_text(item: Assumption) -> str:

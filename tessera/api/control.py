@@ -13,7 +13,7 @@ from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
 from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
 from tessera.frontend.shape_inference import check_sizes
-from tessera.frontend.size import Size, dim_of
+from tessera.frontend.size import dim_of
 from tessera.frontend.trace import Trace, TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -58,7 +58,7 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     lifted = _share_lifted(branches)
     then_tape, otherwise_tape = (_finish_body(branch) for branch in branches)
     attributes = {"then": then_tape, "otherwise": otherwise_tape}
-    made = _several(apply("cond", (chosen, *tensors, *lifted), attributes))
+    made = as_tuple(apply("cond", (chosen, *tensors, *lifted), attributes))
     return unflatten(branches[0].tree, made)
 
 
@@ -89,7 +89,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], stat
     _check_state("while_loop", tensors, tree, step)
     lifted = _share_lifted([test, step])
     attributes = {"condition": _finish_body(test), "body": _finish_body(step), "carried": len(tensors)}
-    return unflatten(tree, _several(apply("while", (*tensors, *lifted), attributes)))
+    return unflatten(tree, as_tuple(apply("while", (*tensors, *lifted), attributes)))
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
@@ -111,7 +111,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     _check_state("fori_loop", tensors, tree, step)
     lifted = _share_lifted([step])
     attributes = {"body": _finish_body(step), "carried": len(tensors)}
-    return unflatten(tree, _several(apply("fori", (*bounds, *tensors, *lifted), attributes)))
+    return unflatten(tree, as_tuple(apply("fori", (*bounds, *tensors, *lifted), attributes)))
 
 
 def scan(
@@ -133,7 +133,7 @@ def scan(
     if trace is not None:
         check_sizes(trace, "scan", (count,), user_span())
     else:
-        return _scan_at_once(body, state, xs, count, reverse)
+        return _scan_eagerly(body, state, xs, count, reverse)
     carried, state_tree = flatten(state)
     given, xs_tree = flatten(xs)
     tensors = [as_tensor(leaf) for leaf in carried]
@@ -148,7 +148,7 @@ def scan(
     lifted = _share_lifted([step])
     counts = {"carried": len(tensors), "scanned": len(given), "length": (count,)}
     attributes = {"body": _finish_body(step), **counts, "reverse": reverse}
-    made = _several(apply("scan", (*tensors, *given, *lifted), attributes))
+    made = as_tuple(apply("scan", (*tensors, *given, *lifted), attributes))
     return unflatten(state_tree, made[: len(tensors)]), unflatten(y_tree, made[len(tensors) :])
 
 
@@ -181,7 +181,7 @@ def _end(name: str, bound: Any) -> int:
     return int(bound)
 
 
-def _scan_at_once(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: Dim, reverse: bool) -> tuple[Any, Any]:
+def _scan_eagerly(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: Dim, reverse: bool) -> tuple[Any, Any]:
     leaves, tree = flatten(xs)
     rows: list[list[Any]] = []
     form: Tree | None = None
@@ -210,9 +210,9 @@ def _trace_body(
     trace = Trace(parent=outer)
     types = [*(_type(tensor) for tensor in tensors), *more]
     policies = [*(getattr(tensor, "policy", SILENT) for tensor in tensors), *(SILENT for _ in more)]
-    stand_ins = [trace.add_input(f"operand_{at}", *item) for at, item in enumerate(zip(types, policies, strict=True))]
+    tracers = [trace.add_input(f"operand_{at}", *item) for at, item in enumerate(zip(types, policies, strict=True))]
     with dispatch.record_on(trace):
-        value = function(*unflatten(tree, stand_ins))
+        value = function(*unflatten(tree, tracers))
         leaves, form = flatten(value)
         return _Body(trace, [_in(trace, leaf) for leaf in leaves], form)
 
@@ -293,10 +293,3 @@ def _finish_body(body: _Body) -> Tape:
     if parent is not None:
         parent.effects |= body.trace.effects
     return tape
-
-
-def _several(made: Any) -> tuple[Any, ...]:
-    return as_tuple(made)
-
-
-__all__ = ["Size", "cond", "fori_loop", "scan", "while_loop"]

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 from tessera.api.compilation import load
-from tessera.api.specialization import Loaded
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import (
@@ -41,8 +40,9 @@ from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime import operators
+from tessera.runtime.device import Program
 from tessera.runtime.native.support import missing_source, set_object_compiler
-from tessera.runtime.tensor import Tensor
+from tessera.runtime.tensor import Tensor as Tensor
 from tessera.types.device import Device
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
@@ -100,7 +100,7 @@ prepare()
 PROGRAMS = 1024
 """How many programs of ops are kept; those not used for longest are dropped, and the disk cache still has them."""
 
-_PROGRAMS: OrderedDict[Any, tuple[Loaded, bool] | None] = OrderedDict()
+_PROGRAMS: OrderedDict[Any, tuple[Program, bool] | None] = OrderedDict()
 _UNKNOWN: Any = object()
 _OPTIONS = Options()
 
@@ -142,7 +142,7 @@ def _options_for(op: str, operands: Sequence[Any]) -> Options:
     return _OPTIONS if device is None else for_device(_OPTIONS, device)
 
 
-def _with_numbers(made: tuple[Loaded, bool] | None, operands: Sequence[Any]) -> tuple[Loaded, bool] | None:
+def _with_numbers(made: tuple[Program, bool] | None, operands: Sequence[Any]) -> tuple[Program, bool] | None:
     """A program of a device beside whose tensors there are single numbers in host memory: it copies each once."""
     kind = device_class()
     if made is None or kind is None or len({isinstance(operand, kind) for operand in operands}) < 2:
@@ -212,7 +212,7 @@ def _type_of(operand: Any) -> TensorType:
 
 def _compile_dynamic(
     op: str, types: Sequence[TensorType], attributes: Mapping[str, Any], options: Options | None = None
-) -> tuple[Loaded, bool] | None:
+) -> tuple[Program, bool] | None:
     """The op for all sizes, or None where its shape rule does not hold for all; wrong sizes raise, in numbers."""
     names = _operand_names(op, len(types))
     keeps_ones = _keeps_ones(op, len(types))
@@ -237,7 +237,7 @@ def _compile_dynamic(
     return _load_traced(traced, options)
 
 
-def _load_traced(traced: tuple[Tape, bool], options: Options | None = None) -> tuple[Loaded, bool]:
+def _load_traced(traced: tuple[Tape, bool], options: Options | None = None) -> tuple[Program, bool]:
     tape, is_single = traced
     return load(tape, options or _OPTIONS)[0], is_single
 
@@ -340,18 +340,3 @@ def install() -> None:
 
 
 install()
-
-
-__all__ = [
-    "Tensor",
-    "arange",
-    "array",
-    "begin_support",
-    "full",
-    "install",
-    "ones",
-    "prepare",
-    "run_at",
-    "run_op",
-    "zeros",
-]

@@ -19,7 +19,7 @@ from tessera.diagnostics.codes import ArgumentError, DTypeError, KernelError, Ru
 from tessera.diagnostics.error import CompilationError, Span
 from tessera.frontend.annotations import annotation_text
 from tessera.frontend.arguments import check_callables, check_string, describe_value
-from tessera.frontend.concrete import common_device, device_class, is_concrete
+from tessera.frontend.concrete import common_device, concrete_type, device_class, is_concrete
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import shape_dims
 from tessera.frontend.kernel.definition import KernelBinder, KernelDefinition, fused_shape, result_annotations
@@ -78,9 +78,9 @@ def check_called(
     assert function is not None
     outer: Any = dispatch.active()
     trace = Trace()
-    given = [trace.add_input(name, _type(value)) for name, value in operands]
-    made = [trace.add_input(f"result{at}", _type(value)) for at, value in enumerate(results)]
-    asked = [trace.add_input(f"gradient{at}", _type(value)) for at, value in enumerate(results)]
+    given = [trace.add_input(name, _type_of(value)) for name, value in operands]
+    made = [trace.add_input(f"result{at}", _type_of(value)) for at, value in enumerate(results)]
+    asked = [trace.add_input(f"gradient{at}", _type_of(value)) for at, value in enumerate(results)]
     token = _CHECKING.set(True)
     try:
         with dispatch.record_on(trace):
@@ -97,7 +97,7 @@ def check_called(
         )
     for (name, operand), gradient in zip(operands, gradients, strict=True):
         if gradient is not None:
-            _check(definition, name, _type(operand), gradient, lambda dim: trace.resolve(outer.resolve(dim)))
+            _check(definition, name, _type_of(operand), gradient, lambda dim: trace.resolve(outer.resolve(dim)))
 
 
 def _check(
@@ -130,15 +130,6 @@ def _check(
             notes=("rule: a gradient has the dtype of what it is the gradient of", _definition_note(function)),
             fix=f"end with `.cast({operand.dtype})`",
         )
-
-
-def _type(value: Any) -> TensorType:
-    from tessera.frontend.concrete import concrete_type  # noqa: PLC0415 - for captured tensors alone
-
-    found = getattr(value, "type", None)
-    made = found if isinstance(found, TensorType) else concrete_type(value)
-    assert made is not None, "the operands of a call are tensors"
-    return made
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
@@ -531,8 +522,6 @@ def _with_shape(x: Any, shape: Sequence[int]) -> Any:
 
 
 def _type_of(operand: Any) -> TensorType:
-    from tessera.frontend.concrete import concrete_type  # noqa: PLC0415 - beside its use
-
     found = getattr(operand, "type", None)
     if isinstance(found, TensorType):
         return found
@@ -633,6 +622,3 @@ class KernelDecorator:
 
 kernel = KernelDecorator()
 """Make a function a kernel."""
-
-
-__all__ = ["Kernel", "KernelDecorator", "check_called", "check_declared", "is_checking", "vjp_name"]

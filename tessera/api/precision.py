@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,11 @@ from tessera.frontend.arguments import check_bool, check_callables, check_int, c
 from tessera.frontend.concrete import Tracer
 from tessera.frontend.functions.contraction import dequantize, matmul, scale_of
 from tessera.frontend.functions.contraction import quantize as quantized_values
-from tessera.frontend.functions.operands import dtype_of, parse_dtype, rank_of
+from tessera.frontend.functions.elementwise import abs as magnitude
+from tessera.frontend.functions.elementwise import div, where
+from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, parse_dtype, rank_of
+from tessera.frontend.functions.reduction import max as largest
+from tessera.frontend.functions.reduction import min as smallest
 from tessera.frontend.pytree import as_tuple, flatten, unflatten
 from tessera.types.annotation import TensorAnnotation, annotation_of, parse_policy
 from tessera.types.dim import Dim
@@ -186,28 +191,17 @@ class LossScaler:
             ("backoff", backoff, 0.0 < backoff < 1.0, "between 0 and 1"),
             ("interval", interval, interval >= 1, "of at least 1"),
         )
-        wrong = [(name, f"`{name}` {rule}, got {value!r}") for name, value, holds, rule in rules if not holds]
-        if wrong:
-            raise PolicyError(
-                f"a loss scaler takes {', and '.join(reason for _, reason in wrong)}",
-                fix=f"change {' and '.join(f'`{name}`' for name, _ in wrong)}",
-            )
+        _check_rules("a loss scaler", rules)
         self.scale, self.growth, self.backoff, self.interval = float(start), growth, backoff, interval
         self.largest, self.least, self.good_steps = largest, least, 0
         self.history: list[ScaleStep] = []
 
     def scaled(self, loss: Any) -> Any:
         """The loss, or the gradient that goes into the backward pass, times the scale."""
-        from tessera.frontend.functions.operands import as_tensor  # noqa: PLC0415 - the ops load when one is run
-
         return (loss if isinstance(loss, int | float) else as_tensor(loss)) * self.scale
 
     def unscaled(self, gradients: Any) -> Any:
         """A tree of gradients in f32, without the scale."""
-        from tessera.frontend.functions.elementwise import div  # noqa: PLC0415 - the ops load when one is run
-        from tessera.frontend.functions.operands import as_tensor, cast  # noqa: PLC0415
-        from tessera.types.dtype import f32  # noqa: PLC0415
-
         leaves, form = flatten(gradients)
         return unflatten(form, [div(cast(as_tensor(leaf), f32), self.scale) for leaf in leaves])
 
@@ -216,7 +210,8 @@ class LossScaler:
         check_callables("LossScaler.step", update=update)
         _check_values("LossScaler.step", gradients)
         clear = self.unscaled(gradients)
-        is_finite = all_finite(clear)
+        leaves = [leaf for leaf in flatten(clear)[0] if leaf.size]
+        is_finite = all(math.isfinite(float(largest(magnitude(leaf)).item())) for leaf in leaves)
         if is_finite:
             update(clear)
         return self.update(is_finite)
@@ -245,6 +240,16 @@ def _check_numbers(what: str, **given: Any) -> None:
             raise PolicyError(f"{what} takes `{name}` as a number, got {value!r}", fix=f"change `{name}`")
 
 
+def _check_rules(what: str, rules: Sequence[tuple[str, Any, bool, str]]) -> None:
+    """Raises for numbers that break a rule: each with its name, its value, whether it holds, and what it must be."""
+    wrong = [(name, f"`{name}` {rule}, got {value!r}") for name, value, holds, rule in rules if not holds]
+    if wrong:
+        raise PolicyError(
+            f"{what} takes {', and '.join(reason for _, reason in wrong)}",
+            fix=f"change {' and '.join(f'`{name}`' for name, _ in wrong)}",
+        )
+
+
 def _check_values(what: str, tensors: Any) -> None:
     """Raises where a decision is wanted from tensors that have no values yet."""
     if any(isinstance(leaf, Tracer) for leaf in flatten(tensors)[0]):
@@ -252,25 +257,6 @@ def _check_values(what: str, tensors: Any) -> None:
             f"`{what}` decides by values, which tensors of a traced function do not have",
             fix="call it outside of `jit`, with what the function returns",
         )
-
-
-def all_finite(tensors: Any) -> bool:
-    """Whether no element of a tree of tensors is NaN or infinite."""
-    return all(_is_finite(end) for leaf in flatten(tensors)[0] for end in _ends(leaf))
-
-
-def _ends(tensor: Any) -> Sequence[float]:
-    from tessera.frontend.functions.elementwise import abs as magnitude  # noqa: PLC0415 - the ops load when one is run
-    from tessera.frontend.functions.operands import as_tensor, cast  # noqa: PLC0415
-    from tessera.frontend.functions.reduction import max as largest  # noqa: PLC0415
-    from tessera.types.dtype import f32  # noqa: PLC0415
-
-    value = as_tensor(tensor)
-    return () if not value.size else (float(largest(magnitude(cast(value, f32))).item()),)
-
-
-def _is_finite(number: float) -> bool:
-    return number - number == 0
 
 
 @frozen
@@ -338,9 +324,7 @@ class AdaptivePrecision:
             ("below", below, 0 <= below < above, "from 0, and less than `above`"),
             ("patience", patience, patience >= 1, "of at least 1"),
         )
-        wrong = [f"`{name}` {rule}, got {value!r}" for name, value, holds, rule in rules if not holds]
-        if wrong:
-            raise PolicyError(f"adaptive precision takes {', and '.join(wrong)}")
+        _check_rules("adaptive precision", rules)
         self.narrow, self.wide, self.above, self.below, self.patience = narrow, wide, above, below, patience
         self.policy, self.steps, self.quiet = narrow, 0, 0
         self.log: list[Switch] = []
@@ -384,7 +368,7 @@ class AdaptivePrecision:
     def _reason(self, seen: Sequence[Any]) -> str:
         for one in seen:
             for least, most in _magnitudes(one):
-                if not _is_finite(most):
+                if not math.isfinite(most):
                     return f"a value is {most:g}"
                 if most > self.above:
                     return f"largest {most:.6g} above {self.above:.6g}"
@@ -397,13 +381,6 @@ def _magnitudes(seen: Any) -> list[tuple[float, float]]:
     """The least magnitude that is not zero and the largest, of each tensor or number."""
     if isinstance(seen, int | float):
         return [(abs(seen), abs(seen))]
-    from tessera.frontend.functions.elementwise import abs as magnitude  # noqa: PLC0415 - the ops load when one is run
-    from tessera.frontend.functions.elementwise import where  # noqa: PLC0415
-    from tessera.frontend.functions.operands import as_tensor, cast  # noqa: PLC0415
-    from tessera.frontend.functions.reduction import max as largest  # noqa: PLC0415
-    from tessera.frontend.functions.reduction import min as smallest  # noqa: PLC0415
-    from tessera.types.dtype import f32  # noqa: PLC0415
-
     found: list[tuple[float, float]] = []
     for leaf in flatten(seen)[0]:
         size = magnitude(cast(as_tensor(leaf), f32))

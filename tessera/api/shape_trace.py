@@ -108,10 +108,8 @@ def _steps(tape: Tape, sizes: Mapping[str, Dim], depth: int = 0) -> Iterator[Sha
         concrete = [tuple(type.substitute(sizes) for type in types) for types in (inputs, outputs)]
         name = record.op.split(".", 1)[-1]
         yield ShapeStep(name, inputs, outputs, concrete[0], concrete[1], record.span, depth)
-        for attribute in record.attributes.values():
-            for inner in attribute if isinstance(attribute, tuple) else (attribute,):  # pyright: ignore[reportUnknownVariableType]
-                if isinstance(inner, Tape):
-                    yield from _steps(inner, sizes, depth + 1)
+        for body in record.bodies:
+            yield from _steps(body, sizes, depth + 1)
 
 
 def _row(step: ShapeStep) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from tessera.api.captured_variables import MISSING, Captures
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
@@ -14,6 +14,7 @@ from tessera.frontend.pytree import as_tuple, make_flattener
 from tessera.frontend.shape_inference import Assumption
 from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import DONATED
+from tessera.runtime.device import Program
 from tessera.types.dim import Dim, minimum
 from tessera.types.frozen import frozen
 
@@ -102,21 +103,6 @@ def _dims(left: Dim, left_value: int, right: Dim, right_value: int) -> str:
     return f"`{left}` is {left_value} and `{right}` is {right_value}, but they must be equal"
 
 
-class Loaded(Protocol):
-    """A program ready to run; `calls` is how often it ran."""
-
-    @property
-    def calls(self) -> int: ...
-
-    def call(self, *tensors: Any) -> Any:
-        """The result of one output, or a tuple; NotImplemented when the tensors are not what this path takes."""
-        ...
-
-    def run(self, arguments: Sequence[Any]) -> Any:
-        """As `call`, for all that can be made to fit; says what is wrong with the rest."""
-        ...
-
-
 @frozen
 class Origin:
     """Where a program came from: `compiled`, `disk cache` or `reference`, and why it was not in the cache."""
@@ -133,7 +119,7 @@ class Specialization:
     """One executable of a jitted function and what is around it."""
 
     def __init__(
-        self, signature: Signature, traced: TracedFunction, captures: Captures, loaded: Loaded, origin: Origin
+        self, signature: Signature, traced: TracedFunction, captures: Captures, loaded: Program, origin: Origin
     ) -> None:
         self.signature, self.traced, self.loaded, self.origin = signature, traced, loaded, origin
         self.captures = captures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +20,7 @@ from tessera.frontend.trace import PROMISES, TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Record, Tape
+from tessera.types.dtype import f64
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Verified:
     """A function whose results are looked at; everything else it has is the function's own."""
 
     def __init__(self, function: Any, stable: bool, low: float | None, high: float | None) -> None:
-        functools.update_wrapper(self, function)
+        update_wrapper(self, function)
         self.function, self.stable, self.low, self.high = function, stable, low, high
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -243,21 +244,15 @@ def _flags(trace: Trace, watched: Sequence[int]) -> Any:
     """For each value that is watched: its least and largest; NaN stays in both."""
     rows = [_min_max(TracedTensor(trace, value, trace.tape.types[value])) for value in watched]
     if not rows:
-        return apply("full", (), {"shape": (), "value": 0.0, "dtype": _f64()})
+        return apply("full", (), {"shape": (), "value": 0.0, "dtype": f64})
     return concat(rows, axis=0)
-
-
-def _f64() -> Any:
-    from tessera.types.dtype import f64  # noqa: PLC0415 - in a line with the rest of what tracing needs
-
-    return f64
 
 
 def _min_max(tensor: TracedTensor) -> Any:
     """Least and largest as two numbers of f64; NaN stays in both."""
     axes = tuple(range(tensor.ndim))
     parts = [apply(kind, (tensor,), {"axes": axes, "identity": True}) for kind in ("min", "max")]
-    return concat([reshape(part, (1,)).cast(_f64()) for part in parts], axis=0)
+    return concat([reshape(part, (1,)).cast(f64) for part in parts], axis=0)
 
 
 class Watched:
@@ -287,7 +282,7 @@ class Watched:
             least, most = numbers[2 * at : 2 * at + 2]
             if least > most:
                 continue  # of no elements
-            bad = next((end for end in (least, most) if not _is_finite(end)), None) if self.rules.stable else None
+            bad = next((end for end in (least, most) if not math.isfinite(end)), None) if self.rules.stable else None
             if bad is None and not (low <= least and most <= high):
                 bad = least if not low <= least else most
             if bad is not None:
@@ -299,7 +294,7 @@ class Watched:
     ) -> NumericsError:
         tape = self.jitted.trace(*args, **kwargs).tape
         name = tape.names[tape.inputs.index(value)]
-        rule = f"outside of [{limits[0]:g}, {limits[1]:g}]" if _is_finite(bad) else "which is not finite"
+        rule = f"outside of [{limits[0]:g}, {limits[1]:g}]" if math.isfinite(bad) else "which is not finite"
         return NumericsError(
             f"argument `{name}` of `{self.jitted.name}` holds {bad:.6g}, {rule}",
             notes=(f"the tensor is {tape.types[value]}", "what is proved of the function is proved for such arguments"),
@@ -313,7 +308,7 @@ class Watched:
         record = tape.records[number]
         name, span = record.op.split(".", 1)[1], record.span
         what = f"{tape.types[record.results[0]]}"
-        if _is_finite(bad):
+        if math.isfinite(bad):
             message = f"`{name}` gives {bad:.6g}, outside of [{limits[0]:g}, {limits[1]:g}]"
         else:
             message = f"`{name}` gives {bad:.6g}, the first value that is not finite"
@@ -330,10 +325,3 @@ def _operands(tape: Any, record: Record) -> list[str]:
         if made is not None and isinstance(made.span, Span):
             found.append(f"its operand comes from `{made.op.split('.', 1)[1]}` at line {made.span.line}")
     return found
-
-
-def _is_finite(number: float) -> bool:
-    return number - number == 0
-
-
-__all__ = ["Watched", "finite", "numerics"]

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from tessera.diagnostics.codes import CallbackError, LoadError, PositionError, RuntimeArgumentError
 from tessera.diagnostics.error import HERE, Span
@@ -257,6 +257,12 @@ class Callbacks:
 
             self._exchanges = Exchanges()
         self._thunk = _Thunk(self._run)
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any], functions: Sequence[Callable[..., Any]]) -> Self | None:
+        """Those that an executable lists in its metadata; None where it calls nothing."""
+        found = facts.get("callbacks")
+        return cls([Callback.read(fields) for fields in found], functions) if found else None
 
     @property
     def address(self) -> int:

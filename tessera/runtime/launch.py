@@ -106,7 +106,11 @@ class LoadedExecutable:
         table = {**support.code.symbols, **(symbols or {})}
         self.executable = executable
         self.copies = 0
-        callbacks = _callbacks(executable, functions)
+        callbacks = None
+        if "callbacks" in executable.metadata:
+            from tessera.runtime.callback import Callbacks  # noqa: PLC0415 - few programs call back
+
+            callbacks = Callbacks.of(executable.metadata, functions)
         if callbacks is not None:
             table[CALLBACK] = callbacks.address
         self._record = _Record(executable, link(executable.objects, table), callbacks)
@@ -114,7 +118,11 @@ class LoadedExecutable:
         capsule = new_capsule(address, _PROGRAM, None)
         self.call: Callable[..., Any] = support.dispatcher(capsule, self._record)
         if "donated" in executable.metadata:
-            self.call = _donating(self.call, executable)
+            from tessera.runtime.donation import DonatingCall, Donation  # noqa: PLC0415 - few programs are given anything
+
+            donation = Donation.of(executable.metadata)
+            assert donation is not None
+            self.call = DonatingCall(self.call, donation, argument_names(executable))
         _loaded[address] = self
 
     @property
@@ -137,8 +145,7 @@ class LoadedExecutable:
         if len(arguments) != len(inputs):
             raise RuntimeArgumentError(f"expected {len(inputs)} arguments, got {len(arguments)}")
         tensors = [self._tensor(number, argument) for number, argument in enumerate(arguments)]
-        symbols = self._bind(tensors)
-        self._check(symbols, tensors)
+        self._check([tensor.shape for tensor in tensors])
         result = self.call(*tensors)
         if result is NotImplemented:
             raise InternalError("the native call path refused arguments that fit", where="runtime/launch.py")
@@ -147,7 +154,7 @@ class LoadedExecutable:
     def _tensor(self, number: int, argument: Any) -> Tensor:
         """One argument as a contiguous tensor of the right dtype and rank."""
         port = self.executable.inputs[number]
-        where = _where(number, port)
+        where = argument_text(number, port)
         if isinstance(argument, (bool, int, float)):
             if port.rank:
                 raise RuntimeArgumentError(f"{where} is a number; expected a tensor {port}")
@@ -173,42 +180,18 @@ class LoadedExecutable:
             self.copies += 1
         return copied
 
-    def _bind(self, tensors: Sequence[Tensor]) -> dict[str, int]:
-        dims = [dim for tensor in tensors for dim in tensor.shape]
-        executable = self.executable
-        return {name: dims[index] for name, index in zip(executable.symbols, executable.binding, strict=True)}
-
-    def _check(self, symbols: Mapping[str, int], tensors: Sequence[Tensor]) -> None:
+    def _check(self, shapes: Sequence[tuple[int, ...]]) -> None:
         """Each dim against its text, then the guards; the native check has the last word."""
-        shown = ", ".join(f"`{name}` = {value}" for name, value in symbols.items())
-        notes = (f"here {shown}",) if shown else ()
-        for number, (tensor, port) in enumerate(zip(tensors, self.executable.inputs, strict=True)):
-            for axis, (size, text) in enumerate(zip(tensor.shape, port.dims, strict=True)):
-                expected = _evaluate(text, symbols)
-                if expected is not None and expected != size:
-                    rule = text if text == str(expected) else f"{text} = {expected}"
-                    raise RuntimeArgumentError(
-                        f"{_where(number, port)} has size {size} in dim {axis}; expected {rule}",
-                        notes=(f"it has shape {list(tensor.shape)}, and must be {port}", *notes),
-                    )
-        failed = self._native_check(list(symbols.values()), [dim for tensor in tensors for dim in tensor.shape])
+        symbols = check_dims(self.executable, shapes)
+        failed = self._native_check(list(symbols.values()), [dim for shape in shapes for dim in shape])
         if failed:
-            raise self._guard_error(failed - 1, symbols, notes)
+            raise guard_error(self.executable, failed - 1, symbols)
 
     def _native_check(self, symbols: list[int], dims: list[int]) -> int:
         check = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)(self._record.program.check)
         values = (ctypes.c_int64 * max(1, len(symbols)))(*symbols)
         sizes = (ctypes.c_int64 * max(1, len(dims)))(*dims)
         return check(values, sizes)
-
-    def _guard_error(self, number: int, symbols: Mapping[str, int], notes: tuple[str, ...]) -> GuardError:
-        guards = self.executable.guards
-        if not 0 <= number < len(guards):
-            return GuardError(f"guard {number} of the compiled function failed", notes=notes)
-        guard = guards[number]
-        left, right = _evaluate(guard.left, symbols), _evaluate(guard.right, symbols)
-        dims = f"`{guard.left}`{_value(guard.left, left)} and `{guard.right}`{_value(guard.right, right)}"
-        return GuardError(f"{guard.what}: {dims} must agree", notes=notes)
 
     def failure(self, what: int, numbers: Sequence[int]) -> BaseException:
         """Why a call did not come to its end: an exception of a function it called, or want of memory."""
@@ -230,9 +213,8 @@ class LoadedExecutable:
             sizes = [_evaluate(text, symbols) for text in port.dims]
             total += port.element.bytes * math.prod(size or 1 for size in sizes)
             parts.append(f"{sizes} {port.dtype}")
-        shown = ", ".join(f"`{name}` = {value}" for name, value in symbols.items())
         return OutOfMemoryError(
-            f"no memory for {total} bytes of output: {', '.join(parts)}", notes=(f"here {shown}",) if shown else ()
+            f"no memory for {total} bytes of output: {', '.join(parts)}", notes=symbol_notes(symbols)
         )
 
 
@@ -254,24 +236,6 @@ def _report(address: int, what: int, numbers: tuple[int, ...]) -> None:
     if found is None:
         raise OutOfMemoryError("no memory for a compiled function that is being let go")
     raise found.failure(what, numbers)
-
-
-def _callbacks(executable: Executable, functions: Sequence[Callable[..., Any]]) -> Any:
-    """What native code calls back, where it does at all."""
-    found = executable.metadata.get("callbacks")
-    if not found:
-        return None
-    from tessera.runtime.callback import Callback, Callbacks  # noqa: PLC0415 - few programs call back
-
-    return Callbacks([Callback.read(fields) for fields in found], functions)
-
-
-def _donating(call: Callable[..., Any], executable: Executable) -> Callable[..., Any]:
-    from tessera.runtime.donation import DonatingCall, Donation  # noqa: PLC0415 - few programs are given anything
-
-    donation = Donation.of(executable.metadata)
-    assert donation is not None
-    return DonatingCall(call, donation, [port.name or f"argument {at}" for at, port in enumerate(executable.inputs)])
 
 
 def _bytes_text(count: int) -> str:
@@ -299,8 +263,48 @@ def _ports(ports: Sequence[Port]) -> ctypes.Array[_Port]:
     return (_Port * max(1, len(records)))(*records)
 
 
-def _where(number: int, port: Port) -> str:
+# The sizes of a call against what an executable says of them, in words; native code compares the same numbers.
+
+
+def argument_names(executable: Executable) -> list[str]:
+    """What errors call the arguments."""
+    return [port.name or f"argument {at}" for at, port in enumerate(executable.inputs)]
+
+
+def argument_text(number: int, port: Port) -> str:
+    """An argument by its number, and by its name where it has one."""
     return f"argument {number}" + (f" (`{port.name}`)" if port.name else "")
+
+
+def check_dims(executable: Executable, shapes: Sequence[tuple[int, ...]]) -> dict[str, int]:
+    """The value of each symbol; raises RuntimeArgumentError (T0701) where a size is not what they make it."""
+    dims = [dim for shape in shapes for dim in shape]
+    symbols = {name: dims[index] for name, index in zip(executable.symbols, executable.binding, strict=True)}
+    for number, (shape, port) in enumerate(zip(shapes, executable.inputs, strict=True)):
+        for axis, (size, text) in enumerate(zip(shape, port.dims, strict=True)):
+            expected = _evaluate(text, symbols)
+            if expected is not None and expected != size:
+                rule = text if text == str(expected) else f"{text} = {expected}"
+                raise RuntimeArgumentError(
+                    f"{argument_text(number, port)} has size {size} in dim {axis}; expected {rule}",
+                    notes=(f"it has shape {list(shape)}, and must be {port}", *symbol_notes(symbols)),
+                )
+    return symbols
+
+
+def guard_error(executable: Executable, number: int, symbols: Mapping[str, int]) -> GuardError:
+    """The error for a guard that does not hold, by its number."""
+    if not 0 <= number < len(executable.guards):
+        return GuardError(f"guard {number} of the compiled function failed", notes=symbol_notes(symbols))
+    guard = executable.guards[number]
+    left, right = (f"`{text}`{_value(text, _evaluate(text, symbols))}" for text in (guard.left, guard.right))
+    return GuardError(f"{guard.what}: {left} and {right} must agree", notes=symbol_notes(symbols))
+
+
+def symbol_notes(symbols: Mapping[str, int]) -> tuple[str, ...]:
+    """The note that says what symbols are here; none without symbols."""
+    shown = ", ".join(f"`{name}` = {value}" for name, value in symbols.items())
+    return (f"here {shown}",) if shown else ()
 
 
 def _address(array: Any) -> int:

@@ -1,7 +1,9 @@
-"""The timeline of a process: when its kernels ran and when collectives did, as spans and as a Chrome trace.
+"""What a process did over time: a log of its streams that is checked for races, and a timeline of kernels.
 
-It is off unless somebody asks. Native code looks at one pointer before each kernel, and writes two times where it is
-set; the clock is the monotonic one, which all processes of a machine share.
+The log has launches with the bytes they touch; vector clocks of streams, events and threads say which happened before
+which, and two that share bytes without an order are a race. The timeline has when kernels and collectives ran, as
+spans and as a Chrome trace. It is off unless somebody asks: native code looks at one pointer before each kernel, and
+writes two times where it is set; the clock is the monotonic one, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import QueueRaceError
@@ -40,11 +43,6 @@ class Launch:
     writes: tuple[Bytes, ...] = ()
     taken: tuple[Bytes, ...] = ()
 
-    def in_stream(self, source: Stream, target: Stream) -> Launch:
-        """The same in a stream in place of another."""
-        stream = target if self.stream == source else self.stream
-        return Launch(self.name, stream, self.reads, self.writes, self.taken)
-
 
 @frozen
 class Signal:
@@ -52,9 +50,6 @@ class Signal:
 
     event: Hashable
     stream: Stream
-
-    def in_stream(self, source: Stream, target: Stream) -> Signal:
-        return Signal(self.event, target if self.stream == source else self.stream)
 
 
 @frozen
@@ -64,9 +59,6 @@ class Wait:
     event: Hashable
     stream: Stream
 
-    def in_stream(self, source: Stream, target: Stream) -> Wait:
-        return Wait(self.event, target if self.stream == source else self.stream)
-
 
 @frozen
 class HostWait:
@@ -75,11 +67,13 @@ class HostWait:
     stream: Stream | None = None
     event: Hashable = None
 
-    def in_stream(self, source: Stream, target: Stream) -> HostWait:
-        return HostWait(target if self.stream == source else self.stream, self.event)
-
 
 Entry: TypeAlias = "Launch | Signal | Wait | HostWait"
+
+
+def in_stream(entry: Entry, source: Stream, target: Stream) -> Entry:
+    """The same entry with a stream in place of another."""
+    return replace(entry, stream=target) if entry.stream == source else entry
 
 
 @frozen
@@ -232,15 +226,10 @@ class LaunchLog:
         """A stream waits for an event."""
         self.add(Wait(event, stream), thread)
 
-    def host_wait(self, stream: Stream | None = None, event: Hashable = None, thread: int = 0) -> None:
-        """A thread waits for a stream, an event, or everything."""
-        self.add(HostWait(stream, event), thread)
-
     def _line(self, entry: Entry) -> str:
         if isinstance(entry, Launch):
-            touched = [f"reads {_format_range(one)}" for one in entry.reads] + [
-                f"writes {_format_range(one)}" for one in entry.writes
-            ]
+            pairs = [*(("reads", one) for one in entry.reads), *(("writes", one) for one in entry.writes)]
+            touched = [f"{verb} {_format_range(one)}" for verb, one in pairs]
             return f"{self.names(entry.stream)}: {entry.name} {', '.join(touched)}".rstrip()
         if isinstance(entry, HostWait):
             what = f"event {entry.event}" if entry.event is not None else "everything"
@@ -251,12 +240,6 @@ class LaunchLog:
 
 def _format_range(span: Bytes) -> str:
     return f"[{span[0]:#x}, {span[1]:#x})"
-
-
-def first_race(entries: Iterable[Entry]) -> Race | None:
-    """The first race of a log that one thread wrote."""
-    order = HappensBefore()
-    return next((race for entry in entries if (race := order.add(entry)) is not None), None)
 
 
 def race_error(race: Race, names: Callable[[Stream], str] = str) -> QueueRaceError:

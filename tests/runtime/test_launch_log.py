@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.diagnostics.codes import QueueRaceError
-from tessera.runtime.timeline import Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait, first_race
+from tessera.runtime.timeline import Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait
+from tests.oracles.launch_races import first_race
 
 STREAMS = ("a", "b", "c")
 EVENTS = ("e", "f", "g")

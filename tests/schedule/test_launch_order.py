@@ -32,7 +32,6 @@ from tessera.ir.schedule.host_program.launch_order import (
 )
 from tessera.ir.schedule.passes.reorder_launches import ReorderLaunches
 from tessera.ir.schedule.plan import programs_in
-from tessera.runtime.timeline import first_race
 from tessera.types.dim import Dim
 from tessera.types.effect import Effects
 from tests.oracles.any_order import AnyOrder
@@ -44,6 +43,7 @@ from tests.oracles.launch_orders import (
     without_edge,
     without_wait,
 )
+from tests.oracles.launch_races import first_race
 from tests.oracles.schedule_interpreter import run_program
 from tests.schedule.programs import inputs_for, run_schedule, simplify, tapes, tensor, trace
 

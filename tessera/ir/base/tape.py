@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from tessera.diagnostics.error import Span
 from tessera.types.dim import Dim
@@ -32,6 +32,15 @@ class Record:
     results: tuple[int, ...]
     span: Span | None = None
     policy: Policy = SILENT
+
+    @property
+    def bodies(self) -> list[Tape]:
+        """The tapes among its attributes, in order."""
+        found: list[Tape] = []
+        for value in self.attributes.values():
+            several = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
+            found += [one for one in several if isinstance(one, Tape)]
+        return found
 
 
 @frozen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from xdsl.ir import Block, SSAValue
@@ -187,7 +187,7 @@ def _effects(tape: Tape, owners: Mapping[int, str]) -> Effects:
             known.update(dict.fromkeys(record.results, owner))
             effects = effects.without(["state"]).join([f"state({owner})" if owner else "state"])
         found = found.join(effects)
-        for body in bodies_of(record):
+        for body in record.bodies:
             found = found.join(_effects(body, _body_owners(record, body, known)))
         _carry_owners(record, known)
     return found
@@ -207,13 +207,6 @@ def _carry_owners(record: Record, known: dict[int, str]) -> None:
         skipped = 2 if record.op.endswith(".fori") else 0
         carried = zip(record.results[:count], record.operands[skipped : skipped + count], strict=True)
         known.update({result: known[start] for result, start in carried if known.get(start)})
-
-
-def bodies_of(record: Record) -> Iterator[Tape]:
-    """The tapes among the attributes of a record."""
-    for value in record.attributes.values():
-        if isinstance(value, Tape):
-            yield value
 
 
 def _owner(path: str) -> str:

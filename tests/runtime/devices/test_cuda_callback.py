@@ -50,7 +50,7 @@ class Program:
     def __init__(self, function: Callable[..., Any], arrays: Sequence[Any], *, debug: bool) -> None:
         tape = ts.jit(function).trace(*arrays).tape
         made = compile_tape(tape, Options.of(backend="cuda", features=("sm_90a",), debug=debug))
-        found = cuda_program._callbacks(made, tape.functions)  # pyright: ignore[reportPrivateUsage]
+        found = cuda_program.CudaCallbacks.of(made.metadata, tape.functions)
         assert found is not None
         self.executable, self.callbacks = made, found
         self.launches, self.record = 0, [0, 0, 0, 0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, RuntimeArgumentError
+from tessera.diagnostics.codes import DeviceError, LoadError, RuntimeArgumentError
 from tessera.runtime.callback import EXCHANGES, Callback, Callbacks
 from tessera.runtime.devices.cuda.driver import NO_CONTEXT, Module, driver, error_of, machine_code
 from tessera.runtime.devices.cuda.graphs import NodeTable, Replays
@@ -18,17 +18,13 @@ from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, Form, form_
 from tessera.runtime.dlpack import new_capsule
 from tessera.runtime.donation import Donation
 from tessera.runtime.executable import Executable, Port
-from tessera.runtime.launch import CALLBACK, FAILED
+from tessera.runtime.launch import CALLBACK, FAILED, argument_names, argument_text, check_dims, guard_error
 from tessera.runtime.loader import link
 from tessera.runtime.native.support import FASTCALL, MethodDefinition, slot_offset
 from tessera.runtime.tensor import Tensor
 from tessera.runtime.timeline import WATCH
 from tessera.types.dim import parse_dim
 from tessera.types.dtype import BY_NAME
-
-if TYPE_CHECKING:
-    from tessera.runtime.callback import Callbacks
-
 
 # The builtin that calls a program of a GPU, and the plans that it looks arguments up in: see `host_graphs.py`.
 
@@ -274,13 +270,14 @@ class CudaProgram:
             )
         self.executable, self.copies = executable, 0
         entry, *kernels, constants = executable.objects
-        self._callbacks = _callbacks(executable, functions)
+        self._callbacks = CudaCallbacks.of(facts, functions)
         called = {} if self._callbacks is None else {CALLBACK: self._callbacks.address}
         self._code = link([entry], called)
         self._entry = _ENTRY(self._code.address("tessera_entry"))
         self._native = NativeCall(self._code.address("tessera_call"), self._code)
         self.call: Callable[..., Any] = self._native.builtin
-        self._donation = _donation(executable)
+        donation = Donation.of(facts)
+        self._donation = None if donation is None else CudaDonation(donation, argument_names(executable))
         if self._donation is not None:
             self.call = self._donation.around(self.call)
         self._modules: list[Module] = []
@@ -470,7 +467,6 @@ class CudaProgram:
 
     def _tensor(self, number: int, argument: Any, port: Port) -> CudaTensor:
         """One argument as a tensor of the device, of the right dtype and rank, beginning where kernels expect it."""
-        where = f"argument {number}" + (f" (`{port.name}`)" if port.name else "")
         tensor = argument
         if not isinstance(argument, CudaTensor):
             needs = isinstance(argument, bool | int | float | list | tuple) or port.dtype == "i4"
@@ -478,8 +474,8 @@ class CudaProgram:
             self.copies += 1
         if tensor.dtype.name != port.dtype or tensor.ndim != port.rank:
             raise RuntimeArgumentError(
-                f"{where} is {tensor.dtype} of rank {tensor.ndim}; the compiled function takes {port.dtype} of rank "
-                f"{port.rank}",
+                f"{argument_text(number, port)} is {tensor.dtype} of rank {tensor.ndim}; the compiled function takes "
+                f"{port.dtype} of rank {port.rank}",
                 notes=(f"it has shape {list(tensor.shape)}, and must be {port}",),
             )
         if tensor.lane == NOWHERE and tensor.nbytes:
@@ -509,14 +505,6 @@ def code_for(architecture: str) -> str:
     return architecture
 
 
-def _donation(executable: Executable) -> CudaDonation | None:
-    """What is given to the program for good, where anything is."""
-    found = Donation.of(executable.metadata)
-    if found is None:
-        return None
-    return CudaDonation(found, [port.name or f"argument {at}" for at, port in enumerate(executable.inputs)])
-
-
 def _state_of(
     stream: int, maps: int, words: Words, address: Callable[[str], int] | None = None, *, is_captured: bool = False
 ) -> Any:
@@ -539,16 +527,6 @@ class _CapturableEntry:
         arrays = [(ctypes.c_void_p * max(1, len(part)))(*part) for part in (addresses[count + 1 :], addresses[:count])]
         state = _state_of(stream, self._maps, self._words, is_captured=True)
         return self._entry(*arrays, self._sizes, addresses[count], state)
-
-
-def _callbacks(executable: Executable, functions: Sequence[Callable[..., Any]]) -> Callbacks | None:
-    """What the entry calls back, where it does at all."""
-    found = executable.metadata.get("callbacks")
-    if not found:
-        return None
-    from tessera.runtime.callback import Callback  # noqa: PLC0415 - few programs call back
-
-    return CudaCallbacks([Callback.read(fields) for fields in found], functions)
 
 
 def _unpack(made: list[CudaTensor]) -> Any:
@@ -577,9 +555,10 @@ class Sizes:
     def plan(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Any, list[Form], int]:
         """Sizes for the entry, forms of the outputs and bytes of workspace; raises where the shapes do not fit."""
         executable = self.executable
-        dims = [dim for shape in shapes for dim in shape]
-        symbols = {name: dims[at] for name, at in zip(executable.symbols, executable.binding, strict=True)}
-        self._check(shapes, symbols)
+        symbols = check_dims(executable, shapes)
+        for number, guard in enumerate(executable.guards):
+            if parse_dim(guard.left).evaluate(symbols) != parse_dim(guard.right).evaluate(symbols):
+                raise guard_error(executable, number, symbols)
         forms = [
             form_of(BY_NAME[port.dtype], tuple(parse_dim(text).evaluate(symbols) for text in port.dims))
             for port in executable.outputs
@@ -594,21 +573,3 @@ class Sizes:
             blocks = min(-(-grid.evaluate(symbols) // programs), slots // programs)
             scratch = max(scratch, blocks * programs * size.evaluate(symbols))
         return own + scratch
-
-    def _check(self, shapes: Sequence[tuple[int, ...]], symbols: Mapping[str, int]) -> None:
-        shown = ", ".join(f"`{name}` = {value}" for name, value in symbols.items())
-        notes = (f"here {shown}",) if shown else ()
-        for number, (shape, port) in enumerate(zip(shapes, self.executable.inputs, strict=True)):
-            for axis, (size, text) in enumerate(zip(shape, port.dims, strict=True)):
-                expected = parse_dim(text).evaluate(symbols)
-                if expected != size:
-                    raise RuntimeArgumentError(
-                        f"argument {number} (`{port.name}`) has size {size} in dim {axis}; expected {text}",
-                        notes=(f"it has shape {list(shape)}, and must be {port}", *notes),
-                    )
-        for guard in self.executable.guards:
-            left, right = (parse_dim(text).evaluate(symbols) for text in (guard.left, guard.right))
-            if left != right:
-                raise GuardError(
-                    f"{guard.what}: `{guard.left}` = {left} and `{guard.right}` = {right} must agree", notes=notes
-                )

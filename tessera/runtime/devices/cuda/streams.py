@@ -12,7 +12,7 @@ from typing import Any
 from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
 from tessera.runtime.devices.cuda.driver import NO_CONTEXT, driver, error_of
 from tessera.runtime.devices.cuda.memory import POOL, FreeList
-from tessera.runtime.timeline import WATCH, Bytes, Entry, HostWait, Launch, Signal, Wait, notify
+from tessera.runtime.timeline import WATCH, Bytes, Entry, HostWait, Launch, Signal, Wait, in_stream, notify
 
 _NON_BLOCKING = 1
 _UNTIMED = 2
@@ -208,10 +208,10 @@ class Graph:
         inside, outer = self.stream.handle, self._replay_stream
         if WATCH.note is None:
             return
-        entries = [entry.in_stream(inside, outer) for entry in self.entries or self._whole_graph()]
+        entries = [in_stream(entry, inside, outer) for entry in self.entries or self._whole_graph()]
         # Other streams were lent to the capture: in a replay its branches are its own.
         for side in {entry.stream for entry in entries} - {outer, None}:
-            entries = [entry.in_stream(side, (id(self), side)) for entry in entries]
+            entries = [in_stream(entry, side, (id(self), side)) for entry in entries]
         notify(entries)
 
     def _whole_graph(self) -> list[Entry]:
@@ -235,7 +235,7 @@ class Graph:
         cuda.call("cuStreamUpdateCaptureDependencies", handle, ctypes.byref(node), ctypes.c_size_t(1), _SET)
         self._held.append(other)
         if WATCH.note is not None:
-            self.entries += [entry.in_stream(other._replay_stream, self.stream.handle) for entry in other.entries]
+            self.entries += [in_stream(entry, other._replay_stream, self.stream.handle) for entry in other.entries]
 
     def hold(self, tensors: Sequence[Any]) -> None:
         """Keep tensors of a captured call; what was made inside may die inside, and its memory is used again there."""
