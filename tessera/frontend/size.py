@@ -16,6 +16,19 @@ from tessera.types.dim import Dim
 Proof: TypeAlias = "Callable[[Dim], bool]"
 
 
+def _operator(combine: Callable[[Dim, Dim], Dim]) -> Callable[[Size, Any], Any]:
+    """The method of an operator that gives a size."""
+
+    def method(self: Size, other: Any) -> Any:
+        if isinstance(other, float):
+            _refuse(self, "combined with a float", _SCALAR_HELP)
+        if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
+            return NotImplemented
+        return size_of(combine(self.dim, dim_of(other)))
+
+    return method
+
+
 class Size:
     """A symbolic dim of a traced tensor.
 
@@ -35,33 +48,11 @@ class Size:
     def __hash__(self) -> int:
         return hash(self.dim)
 
-    def __add__(self, other: Any) -> Any:
-        return _combine(self, other, Dim.__add__)
-
-    __radd__ = __add__
-
-    def __mul__(self, other: Any) -> Any:
-        return _combine(self, other, Dim.__mul__)
-
-    __rmul__ = __mul__
-
-    def __sub__(self, other: Any) -> Any:
-        return _combine(self, other, Dim.__sub__)
-
-    def __rsub__(self, other: Any) -> Any:
-        return _combine(self, other, _subtract_from)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _combine(self, other, Dim.__floordiv__)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _combine(self, other, _divide_into)
-
-    def __mod__(self, other: Any) -> Any:
-        return _combine(self, other, Dim.__mod__)
-
-    def __rmod__(self, other: Any) -> Any:
-        return _combine(self, other, _remainder_of)
+    __add__ = __radd__ = _operator(Dim.__add__)
+    __mul__ = __rmul__ = _operator(Dim.__mul__)
+    __sub__, __rsub__ = _operator(Dim.__sub__), _operator(lambda own, given: given - own)
+    __floordiv__, __rfloordiv__ = _operator(Dim.__floordiv__), _operator(lambda own, given: given // own)
+    __mod__, __rmod__ = _operator(Dim.__mod__), _operator(lambda own, given: given % own)
 
     def __pow__(self, power: Any) -> Any:
         if isinstance(power, int) and not isinstance(power, bool) and 0 <= power <= _HIGHEST_POWER:
@@ -172,26 +163,6 @@ def dim_of(value: Any) -> Dim:
 def _not_a_size_error(value: Any) -> ShapeError:
     text = repr(value)
     return ShapeError(f"{text if len(text) <= 40 else type(value).__name__} is not a size", fix="a size is an int")
-
-
-def _subtract_from(own: Dim, given: Dim) -> Dim:
-    return given - own
-
-
-def _divide_into(own: Dim, given: Dim) -> Dim:
-    return given // own
-
-
-def _remainder_of(own: Dim, given: Dim) -> Dim:
-    return given % own
-
-
-def _combine(own: Size, other: Any, combine: Callable[[Dim, Dim], Dim]) -> Any:
-    if isinstance(other, float):
-        _refuse(own, "combined with a float", _SCALAR_HELP)
-    if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
-        return NotImplemented
-    return size_of(combine(own.dim, dim_of(other)))
 
 
 class Condition:

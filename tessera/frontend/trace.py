@@ -8,6 +8,7 @@ function captures are lifted to inputs, so that a later call sees their new valu
 
 from __future__ import annotations
 
+import builtins
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -338,19 +339,15 @@ class Trace:
         else:
             found = concrete_type(operand)
             if found is None:
-                raise TracingError(f"{operand!r} of type `{_type_name(operand)}` is not a tensor")
+                raise TracingError(f"{operand!r} of type `{builtins.type(operand).__name__}` is not a tensor")
             outer, type, name = operand, found, f"captured_{len(self.lifted)}"
             self.facts.anchor(type)
         tracer = self.add_input(name, type, given=not isinstance(operand, TracedTensor))
         # Holding the operand keeps its id from being reused by another object.
         self.lifted[id(operand)] = Lifted(tracer.value, outer)
         if outer is not operand:
-            self._keep.append(operand)
+            self.facts.kept_alive.append(operand)
         return tracer.value
-
-    @property
-    def _keep(self) -> list[Any]:
-        return self.facts.kept_alive
 
     def origin(self, value: int) -> str:
         """Where a value was defined, for the notes of an error."""
@@ -400,10 +397,6 @@ def _op_policy(whole: Policy, attributes: Mapping[str, Any], declared: Policy) -
 
 def _has_one_result(spec: OpSpec) -> bool:
     return len(spec.results) == 1 and not spec.results[0].endswith("*")
-
-
-def _type_name(value: Any) -> str:
-    return type(value).__name__
 
 
 def leaked_tracer_error(tensor: TracedTensor) -> EscapedTracerError:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 from tessera.diagnostics.codes import KernelError, RuntimeArgumentError
@@ -78,7 +80,9 @@ class KernelDefinition:
         self.source: Source = source_of(function)
         self.signature = inspect.signature(function)
         called = called_names(self.source.tree)
-        self.has_dots = bool(called & set(DOT_FUNCTIONS)) or "@" in _operators(self.source)
+        self.has_dots = bool(called & set(DOT_FUNCTIONS)) or any(
+            isinstance(node, ast.MatMult) for node in ast.walk(self.source.tree)
+        )
         self.is_random = "dropout_in_kernel" in called
         self.is_online = "softmax_accumulate" in called
         written = written_names(self.source.tree)
@@ -195,10 +199,6 @@ def _may_round(parameter: Parameter) -> bool:
     return parameter.kind == "result" and (dtype is None or dtype.is_float)
 
 
-def _operators(source: Source) -> str:
-    return "@" if any(isinstance(node, ast.MatMult) for node in ast.walk(source.tree)) else ""
-
-
 def result_annotations(definition: KernelDefinition) -> list[TensorAnnotation]:
     """The return annotations, one for each tensor."""
     returns = definition.returns
@@ -298,7 +298,7 @@ class KernelBinder(Binder):
 def fused_shape(kind: Parameter, shape: Sequence[Any]) -> list[Any] | None:
     """The shape that the kernel sees, where it differs from the tensor's: heads of a cache, and fused dims, merged."""
     if kind.kind == "cache":
-        return [_multiply(shape[:2]), *shape[2:]] if len(shape) == 4 else None
+        return [shape[0] * shape[1], *shape[2:]] if len(shape) == 4 else None
     annotation = kind.annotation
     if annotation is None or len(shape) == annotation.rank or len(shape) != len(split_fused_dims(annotation)):
         return None
@@ -306,13 +306,6 @@ def fused_shape(kind: Parameter, shape: Sequence[Any]) -> list[Any] | None:
     rest = list(shape)
     for dim in annotation.dims:
         count = len(factors(dim))
-        found.append(_multiply(rest[:count]))
+        found.append(reduce(operator.mul, rest[:count]))
         rest = rest[count:]
     return found
-
-
-def _multiply(sizes: Sequence[Any]) -> Any:
-    total = sizes[0]
-    for size in sizes[1:]:
-        total = total * size
-    return total

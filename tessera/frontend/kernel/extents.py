@@ -311,35 +311,37 @@ class Loop:
         return Loop(b.offset_coordinate(self.name, self.size), self.size, self.bound, self.is_whole, is_prefetch=True)
 
 
+def _operator(
+    fn: str, combine: Callable[[Dim, Dim], Dim], *, is_reflected: bool = False
+) -> Callable[[Index, Any], Any]:
+    """The method of an operator: of an index and a number an index, of an index and a tile a tile."""
+
+    def method(self: Index, other: Any) -> Any:
+        from tessera.frontend.kernel.tiles import Tile, binary  # noqa: PLC0415 - which are made with these
+
+        if isinstance(other, Tile):
+            return binary(fn, other, self) if is_reflected else binary(fn, self, other)
+        given = dim_of(other)
+        if given is None:
+            if isinstance(other, float):
+                raise current().fail(f"`{self}` is an integer known at run time, and {other} is not an integer")
+            return NotImplemented
+        return index_of(combine(given, self.dim) if is_reflected else combine(self.dim, given))
+
+    return method
+
+
 @frozen
 class Index:
     """An integer known when the kernel runs: a size, a coordinate, or arithmetic of them."""
 
     dim: Dim
 
-    def __add__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__add__", "add")
-
-    def __radd__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__radd__", "add")
-
-    def __sub__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__sub__", "sub")
-
-    def __rsub__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__rsub__", "sub")
-
-    def __mul__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__mul__", "mul")
-
-    def __rmul__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__rmul__", "mul")
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__floordiv__", "floordiv")
-
-    def __mod__(self, other: Any) -> Any:
-        return _arithmetic(self, other, "__mod__", "mod")
+    __add__, __radd__ = _operator("add", Dim.__add__), _operator("add", Dim.__add__, is_reflected=True)
+    __sub__, __rsub__ = _operator("sub", Dim.__sub__), _operator("sub", Dim.__sub__, is_reflected=True)
+    __mul__, __rmul__ = _operator("mul", Dim.__mul__), _operator("mul", Dim.__mul__, is_reflected=True)
+    __floordiv__ = _operator("floordiv", Dim.__floordiv__)
+    __mod__ = _operator("mod", Dim.__mod__)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int) and not isinstance(other, bool):
@@ -391,22 +393,6 @@ class NeedsNumber(Exception):  # noqa: N818 - a request, which the front end ans
     def __init__(self, dim: Dim) -> None:
         super().__init__(str(dim))
         self.dim = dim
-
-
-def _arithmetic(index: Index, other: Any, method: str, fn: str) -> Any:
-    from tessera.frontend.kernel.tiles import Tile, binary  # noqa: PLC0415 - which are made with these
-
-    if isinstance(other, Tile):
-        return binary(fn, other, index) if method.startswith("__r") else binary(fn, index, other)
-    given = dim_of(other)
-    if given is None:
-        if isinstance(other, float):
-            raise current().fail(f"`{index}` is an integer known at run time, and {other} is not an integer")
-        return NotImplemented
-    if method == "__rsub__":
-        return index_of(given - index.dim)
-    operation = method.replace("__r", "__") if method in ("__radd__", "__rmul__") else method
-    return index_of(getattr(index.dim, operation)(given))
 
 
 def index_of(dim: Dim) -> Any:

@@ -444,22 +444,18 @@ def pad_rows(program: KernelProgram) -> KernelProgram:
 
 def check_width(program: KernelProgram, lanes: int, registers: int) -> None:
     """Raises KernelError (T0206) at a tile whose rows take more registers than code is unrolled for."""
+    most = registers * lanes
     for op, _ in walk(program.body):
         for value in op.results:
             type = program.types[value]
             width = _sizes(type)[-1] if isinstance(type, TensorType) and type.rank else 0
-            if width > registers * lanes:
-                raise too_wide(width, registers * lanes, op.span)
-
-
-def too_wide(width: int, most: int, span: Span | None) -> KernelError:
-    """The error for a row that does not fit into the registers of a program."""
-    return KernelError(
-        f"a tile with rows of {width} elements is too wide: a program holds {most} on this machine",
-        span=span,
-        notes=(f"rule: a whole dim as a tile has at most {most} elements, and {width} > {most}",),
-        fix="loop over the row in blocks, `for k in tile.range_k(x, T.k)`, and carry its maximum and its sum",
-    )
+            if width > most:
+                raise KernelError(
+                    f"a tile with rows of {width} elements is too wide: a program holds {most} on this machine",
+                    span=op.span,
+                    notes=(f"rule: a whole dim as a tile has at most {most} elements, and {width} > {most}",),
+                    fix="loop over the row in blocks, `for k in tile.range_k(x, T.k)`, and carry its maximum and sum",
+                )
 
 
 def _sizes(type: TensorType) -> tuple[int, ...]:

@@ -428,11 +428,11 @@ def is_narrow(call: Call) -> bool:
     return "mma.sync" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0
 
 
-def _write(call: Call) -> list[SpecOp]:
-    return [(NarrowAttention if is_narrow(call) else Attention)(call).write()]
-
-
-ATTENTION = LibraryKernel("attention", "softmax(q kT * scale + mask) v, in one pass over the keys.", _write)
+ATTENTION = LibraryKernel(
+    "attention",
+    "softmax(q kT * scale + mask) v, in one pass over the keys.",
+    lambda call: [(NarrowAttention if is_narrow(call) else Attention)(call).write()],
+)
 
 
 # Split attention for decoding (Flash-Decoding): single queries over parts of the keys, and the combination of parts.
@@ -537,12 +537,10 @@ class _NarrowParts(_Parts, NarrowAttention):
         return b.elementwise("mul", acc, self._across(inverse, self.columns.tile))
 
 
-def _write_parts(call: Call) -> list[SpecOp]:
-    return [(_NarrowParts if is_narrow(call) else _Parts)(call).write()]
-
-
 ATTENTION_PARTS = LibraryKernel(
-    "attention_parts", "Attention of single queries, each part of the keys by itself.", _write_parts
+    "attention_parts",
+    "Attention of single queries, each part of the keys by itself.",
+    lambda call: [(_NarrowParts if is_narrow(call) else _Parts)(call).write()],
 )
 
 
