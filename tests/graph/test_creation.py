@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tessera.ir.base.arrays import numpy_dtype
-from tessera.ir.graph.building import retype
 from tessera.ir.graph.ops import creation
 from tessera.ir.graph.ops.creation import CONSTANT_LIMIT
+from tessera.ir.graph.samples import retype
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType, bf16, bool_, f32, i8, i32, i64, u8
 from tests.graph.eager import RuleDTypeError, RuleError, infer, reference, registry, tensor

@@ -10,7 +10,7 @@ import pytest
 
 from tessera.ir.base.arrays import Array, dtype_of
 from tessera.ir.base.spec import OpSpec, Sample
-from tessera.ir.graph.building import retype, sample_dtype
+from tessera.ir.graph.samples import retype, sample_dtype
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.shape import TensorType
 from tests.graph.eager import Rules, reference, registry, run_decomposition

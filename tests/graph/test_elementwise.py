@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tessera.ir.base.arrays import Array, numpy_dtype
-from tessera.ir.graph.building import retype, sample_dtype
 from tessera.ir.graph.ops import elementwise
+from tessera.ir.graph.samples import retype, sample_dtype
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, bf16, bool_, f8e4m3, f16, f32, f64, i4, i8, i32, i64, u8, u32
 from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, reference, tensor

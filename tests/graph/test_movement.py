@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.index_maps import reshape_map
-from tessera.ir.graph.building import retype
 from tessera.ir.graph.ops import movement
+from tessera.ir.graph.samples import retype
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, bool_, f32, i4, i8

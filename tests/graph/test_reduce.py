@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.ir.base.arrays import Array, numpy_dtype
-from tessera.ir.graph.building import retype
 from tessera.ir.graph.ops import reduce
 from tessera.ir.graph.ops.reduce import LANES, reduce_lanes
+from tessera.ir.graph.samples import retype
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, bf16, bool_, f16, f32, f64, i4, i8, i32, i64, u8, u64

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.building import sample_dtype
 from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.samples import sample_dtype
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.shape import TensorType

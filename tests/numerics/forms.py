@@ -16,7 +16,7 @@ from tessera.frontend.pytree import as_tuple
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.building import SPECIAL_VALUES, retype, sample_dtype
+from tessera.ir.graph.samples import SPECIAL_VALUES, retype, sample_dtype
 from tessera.runtime.tensor import Tensor
 from tessera.types import dtype as dt
 from tessera.types.annotation import TensorAnnotation

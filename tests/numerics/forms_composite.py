@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.building import sample_dtype
+from tessera.ir.graph.samples import sample_dtype
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType

@@ -10,7 +10,7 @@ import numpy as np
 
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.building import SPECIAL_VALUES, retype, sample_dtype
+from tessera.ir.graph.samples import SPECIAL_VALUES, retype, sample_dtype
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.promotion import integer_range

@@ -9,8 +9,8 @@ import pytest
 
 from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.building import sample_dtype
 from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.samples import sample_dtype
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dtype import BY_NAME, DType
 from tests.numerics.bounds import assert_close

@@ -24,26 +24,10 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import (
-    Make,
-    Types,
-    cast,
-    check_float,
-    check_integer,
-    common_dtype,
-    constant,
-    cost_of,
-    expand,
-    match_dims,
-    normal,
-    restate,
-    same_dim,
-    size_value,
-    slice_axis,
-    visits,
-    widen,
-)
+from tessera.ir.graph.building import cast, constant, cost_of, expand, restate, size_value, slice_axis, visits, widen
 from tessera.ir.graph.ops.contraction import accumulate_matmul
+from tessera.ir.graph.samples import Make, normal
+from tessera.ir.graph.shape_rules import Types, check_float, check_integer, common_dtype, match_dims, same_dim
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim

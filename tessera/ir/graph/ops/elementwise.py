@@ -35,7 +35,8 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import (
+from tessera.ir.graph.building import cast, pointwise_cost, visits
+from tessera.ir.graph.samples import (
     BINARY_SHAPES,
     INF,
     NAN,
@@ -44,21 +45,15 @@ from tessera.ir.graph.building import (
     UNARY_SHAPES,
     Make,
     Sizes,
-    Types,
     bools,
-    broadcast_types,
-    cast,
-    check_dtype,
-    check_same,
     grid,
     integers,
     normal,
     over,
-    pointwise_cost,
     positive,
     retype,
-    visits,
 )
+from tessera.ir.graph.shape_rules import Types, broadcast_types, check_dtype, check_same
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType

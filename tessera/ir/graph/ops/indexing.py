@@ -31,21 +31,15 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import (
-    Make,
+from tessera.ir.graph.building import cast, constant, cost_of, expand, size_value, slice_axis, visits
+from tessera.ir.graph.samples import Make
+from tessera.ir.graph.shape_rules import (
     Types,
     axes_attribute,
-    cast,
     check_accumulator,
     check_at_least,
     check_integer,
     common_dtype,
-    constant,
-    cost_of,
-    expand,
-    size_value,
-    slice_axis,
-    visits,
 )
 from tessera.ir.tile.facets import Gather, Library
 from tessera.types import dtype as dt
