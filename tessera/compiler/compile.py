@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 
 from tessera.compiler.backend import backend_of
 from tessera.compiler.options import Options
-from tessera.compiler.report import movements_of, report_of
+from tessera.compiler.report import report_of
 from tessera.diagnostics.codes import CodegenError, TargetVerifyError
 from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.ir.base.compilation import StaticChooser, write_reproducer
@@ -24,6 +24,7 @@ from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape, to_tape
 from tessera.ir.schedule import pipeline as schedule
+from tessera.ir.schedule import typed_ops
 from tessera.ir.schedule.emit.request import KernelLibrary
 from tessera.ir.schedule.host_program.launch_order import order_of
 from tessera.ir.schedule.host_program.memory import donated_in, kept_in
@@ -87,8 +88,8 @@ class Lowering:
 
     parts: tuple[Operation, ...]
     """The host program and its tile kernels, as they left the tile stage."""
-    program: SpecOp
-    kernels: tuple[SpecOp, ...]
+    program: typed_ops.ModuleOp
+    kernels: tuple[KernelOp, ...]
     code: Code
     stages: Stages
     chooser: StaticChooser
@@ -127,23 +128,17 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
     lowering.stages.finish()
     lowering.chooser.check_overrides()
     face = interface_of(lowering.program)
+    whole = [kernel for kernel in lowering.kernels if not kernel.variant_of]
     return Executable(
         objects=tuple(objects),
         inputs=_ports(face.inputs, tape.names),
         outputs=_ports(face.outputs),
         symbols=face.symbols,
         binding=face.binding,
-        guards=tuple(Guard(what, str(left), str(right)) for left, right, what in lowering.program.value("guards")),
+        guards=tuple(Guard(what, str(left), str(right)) for left, right, what in lowering.program.guards),
         metadata={
             **lowering.code.metadata(lowering.program),
-            "report": report_of(
-                lowering.program,
-                [kernel for kernel in lowering.kernels if not kernel.value("variant_of")],
-                lowering.chooser,
-                lowering.code.approximations(),
-                lowering.code.facts(),
-                movements_of(lowering.program, lowering.code.targets),
-            ),
+            "report": report_of(lowering.program, whole, lowering.chooser, lowering.code),
             **_donation(lowering.program),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
         },
@@ -222,7 +217,7 @@ def lower_tape(tape: Tape, options: Options, library: KernelLibrary | None = Non
 
 def _order_text(lowering: Lowering) -> str:
     """Which launches wait for which, as comments."""
-    order = order_of(lowering.program, {kernel.value("symbol"): kernel for kernel in lowering.kernels})
+    order = order_of(lowering.program, {kernel.symbol: kernel for kernel in lowering.kernels})
     return "\n".join(f"// {line}" for line in str(order).splitlines())
 
 

@@ -11,7 +11,9 @@ from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.policies import policy_text
 from tessera.ir.base.types import ShapedAttr
-from tessera.ir.schedule.typed_ops import AliasOp, CallOp
+from tessera.ir.schedule.typed_ops import AliasOp, CallOp, ModuleOp
+from tessera.ir.target.program import Code
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.dim import Dim
 
 # What `explain` says of prefetched tensors: which kernel reads each, and by what it is moved where.
@@ -24,7 +26,7 @@ ENGINES = {
 LOADS = "by its own loads"
 
 
-def movements_of(program: SpecOp, targets: Sequence[SpecOp]) -> list[str]:
+def movements_of(program: ModuleOp, targets: Sequence[SpecOp]) -> list[str]:
     """A line for each argument of a kernel that a program brings somewhere ahead of its use."""
     lines: dict[str, None] = {}
     for call in program.walk():
@@ -37,23 +39,22 @@ def movements_of(program: SpecOp, targets: Sequence[SpecOp]) -> list[str]:
     return list(lines)
 
 
-def _line(program: SpecOp, call: SpecOp, index: int, alias: SpecOp, targets: Sequence[SpecOp]) -> str:
+def _line(program: ModuleOp, call: CallOp, index: int, alias: AliasOp, targets: Sequence[SpecOp]) -> str:
     type = alias.result.type
     assert isinstance(type, ShapedAttr)
-    name = call.value("kernel")
-    how = _engine(name, index, targets)
+    name, how = call.kernel, _engine(call.kernel, index, targets)
     where = f" at {alias.span}" if alias.span is not None else ""
     shape = f"[{', '.join(map(str, type.shape))}] {type.dtype}"
-    text = f"{_name_of(program, alias.operands[0])} {shape} to {alias.value('space')} for {name}, beside compute: {how}"
+    text = f"{_name_of(program, alias.operands[0])} {shape} to {alias.space} for {name}, beside compute: {how}"
     return text + where
 
 
-def _name_of(program: SpecOp, value: SSAValue) -> str:
+def _name_of(program: ModuleOp, value: SSAValue) -> str:
     """An argument by its name; what the program computes by what it is."""
-    while isinstance(value.owner, SpecOp) and isinstance(value.owner, AliasOp):
+    while isinstance(value.owner, AliasOp):
         value = value.owner.operands[0]
     if isinstance(value, BlockArgument) and value.block is program.regions[0].block:
-        return f"`{program.value('names')[value.index]}`"
+        return f"`{program.names[value.index]}`"
     return "a value"
 
 
@@ -70,39 +71,27 @@ def _engine(name: str, index: int, targets: Sequence[SpecOp]) -> str:
     return LOADS
 
 
-def report_of(
-    program: SpecOp,
-    kernels: Sequence[SpecOp],
-    chooser: StaticChooser,
-    approximations: Mapping[str, Sequence[str]] | None = None,
-    device: Mapping[str, Any] | None = None,
-    movements: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Plain values only: the report travels in the executable.
-
-    `approximations` are what kernels, by name, compute by functions of the machine's own, each with its bound;
-    `device` is what there is to say of a GPU, `movements` what is prefetched.
-    """
+def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticChooser, code: Code) -> dict[str, Any]:
+    """Plain values only: the report travels in the executable."""
     calls = [op for op in program.walk() if isinstance(op, CallOp)]
+    movements = movements_of(program, code.targets)
     flops = _total(call.flops for call in calls)
     moved = _total(call.bytes for call in calls)
     return {
         "groups": [_group_line(call) for call in calls if call.flops is not None],
-        "kernels": [
-            f"{kernel.value('symbol')}: {kernel.value('kind')}, grid {_grid(kernel, calls)}" for kernel in kernels
-        ],
-        **(device or {}),
-        **({"movements": list(movements)} if movements else {}),
+        "kernels": [f"{kernel.symbol}: {kernel.kind}, grid {_grid(kernel, calls)}" for kernel in kernels],
+        **code.facts(),
+        **({"movements": movements} if movements else {}),
         "choices": _choices(chooser),
-        "numerics": _numerics(kernels, approximations or {}),
+        "numerics": _numerics(kernels, code.approximations()),
         **_policies(kernels),
         "flops": str(flops),
         "bytes": str(moved),
-        "workspace": f"{program.value('workspace')} bytes",
+        "workspace": f"{program.workspace} bytes",
     }
 
 
-def _numerics(kernels: Sequence[SpecOp], approximations: Mapping[str, Sequence[str]]) -> str:
+def _numerics(kernels: Sequence[KernelOp], approximations: Mapping[str, Sequence[str]]) -> str:
     """Whether results are those of the reference, or of fast math, or of functions that the machine has itself."""
     found = [kernel.attributes.get("numerics.fused") for kernel in kernels]
     count = sum(plain(attribute) for attribute in found if attribute is not None)
@@ -113,9 +102,9 @@ def _numerics(kernels: Sequence[SpecOp], approximations: Mapping[str, Sequence[s
     return "; ".join(parts)
 
 
-def _policies(kernels: Sequence[SpecOp]) -> dict[str, list[str]]:
+def _policies(kernels: Sequence[KernelOp]) -> dict[str, list[str]]:
     """The policies that kernels keep, where any does."""
-    texts = [(kernel.value("symbol"), policy_text(kernel)) for kernel in kernels]
+    texts = [(kernel.symbol, policy_text(kernel)) for kernel in kernels]
     listed = [f"{name}: {text}" for name, text in texts if text]
     return {"policies": listed} if listed else {}
 
@@ -133,21 +122,21 @@ def _choices(chooser: StaticChooser) -> list[str]:
     return [*lines, f"fusion at {groups} = True (default)"] if plain else lines
 
 
-def _group_line(call: SpecOp) -> str:
+def _group_line(call: CallOp) -> str:
     where = f" at {call.span}" if call.span is not None else ""
-    return f"{call.value('kernel')}: {call.value('flops')} flops, {call.value('bytes')} bytes{where}"
+    return f"{call.kernel}: {call.flops} flops, {call.bytes} bytes{where}"
 
 
-def _grid(kernel: SpecOp, calls: Sequence[SpecOp]) -> str:
+def _grid(kernel: KernelOp, calls: Sequence[CallOp]) -> str:
     """The grid in sizes of the program, once for each that calls of the kernel give it."""
-    names: Sequence[str] = kernel.value("symbols") or ()
-    given = [call.value("sizes") for call in calls if call.value("kernel") == kernel.value("symbol")]
+    names: Sequence[str] = kernel.symbols or ()
+    given = [call.sizes for call in calls if call.kernel == kernel.symbol]
     grids = [
-        [dim.substitute(dict(zip(names, sizes, strict=True))) for dim in kernel.value("grid")]
+        [dim.substitute(dict(zip(names, sizes, strict=True))) for dim in kernel.grid]
         for sizes in given
         if len(sizes) == len(names)
     ]
-    texts = [f"[{', '.join(map(str, grid))}]" for grid in grids or [kernel.value("grid")]]
+    texts = [f"[{', '.join(map(str, grid))}]" for grid in grids or [kernel.grid]]
     return " and ".join(dict.fromkeys(texts))
 
 

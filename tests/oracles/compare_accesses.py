@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.ir import OpResult, SSAValue
 
 from tessera.backends.cpu.match_contraction import match_contraction
-from tessera.backends.cpu.passes.check_accesses import Accesses, TargetSite, accesses_of, at_coordinate
+from tessera.backends.cpu.passes.check_accesses import Accesses, TargetSite, accesses_of
 from tessera.ir.base.index_maps import linear, simplify
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import BufferAttr
@@ -247,3 +247,10 @@ def _parts(dim: Dim) -> Iterable[Dim]:
 def _scratches(kernel: SpecOp, name: str) -> dict[SSAValue, int]:
     ops: Sequence[SpecOp] = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == name]
     return {op.results[0]: number for number, op in enumerate(ops)}
+
+
+def at_coordinate(site: Site, axis: int, bound: Dim) -> Site:
+    """The site that would touch a buffer of `bound` elements at the coordinate of an axis, unguarded there."""
+    axes = list(site.axes)
+    axes[axis] = replace(axes[axis], bound=None)
+    return replace(site, shape=(bound,), indices=(axes[axis].dim,), axes=tuple(axes), windows=(), gathered=())

@@ -190,10 +190,9 @@ def _longest_context(program: SpecOp) -> int:
 
 @frozen
 class CpuBackend:
-    """Compiles for one CPU."""
+    """Compiles for one CPU, as a `Compilation` of `compiler/backend.py`."""
 
     machine: Machine = field(default_factory=host_machine)
-    name: str = "cpu"
 
     @property
     def code_target(self) -> CodeTarget:
@@ -246,6 +245,26 @@ class CpuBackend:
             shared.update(common)
         return texts, shared
 
+    def tile_passes(self) -> Sequence[Pass]:
+        return ()
+
+    def target_passes(self) -> Sequence[Pass]:
+        return (LowerKernels(self.machine.features), CheckKernels())
+
+    def check_target(self, kernel: SpecOp) -> None:
+        """Nothing beside the verifiers."""
+
+    def emit(
+        self, program: SpecOp, kernels: Sequence[SpecOp], targets: Sequence[SpecOp], begin: Begin | None
+    ) -> CpuCode:
+        texts, shared = self.parts(targets, begin)
+        host = host_text(program, target_text(self.machine))
+        return CpuCode(self, tuple(targets), (*texts, *shared.values()), host)
+
+    def check_code(self, targets: Sequence[SpecOp]) -> None:
+        for target in targets:
+            self.text(target)
+
 
 @frozen
 class CpuCode:
@@ -279,52 +298,19 @@ class CpuCode:
         raise OverrideError("only kernels for a GPU are looked at", fix='compile with `backend="cuda"`')
 
 
-@frozen
-class CpuCompilation:
-    """One compilation for a CPU."""
-
-    backend: CpuBackend
-
-    @property
-    def machine(self) -> Machine:
-        """The CPU."""
-        return self.backend.machine
-
-    def tile_passes(self) -> Sequence[Pass]:
-        return ()
-
-    def target_passes(self) -> Sequence[Pass]:
-        return (LowerKernels(self.machine.features), CheckKernels())
-
-    def check_target(self, kernel: SpecOp) -> None:
-        """Nothing beside the verifiers."""
-
-    def emit(
-        self, program: SpecOp, kernels: Sequence[SpecOp], targets: Sequence[SpecOp], begin: Begin | None
-    ) -> CpuCode:
-        backend = self.backend
-        texts, shared = backend.parts(targets, begin)
-        host = host_text(program, target_text(backend.machine))
-        return CpuCode(backend, tuple(targets), (*texts, *shared.values()), host)
-
-    def check_code(self, targets: Sequence[SpecOp]) -> None:
-        for target in targets:
-            self.backend.text(target)
-
-
 class _Cpu:
     """The CPU backend, as `compiler/backend.py` describes one."""
 
     accumulation_units: tuple[str, ...] = ()
     models: Mapping[str, tuple[str, Model]] = {}
 
-    def compilation(self, options: CompileOptions, chooser: Chooser) -> CpuCompilation:
+    def compilation(self, options: CompileOptions, chooser: Chooser) -> CpuBackend:
         """For the machine at hand, or one with the features that are asked for."""
         features = options.features
         return self.compilation_for(host_machine() if features is None else machine_of(frozenset(features)))
 
-    def compilation_for(self, machine: Machine) -> CpuCompilation:
-        return CpuCompilation(CpuBackend(machine))
+    def compilation_for(self, machine: Machine) -> CpuBackend:
+        return CpuBackend(machine)
 
     def accumulation_unit(self, kernel: SpecOp, machine: Machine) -> str:
         """None: every kernel adds up in the order that numerics fix."""

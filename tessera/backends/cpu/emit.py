@@ -18,7 +18,6 @@ from tessera.backends.cpu.emit_gemm import (
     slot_of,
     split_index,
 )
-from tessera.backends.cpu.emit_values import emit_fetch, emit_shuffle, emit_sort, emit_vote
 from tessera.backends.cpu.registers import (
     Layout,
     Vectors,
@@ -200,14 +199,14 @@ class Emitter:
         def body(index: Value, carried: list[Value]) -> list[Value]:
             return self._emit_iteration(op, index, carried)
 
-        self._results(op, self.f.loop(low, whole, op.step, body, starts))
+        self.bind(op.results, self.f.loop(low, whole, op.step, body, starts))
 
     def on_tail(self, op: TailOp) -> None:
         _, high, whole = self.bounds(op)
         starts = self.prepare_body(op)
         has = self.f.icmp("slt", whole, high)
         if starts:
-            self._results(op, self.f.if_(has, lambda: self._emit_iteration(op, whole, starts), lambda: starts))
+            self.bind(op.results, self.f.if_(has, lambda: self._emit_iteration(op, whole, starts), lambda: starts))
         else:
             self.f.if_(has, lambda: self._emit_iteration(op, whole, []) and None)
 
@@ -228,7 +227,7 @@ class Emitter:
     def _emit_iteration(self, op: SpecOp, index: Value, carried: list[Value]) -> list[Value]:
         block = op.regions[0].block
         self.indices[block.args[0]] = index
-        self._bind(block.args[1:], carried)
+        self.bind(block.args[1:], carried)
         with self.own_reads():
             self.ops(block)
         last = block.last_op
@@ -242,10 +241,8 @@ class Emitter:
         yield
         self._pending = outer
 
-    def _results(self, op: SpecOp, flat: list[Value]) -> None:
-        self._bind(op.results, flat)
-
-    def _bind(self, values: Sequence[SSAValue], flat: list[Value]) -> None:
+    def bind(self, values: Sequence[SSAValue], flat: Sequence[Value]) -> None:
+        """Have values be blocks of vectors that were written one after the other."""
         at = 0
         for value in values:
             layout, dtype = self.layout(value)
@@ -318,6 +315,11 @@ def _used_from_outside(op: SpecOp) -> list[SSAValue]:
     return [value for value in used if value not in inside]
 
 
+_VALUES = (
+    *("elementwise", "cast", "bitcast", "round", "select", "constant", "coordinate", "clip", "broadcast"),
+    *("reduce", "arg_reduce", "shuffle", "vote", "fetch", "sort"),
+)
+"""Ops that `emit_values` writes, each by the function of its name."""
 _HANDLERS: dict[str, Callable[[Emitter, Any], None]] = {
     "gemm": emit_contraction,
     "programs": Emitter.on_programs,
@@ -327,21 +329,7 @@ _HANDLERS: dict[str, Callable[[Emitter, Any], None]] = {
     "scratch": Emitter.on_scratch,
     "load": Emitter.on_load,
     "store": Emitter.on_store,
-    "elementwise": emit_values.emit_elementwise,
-    "cast": emit_values.emit_cast,
-    "bitcast": emit_values.emit_bitcast,
-    "round": emit_values.emit_round,
-    "select": emit_values.emit_select,
-    "constant": emit_values.emit_constant,
-    "coordinate": emit_values.emit_coordinate,
-    "clip": emit_values.emit_clip,
-    "broadcast": emit_values.emit_broadcast,
-    "reduce": emit_values.emit_reduce,
-    "arg_reduce": emit_values.emit_arg_reduce,
-    "shuffle": emit_shuffle,
-    "vote": emit_vote,
-    "fetch": emit_fetch,
-    "sort": emit_sort,
+    **{name: getattr(emit_values, f"emit_{name}") for name in _VALUES},
     "block_dot": emit_block_dot,
     "yield": Emitter.on_nothing,
     "return": Emitter.on_nothing,

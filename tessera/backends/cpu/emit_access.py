@@ -16,7 +16,7 @@ from tessera.backends.cpu.registers import (
     transpose,
 )
 from tessera.ir.target.llvm.convert import atomic_instruction, narrow, storage_type
-from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, mangle, vector
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, mangle, vector
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import LoadOp, StoreOp
 from tessera.types.dim import Dim
@@ -92,6 +92,24 @@ def gather_narrow(f: FunctionText, pointers: Value, stored: str, mask: Value, pa
 
 
 @frozen
+class _Point:
+    """The coordinates of one vector: scalars by name, the one along lanes, and the vectors of index tiles."""
+
+    env: Mapping[str, Index]
+    along: LaneCoordinate | None
+    tiles: Mapping[str, Value]
+
+    def scalars(self, f: FunctionText, lane: int = 0) -> dict[str, Index]:
+        """The coordinates with the index tiles of one lane."""
+        return {**self.env, **{name: f.extract(tile, lane) for name, tile in self.tiles.items()}}
+
+
+def _both(f: FunctionText, mask: Value | None, other: Value) -> Value:
+    """Where both hold; no mask holds everywhere."""
+    return other if mask is None else f.op("and", mask, other)
+
+
+@frozen
 class Access:
     """One load or store of a block, with everything about it that is known before the vector is."""
 
@@ -136,61 +154,62 @@ class Access:
         """The axes that may reach beyond their bound, with their extents."""
         return [] if self.is_inside else list(zip(self.op.guarded, self.op.bounds, strict=True))
 
-    def _at(self, number: int) -> tuple[dict[str, Index], LaneCoordinate | None, dict[str, Value]]:
-        """Coordinates for one vector: scalars, the one along lanes, and the index vectors."""
+    @property
+    def _stored(self) -> str:
+        """The LLVM type of an element in memory."""
+        return storage_type(self.dtype)
+
+    def _at(self, number: int) -> _Point:
         outer, first = self.layout.position(number)
-        axes = self.axes
-        env = dict(self.env)
+        axes, env = self.axes, dict(self.env)
         for axis, index in zip(axes[:-1], outer, strict=True):
             env[axis] = self.f.add(env[axis], index)
         tiles = {f"t{i}": self._index(block, number) for i, block in enumerate(self.indices)}
         if not axes:
-            return env, None, tiles
-        start = self.f.add(env[axes[-1]], first)
-        env[axes[-1]] = start
-        return env, LaneCoordinate(axes[-1], start, self.layout.lanes), tiles
+            return _Point(env, None, tiles)
+        start = env[axes[-1]] = self.f.add(env[axes[-1]], first)
+        return _Point(env, LaneCoordinate(axes[-1], start, self.layout.lanes), tiles)
 
     def _index(self, block: Vectors, number: int) -> Value:
         """An index vector as i64."""
         return self.f.cast("sext" if block.dtype.kind == "int" else "zext", block[number], "i64")
 
-    def _mask(self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value]) -> Value | None:
+    def _mask(self, at: _Point) -> Value | None:
         """The lanes inside all bounds and windows; None when that is all of them."""
-        f, lanes = self.f, self.layout.lanes
+        f, lanes, env, along = self.f, self.layout.lanes, at.env, at.along
         count: Value | None = None
         inside: Value | None = None
-        mask = self._windows(env, along, tiles)
+        mask = self._windows(at)
         for axis, bound in self._guards:
             if along is not None and along.name in bound.symbols and lanes > 1:
                 ok = f.icmp("slt", f.splat(f.index(env[axis]), lanes), lane_values(f, bound, env, along, {}))
-                mask = ok if mask is None else f.op("and", mask, ok)
+                mask = _both(f, mask, ok)
                 continue
-            left = f.sub(lane_values(f, bound, env, None, {}), env[axis])
+            left = f.sub(dim_value(f, bound, env), env[axis])
             if along is not None and axis == along.name:
                 count = left
             else:
-                ok = f.icmp("sgt", left, 0)
-                inside = ok if inside is None else f.op("and", inside, ok)
+                inside = _both(f, inside, f.icmp("sgt", left, 0))
         if inside is not None:
             count = f.select(inside, f.const_i(lanes) if count is None else count, f.const_i(0))
         if count is None:
             return mask
-        edge = f.lane_mask(count, lanes) if lanes > 1 else f.icmp("sgt", count, 0)
-        return edge if mask is None else f.op("and", mask, edge)
+        return _both(f, mask, f.lane_mask(count, lanes) if lanes > 1 else f.icmp("sgt", count, 0))
 
-    def _windows(
-        self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value]
-    ) -> Value | None:
+    @property
+    def _window_pairs(self) -> list[tuple[Dim, Dim]]:
+        """The coordinates that must be inside their extents."""
+        return list(zip(self.op.windows[::2], self.op.windows[1::2], strict=True))
+
+    def _windows(self, at: _Point) -> Value | None:
         f, lanes = self.f, self.layout.lanes
-        windows = self.op.windows
         mask: Value | None = None
-        for expr, extent in zip(windows[::2], windows[1::2], strict=True):
-            value = lane_values(f, expr, env, along, tiles)
-            limit = lane_values(f, extent, env, None, {})
+        for expr, extent in self._window_pairs:
+            value = lane_values(f, expr, at.env, at.along, at.tiles)
+            limit = dim_value(f, extent, at.env)
             if value.lanes != lanes:
                 value = f.splat(value, lanes)
-            ok = f.icmp("ult", value, f.splat(limit, lanes))
-            mask = ok if mask is None else f.op("and", mask, ok)
+            mask = _both(f, mask, f.icmp("ult", value, f.splat(limit, lanes)))
         return mask
 
     @property
@@ -208,24 +227,22 @@ class Access:
     # Loads.
 
     def load(self, number: int) -> Value:
-        f, op, lanes = self.f, self.op, self.layout.lanes
-        env, along, tiles = self._at(number)
-        stored = storage_type(self.dtype)
-        mask, pattern = self._mask(env, along, tiles), self.pattern
+        f, lanes, stored, pattern = self.f, self.layout.lanes, self._stored, self.pattern
+        at = self._at(number)
+        mask = self._mask(at)
         if lanes > 1 and pattern == "uniform":
-            return self._load_for_all(env, stored, mask)
+            return self._load_for_all(at, mask)
         if lanes == 1:
-            return self._in_register(self._load_scalar(env, tiles, stored, mask))
-        type_ = vector(stored, lanes)
+            return self._in_register(self._load_scalar(at.scalars(f), mask))
         pad = self._pad(lanes) if mask is not None and self._pad_value else None
-        if pattern == "contiguous":
-            address = f.gep(self.base, self._scalar(op.offset, env, along), stored)
-            value = f.load(address, type_) if mask is None else f.masked_load(address, type_, mask, pad)
-        elif (step := self._step) is not None:
-            address = f.gep(self.base, self._scalar(op.offset, env, along), stored)
+        step = self._step
+        if pattern != "contiguous" and step is None:
+            return self._in_register(self._gather(at, mask, pad))
+        address, type_ = self._address(at.env), vector(stored, lanes)
+        if pattern != "contiguous" and step is not None:
             value = load_strided(f, address, stored, lanes, step, mask, pad)
         else:
-            value = self._gather(env, along, tiles, stored, mask, pad)
+            value = f.load(address, type_) if mask is None else f.masked_load(address, type_, mask, pad)
         return self._in_register(value)
 
     def load_transposed(self) -> list[Value]:
@@ -251,70 +268,50 @@ class Access:
     def _in_register(self, value: Value) -> Value:
         return self.f.icmp("ne", value, self.f.const_like(value, 0)) if self.dtype.is_bool else value
 
-    def _scalar(self, dim: Dim, env: Mapping[str, Index], along: LaneCoordinate | None) -> Value:
-        """A dim at the first lane."""
-        return lane_values(self.f, dim, env, None, {})
+    def _address(self, env: Mapping[str, Index]) -> Value:
+        """The address of an element, or of a vector's first one."""
+        return self.f.gep(self.base, dim_value(self.f, self.op.offset, env), self._stored)
 
-    def _load_for_all(self, env: Mapping[str, Index], stored: str, mask: Value | None) -> Value:
+    def _load_for_all(self, at: _Point, mask: Value | None) -> Value:
         """One element in every lane that is inside, read only if its address is in bounds."""
         f, lanes = self.f, self.layout.lanes
-        is_there = None if mask is None else self._address_mask(env, mask)
-        value = f.splat(self._in_register(self._load_scalar(env, {}, stored, is_there)), lanes)
+        is_there = None if mask is None else self._address_mask(at.env, mask)
+        value = f.splat(self._in_register(self._load_scalar(at.env, is_there)), lanes)
         if mask is None:
             return value
         return f.select(mask, value, constant_in_register(f, self.dtype, self._pad_value, lanes))
 
     def _address_mask(self, env: Mapping[str, Index], mask: Value) -> Value | None:
         """Whether the one element is there: by what reaches its address, or where lanes differ, by any lane inside."""
-        f, last = self.f, self.op.axes[-1]
-        windows = self.op.windows
-        pairs = list(zip(windows[::2], windows[1::2], strict=True))
+        f, last, pairs = self.f, self.op.axes[-1], self._window_pairs
         guards = [(axis, bound) for axis, bound in self._guards if axis in self.op.offset.symbols]
         if any(last in bound.symbols for _, bound in guards) or any(last in expr.symbols for expr, _ in pairs):
             return f.icmp("ne", f.bitcast(mask, f"i{self.layout.lanes}"), Value(f"i{self.layout.lanes}", "0"))
         found: Value | None = None
         for axis, bound in guards:
-            ok = f.icmp("sgt", f.sub(lane_values(f, bound, env, None, {}), env[axis]), 0)
-            found = ok if found is None else f.op("and", found, ok)
+            found = _both(f, found, f.icmp("sgt", f.sub(dim_value(f, bound, env), env[axis]), 0))
         for expr, extent in pairs:
-            ok = f.icmp("ult", lane_values(f, expr, env, None, {}), lane_values(f, extent, env, None, {}))
-            found = ok if found is None else f.op("and", found, ok)
+            found = _both(f, found, f.icmp("ult", dim_value(f, expr, env), dim_value(f, extent, env)))
         return found
 
-    def _load_scalar(
-        self, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
-    ) -> Value:
-        f = self.f
-        single = {name: f.extract(value, 0) for name, value in tiles.items()}
-        offset = lane_values(f, self.op.offset, {**env, **single}, None, {})
-        address = f.gep(self.base, offset, stored)
+    def _load_scalar(self, env: Mapping[str, Index], mask: Value | None) -> Value:
+        f, address = self.f, self._address(env)
         if mask is None:
-            return f.load(address, stored)
+            return f.load(address, self._stored)
         pad = self._pad(1)
-        (found,) = f.if_(mask, lambda: f.load(address, stored), lambda: pad)
+        (found,) = f.if_(mask, lambda: f.load(address, self._stored), lambda: pad)
         return found
 
-    def _pointers(
-        self, env: Mapping[str, Index], along: LaneCoordinate | None, tiles: Mapping[str, Value], stored: str
-    ) -> Value:
+    def _pointers(self, at: _Point) -> Value:
         f, lanes = self.f, self.layout.lanes
-        offsets = lane_values(f, self.op.offset, env, along, tiles)
+        offsets = lane_values(f, self.op.offset, at.env, at.along, at.tiles)
         if offsets.lanes != lanes:
             offsets = f.splat(offsets, lanes)
-        type_ = vector("ptr", lanes)
-        return f.raw(type_, f"getelementptr {stored}, ptr {self.base.text}, {offsets}")
+        return f.raw(vector("ptr", lanes), f"getelementptr {self._stored}, ptr {self.base.text}, {offsets}")
 
-    def _gather(
-        self,
-        env: Mapping[str, Index],
-        along: LaneCoordinate | None,
-        tiles: Mapping[str, Value],
-        stored: str,
-        mask: Value | None,
-        pad: Value | None,
-    ) -> Value:
-        f, lanes = self.f, self.layout.lanes
-        pointers, type_ = self._pointers(env, along, tiles, stored), vector(stored, lanes)
+    def _gather(self, at: _Point, mask: Value | None, pad: Value | None) -> Value:
+        f, lanes, stored = self.f, self.layout.lanes, self._stored
+        pointers, type_ = self._pointers(at), vector(stored, lanes)
         every = mask or f.lane_mask(lanes, lanes)
         other = pad or Value(type_, "zeroinitializer")
         if f.target.has_narrow_masks and lanes == f.target.lanes and bytes_of(stored) < 4:
@@ -325,23 +322,21 @@ class Access:
 
     def store(self, block: Vectors, number: int) -> None:
         f, op, lanes = self.f, self.op, self.layout.lanes
-        env, along, tiles = self._at(number)
-        stored = storage_type(self.dtype)
-        mask = self._mask(env, along, tiles)
+        at = self._at(number)
+        mask = self._mask(at)
         value = self._to_store(block[number])
         if lanes == 1:
-            self._store_scalar(value, env, tiles, stored, mask)
-            return
-        if op.pattern == "uniform":
+            self._store_scalar(value, {**at.env, **at.tiles}, mask)
+        elif op.pattern == "uniform":
             # All lanes have one address, and the verifier has seen to it that only the first can be inside.
             first = None if mask is None else f.extract(mask, 0)
-            self._store_scalar(f.extract(value, 0), env, {}, stored, first)
-            return
-        if self._mode.startswith("atomic"):
-            self._add_by_lane(value, env, tiles, stored, mask)
-            return
-        if op.pattern == "contiguous":
-            address = f.gep(self.base, self._scalar(op.offset, env, along), stored)
+            self._store_scalar(f.extract(value, 0), at.env, first)
+        elif self._mode.startswith("atomic") or (self._mode == "add" and op.pattern != "contiguous"):
+            self._add_by_lane(value, at, mask)
+        elif op.pattern != "contiguous":
+            self._scatter(value, at, mask)
+        else:
+            address = self._address(at.env)
             if self._mode == "add":
                 old = f.load(address, value.type) if mask is None else f.masked_load(address, value.type, mask)
                 value = self._add(old, value)
@@ -349,11 +344,6 @@ class Access:
                 f.store(value, address)
             else:
                 f.masked_store(value, address, mask)
-            return
-        if self._mode == "add":
-            self._add_by_lane(value, env, tiles, stored, mask)
-        else:
-            self._scatter(value, env, along, tiles, stored, mask)
 
     def _to_store(self, value: Value) -> Value:
         return self.f.cast("zext", value, "i8") if self.dtype.is_bool else value
@@ -366,12 +356,8 @@ class Access:
             return narrow(self.f, total, self.dtype)
         return self.f.op("fadd" if self.dtype.is_float else "add", old, value)
 
-    def _store_scalar(
-        self, value: Value, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
-    ) -> None:
-        f = self.f
-        offset = lane_values(f, self.op.offset, {**env, **tiles}, None, {})
-        address = f.gep(self.base, offset, stored)
+    def _store_scalar(self, value: Value, env: Mapping[str, Index], mask: Value | None) -> None:
+        f, address = self.f, self._address(env)
 
         def write() -> None:
             if self._mode.startswith("atomic"):
@@ -385,28 +371,18 @@ class Access:
         else:
             f.if_(mask, write)
 
-    def _add_by_lane(
-        self, value: Value, env: Mapping[str, Index], tiles: Mapping[str, Value], stored: str, mask: Value | None
-    ) -> None:
+    def _add_by_lane(self, value: Value, at: _Point, mask: Value | None) -> None:
         """One lane after the other: two of them may add to one element."""
         f, axis = self.f, self.op.axes[-1]
         for lane in range(self.layout.lanes):
-            here = {**env, axis: f.add(env[axis], lane)}
-            single = {name: f.extract(tile, lane) for name, tile in tiles.items()}
+            start = f.add(at.env[axis], lane)
+            here = {**at.scalars(f, lane), axis: start}
             inside = None if mask is None else f.extract(mask, lane)
-            self._store_scalar(f.extract(value, lane), here, single, stored, inside)
+            self._store_scalar(f.extract(value, lane), here, inside)
 
-    def _scatter(
-        self,
-        value: Value,
-        env: Mapping[str, Index],
-        along: LaneCoordinate | None,
-        tiles: Mapping[str, Value],
-        stored: str,
-        mask: Value | None,
-    ) -> None:
+    def _scatter(self, value: Value, at: _Point, mask: Value | None) -> None:
         f, lanes = self.f, self.layout.lanes
-        pointers = self._pointers(env, along, tiles, stored)
+        pointers = self._pointers(at)
         every = mask or f.lane_mask(lanes, lanes)
         name = f"llvm.masked.scatter.{mangle(value.type)}.v{lanes}p0"
         f.declare(name, "void", [value.type, pointers.type, every.type])

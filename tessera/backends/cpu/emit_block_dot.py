@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from xdsl.ir import SSAValue
+
 from tessera.backends.cpu.micro_kernel import LhsRows, MicroShape, call_micro_kernel
-from tessera.backends.cpu.packing import Operand, choose_kernels, for_each_height, pack_lhs, pack_rhs, panel_elements
+from tessera.backends.cpu.packing import (
+    Operand,
+    choose_kernels,
+    for_each_height,
+    pack_lhs,
+    pack_rhs,
+    panel_elements,
+    split_offset,
+    strided_operand,
+)
 from tessera.backends.cpu.windows import Area
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim
@@ -34,8 +43,15 @@ def emit_block_dot(emitter: Emitter, op: BlockDotOp) -> None:
     env = emitter.env_of(op, op.names, 4)
     shape = MicroShape.of(f.target, out_type.dtype)
     m, n, k = (f.smax(dim_value(f, op.value(name), env), 0) for name in ("m", "n", "k"))
-    lhs = _operand(emitter, op, "lhs", ("_row", "_inner_k"), lhs_at.type, emitter.buffers[lhs_at], env)
-    rhs = _operand(emitter, op, "rhs", ("_inner_k", "_col"), rhs_at.type, emitter.buffers[rhs_at], env)
+
+    def operand(value: SSAValue, offset: Dim, axes: tuple[str, str]) -> Operand:
+        parts = split_offset(offset, axes)
+        assert isinstance(value.type, BufferAttr)
+        assert parts is not None
+        return strided_operand(f, emitter.buffers[value], value.type.dtype, parts, env)
+
+    lhs = operand(lhs_at, op.lhs_offset, ("_row", "_inner_k"))
+    rhs = operand(rhs_at, op.rhs_offset, ("_inner_k", "_col"))
     left = emitter.buffers[scratch_at]
     right = f.gep(left, panel_elements(shape, op.max_rows, op.max_k), shape.element)
     packed = _BlockDot(
@@ -158,23 +174,3 @@ def _clear_columns(f: FunctionText, shape: MicroShape, out: Value, m: Value, n: 
         f.loop(n, stride, 1, lambda j: f.store(zero, f.gep(line, j, shape.element)))
 
     f.loop(0, m, 1, row)
-
-
-def _operand(
-    emitter: Emitter,
-    op: SpecOp,
-    name: str,
-    axes: tuple[str, str],
-    type: object,
-    base: Value,
-    env: dict[str, Index],
-) -> Operand:
-    assert isinstance(type, BufferAttr)
-    f = emitter.f
-    offset: Dim = op.value(f"{name}_offset")
-    rows = offset.coefficient(axes[0])
-    assert rows is not None
-    columns = rows[1].coefficient(axes[1])
-    assert columns is not None
-    start = f.gep(base, dim_value(f, columns[1], env), convert.storage_type(type.dtype))
-    return Operand(type.dtype, start, dim_value(f, rows[0], env), dim_value(f, columns[0], env))

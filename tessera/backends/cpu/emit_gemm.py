@@ -18,7 +18,7 @@ from tessera.backends.cpu.gemm import (
     scratch_bytes,
 )
 from tessera.backends.cpu.micro_kernel import MicroShape
-from tessera.backends.cpu.packing import Operand
+from tessera.backends.cpu.packing import Operand, split_offset, strided_operand
 from tessera.backends.cpu.registers import Vectors
 from tessera.backends.cpu.windows import MAX_K, DimWindows
 from tessera.ir.base.op import SpecOp
@@ -165,7 +165,7 @@ def contraction_scratch(target: TargetText, op: GemmOp) -> int:
 def contraction_tasks(f: FunctionText, op: GemmOp, sizes: Mapping[str, Index], slot: int) -> Value:
     """Tasks of a batch of matmuls; how each is cut goes into the slot of the context that kernels own."""
     threads = f.arguments[1]
-    batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.batch), *_extents(op)))
+    batch, m, n, k = (dim_value(f, dim, sizes) for dim in (product(op.batch), op.m, op.n, op.k))
     shape = GemmPlan.of(f.target, accumulator_of(op)).shape
     grid = choose_grid(f, shape, m, n, k, batch, threads)
     packed = f.op("or", f.op("shl", grid.rows, f.const_i(32)), grid.columns)
@@ -178,15 +178,11 @@ def contraction_tasks(f: FunctionText, op: GemmOp, sizes: Mapping[str, Index], s
     return f.select(f.icmp("eq", f.mul(f.mul(batch, m), n), 0), f.const_i(0), tasks)
 
 
-def _extents(op: GemmOp) -> tuple[Dim, Dim, Dim]:
-    return op.m, op.n, op.k
-
-
 def emit_contraction(emitter: Emitter, op: GemmOp) -> None:
     """This task's part of a batch of matmuls."""
     f = emitter.f
     extents = [dim_value(f, dim, emitter.env) for dim in op.batch]
-    m, n, k = (dim_value(f, dim, emitter.env) for dim in _extents(op))
+    m, n, k = (dim_value(f, dim, emitter.env) for dim in (op.m, op.n, op.k))
     batch: Index = 1
     for extent in extents:
         batch = f.mul(batch, extent)
@@ -244,7 +240,7 @@ def _reads_in_place(emitter: Emitter, op: GemmOp, plan: GemmPlan) -> bool:
     return is_shared and can_emit_few_rows(plan, op.m.value, op.k.value, lhs, rhs)
 
 
-def _batch_env(emitter: Emitter, op: GemmOp, frame: Sequence[Value]) -> dict[str, Index]:
+def _batch_env(frame: Sequence[Value]) -> dict[str, Index]:
     return {f"_b{i}": value for i, value in enumerate(frame[1:])}
 
 
@@ -252,18 +248,14 @@ def _operand(emitter: Emitter, op: GemmOp, name: str, axes: tuple[str, str], fra
     """One operand as the packers take it: two strides where the offset is linear, else an element at a time."""
     f, offset, dtype = emitter.f, op.value(f"{name}_offset"), op.value(f"{name}_dtype")
     base = emitter.buffers[op.operands[0 if name == "lhs" else 1]]
-    rows = offset.coefficient(axes[0])
-    columns = rows[1].coefficient(axes[1]) if rows is not None else None
-    windows = op.value(f"{name}_windows")
-    if rows is None or columns is None or axes[1] in rows[0].symbols or windows:
+    parts, windows = split_offset(offset, axes), op.value(f"{name}_windows")
+    if parts is None or windows:
         element = _Element(emitter, op, name, axes)
         split = DimWindows.make(axes, offset, windows, element.inside)
         if split is not None:
             return Operand(dtype, windows=split, frame=frame)
         return Operand(dtype, element=element, frame=frame)
-    env = {**emitter.env, **_batch_env(emitter, op, frame)}
-    start = f.gep(base, dim_value(f, columns[1], env), convert.storage_type(dtype))
-    return Operand(dtype, start, dim_value(f, rows[0], env), dim_value(f, columns[0], env))
+    return strided_operand(f, base, dtype, parts, {**emitter.env, **_batch_env(frame)})
 
 
 def _result(emitter: Emitter, op: GemmOp, frame: tuple[Value, ...]) -> Result | None:
@@ -275,23 +267,20 @@ def _result(emitter: Emitter, op: GemmOp, frame: tuple[Value, ...]) -> Result | 
     (store,) = stores
     buffer, dtype = store.operands[1], accumulator_of(op)
     assert isinstance(buffer.type, BufferAttr)
-    offset: Dim = store.offset
-    rows = offset.coefficient("_m")
-    columns = rows[1].coefficient("_n") if rows is not None else None
-    if rows is None or columns is None or buffer.type.dtype is not dtype or columns[0].value != 1:
+    parts = split_offset(store.offset, ("_m", "_n"))
+    if parts is None or buffer.type.dtype is not dtype or parts[1].value != 1:
         return None
-    if "_n" in rows[0].symbols or store.mode != "set" or store.axes != ("_m", "_n"):
+    if store.mode != "set" or store.axes != ("_m", "_n"):
         return None
     if any(buffer in part.operands and part is not store for part in block.ops):
         return None
     f = emitter.f
-    env = {**emitter.env, **_batch_env(emitter, op, frame)}
-    known_names = env.keys()
-    if not (columns[1].symbols | rows[0].symbols) <= known_names:
+    env = {**emitter.env, **_batch_env(frame)}
+    stride, _, first = parts
+    if not (first.symbols | stride.symbols) <= env.keys():
         return None
-    base = f.gep(emitter.buffers[buffer], dim_value(f, columns[1], env), convert.storage_type(dtype))
-    is_plain = store.operands[0] is block.args[-1]
-    return Result(base, dim_value(f, rows[0], env), is_plain)
+    base = f.gep(emitter.buffers[buffer], dim_value(f, first, env), convert.storage_type(dtype))
+    return Result(base, dim_value(f, stride, env), is_plain=store.operands[0] is block.args[-1])
 
 
 class _Element:
@@ -304,7 +293,7 @@ class _Element:
         """The operand's pointer and the symbols' values, in a function of its own."""
         inner = _enter(f, self.kernel, frame)
         base = inner.buffers[self.op.operands[0 if self.name == "lhs" else 1]]
-        return base, {**inner.env, **_batch_env(inner, self.op, frame)}
+        return base, {**inner.env, **_batch_env(frame)}
 
     def __call__(self, f: FunctionText, row: Value, column: Value, frame: Sequence[Value]) -> Value:
         op, dtype = self.op, self.op.value(f"{self.name}_dtype")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tessera.backends.cpu.emit_access import constant_in_register
 from tessera.backends.cpu.registers import LaneCoordinate, Layout, Vectors, lane_values, register_type
@@ -151,28 +151,9 @@ class _Sort(KeySort):
 # power of two, until one is left, whatever the width of a register.
 
 _JOIN = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
-
-
-def reduce_axis(f: FunctionText, source: Vectors, kind: str, axis: int, out: Layout) -> list[Value]:
-    """The vectors of the reduced block."""
-
-    def join(a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, ...]:
-        return (math.emit(f, _JOIN[kind], [a[0], b[0]], source.dtype),)
-
-    return [parts[0] for parts in _reduce_all(f, [source], axis, out, join)]
-
-
-def arg_reduce_axis(
-    f: FunctionText, values: Vectors, indices: Vectors, kind: str, axis: int, out: Layout
-) -> list[Value]:
-    """The index of the minimum or maximum: lower indices first among equals; NaN before all."""
-    dtype = values.dtype
-
-    def join(a: Sequence[Value], b: Sequence[Value]) -> tuple[Value, ...]:
-        takes = _comes_first(f, a, b, kind, dtype)
-        return f.select(takes, b[0], a[0]), f.select(takes, b[1], a[1])
-
-    return [parts[1] for parts in _reduce_all(f, [values, indices], axis, out, join)]
+Parts: TypeAlias = tuple[Value, ...]
+"""What is reduced: a value, or a value and its index."""
+Join: TypeAlias = Callable[[Parts, Parts], Parts]
 
 
 def _comes_first(f: FunctionText, a: Sequence[Value], b: Sequence[Value], kind: str, dtype: DType) -> Value:
@@ -188,32 +169,19 @@ def _comes_first(f: FunctionText, a: Sequence[Value], b: Sequence[Value], kind: 
     return f.op("or", beats, f.op("and", equal, earlier))
 
 
-def _reduce_all(
-    f: FunctionText,
-    sources: Sequence[Vectors],
-    axis: int,
-    out: Layout,
-    join: Callable[[Sequence[Value], Sequence[Value]], tuple[Value, ...]],
-) -> list[tuple[Value, ...]]:
+def _reduce_all(f: FunctionText, sources: Sequence[Vectors], axis: int, out: Layout, join: Join) -> list[Parts]:
     layout = sources[0].layout
     if axis < len(layout.sizes) - 1:
         return [_reduce_rows(sources, axis, layout, out, number, join) for number in range(out.count)]
     rows = layout.count // layout.chunks
-    found: list[tuple[Value, ...]] = []
+    found: list[Parts] = []
     for row in range(rows):
         parts = [tuple(source[row * layout.chunks + chunk] for source in sources) for chunk in range(layout.chunks)]
         found.append(_reduce_lanes(f, _reduce_parts(parts, join), layout.lanes, join))
     return _gather_lanes(f, found, out)
 
 
-def _reduce_rows(
-    sources: Sequence[Vectors],
-    axis: int,
-    layout: Layout,
-    out: Layout,
-    number: int,
-    join: Callable[[Sequence[Value], Sequence[Value]], tuple[Value, ...]],
-) -> tuple[Value, ...]:
+def _reduce_rows(sources: Sequence[Vectors], axis: int, layout: Layout, out: Layout, number: int, join: Join) -> Parts:
     outer, first = out.position(number)
     chunk = first // out.lanes
     parts = [
@@ -223,9 +191,7 @@ def _reduce_rows(
     return _reduce_parts(parts, join)
 
 
-def _reduce_parts(
-    parts: list[tuple[Value, ...]], join: Callable[[Sequence[Value], Sequence[Value]], tuple[Value, ...]]
-) -> tuple[Value, ...]:
+def _reduce_parts(parts: list[Parts], join: Join) -> Parts:
     """Part i with i + half, half of the next power of two; a part without a partner goes on as it is."""
     while len(parts) > 1:
         half = 1 << (len(parts) - 1).bit_length() - 1
@@ -233,12 +199,7 @@ def _reduce_parts(
     return parts[0]
 
 
-def _reduce_lanes(
-    f: FunctionText,
-    parts: Sequence[Value],
-    lanes: int,
-    join: Callable[[Sequence[Value], Sequence[Value]], tuple[Value, ...]],
-) -> tuple[Value, ...]:
+def _reduce_lanes(f: FunctionText, parts: Sequence[Value], lanes: int, join: Join) -> Parts:
     """Lane i with i + half, down to one lane, as a scalar."""
     current = tuple(parts)
     if lanes & (lanes - 1):
@@ -254,11 +215,11 @@ def _reduce_lanes(
     return current
 
 
-def _gather_lanes(f: FunctionText, scalars: Sequence[tuple[Value, ...]], out: Layout) -> list[tuple[Value, ...]]:
+def _gather_lanes(f: FunctionText, scalars: Sequence[Parts], out: Layout) -> list[Parts]:
     """Scalars of a reduced last axis as vectors of the new last axis."""
     if out.lanes == 1:
         return list(scalars)
-    found: list[tuple[Value, ...]] = []
+    found: list[Parts] = []
     for number in range(out.count):
         group = scalars[number * out.lanes : (number + 1) * out.lanes]
         vectors: list[Value] = []
@@ -390,16 +351,17 @@ def emit_constant(emitter: Emitter, op: ttarget.ConstantOp) -> None:
         _define(emitter, op, lambda number: constant_in_register(emitter.f, dtype, value, layout.lanes))
 
 
-def _at(emitter: Emitter, axes: Sequence[str], env: Mapping[str, Index], layout: Layout, number: int) -> Any:
-    """The coordinates of one vector, scalars by name and the one along lanes."""
+def _coordinates(
+    f: FunctionText, axes: Sequence[str], env: Mapping[str, Index], layout: Layout, number: int
+) -> tuple[dict[str, Index], LaneCoordinate | None]:
+    """The coordinates of one vector of a block along `axes`: scalars by name, and the one along lanes."""
     outer, first = layout.position(number)
     found = dict(env)
     for axis, index in zip(axes[:-1], outer, strict=True):
-        found[axis] = emitter.f.add(found[axis], index)
+        found[axis] = f.add(found[axis], index)
     if not axes:
         return found, None
-    start = emitter.f.add(found[axes[-1]], first)
-    found[axes[-1]] = start
+    start = found[axes[-1]] = f.add(found[axes[-1]], first)
     return found, LaneCoordinate(axes[-1], start, layout.lanes)
 
 
@@ -409,7 +371,7 @@ def emit_coordinate(emitter: Emitter, op: ttarget.CoordinateOp) -> None:
     env = emitter.env_of(op, op.coords, 0)
 
     def make(number: int) -> Value:
-        here, along = _at(emitter, op.axes, env, layout, number)
+        here, along = _coordinates(emitter.f, op.axes, env, layout, number)
         value = lane_values(emitter.f, op.expr, here, along, {})
         return value if value.lanes == layout.lanes else emitter.f.splat(value, layout.lanes)
 
@@ -427,7 +389,7 @@ def emit_clip(emitter: Emitter, op: ttarget.ClipOp) -> None:
 
     def make(number: int) -> Value:
         f = emitter.f
-        here, along = _at(emitter, op.axes, env, layout, number)
+        here, along = _coordinates(emitter.f, op.axes, env, layout, number)
         other = constant_in_register(f, source.dtype, op.identity, layout.lanes)
         if along is not None and along.name in op.bound.symbols and layout.lanes > 1:
             bounds = lane_values(f, op.bound, here, along, {})
@@ -461,17 +423,26 @@ def emit_broadcast(emitter: Emitter, op: ttarget.BroadcastOp) -> None:
 
 def emit_reduce(emitter: Emitter, op: ttarget.ReduceOp) -> None:
     """An axis reduced to one element."""
-    source = emitter.blocks[op.operands[0]]
+    f, source = emitter.f, emitter.blocks[op.operands[0]]
     layout, dtype = emitter.layout(op.result)
-    values = reduce_axis(emitter.f, source, op.kind, op.axis, layout)
-    emitter.blocks[op.result] = Vectors.of(layout, dtype, values)
+
+    def join(a: Parts, b: Parts) -> Parts:
+        return (math.emit(f, _JOIN[op.kind], [a[0], b[0]], source.dtype),)
+
+    found = [value for (value,) in _reduce_all(f, [source], op.axis, layout, join)]
+    emitter.blocks[op.result] = Vectors.of(layout, dtype, found)
 
 
 def emit_arg_reduce(emitter: Emitter, op: ttarget.ArgReduceOp) -> None:
-    """Where along an axis its largest or smallest element is."""
-    values, indices = (emitter.blocks[value] for value in op.operands)
+    """Where along an axis its minimum or maximum is: lower indices first among equals; NaN before all."""
+    f, sources = emitter.f, [emitter.blocks[value] for value in op.operands]
     layout, dtype = emitter.layout(op.result)
-    found = arg_reduce_axis(emitter.f, values, indices, op.kind, op.axis, layout)
+
+    def join(a: Parts, b: Parts) -> Parts:
+        takes = _comes_first(f, a, b, op.kind, sources[0].dtype)
+        return f.select(takes, b[0], a[0]), f.select(takes, b[1], a[1])
+
+    found = [index for _, index in _reduce_all(f, sources, op.axis, layout, join)]
     emitter.blocks[op.result] = Vectors.of(layout, dtype, found)
 
 

@@ -255,7 +255,7 @@ class _Gemm:
             def k_count(k: Value) -> None:
                 kc = f.smin(plan.KC, f.sub(p.k, k))
                 self._copy_lhs(f.index(p.m_lo), m, k, kc)
-                _stream(f, plan, p.rhs, self.lhs_panels, self.kept, m, j, nc, k, kc)
+                self._stream(m, Area(j, nc, k, kc))
 
             f.loop(0, p.k, plan.KC, k_count)
 
@@ -266,6 +266,19 @@ class _Gemm:
             f.loop(0, nc, columns, finish)
 
         f.loop(p.n_lo, p.n_hi, plan.NS, chunk)
+
+    def _stream(self, m: Value, area: Area) -> None:
+        """Call the outlined streaming kernel on an area of B, whose rows are columns of B."""
+        f, plan, rhs = self.f, self.plan, self.problem.rhs
+        assert rhs.base is not None, "only memory is streamed"
+        offset = f.add(f.mul(area.k, rhs.row_stride), area.row)
+        start = f.gep(rhs.base, offset, convert.storage_type(rhs.dtype))
+        arguments = [("ptr", name) for name in ("lhs", "rhs", "out")]
+        arguments += [("i64", name) for name in ("m", "n", "k", "stride")]
+        key = ("stream", plan.shape, plan.NS, rhs.dtype)
+        name = f.module.outline(key, "stream", arguments, lambda g: _write_stream(g, plan, rhs.dtype), shared=True)
+        sizes = [m, *(f.index(one) for one in (area.rows, area.k_count, rhs.row_stride))]
+        f.call(name, [self.lhs_panels, start, self.kept, *sizes])
 
     def _clear(self, rows: Value, columns: Value) -> None:
         """Zero the accumulators in scratch."""
@@ -288,29 +301,6 @@ class _Gemm:
             pack_panel(f, panel, p.lhs, 1, self.shape.dtype, area, self.shape.lanes)
 
         f.loop(0, rows, 1, row)
-
-
-def _stream(
-    f: FunctionText,
-    plan: GemmPlan,
-    rhs: Operand,
-    lhs: Value,
-    out: Value,
-    m: Value,
-    column: Value,
-    columns: Value,
-    k: Value,
-    k_count: Value,
-) -> None:
-    """Call the outlined streaming kernel on `k_count` rows of B."""
-    assert rhs.base is not None, "only memory is streamed"
-    stored = convert.storage_type(rhs.dtype)
-    start = f.gep(rhs.base, f.add(f.mul(k, rhs.row_stride), column), stored)
-    arguments = [("ptr", name) for name in ("lhs", "rhs", "out")]
-    arguments += [("i64", name) for name in ("m", "n", "k", "stride")]
-    key = ("stream", plan.shape, plan.NS, rhs.dtype)
-    name = f.module.outline(key, "stream", arguments, lambda g: _write_stream(g, plan, rhs.dtype), shared=True)
-    f.call(name, [lhs, start, out, m, columns, k_count, f.index(rhs.row_stride)])
 
 
 def _write_stream(g: FunctionText, plan: GemmPlan, dtype: DType) -> None:

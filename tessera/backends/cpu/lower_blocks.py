@@ -180,37 +180,30 @@ class BlockLowering(Lowering):
     def _load_row(self, value: SSAValue) -> SSAValue:
         """A row of a block in scratch."""
         assert self.in_row, f"{value} is not in a register"
-        type = self.row_type(value.type)
-        names, operands, axes, offset = self._row_address(value, type)
-        access = self._contiguous_access(names, axes, offset, type)
-        made = self.emit("load", [self.storage[value], *operands], {**access, "pad": 0}, [VectorAttr.of(type)]).result
-        self.values[value] = made
+        at, access = self._row_address(value)
+        types = [VectorAttr.of(self.row_type(value.type))]
+        made = self.values[value] = self.emit("load", [self.storage[value], *at], {**access, "pad": 0}, types).result
         return made
 
     def _store_row(self, value: SSAValue) -> None:
-        type = self.row_type(value.type)
-        names, operands, axes, offset = self._row_address(value, type)
-        access = self._contiguous_access(names, axes, offset, type)
-        self.emit("store", [self.values[value], self.storage[value], *operands], {**access, "mode": "set"})
+        at, access = self._row_address(value)
+        self.emit("store", [self.values[value], self.storage[value], *at], {**access, "mode": "set"})
 
-    def _row_address(
-        self, value: SSAValue, type: TensorType
-    ) -> tuple[tuple[str, ...], list[SSAValue], tuple[str, ...], Dim]:
+    def _row_address(self, value: SSAValue) -> tuple[list[SSAValue], dict[str, Any]]:
+        """The coordinates and attributes of an access of the current row of a block in scratch."""
         assert isinstance(value.type, TileAttr)
+        type, row, column = self.row_type(value.type), Dim.symbol("_row"), Dim.symbol("_col")
+        coords: dict[str, SSAValue] = {"_row": self.row_index}
+        offset = row
         if not value.type.shape:
-            return (), [], (), Dim.constant(0)  # one number, which all rows have
-        if not type.rank:
-            return ("_row",), [self.row_index], (), Dim.symbol("_row")
-        zero = self.emit("index", (), {"names": (), "expr": Dim.constant(0)}, [INDEX]).result
-        offset = Dim.symbol("_row") * type.shape[0] + Dim.symbol("_col")
-        return ("_row", "_col"), [self.row_index, zero], ("_col",), offset
-
-    @staticmethod
-    def _contiguous_access(
-        names: tuple[str, ...], axes: tuple[str, ...], offset: Dim, type: TensorType
-    ) -> dict[str, Any]:
+            coords, offset = {}, Dim.constant(0)  # one number, which all rows have
+        elif type.rank:
+            coords["_col"] = self.emit("index", (), {"names": (), "expr": Dim.constant(0)}, [INDEX]).result
+            offset = row * type.shape[0] + column
         align = 64 if type.rank and (type.bytes % 64).value == 0 else type.dtype.bytes
-        return {"coords": names, "axes": axes, "offset": offset, "pattern": "contiguous", "align": align}
+        axes = ("_col",) if "_col" in coords else ()
+        access = {"coords": tuple(coords), "axes": axes, "offset": offset, "pattern": "contiguous", "align": align}
+        return list(coords.values()), access
 
     def lower_row(self, op: SpecOp) -> None:
         """An op on blocks, for one row."""

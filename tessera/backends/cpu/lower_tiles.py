@@ -160,7 +160,9 @@ class Lowering(KernelLowering):
             self.lower(op)
         self.emit("yield")
         self.block, self.span = self.entry, match.loop.span
-        self.emit("gemm", self.of([match.lhs, match.rhs]), match.values(), (), [epilogue])
+        self.emit(
+            "gemm", self.of([match.lhs_load.operands[0], match.rhs_load.operands[0]]), match.values(), (), [epilogue]
+        )
 
     def _before(self, op: SpecOp, match: Match) -> None:
         """Program ids and offsets: the epilogue gets batch indices, and element row and column directly."""

@@ -96,10 +96,8 @@ class _Expansion:
         left, right = self.keep_in_scratch(lhs, type.dtype), self.keep_in_scratch(rhs, type.dtype)
         body = Block(arg_types=[INDEX, acc.type])
         step, accumulators = body.args
-        column = self._load_line(body, left, [self.zero, step], (_ROW, _STEP), _ROW, type.with_shape(type.shape[:1]), 0)
-        row = self._load_line(
-            body, right, [step, self.zero], (_STEP, _COLUMN), _COLUMN, type.with_shape(type.shape[1:]), 1
-        )
+        column = self._load_line(body, left, {_ROW: self.zero, _STEP: step}, 0, type.with_shape(type.shape[:1]))
+        row = self._load_line(body, right, {_STEP: step, _COLUMN: self.zero}, 1, type.with_shape(type.shape[1:]))
         joined = self.make("elementwise", [column, row, accumulators], {"fn": "fma"}, [acc.type])
         body.add_op(joined)
         body.add_op(self.make("yield", joined.results, {}))
@@ -111,19 +109,13 @@ class _Expansion:
         self._replace(loop.results[0])
 
     def _load_line(
-        self,
-        body: Block,
-        buffer: SSAValue,
-        at: Sequence[SSAValue],
-        coords: tuple[str, str],
-        axis: str,
-        type: TensorType,
-        axis_index: int,
+        self, body: Block, buffer: SSAValue, at: Mapping[str, SSAValue], axis: int, type: TensorType
     ) -> SSAValue:
-        """A column or row of scratch, broadcast over the block."""
-        values = {**_access(coords, (axis,), coords), "pad": 0}
-        line = self.make("load", [buffer, *at], values, [TileAttr.of(type)])
-        wide = self.make("broadcast", line.results, {"axes": (axis_index,)}, [self.op.results[0].type])
+        """A column (0) or row (1) of scratch, broadcast over the block."""
+        coords = tuple(at)
+        values = {**_access(coords, ((_ROW, _COLUMN)[axis],), coords), "pad": 0}
+        line = self.make("load", [buffer, *at.values()], values, [TileAttr.of(type)])
+        wide = self.make("broadcast", line.results, {"axes": (axis,)}, [self.op.results[0].type])
         body.add_op(line)
         body.add_op(wide)
         return wide.results[0]
@@ -150,8 +142,6 @@ class Match:
     loop: ttile.ForOp
     before: tuple[SpecOp, ...]
     after: tuple[SpecOp, ...]
-    lhs: SSAValue
-    rhs: SSAValue
     lhs_load: ttile.LoadOp
     rhs_load: ttile.LoadOp
     batch: tuple[Dim, ...]
@@ -195,8 +185,6 @@ def match_contraction(kernel: SpecOp) -> Match | None:
         loop=loop,
         before=tuple(op for op in ops[:at] if isinstance(op, ttile.ProgramIdOp | ttile.IndexOp)),
         after=tuple(op for op in ops[at + 1 :] if not isinstance(op, ttile.ReturnOp)),
-        lhs=left.operands[0],
-        rhs=right.operands[0],
         lhs_load=left,
         rhs_load=right,
         batch=tuple(grid[:-2]),

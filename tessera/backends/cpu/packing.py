@@ -8,7 +8,7 @@ matrix are. Packing costs one pass over an operand and is paid back by every str
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import TypeAlias
@@ -17,8 +17,9 @@ from tessera.backends.cpu.micro_kernel import MicroShape, outline_micro_kernel
 from tessera.backends.cpu.registers import transpose
 from tessera.backends.cpu.windows import Area, TransposedWindows, WindowElement, WindowPanels, Windows, pack_windows
 from tessera.ir.target.llvm import convert
-from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
+from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
@@ -62,6 +63,23 @@ class Operand:
         swapped = None if self.element is None else _Swapped(self.element)
         windows = None if self.windows is None else TransposedWindows(self.windows)
         return Operand(self.dtype, self.base, self.column_stride, self.row_stride, swapped, self.frame, windows)
+
+
+def split_offset(offset: Dim, axes: tuple[str, str]) -> tuple[Dim, Dim, Dim] | None:
+    """The strides along two axes, and the offset of the first element; None for an offset that is not linear."""
+    rows = offset.coefficient(axes[0])
+    columns = rows[1].coefficient(axes[1]) if rows is not None else None
+    if rows is None or columns is None or axes[1] in rows[0].symbols:
+        return None
+    return rows[0], columns[0], columns[1]
+
+
+def strided_operand(
+    f: FunctionText, base: Value, dtype: DType, parts: tuple[Dim, Dim, Dim], env: Mapping[str, Index]
+) -> Operand:
+    """An operand in strided memory, from the parts of its offset."""
+    start = f.gep(base, dim_value(f, parts[2], env), convert.storage_type(dtype))
+    return Operand(dtype, start, dim_value(f, parts[0], env), dim_value(f, parts[1], env))
 
 
 @frozen
@@ -292,11 +310,7 @@ def _pack_elements(f: FunctionText, panel: Value, source: Operand, width: int, t
 
 
 def for_each_height(
-    f: FunctionText,
-    shape: MicroShape,
-    rows: Index,
-    block: Callable[[Value, int], None],
-    known_rows: int | None = None,
+    f: FunctionText, shape: MicroShape, rows: Index, block: Callable[[Value, int], None], known_rows: int | None = None
 ) -> None:
     """`block(at, height)` for whole register blocks, then for the powers of two that make up the remainder of the rows.
 

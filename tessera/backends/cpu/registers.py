@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_valu
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import ClipOp, LoadOp, StoreOp
 from tessera.ir.target.types import VectorAttr
-from tessera.types.dim import Atom, Dim
+from tessera.types.dim import Atom, Dim, product
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.shape import is_at_least
@@ -38,9 +39,7 @@ class Layout:
         if last % self.lanes:
             self.lanes = 1
         self.chunks = last // self.lanes
-        self.rows = 1
-        for size in self.sizes[:-1]:
-            self.rows *= size
+        self.rows = math.prod(self.sizes[:-1])
 
     @property
     def count(self) -> int:
@@ -353,10 +352,7 @@ def _is_same_part(load: LoadOp, store: StoreOp, row: SSAValue) -> bool:
 
 def _elements(value: SSAValue) -> int:
     assert isinstance(value.type, VectorAttr)
-    total = Dim.constant(1)
-    for dim in value.type.shape:
-        total = total * dim
-    return total.value or 0
+    return product(value.type.shape).value or 0
 
 
 def _is_same_index(a: SSAValue, b: SSAValue) -> bool:
@@ -455,11 +451,7 @@ def emit_versions(emitter: Emitter, ops: Sequence[SpecOp], then: Callable[[], No
 
     merged = emitter.f.if_(_is_inside(emitter, clip), lambda: arm(True), lambda: arm(False))
     emitter.version = None
-    at = 0
-    for value in given:
-        layout, dtype = emitter.layout(value)
-        emitter.blocks[value] = Vectors.of(layout, dtype, merged[at : at + layout.count])
-        at += layout.count
+    emitter.bind(given, merged)
 
 
 def _is_inside(emitter: Emitter, clip: ClipOp) -> Value:

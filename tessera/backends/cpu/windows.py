@@ -238,12 +238,7 @@ class WindowVectors:
         return _Vector(self, offsets, coordinates)
 
     def read_several(
-        self,
-        row: Index,
-        count: int,
-        wanted: Value,
-        body: Callable[[list[Read]], None],
-        otherwise: Callable[[], None],
+        self, row: Index, count: int, wanted: Value, body: Callable[[list[Read]], None], otherwise: Callable[[], None]
     ) -> None:
         """`body(reads)` for `count` vectors from a row on, where `wanted` and each is a run, else `otherwise`."""
         g = self.g
@@ -309,10 +304,8 @@ class _Vector:
 
     def two_runs(self, column: Value, begin: Value, end: Value, is_first: Value) -> Value:
         """A run from the first row on, and one that ends with the last row: where a new row of an image begins."""
-        g, mask = self.g, self.of.inside(column, self.coordinates)
-        is_last = g.op("xor", is_first, g.const("i1", True, self.of.lanes))
-        if mask is not None:
-            is_first, is_last = g.op("and", is_first, mask), g.op("and", is_last, mask)
+        g = self.g
+        is_first, is_last = self._parts(column, is_first)
         left = g.masked_load(self.of.line(column, begin), self.type, is_first)
         return self._cast(g.masked_load(self.of.line(column, end), self.type, is_last, left))
 
@@ -329,13 +322,17 @@ class _Vector:
 
     def two_every_second(self, column: Value, begin: Value, end: Value, is_first: Value) -> Value:
         """Every second element of two runs."""
-        g, mask = self.g, self.of.inside(column, self.coordinates)
-        is_last = g.op("xor", is_first, g.const("i1", True, self.of.lanes))
-        if mask is not None:
-            is_first, is_last = g.op("and", is_first, mask), g.op("and", is_last, mask)
+        g = self.g
+        is_first, is_last = self._parts(column, is_first)
         left = self._every_second(self.of.line(column, begin), is_first)
         right = self._every_second(self.of.line(column, end), is_last)
         return self._cast(g.select(is_last, right, left))
+
+    def _parts(self, column: Value, is_first: Value) -> tuple[Value, Value]:
+        """The lanes of the first run and of the last, where they are in all windows."""
+        g, mask = self.g, self.of.inside(column, self.coordinates)
+        is_last = g.op("xor", is_first, g.const("i1", True, self.of.lanes))
+        return (is_first, is_last) if mask is None else (g.op("and", is_first, mask), g.op("and", is_last, mask))
 
     def _every_second(self, start: Value, mask: Value | None = None) -> Value:
         """Elements 0, 2, 4, ... where a mask holds, from two loads."""

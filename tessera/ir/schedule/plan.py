@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, SSAValue
 
+from tessera.ir.base.build import block_of, tape_of
 from tessera.ir.base.compilation import Choice, Chooser
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.effects import declared_effects
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.base.types import BufferAttr, TensorAttr
 from tessera.ir.schedule import typed_ops
 from tessera.types.effect import PURE, Effects
@@ -33,6 +35,20 @@ def tensor_of(value: SSAValue) -> TensorType:
     """The shape and dtype of a value of a plan or of a host program."""
     assert isinstance(value.type, TensorAttr | BufferAttr)
     return value.type.data
+
+
+def function_of(tape: Tape, name: str, guards: Iterable[Guard]) -> SpecOp:
+    """A tape as a function of Graph IR, with guards on its sizes."""
+    listed = tuple((guard.left, guard.right, guard.what) for guard in guards)
+    values = {"symbol": name, "names": tuple(tape.names), "guards": listed}
+    return make("tgraph.func", values=values, types=(), regions=[block_of(tape, "tgraph.return")])
+
+
+def tape_in(function: SpecOp) -> Tape:
+    """The tape of a function of Graph IR, with its names and guards."""
+    tape = tape_of(function.regions[0].block, function.value("names"))
+    tape.guards = [Guard(left, right, what) for left, right, what in function.value("guards")]
+    return tape
 
 
 def choices_for(fuse: typed_ops.FuseOp) -> dict[str, Choice]:

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import Block, SSAValue
 
 from tessera.diagnostics.codes import FusionError
-from tessera.ir.base.build import block_of
 from tessera.ir.base.dialect_of import make
-from tessera.ir.base.infer import GuardedPair
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.tape import Record, Tape
+from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.bodies import Body, bodies_of, cost_of
 from tessera.ir.schedule.dialect import DIALECT
@@ -19,6 +17,7 @@ from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import size_names
 from tessera.ir.schedule.grouping import Ask, FusionRule, Group, Grouping, group_tape
 from tessera.ir.schedule.kinds.flow import plan_flow
+from tessera.ir.schedule.plan import function_of
 from tessera.ir.schedule.program import Program, data_of
 from tessera.ir.tile.facets import Library, Pointwise
 from tessera.types.policy import Policy
@@ -29,7 +28,7 @@ class PlanBuilder:
 
     def __init__(self, ask: Ask, rules: Sequence[type[FusionRule]], whole_tiles: bool = False) -> None:
         self.ask, self.rules, self.whole_tiles = ask, rules, whole_tiles
-        self.guards: Sequence[GuardedPair] = ()
+        self.guards: Sequence[Guard] = ()
         self.rounded: Policy | None = None
         """The policy of contractions that have none of their own, on machines whose copies round; else None."""
         self._functions: list[SpecOp] = []
@@ -50,11 +49,8 @@ class PlanBuilder:
         name = f"group{self._count}"
         self._count += 1
         sizes = frozenset(size_names(body.tape))
-        guards = tuple(guard for guard in self.guards if guard[0].symbols | guard[1].symbols <= sizes)
-        values = {"symbol": name, "names": tuple(body.tape.names), "guards": guards}
-        self._functions.append(
-            make("tgraph.func", values=values, types=(), regions=[block_of(body.tape, "tgraph.return")])
-        )
+        guards = [guard for guard in self.guards if guard.left.symbols | guard.right.symbols <= sizes]
+        self._functions.append(function_of(body.tape, name, guards))
         return name
 
     def next_collective(self) -> int:
@@ -84,20 +80,10 @@ class _Writer:
             (record,) = [records[number] for number in group.records]
             self._write_flow(record)
             return
-        cost = cost_of(body.tape)
-        op = make(
-            DIALECT["fuse"],
-            operands,
-            {
-                "body": self.builder.body_function(body),
-                "kind": group.kind.name,
-                "axes": body.axes,
-                "flops": cost.flops,
-                "bytes": cost.bytes,
-            },
-            types=[TensorAttr.of(self.program.type(value)) for value in body.outputs],
-            span=span,
-        )
+        cost, name = cost_of(body.tape), self.builder.body_function(body)
+        values = {"kind": group.kind.name, "axes": body.axes, "flops": cost.flops, "bytes": cost.bytes}
+        types = [TensorAttr.of(self.program.type(value)) for value in body.outputs]
+        op = make(DIALECT["fuse"], operands, {"body": name, **values}, types=types, span=span)
         self.block.add_op(op)
         self.values.update(zip(body.outputs, op.results, strict=True))
 

@@ -230,13 +230,6 @@ class _Walk:
             yield TargetSite(site, part)
 
 
-def at_coordinate(site: Site, axis: int, bound: Dim) -> Site:
-    """The site that would touch a buffer of `bound` elements at the coordinate of an axis, unguarded there."""
-    axes = list(site.axes)
-    axes[axis] = replace(axes[axis], bound=None)
-    return replace(site, shape=(bound,), indices=(axes[axis].dim,), axes=tuple(axes), windows=(), gathered=())
-
-
 PROVEN, REFUTED, UNKNOWN = "proven", "refuted", "unknown"
 
 TRIED = (1, 2, 3, 33)

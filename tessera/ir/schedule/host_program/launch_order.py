@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from random import Random
 
 from xdsl.ir import Block, Operation
@@ -79,18 +80,7 @@ class LaunchOrder:
 
     def _tables(self) -> tuple[list[list[int]], list[list[int]]]:
         """The predecessors and the successors of each node."""
-        key = (len(self.nodes), self.edges)
-        found = _TABLES.get(key)
-        if found is None:
-            successors: list[list[int]] = [[] for _ in self.nodes]
-            predecessors: list[list[int]] = [[] for _ in self.nodes]
-            for first, second in sorted(self.edges):
-                successors[first].append(second)
-                predecessors[second].append(first)
-            if len(_TABLES) > _KEPT:
-                _TABLES.clear()
-            found = _TABLES[key] = (predecessors, successors)
-        return found
+        return _tables_of(len(self.nodes), self.edges)
 
     def _sort(self, choose: Callable[[list[int]], int] = lambda ready: ready.index(min(ready))) -> list[int]:
         """A topological order; `choose` picks from the nodes that are ready, by default the first in program order."""
@@ -199,9 +189,13 @@ class LaunchOrder:
                 yield from (f"  {line}" for line in str(inner).splitlines())
 
 
-_TABLES: dict[tuple[int, frozenset[tuple[int, int]]], tuple[list[list[int]], list[list[int]]]] = {}
-_KEPT = 256
-"""Tables of edges kept: tests draw thousands of orders from one."""
+@lru_cache(maxsize=256)  # tests draw thousands of orders from one
+def _tables_of(count: int, edges: frozenset[tuple[int, int]]) -> tuple[list[list[int]], list[list[int]]]:
+    predecessors, successors = ([list[int]() for _ in range(count)] for _ in range(2))
+    for first, second in sorted(edges):
+        successors[first].append(second)
+        predecessors[second].append(first)
+    return predecessors, successors
 
 
 def _bits(number: int) -> Iterator[int]:

@@ -106,11 +106,7 @@ SPECS = (
         operands=("values*",),
         results=("results*",),
         attributes=(
-            Attribute(
-                "body",
-                "symbol",
-                doc="a function of Graph IR; once tiles are emitted, its kernels",
-            ),
+            Attribute("body", "symbol", doc="a function of Graph IR; once tiles are emitted, its kernels"),
             Attribute("pattern", "str", "", "what the group was recognized as"),
             Attribute("kind", "str", "", "a kind of `ir/schedule/kinds`: map, row, contraction, assembly, library"),
             Attribute("axes", "ints", (), "the reduced axes of a row group"),

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.ir.base.build import block_of, tape_of
-from tessera.ir.base.dialect_of import make
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.bodies import canonicalize, files_of, name_of
-from tessera.ir.schedule.plan import fusions_in
+from tessera.ir.schedule.plan import function_of, fusions_in, tape_in
 
 
 class Deduplicate(Pass):
@@ -27,7 +23,7 @@ class Deduplicate(Pass):
         kept: dict[str, tuple[str, ...]] = {}
         for fuse in fusions_in(module):
             function = functions[fuse.body]
-            tape, sizes = canonicalize(_body_tape(function))
+            tape, sizes = canonicalize(tape_in(function))
             name, files = name_of(tape, fuse.kind, tuple(fuse.axes)), files_of(tape)
             while kept.get(name, files) != files:
                 name += "_"
@@ -35,21 +31,6 @@ class Deduplicate(Pass):
             fuse.sizes = tuple(sizes.items())
             if name not in kept:
                 kept[name] = files
-                module.body.block.insert_op_before(_function(tape, name), function)
+                module.body.block.insert_op_before(function_of(tape, name, tape.guards), function)
             function.detach()
             function.erase()
-
-
-def _body_tape(function: SpecOp) -> Tape:
-    tape = tape_of(function.regions[0].block)
-    tape.guards = [Guard(left, right, what) for left, right, what in function.value("guards")]
-    return tape
-
-
-def _function(tape: Tape, name: str) -> SpecOp:
-    values = {
-        "symbol": name,
-        "names": tuple(tape.names),
-        "guards": tuple((guard.left, guard.right, guard.what) for guard in tape.guards),
-    }
-    return make("tgraph.func", values=values, types=(), regions=[block_of(tape, "tgraph.return")])

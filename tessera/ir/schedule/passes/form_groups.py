@@ -8,19 +8,18 @@ from dataclasses import field
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block
 
-from tessera.ir.base.build import tape_of
 from tessera.ir.base.compilation import Chooser, StaticChooser
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import policy_over
-from tessera.ir.base.tape import Guard
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.bodies import with_safe_sizes
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.fusion import RULES
 from tessera.ir.schedule.grouping import FusionRule, forbid_fusion
+from tessera.ir.schedule.plan import tape_in
 from tessera.ir.schedule.plan_builder import PlanBuilder
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, Machine
@@ -56,11 +55,10 @@ class FormGroups(Pass):
 
     def _replace(self, module: ModuleOp, function: SpecOp, builder: PlanBuilder) -> None:
         source = function.regions[0].block
-        tape = tape_of(source, function.value("names"))
-        tape.guards = [Guard(left, right, what) for left, right, what in function.value("guards")]
-        tape = with_safe_sizes(tape)
+        tape = with_safe_sizes(tape_in(function))
         builder.rounded = policy_over(function) if self._rounds_copies() else None
-        builder.guards = guards = tuple((guard.left, guard.right, guard.what) for guard in tape.guards)
+        builder.guards = tape.guards
+        guards = tuple((guard.left, guard.right, guard.what) for guard in tape.guards)
         block = Block(arg_types=[TensorAttr.of(tape.types[value]) for value in tape.inputs])
         for argument, old in zip(block.args, source.args, strict=True):
             argument.name_hint = old.name_hint
