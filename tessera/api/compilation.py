@@ -171,7 +171,7 @@ def _lines(tape: Tape) -> list[str]:
     from tessera.ir.base.dispatch import KERNELS  # noqa: PLC0415 - for debug builds alone
 
     known = sorted(_called_kernels(tape) & KERNELS.keys())
-    return [*spans_of(tape, repr), *(f"{name} {KERNELS[name].place}" for name in known)]
+    return [*spans_of(tape, repr), *(f"{name} {KERNELS[name].location}" for name in known)]
 
 
 def _called_kernels(tape: Tape) -> set[str]:

@@ -58,16 +58,16 @@ def inspect_tape(tape: Tape, options: Options) -> Inspection:
         "target": tuple(_kernel_lines(lowering.targets, groups)),
     }
     keys = {key for lines in levels.values() for line in lines for key in line.keys}
-    return Inspection({key: _source_text(key) for key in sorted(keys, key=_place)}, levels)
+    return Inspection({key: _source_text(key) for key in sorted(keys, key=_location)}, levels)
 
 
-def _place(key: str) -> tuple[str, int]:
+def _location(key: str) -> tuple[str, int]:
     file, _, line = key.rpartition(":")
     return file, int(line)
 
 
 def _source_text(key: str) -> str:
-    file, line = _place(key)
+    file, line = _location(key)
     return linecache.getline(file, line).rstrip("\n")
 
 
@@ -158,7 +158,7 @@ def _kernel_lines(kernels: Iterable[SpecOp], groups: _Groups) -> Iterator[Line]:
         everything = frozenset(key for keys in twins.values() for key in keys)
         for number, line in enumerate(_parse_locations(print_module(kernel, locations=True))):
             own = frozenset(twin for key in line.keys for twin in twins.get(key, {key}))
-            # What belongs to no op of the group in particular (a loop, a program's place) belongs to all of it.
+            # What belongs to no op of the group in particular (a loop, a program's index) belongs to all of it.
             is_shared = number == 0 or (not own and _OP.search(line.text) is not None)
             yield Line(line.text, everything if is_shared else own)
         yield Line("")
@@ -206,7 +206,7 @@ addEventListener('keydown', (event) => {
 def page(inspection: Inspection, title: str) -> str:
     """The whole page; nothing is loaded from elsewhere."""
     numbers = {key: str(number) for number, key in enumerate(inspection.sources)}
-    source = [Line(_source_line(key, text), frozenset([key])) for key, text in inspection.sources.items()]
+    source = [Line(f"{_location(key)[1]:>4}  {text}", frozenset([key])) for key, text in inspection.sources.items()]
     panes = [("source", source), *((level, list(inspection.levels[level])) for level in LEVELS)]
     sections = "\n".join(_section(name, lines, numbers) for name, lines in panes)
     return (
@@ -219,10 +219,6 @@ def page(inspection: Inspection, title: str) -> str:
         f'<script type="application/json" id="sources">{json.dumps(list(inspection.sources))}</script>\n'
         "</body></html>\n"
     )
-
-
-def _source_line(key: str, text: str) -> str:
-    return f"{key.rpartition(':')[2]:>4}  {text}"
 
 
 def _section(name: str, lines: list[Line], numbers: dict[str, str]) -> str:

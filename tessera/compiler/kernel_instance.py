@@ -141,7 +141,7 @@ class KernelInstance:
         check(build, schedule, machine, self.definition.name, span, lambda program: refusal(program, machine))
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return str(self.definition.source.span(self.definition.source.tree))
 
     @property

@@ -35,9 +35,9 @@ from tessera.types.schedule import Schedule
 from tessera.types.shape import TensorType
 
 if TYPE_CHECKING:
-    from tessera.compiler.kernel_instance import KernelInstance
     from tessera.frontend.kernel.definition import KernelDefinition
 
+Key = TypeVar("Key")
 
 # Running kernels on NumPy: as tile programs, and as the Python functions they are, where a debugger can follow.
 
@@ -76,7 +76,7 @@ def run_python(
     # Python goes through the whole grid; what a triangle leaves out comes out as zero there too.
     program = definition.build(types, statics, schedule.with_(triangular=None))
     if any(0 in array.shape for array in arrays):
-        # A loop of no steps says nothing of where tiles lie that it would have changed: Python sees none of it.
+        # A loop of no steps says nothing of where tiles are that it would have changed: Python sees none of it.
         return _run_tiles(program, arrays)
     results = results_for(program)
     names = _grid_names(program)
@@ -172,7 +172,7 @@ class NativeBuilder(KernelBuilder):
         yield
 
 
-Key = TypeVar("Key")
+# Kernels tried on a machine before any is compiled: whether it takes them, and what adds up their dots.
 
 
 def refusal(program: KernelProgram, machine: Machine) -> str:
@@ -212,6 +212,3 @@ def with_other_bits(found: Mapping[Key, str], machine: Machine) -> dict[Key, str
         for key, name in found.items()
         if name != best
     }
-
-
-__all__ = ["accumulation_unit", "check_schedules", "refusal", "with_other_bits"]

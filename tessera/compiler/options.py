@@ -134,8 +134,5 @@ def _sorted_pairs(overrides: Any) -> tuple[tuple[str, Knob], ...]:
 
 
 def _frozen(value: Any) -> Knob:
-    return tuple(int(item) for item in value) if _is_list(value) else value
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
+    items: Any = value
+    return tuple(int(item) for item in items) if isinstance(value, list | tuple) else value

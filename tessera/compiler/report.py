@@ -27,7 +27,7 @@ LOADS = "by its own loads"
 
 
 def movements_of(program: ModuleOp, targets: Sequence[SpecOp]) -> list[str]:
-    """A line for each argument of a kernel that a program brings somewhere ahead of its use."""
+    """A line for each argument of a kernel that a program prefetches."""
     lines: dict[str, None] = {}
     for call in program.walk():
         if not isinstance(call, CallOp):

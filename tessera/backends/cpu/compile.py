@@ -63,13 +63,13 @@ def _emit_check(module: ModuleText, program: SpecOp, face: Interface) -> None:
     for guard in (op for op in program.regions[0].block.ops if isinstance(op, GuardOp)):
         assert isinstance(guard, SpecOp)
         number += 1
-        left, right = (checked_dim(f, guard.value(side), symbols) for side in ("left", "right"))
+        left, right = (checked_dim(f, guard.value(name), symbols) for name in ("left", "right"))
         _fail_unless_equal(f, left, right, number)
     dims = [dim for type in face.inputs for dim in type.shape]
-    for place, dim in enumerate(dims):
+    for at, dim in enumerate(dims):
         number += 1
-        if place not in face.binding:
-            given = f.load(f.gep(f.arguments[1], place, "i64"), "i64")
+        if at not in face.binding:
+            given = f.load(f.gep(f.arguments[1], at, "i64"), "i64")
             _fail_unless_equal(f, (given, Value("i1", "false")), checked_dim(f, dim, symbols), number)
     f.ret(f.const_i(0))
 
@@ -96,8 +96,8 @@ def _fail_unless_equal(f: FunctionText, left: tuple[Value, Value], right: tuple[
 def _emit_shapes(module: ModuleText, face: Interface) -> None:
     f = module.function("tessera_shapes", [("ptr", "symbols"), ("ptr", "out_dims")])
     symbols = sizes_at(f, f.arguments[0], face.symbols)
-    for place, dim in enumerate(dim for type in face.outputs for dim in type.shape):
-        f.store(_saturating_dim(f, dim, symbols), f.gep(f.arguments[1], place, "i64"))
+    for at, dim in enumerate(dim for type in face.outputs for dim in type.shape):
+        f.store(_saturating_dim(f, dim, symbols), f.gep(f.arguments[1], at, "i64"))
     f.ret()
 
 

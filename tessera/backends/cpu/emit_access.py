@@ -1,4 +1,11 @@
-"""Loads and stores of blocks: addresses, masks at ragged edges, gathers where lanes are not contiguous."""
+"""Loads and stores of blocks: addresses, masks at ragged edges, gathers where lanes are not contiguous.
+
+How a vector is accessed follows from how its offset grows from lane to lane: by one (a vector load), by nothing (a
+scalar, broadcast), by a few elements (vectors, of which lanes are picked by shuffles), or in any other way (a gather).
+Where lanes are strided but the axis before them is contiguous, squares of vectors are loaded along that one and
+transposed in registers. Edges are masks: a count of lanes along the last axis, and whole vectors that are in or out for
+all other axes, so that most loops pay one comparison.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""`ttarget.block_dot` as LLVM text: operands packed as panels, or read in place, then the micro-kernel over them."""
+"""`ttarget.block_dot` as LLVM text: operands packed as panels, or read in place, then the micro-kernel over them.
+
+A block is small, so packing it has to be worth its pass: rows of A in the accumulator's dtype are read where they are,
+and so are rows of B where whole register blocks cover it. A long K is cut into parts whose panel of B stays in the
+first cache while every row of A goes by.
+"""
 
 from __future__ import annotations
 

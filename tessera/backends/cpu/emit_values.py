@@ -1,4 +1,9 @@
-"""Arithmetic on blocks of vectors as LLVM text: functions, casts, coordinates, reductions, shuffles and votes."""
+"""Arithmetic on blocks of vectors as LLVM text: functions, casts, coordinates, reductions, shuffles and votes.
+
+Nothing is written when an op is met: a block is a function from the number of a vector to its text, called where that
+vector is first used. So a chain of ops is written vector by vector, and few of them are alive at a time, whatever the
+size of the block is.
+"""
 
 from __future__ import annotations
 

@@ -365,12 +365,12 @@ def _along(
         return convert.cast(g, convert.load(g, pointer, dtype, shape.lanes), dtype, shape.dtype)
 
     def load_some(pointer: Value) -> Value:
-        return convert.cast(g, convert.load_some(g, pointer, dtype, shape.lanes, rest), dtype, shape.dtype)
+        return convert.cast(g, convert.load_some(g, pointer, dtype, shape.lanes, tail), dtype, shape.dtype)
 
     whole = g.round_down(columns, shape.lanes)
     g.loop(0, whole, shape.lanes, lambda j: at(j, load))
-    rest = g.sub(columns, whole)
-    g.if_(g.icmp("sgt", rest, 0), lambda: at(whole, load_some))
+    tail = g.sub(columns, whole)
+    g.if_(g.icmp("sgt", tail, 0), lambda: at(whole, load_some))
 
 
 def outline_epilogue(f: FunctionText, plan: GemmPlan, problem: GemmProblem) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from xdsl.ir import Block, Operation, OpResult, SSAValue
+from xdsl.ir import Block, OpResult, SSAValue
 
 from tessera.backends.cpu.block_kernels import (
     check_dots,
@@ -93,13 +93,14 @@ class BlockLowering(Lowering):
     def _is_left_to_dot(self, op: SpecOp) -> bool:
         """Whether an op only leads memory, or the zero it starts from, to a dot, which reads it itself."""
         if isinstance(op, ttile.ConstantOp):
-            return not op.value("value") and all(_is_start(use.operation, use.index) for use in op.results[0].uses)
+            uses = op.results[0].uses
+            return not op.value("value") and all(isinstance(u.operation, ttile.DotOp) and u.index == 2 for u in uses)
         if op.name not in _LEFT_TO_DOT:
             return False
         for use in op.results[0].uses:
             user = use.operation
-            is_side = isinstance(user, ttile.DotOp) and use.index == 1
-            if not is_side and not (isinstance(user, SpecOp) and self._is_left_to_dot(user)):
+            is_rhs = isinstance(user, ttile.DotOp) and use.index == 1
+            if not is_rhs and not (isinstance(user, SpecOp) and self._is_left_to_dot(user)):
                 return False
         return bool(op.results[0].uses)
 
@@ -388,7 +389,3 @@ class BlockLowering(Lowering):
             {axis: Dim.symbol(axis) + Dim.symbol(name) for axis, name in zip(axes, inner, strict=True)}
         )
         return extents["_inner_k"], extents["_col"], coords, offset
-
-
-def _is_start(user: Operation, index: int) -> bool:
-    return isinstance(user, ttile.DotOp) and index == 2

@@ -1,4 +1,9 @@
-"""Tile kernels whose tiles fit vector registers: every tile is a block of registers, a contraction one `gemm` op."""
+"""Tile kernels whose tiles fit vector registers: every tile is a block of registers, a contraction one `gemm` op.
+
+One worker runs a program from its first op to its last, so a tile is nothing but unrolled vectors, and a barrier is
+nothing at all. Index tiles that hold one number throughout (the row that an embedding looks up) are read as scalars:
+what they index is then contiguous in its last dim, and a gather becomes a vector load.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Recognize a contraction among tiles: a loop over K that adds the dot of two loaded tiles to what it carries."""
+"""Recognize a contraction among tiles: a loop over K that adds the dot of two loaded tiles to what it carries.
+
+On a CPU the blocks of such a kernel say nothing about how it should run: its caches want panels that are packed once
+for many blocks. So the whole grid becomes one `gemm` op, which chooses its own blocking, and what follows the loop
+becomes the epilogue on a row of accumulators. Every element is the same chain of multiply-adds over k = 0, 1, 2, ...,
+so the bits are those of the tile kernel. Only what the schedule writes is recognized; dots of any other form keep their
+loops, on blocks in scratch or expanded into multiply-adds.
+"""
 
 from __future__ import annotations
 

@@ -325,15 +325,11 @@ def _keeps_to_its_row(load: LoadOp, ops: Sequence[SpecOp], row: SSAValue) -> boo
     """Whether no other row writes what this one reads, so that it may be read before they do."""
     for op in ops:
         if not isinstance(op, StoreOp):
-            if not _is_read_only(op) and load.operands[0] in op.operands:
+            if op.spec.short_name not in (*_PURE, "yield") and load.operands[0] in op.operands:
                 return False
         elif op.operands[1] is load.operands[0] and not _is_same_part(load, op, row):
             return False
     return True
-
-
-def _is_read_only(op: SpecOp) -> bool:
-    return op.spec.short_name in _PURE or op.spec.short_name == "yield"
 
 
 def _is_same_part(load: LoadOp, store: StoreOp, row: SSAValue) -> bool:

@@ -38,7 +38,7 @@ class UserKernel(Protocol):
         ...
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where it was written: a file and a line."""
         ...
 

@@ -1,4 +1,10 @@
-"""The body of each group as a tape of its own: what it loads, computes and stores, and what that costs."""
+"""The body of each group as a tape of its own: what it loads, computes and stores, and what that costs.
+
+A body has the records of its group and the free ones that they read through, repeated wherever they are read. Its
+sizes are then renamed by their first use (`canonicalize`), so that groups of one structure have equal texts whatever
+their programs call things: a model of many equal layers has the kernels of one. What a guard proves of a size is put
+into the body as well (`16*s0` for a multiple of 16), and two groups that know different things have different bodies.
+"""
 
 from __future__ import annotations
 

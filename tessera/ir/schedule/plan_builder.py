@@ -1,4 +1,8 @@
-"""Building a plan from a tape: one `tsched.fuse` for each group, and functions of Graph IR as the groups' bodies."""
+"""Building a plan from a tape: one `tsched.fuse` for each group, and functions of Graph IR as the groups' bodies.
+
+Groups are written in an order in which they can run. What they read is defined by then, but for values that no group
+computes: a constant, or a value in the memory of another one, is written where it is first asked for.
+"""
 
 from __future__ import annotations
 

@@ -301,8 +301,8 @@ def _ends(high: Dim) -> Sequence[Dim]:
     """What stands for an end that is the least of several, and perhaps a number more or less."""
     for atoms, times in high.terms:
         if times == 1 and [atom.kind for atom in atoms] == ["min"]:
-            rest = high - minimum(*atoms[0].args)
-            return [end + rest for end in atoms[0].args]
+            others = high - minimum(*atoms[0].args)
+            return [end + others for end in atoms[0].args]
     return ()
 
 

@@ -193,10 +193,10 @@ def _check_group(program: tsched.ModuleOp, op: tsched.FuseOp, order: dict[Operat
 
 def _check_returned(op: tsched.ReturnOp, program: tsched.ModuleOp, donated: tuple[int, ...]) -> None:
     """Once buffers are placed, an argument is returned without a copy only where it was donated, and once."""
-    has_buffers = program.workspace is not None or any(
+    is_placed = program.workspace is not None or any(
         isinstance(other, tsched.AllocOp) for other in program.body.block.ops
     )
-    if not has_buffers:
+    if not is_placed:
         return
     returned = [root for root in map(root_of, op.operands) if isinstance(root, BlockArgument)]
     for root in returned:

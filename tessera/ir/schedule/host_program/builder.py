@@ -210,19 +210,19 @@ class HostBuilder:
         body = op.regions[0].block
         count = op.carried
         bounds = list(op.operands[:2]) if op.length is None else []
-        rest = op.operands[len(bounds) :]
-        current, following = self._pairs(rest[:count])
+        given = op.operands[len(bounds) :]
+        current, following = self._pairs(given[:count])
         index = [self.allocate(tensor_of(body.args[0]))] if bounds else []
         stacked = [self._buffer_for(result) for result in op.results[count:]]
         inner = self._inside(body, body.args[: len(index) + count])
-        targets = [inner.add_argument(tensor_of(value)) for value in rest[:count]]
+        targets = [inner.add_argument(tensor_of(value)) for value in given[:count]]
         for argument in body.args[len(index) + count :]:
             inner.values[argument] = inner.add_argument(tensor_of(argument))
         rows = [tensor_of(result).with_shape(tensor_of(result).shape[1:]) for result in op.results[count:]]
         targets += [inner.add_argument(row) for row in rows]
         inner.fill(body, targets)
         operands = [*(self.values[value] for value in bounds), *index, *current, *following]
-        operands += [*(self.values[value] for value in rest[count:]), *stacked]
+        operands += [*(self.values[value] for value in given[count:]), *stacked]
         values = {**op.values(), "stacked": len(stacked)}
         new = self.emit("for", operands, values, [b.type for b in current], [inner.block], like=op)
         self.values.update(zip(op.results, [*new.results, *stacked], strict=True))
