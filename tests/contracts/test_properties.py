@@ -59,8 +59,8 @@ PROPERTIES = {
     "nvptx-rematerialize-rows": f"{NVPTX}/test_row_passes.py::test_meaning_is_kept_where_rows_are_computed_twice",
     "nvptx-unroll-loops": f"{NVPTX}/test_row_passes.py::test_what_registers_hold_is_unrolled_and_nothing_else_is_there",
     "nvptx-lower-kernels": f"{HERE}::test_kernels_of_random_bodies_have_code_for_a_gpu",
-    "nvptx-add-fallbacks": f"{NVPTX}/test_prune_fallbacks.py::test_a_product_of_nothing_is_what_follows_it",
-    "nvptx-prune-fallbacks": f"{NVPTX}/test_prune_fallbacks.py::test_a_product_of_nothing_is_what_follows_it",
+    "nvptx-add-fallbacks": f"{NVPTX}/test_prune_fallbacks.py::test_a_dot_of_nothing_is_what_follows_it",
+    "nvptx-prune-fallbacks": f"{NVPTX}/test_prune_fallbacks.py::test_a_dot_of_nothing_is_what_follows_it",
     "schedule-check-effects": CHECKED,
     "schedule-check-policy": CHECKED,
     "schedule-choose-tiles": "tests/determinism/test_bits.py::test_any_schedule_gives_the_same_bits",
@@ -84,7 +84,7 @@ PROPERTIES = {
     "target-check-features": f"{NVPTX}/test_ampere.py::test_a_kernel_goes_to_machines_that_have_what_it_needs",
     "target-check-policy": CHECKED,
     "nvptx-hoist-descriptors": "tests/backends/nvptx/test_layout_passes.py::test_maps_are_made_once_wherever_they_were",
-    "nvptx-place-shared": "tests/backends/nvptx/test_layout_passes.py::test_parts_lie_apart_and_those_with_places_stay",
+    "nvptx-place-shared": "tests/backends/nvptx/test_layout_passes.py::test_parts_lie_apart_and_placed_ones_stay",
     "tile-check-barriers": "tests/tile/test_check_barriers.py::test_proofs_and_refutations_agree_with_running",
     "tile-check-bounds": "tests/tile/test_check_bounds.py::test_proofs_and_refutations_agree_with_running",
     "tile-check-effects": CHECKED,
@@ -93,7 +93,7 @@ PROPERTIES = {
     "nvptx-choose-spaces": SAME,
     "tile-drop-bounds": "tests/schedule/test_known_multiples.py::test_bounds_that_are_dropped_were_never_reached",
     "tile-expand-softmax": "tests/tile/test_softmax_ops.py::test_rows_mean_the_same_when_written_out",
-    "nvptx-fit-steps": "tests/backends/nvptx/test_fit_steps.py::test_sums_in_other_steps_are_the_same_to_the_last_bit",
+    "nvptx-fit-steps": "tests/backends/nvptx/test_fit_steps.py::test_dots_in_other_steps_are_the_same_to_the_last_bit",
     "nvptx-use-exp2": "tests/backends/nvptx/test_use_exp2.py::test_the_meaning_is_kept",
     "tile-fuse-multiply-adds": (
         "tests/policy/test_fast_math.py::test_what_is_fused_differs_by_the_rounding_of_the_product_alone"
@@ -107,7 +107,7 @@ PROPERTIES = {
     "nvptx-select-mma": SAME,
     "nvptx-specialize-warps": SAME,
     "nvptx-broadcast-scalars": (
-        "tests/backends/nvptx/test_broadcast_scalars.py::test_what_is_spread_is_the_same_for_each_element"
+        "tests/backends/nvptx/test_broadcast_scalars.py::test_what_is_broadcast_is_the_same_for_each_element"
     ),
     "nvptx-swizzle-tiles": SAME,
     "cpu-check-accesses": "tests/target/test_check_accesses.py::test_lowering_keeps_the_accesses_of_random_bodies",

@@ -99,7 +99,7 @@ def test_a_replay_in_another_stream_waits_for_it_and_is_waited_for() -> None:
         np.testing.assert_array_equal(np.asarray(found), 2.0 * expected)
 
 
-def test_a_recording_may_be_a_part_of_another() -> None:
+def test_a_capture_may_be_a_part_of_another() -> None:
     function, graph, x, y = recorded()
     double = ts.jit(doubled, backend="cuda")
     double(y)
@@ -123,7 +123,7 @@ def test_a_thread_that_has_not_met_the_device_replays_too() -> None:
     np.testing.assert_array_equal(np.asarray(y), np.asarray(function(ts.cuda.array(value))))
 
 
-def test_a_result_outlives_its_recording() -> None:
+def test_a_result_outlives_its_capture() -> None:
     function, graph, x, y = recorded()
     value = RNG.standard_normal((64, 96)).astype(np.float32)
     ts.cuda.write(x, value)

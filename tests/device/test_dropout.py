@@ -19,7 +19,7 @@ pytestmark = [
 
 @pytest.mark.parametrize("block", [(64, 64, 64), (128, 128, 64)])
 @pytest.mark.parametrize("size", [(128, 256, 128), (100, 136, 72)])
-def test_a_product_leaves_out_what_the_processor_does(size: tuple[int, int, int], block: tuple[int, int, int]) -> None:
+def test_a_dot_leaves_out_what_the_cpu_does(size: tuple[int, int, int], block: tuple[int, int, int]) -> None:
     m, n, k = size
     a, b = random((m, k)), random((k, n))
     key = np.array([0x0123456789ABCDEF, 7], np.uint64)

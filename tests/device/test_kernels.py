@@ -63,13 +63,13 @@ def test_an_example_runs_from_the_same_source(name: str, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("width", [96, 192, 229, 7168])
-def test_rows_of_any_width_have_the_bits_of_the_processor(width: int) -> None:
+def test_rows_of_any_width_have_the_bits_of_the_cpu(width: int) -> None:
     equal(kernels.rows, normal(21, width))
     equal(kernels.softmax, normal(21, width))
 
 
 @pytest.mark.parametrize("block", [(96, 192, 48), (29, 31, 7), (64, 96, 64), (64, 229, 64), (192, 96, 64)], ids=str)
-def test_products_of_any_block_are_right(block: tuple[int, int, int]) -> None:
+def test_dots_of_any_block_are_right(block: tuple[int, int, int]) -> None:
     schedule = Schedule(block=block)
     equal(kernels.matmul.with_schedule(schedule), normal(70, 90), normal(90, 233))
     a, b = normal(300, 200, dtype=NARROW), normal(200, 520, dtype=NARROW)
@@ -187,7 +187,7 @@ def test_an_epilogue_is_one_launch_and_equals_plain_ops(number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 4, 11, 15])
-def test_what_follows_an_attention_in_a_kernel_is_that_of_the_processor(number: int) -> None:
+def test_what_follows_an_attention_in_a_kernel_is_that_of_the_cpu(number: int) -> None:
     """Elements that are dropped are the same ones: both machines draw by the place of each."""
     q, k, v, r = (normal(2, rows, 64, dtype=NARROW) for rows in (300, 333, 333, 300))
     given = {"steps": subset(number), **({"key": ts.random.key(3)} if "dropout" in subset(number) else {})}
@@ -199,7 +199,7 @@ def test_what_follows_an_attention_in_a_kernel_is_that_of_the_processor(number: 
 
 @pytest.mark.parametrize("dtype", [NARROW, np.float16])
 @pytest.mark.parametrize(("keys", "head"), [(64, 64), (300, 16), (1000, 64), (257, 128)])
-def test_a_left_side_from_before_a_loop_is_there_in_all_steps(dtype: Any, keys: int, head: int) -> None:
+def test_an_a_operand_from_before_a_loop_is_there_in_all_steps(dtype: Any, keys: int, head: int) -> None:
     q, k, v = normal(2, 130, head, dtype=dtype), normal(2, keys, head, dtype=dtype), normal(2, keys, head, dtype=dtype)
     found = wide(on_gpu(kernels.prescaled, q, k, v))
     np.testing.assert_allclose(found, attention(q, k, v), atol=0.03)
@@ -207,7 +207,7 @@ def test_a_left_side_from_before_a_loop_is_there_in_all_steps(dtype: Any, keys: 
 
 @pytest.mark.parametrize("head", [160, 192, 256])
 @pytest.mark.parametrize("causal", [False, True])
-def test_wide_heads_on_matrix_units(head: int, causal: bool) -> None:
+def test_wide_heads_on_tensor_cores(head: int, causal: bool) -> None:
     q, k, v = (normal(2, length, head, dtype=NARROW) for length in (130, 300, 300))
     np.testing.assert_allclose(
         wide(on_gpu(flash_attention_2, q, k, v, causal=causal)), attention(q, k, v, causal=causal), atol=0.03

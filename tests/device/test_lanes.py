@@ -54,7 +54,7 @@ def test_lanes_on_a_gpu_are_the_interpreters(vector: int, width: int) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int8])
 @pytest.mark.parametrize("shape", [(64, 128), (33, 65), (256, 32), (100, 8)])
-def test_tiles_that_are_turned_over(dtype: Any, shape: tuple[int, int]) -> None:
+def test_tiles_that_are_transposed(dtype: Any, shape: tuple[int, int]) -> None:
     x = np.random.default_rng(1).integers(-100, 100, shape).astype(dtype)
 
     def turned(x: Any) -> Any:
@@ -65,7 +65,7 @@ def test_tiles_that_are_turned_over(dtype: Any, shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", [(64, 64, 64), (70, 50, 30), (128, 96, 200), (1, 7, 5)])
-def test_products_of_threads_in_all_orientations(size: tuple[int, int, int]) -> None:
+def test_dots_of_threads_in_all_orientations(size: tuple[int, int, int]) -> None:
     m, n, k = size
     rng = np.random.default_rng(2)
     a, b = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((m, k), (k, n)))
@@ -98,7 +98,7 @@ def turned_product(a: KTile["M", "K", f32], b: KTile["N", "K", f32]) -> KTile["M
     return acc
 
 
-def test_a_side_that_is_turned_over_by_a_kernel() -> None:
+def test_an_operand_that_is_transposed_by_a_kernel() -> None:
     rng = np.random.default_rng(4)
     a, b = (rng.integers(-8, 8, shape).astype(np.float32) for shape in ((70, 96), (50, 96)))
     made = turned_product.with_schedule(Schedule(block=(32, 32, 16)))
@@ -119,7 +119,7 @@ def doubled_over(x: KTile["M", "N", f32], out: KTile["N", "M", f32]) -> None:
 
 
 @pytest.mark.parametrize("vector", [1, 2, 4])
-def test_a_tile_that_is_turned_over_by_a_kernel(vector: int) -> None:
+def test_a_tile_that_is_transposed_by_a_kernel(vector: int) -> None:
     x = np.random.default_rng(5).standard_normal((96, 128)).astype(np.float32)
     made = doubled_over.with_schedule(Schedule(block=(32, 64), vector=vector))
 

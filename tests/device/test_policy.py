@@ -60,14 +60,14 @@ def steps(a: Any, b: Any) -> Any:
 
 
 @pytest.mark.parametrize("policy", RECIPES, ids=str)
-def test_d8_bits_under_a_policy_are_those_of_the_processor(policy: Any) -> None:
+def test_d8_bits_under_a_policy_are_those_of_the_cpu(policy: Any) -> None:
     here, there = both(steps, policy, A, B)
     for one, other in zip(here, there, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("seed", range(2 * len(POLICIES)))
-def test_d8_random_programs_have_the_bits_of_the_processor(seed: int) -> None:
+def test_d8_random_programs_have_the_bits_of_the_cpu(seed: int) -> None:
     program = random_program(seed)
     arrays = program.arrays()
     function: Any = ts.jit(program, backend="cuda")
@@ -80,7 +80,7 @@ def test_d8_random_programs_have_the_bits_of_the_processor(seed: int) -> None:
 
 @pytest.mark.parametrize("total", [ts.bf16, ts.f16, ts.f8e5m2, ts.f64], ids=str)
 @pytest.mark.parametrize("name", OPS)
-def test_d8_sums_in_every_accumulator_have_the_bits_of_the_processor(name: str, total: Any) -> None:
+def test_d8_reductions_in_every_accumulator_have_the_bits_of_the_cpu(name: str, total: Any) -> None:
     function, arrays = OPS[name]
     here, there = both(function, ts.accum(total), *arrays)
     np.testing.assert_array_equal(here[0], there[0])
@@ -88,7 +88,7 @@ def test_d8_sums_in_every_accumulator_have_the_bits_of_the_processor(name: str, 
 
 @pytest.mark.parametrize("policy", WHOLE, ids=str)
 @pytest.mark.parametrize("name", OPS)
-def test_d8_sums_under_whole_policies_have_the_bits_of_the_processor(name: str, policy: Any) -> None:
+def test_d8_reductions_under_whole_policies_have_the_bits_of_the_cpu(name: str, policy: Any) -> None:
     function, arrays = OPS[name]
     here, there = both(function, policy, *arrays)
     np.testing.assert_array_equal(here[0], there[0])
@@ -103,7 +103,7 @@ def test_n1_1_the_product_of_the_smallest_numbers_is_as_promised() -> None:
 
 
 @pytest.mark.parametrize("storage", [ts.bf16, ts.f16], ids=str)
-def test_products_on_matrix_units_stop_at_the_ends_where_a_policy_says_so(storage: Any) -> None:
+def test_dots_on_tensor_cores_stop_at_the_ends_where_a_policy_says_so(storage: Any) -> None:
     """Sums beyond the largest number, and NaN among them; all others as without the policy."""
     a, b = (RNG.standard_normal((256, 256)).astype(np.float32) for _ in range(2))
     a[:16] *= 2.0**120 if storage is ts.bf16 else 2.0**12
@@ -134,7 +134,7 @@ def test_n2_1_inference_is_within_the_error_of_its_format(size: int) -> None:
     assert (np.abs(given.astype(np.float64) - plain) <= bound).all()
 
 
-def test_l6_1_products_of_f32_are_those_of_f32_unless_tf32_is_asked_for() -> None:
+def test_l6_1_dots_of_f32_are_those_of_f32_unless_tf32_is_asked_for() -> None:
     a, b = (RNG.standard_normal((256, 256)).astype(np.float32) for _ in range(2))
     plain, sizes = a.astype(np.float64) @ b, np.abs(a).astype(np.float64) @ np.abs(b)
     bound = (256 + 1) * 2.0**-24 * sizes
@@ -145,7 +145,7 @@ def test_l6_1_products_of_f32_are_those_of_f32_unless_tf32_is_asked_for() -> Non
     assert not (np.abs(np.asarray(asked(a, b)) - plain) <= bound).all()
 
 
-def test_d1_a_hundred_runs_are_bit_equal_on_matrix_units_and_off() -> None:
+def test_d1_a_hundred_runs_are_bit_equal_on_tensor_cores_and_off() -> None:
     a, b = (RNG.standard_normal((512, 512)).astype(ml_dtypes.bfloat16) for _ in range(2))
     f = ts.jit(lambda a, b: (ops.gelu(a @ b), ops.softmax(a), a.sum()), backend="cuda")
     first = [np.asarray(out).tobytes() for out in f(a, b)]

@@ -49,7 +49,7 @@ ROWS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("shape", [(3, 5), (7, 97), (64, 1000), (33, 4096)])
 @pytest.mark.parametrize("name", ROWS)
-def test_bits_are_those_of_the_processor(name: str, shape: tuple[int, int]) -> None:
+def test_bits_are_those_of_the_cpu(name: str, shape: tuple[int, int]) -> None:
     here, there = both(ROWS[name], RNG.standard_normal(shape).astype(np.float32))
     assert here == there
 
@@ -58,7 +58,7 @@ def rectified(x: Any, y: Any) -> Any:
     return ts.ops.relu(x @ y)
 
 
-def test_products_in_f32_have_the_bits_of_the_processor() -> None:
+def test_dots_in_f32_have_the_bits_of_the_cpu() -> None:
     a, b = (RNG.standard_normal(shape).astype(np.float32) for shape in ((70, 130), (130, 90)))
     here, there = both(rectified, a, b)
     assert here == there
@@ -136,7 +136,7 @@ def test_streams_wait_for_each_other() -> None:
     np.testing.assert_array_equal(np.asarray(z), expected)
 
 
-def test_a_recording_runs_again_on_new_elements() -> None:
+def test_a_capture_runs_again_on_new_elements() -> None:
     function = on_device(lambda a: ts.ops.softmax(a * 3.0, axis=-1) @ a.T)
     values = [RNG.standard_normal((64, 128)).astype(np.float32) for _ in range(2)]
     x = ts.cuda.array(values[0])

@@ -144,7 +144,7 @@ def test_copies_between_streams_are_watched_too(monkeypatch: pytest.MonkeyPatch)
         copied()
 
 
-def test_a_recording_is_checked_when_it_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_is_checked_when_it_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     x = ts.cuda.array(given())
     with graph.stream("compute"):
         expected = np.asarray(GROWN(GROWN(x)))

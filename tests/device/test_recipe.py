@@ -57,14 +57,14 @@ def test_all_schedules_of_a_space_give_one_result(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
-def test_a_product_of_a_graph_has_the_bits_of_one_that_is_written(dtype: Any) -> None:
+def test_a_dot_of_a_graph_has_the_bits_of_one_that_is_written(dtype: Any) -> None:
     a, b = numbers(dtype, 300, 1040), numbers(dtype, 264, 1040)
     graph = ts.jit(into_f32)
     written = product.with_schedule(Schedule(block=(128, 128, 64)))
     np.testing.assert_array_equal(on_gpu(graph, a, b), on_gpu(written, a, b, total=ts.f32))
 
 
-def test_products_of_tf32_have_one_result_over_blocks() -> None:
+def test_dots_of_tf32_have_one_result_over_blocks() -> None:
     a, b = numbers(np.float32, 300, 1040), numbers(np.float32, 264, 1040)
     found = set[bytes]()
     for block in ((64, 64, 64), (128, 256, 64), (128, 128, 64), (192, 192, 64), (64, 64, 128)):
@@ -115,7 +115,7 @@ def test_copies_round_f32_to_tf32_as_the_recipe_says() -> None:
 
 
 @pytest.mark.parametrize("size", [(300, 264, 1040), (4, 40, 1040), (300, 264, 1041)])
-def test_products_of_tf32_are_those_of_what_was_rounded(size: tuple[int, int, int]) -> None:
+def test_dots_of_tf32_are_those_of_what_was_rounded(size: tuple[int, int, int]) -> None:
     """Of rows that no TMA takes too, which plain multiply-adds round by themselves."""
     m, n, k = size
     a, b = numbers(np.float32, m, k), numbers(np.float32, n, k)

@@ -125,7 +125,7 @@ def test_threads_play_beside_each_other() -> None:
     assert wrong == []
 
 
-def test_a_recording_of_the_user_takes_played_calls_as_they_are() -> None:
+def test_a_capture_of_the_user_takes_replayed_calls_unchanged() -> None:
     function = ts.jit(layered, backend="cuda")
     x, w = ts.cuda.array(values(96, 256)), ts.cuda.array(values(256, 256))
     for _ in range(TURNS):

@@ -76,7 +76,7 @@ def wild(columns: int, dtype: Any, most: float) -> Any:
 @pytest.mark.parametrize("function", [softmax, log_softmax, logsumexp])
 @pytest.mark.parametrize("dtype", [BF16, np.float32])
 @pytest.mark.parametrize("columns", [33, 1024, 4096, 5024, 5120, 6000, 8192, 9216, 10240, 16384])
-def test_powers_that_fall_far(function: Any, dtype: Any, columns: int) -> None:
+def test_exps_that_fall_far(function: Any, dtype: Any, columns: int) -> None:
     x = wild(columns, dtype, 3e38)
     same(function, x)
 
@@ -105,7 +105,7 @@ def with_bias(x: Any, bias: Any) -> Any:
 
 @pytest.mark.parametrize("columns", [8192, 12288])
 @pytest.mark.parametrize("rows", [1, 65])
-def test_powers_of_wide_sums(columns: int, rows: int) -> None:
+def test_exps_of_wide_reductions(columns: int, rows: int) -> None:
     """One row or two that each program reads in several passes, and fewer programs than blocks have."""
     x, bias = ((3 * RNG.standard_normal((65, columns))).astype(BF16) for _ in range(2))
     same(with_bias, x, bias[:rows] if rows > 1 else bias[0])
@@ -115,7 +115,7 @@ def row_logs(x: Any) -> Any:
     return ts.ops.logsumexp(x, axis=-1) + x.max(axis=-1)
 
 
-def test_sums_of_powers_of_wide_rows() -> None:
+def test_reductions_of_exps_of_wide_rows() -> None:
     x = (RNG.standard_normal((300, 8192)) * RNG.choice([1.0, 30.0, 100.0], (300, 1))).astype(BF16)
     x[1, ::3], x[2], x[3, 5], x[4, 7] = -np.inf, -np.inf, np.nan, np.inf
     same(row_logs, x)
@@ -253,7 +253,7 @@ def grown(x: Any) -> Any:
     return ts.while_loop(is_small, doubled, x)
 
 
-def test_a_recording_keeps_its_memory() -> None:
+def test_a_capture_keeps_its_memory() -> None:
     function = ts.jit(folded, backend="cuda")
     value = RNG.standard_normal((96, 96)).astype(np.float32)
     x = ts.cuda.array(value)

@@ -222,5 +222,5 @@ def of_columns(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("shape", [(3, 5001, 4), (2, 700, 33), (2, 1024, 64)])
-def test_powers_over_columns(shape: tuple[int, ...]) -> None:
+def test_exps_over_columns(shape: tuple[int, ...]) -> None:
     same(of_columns, (RNG.standard_normal(shape) * 5).astype(BF16))

@@ -135,7 +135,7 @@ def test_two_streams_overlap_in_the_timeline() -> None:
     assert all(one.end <= other.start for one, other in itertools.pairwise(ordered))
 
 
-def test_products_and_collectives_in_streams_of_their_own() -> None:
+def test_dots_and_collectives_in_streams_of_their_own() -> None:
     """Each call waits for the tensors that it takes, and for nothing else."""
     multiply = ts.jit(op.matmul, backend="cuda")
     reduce = ts.jit(summed, backend="cuda")

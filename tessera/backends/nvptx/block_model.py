@@ -6,7 +6,8 @@ a multiprocessor reaches with such blocks (`RATES`, measured: small ones wait fo
 next block's first MMA, and the very last wave also the cycles of its epilogue, which no other block hides. With few
 rows the time is that of reading the B operand, and blocks are as narrow as leaves one for each multiprocessor.
 
-All constants were measured on an H200 with matmuls in whole waves.
+All constants were measured on an H200 with matmuls in whole waves; what the choices reach is recorded in
+`benchmarks/results/gpu-products.json` and `gpu-choices.json`.
 """
 
 from __future__ import annotations

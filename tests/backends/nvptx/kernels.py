@@ -1,4 +1,4 @@
-"""Tile kernels of small programs, as the schedule room makes them for a GPU."""
+"""Tile kernels of small programs, as the schedule stage makes them for a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _gated(x: Any, y: Any) -> Any:
 _SINGLE: dict[str, tuple[One, tuple[int, ...], bool]] = {
     "row in registers": (lambda x: ts.ops.softmax(x, axis=-1), (8, 1024), False),
     "norm": (lambda x: ts.ops.rmsnorm(x), (8, 1024), False),
-    "free row": (lambda x: ts.ops.softmax(x, axis=-1), (8, 1000), True),
+    "dynamic row": (lambda x: ts.ops.softmax(x, axis=-1), (8, 1000), True),
     "long row": (lambda x: ts.ops.softmax(x, axis=-1), (4, 6000), False),
     "columns": (lambda x: x.sum(axis=0), (64, 100), False),
     "places": (lambda x: ts.ops.argmax(x, axis=1), (5, 300), False),

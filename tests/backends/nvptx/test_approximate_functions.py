@@ -51,7 +51,7 @@ UNDECIDED = {
 
 
 class _Stands(ModuleText):
-    """A module in which functions of this processor stand for those of a GPU."""
+    """A module in which functions of this CPU stand for those of a GPU."""
 
     def text(self) -> str:
         whole = super().text()

@@ -37,7 +37,7 @@ def lanes(step: int, count: int = 32) -> list[int | None]:
     return [step * lane for lane in range(count)]
 
 
-# Accesses of a warp, bytes of each lane, and turns: what profilers of the vendor count as wavefronts.
+# Accesses of a warp, bytes of each lane, and wavefronts as profilers of the vendor count them.
 KNOWN: list[tuple[str, list[int | None], int, int]] = [
     ("a row of words", lanes(4), 4, 1),
     ("one word for all", lanes(0), 4, 1),
@@ -54,13 +54,13 @@ KNOWN: list[tuple[str, list[int | None], int, int]] = [
 
 
 @pytest.mark.parametrize(("name", "addresses", "width", "taken"), KNOWN, ids=[case[0] for case in KNOWN])
-def test_turns_of_known_accesses(name: str, addresses: list[int | None], width: int, taken: int) -> None:
+def test_wavefronts_of_known_accesses(name: str, addresses: list[int | None], width: int, taken: int) -> None:
     assert count_wavefronts(addresses, width).taken == taken
 
 
 @given(st.lists(st.integers(0, 4095), min_size=32, max_size=32), st.integers(0, 31))
 def test_where_a_tile_begins_does_not_matter(words: list[int], shift: int) -> None:
-    """All lanes move alike by where a tile begins, and banks only turn round."""
+    """All lanes move alike by where a tile begins, and banks only rotate."""
     here = count_wavefronts([4 * word for word in words], 4)
     assert count_wavefronts([4 * (word + shift) for word in words], 4) == here
     assert 1 <= here.degree <= 32
@@ -79,13 +79,13 @@ def test_a_swizzle_moves_every_element_to_a_place_of_its_own(size: int, swizzle:
         assert piece[0] // row == start // row  # and in their row
 
 
-def test_the_swizzle_of_the_copy_engine_is_its_own_inverse_and_keeps_rows() -> None:
+def test_the_swizzle_of_tma_is_its_own_inverse_and_keeps_rows() -> None:
     places = {swizzled_offset(row, column) for row in range(64) for column in range(128)}
     assert places == set(range(64 * 128))
     assert all(swizzled_offset(row, column) // 128 == row for row in range(16) for column in range(0, 128, 16))
 
 
-def test_staging_and_matrix_reads_meet_no_one_thanks_to_the_swizzle() -> None:
+def test_staging_and_matrix_reads_have_no_conflicts_thanks_to_the_swizzle() -> None:
     assert staging_wavefronts(2).degree == 1
     assert staging_wavefronts(2, is_swizzled=False).degree == 8
     # Pairs of f32 come in 32 bytes of each row, and the swizzle sets pieces of 16 apart: two rows share their banks.
@@ -97,9 +97,9 @@ def test_staging_and_matrix_reads_meet_no_one_thanks_to_the_swizzle() -> None:
 
 # Kernels.
 
-TURNED = """
+TRANSPOSED = """
 builtin.module attributes {{tessera.version = 4 : i64}} {{
-  ttile.kernel @turn(%x: !ttile.buffer<[M, 32, 32], f32>, %y: !ttile.buffer<[M, 32, 32], f32>) attributes {{symbols = ["M"], grid = [M], writes = [1], schedule = {{vector = {vector}}}}} {{
+  ttile.kernel @transpose(%x: !ttile.buffer<[M, 32, 32], f32>, %y: !ttile.buffer<[M, 32, 32], f32>) attributes {{symbols = ["M"], grid = [M], writes = [1], schedule = {{vector = {vector}}}}} {{
     %p = ttile.program_id {{axis = 0}} : () -> !ttile.index
     %z = ttile.index {{names = [], expr = 0}} : () -> !ttile.index
     %s = ttile.scratch {{space = "shared"{swizzle}}} : () -> !ttile.buffer<[32, 32], f32>
@@ -109,7 +109,7 @@ builtin.module attributes {{tessera.version = 4 : i64}} {{
     %e = ttile.index {{names = [], expr = 32}} : () -> !ttile.index
     ttile.for %z, %e {{step = 1}} ({{
     ^bb0(%c: !ttile.index):
-      %u = ttile.load %s, %z, %c {{coords = ["a", "c"], axes = ["a"], map = [a, c], bounds = [-1]}} : (!ttile.buffer<[32, 32], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32], f32> loc("turn.py":7:5)
+      %u = ttile.load %s, %z, %c {{coords = ["a", "c"], axes = ["a"], map = [a, c], bounds = [-1]}} : (!ttile.buffer<[32, 32], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32], f32> loc("transpose.py":7:5)
       ttile.store %u, %y, %p, %c, %z {{coords = ["p", "c", "a"], axes = ["a"], map = [p, c, a], bounds = [-1]}} : (!ttile.tile<[32], f32>, !ttile.buffer<[M, 32, 32], f32>, !ttile.index, !ttile.index, !ttile.index) -> ()
       ttile.yield
     }}) : (!ttile.index, !ttile.index) -> ()
@@ -119,39 +119,39 @@ builtin.module attributes {{tessera.version = 4 : i64}} {{
 """  # noqa: E501 - IR as it is printed
 
 
-def turned(swizzle: int = 0, vector: int = 1) -> SpecOp:
-    """Squares turned over in shared memory, for a GPU."""
+def transpose_in_shared(swizzle: int = 0, vector: int = 1) -> SpecOp:
+    """Squares transposed in shared memory, for a GPU."""
     load_dialects()
-    text = TURNED.format(swizzle=f", swizzle = {swizzle}" if swizzle else "", vector=vector)
+    text = TRANSPOSED.format(swizzle=f", swizzle = {swizzle}" if swizzle else "", vector=vector)
     module = parse_module(text)
     verify(module)
     (kernel,) = [op for op in module.ops if isinstance(op, SpecOp)]
     return NvptxBackend().lower(kernel)
 
 
-def test_a_column_that_is_read_in_one_bank_is_found_with_its_line_and_its_cure() -> None:
-    (found,) = conflicts(turned())
+def test_a_column_that_is_read_in_one_bank_is_found_with_its_line_and_its_fix() -> None:
+    (found,) = conflicts(transpose_in_shared())
     assert found.degree == 32
-    assert str(found.span) == "turn.py:7:5"
+    assert str(found.span) == "transpose.py:7:5"
     assert str(found) == (
-        "turn.py:7:5: `ttarget.load` of shared scratch: 32-way bank conflict; give the scratch `swizzle = 4`"
+        "transpose.py:7:5: `ttarget.load` of shared scratch: 32-way bank conflict; give the scratch `swizzle = 4`"
     )
 
 
-def test_the_cure_cures() -> None:
-    assert conflicts(turned(swizzle=4)) == []
-    assert len(shared_accesses(turned(swizzle=4))) == 2
-    text = NvptxBackend().code(turned(swizzle=4)).text
-    assert text.count("xor i64") > NvptxBackend().code(turned()).text.count("xor i64")
-    assert [access.degree for access in shared_accesses(turned(swizzle=16))] == [1, 4]
+def test_the_fix_fixes() -> None:
+    assert conflicts(transpose_in_shared(swizzle=4)) == []
+    assert len(shared_accesses(transpose_in_shared(swizzle=4))) == 2
+    text = NvptxBackend().code(transpose_in_shared(swizzle=4)).text
+    assert text.count("xor i64") > NvptxBackend().code(transpose_in_shared()).text.count("xor i64")
+    assert [access.degree for access in shared_accesses(transpose_in_shared(swizzle=16))] == [1, 4]
 
 
-def test_whole_tiles_that_are_turned_over_pass_through_rows_that_lie_apart() -> None:
-    """Reads across whole tiles are made along the rows, and handed over with room left between lines."""
+def test_whole_tiles_that_are_transposed_pass_through_rows_that_lie_apart() -> None:
+    """Reads across whole tiles are made along the rows, and exchanged with padding between lines."""
     for vector in (1, 2, 4):
         for dtype in (1, 2, 4, 8):
             layout = Layout((64, 64), 256, vector)
-            assert [turns.degree for turns in transposed_load_wavefronts(layout, dtype)] == [1, 1], (vector, dtype)
+            assert [one.degree for one in transposed_load_wavefronts(layout, dtype)] == [1, 1], (vector, dtype)
 
 
 def test_what_is_foreseen_is_what_a_profiler_counted() -> None:
@@ -163,8 +163,8 @@ def test_what_is_foreseen_is_what_a_profiler_counted() -> None:
         assert (now["store"], now["load"]) == (one["store counted"], one["load counted"]), one["case"]
 
 
-def test_transposes_are_handed_over_with_room_between_lines() -> None:
-    """Clean where threads have single elements; where they have vectors, four lanes in a bank at most, and not 32."""
+def test_transposes_are_exchanged_with_padding_between_lines() -> None:
+    """Clean where threads have single elements; where they have vectors, 4-way conflicts at most, not 32-way."""
     for size in (1, 2, 4, 8):
         for vector in (1, 2) if size == 8 else (1, 2, 4):
             source, target = Layout((64, 64), 256, vector), Layout((64, 64), 256, vector)
@@ -174,7 +174,7 @@ def test_transposes_are_handed_over_with_room_between_lines() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 4, 8]))
-def test_lines_with_room_between_them_do_not_meet(rows: int, columns: int, vector: int, size: int) -> None:
+def test_lines_with_padding_between_them_do_not_overlap(rows: int, columns: int, vector: int, size: int) -> None:
     """Every element has a place of its own, inside of what is asked for, and vectors begin where they are aligned."""
     source, target = Layout((rows, columns), 32, vector), Layout((columns, rows), 32, vector)
     spacing = Spacing.for_transpose(source, target, size)
@@ -195,7 +195,7 @@ REFUSED = [
 @pytest.mark.parametrize(("swizzle", "message"), REFUSED)
 def test_a_swizzle_that_there_is_not_is_refused(swizzle: int, message: str) -> None:
     with pytest.raises(OpError, match=message):
-        turned(swizzle=swizzle)
+        transpose_in_shared(swizzle=swizzle)
 
 
 @pytest.mark.parametrize(

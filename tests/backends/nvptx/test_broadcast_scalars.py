@@ -1,4 +1,4 @@
-"""Single numbers that are spread: computed for each element they are the same, and tensor cores take such kernels."""
+"""Single numbers that are broadcast: computed for each element they are the same, and tensor cores take them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def run(kernel: SpecOp, size: int) -> Any:
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.sampled_from(("add", "mul", "max", "sub")), max_size=3), st.lists(st.integers(0, 3), min_size=4))
-def test_what_is_spread_is_the_same_for_each_element(steps: list[str], places: list[int]) -> None:
+def test_what_is_broadcast_is_the_same_for_each_element(steps: list[str], places: list[int]) -> None:
     kernel = scaled(steps, places[: len(steps) + 1], 8)
     module = ModuleOp([kernel.clone()])
     BroadcastScalars().run(module)
@@ -99,7 +99,7 @@ def test_a_number_that_is_written_over_is_read_where_it_was() -> None:
     assert text_of(kernel) == before
 
 
-def test_kernels_without_products_are_left_alone() -> None:
+def test_kernels_without_dots_are_left_alone() -> None:
     kernel = scaled((), (0,), 8, multiplied=False)
     before = text_of(kernel)
     BroadcastScalars().run(ModuleOp([kernel]))
@@ -107,7 +107,7 @@ def test_kernels_without_products_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("machine", ["sm_80", "sm_90a"])
-def test_a_dropout_runs_on_matrix_units_and_leaves_out_the_same(machine: str) -> None:
+def test_a_dropout_runs_on_tensor_cores_and_leaves_out_the_same(machine: str) -> None:
     rng = np.random.default_rng(5)
     shapes, key = [(70, 72), (72, 136)], np.array([0x0123456789ABCDEF, 7], np.uint64)
     arrays = [rng.integers(-2, 3, shape).astype(ml_dtypes.bfloat16) for shape in shapes]

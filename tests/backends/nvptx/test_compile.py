@@ -47,7 +47,7 @@ def test_every_kind_of_kernel_becomes_ptx(name: str, architecture: str) -> None:
     [
         ("map", "sm_80"),
         ("product", "sm_80"),
-        ("free row", "sm_100a"),
+        ("dynamic row", "sm_100a"),
         *((name, "sm_90a") for name in ("sort", "selection", "columns")),
     ],
 )
@@ -64,7 +64,7 @@ def test_elements_that_lie_together_move_16_bytes_at_a_time() -> None:
 
 
 def test_free_rows_move_elements_under_a_mask() -> None:
-    *_, ptx = ptx_of("free row")
+    *_, ptx = ptx_of("dynamic row")
     assert "ld.global.nc.b32" in ptx
     assert ".v4" not in ptx
 
@@ -96,8 +96,8 @@ def test_a_transpose_goes_through_shared_memory() -> None:
     assert "bar.sync" in ptx
 
 
-def test_folds_of_a_row_are_shuffles() -> None:
-    *_, ptx = ptx_of("free row")
+def test_reductions_of_a_row_are_shuffles() -> None:
+    *_, ptx = ptx_of("dynamic row")
     assert len(re.findall(r"shfl\.sync\.down", ptx)) == 2 * 5
     assert "bar.sync" not in ptx
 

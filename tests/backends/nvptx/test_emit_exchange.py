@@ -17,7 +17,7 @@ WARP = 32
 
 
 class Numbers:
-    """Arithmetic of all threads at once: a value is an array with a number for each."""
+    """Arithmetic of all threads together: a value is an array with a number for each."""
 
     def __init__(self, threads: int) -> None:
         self.lanes = np.arange(threads)

@@ -37,7 +37,7 @@ def loops_of(kernel: SpecOp) -> list[SpecOp]:
 
 @given(name=st.sampled_from(sorted(FLOATS)), depth=st.integers(9, 300), size=st.integers(1, 300), shallow=st.booleans())
 @settings(max_examples=15)
-def test_sums_in_other_steps_are_the_same_to_the_last_bit(name: str, depth: int, size: int, shallow: bool) -> None:
+def test_dots_in_other_steps_are_the_same_to_the_last_bit(name: str, depth: int, size: int, shallow: bool) -> None:
     """By the interpreter, whose dots are a chain over k: steps that tensor cores take, over the same numbers."""
     kernel = kernel_of(FLOATS[name], (20, 10, size), depth)
     module = ModuleOp([kernel.clone()])
@@ -59,7 +59,7 @@ def test_sums_in_other_steps_are_the_same_to_the_last_bit(name: str, depth: int,
 
 
 @pytest.mark.parametrize(("dtype", "total"), [(np.float32, ts.f32), (np.float64, ts.f64)])
-def test_what_no_matrix_units_multiply_keeps_its_steps(dtype: Any, total: Any) -> None:
+def test_what_no_tensor_cores_multiply_keeps_its_steps(dtype: Any, total: Any) -> None:
     assert not unfit_loops(kernel_of(dtype, (64, 32, 96), 24, total))
 
 
@@ -75,7 +75,7 @@ def test_a_loop_that_says_how_it_is_copied_keeps_its_steps(op: str, name: str, v
 
 @kernel(Schedule(block=(64, 64, 64)))
 def by_diagonal(a: KTile["K", "K"], b: KTile["N", "K"], c: KTile["M", "N"]) -> Any:
-    """c, and blocks of a along its diagonal, each times its part of b turned over."""
+    """c, and blocks of a along its diagonal, each times its part of b transposed."""
     T = tile.context()
     acc = tile.load(c, rows=T.m, cols=T.n)
     for k in tile.range_k(a.shape, T.k):

@@ -60,7 +60,7 @@ def run(name: str, kernel: SpecOp) -> list[Any]:
 
 
 def forget(kernel: SpecOp, keeps: frozenset[int] = frozenset()) -> None:
-    """Take the places of all parts but some, and the bytes that a kernel has."""
+    """Take the offsets of all parts but some, and the bytes that a kernel has."""
     for at, part in enumerate(parts_of(kernel)):
         for op in part.ops if at not in keeps else ():
             op.set_value(part.attribute, UNPLACED)
@@ -76,8 +76,8 @@ def placed(kernel: SpecOp) -> SpecOp:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_places_that_are_forgotten_are_found_again(name: str) -> None:
-    """A lowering says no places: all of them come from the pass, and it has nothing to do a second time."""
+def test_offsets_that_are_forgotten_are_found(name: str) -> None:
+    """A lowering gives no offsets: all of them come from the pass, and it has nothing to do a second time."""
     kernel, wanted = copy_of(name), text_of(copy_of(name))
     forget(kernel)
     assert text_of(placed(kernel)) == wanted
@@ -86,7 +86,7 @@ def test_places_that_are_forgotten_are_found_again(name: str) -> None:
 
 @settings(max_examples=12, deadline=None)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
-def test_parts_lie_apart_and_those_with_places_stay(name: str, data: st.DataObject) -> None:
+def test_parts_lie_apart_and_placed_ones_stay(name: str, data: st.DataObject) -> None:
     kernel = copy_of(name)
     parts = parts_of(kernel)
     keeps = data.draw(st.frozensets(st.sampled_from(range(len(parts))), max_size=3))
@@ -119,7 +119,7 @@ def test_another_place_is_the_same_kernel(name: str) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_places_that_meet_are_refused() -> None:
+def test_offsets_that_overlap_are_refused() -> None:
     kernel = copy_of("product")
     forget(kernel, frozenset([0, 1]))
     second = parts_of(kernel)[1]
@@ -183,7 +183,7 @@ def test_a_kernel_whose_maps_were_moved_does_what_it_did(name: str) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_map_that_is_made_on_the_way_does_not_leave_the_room() -> None:
+def test_a_descriptor_that_is_made_meanwhile_does_not_leave_the_stage() -> None:
     kernel = copy_of("product")
     sink(kernel, [True])
     with pytest.raises(OpError, match="a descriptor is made before everything"):
@@ -202,7 +202,7 @@ def test_a_map_is_of_an_argument_wherever_it_is_made() -> None:
 
 @pytest.mark.parametrize("name", ["product", "full"])
 def test_a_map_of_what_is_stored_has_no_end(name: str) -> None:
-    """The host would make it a dim more than the copy has places for."""
+    """The host would make it a dim more than the copy has indices for."""
     kernel = copy_of(name)
     (map,) = {op.operands[1].owner for op in kernel.walk() if op.name == "ttarget.store_tile"}
     assert isinstance(map, SpecOp)

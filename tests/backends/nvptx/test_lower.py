@@ -77,7 +77,7 @@ def test_threads_wait_for_an_index_that_one_of_them_wrote(other: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "threads"), [("map", 256), ("free row", 32), ("row in registers", 32), ("columns", 256), ("sort", 256)]
+    ("name", "threads"), [("map", 256), ("dynamic row", 32), ("row in registers", 32), ("columns", 256), ("sort", 256)]
 )
 def test_threads_of_a_program(name: str, threads: int) -> None:
     lowering = lowered(name)
@@ -88,7 +88,7 @@ def test_threads_of_a_program(name: str, threads: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "space"), [("free row", "private"), ("long row", "registers"), ("row in registers", "registers")]
+    ("name", "space"), [("dynamic row", "private"), ("long row", "registers"), ("row in registers", "registers")]
 )
 def test_scratch_is_as_near_as_its_size_allows(name: str, space: str) -> None:
     *_, target = lowered(name).targets
@@ -97,7 +97,7 @@ def test_scratch_is_as_near_as_its_size_allows(name: str, space: str) -> None:
 
 
 def test_memory_that_is_private_is_had_by_as_many_programs_as_run() -> None:
-    lowering = lowered("free row")
+    lowering = lowered("dynamic row")
     parts = parts_of(lowering)
     *_, code = parts.codes
     assert code.slots == GPUS["sm_90a"].blocks * 16 * code.programs

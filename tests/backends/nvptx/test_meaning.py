@@ -1,4 +1,4 @@
-"""Programs as a GPU gets them, run on the interpreter of tile kernels: they mean what the processor's do."""
+"""Programs as a GPU gets them, run on the interpreter of tile kernels: they mean what the CPU's do."""
 
 from __future__ import annotations
 

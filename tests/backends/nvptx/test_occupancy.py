@@ -65,7 +65,9 @@ def test_the_answers_of_the_driver() -> None:
 
 
 @given(st.sampled_from(sorted(MULTIPROCESSORS)), THREADS, REGISTERS, SHARED)
-def test_more_of_anything_never_makes_room_for_more_blocks(cpu: str, threads: int, registers: int, shared: int) -> None:
+def test_more_of_anything_never_leaves_registers_for_more_blocks(
+    cpu: str, threads: int, registers: int, shared: int
+) -> None:
     here = occupancy(MULTIPROCESSORS[cpu], Usage(threads, registers, shared))
     for more in (Usage(threads + 32, registers, shared), Usage(threads, registers + 1, shared)):
         assert occupancy(MULTIPROCESSORS[cpu], more).blocks <= here.blocks
@@ -75,7 +77,7 @@ def test_more_of_anything_never_makes_room_for_more_blocks(cpu: str, threads: in
 
 
 @given(st.integers(1, 32), st.integers(1, 8))
-def test_what_leaves_room_leaves_room(warps: int, blocks: int) -> None:
+def test_what_leaves_space_leaves_space(warps: int, blocks: int) -> None:
     has = MULTIPROCESSORS["sm_90a"]
     registers = registers_for(has, 32 * warps, blocks)
     shared = max(0, has.shared // blocks // SHARED_UNIT * SHARED_UNIT - RESERVED)
@@ -84,7 +86,7 @@ def test_what_leaves_room_leaves_room(warps: int, blocks: int) -> None:
         assert registers == 255 or occupancy(has, Usage(32 * warps, registers + 1, 0)).blocks < blocks
 
 
-def test_what_limits_is_said() -> None:
+def test_what_limits_is_reported() -> None:
     assert str(occupancy(MULTIPROCESSORS["sm_90a"], Usage(384, 168, 229440))) == (
         "1 block a multiprocessor, 12 of 64 warps, limited by registers"
     )

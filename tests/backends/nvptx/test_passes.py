@@ -71,7 +71,7 @@ BLOCKS = [block for block in WGMMA_BLOCKS if block[0] in (64, 128) and block[1] 
     st.sampled_from(BLOCKS),
     st.tuples(st.integers(1, 150), st.integers(1, 20), st.integers(1, 40)),
 )
-def test_a_product_of_any_size_keeps_its_meaning(name: str, block: Any, size: tuple[int, int, int]) -> None:
+def test_a_dot_of_any_size_keeps_its_meaning(name: str, block: Any, size: tuple[int, int, int]) -> None:
     function, shapes = ORIENTATIONS[name]
     m, n, k = size[0], 8 * size[1], 8 * size[2]
     (kernel,) = kernels_of(function, shapes(m, n, k), overrides={"contraction.block": block})

@@ -33,7 +33,7 @@ def trace(programs: int = 2, steps: int = 6) -> list[Event]:
     return simulate(hopper(kernel), arrays_of(kernel), {})
 
 
-def test_copies_run_ahead_of_products_and_stores_behind_them() -> None:
+def test_copies_are_prefetched_before_dots_and_stores_behind_them() -> None:
     """The table of a pipeline: with the dot of step n, loads of n+1 have begun, and n-1 is let go."""
     events = trace()
     copies = {event.passed: at for at, event in enumerate(events) if event.op == "copy"}

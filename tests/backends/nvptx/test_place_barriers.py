@@ -146,7 +146,7 @@ def test_waits_that_would_not_hold_are_refused(name: str, which: str, at: int, s
         NvptxBackend(GPUS["sm_90a"]).matrix(only(module))
 
 
-def test_what_is_said_for_matrix_units_is_not_ignored_elsewhere() -> None:
+def test_what_is_chosen_for_tensor_cores_is_not_ignored_elsewhere() -> None:
     """A kernel that no units take, and that says barriers, is refused."""
     (kernel,) = kernels_of(nt, [(70, 200), (72, 200)], np.float32)
     dot = next(op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttile.dot")

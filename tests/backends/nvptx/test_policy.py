@@ -87,7 +87,7 @@ def test_exact_functions_are_had_in_matrix_kernels_too(call: Any) -> None:
     plain = lowered(ts.Policy(), call, BIG)
     exact = lowered(ts.Policy(), call, BIG, overrides={"math.exp": "exact"})
     assert "ttarget.matrix_kernel" in {kernel.name for kernel in exact.targets}
-    # The house's own quotients start from a reciprocal too, by another name, and mend it.
+    # Our own quotients start from a reciprocal too, by another name, and mend it.
     assert any("approx.ftz.f32 $0" in text for text in plain.texts)
     assert not any("approx.ftz.f32 $0" in text for text in exact.texts)
     assert "numerics.exact = true" in str(exact.targets[0])

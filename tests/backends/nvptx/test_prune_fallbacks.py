@@ -57,7 +57,7 @@ def results(given: SpecOp, shapes: list[tuple[int, ...]], out: tuple[int, ...], 
 
 
 @pytest.mark.parametrize(("M", "K", "N"), [(70, 0, 33), (0, 40, 33), (70, 40, 0), (0, 0, 0)])
-def test_a_product_of_nothing_is_what_follows_it(M: int, K: int, N: int) -> None:
+def test_a_dot_of_nothing_is_what_follows_it(M: int, K: int, N: int) -> None:
     given = written(test_schedule.product, [["M", "K"], ["K", "N"]], {})
     other = emptied(given)
     assert other is not None
@@ -71,7 +71,7 @@ def test_a_product_of_nothing_is_what_follows_it(M: int, K: int, N: int) -> None
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("S", "T"), [(70, 0), (0, 40)])
-def test_attention_to_nothing_has_no_products(S: int, T: int, causal: bool) -> None:
+def test_attention_to_nothing_has_no_dots(S: int, T: int, causal: bool) -> None:
     given = written(flash_attention_2, [["B", "S", 64], ["B", "T", 64], ["B", "T", 64]], {"causal": causal}, (64, 64))
     other = emptied(given)
     assert other is not None
@@ -98,7 +98,7 @@ def counted(a: KTile["M", "K", bf16], b: KTile["K", "N", bf16]) -> Any:
     return acc
 
 
-def test_products_that_may_run_stay() -> None:
+def test_dots_that_may_run_stay() -> None:
     assert emptied(written(whole, [["M", 64], ["N", 64]], {})) is None
     given = written(counted, [["M", "K"], ["K", "N"]], {})
     assert emptied(given) is None

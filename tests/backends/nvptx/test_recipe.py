@@ -86,7 +86,7 @@ def test_no_legal_schedule_changes_what_is_added_up_where(name: str, choices: di
 
 
 @pytest.mark.parametrize("columns", [8, 24, 32, 40, 48, 200, 256])
-def test_products_of_integers_have_columns_that_there_are_instructions_for(columns: int) -> None:
+def test_dots_of_integers_have_columns_that_there_are_instructions_for(columns: int) -> None:
     """In 16s from 32 on, where floats take all eights; others are added up by multiply-adds, and as exact."""
     is_there = columns % 16 == 0 or columns < 32
     for name, wanted in (("i8", is_there), ("bf16", True)):
@@ -121,7 +121,7 @@ def test_depths_and_stages_give_the_same_bits_when_the_recipe_is_carried_out() -
         np.testing.assert_array_equal(simulated((64, 64, 64), sides, stages), wanted)
 
 
-def test_a_deep_step_is_several_sums_one_after_the_other() -> None:
+def test_a_deep_step_is_several_reductions_one_after_the_other() -> None:
     target = BACKEND.matrix(write_kernel(program_of("e4m3", Schedule(block=(64, 64, 256)))))
     assert target is not None
     text = BACKEND.code(target).text
@@ -141,7 +141,7 @@ def scaled(a: KTile["M", "K"], s: KTile["M", "T", f32], b: KTile["N", "K"]) -> K
     return acc
 
 
-def test_a_depth_that_is_part_of_what_is_computed_is_said_to_be() -> None:
+def test_a_k_that_is_part_of_what_is_computed_is_reported_to_be() -> None:
     """So a search keeps to the first that a space has, as with the block of an online softmax."""
     side, scales = np.zeros((256, 512), ml_dtypes.float8_e4m3fn), np.zeros((256, 4), np.float32)
     assert scaled.program(side, scales, side).numeric == ("k",)
@@ -153,7 +153,7 @@ def test_a_depth_that_is_part_of_what_is_computed_is_said_to_be() -> None:
         assert BACKEND.code(target).text.count("wgmma.wait_group") == depth // 128
 
 
-def test_a_search_leaves_out_blocks_whose_sums_have_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_leaves_out_blocks_whose_reductions_have_other_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     def device(_: Any) -> str:
         return "sm_90a"
 

@@ -69,7 +69,7 @@ def test_the_estimate_of_plain_kernels_is_near_what_the_assembler_says() -> None
 
 
 PUT_OFF = "running sum"
-"""Of this kernel the assembler puts off the loads of rows ahead until each is wanted; the estimate has all at once."""
+"""Of this kernel the assembler puts off the loads of rows ahead until each is wanted; in the estimate all are live."""
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ HEAD = """.version 8.7
 
 
 def many(live: int, threads: int = 1024) -> str:
-    """A kernel that has so many numbers of a thread at once; blocks of 0 threads may have any size."""
+    """A kernel that has so many numbers of a thread live; blocks of 0 threads may have any size."""
     lines = [HEAD.format(bounds=f".reqntid {threads}" if threads else ""), f"\t.reg .f32 \t%f<{live + 1}>;\n"]
     lines.append("\t.reg .b64 \t%rd<8>;\n\t.reg .b32 \t%r<4>;\n")
     lines.append("\tld.param.u64 \t%rd1, [k_param_0];\n\tmov.u32 \t%r1, %tid.x;\n\tmul.wide.u32 \t%rd2, %r1, 4;\n")

@@ -105,7 +105,7 @@ def test_a_symbolic_width_has_a_kernel_for_wide_rows_beside_that_for_all(functio
 
 
 class Numbers:
-    """What writes instructions, as one that computes them: places are numbers then."""
+    """What writes instructions, as one that computes them: addresses are numbers then."""
 
     def __init__(self, block: int, blocks: int) -> None:
         self.known = {"ctaid.x": block, "nctaid.x": blocks}
@@ -160,7 +160,7 @@ def turns_of(division: Division) -> list[Any]:
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 33023), st.integers(0, 5), st.integers(6, 9))
 def test_rows_of_symbolic_width_are_divided_in_order(width: int, block: int, blocks: int) -> None:
-    """Teams of a block have rows of their own; warps of a team have all turns of theirs, one after the other."""
+    """Warp groups of a block have rows of their own; warps of one have all iterations of theirs in order."""
     teams: dict[Any, list[Division]] = {}
     for warp in range(16):
         emitter: Any = SimpleNamespace(f=Numbers(block, blocks), warps_per_row=16)
@@ -230,7 +230,7 @@ def test_what_is_read_by_two_patterns_is_not_prefetched() -> None:
 
 
 def test_exps_are_computed_once_and_divided_by_warps() -> None:
-    """Written out for a warp's own turns: a fourth of the code that one warp would take."""
+    """Unrolled for a warp's own iterations: a fourth of the code that one warp would take."""
     (ptx,) = ptx_of(lowered(gelu_layernorm, *arrays(gelu_layernorm, 4096)))
     assert ptx.count("\n") < 4000
 
@@ -245,7 +245,7 @@ def variance(x: Any) -> Any:
 
 @pytest.mark.parametrize(("function", "columns", "rare"), [(layernorm, 16384, {1: 0}), (rmsnorm, 12288, {1: 0}),
     (rmsnorm, 12290, {1: 0}), (variance, 16384, {})])  # fmt: skip
-def test_sums_that_stand_in_for_others_are_deferred(function: Any, columns: int, rare: dict[int, int]) -> None:
+def test_reductions_that_stand_in_for_others_are_deferred(function: Any, columns: int, rare: dict[int, int]) -> None:
     kernel = lowered(function, *arrays(function, columns)).targets[0]
     loops = [op for op in kernel.walk() if isinstance(op, LoopOp) and op.results]
     tails = [op for op in kernel.walk() if isinstance(op, TailOp) and op.results]

@@ -123,7 +123,7 @@ def test_the_largest_of_bf16_is_taken_two_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("function", [softmax, scaled_softmax, log_softmax])
-def test_powers_are_written_for_rows_that_do_not_fall_far_too(function: Any) -> None:
+def test_exps_are_written_for_rows_that_do_not_fall_far_too(function: Any) -> None:
     ptx = ptx_of(lowered(function, np.zeros((8, 1024), BF16)))
     assert ptx.count("vote.sync.all") == 1
     # 32 arguments to a thread, which are held from below for a row that falls far, and for no other.
@@ -320,7 +320,7 @@ def column_sums(x: Any) -> Any:
     return x.sum(axis=0)
 
 
-def test_sums_of_columns_have_their_loads_first() -> None:
+def test_reductions_of_columns_have_their_loads_first() -> None:
     ptx = ptx_of(lowered(column_sums, np.zeros((4096, 256), BF16)))
     head = ptx[: ptx.index("add.rn.f32")]
     assert head.count("ld.global.nc.L2::128B.v2.b32") == 64
@@ -346,7 +346,7 @@ def test_threads_have_four_bytes_of_a_row_that_is_reduced_whole(dtype: Any, neig
     wide = np.zeros(4096, np.float32)
     (target,) = lowered(library_layernorm, np.zeros((64, 4096), dtype), wide, wide).targets
     assert target.value("vector") == neighbours
-    # What is not folded, or not by many threads, goes 16 bytes at a time.
+    # What is not reduced, or not by many threads, goes 16 bytes at a time.
     (target,) = lowered(scaled_rows, np.zeros((64, 4096), dtype)).targets
     assert target.value("vector") == 16 // line.itemsize
 
@@ -357,9 +357,9 @@ def scaled_rows(x: Any) -> Any:
 
 def test_a_reduction_over_warps_is_one_exchange() -> None:
     ptx = ptx_of(lowered(library_softmax, np.zeros((64, 4096), BF16)))
-    # Two folds, each of which waits for what was there before, and for what it writes.
+    # Two reductions, each of which waits for what was there before, and for what it writes.
     assert ptx.count("bar.sync") + ptx.count("barrier.sync") == 4
-    # The largest is that of each warp first; sums are of two neighbours, each by the tree of the house.
+    # The largest is that of each warp first; sums are of two neighbours, each by our tree.
     assert ptx.count("shfl.sync.bfly") == 5 + 2 * 5
     assert "shfl.sync.down" not in ptx
 
@@ -447,7 +447,7 @@ AT_LEAST = {
 
 
 def test_rows_reach_a_copy_as_recorded() -> None:
-    """Of the bytes that a copy moves in the same time, on one machine, in turns."""
+    """Of the bytes that a copy moves in the same time, on one machine, interleaved."""
     file = Path(__file__).parents[3] / "benchmarks" / "results" / "gpu-rows.json"
     rows = {row["name"]: row for row in json.loads(file.read_text())["rows"]}
     assert all(row["error"] < 2.0**-8 for row in rows.values())

@@ -1,6 +1,6 @@
-"""Functions as a thread of a GPU computes them, run here: the bits of a processor, with fewer instructions.
+"""Functions as a thread of a GPU computes them, run here: the bits of a CPU, with fewer instructions.
 
-The one thing a processor lacks is the GPU's guess at a reciprocal; one that is off by up to a unit stands in for it.
+The one thing a CPU lacks is the GPU's guess at a reciprocal; one that is off by up to a unit stands in for it.
 Of a number just below a power of two it has to be right, as the GPU's own division takes for granted; on a GPU
 `tests/device/test_rows.py` divides by the numbers from 1 to 2.
 """
@@ -46,7 +46,7 @@ define internal float @guess(float %x) #0 {
 
 
 class _Here(ModuleText):
-    """A module for a thread that runs on this processor."""
+    """A module for a thread that runs on this CPU."""
 
     def text(self) -> str:
         whole = super().text().replace(f"declare float @{_GUESS}(float)\n", "")

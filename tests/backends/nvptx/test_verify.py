@@ -49,8 +49,8 @@ FAULTS: dict[str, tuple[str, Callable[[SpecOp], None], str]] = {
     "no threads": ("map", no_threads, "a program has threads where lanes are those of a warp"),
     "odd neighbours": ("map", vector, "`vector` is a power of two"),
     "alignment": ("map", more_aligned_than_known, "is that it is aligned to 4 bytes, not to 16"),
-    "unknown space": ("free row", unknown_space, "`space` is one of private, shared, registers, got texture"),
-    "shared of a free size": ("free row", shared_of_any_size, "memory of the space shared has static sizes"),
+    "unknown space": ("dynamic row", unknown_space, "`space` is one of private, shared, registers, got texture"),
+    "shared of a dynamic size": ("dynamic row", shared_of_any_size, "memory of the space shared has static sizes"),
     "feature of another GPU": ("map", unknown_feature, "the feature tcgen05 comes with sm_100a, which is missing"),
 }
 

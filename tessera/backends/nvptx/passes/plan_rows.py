@@ -17,6 +17,9 @@ from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
+# What kernels reach on an H200 with these numbers is recorded in `benchmarks/results/gpu-rows.json`, and for other
+# widths in `gpu-row-lengths.json` and `gpu-widths.json` (`python -m benchmarks.gpu rows` and `widths`).
+
 IN_REGISTERS = 144
 """Elements of a row that one thread keeps in registers, of 255: more spill once temporaries are beside them."""
 UNALIGNED_IN_REGISTERS = 96

@@ -20,6 +20,9 @@ from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.typed_ops import KernelOp, LoadOp
 
+# What kernels reach on an H200 with these numbers is recorded in `benchmarks/results/gpu-rows.json`, and for other
+# widths in `gpu-row-lengths.json` and `gpu-widths.json` (`python -m benchmarks.gpu rows` and `widths`).
+
 MOST_THREADS = 256
 """Threads of a program at most: of more, each would have too few registers."""
 REDUCED_PER_THREAD = 32

@@ -22,8 +22,11 @@ from tessera.ir.target.types import VectorAttr
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
+# What kernels reach on an H200 with these numbers is recorded in `benchmarks/results/gpu-rows.json`, and for other
+# widths in `gpu-row-lengths.json` and `gpu-widths.json` (`python -m benchmarks.gpu rows` and `widths`).
+
 RESIDENT = 16
-"""Blocks for each multiprocessor that take programs in turn, where those have scratch in global memory."""
+"""Blocks for each multiprocessor that share the programs, where those have scratch in global memory."""
 BLOCK = 128
 """Threads of a block that runs several small programs side by side."""
 HELD_STATIC = 3

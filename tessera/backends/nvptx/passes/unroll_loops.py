@@ -12,6 +12,9 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
 from tessera.ir.tile.typed_ops import ForOp, KernelOp, LoadOp
 
+# What kernels reach on an H200 with these numbers is recorded in `benchmarks/results/gpu-rows.json`, and for other
+# widths in `gpu-row-lengths.json` and `gpu-widths.json` (`python -m benchmarks.gpu rows` and `widths`).
+
 WHOLE_BLOCK = 2
 """Iterations of an elementwise kernel: all that a block of it has, so that all of its loads are in flight together."""
 INSTRUCTIONS = 1200
