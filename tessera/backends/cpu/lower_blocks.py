@@ -310,7 +310,7 @@ class BlockLowering(Lowering):
         end = largest(high, self.tops)
         is_even = low.value == 0 and is_multiple(high, step)
         top = None if end is None else end - (step if is_even else 1)
-        self.name_index(source.args[0], f"%l{len(self.tops)}", top)
+        self.name_index(source.args[0], top)
         self.block = body
         self.lower_block(source)
         self.emit("yield")

@@ -18,19 +18,21 @@ from tessera.types.dim import Dim
 from tessera.types.policy import SILENT, Policy
 from tessera.types.shape import TensorType
 
-# Writing IR: ops of one dialect, one after the other, at the end of a block.
+# Writing IR: ops of one dialect, one after the other, into a block.
 
 
 class OpWriter:
-    """A block that grows, and the line that its next ops come from; `dialect` finds ops by their short names."""
+    """A block that grows, at its end or `before` an op, and the line that its next ops come from.
+
+    `dialect` finds ops by their short names.
+    """
 
     dialect: Registry
     block: Block
-    span: Span | None
 
-    def __init__(self, block: Block) -> None:
-        self.block = block
-        self.span = None
+    def __init__(self, block: Block, before: SpecOp | None = None) -> None:
+        self.block, self.before = block, before
+        self.span: Span | None = None if before is None else before.span
 
     def emit(
         self,
@@ -40,9 +42,12 @@ class OpWriter:
         types: Sequence[Any] = (),
         regions: Sequence[Any] = (),
     ) -> SpecOp:
-        """Write an op at the end of the block."""
+        """Write an op."""
         op = make(self.dialect[name], list(operands), values, types=types, regions=regions, span=self.span)
-        self.block.add_op(op)
+        if self.before is None:
+            self.block.add_op(op)
+        else:
+            self.block.insert_op_before(op, self.before)
         return op
 
 

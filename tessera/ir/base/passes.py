@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.literal import LiteralError, Reader, text_of
+from tessera.ir.base.op import SpecOp
 from tessera.types.frozen import frozen
 
 _ROOTS = ("tessera.ir", "tessera.backends")
@@ -58,6 +59,22 @@ def pass_name(module: str) -> str:
     """
     parts = module.split(".")
     return "-".join((*parts[-3:-2], parts[-1])).replace("_", "-") if "passes" in parts[:-1] else parts[-1]
+
+
+@frozen
+class KernelPass(Pass):
+    """A pass over the kernels of a module, one by one; `kernel` is the name of their op."""
+
+    kernel: ClassVar[str] = "ttile.kernel"
+
+    def run(self, module: ModuleOp) -> None:
+        for op in list(module.ops):
+            if isinstance(op, SpecOp) and op.name == self.kernel:
+                self.run_kernel(op)
+
+    @abstractmethod
+    def run_kernel(self, kernel: SpecOp) -> None:
+        """Change the kernel in place, or raise."""
 
 
 @lru_cache(maxsize=1)

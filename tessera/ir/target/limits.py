@@ -9,7 +9,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.base.verify import around
 from tessera.ir.target.architectures import architectures
 from tessera.types.device import moves, problem
@@ -105,6 +105,54 @@ def _atom_grows(atom: Atom, names: Mapping[str, Dim]) -> bool:
 def fits(top: Dim, size: int, bound: Dim) -> bool:
     """Whether `size` elements from `top` end below the bound, for all sizes."""
     return is_at_least(bound - top - size, 0)
+
+
+class IndexRanges:
+    """How far the indices of a kernel reach, found while its ops are walked in order.
+
+    Each index is an expression whose names are sizes, program ids and loop indices. From the largest value of those
+    follows the largest index that an access reaches, and with it whether the access needs a guard.
+    """
+
+    def __init__(self, kernel: SpecOp) -> None:
+        self.kernel = kernel
+        self.exprs: dict[SSAValue, Dim] = {}
+        self.tops: dict[str, Dim | None] = {}
+        """The largest value of each program id and loop index; None where it is unknown."""
+
+    def name_index(self, index: SSAValue, top: Dim | None) -> None:
+        """Let an index be known by a name, which no size has, and its largest value."""
+        name = f"%{len(self.tops)}"
+        self.exprs[index], self.tops[name] = Dim.symbol(name), top
+
+    def name_program(self, op: SpecOp) -> None:
+        """Let a program id be known by a name."""
+        self.name_index(op.result, self.kernel.value("grid")[op.value("axis")] - 1)
+
+    def substitute_index(self, op: SpecOp) -> None:
+        """Let what `ttile.index` gives be known by its expression."""
+        names = {name: self.expr(value) for name, value in zip(op.value("names"), op.operands, strict=True)}
+        self.exprs[op.result] = op.value("expr").substitute(names)
+
+    def expr(self, index: SSAValue) -> Dim:
+        """An index as an expression; one of which nothing is known has a name of its own."""
+        if index not in self.exprs:
+            self.name_index(index, None)
+        return self.exprs[index]
+
+    def is_safe(self, coordinate: SSAValue, bound: Dim, size: int) -> bool:
+        """Whether a tile that begins at the coordinate cannot reach beyond the bound."""
+        if not bound.symbols <= set(self.kernel.value("symbols")):
+            return False
+        top = largest(self.expr(coordinate), self.tops)
+        return top is not None and fits(top, size, bound)
+
+    def is_clip_safe(self, op: SpecOp) -> bool:
+        """Whether a `ttile.clip` replaces nothing."""
+        where, type = dict(zip(op.value("coords"), op.operands[1:], strict=True)), op.operands[0].type
+        assert isinstance(type, ShapedAttr)
+        axes: tuple[str, ...] = op.value("axes")
+        return self.is_safe(where[op.value("axis")], op.value("bound"), type.sizes[axes.index(op.value("axis"))])
 
 
 def is_multiple(dim: Dim, size: int) -> bool:

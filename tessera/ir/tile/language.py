@@ -1,4 +1,4 @@
-"""`TileBuilder`: the tile language as functions, each of which adds one op to the kernel being written."""
+"""`TileWriter`: the tile language as functions, each of which writes one op; `TileBuilder` writes a kernel of them."""
 
 from __future__ import annotations
 
@@ -46,38 +46,10 @@ class Place:
         return tuple(self.bounds.get(axis, Dim.constant(-1)) for axis in self.axes)
 
 
-class TileBuilder(OpWriter):
-    """Writes one kernel, at the end of a block that moves into loop bodies and back out."""
+class TileWriter(OpWriter):
+    """Writes ops on tiles, into a block that moves into loop bodies and back out."""
 
     dialect = DIALECT
-
-    def __init__(
-        self,
-        symbol: str,
-        arguments: Sequence[TensorType],
-        *,
-        symbols: Sequence[str],
-        grid: Sequence[DimLike],
-        writes: Sequence[int],
-        kind: str,
-    ) -> None:
-        super().__init__(Block(arg_types=[BufferAttr.of(type) for type in arguments]))
-        self.arguments: list[SSAValue] = list(self.block.args)
-        values = {
-            "symbol": symbol,
-            "symbols": tuple(symbols),
-            "grid": tuple(Dim.of(dim) for dim in grid),
-            "writes": tuple(writes),
-            "kind": kind,
-        }
-        self._kernel = (values, self.block)
-
-    def finish(self) -> SpecOp:
-        """The kernel, ended."""
-        values, block = self._kernel
-        assert block is self.block, "a loop is still open"
-        self.emit("return")
-        return make(DIALECT["kernel"], values=values, types=(), regions=[block])
 
     def _tile(self, name: str, operands: Sequence[SSAValue], values: Mapping[str, Any], type: TensorType) -> SSAValue:
         return self.emit(name, operands, values, [TileAttr.of(type)]).result
@@ -207,7 +179,7 @@ class TileBuilder(OpWriter):
     def bitcast(self, tile: SSAValue, dtype: DType) -> SSAValue:
         return self._tile("bitcast", (tile,), {}, tile_type(tile).with_dtype(dtype))
 
-    def full(self, value: Any, shape: Sequence[int], dtype: DType) -> SSAValue:
+    def full(self, value: Any, shape: Sequence[DimLike], dtype: DType) -> SSAValue:
         return self._tile("constant", (), {"value": value}, TensorType.of(shape, dtype))
 
     def coordinate_of(self, expr: Dim, place: Place) -> SSAValue:
@@ -265,7 +237,7 @@ class TileBuilder(OpWriter):
         type = tile_type(tile)
         return self._tile("vote", (tile,), {"kind": kind, "width": width}, type.with_dtype(BY_NAME[VOTES[kind]]))
 
-    def broadcast(self, tile: SSAValue, shape: Sequence[int], axes: Sequence[int]) -> SSAValue:
+    def broadcast(self, tile: SSAValue, shape: Sequence[DimLike], axes: Sequence[int]) -> SSAValue:
         type = tile_type(tile)
         return self._tile("broadcast", (tile,), {"axes": tuple(axes)}, type.with_shape(shape))
 
@@ -275,6 +247,38 @@ class TileBuilder(OpWriter):
     def transpose(self, tile: SSAValue) -> SSAValue:
         type = tile_type(tile)
         return self._tile("transpose", (tile,), {}, type.with_shape(type.shape[::-1]))
+
+
+class TileBuilder(TileWriter):
+    """Writes one kernel."""
+
+    def __init__(
+        self,
+        symbol: str,
+        arguments: Sequence[TensorType],
+        *,
+        symbols: Sequence[str],
+        grid: Sequence[DimLike],
+        writes: Sequence[int],
+        kind: str,
+    ) -> None:
+        super().__init__(Block(arg_types=[BufferAttr.of(type) for type in arguments]))
+        self.arguments: list[SSAValue] = list(self.block.args)
+        values = {
+            "symbol": symbol,
+            "symbols": tuple(symbols),
+            "grid": tuple(Dim.of(dim) for dim in grid),
+            "writes": tuple(writes),
+            "kind": kind,
+        }
+        self._kernel = (values, self.block)
+
+    def finish(self) -> SpecOp:
+        """The kernel, ended."""
+        values, block = self._kernel
+        assert block is self.block, "a loop is still open"
+        self.emit("return")
+        return make(DIALECT["kernel"], values=values, types=(), regions=[block])
 
 
 def tile_type(value: SSAValue) -> TensorType:

@@ -20,7 +20,7 @@ from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
 from tessera.ir.target.dialect import DIALECT
-from tessera.ir.target.limits import LINE, fits, is_multiple, largest
+from tessera.ir.target.limits import LINE, IndexRanges, is_multiple, largest
 from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
@@ -111,20 +111,17 @@ class OpLowering(Writer):
         self.replace(op, "shuffle", {"mode": "xor", **op.values()})
 
 
-class KernelLowering(OpLowering):
+class KernelLowering(OpLowering, IndexRanges):
     """Lowers a kernel to `ttarget.kernel`: programs with tiles in registers, accesses at linear offsets."""
 
     def __init__(self, kernel: SpecOp, machine: Machine) -> None:
-        super().__init__()
-        self.kernel, self.machine = kernel, machine
+        OpLowering.__init__(self)
+        IndexRanges.__init__(self, kernel)
+        self.machine = machine
         self.source = kernel.regions[0].block
         self.entry = Block(arg_types=[argument.type for argument in self.source.args])
         self.block = self.entry
         self.values.update(zip(self.source.args, self.entry.args, strict=True))
-        self.exprs: dict[SSAValue, Dim] = {}
-        """Every index as an expression over sizes, program ids and loop indices."""
-        self.tops: dict[str, Dim | None] = {}
-        """The largest value of each program id and loop index; None where it is unknown."""
         self.scratch = Dim.constant(0)
         """Bytes of scratch allocated so far."""
 
@@ -156,35 +153,15 @@ class KernelLowering(OpLowering):
         self.scratch = self.scratch + (type.bytes + LINE - 1) // LINE * LINE
         return made.result
 
-    # Indices. Each is kept as an expression whose names are sizes, program ids and loop indices. From the largest
-    # value of those follows the largest index an access reaches, and with it whether the access needs a guard.
+    # Indices.
 
     def lower_program_id(self, op: ProgramIdOp) -> None:
         super().lower_program_id(op)
-        axis = op.axis
-        self.name_index(op.result, f"%p{axis}", self.kernel.value("grid")[axis] - 1)
+        self.name_program(op)
 
     def lower_index(self, op: IndexOp) -> None:
-        names = {name: self.expr(value) for name, value in zip(op.names, op.operands, strict=True)}
-        self.exprs[op.result] = op.expr.substitute(names)
+        self.substitute_index(op)
         super().lower_index(op)
-
-    def expr(self, index: SSAValue) -> Dim:
-        """An index as an expression; one of which nothing is known has a name of its own."""
-        if index not in self.exprs:
-            self.name_index(index, f"%u{len(self.tops)}", None)
-        return self.exprs[index]
-
-    def name_index(self, index: SSAValue, name: str, top: Dim | None) -> None:
-        """Let an index be known by a name, which no size has, and its largest value."""
-        self.exprs[index], self.tops[name] = Dim.symbol(name), top
-
-    def is_safe(self, coordinate: SSAValue, bound: Dim, size: int) -> bool:
-        """Whether a tile that begins at the coordinate cannot reach beyond the bound."""
-        if not bound.symbols <= set(self.kernel.value("symbols")):
-            return False
-        top = largest(self.expr(coordinate), self.tops)
-        return top is not None and fits(top, size, bound)
 
     def guards(
         self, op: LoadOp | StoreOp, where: dict[str, SSAValue], sizes: Sequence[Dim], first: int = 0
@@ -227,11 +204,7 @@ class KernelLowering(OpLowering):
         self.replace(op, "store", {**self.access(op, buffer.data, tile.shape, 2), "mode": op.mode})
 
     def lower_clip(self, op: ClipOp) -> None:
-        where = dict(zip(op.coords, op.operands[1:], strict=True))
-        axis, tile = op.axis, op.operands[0].type
-        assert isinstance(tile, TileAttr)
-        axes: tuple[str, ...] = op.axes
-        if self.is_safe(where[axis], op.bound, tile.shape[axes.index(axis)].value or 1):
+        if self.is_clip_safe(op):
             self.values[op.result] = self.values[op.operands[0]]
         else:
             self.lower_same(op)
@@ -260,7 +233,7 @@ class KernelLowering(OpLowering):
         types = [value.type for value in carried]
         inner = Block(arg_types=[INDEX, *types])
         self.values.update(zip(source.args, inner.args, strict=True))
-        self.name_index(source.args[0], f"%l{len(self.tops)}", top)
+        self.name_index(source.args[0], top)
         self.block = inner
         self.lower_block(source)
         last = source.last_op

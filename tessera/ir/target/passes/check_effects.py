@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ModuleOp
-
 from tessera.ir.base.effects import check_kernel_effects
-from tessera.ir.base.passes import Pass
-from tessera.ir.base.verify import symbols_in
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import KernelPass
 
 
-class CheckEffects(Pass):
+class CheckEffects(KernelPass):
     """`tessera.effects` of a `ttarget.kernel` is a set of effects, and none but `random` and `memory`.
 
     Before and after are the same text.
     """
 
-    def run(self, module: ModuleOp) -> None:
-        for kernel in symbols_in(module):
-            if kernel.name == "ttarget.kernel":
-                check_kernel_effects(kernel)
+    kernel = "ttarget.kernel"
+
+    def run_kernel(self, kernel: SpecOp) -> None:
+        check_kernel_effects(kernel)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ModuleOp
-
-from tessera.ir.base.passes import Pass
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import KernelPass
 from tessera.ir.base.policies import check_kernel_policy
-from tessera.ir.base.verify import symbols_in
 
 
-class CheckPolicy(Pass):
+class CheckPolicy(KernelPass):
     """`tessera.numerics.policy` of a `ttarget.kernel` is a policy, and the kernel rounds and sums as it says.
 
     Before and after are the same text.
     """
 
-    def run(self, module: ModuleOp) -> None:
-        for kernel in symbols_in(module):
-            if kernel.name.startswith("ttarget."):
-                check_kernel_policy(kernel)
+    kernel = "ttarget.kernel"
+
+    def run_kernel(self, kernel: SpecOp) -> None:
+        check_kernel_policy(kernel)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import TileAttr
+from tessera.ir.tile.ops.blocks import OPS
 from tessera.types.dtype import f32
 
 
@@ -25,15 +26,7 @@ def _check_softmax(op: SpecOp) -> None:
 
 
 def _check_attend(op: SpecOp) -> None:
-    types = [operand.type for operand in op.operands]
-    scores, values, acc, top, total = types
-    if not all(isinstance(type, TileAttr) for type in types):
-        op.fail(f"`{op.name}` is of tiles, got {types}")
-    assert isinstance(scores, TileAttr)
-    assert isinstance(values, TileAttr)
-    assert isinstance(acc, TileAttr)
-    assert isinstance(top, TileAttr)
-    assert isinstance(total, TileAttr)
+    scores, values, acc, top, total = types = OPS.blocks(op, op.operands)
     if len(scores.shape) != 2 or len(values.shape) != 2 or scores.shape[1] != values.shape[0]:
         op.fail(f"`{op.name}` takes scores [M, N] and values [N, D], got {list(scores.shape)} and {list(values.shape)}")
     rows, wanted = scores.shape[:1], (scores.shape[0], values.shape[1])

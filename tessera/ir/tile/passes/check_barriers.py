@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp
-
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.passes import Pass
+from tessera.ir.base.passes import KernelPass
 from tessera.ir.tile.choices import is_shared
 from tessera.ir.tile.indexing import Affine, alike, isl_set, point_of, size_conditions
 from tessera.ir.tile.sampled_run import (
@@ -31,7 +29,7 @@ _LARGEST_EXAMPLE = 1 << 16
 
 
 @frozen
-class CheckBarriers(Pass):
+class CheckBarriers(KernelPass):
     """Raise RaceError (T0503) with both source lines, the cell and both elements; before and after are the same text.
 
     Accesses and barriers in loops are taken in the order in which they run, around the back edge too. Affine indices
@@ -41,12 +39,10 @@ class CheckBarriers(Pass):
 
     guards: tuple[tuple[Dim, Dim], ...] = ()
 
-    def run(self, module: ModuleOp) -> None:
-        for op in module.walk():
-            if isinstance(op, SpecOp) and op.name == "ttile.kernel":
-                race = find_worker_race(op, self.guards)
-                if race is not None:
-                    raise race.error(op)
+    def run_kernel(self, kernel: SpecOp) -> None:
+        race = find_worker_race(kernel, self.guards)
+        if race is not None:
+            raise race.error(kernel)
 
 
 def find_worker_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> WorkerRace | None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from xdsl.dialects.builtin import ModuleOp
-
 from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.passes import Pass
+from tessera.ir.base.passes import KernelPass
 from tessera.ir.tile.indexing import Affine, alike, evaluate_at, isl_set, point_of, size_conditions
 from tessera.ir.tile.sites import Site, is_in_bounds, sites_of
 from tessera.types.dim import Dim
@@ -32,7 +30,7 @@ class Finding:
 
 
 @frozen
-class CheckBounds(Pass):
+class CheckBounds(KernelPass):
     """Raise BoundsError (T0502) for an access that can leave its buffer; before and after are the same text.
 
     First an interval argument on the index's own expression, then integer sets where it is affine. What neither
@@ -43,11 +41,9 @@ class CheckBounds(Pass):
     strict: bool = False
     guards: tuple[tuple[Dim, Dim], ...] = ()
 
-    def run(self, module: ModuleOp) -> None:
-        for op in module.walk():
-            if isinstance(op, SpecOp) and op.name == "ttile.kernel":
-                for finding in examine(op, self.guards):
-                    self._refuse(op, finding)
+    def run_kernel(self, kernel: SpecOp) -> None:
+        for finding in examine(kernel, self.guards):
+            self._refuse(kernel, finding)
 
     def _refuse(self, kernel: SpecOp, finding: Finding) -> None:
         site, dim = finding.site, finding.dim

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
-from xdsl.dialects.builtin import ModuleOp
-
 from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.passes import Pass
+from tessera.ir.base.passes import KernelPass
 from tessera.ir.tile.indexing import Affine, alike, isl_set, point_of, size_conditions
 from tessera.ir.tile.sampled_run import grown_sizes, sampled_conflict
 from tessera.ir.tile.sites import Site, sites_of
@@ -30,7 +28,7 @@ class Race:
 
 
 @frozen
-class CheckRaces(Pass):
+class CheckRaces(KernelPass):
     """Raise RaceError (T0503) with both source lines; before and after are the same text.
 
     Pairs of accesses whose indices are affine are decided for all sizes by integer sets, others at small sizes;
@@ -39,12 +37,10 @@ class CheckRaces(Pass):
 
     guards: tuple[tuple[Dim, Dim], ...] = ()
 
-    def run(self, module: ModuleOp) -> None:
-        for op in module.walk():
-            if isinstance(op, SpecOp) and op.name == "ttile.kernel":
-                race = find_race(op, self.guards)
-                if race is not None:
-                    raise _error(op, race)
+    def run_kernel(self, kernel: SpecOp) -> None:
+        race = find_race(kernel, self.guards)
+        if race is not None:
+            raise _error(kernel, race)
 
 
 def find_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> Race | None:

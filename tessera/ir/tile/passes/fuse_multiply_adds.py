@@ -1,33 +1,29 @@
-"""Round products and the sums they go into once: fast math, which nobody gets without asking."""
+"""Round multiplications and the additions they go into once: fast math, which nobody gets without asking."""
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import OpResult, SSAValue
 
-from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.passes import Pass
+from tessera.ir.base.passes import KernelPass
 from tessera.ir.base.types import TileAttr, attribute_of
-from tessera.ir.tile.dialect import DIALECT
+from tessera.ir.tile.language import TileWriter
 
 FUSED = "numerics.fused"
 """The attribute of a kernel that says how many sums were fused with a product."""
 
 
-class FuseMultiplyAdds(Pass):
+class FuseMultiplyAdds(KernelPass):
     """`a * b + c` of floats as one fused multiply-add, where the product goes nowhere else.
 
     Before: `%p = ttile.elementwise %a, %b {fn = "mul"}`, `%s = ttile.elementwise %p, %c {fn = "add"}`.
     After: `%s = ttile.elementwise %a, %b, %c {fn = "fma"}`. Bits change: the product is no longer rounded.
     """
 
-    def run(self, module: ModuleOp) -> None:
-        for kernel in module.ops:
-            if isinstance(kernel, SpecOp) and kernel.name == "ttile.kernel":
-                count = sum(_fuse(op) for op in list(kernel.walk()) if isinstance(op, SpecOp))
-                if count:
-                    kernel.attributes[FUSED] = attribute_of("any", count)
+    def run_kernel(self, kernel: SpecOp) -> None:
+        count = sum(_fuse(op) for op in list(kernel.walk()) if isinstance(op, SpecOp))
+        if count:
+            kernel.attributes[FUSED] = attribute_of("any", count)
 
 
 def _function(op: object) -> str:
@@ -48,11 +44,9 @@ def _fuse(op: SpecOp) -> bool:
         product = _multiplication(op.operands[at])
         if product is None or product.parent is not op.parent:
             continue
-        operands = [*product.operands, op.operands[1 - at]]
-        made = make(DIALECT["elementwise"], operands, {"fn": "fma"}, types=[type], span=op.span)
         assert op.parent is not None
-        op.parent.insert_op_before(made, op)
-        op.results[0].replace_all_uses_with(made.results[0])
+        made = TileWriter(op.parent, op).elementwise("fma", *product.operands, op.operands[1 - at])
+        op.results[0].replace_all_uses_with(made)
         for gone in (op, product):
             gone.detach()
             gone.erase()
