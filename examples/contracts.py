@@ -26,7 +26,7 @@ def halves(x: ts.Tensor["N", ts.f32]) -> Any:
     return x.reshape(2, x.shape[0] // 2)
 
 
-def refused(call: Callable[..., Any], *arguments: Any) -> str:
+def refusal_of(call: Callable[..., Any], *arguments: Any) -> str:
     """What a call that breaks a rule says."""
     try:
         call(*arguments)
@@ -46,8 +46,8 @@ def main(B: int = 8, S: int = 128, H: int = 4, E: int = 16) -> None:
     print(heads.explain(x, scale))
     assert heads.cache_info().misses == 1, "one compilation served all lengths"
     print(ts.shape_trace(heads)(x, scale))
-    print(refused(heads, x[..., :-1], scale))
-    print(refused(halves, np.ones(3, np.float32)))
+    print(refusal_of(heads, x[..., :-1], scale))
+    print(refusal_of(halves, np.ones(3, np.float32)))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def descend(log: Callable[[Any, Any], None], rounds: int) -> ts.Jit:
 
 @ts.jit
 @ts.deterministic
-def unseeded(x: ts.Tensor["B", "D", ts.f32]) -> Any:
+def draw_unseeded(x: ts.Tensor["B", "D", ts.f32]) -> Any:
     """A draw from nowhere: no two runs would be the same."""
     return x + ts.random.uniform(ts.random.key(), x.shape)
 
@@ -55,7 +55,7 @@ def main(B: int = 256, D: int = 8, rounds: int = 20) -> None:
     print(descent)
     print(f"loss {losses[0]:.3f} -> {losses[rounds - 1]:.6f} in {rounds} rounds, the same in every run")
     try:
-        unseeded(x)
+        draw_unseeded(x)
     except ts.TesseraError as error:
         print(error)
 

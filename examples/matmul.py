@@ -31,7 +31,7 @@ def narrow(
 
 
 @ts.jit
-def scaled(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32], bias: ts.Tensor["N", ts.f32]) -> Any:
+def scale_add_relu(a: ts.Tensor["M", "K", ts.f32], b: ts.Tensor["K", "N", ts.f32], bias: ts.Tensor["N", ts.f32]) -> Any:
     """The epilogue runs while the accumulators are still in registers."""
     return ts.ops.relu(a @ b * 0.5 + bias)
 
@@ -69,8 +69,8 @@ def _compare(sizes: tuple[tuple[int, int, int], ...]) -> None:
         _check(f"tile {M}x{K}x{N}", matmul(a, b), exact, K)
         _check(f"bf16 {M}x{K}x{N}", narrow(a16, b16), exact16, K, last=2.0**-8)
         _check(f"tile {M}x{K}x{N}", matmul(a16, b16), exact16, K, last=2.0**-8)
-        _check(f"relu {M}x{K}x{N}", scaled(*arguments), np.maximum(exact * 0.5 + bias, 0), K)
-    print(f"\n{scaled.explain(*arguments)}")
+        _check(f"relu {M}x{K}x{N}", scale_add_relu(*arguments), np.maximum(exact * 0.5 + bias, 0), K)
+    print(f"\n{scale_add_relu.explain(*arguments)}")
 
 
 def _check(name: str, result: Any, exact: Any, K: int, last: float = 2.0**-24) -> None:

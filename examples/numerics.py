@@ -34,12 +34,12 @@ def main(B: int = 64, K: int = 256, N: int = 128, draws: int = 2000) -> None:
     print("softmax of huge values", ops.softmax_safe(ts.array(huge)).tolist())
 
     @ts.jit
-    def rounded(x: ts.Tensor["N", ts.f32], key: ts.Tensor[2, ts.u64]) -> Any:
+    def round_randomly(x: ts.Tensor["N", ts.f32], key: ts.Tensor[2, ts.u64]) -> Any:
         with ts.policy(rounding="stochastic", key=key):
             return x.cast(ts.bf16).cast(ts.f32)
 
     third = np.full(draws, 1 / 3, np.float32)
-    mean = float(np.asarray(rounded(third, ts.random.key(1))).mean())
+    mean = float(np.asarray(round_randomly(third, ts.random.key(1))).mean())
     nearest = float(ts.array([1 / 3]).cast(ts.bf16).cast(ts.f32).item())
     print(f"1/3 in bf16: {nearest:.6f} to nearest, {mean:.6f} on average when it is rounded at random")
     assert abs(mean - 1 / 3) < 4 * 2.0**-9 / 3 / np.sqrt(draws)

@@ -12,7 +12,7 @@ from tessera import KTile, f32, kernel, tile
 
 
 @kernel
-def prefetched(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> Any:
+def matmul_with_prefetch(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> Any:
     """A matmul whose loads are prefetched two iterations ahead, where the machine can overlap both."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
@@ -22,14 +22,14 @@ def prefetched(a: KTile["M", "K", f32], b: KTile["K", "N", f32]) -> Any:
 
 
 @ts.jit
-def shared(x: ts.Tensor["B", "D", f32], w: ts.Tensor["D", "D", f32]) -> Any:
+def reduce_parts(x: ts.Tensor["B", "D", f32], w: ts.Tensor["D", "D", f32]) -> Any:
     """Each rank's part of a matmul, reduced over the axis `tp`; the two reductions become one collective."""
     first, second = (ts.dist.all_reduce(part, axis="tp") for part in (x @ w, x * 2.0))
     return first + second
 
 
 @ts.jit
-def divided(x: ts.Tensor["B", "D", f32]) -> Any:
+def reduce_on_one_rank(x: ts.Tensor["B", "D", f32]) -> Any:
     """Only the first rank would come to the sum: the others would wait for ever."""
     here = ts.dist.axis_index("tp")
     return ts.cond(here == 0, lambda: ts.dist.all_reduce(x, axis="tp"), lambda: x)
@@ -41,15 +41,15 @@ def main(sizes: tuple[tuple[int, int, int], ...] = ((300, 256, 200), (65, 1000, 
     for m, k, n in sizes:
         a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
         exact = a.astype(np.float64) @ b
-        error = float(np.abs(np.asarray(prefetched(a, b)) - exact).max())
+        error = float(np.abs(np.asarray(matmul_with_prefetch(a, b)) - exact).max())
         print(f"{m}x{k}x{n} largest error {error:.1e}")
         # Each of the K multiply-adds rounds once.
         assert error <= k * 2.0**-24 * float((np.abs(a) @ np.abs(b)).max())
     x, w = np.ones((2, 8), np.float32), np.ones((8, 8), np.float32)
     with ts.dist.mesh(tp=ranks):
-        print(ts.shape_trace(shared)(x, w))
+        print(ts.shape_trace(reduce_parts)(x, w))
         try:
-            divided.trace(x)
+            reduce_on_one_rank.trace(x)
         except ts.TesseraError as error:
             print(error)
         else:

@@ -9,7 +9,7 @@ from typing import Any as _Any
 
 from tessera.api.eager import install as _install
 from tessera.frontend import epilogue as epilogue
-from tessera.frontend.arguments import explain_wrong_calls as _named
+from tessera.frontend.arguments import explain_wrong_calls as _explain
 from tessera.frontend.functions import public as _public
 from tessera.frontend.functions.public import *  # noqa: F403
 
@@ -22,8 +22,8 @@ __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll] - the functions
     and not name.startswith("_")
 )
 
-# Other arguments than a function has are told here; what calls functions from within has none.
-globals().update({name: _named(vars(_public)[name], __name__) for name in __all__})
+# Missing and unexpected arguments are explained here alone; functions call each other without the wrapper.
+globals().update({name: _explain(vars(_public)[name], __name__) for name in __all__})
 
 
 _OTHER_NAMES = {
@@ -52,9 +52,9 @@ if not _TYPE_CHECKING:  # a type checker is to see that a name is not here
     def __getattr__(name: str) -> _Any:
         """A name that is not here: what to write instead, where that is known."""
         other = _OTHER_NAMES.get(name)
-        said = f": write `tessera.ops.{other}`" if other else ""
+        hint = f": write `tessera.ops.{other}`" if other else ""
         raise AttributeError(
-            f"module `tessera.ops` has no attribute `{name}`{said}", name=name, obj=_sys.modules[__name__]
+            f"module `tessera.ops` has no attribute `{name}`{hint}", name=name, obj=_sys.modules[__name__]
         )
 
 

@@ -35,7 +35,7 @@ def kernel_cases() -> dict[str, Case]:
                 lambda q, k, v, causal=causal: flash_attention.flash(q, k, v, causal=causal),
                 f"{heads} {dtype}", f"{cache} {dtype}", f"{cache} {dtype}",
             )  # fmt: skip
-    found["pipeline"] = case(lambda a, b: pipelines.prefetched(a, b), "M K f32", "K N f32")
+    found["pipeline"] = case(lambda a, b: pipelines.matmul_with_prefetch(a, b), "M K f32", "K N f32")
     found["vector_add"] = case(lambda x, y: kernels.vector_add(x, y), "N f32", "N f32")
     found["rows"] = case(lambda x: kernels.rows(x), "M 100 f32")
     found["row softmax"] = case(lambda x: kernels.softmax(x), "M 100 f32")
@@ -75,7 +75,9 @@ def model_cases() -> dict[str, Case]:
         "attend": Case(
             flash_attention.attend.function, lambda: [zeros("1 8 50 64 f32"), *[zeros("1 2 70 64 f32")] * 2]
         ),
-        "matmul": Case(matmul.scaled.function, lambda: [zeros("37 72 f32"), zeros("72 100 f32"), zeros("100 f32")]),
+        "matmul": Case(
+            matmul.scale_add_relu.function, lambda: [zeros("37 72 f32"), zeros("72 100 f32"), zeros("100 f32")]
+        ),
         "accumulate": Case(matmul.narrow.function, lambda: [zeros("37 72 bf16"), zeros("72 100 bf16")]),
         "two branches": case(_branches, "64 64 f32", "64 64 f32", "64 64 f32"),
     }

@@ -94,8 +94,8 @@ def transpose(x: Any) -> Any:
     b = current()
     if isinstance(x, Transposed):
         return x.tile
-    if hasattr(x, "transposed"):
-        return x.transposed()
+    if hasattr(x, "lazy_transpose"):
+        return x.lazy_transpose()
     tile = tile_of(b, "transpose", x)
     if len(tile.shape) != 2:
         raise b.misfit(f"`transpose` swaps two axes, and the tile is {list(tile.shape)}")

@@ -207,9 +207,9 @@ class TileParameter(Operand):
 
     @property
     def T(self) -> Any:  # noqa: N802 - as NumPy has it
-        return self.transposed()
+        return self.lazy_transpose()
 
-    def transposed(self) -> Any:
+    def lazy_transpose(self) -> Any:
         return TransposedTileParameter(self)
 
     def materialize(self) -> Tile:
