@@ -94,3 +94,9 @@ def slice_axis(b: Builder, value: Any, axis: int, start: Dim | int, stop: Dim | 
     steps = [1] * len(stops)
     starts[axis], stops[axis], steps[axis] = Dim.of(start), Dim.of(stop), step
     return b.emit("slice", value, start=tuple(starts), stop=tuple(stops), step=tuple(steps))
+
+
+def index_axis(b: Builder, value: Any, axis: int, index: int) -> Any:
+    """What an axis has at one index, without the axis."""
+    shape = b.type_of(value).shape
+    return b.emit("reshape", slice_axis(b, value, axis, index, index + 1), shape=(*shape[:axis], *shape[axis + 1 :]))

@@ -19,6 +19,7 @@ from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.graph.policy_casts import is_summing
+from tessera.ir.graph.typed_ops import AxisIndexOp
 
 _STRUCTURE = frozenset(spec.name for spec in STRUCTURE)
 
@@ -27,7 +28,7 @@ def _refusal(op: SpecOp) -> str | None:
     spec = op.spec
     if "accumulate" in op.kinds and is_summing(op.values()) and op.value("accumulate") is None:
         return "it does not state its accumulator"
-    if op.name == "tgraph.axis_index" and op.value("size")[0].value != 1:
+    if isinstance(op, AxisIndexOp) and op.size[0].value != 1:
         return None  # the host program knows which rank it is
     if spec.lower is not None or op.name in _STRUCTURE or spec.region_names or not spec.is_pure:
         return None

@@ -24,7 +24,18 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import cast, constant, cost_of, expand, restate, size_value, slice_axis, visits, widen
+from tessera.ir.graph.building import (
+    cast,
+    constant,
+    cost_of,
+    expand,
+    index_axis,
+    restate,
+    size_value,
+    slice_axis,
+    visits,
+    widen,
+)
 from tessera.ir.graph.ops.contraction import accumulate_matmul
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.graph.shape_rules import Types, check_float, check_integer, common_dtype, match_dims, same_dim
@@ -246,8 +257,7 @@ def _decompose_rotary(b: Builder, operands: Sequence[Any], attributes: Attribute
     compute = b.type_of(wide).dtype
     if attributes["interleaved"]:
         pairs = b.emit("reshape", wide, shape=(*kind.shape[:-1], half, Dim.constant(2)))
-        shape = (*kind.shape[:-1], half)
-        first, second = (b.emit("reshape", slice_axis(b, pairs, last + 1, at, at + 1), shape=shape) for at in (0, 1))
+        first, second = (index_axis(b, pairs, last + 1, at) for at in (0, 1))
     else:
         first, second = slice_axis(b, wide, last, 0, half), slice_axis(b, wide, last, half, half * 2)
     c, s = cast(b, cos, compute), cast(b, sin, compute)

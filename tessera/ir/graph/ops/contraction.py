@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -271,28 +272,16 @@ def _is_run(shape: Sequence[Dim], axes: Sequence[int]) -> bool:
 
 
 def dot_general_reference(
-    a: Array,
-    b: Array,
-    *,
-    lhs_batch: Sequence[int] = (),
-    rhs_batch: Sequence[int] = (),
-    lhs_contract: Sequence[int] = (),
-    rhs_contract: Sequence[int] = (),
-    accumulate: DType | None = None,
-    dtype: DType | None = None,
+    a: Array, b: Array, *, accumulate: DType | None = None, dtype: DType | None = None, **axes: Sequence[int]
 ) -> Array:
     """Batch dims first, then the other dims of `a`, then those of `b`; contracted dims as one, in row-major order."""
-    x, y = a, b
-    shared = len(lhs_batch)
-    free_x = [axis for axis in range(x.ndim) if axis not in (*lhs_batch, *lhs_contract)]
-    free_y = [axis for axis in range(y.ndim) if axis not in (*rhs_batch, *rhs_contract)]
-    x = x.transpose((*lhs_batch, *free_x, *lhs_contract))
-    y = y.transpose((*rhs_batch, *rhs_contract, *free_y))
-    batch, m, n = x.shape[:shared], x.shape[shared : shared + len(free_x)], y.shape[y.ndim - len(free_y) :]
-    k = x.shape[shared + len(free_x) :]
-    rows, inner, columns = (int(np.prod(dims, dtype=np.int64)) for dims in (m, k, n))
-    left, right = x.reshape(*batch, rows, inner), y.reshape(*batch, inner, columns)
-    return contract_reference(left, right, reference_dtype(a, b, dtype), accumulate).reshape((*batch, *m, *n))
+    shared, contracted, rows = _split_axes(axes, "lhs", a.ndim)
+    batch, inner, columns = _split_axes(axes, "rhs", b.ndim)
+    x, y = a.transpose((*shared, *rows, *contracted)), b.transpose((*batch, *inner, *columns))
+    kept, m, n = ([array.shape[axis] for axis in of] for array, of in ((a, shared), (a, rows), (b, columns)))
+    k = math.prod(a.shape[axis] for axis in contracted)
+    left, right = x.reshape(*kept, math.prod(m), k), y.reshape(*kept, k, math.prod(n))
+    return contract_reference(left, right, reference_dtype(a, b, dtype), accumulate).reshape((*kept, *m, *n))
 
 
 def _dot_general_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:

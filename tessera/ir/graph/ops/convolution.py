@@ -89,6 +89,11 @@ class Window:
     def is_padded(self) -> bool:
         return any(dim.value != 0 for dim in (*self.low, *self.high))
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The window as attributes of `conv_windows`."""
+        return {"stride": self.strides, "dilation": self.dilations, "low": self.low, "high": self.high}
+
 
 def window_of(sizes: Shape, taps: Shape, attributes: Attributes) -> Window:
     """The window that the attributes `WINDOW` describe; `same` pads the odd one after, as a size that is a dim."""
@@ -201,10 +206,7 @@ def _decompose_conv(b: Builder, operands: Sequence[Any], attributes: Attributes)
         "conv_windows",
         w,
         x,
-        stride=window.strides,
-        dilation=window.dilations,
-        low=window.low,
-        high=window.high,
+        **window.attributes,
         grouped=groups > 1,
         accumulate=attributes["accumulate"],
         dtype=attributes["dtype"],
@@ -265,17 +267,14 @@ def conv_windows_reference(
     w: Array,
     x: Array,
     *,
-    stride: Sequence[int],
-    dilation: Sequence[int],
-    low: Sequence[Dim],
-    high: Sequence[Dim],
     grouped: bool = False,
     accumulate: DType | None = None,
     dtype: DType | None = None,
+    **declared: Any,
 ) -> Array:
     """Pad with zeros, make every window a column (im2col), and multiply matrices."""
     weights, image = (w, x) if grouped else (w[np.newaxis], x[:, np.newaxis])
-    window = Window(dims(*weights.shape[3:]), tuple(stride), tuple(dilation), tuple(low), tuple(high))
+    window = _declared_window(dims(*weights.shape[3:]), declared)
     columns = np.moveaxis(_window_values(image, 3, window, 0.0), 0, 3)
     extents, inner = columns.shape[4:], math.prod(weights.shape[2:])
     matrix = columns.reshape(*image.shape[:2], inner, math.prod(extents))
@@ -286,27 +285,15 @@ def conv_windows_reference(
 
 
 def conv_reference(
-    x: Array,
-    w: Array,
-    *,
-    stride: Sequence[int] = (1,),
-    padding: Sequence[int] = (0,),
-    padding_mode: str = "explicit",
-    dilation: Sequence[int] = (1,),
-    groups: int = 1,
-    accumulate: DType | None = None,
-    dtype: DType | None = None,
+    x: Array, w: Array, *, groups: int = 1, accumulate: DType | None = None, dtype: DType | None = None, **given: Any
 ) -> Array:
     """Each group of channels by itself, concatenated."""
-    attributes = {"stride": stride, "padding": padding, "padding_mode": padding_mode, "dilation": dilation}
+    attributes = {attribute.name: given.get(attribute.name, attribute.default) for attribute in WINDOW}
     window = window_of(dims(*x.shape[2:]), dims(*w.shape[2:]), attributes)
     out = conv_windows_reference(
         w.reshape(groups, w.shape[0] // groups, *w.shape[1:]),
         x.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:]),
-        stride=window.strides,
-        dilation=window.dilations,
-        low=window.low,
-        high=window.high,
+        **window.attributes,
         grouped=True,
         accumulate=accumulate,
         dtype=dtype,

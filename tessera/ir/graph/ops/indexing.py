@@ -31,7 +31,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import cast, constant, cost_of, expand, size_value, slice_axis, visits
+from tessera.ir.graph.building import cast, constant, cost_of, expand, index_axis, size_value, visits
 from tessera.ir.graph.samples import Make
 from tessera.ir.graph.shape_rules import (
     Types,
@@ -216,10 +216,7 @@ def _decompose_gather(b: Builder, operands: Sequence[Any], attributes: Attribute
     x, indices = operands
     shape = b.type_of(indices).shape
     depth = static(shape[-1])
-    columns = [
-        b.emit("reshape", slice_axis(b, indices, len(shape) - 1, number, number + 1), shape=shape[:-1])
-        for number in range(depth)
-    ]
+    columns = [index_axis(b, indices, len(shape) - 1, number) for number in range(depth)]
     return b.emit("index_get", x, *columns, axes=tuple(range(depth)), out_axis=0)
 
 

@@ -24,7 +24,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import cast, constant, drop_when, slice_axis, visits, widen
+from tessera.ir.graph.building import cast, constant, drop_when, index_axis, visits, widen
 from tessera.ir.graph.samples import Make, normal
 from tessera.ir.graph.shape_rules import Types, broadcast_types, check_float, check_integer, common_dtype, dims
 from tessera.ir.tile.facets import Pointwise
@@ -196,7 +196,7 @@ def _philox_block(builder: Any, tiles: Sequence[Any], attributes: Attributes, ou
 def key_parts(b: Builder, key: Any) -> tuple[Any, Any]:
     """Key and stream as u64 scalars."""
     count = 2 if b.type_of(key).dtype is dt.u64 else 4
-    words = [cast(b, b.emit("reshape", slice_axis(b, key, 0, at, at + 1), shape=()), dt.u64) for at in range(count)]
+    words = [cast(b, index_axis(b, key, 0, at), dt.u64) for at in range(count)]
     if count == 2:
         return words[0], words[1]
     half = constant(b, 32, dt.u64)

@@ -15,6 +15,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import POLICY, carried_policy, declare_policies
 from tessera.ir.base.types import attribute_of
 from tessera.ir.graph.policy_casts import Bits, OpUnderPolicy, static_bits
+from tessera.ir.graph.typed_ops import ReturnOp
 from tessera.types.annotation import parse_policy
 from tessera.types.policy import SILENT, Policy
 
@@ -64,7 +65,7 @@ def _apply_block(block: Block, outer: Policy, bits: Bits) -> None:
         op.attributes.pop(ASKED, None)
         is_new = any(new.type != old.type for new, old in zip(operands, op.operands, strict=True))
         if op.spec.is_terminator or op.regions:
-            if is_new and (op.regions or op.name != "tgraph.return"):
+            if is_new and (op.regions or not isinstance(op, ReturnOp)):
                 raise GraphVerifyError(
                     f"a policy changes the dtypes of the operands of `{op.name}`, which it cannot pass on",
                     span=op.span,

@@ -16,6 +16,7 @@ from tessera.ir.base.types import TensorAttr
 from tessera.ir.base.verify import symbols_in
 from tessera.ir.graph.ops import policy_of
 from tessera.ir.graph.policy_casts import is_integer
+from tessera.ir.graph.typed_ops import FuncOp, ReturnOp
 from tessera.ir.tile.facets import View
 from tessera.types import dtype as dt
 from tessera.types.dtype import BLOCK_FORMATS, BlockFormat, DType
@@ -36,7 +37,7 @@ class CheckPolicy(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for function in symbols_in(module):
-            if function.name == "tgraph.func" and _has_policy(function):
+            if isinstance(function, FuncOp) and _has_policy(function):
                 own = policies_of(function)
                 _check_block(function.regions[0].block, own[0] if own else SILENT)
 
@@ -51,7 +52,7 @@ def _check_block(block: Block, outer: Policy) -> None:
             continue
         own = policies_of(op)
         policy = own[0] if own else outer
-        if op.name == "tgraph.return":
+        if isinstance(op, ReturnOp):
             _check_returned(op, outer)
         elif policy and not op.spec.is_terminator:
             _check_op(op, policy)

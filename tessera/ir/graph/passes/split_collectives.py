@@ -12,8 +12,9 @@ from tessera.ir.base.build import Build
 from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
-from tessera.ir.graph.building import cast, restate, slice_axis, widen
+from tessera.ir.graph.building import cast, index_axis, restate, widen
 from tessera.ir.graph.passes.canonicalize import replace_results
+from tessera.ir.graph.typed_ops import AllGatherOp, AllToAllOp
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
@@ -45,9 +46,9 @@ def _is_split(op: SpecOp) -> bool:
     """Whether there is something to split: it has several ranks, and is not yet a plain exchange of bytes."""
     if op.value("size")[0].value == 1:
         return False
-    if op.name == "tgraph.all_gather":
-        return op.value("dim") != 0
-    return op.name != "tgraph.all_to_all" or (op.value("split"), op.value("concat")) != (0, 0)
+    if isinstance(op, AllGatherOp):
+        return op.dim != 0
+    return not isinstance(op, AllToAllOp) or (op.split, op.concat) != (0, 0)
 
 
 def _split(op: SpecOp, rewriter: Rewriter) -> bool:
@@ -134,9 +135,7 @@ class _Exchange:
     def _reduce(self, parts: Any, op: str) -> Any:
         """The first axis reduced, in its order."""
         build, dtype = self.build, self.build.type_of(parts).dtype
-        shape = self._shape(parts)[1:]
-        rows = [slice_axis(build, parts, 0, at, at + 1) for at in range(self.ranks)]
-        total, *others = [widen(build, build.emit("reshape", row, shape=shape)) for row in rows]
+        total, *others = [widen(build, index_axis(build, parts, 0, at)) for at in range(self.ranks)]
         for other in others:
             total = build.emit(_REDUCTIONS[op], total, other)
         return cast(build, total, dtype)
