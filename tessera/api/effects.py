@@ -98,7 +98,7 @@ def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:
 
         @functools.wraps(target)
         def keeping(*args: Any, **kwargs: Any) -> Any:
-            with scopes.enter_scope(scopes.Deterministic(name, seed, declared)), _at_once():
+            with scopes.enter_scope(scopes.Deterministic(name, seed, declared)), _promise_scope():
                 return target(*args, **kwargs)
 
         promised = {"tessera.deterministic": True if seed is None else {"seed": seed}}
@@ -108,8 +108,8 @@ def deterministic(function: Any = None, /, *, seed: int | None = None) -> Any:
     return decorate if function is None else decorate(function)
 
 
-def _at_once() -> AbstractContextManager[None]:
-    """Outside of any trace, what lets jitted functions see that a promise holds where they are called."""
+def _promise_scope() -> AbstractContextManager[None]:
+    """Where ops run eagerly, what lets jitted functions see that a promise holds where they are called."""
     if dispatch.active() is not None:
         return nullcontext()
     from tessera.frontend.scopes import PolicyScope, static_bits  # noqa: PLC0415 - few functions have any

@@ -61,7 +61,7 @@ class History:
         lines += _policy_change(old.policy, new.policy) if old.policy != new.policy else []
         lines += _form_changes(old, new) if old.tree != new.tree else _leaf_changes(old, new)
         # Between equal signatures on equal devices, the change is in captured variables.
-        lines += _outside_changes(after.captures.differences(before.captures)) if len(lines) == 1 else []
+        lines += _captured_changes(after.captures.differences(before.captures)) if len(lines) == 1 else []
         return "\n".join(lines)
 
 
@@ -80,7 +80,7 @@ def _policy_change(old: Policy, new: Policy) -> list[str]:
     ]
 
 
-def _outside_changes(paths: Sequence[str]) -> list[str]:
+def _captured_changes(paths: Sequence[str]) -> list[str]:
     lines = [f"  captured variable `{path}` changed" for path in paths]
     return [*lines, "    = help: hold a number that changes in a tensor, which is read at each call"] if lines else []
 

@@ -33,7 +33,7 @@ from tessera.ir.schedule.typed_ops import CallOp, ConstantOp, ForOp
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, HostProgram, ModuleText, buffer_type, callbacks_in
-from tessera.runtime.devices.cuda.metrics import MOST_PLACES, TOO_FAR
+from tessera.runtime.devices.cuda.metrics import MOST_ELEMENTS, TOO_FAR
 from tessera.runtime.launch import CALLBACK
 from tessera.types.dim import Dim, product
 from tessera.types.frozen import frozen
@@ -202,7 +202,7 @@ class _Entry(HostProgram):
             if dim.value is None or dim.value < 1:
                 fits = self.f.op("and", fits, self.f.icmp("sgt", self.dim(dim), 0))
             if dim.value is None:
-                is_far = self.f.icmp("sgt", self.dim(dim), MOST_PLACES)
+                is_far = self.f.icmp("sgt", self.dim(dim), MOST_ELEMENTS)
                 self.f.if_(is_far, lambda: self.f.ret(self.f.const_i(TOO_FAR | (number + 1) << 32)))
         other = None if plain is None else lambda: self._launch(op, plain)
         self.f.if_(fits, lambda: self._launch(op, matrix), other)

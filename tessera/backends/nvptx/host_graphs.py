@@ -62,7 +62,7 @@ class GraphReplay:
     def _is_free(self, stream: Value) -> Value:
         """Whether a stream is not being captured."""
         f = self.f
-        function = f.load(self._address("recorded"), "ptr")
+        function = f.load(self._address("is_capturing"), "ptr")
         code = f.raw("i32", f"call i32 {function.text}({stream}, {self.state})")
         return f.icmp("eq", f.op("or", code, f.load(self.state, "i32")), Value("i32", "0"))
 
@@ -206,7 +206,7 @@ class _NodeLaunch:
             self._launch()
 
         f.if_(f.icmp("ne", code, Value("i32", "0")), refuse)
-        code = self._call("play", [graph, self.stream])
+        code = self._call("replay", [graph, self.stream])
         self._unlock()
         f.ret(code)
 
@@ -220,7 +220,7 @@ class _NodeLaunch:
     def _launch_if_captured(self) -> None:
         """A stream that is being captured takes launches alone."""
         f = self.f
-        code = self._call("recorded", [self.stream, self.state])
+        code = self._call("is_capturing", [self.stream, self.state])
         is_free = f.icmp("eq", f.op("or", code, f.load(self.state, "i32")), Value("i32", "0"))
         f.if_(is_free, lambda: None, self._launch)
 

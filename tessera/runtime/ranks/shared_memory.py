@@ -170,7 +170,7 @@ class LocalCommunicator:
         self._map = mmap.mmap(ends.file, max(1, ends.size**2) * SLOT * SLOTS)
         base = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._peers = {
-            rank: _Peer(rank, end, base + self._place(ends.rank, rank), base + self._place(rank, ends.rank))
+            rank: _Peer(rank, end, base + self._offset(ends.rank, rank), base + self._offset(rank, ends.rank))
             for rank, end in enumerate(ends.sockets)
             if end is not None
         }
@@ -181,7 +181,7 @@ class LocalCommunicator:
         self._failure: RankError | None = None
         self._is_abandoned = False
 
-    def _place(self, source: int, target: int) -> int:
+    def _offset(self, source: int, target: int) -> int:
         return (source * self.size + target) * SLOT * SLOTS
 
     def start(self, exchange: Exchange) -> Handle:

@@ -75,7 +75,7 @@ class Communicator(Protocol):
         ...
 
     def abandon(self, reason: str) -> None:
-        """Speak with nobody any more, and let the others know; no exchange touches memory afterwards."""
+        """Communicate with nobody any more, and let the others know; no exchange touches memory afterwards."""
         ...
 
 

@@ -17,7 +17,7 @@ from tessera.backends.nvptx.host_descriptors import MAP_DTYPES
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import DeviceError
-from tessera.runtime.devices.cuda.metrics import MOST_PLACES, TOO_FAR, TensorMaps, too_far
+from tessera.runtime.devices.cuda.metrics import MOST_ELEMENTS, TOO_FAR, TensorMaps, too_far
 from tessera.runtime.loader import link
 from tessera.types.dtype import BY_NAME
 
@@ -179,7 +179,7 @@ def test_a_dtype_that_tensor_maps_do_not_have_is_not_taken_for_bytes() -> None:
 @pytest.mark.parametrize("place", range(3))
 def test_a_dim_beyond_the_places_of_the_copy_engine_is_no_launch(place: int) -> None:
     sizes = [8, 8, 8]
-    sizes[place] = MOST_PLACES
+    sizes[place] = MOST_ELEMENTS
     asked = Asked()
     at = next(at for at, name in enumerate(asked.made.metadata["called"]) if name.endswith("__matrix"))
     assert len(asked.run(*sizes).launch) == 1

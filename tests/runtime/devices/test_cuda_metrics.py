@@ -33,7 +33,7 @@ def test_maps_are_created_reused_kept_and_dropped() -> None:
 def test_the_area_is_read_as_it_is_written() -> None:
     for count in (0, 1, 5):
         maps = TensorMaps(host_descriptors.area_bytes(count))
-        assert maps.__dict__["_places"] == count
+        assert maps.__dict__["_sites"] == count
         assert maps.kept == 0
 
 

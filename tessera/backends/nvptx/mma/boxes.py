@@ -13,7 +13,7 @@ from tessera.ir.base.types import BufferAttr
 from tessera.ir.tile.choices import COLUMNS, REGISTERS, SHARED
 from tessera.ir.tile.choices import ROWS as ALONG
 from tessera.ir.tile.typed_ops import StoreOp
-from tessera.runtime.devices.cuda.metrics import MOST_PLACES
+from tessera.runtime.devices.cuda.metrics import MOST_ELEMENTS
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f16
 from tessera.types.frozen import frozen
@@ -56,8 +56,8 @@ def box_of(op: SpecOp, tile: SSAValue, first: int, cuts: bool = False) -> Box:
     if rank > MAX_RANK or op.value("windows") or len(op.operands) != first + len(op.value("coords")):
         raise UnfitError(f"a tensor of {rank} dims, windows or index tiles are beyond TMA")
     largest = max(buffer.type.sizes, default=0)
-    if largest > MOST_PLACES:
-        raise UnfitError(f"TMA indexes elements up to {MOST_PLACES}, and a dim has {largest} elements")
+    if largest > MOST_ELEMENTS:
+        raise UnfitError(f"TMA indexes elements up to {MOST_ELEMENTS}, and a dim has {largest} elements")
     if op.name == "ttile.load" and op.value("pad"):
         raise UnfitError(f"what TMA reads outside is 0, not {op.value('pad')}")
     box, inner = [1] * rank, -1

@@ -192,7 +192,7 @@ _WAYS, _ENTRY = 16, 256
 _PROGRAMS: WeakSet[TensorMaps] = WeakSet()
 _BEGUN = time.monotonic()
 
-MOST_PLACES = (1 << 31) - 1
+MOST_ELEMENTS = (1 << 31) - 1
 """The elements of a dim that the TMA can address: its coordinates are 32 bits with a sign."""
 TOO_FAR = 1 << 16
 """What the entry of a program returns where a dim has more; no error code of the driver."""
@@ -206,7 +206,7 @@ class TensorMaps:
         self._area = ctypes.create_string_buffer(max(size, 2 * ctypes.sizeof(ctypes.c_int64)) + _LINE)
         self.address = -(-ctypes.addressof(self._area) // _LINE) * _LINE
         self._counters = (ctypes.c_int64 * 2).from_address(self.address)
-        self._places = max(0, size - _LINE) // (_LINE + _WAYS * _ENTRY)
+        self._sites = max(0, size - _LINE) // (_LINE + _WAYS * _ENTRY)
         _PROGRAMS.add(self)
 
     @property
@@ -222,7 +222,7 @@ class TensorMaps:
     @property
     def kept(self) -> int:
         """Maps that are there to be found again: an entry that was written has a version."""
-        lines = (self.address + _LINE + at * (_LINE + _WAYS * _ENTRY) for at in range(self._places))
+        lines = (self.address + _LINE + at * (_LINE + _WAYS * _ENTRY) for at in range(self._sites))
         entries = (line + _LINE + entry * _ENTRY for line in lines for entry in range(_WAYS))
         return sum(1 for entry in entries if ctypes.c_int64.from_address(entry).value)
 
@@ -253,6 +253,6 @@ def too_far(kernel: str) -> DeviceError:
     """The error for a kernel that is given such a dim."""
     return DeviceError(
         f"`{kernel}` cannot be launched: a tensor that the TMA reads or writes has a dim of more than "
-        f"{MOST_PLACES} elements",
+        f"{MOST_ELEMENTS} elements",
         fix="declare such a dim with its size, and its kernel does without the TMA; or take the tensor in parts",
     )
