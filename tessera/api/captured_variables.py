@@ -308,7 +308,7 @@ class CapturedVariables:
                 if name.startswith("__") and name.endswith("__"):
                     if isinstance(member, FunctionType) and name not in _UNCALLED:
                         self._add_definition(prefix + name, owners[: at + 1], name, member)
-                elif _is_slot(member) and self._is_named(name):
+                elif member.__class__.__name__ == "member_descriptor" and self._is_named(name):
                     self._add_slot(prefix + name, value, name)
                 elif self._is_named(name) and name not in held:
                     self.variables.append(Variable(prefix + name, held.get, name, MISSING))
@@ -377,10 +377,6 @@ def _is_transparent(kind: type[Any]) -> bool:
     if kind.__module__.startswith("tessera."):
         return not _is_library(kind.__module__)
     return kind is SimpleNamespace or all(base is object or bool(base.__flags__ & _HEAP) for base in kind.__mro__)
-
-
-def _is_slot(member: Any) -> bool:
-    return member.__class__.__name__ == "member_descriptor"
 
 
 def _function_of(member: Any) -> Any:

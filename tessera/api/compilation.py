@@ -54,9 +54,8 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Program, Origin]
     if executable is not None:
         return _load_executable(executable, tape, options), Origin("disk cache", key)
     from tessera.runtime.ranks import world  # noqa: PLC0415 - see above
-    from tessera.runtime.ranks.world import exclusive  # noqa: PLC0415
 
-    with exclusive(key):
+    with world.exclusive(key):
         # Of several ranks that want one program, the first makes it, and the others find it.
         executable = _read_entry(store, key) if world.size() > 1 else None
         if executable is not None:

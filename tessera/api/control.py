@@ -51,8 +51,7 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     if outer is None:
         return then(*operands) if bool(_scalar(predicate, "cond")) else otherwise(*operands)
     chosen = _scalar(predicate, "cond")
-    leaves, tree = flatten(operands)
-    tensors = [as_tensor(leaf) for leaf in leaves]
+    tensors, tree = _tensors_of(operands)
     branches = [_trace_body(function, tensors, tree) for function in (then, otherwise)]
     _check_alike("the two branches of `cond`", branches[0], branches[1])
     lifted = _share_lifted(branches)
@@ -79,8 +78,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], stat
         while bool(condition(state)):
             state = body(state)
         return state
-    leaves, tree = flatten(state)
-    tensors = [as_tensor(leaf) for leaf in leaves]
+    tensors, tree = _tensors_of(state)
     test = _trace_body(condition, tensors, Tree(tuple, None, (tree,)))
     if len(test.results) != 1:
         raise PytreeError("the condition of `while_loop` must return one scalar")
@@ -105,8 +103,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
             state = body(index, state)
         return state
     bounds = [public.astype(as_tensor(bound, i64), i64) for bound in (lower, upper)]
-    leaves, tree = flatten(state)
-    tensors = [as_tensor(leaf) for leaf in leaves]
+    tensors, tree = _tensors_of(state)
     step = _trace_body(body, [bounds[0], *tensors], Tree(tuple, None, (Tree(), tree)))
     _check_state("fori_loop", tensors, tree, step)
     lifted = _share_lifted([step])
@@ -134,9 +131,8 @@ def scan(
         check_sizes(trace, "scan", (count,), user_span())
     else:
         return _scan_eagerly(body, state, xs, count, reverse)
-    carried, state_tree = flatten(state)
+    tensors, state_tree = _tensors_of(state)
     given, xs_tree = flatten(xs)
-    tensors = [as_tensor(leaf) for leaf in carried]
     rows = [TensorType(_type(x).shape[1:], dtype_of(x)) for x in given]
     step = _trace_body(body, tensors, Tree(tuple, None, (state_tree, xs_tree)), rows)
     if step.tree.type is not tuple or len(step.tree.children) != 2:
@@ -215,6 +211,12 @@ def _trace_body(
         value = function(*unflatten(tree, tracers))
         leaves, form = flatten(value)
         return _Body(trace, [_in(trace, leaf) for leaf in leaves], form)
+
+
+def _tensors_of(value: Any) -> tuple[list[Any], Tree]:
+    """The leaves of a value as tensors, and its form."""
+    leaves, tree = flatten(value)
+    return [as_tensor(leaf) for leaf in leaves], tree
 
 
 def _in(trace: Trace, leaf: Any) -> Any:

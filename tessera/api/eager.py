@@ -211,7 +211,7 @@ def _type_of(operand: Any) -> TensorType:
 
 
 def _compile_dynamic(
-    op: str, types: Sequence[TensorType], attributes: Mapping[str, Any], options: Options | None = None
+    op: str, types: Sequence[TensorType], attributes: Mapping[str, Any], options: Options
 ) -> tuple[Program, bool] | None:
     """The op for all sizes, or None where its shape rule does not hold for all; wrong sizes raise, in numbers."""
     names = _operand_names(op, len(types))
@@ -237,9 +237,9 @@ def _compile_dynamic(
     return _load_traced(traced, options)
 
 
-def _load_traced(traced: tuple[Tape, bool], options: Options | None = None) -> tuple[Program, bool]:
+def _load_traced(traced: tuple[Tape, bool], options: Options) -> tuple[Program, bool]:
     tape, is_single = traced
-    return load(tape, options or _OPTIONS)[0], is_single
+    return load(tape, options)[0], is_single
 
 
 def _trace_op(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Tape, bool]:

@@ -428,8 +428,10 @@ class Kernel:
     def _for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[KernelInstance, list[TensorType]]:
         """The kernel with the static arguments of a call, and the types of its operands, sizes as numbers."""
         arguments = self._bound(args, kwargs).arguments
-        given, _ = self._operands(arguments, _with_shape, lambda x: tuple(x.shape))
-        types = [TensorType.of(one.shape, one.dtype) if isinstance(one, _Shaped) else _type_of(one) for one in given]
+        given, _ = self._operands(
+            arguments, lambda x, shape: TensorType.of(shape, _type_of(x).dtype), lambda x: tuple(x.shape)
+        )
+        types = [one if isinstance(one, TensorType) else _type_of(one) for one in given]
         return KernelInstance(self.definition, self._statics(arguments), self.given), types
 
     def defvjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -507,18 +509,6 @@ def _machine(what: str, machine: Machine | str) -> Machine:
     if not isinstance(chosen, Machine):
         raise ArgumentError(f"`{what}` knows no machine {machine!r}", fix=f"machines are {', '.join(machines())}")
     return chosen
-
-
-class _Shaped:
-    """A tensor seen in another shape, of which only the type matters."""
-
-    def __init__(self, shape: Sequence[int], dtype: Any) -> None:
-        self.shape, self.dtype = tuple(shape), dtype
-
-
-def _with_shape(x: Any, shape: Sequence[int]) -> Any:
-    found = _type_of(x)
-    return _Shaped(shape, found.dtype)
 
 
 def _type_of(operand: Any) -> TensorType:

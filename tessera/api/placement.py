@@ -156,25 +156,18 @@ def _resolve(wanted: Device, otherwise: Device | None) -> Device:
     """The device, or the one to go to instead."""
     if wanted == cpu:
         return wanted
-    missing = _missing(wanted)
-    if missing is None:
-        return wanted
-    if otherwise is not None:
-        return _resolve(otherwise, None)
-    raise DeviceError(
-        f"there is no {wanted!r} here: {missing}", fix=f"write `device({wanted!r}, otherwise=cpu)` to go on without one"
-    )
-
-
-def _missing(wanted: Device) -> str | None:
-    """Why there is no such device; None where there is."""
     from tessera.runtime.devices import find_device  # noqa: PLC0415 - only where another device is asked for
 
     try:
         find_device(backend_for_kind(wanted.kind).device).at(wanted.index)
     except DeviceError as error:
-        return error.message
-    return None
+        if otherwise is not None:
+            return _resolve(otherwise, None)
+        raise DeviceError(
+            f"there is no {wanted!r} here: {error.message}",
+            fix=f"write `device({wanted!r}, otherwise=cpu)` to go on without one",
+        ) from None
+    return wanted
 
 
 def _note(trace: Any, target: Device) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from tessera.api.specialization import Specialization
 from tessera.frontend.bind import Leaf, Signature
-from tessera.frontend.pytree import Tree, as_tuple
+from tessera.frontend.pytree import as_tuple
 from tessera.types.device import Device
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -87,7 +87,8 @@ def _captured_changes(paths: Sequence[str]) -> list[str]:
 
 def _form_changes(old: Signature, new: Signature) -> list[str]:
     lines: list[str] = []
-    before, after = ({name: str(form) for name, form in _forms(tree)} for tree in (old.tree, new.tree))
+    trees = [zip(as_tuple(tree.data), tree.children, strict=True) for tree in (old.tree, new.tree)]
+    before, after = ({name: str(form) for name, form in pairs} for pairs in trees)
     for name in dict.fromkeys((*before, *after)):
         if before.get(name) != after.get(name):
             was, now = (one.get(name, "nothing").replace("*", "a leaf") for one in (before, after))
@@ -101,10 +102,6 @@ def _leaf_changes(old: Signature, new: Signature) -> list[str]:
         if before != after:
             lines += [f"  {line}" for line in _changes(path, before, after)]
     return lines
-
-
-def _forms(tree: Tree) -> Iterator[tuple[str, Tree]]:
-    return zip(as_tuple(tree.data), tree.children, strict=True)
 
 
 def _changes(path: str, before: Leaf, after: Leaf) -> list[str]:

@@ -185,16 +185,10 @@ def _suggest(function: Jit | Kernel, parameter: inspect.Parameter) -> str:
     if written in ("int", "float", "bool", "str"):
         return f"--value {name}=..."
     target = getattr(function, "function", None)
-    parts = _parts_in_source(target, name) or ([f"[{_first_part(written)}]"] if _is_container(written) else [""])
+    head = written.split("[")[0].rsplit(".", 1)[-1].lower()
+    first = {"dict": "[key]", "mapping": "[key]", "list": "[0]", "tuple": "[0]", "sequence": "[0]"}
+    parts = _parts_in_source(target, name) or [first.get(head, "")]
     return " ".join(f"--shape '{name}{part}={_EXAMPLE}'" if part else f"--shape {name}={_EXAMPLE}" for part in parts)
-
-
-def _is_container(written: str) -> bool:
-    return written.split("[")[0].rsplit(".", 1)[-1].lower() in ("dict", "list", "tuple", "mapping", "sequence")
-
-
-def _first_part(written: str) -> str:
-    return "key" if written.lower().startswith(("dict", "mapping")) else "0"
 
 
 def _parts_in_source(function: Any, name: str) -> list[str]:

@@ -62,31 +62,21 @@ def _answer_task(payload: bytes) -> dict[str, Any]:
 
 def _run(payload: bytes) -> Any:
     # Where modules are found comes first: what is sent beside it may need them.
-    task: dict[str, Any] = _Task(payload).read()
+    head, body = pickle.loads(payload)
+    sys.path[:] = head["path"]
+    if head["main"] is not None:
+        # As a module of another name, so that what a script does when it is started is not done again.
+        kind, name = head["main"]
+        found = (runpy.run_path if kind == "file" else runpy.run_module)(name, run_name="__mp_main__")
+        module = sys.modules["__main__"]
+        module.__dict__.update({name: value for name, value in found.items() if name != "__name__"})
+    task: dict[str, Any] = pickle.loads(body)
     if "file" in task:
         sys.argv = [task["file"], *task["argv"]]
         sys.path.insert(0, os.path.dirname(os.path.abspath(task["file"])))
         runpy.run_path(task["file"], run_name="__main__")
         return None
     return task["function"](*task["args"], **task["kwargs"])
-
-
-class _Task:
-    """A task as it came: the head says where modules are, the body is what to do."""
-
-    def __init__(self, payload: bytes) -> None:
-        self.head, self.body = pickle.loads(payload)
-
-    def read(self) -> dict[str, Any]:
-        """What to do, with the modules of the one who sent it."""
-        sys.path[:] = self.head["path"]
-        if self.head["main"] is not None:
-            # As a module of another name, so that what a script does when it is started is not done again.
-            kind, name = self.head["main"]
-            found = (runpy.run_path if kind == "file" else runpy.run_module)(name, run_name="__mp_main__")
-            module = sys.modules["__main__"]
-            module.__dict__.update({name: value for name, value in found.items() if name != "__name__"})
-        return pickle.loads(self.body)
 
 
 def _describe_error(error: BaseException) -> str:

@@ -17,7 +17,7 @@ def several(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_at_a_time_works_on_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world, "cache_place", lambda: (str(tmp_path), ""))
+    monkeypatch.setattr(world, "cache_location", lambda: (str(tmp_path), ""))
     inside, most = 0, 0
 
     def work() -> None:
@@ -43,7 +43,7 @@ def test_one_at_a_time_works_on_a_name(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_where_nothing_can_be_locked_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(world, "cache_place", lambda: (str(tmp_path / "file"), ""))
+    monkeypatch.setattr(world, "cache_location", lambda: (str(tmp_path / "file"), ""))
     with world.exclusive("0123"), world.exclusive("0123"):
         pass
     with pytest.raises(ValueError, match="its own"), world.exclusive("0123"):
