@@ -43,7 +43,7 @@ def test_of(name: str) -> str:
     """The FileCheck test of a pass."""
     stem = name.partition("-")[2].replace("-", "_")
     found = sorted((ROOT / "tests" / "lit").rglob(f"{stem}.mlir"))
-    own = [file for file in found if stage_of(name) in file.parts] or found
+    own = [file for file in found if file.parent.name == stage_of(name)] or found
     return f"`{own[0].relative_to(ROOT)}`" if own else ""
 
 
