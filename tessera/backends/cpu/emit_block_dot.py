@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
-from tessera.backends.cpu.micro_kernel import LhsRows, MicroShape, call_micro_kernel
+from tessera.backends.cpu.micro_kernel import LhsRows, MicroForm, MicroShape, call_micro_kernel
 from tessera.backends.cpu.packing import (
     Operand,
     choose_kernels,
@@ -134,9 +134,8 @@ class _BlockDot:
         cut = not shape.ends_with(self.stride)
 
         def columns(j: Value) -> None:
-            kernels = choose_kernels(
-                f, shape, f.sub(n, j), strided=self.rhs.is_in_place, in_rows=self._reads_rows_in_place, cut=cut
-            )
+            form = MicroForm(self._reads_rows_in_place, self.rhs.is_in_place, cut)
+            kernels = choose_kernels(f, shape, f.sub(n, j), form)
             end = f.sub(f.const_i(self.stride), j) if cut else None
             panel = self._right(j, at)
 

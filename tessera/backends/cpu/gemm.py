@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import TypeAlias
 
-from tessera.backends.cpu.micro_kernel import LhsRows, MicroShape, call_micro_kernel, multiply_add
+from tessera.backends.cpu.micro_kernel import LhsRows, MicroForm, MicroShape, call_micro_kernel, multiply_add
 from tessera.backends.cpu.packing import (
     Operand,
     choose_kernels,
@@ -220,7 +220,8 @@ class _Gemm:
                 for_each_height(f, self.shape, mc, block, p.rows)
 
             def strip(jr: Value) -> None:
-                panel(jr, choose_kernels(f, self.shape, f.sub(nc, jr), p.rows, p.columns, in_rows=p.lhs.is_runs))
+                form = MicroForm(lhs_rows=p.lhs.is_runs)
+                panel(jr, choose_kernels(f, self.shape, f.sub(nc, jr), form, p.rows, p.columns))
 
             f.loop(0, nc, self.shape.columns, strip)
 

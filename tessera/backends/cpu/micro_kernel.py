@@ -88,37 +88,32 @@ def multiply_add(f: FunctionText, a: Value, b: Value, c: Value) -> Value:
     return fma(f, a, b, c) if is_float(a.type) else add(f, mul(f, a, b), c)
 
 
-def outline_micro_kernel(
-    module: ModuleText,
-    shape: MicroShape,
-    height: int,
-    vectors: int | None = None,
-    strided: bool = False,
-    in_rows: bool = False,
-    cut: bool = False,
-) -> Value:
-    """A pointer to the outlined kernel of `height` rows and `vectors` (all) registers, for `call_micro_kernel`.
+@frozen
+class MicroForm:
+    """How a kernel finds its operands: as packed panels, but for what is said here.
 
-    It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[i, k] * rhs[k, :]`. `lhs` is a packed
-    panel (`height` elements for each k), or with `in_rows` rows any distance apart; `rhs` is a packed panel
-    (`vectors * lanes` elements for each k), or with `strided` rows any distance apart. So are the rows of `out`, of
-    which whole registers are touched, or with `cut` as many elements as the call gives.
+    `lhs_rows` and `rhs_rows` are rows any distance apart. Of rows of the result whole registers are touched, or where
+    it `is_cut`, as many elements as a call gives.
     """
-    width = vectors or shape.vectors
+
+    lhs_rows: bool = False
+    rhs_rows: bool = False
+    is_cut: bool = False
+
+
+def outline_micro_kernel(module: ModuleText, shape: MicroShape, height: int, vectors: int, form: MicroForm) -> Value:
+    """A pointer to the outlined kernel of `height` rows and `vectors` registers, for `call_micro_kernel`.
+
+    It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[i, k] * rhs[k, :]`. A panel of `lhs` has
+    `height` elements for each k, one of `rhs` `vectors * lanes`; rows of `out` are any distance apart.
+    """
     arguments = [("ptr", "lhs"), ("i64", "across"), ("ptr", "rhs"), ("i64", "k"), ("ptr", "out")]
     arguments += [("i64", "stride"), ("i1", "accumulate")]
-    if strided:
-        arguments.append(("i64", "rhs_stride"))
-    if cut:
-        arguments.append(("i64", "end"))
-    name = module.outline(
-        ("micro", shape, height, width, strided, in_rows, *(["cut"] if cut else [])),
-        f"micro{height}x{width}",
-        arguments,
-        lambda g: _write_micro(g, shape, height, width, in_rows, cut),
-        shared=True,
-    )
-    return Value("ptr", f"@{name}")
+    arguments += [("i64", "rhs_stride")] if form.rhs_rows else []
+    arguments += [("i64", "end")] if form.is_cut else []
+    key, name = ("micro", shape, height, vectors, form), f"micro{height}x{vectors}"
+    symbol = module.outline(key, name, arguments, lambda g: _write_micro(g, shape, height, vectors, form), shared=True)
+    return Value("ptr", f"@{symbol}")
 
 
 @frozen
@@ -141,7 +136,7 @@ def call_micro_kernel(
     rhs_stride: Index | None = None,
     end: Index | None = None,
 ) -> None:
-    """Call a kernel of `outline_micro_kernel`: `rhs_stride` exactly for a strided one, `end` for one that is cut.
+    """Call a kernel of `outline_micro_kernel`: `rhs_stride` exactly where B is in rows, `end` for one that is cut.
 
     Strides count elements, and so does `end`, those from `out` on that a row has.
     """
@@ -150,9 +145,9 @@ def call_micro_kernel(
     f.call_pointer(kernel, [*args, *(f.index(one) for one in (rhs_stride, end) if one is not None)])
 
 
-def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, in_rows: bool, cut: bool) -> None:
+def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, form: MicroForm) -> None:
     lhs, across, rhs, k, out, stride, accumulate, *others = g.arguments
-    end = others.pop() if cut else None
+    end, in_rows = others.pop() if form.is_cut else None, form.lhs_rows
     rhs_stride: Index = others[0] if others else vectors * shape.lanes
     element, type_ = shape.element, vector(shape.element, shape.lanes)
     rows = _lines(g, out, stride, height, element)

@@ -13,7 +13,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import TypeAlias
 
-from tessera.backends.cpu.micro_kernel import MicroShape, outline_micro_kernel
+from tessera.backends.cpu.micro_kernel import MicroForm, MicroShape, outline_micro_kernel
 from tessera.backends.cpu.registers import transpose
 from tessera.backends.cpu.windows import Area, TransposedWindows, WindowElement, WindowPanels, Windows, pack_windows
 from tessera.ir.target.llvm import convert
@@ -332,11 +332,9 @@ def choose_kernels(
     f: FunctionText,
     shape: MicroShape,
     left: Index,
+    form: MicroForm,
     known_rows: int | None = None,
     known_columns: int | None = None,
-    strided: bool = False,
-    in_rows: bool = False,
-    cut: bool = False,
 ) -> list[Value]:
     """The kernel of each of `shape.heights` for the columns that are left: narrower ones for the last few.
 
@@ -349,7 +347,7 @@ def choose_kernels(
         if height not in needed:
             chosen.append(Value("ptr", "null"))
             continue
-        kernels = [outline_micro_kernel(f.module, shape, height, vectors, strided, in_rows, cut) for vectors in widths]
+        kernels = [outline_micro_kernel(f.module, shape, height, vectors, form) for vectors in widths]
         kernel = kernels[0] if kernels else Value("ptr", "null")
         for vectors, narrower in zip(widths[1:], kernels[1:], strict=True):
             kernel = f.select(f.icmp("sle", left, vectors * shape.lanes), narrower, kernel)
