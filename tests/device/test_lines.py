@@ -10,7 +10,7 @@ import pytest
 
 import tessera as ts
 from tessera.runtime.devices.cuda.driver import is_available
-from tests.backends.nvptx.lines import BLOCKS, KERNELS, product, shapes
+from tests.backends.nvptx.lines import BLOCKS, KERNELS, dot, shapes
 from tests.device.test_matrix import attended, distance, on_gpu, random, wide
 
 pytestmark = [
@@ -29,20 +29,20 @@ def test_products_in_blocks_of_narrow_lines(name: str, block: tuple[int, int, in
     for size, dtype in CASES:
         a, b = (random(shape, dtype) for shape in shapes(name, *size))
         wanted = wide(a) @ (wide(b).T if name == "nt" else wide(b))
-        assert distance(on_gpu(product(name, block), a, b), wanted) <= 1e-6, (size, dtype)
+        assert distance(on_gpu(dot(name, block), a, b), wanted) <= 1e-6, (size, dtype)
 
 
 @pytest.mark.parametrize("depth", [32, 64, 96])
 def test_single_bytes_in_narrow_lines(depth: int) -> None:
     a, b = (random((extent, 208), ml_dtypes.float8_e4m3fn) for extent in (300, 136))
     for name, times in (("nt", 1), ("parts", 2)):
-        assert distance(on_gpu(product(name, (64, 64, depth)), a, b), times * (wide(a) @ wide(b).T)) <= 3e-4
+        assert distance(on_gpu(dot(name, (64, 64, depth)), a, b), times * (wide(a) @ wide(b).T)) <= 3e-4
 
 
 def test_bits_do_not_depend_on_lines() -> None:
     a, b = random((300, 200)), random((264, 200))
     blocks = ((64, 64, 16), (64, 64, 32), (64, 64, 48), (64, 64, 64), (128, 128, 96), (128, 64, 128))
-    assert len({on_gpu(product("nt", block), a, b).tobytes() for block in blocks}) == 1
+    assert len({on_gpu(dot("nt", block), a, b).tobytes() for block in blocks}) == 1
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

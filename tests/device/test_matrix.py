@@ -148,10 +148,10 @@ def test_attention_of_any_length(shape: tuple[int, ...], is_causal: bool) -> Non
 
 
 def test_kernels_of_users_are_right_too() -> None:
-    from tests.backends.nvptx.test_matrix import attention_by_hand, product_by_hand
+    from tests.backends.nvptx.test_matrix import attention_by_hand, dot_by_hand
 
     a, b = random((300, 200)), random((200, 520))
-    assert distance(on_gpu(product_by_hand, a, b), wide(a) @ wide(b)) <= 2.0**-8
+    assert distance(on_gpu(dot_by_hand, a, b), wide(a) @ wide(b)) <= 2.0**-8
     q, k, v = random((3, 300, 128)), random((3, 333, 128)), random((3, 333, 128))
     wanted = attended(q[:, None], k[:, None], v[:, None], is_causal=False)[:, 0]
     assert distance(on_gpu(attention_by_hand, q, k, v), wanted) <= 4e-3

@@ -17,12 +17,12 @@ from tessera.ir.target.limits import check_moves, moves_of
 from tessera.ir.target.passes.check_features import CheckFeatures
 from tessera.types.device import moves
 from tests.backends.nvptx.kernels import lowered
-from tests.backends.nvptx.matrices import product_text
+from tests.backends.nvptx.matrices import dot_text
 
 
 def matmul() -> SpecOp:
     load_dialects()
-    (kernel,) = [op for op in parse_module(product_text()).ops if isinstance(op, SpecOp)]
+    (kernel,) = [op for op in parse_module(dot_text()).ops if isinstance(op, SpecOp)]
     return kernel
 
 
@@ -68,7 +68,7 @@ def test_a_cache_goes_to_a_memory_that_there_is() -> None:
 def test_a_copy_goes_to_shared_memory_that_its_barrier_counts() -> None:
     """Neither to another tile than its ring's, nor to a buffer: each would be a wrong space, or a wait for nothing."""
     load_dialects()
-    text = product_text()
+    text = dot_text()
     copy = next(line for line in text.splitlines() if line.strip().startswith("ttarget.copy"))
     tile = copy.split("ttarget.copy ")[1].split(", ")[3]
     tiles = [line for line in text.splitlines() if "= ttarget.shared_tile" in line and "[64, 64]" in line]
@@ -84,7 +84,7 @@ def test_a_copy_goes_to_shared_memory_that_its_barrier_counts() -> None:
 
 def test_what_is_copied_and_never_waited_for_is_refused() -> None:
     load_dialects()
-    lines = product_text().splitlines()
+    lines = dot_text().splitlines()
     gone = ("ttarget.await", "ttarget.release")
     with pytest.raises(OpError, match="a dot reads a stage that nobody waited for"):
         verify(parse_module("\n".join(line for line in lines if not line.strip().startswith(gone))))

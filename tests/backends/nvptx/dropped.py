@@ -10,10 +10,10 @@ from tessera import KTile, Schedule, bf16, f32, kernel, tile
 
 
 @kernel
-def dropped(
+def drop_quarter(
     a: KTile["M", "K", bf16], b: KTile["K", "N", bf16], key: KTile[2, ts.u64], out: KTile["M", "N", bf16]
 ) -> None:
-    """A product with a quarter of its elements left out."""
+    """A dot with a quarter of its elements left out."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):
@@ -21,9 +21,9 @@ def dropped(
     tile.store(out, tile.cast(tile.dropout_in_kernel(acc, 0.25, key=key), bf16), rows=T.m, cols=T.n)
 
 
-def product(block: tuple[int, int, int]) -> Callable[..., Any]:
-    """The product in blocks, as a function of arrays."""
-    chosen = dropped.with_schedule(Schedule(block=block))
+def dot(block: tuple[int, int, int]) -> Callable[..., Any]:
+    """The dot in blocks, as a function of arrays."""
+    chosen = drop_quarter.with_schedule(Schedule(block=block))
 
     def run(a: Any, b: Any, key: Any) -> Any:
         return chosen(a, b, key)

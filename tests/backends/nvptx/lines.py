@@ -9,7 +9,7 @@ from tessera import KTile, Schedule, f32, kernel, tile
 
 @kernel
 def by_rows(a: KTile["M", "K"], b: KTile["K", "N"], out: KTile["M", "N", f32]) -> None:
-    """A right side whose rows are k."""
+    """A B operand whose rows are k."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):
@@ -19,7 +19,7 @@ def by_rows(a: KTile["M", "K"], b: KTile["K", "N"], out: KTile["M", "N", f32]) -
 
 @kernel
 def by_columns(a: KTile["M", "K"], b: KTile["N", "K"], out: KTile["M", "N", f32]) -> None:
-    """A right side whose columns are k."""
+    """A B operand whose columns are k."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):
@@ -29,7 +29,7 @@ def by_columns(a: KTile["M", "K"], b: KTile["N", "K"], out: KTile["M", "N", f32]
 
 @kernel
 def by_parts(a: KTile["M", "K"], b: KTile["N", "K"], out: KTile["M", "N", f32]) -> None:
-    """Twice a product whose steps are doubled one by one, and so stay as deep as they are."""
+    """Twice a dot whose steps are doubled one by one, and so stay as deep as they are."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(a.shape, T.k):
@@ -51,8 +51,8 @@ BLOCKS = (
 """Rows, columns and depth that are not whole lines of 128 bytes of two-byte floats, along k or across it."""
 
 
-def product(name: str, block: tuple[int, int, int], stages: int = 2) -> Any:
-    """A product of one orientation in blocks, as a function of arrays."""
+def dot(name: str, block: tuple[int, int, int], stages: int = 2) -> Any:
+    """A dot of one orientation in blocks, as a function of arrays."""
     chosen = {**KERNELS, "parts": by_parts}[name].with_schedule(Schedule(block=block, stages=stages))
 
     def run(a: Any, b: Any) -> Any:
@@ -62,5 +62,5 @@ def product(name: str, block: tuple[int, int, int], stages: int = 2) -> Any:
 
 
 def shapes(name: str, m: int, n: int, k: int) -> list[tuple[int, int]]:
-    """The shapes of both sides."""
+    """The shapes of both operands."""
     return [(m, k), (k, n) if name == "nn" else (n, k)]

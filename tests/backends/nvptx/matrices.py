@@ -67,7 +67,7 @@ def general_kernels(lowering: Lowering) -> list[SpecOp]:
 
 
 def matrix_of(function: Callable[..., Any], shapes: Sequence[Sequence[int]], **given: Any) -> SpecOp:
-    """The one kernel of a function, for matrix units."""
+    """The one kernel of a function, for tensor cores."""
     (kernel,) = kernels_of(function, shapes, **given)
     found = BACKEND.matrix(kernel)
     assert found is not None
@@ -82,7 +82,7 @@ def text_of(kernel: SpecOp) -> str:
 
 
 def arrays_of(kernel: SpecOp, seed: int = 0) -> list[Any]:
-    """Small whole numbers, of which all sums are exact; what is written begins as something else."""
+    """Small integers, of which all sums are exact; what is written begins as something else."""
     rng = np.random.default_rng(seed)
     found: list[Any] = []
     for argument in kernel.regions[0].block.args:
@@ -93,7 +93,7 @@ def arrays_of(kernel: SpecOp, seed: int = 0) -> list[Any]:
 
 
 @cache
-def product_text() -> str:
+def dot_text() -> str:
     """A product of 256 x 512 x 192 in blocks of 128 x 256."""
     return text_of(matrix_of(nt, [(256, 192), (512, 192)], overrides={"contraction.block": (128, 256, 64)}))
 

@@ -32,7 +32,7 @@ from tessera.types.dim import Dim
 from tessera.types.machine import AUTOMATIC, PLAIN
 from tests.backends.nvptx.kernels import parts_of
 from tests.backends.nvptx.matrices import kernels_of, matrix_of, nn, nt, text_of, tn
-from tests.backends.nvptx.units import LARGE, PROGRAMS, checked, kernel_of, lowered, of, shown, words_of
+from tests.backends.nvptx.units import LARGE, PROGRAMS, check_kernel, kernel_of, lower_kernel, of, show_kernel, words_of
 from tests.oracles.nvptx_backend import NvptxBackend
 
 OTHERS = ("sm_80", "sm_86", "sm_89", "sm_120a")
@@ -42,7 +42,7 @@ OTHERS = ("sm_80", "sm_86", "sm_89", "sm_120a")
 @pytest.mark.parametrize("name", ["nn", "layer", "f32 result", "causal"])
 def test_the_assembler_takes_kernels_as_they_are_meant(name: str) -> None:
     """Dots and attention: copies in the background, matrices from shared memory, nothing spilled."""
-    lowering = lowered(name, "sm_80")
+    lowering = lower_kernel(name, "sm_80")
     assert kernel_of(lowering).name == "ttarget.warp_kernel"
     for word in ("mma.sync.aligned.m16n8k16", "cp.async.cg.shared.global", "ldmatrix.sync.aligned.m8n8.x4"):
         assert word in lowering.texts[0]
@@ -51,7 +51,7 @@ def test_the_assembler_takes_kernels_as_they_are_meant(name: str) -> None:
 
 @pytest.mark.parametrize("architecture", OTHERS)
 def test_the_same_code_is_for_all_machines_without_warpgroups(architecture: str) -> None:
-    lowering = lowered("layer", architecture)
+    lowering = lower_kernel("layer", architecture)
     assert kernel_of(lowering).value("features") == MMA_SYNC_FEATURES
     assert kernel_of(lowering).value("shared") <= GPUS[architecture].shared
     if architecture == "sm_89":
@@ -63,11 +63,11 @@ def test_the_largest_block_fits_registers() -> None:
     assert "0 bytes spill stores" in words_of(lowering)
 
 
-def test_a_side_across_k_is_turned_as_it_is_read() -> None:
-    """No operand is copied to be turned: `ldmatrix` does it."""
+def test_an_operand_across_k_is_transposed_as_it_is_read() -> None:
+    """No operand is copied to be transposed: `ldmatrix` does it."""
     for function, turned in ((nt, (False, False)), (nn, (False, True)), (tn, (True, True))):
         lowering = of(function, [(256, 256), (256, 256)], "sm_80")
-        text = shown(lowering)
+        text = show_kernel(lowering)
         assert ('lhs_major = "mn"' in text, 'rhs_major = "mn"' in text) == turned
         assert ("x4.trans" in lowering.texts[0]) == any(turned)
         assert text.count("ttarget.copy_async") % 2 == 0
@@ -76,17 +76,17 @@ def test_a_side_across_k_is_turned_as_it_is_read() -> None:
 @pytest.mark.parametrize(
     ("dtype", "name"), [(np.float16, "m16n8k16.row.col.f32.f16"), (np.int8, "m16n8k32.row.col.s32.s8")]
 )
-def test_other_dtypes_have_products(dtype: Any, name: str) -> None:
-    def summed(x: Any, w: Any) -> Any:
+def test_other_dtypes_have_dots(dtype: Any, name: str) -> None:
+    def accumulate(x: Any, w: Any) -> Any:
         return ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.i32 if dtype is np.int8 else None)
 
-    lowering = of(summed, [(256, 256), (256, 256)], "sm_80", dtype)
+    lowering = of(accumulate, [(256, 256), (256, 256)], "sm_80", dtype)
     assert f"mma.sync.aligned.{name}" in lowering.texts[0]
     if dtype is np.int8:
         assert "0 bytes spill stores" in words_of(lowering)
 
 
-def test_f32_has_products_where_it_was_rounded_to_tf32() -> None:
+def test_f32_has_dots_where_it_was_rounded_to_tf32() -> None:
     """And only there: the low bits of other numbers would be cut off."""
     arrays = [np.zeros((256, 256), np.float32)] * 2
     options = Options.of(backend="cuda", features=("sm_80",))
@@ -97,7 +97,7 @@ def test_f32_has_products_where_it_was_rounded_to_tf32() -> None:
     (written,) = [text for text in map(text_of, asked.targets) if "ttarget.mma_sync" in text]
     broken = written.replace('mode = "tf32"', 'mode = "f32"')
     with pytest.raises(OpError, match="`mode` is tf32 or none"):
-        checked(broken)
+        check_kernel(broken)
 
 
 def test_ragged_edges_are_zeros_that_copies_make() -> None:
@@ -108,9 +108,9 @@ def test_ragged_edges_are_zeros_that_copies_make() -> None:
 
 
 @pytest.mark.parametrize(("name", "architecture"), [("layer", "sm_80"), ("full", "sm_80"), ("layer", "sm_100a")])
-def test_no_lanes_meet_in_a_bank(name: str, architecture: str) -> None:
+def test_there_are_no_bank_conflicts(name: str, architecture: str) -> None:
     """Copies, matrices and rows on their way out; without the swizzle up to eight rows would share their banks."""
-    kernel = kernel_of(lowered(name, architecture))
+    kernel = kernel_of(lower_kernel(name, architecture))
     assert len(shared_accesses(kernel)) >= 3
     assert conflicts(kernel) == []
     assert fragment_wavefronts(is_swizzled=False).degree == 8
@@ -119,7 +119,7 @@ def test_no_lanes_meet_in_a_bank(name: str, architecture: str) -> None:
 
 def test_nothing_is_copied_beyond_a_tile() -> None:
     """384 threads copy 48 rows at a time, and 64 rows are not a multiple: the last threads copy nothing, not zeros."""
-    lowering = lowered("full", "sm_80")
+    lowering = lower_kernel("full", "sm_80")
     assert kernel_of(lowering).value("consumers") == 3
     copies = [line for line in lowering.texts[0].splitlines() if "cp.async.cg" in line]
     assert copies
@@ -130,48 +130,48 @@ def test_nothing_is_copied_beyond_a_tile() -> None:
         assert ends
 
 
-def test_one_kernel_takes_empty_sides_too() -> None:
+def test_one_kernel_takes_empty_operands_too() -> None:
     """There is no second kernel beside it for sums of nothing, as those with TMA descriptors need it."""
 
     @ts.jit
-    def product(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]) -> Any:
+    def dot(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]) -> Any:
         return ts.ops.matmul(x, ts.ops.transpose(w))
 
     arrays = [np.zeros((4, 8), ml_dtypes.bfloat16)] * 2
-    lowering = lower(product.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_80",)))
+    lowering = lower(dot.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_80",)))
     assert [target.name for target in lowering.targets] == ["ttarget.warp_kernel"]
-    assert "is_nonempty" not in shown(lowering)
+    assert "is_nonempty" not in show_kernel(lowering)
 
 
 # What stands in the IR, and what is refused.
 
 
 @cache
-def product_text() -> str:
-    return shown(of(nt, [(256, 192), (512, 192)], "sm_80", overrides={"contraction.block": (128, 128, 64)}))
+def dot_text() -> str:
+    return show_kernel(of(nt, [(256, 192), (512, 192)], "sm_80", overrides={"contraction.block": (128, 128, 64)}))
 
 
 @cache
 def attention_text() -> str:
-    return shown(lowered("full", "sm_80"))
+    return show_kernel(lower_kernel("full", "sm_80"))
 
 
-@pytest.mark.parametrize("text", [product_text, attention_text])
+@pytest.mark.parametrize("text", [dot_text, attention_text])
 def test_kernels_come_back_from_their_text(text: Any) -> None:
-    checked(text())
+    check_kernel(text())
     assert print_module(parse_module(text())).strip() == text().strip()
 
 
-def test_copies_are_as_many_steps_ahead_as_there_are_stages_to_spare() -> None:
-    """One ring of two stages waits for all of its copies, two rings for all but one turn of both, less one."""
-    assert "ttarget.wait_copies\n" in product_text()
-    assert "stages = 2" in product_text()
+def test_copies_are_prefetched_by_as_many_steps_as_there_are_stages_to_spare() -> None:
+    """One ring of two stages waits for all of its copies, two rings for all but one iteration of both, less one."""
+    assert "ttarget.wait_copies\n" in dot_text()
+    assert "stages = 2" in dot_text()
     text = attention_text()
     assert "stages = 4" in text
     assert text.count("ttarget.wait_copies {left = 5}") == 2
 
 
-def test_a_right_side_that_is_computed_is_left_to_others() -> None:
+def test_a_computed_b_operand_is_left_to_others() -> None:
     (wide_sides,) = kernels_of(nt, PROGRAMS["nt"][1], dtype=np.float32)
     with pytest.raises(UnfitError, match=r"there is no `mma\.sync` of f32 by f32 into f32"):
         plan_of(wide_sides, MMA_SYNC)
@@ -220,35 +220,37 @@ FAULTS = {
 @pytest.mark.parametrize("name", list(FAULTS))
 def test_a_kernel_that_breaks_a_rule_is_refused(name: str) -> None:
     old, new, message = FAULTS[name]
-    text = product_text()
+    text = dot_text()
     if name == "stages":
         (line,) = [line for line in text.splitlines() if "ttarget.stage_after" in line and "yield" not in line][:1]
         old, new = line, line.replace("stages = 2", "stages = 9")
     assert old in text, f"{old} is not in the kernel"
     with pytest.raises(OpError) as caught:
-        checked(text.replace(old, new))
+        check_kernel(text.replace(old, new))
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("text", [product_text, attention_text])
+@pytest.mark.parametrize("text", [dot_text, attention_text])
 @pytest.mark.parametrize("other", [1, 3, 5])
-def test_stages_turn_as_tiles_have_them(text: Any, other: int) -> None:
+def test_cursors_wrap_around_as_tiles_have_stages(text: Any, other: int) -> None:
     lines = text().splitlines()
     for at in [at for at, line in enumerate(lines) if "ttarget.stage_after" in line]:
         with pytest.raises(OpError):
-            checked("\n".join([*lines[:at], re.sub(r"stages = \d+", f"stages = {other}", lines[at]), *lines[at + 1 :]]))
+            check_kernel(
+                "\n".join([*lines[:at], re.sub(r"stages = \d+", f"stages = {other}", lines[at]), *lines[at + 1 :]])
+            )
 
 
 def test_what_a_kernel_declares_to_write_is_written() -> None:
-    kept = [line for line in product_text().splitlines() if "ttarget.store_rows" not in line]
+    kept = [line for line in dot_text().splitlines() if "ttarget.store_rows" not in line]
     with pytest.raises(OpError, match="declares that it writes argument 2, and nothing does"):
-        checked("\n".join(kept))
+        check_kernel("\n".join(kept))
 
 
 STEPS = ("ttarget.commit_copies", "ttarget.wait_copies", "ttarget.copy_async")
 
 
-@pytest.mark.parametrize("text", [product_text, attention_text])
+@pytest.mark.parametrize("text", [dot_text, attention_text])
 def test_a_sequence_that_lacks_one_step_is_refused(text: Any) -> None:
     """Each copy, commit and wait, left out alone, would be a race; all are found."""
     lines = text().splitlines()
@@ -256,45 +258,43 @@ def test_a_sequence_that_lacks_one_step_is_refused(text: Any) -> None:
     assert len(steps) > 5
     if text is attention_text:
         # What is copied once may be part of the group after it: the first commit does nothing for the order.
-        checked("\n".join(lines[: steps[1]] + lines[steps[1] + 1 :]))
+        check_kernel("\n".join(lines[: steps[1]] + lines[steps[1] + 1 :]))
         del steps[1]
     for at in steps:
         with pytest.raises(OpError):
-            checked("\n".join(lines[:at] + lines[at + 1 :]))
+            check_kernel("\n".join(lines[:at] + lines[at + 1 :]))
 
 
 @pytest.mark.parametrize("left", [6, 7, 8, 11, 100])
 def test_a_wait_that_leaves_too_much_is_refused(left: int) -> None:
     """Five groups may be left, and one more is what the dot reads; also where so many are never under way."""
     with pytest.raises(OpError, match="a dot reads stage 0, which nobody waited for"):
-        checked(attention_text().replace("{left = 5}", f"{{left = {left}}}"))
+        check_kernel(attention_text().replace("{left = 5}", f"{{left = {left}}}"))
 
 
 def test_what_only_a_loop_waits_for_may_not_be_there_after_it() -> None:
     """A loop may have no steps; one that has is known to, and a wait after it settles the matter."""
-    lines = product_text().splitlines()
+    lines = dot_text().splitlines()
     (end,) = [at for at, line in enumerate(lines) if line.strip().startswith("}) : ") and "fragment" in line]
-    (product,) = [line for line in lines if "ttarget.mma_sync" in line]
-    again = product.replace(
-        "%21 = ttarget.mma_sync %17, %3, %4, %18, %18", "%90 = ttarget.mma_sync %14, %3, %4, %8, %8"
-    )
-    assert again != product
+    (dot,) = [line for line in lines if "ttarget.mma_sync" in line]
+    again = dot.replace("%21 = ttarget.mma_sync %17, %3, %4, %18, %18", "%90 = ttarget.mma_sync %14, %3, %4, %8, %8")
+    assert again != dot
     text = "\n".join([*lines[: end + 1], again, *lines[end + 1 :]])
-    checked(text)
+    check_kernel(text)
     text = text.replace(", is_nonempty = true", "")
     with pytest.raises(OpError, match="a dot reads stage 0, which nobody waited for"):
-        checked(text)
-    checked(text.replace(again, f"ttarget.wait_copies\n{again}"))
+        check_kernel(text)
+    check_kernel(text.replace(again, f"ttarget.wait_copies\n{again}"))
 
 
 def test_a_copy_does_not_go_where_others_read() -> None:
     """Copies of the next step before all warps have met: some may still read what they go to."""
-    lines = product_text().splitlines()
+    lines = dot_text().splitlines()
     (wait,) = [at for at, line in enumerate(lines) if "ttarget.wait_copies" in line]
-    (product,) = [at for at, line in enumerate(lines) if "ttarget.mma_sync" in line]
-    moved = [*lines[:wait], *lines[wait + 1 : product], lines[wait], *lines[product:]]
+    (dot,) = [at for at, line in enumerate(lines) if "ttarget.mma_sync" in line]
+    moved = [*lines[:wait], *lines[wait + 1 : dot], lines[wait], *lines[dot:]]
     with pytest.raises(OpError, match="which other warps may still be reading"):
-        checked("\n".join(moved))
+        check_kernel("\n".join(moved))
 
 
 # Which machine has what.
@@ -328,7 +328,7 @@ def test_machines_have_the_instructions_of_their_generation(name: str) -> None:
 def test_a_kernel_goes_to_machines_that_have_what_it_needs(
     kernel: str, units: str, architecture: str, machine: str
 ) -> None:
-    """The same dot for each kind of units; the door of every machine takes it or names what is missing."""
+    """The same dot on all tensor cores; the exit verifier of every machine takes it or names what is missing."""
     target = kernel_of(of(nt, LARGE, architecture, overrides={"matrix.instruction": units})).clone()
     assert target.name == kernel
     if machine in KERNELS[kernel]:
@@ -394,7 +394,7 @@ def test_explain_says_which_units_run_what() -> None:
 
 def test_explain_lists_what_the_machine_approximates() -> None:
     """An epilogue of these kernels has the same short functions as one of Hopper's, and they are listed."""
-    lowering = lowered("layer", "sm_80")
+    lowering = lower_kernel("layer", "sm_80")
     (found,) = parts_of(lowering).approximations().values()
     assert any("gelu_tanh" in text for text in found)
 
@@ -404,7 +404,7 @@ BLOCK = Schedule(block=(128, 64, 64), warps=8)
 
 @kernel.schedule(BLOCK)
 def beside(x: KTile["M", "K", bf16], w: KTile["K", "N", bf16], out: KTile["M", 2, "N", bf16]) -> None:
-    """A dot into the first of two places of each row."""
+    """A dot into the first of two slots of each row."""
     T = tile.context()
     acc = tile.zeros((T.m, T.n), f32)
     for k in tile.range_k(x.shape, T.k):
@@ -412,8 +412,8 @@ def beside(x: KTile["M", "K", bf16], w: KTile["K", "N", bf16], out: KTile["M", 2
     tile.store(out, tile.cast(acc, bf16), T.m, 0, T.n)
 
 
-def called(made: Any) -> Any:
-    """A function that calls a kernel, which makes room for its results itself."""
+def call_kernel(made: Any) -> Any:
+    """A function that calls a kernel, which allocates its results itself."""
 
     def call(x: Any, w: Any) -> Any:
         return made(x, w)
@@ -424,8 +424,8 @@ def called(made: Any) -> Any:
 @pytest.mark.parametrize(("columns", "is_whole"), [(36, False), (40, True)])
 def test_rows_that_end_within_a_piece_leave_what_is_behind_them_alone(columns: int, is_whole: bool) -> None:
     """Rows of 2 x 36 begin at multiples of 16 bytes, and 36 columns end at none: no store of 16 bytes is left."""
-    lowering = of(called(beside), [(256, 64), (64, columns)], "sm_80")
-    assert "ttarget.store_rows" in shown(lowering)
+    lowering = of(call_kernel(beside), [(256, 64), (64, columns)], "sm_80")
+    assert "ttarget.store_rows" in show_kernel(lowering)
     parts = parts_of(lowering)
     (code,) = parts.codes
     assert (b"st.global.v4.b32" in compile_text(code.text, parts.backend.code_target)) == is_whole
@@ -436,14 +436,14 @@ def test_a_schedule_has_the_stages_that_it_asks_for(architecture: str) -> None:
     """Without one there are four, or as many as fit; two are the least."""
     for asked, wanted in ((2, 2), (3, 3), (5, 5)):
         made = beside.with_schedule(BLOCK.with_stages(asked))
-        text = shown(of(called(made), [(256, 512), (512, 64)], architecture))
+        text = show_kernel(of(call_kernel(made), [(256, 512), (512, 64)], architecture))
         assert f"stages = {wanted}}} : () -> !ttarget.shared_tile<[128, 64], bf16>" in text
 
 
-def test_kernels_of_users_take_the_same_way() -> None:
-    from tests.backends.nvptx.test_matrix import attention_by_hand, product_by_hand
+def test_kernels_of_users_are_lowered_alike() -> None:
+    from tests.backends.nvptx.test_matrix import attention_by_hand, dot_by_hand
 
-    assert kernel_of(of(product_by_hand, [(256, 128), (128, 512)], "sm_80")).name == "ttarget.warp_kernel"
+    assert kernel_of(of(dot_by_hand, [(256, 128), (128, 512)], "sm_80")).name == "ttarget.warp_kernel"
     shapes = [(2, 256, 128), (2, 384, 128), (2, 384, 128)]
     (kernel,) = kernels_of(attention_by_hand, shapes)
     found = NvptxBackend(GPUS["sm_90a"], MmaChoices("mma.sync")).matrix(kernel)

@@ -21,7 +21,7 @@ from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module, print_module
 from tests.backends.nvptx.kernels import parts_of
 from tests.backends.nvptx.matrices import kernels_of, nn, nt, tn
-from tests.backends.nvptx.units import LARGE, PROGRAMS, checked, kernel_of, lowered, of, shown, words_of
+from tests.backends.nvptx.units import LARGE, PROGRAMS, check_kernel, kernel_of, lower_kernel, of, show_kernel, words_of
 
 ORDER = (
     *("tcgen05.alloc", "tcgen05.relinquish_alloc_permit", "tcgen05.mma.cta_group::1.kind::f16"),
@@ -31,8 +31,8 @@ ORDER = (
 
 
 @pytest.mark.parametrize("name", ["layer", "f32 result", "ragged"])
-def test_the_assembler_takes_products_with_an_epilogue(name: str) -> None:
-    lowering = lowered(name, "sm_100a")
+def test_the_assembler_takes_dots_with_an_epilogue(name: str) -> None:
+    lowering = lower_kernel(name, "sm_100a")
     assert kernel_of(lowering).name == "ttarget.tensor_kernel"
     places = [lowering.texts[0].index(word) for word in ORDER if word != "tcgen05.fence::after_thread_sync"]
     assert places == sorted(places)
@@ -41,7 +41,7 @@ def test_the_assembler_takes_products_with_an_epilogue(name: str) -> None:
     assert "0 bytes spill stores" in words_of(lowering)
 
 
-def test_the_widest_product_fits_registers() -> None:
+def test_the_widest_dot_fits_registers() -> None:
     """256 columns are shared by two warpgroups, which read 16 of each 32 lanes."""
     lowering = of(nt, LARGE, "sm_100a", overrides={"contraction.block": (128, 256, 64)})
     assert kernel_of(lowering).value("consumers") == 2
@@ -49,9 +49,9 @@ def test_the_widest_product_fits_registers() -> None:
     assert "0 bytes spill stores" in words_of(lowering)
 
 
-def test_what_does_not_fit_runs_on_warps_or_by_multiply_adds_and_is_said() -> None:
-    """Attention has two dots that turn in one loop; f32 has no dots of tensor cores at all."""
-    attention = lowered("causal", "sm_100a")
+def test_what_does_not_fit_runs_on_warps_or_by_multiply_adds_with_reasons() -> None:
+    """Attention has two dots in one loop; f32 has no dots of tensor cores at all."""
+    attention = lower_kernel("causal", "sm_100a")
     assert kernel_of(attention).name == "ttarget.warp_kernel"
     assert "mma.sync (tcgen05: tensor memory takes one dot" in parts_of(attention).units[0]
     plain = of(nt, LARGE, "sm_100a", np.float32)
@@ -69,26 +69,26 @@ def test_explain_says_that_it_was_never_executed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("turned", "columns", "wanted"),
+    ("transposed", "columns", "wanted"),
     [
         ((False, False), 256, 1 << 4 | 1 << 7 | 1 << 10 | 32 << 17 | 8 << 24),
         ((False, True), 128, 1 << 4 | 1 << 7 | 1 << 10 | 1 << 16 | 16 << 17 | 8 << 24),
         ((True, True), 64, 1 << 4 | 1 << 7 | 1 << 10 | 1 << 15 | 1 << 16 | 8 << 17 | 8 << 24),
     ],
 )
-def test_the_instruction_descriptor_has_its_fields(turned: tuple[bool, bool], columns: int, wanted: int) -> None:
+def test_the_instruction_descriptor_has_its_fields(transposed: tuple[bool, bool], columns: int, wanted: int) -> None:
     """Sums of f32, operands of bf16, which of them lie across k, columns in 8s, rows in 16s (PTX ISA, tcgen05.mma)."""
-    assert instruction(1, turned, columns) == wanted
+    assert instruction(1, transposed, columns) == wanted
 
 
-def test_a_side_across_k_is_said_in_the_descriptor() -> None:
-    for function, turned in ((nt, (False, False)), (nn, (False, True)), (tn, (True, True))):
-        text = shown(of(function, [(256, 256), (256, 256)], "sm_100a"))
-        assert ('lhs_major = "mn"' in text, 'rhs_major = "mn"' in text) == turned
+def test_an_operand_across_k_is_in_the_descriptor() -> None:
+    for function, transposed in ((nt, (False, False)), (nn, (False, True)), (tn, (True, True))):
+        text = show_kernel(of(function, [(256, 256), (256, 256)], "sm_100a"))
+        assert ('lhs_major = "mn"' in text, 'rhs_major = "mn"' in text) == transposed
 
 
 @given(st.integers(1, TMEM_COLUMNS))
-def test_columns_are_given_out_in_powers_of_two(width: int) -> None:
+def test_columns_are_allocated_as_a_power_of_two(width: int) -> None:
     columns = tmem_columns(width)
     assert width <= columns <= TMEM_COLUMNS
     assert columns >= MIN_TMEM_COLUMNS
@@ -97,13 +97,13 @@ def test_columns_are_given_out_in_powers_of_two(width: int) -> None:
 
 
 @cache
-def product_text() -> str:
-    return shown(of(nt, [(256, 192), (512, 192)], "sm_100a", overrides={"contraction.block": (128, 128, 64)}))
+def dot_text() -> str:
+    return show_kernel(of(nt, [(256, 192), (512, 192)], "sm_100a", overrides={"contraction.block": (128, 128, 64)}))
 
 
 def test_kernels_come_back_from_their_text() -> None:
-    checked(product_text())
-    assert print_module(parse_module(product_text())).strip() == product_text().strip()
+    check_kernel(dot_text())
+    assert print_module(parse_module(dot_text())).strip() == dot_text().strip()
 
 
 FAULTS = {
@@ -122,13 +122,13 @@ FAULTS = {
 @pytest.mark.parametrize("name", list(FAULTS))
 def test_a_kernel_that_breaks_a_rule_is_refused(name: str) -> None:
     old, new, message = FAULTS[name]
-    text = product_text()
+    text = dot_text()
     if name == "other warp":
         (line,) = [line for line in text.splitlines() if "tensor_dealloc" in line]
         old, new = line, line.replace(" : (", " {warp = 1} : (")
     assert old in text, f"{old} is not in the kernel"
     with pytest.raises(OpError) as caught:
-        checked(text.replace(old, new))
+        check_kernel(text.replace(old, new))
     assert message in str(caught.value)
 
 
@@ -147,31 +147,31 @@ STEPS = {
 @pytest.mark.parametrize("name", list(STEPS))
 def test_a_sequence_that_lacks_one_step_is_refused(name: str) -> None:
     """Each would be a hang, or a sum that is not done, on a machine that nobody has here."""
-    lines = product_text().splitlines()
+    lines = dot_text().splitlines()
     steps = [at for at, line in enumerate(lines) if line.strip().startswith(name)]
     assert steps
     for at in steps:
         with pytest.raises(OpError, match=STEPS[name]):
-            checked("\n".join(lines[:at] + lines[at + 1 :]))
+            check_kernel("\n".join(lines[:at] + lines[at + 1 :]))
 
 
 @pytest.mark.parametrize("name", ["ttarget.tensor_commit", "ttarget.tensor_release", "ttarget.acquire"])
 def test_a_step_that_is_taken_twice_is_refused(name: str) -> None:
     """A barrier would count what nobody waits for."""
-    lines = product_text().splitlines()
+    lines = dot_text().splitlines()
     for at in [at for at, line in enumerate(lines) if line.strip().startswith(name)]:
         with pytest.raises(OpError):
-            checked("\n".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]))
+            check_kernel("\n".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]))
 
 
 def test_tensor_memory_is_not_read_after_it_was_freed() -> None:
-    lines = product_text().splitlines()
+    lines = dot_text().splitlines()
     (load,) = [line for line in lines if "ttarget.tensor_load" in line]
     (give,) = [at for at, line in enumerate(lines) if "ttarget.tensor_dealloc" in line]
     place = lines.index(load)
     moved = [*lines[:place], lines[give], *lines[place:give], *lines[give + 1 :]]
     with pytest.raises(OpError, match="used after it was freed"):
-        checked("\n".join(moved))
+        check_kernel("\n".join(moved))
 
 
 def test_other_shapes_are_left_to_others() -> None:
@@ -193,16 +193,16 @@ def test_a_sum_that_begins_with_something_is_left_to_others() -> None:
         check_fit(started, TCGEN05, GPUS["sm_100a"])  # type: ignore[arg-type]
 
 
-def summed(x: Any, w: Any) -> Any:
+def accumulate(x: Any, w: Any) -> Any:
     return ts.ops.matmul(x, ts.ops.transpose(w), dtype=ts.i32)
 
 
 def test_integers_run_on_warps_there() -> None:
-    lowering = of(summed, [(256, 256), (256, 256)], "sm_100a", np.int8)
+    lowering = of(accumulate, [(256, 256), (256, 256)], "sm_100a", np.int8)
     assert kernel_of(lowering).name == "ttarget.warp_kernel"
 
 
-def test_one_source_takes_three_ways() -> None:
+def test_one_source_has_three_lowerings() -> None:
     """The same function for three generations: single warps, warpgroups, tensor memory; no source says which."""
     kernels = {name: kernel_of(of(nt, LARGE, name)) for name in ("sm_80", "sm_90a", "sm_100a")}
     assert {name: kernel.name for name, kernel in kernels.items()} == {

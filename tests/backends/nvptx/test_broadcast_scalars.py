@@ -26,7 +26,7 @@ from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
-from tests.backends.nvptx.dropped import product
+from tests.backends.nvptx.dropped import dot
 from tests.backends.nvptx.matrices import text_of
 from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.nvptx_simulator import simulate
@@ -111,7 +111,7 @@ def test_a_dropout_runs_on_tensor_cores_and_leaves_out_the_same(machine: str) ->
     rng = np.random.default_rng(5)
     shapes, key = [(70, 72), (72, 136)], np.array([0x0123456789ABCDEF, 7], np.uint64)
     arrays = [rng.integers(-2, 3, shape).astype(ml_dtypes.bfloat16) for shape in shapes]
-    tape = ts.jit(product((64, 64, 64))).trace(*arrays, key).tape
+    tape = ts.jit(dot((64, 64, 64))).trace(*arrays, key).tape
     (kernel,) = lower(tape, Options.of(backend="cuda", features=(machine,))).kernels
     found = NvptxBackend(GPUS[machine]).fit_tensor_cores(kernel)
     assert found.kernel is not None, found.reasons

@@ -11,9 +11,9 @@ from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify
-from tests.backends.nvptx.matrices import attention_text, product_text
+from tests.backends.nvptx.matrices import attention_text, dot_text
 
-PRODUCT = {
+DOT = {
     "features": ('["wgmma", "tma", "setmaxnreg"]', '["tma"]', "and the target lacks wgmma, setmaxnreg"),
     "registers": ("registers = [40, 232]", "registers = [40, 233]", "multiples of 8 from 24 to 240"),
     "too many registers": ("registers = [40, 232]", "registers = [168, 240]", "take 82944, and there are 65536"),
@@ -53,26 +53,26 @@ PRODUCT = {
 }
 
 
-def checked(text: str) -> None:
+def check_text(text: str) -> None:
     """Raises OpError for a text that breaks a rule."""
     load_dialects()
     verify(parse_module(text))
 
 
-@pytest.mark.parametrize("name", list(PRODUCT))
-def test_a_product_that_breaks_a_rule_is_refused(name: str) -> None:
-    old, new, message = PRODUCT[name]
-    text = product_text()
+@pytest.mark.parametrize("name", list(DOT))
+def test_a_dot_that_breaks_a_rule_is_refused(name: str) -> None:
+    old, new, message = DOT[name]
+    text = dot_text()
     assert old in text, f"{old} is not in the kernel"
     with pytest.raises(OpError) as caught:
-        checked(text.replace(old, new))
+        check_text(text.replace(old, new))
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("text", [product_text, attention_text])
+@pytest.mark.parametrize("text", [dot_text, attention_text])
 def test_kernels_come_back_from_their_text(text: Callable[[], str]) -> None:
     written = text()
-    checked(written)
+    check_text(written)
     assert print_module(parse_module(written)).strip() == written.strip()
 
 
@@ -82,16 +82,16 @@ def _lines(text: str, name: str) -> list[str]:
 
 def test_an_accumulator_in_flight_is_not_read() -> None:
     """The type of what is in flight is not one that arithmetic takes (ptxas C7514)."""
-    text = product_text()
+    text = dot_text()
     (wait,) = _lines(text, "= ttarget.mma_wait %")
     result, pending = wait.split(" = ")[0].strip(), wait.split("ttarget.mma_wait ")[1].split(" ")[0]
     (cast,) = [line for line in _lines(text, "ttarget.cast") if result in line]
     broken = cast.replace(f"cast {result} ", f"cast {pending} ").replace("(!ttarget.fragment", "(!ttarget.pending")
     with pytest.raises(OpError, match=r"works on blocks, got !ttarget\.pending"):
-        checked(text.replace(cast, broken))
+        check_text(text.replace(cast, broken))
 
 
-def test_a_left_side_is_not_made_while_a_product_is_in_flight() -> None:
+def test_an_a_operand_is_not_made_while_a_dot_is_in_flight() -> None:
     """The A operand of the second dot, made after the first was issued, serializes both (ptxas C7513)."""
     text = attention_text()
     blocks = text.split("ttarget.steps")
@@ -105,31 +105,31 @@ def test_a_left_side_is_not_made_while_a_product_is_in_flight() -> None:
     broken = second.replace(f", {left}, ", ", %packed, ")
     changed = inner.replace(second, f"{constant}\n{pack}\n{broken}")
     with pytest.raises(OpError, match="makes a register operand of the next dot while this is in flight"):
-        checked(text.replace(inner, changed))
+        check_text(text.replace(inner, changed))
 
 
 def test_the_producer_only_copies() -> None:
-    text = product_text()
+    text = dot_text()
     acquire = _lines(text, "ttarget.acquire")[0]
     extra = "%junk = ttarget.constant {value = 0.0} : () -> !ttarget.fragment<[128, 256], f32>"
     with pytest.raises(OpError, match="the producer is one thread that only copies"):
-        checked(text.replace(acquire, f"{acquire}\n{extra}"))
+        check_text(text.replace(acquire, f"{acquire}\n{extra}"))
 
 
 def test_consumers_do_not_copy() -> None:
-    text = product_text()
+    text = dot_text()
     acquire, wait = _lines(text, "ttarget.acquire")[0], _lines(text, "ttarget.await")[0]
     cursor = wait.split(", ")[1].split(" ")[0]
     moved = acquire.replace(acquire.split(", ")[1].split(" ")[0], cursor, 1)
     with pytest.raises(OpError, match="belongs to the producer"):
-        checked(text.replace(wait, f"{moved}\n{wait}"))
+        check_text(text.replace(wait, f"{moved}\n{wait}"))
 
 
 def test_order_is_for_two() -> None:
     text = attention_text()
     assert "ttarget.pingpong" in text
     with pytest.raises(OpError, match="two consumers start dots in order, and there are 3"):
-        checked(text.replace("consumers = 2, registers = [24, 240]", "consumers = 3, registers = [24, 160]"))
+        check_text(text.replace("consumers = 2, registers = [24, 240]", "consumers = 3, registers = [24, 160]"))
 
 
 ASYNC = (
@@ -142,51 +142,51 @@ ASYNC = (
 )
 
 
-@pytest.mark.parametrize("text", [product_text, attention_text])
+@pytest.mark.parametrize("text", [dot_text, attention_text])
 def test_a_sequence_that_lacks_one_step_is_refused(text: Callable[[], str]) -> None:
-    """Each wait, copy, release and turn, left out alone, would be a race or a hang; all are found."""
+    """Each wait, copy, release and ping-pong, left out alone, would be a race or a hang; all are found."""
     lines = text().splitlines()
     steps = [at for at, line in enumerate(lines) if line.strip().startswith(ASYNC)]
     assert len(steps) > 5
     for at in steps:
         with pytest.raises(OpError):
-            checked("\n".join(lines[:at] + lines[at + 1 :]))
+            check_text("\n".join(lines[:at] + lines[at + 1 :]))
 
 
-@pytest.mark.parametrize("text", [product_text, attention_text])
+@pytest.mark.parametrize("text", [dot_text, attention_text])
 @pytest.mark.parametrize("name", ["ttarget.acquire", "ttarget.release", "ttarget.copy", "ttarget.pingpong"])
 def test_a_step_that_is_taken_twice_is_refused(text: Callable[[], str], name: str) -> None:
     """A barrier would count what nobody waits for, and open too early, or never."""
     lines = text().splitlines()
     for at in [at for at, line in enumerate(lines) if line.strip().startswith(f"{name} ")]:
         with pytest.raises(OpError):
-            checked("\n".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]))
+            check_text("\n".join([*lines[: at + 1], lines[at], *lines[at + 1 :]]))
 
 
-@pytest.mark.parametrize("text", [product_text, attention_text])
+@pytest.mark.parametrize("text", [dot_text, attention_text])
 def test_what_a_kernel_declares_to_write_is_written(text: Callable[[], str]) -> None:
     lines = text().splitlines()
     for at in [at for at, line in enumerate(lines) if "ttarget.store_tile" in line or "ttarget.fragment_store" in line]:
         with pytest.raises(OpError, match="declares that it writes argument"):
-            checked("\n".join(lines[:at] + lines[at + 1 :]))
+            check_text("\n".join(lines[:at] + lines[at + 1 :]))
 
 
 def test_consumers_have_two_staging_buffers_each() -> None:
-    lines = product_text().splitlines()
+    lines = dot_text().splitlines()
     (stored,) = [line.split(", ")[2] for line in lines if "ttarget.store_tile" in line]
     (at,) = [at for at, line in enumerate(lines) if line.strip().startswith(f"{stored} = ttarget.shared_tile")]
     fewer = re.sub(r"stages = (\d+)", lambda found: f"stages = {int(found[1]) - 1}", lines[at])
     with pytest.raises(OpError, match="2 consumers have two staging buffers each, and there are 3"):
-        checked("\n".join([*lines[:at], fewer, *lines[at + 1 :]]))
+        check_text("\n".join([*lines[:at], fewer, *lines[at + 1 :]]))
 
 
 def _places(issue: str) -> list[str]:
-    """The places in rings that a dot reads; an A operand in registers has none."""
+    """The cursors of rings that a dot reads; an A operand in registers has none."""
     given = issue.split("mma_issue ")[1].split(" :")[0].split(" {")[0].split(", ")
     return given[4:] if "!ttarget.operand" in issue else given[3:]
 
 
-@pytest.mark.parametrize("text", [product_text, attention_text])
+@pytest.mark.parametrize("text", [dot_text, attention_text])
 def test_a_stage_is_not_left_while_it_is_read(text: Callable[[], str]) -> None:
     """A release moved before the wait that ends the dot which reads the stage."""
     lines = text().splitlines()
@@ -200,5 +200,5 @@ def test_a_stage_is_not_left_while_it_is_read(text: Callable[[], str]) -> None:
             found += 1
             moved = [*lines[: reads[-1] + 1], line, *lines[reads[-1] + 1 : at], *lines[at + 1 :]]
             with pytest.raises(OpError, match="while a dot in flight reads it"):
-                checked("\n".join(moved))
-    assert found or text is product_text
+                check_text("\n".join(moved))
+    assert found or text is dot_text

@@ -20,7 +20,7 @@ from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler
-from tests.backends.nvptx.lines import BLOCKS, KERNELS, product, shapes
+from tests.backends.nvptx.lines import BLOCKS, KERNELS, dot, shapes
 from tests.backends.nvptx.matrices import BACKEND, arrays_of, causal, full, kernels_of, matrix_of, text_of
 from tests.oracles.nvptx_backend import NvptxBackend
 from tests.oracles.nvptx_simulator import simulate
@@ -31,7 +31,7 @@ KINDS = {1: 128, 2: 64, 3: 32}
 
 
 def tile_kernel(name: str, block: tuple[int, int, int], size: tuple[int, int, int], dtype: Any) -> SpecOp:
-    (kernel,) = kernels_of(product(name, block), shapes(name, *size), dtype)
+    (kernel,) = kernels_of(dot(name, block), shapes(name, *size), dtype)
     return kernel
 
 
@@ -41,7 +41,7 @@ def lines_of(kernel: SpecOp) -> list[int]:
     return [tile.owner.value("swizzle") for ring in rings for tile in ring.operands if isinstance(tile.owner, SpecOp)]
 
 
-def simulated(kernel: SpecOp) -> tuple[Any, Any]:
+def simulate_kernel(kernel: SpecOp) -> tuple[Any, Any]:
     """What a kernel that is lowered leaves, and the dot of what it is given."""
     made = BACKEND.matrix(kernel)
     assert made is not None
@@ -58,29 +58,29 @@ def simulated(kernel: SpecOp) -> tuple[Any, Any]:
     st.tuples(st.integers(1, 90), st.integers(1, 11), st.integers(1, 17)),
     st.sampled_from((ml_dtypes.bfloat16, np.float16)),
 )
-def test_products_of_any_size_keep_their_meaning(
+def test_dots_of_any_size_keep_their_meaning(
     name: str, block: tuple[int, int, int], size: tuple[int, int, int], dtype: Any
 ) -> None:
     m, n, k = size[0], 8 * size[1], 8 * size[2] + 8
     if n == k:
         k += 8
-    found, wanted = simulated(tile_kernel(name, block, (m, n, k), dtype))
+    found, wanted = simulate_kernel(tile_kernel(name, block, (m, n, k), dtype))
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize(("depth", "line"), [(32, 32), (64, 64), (96, 32), (128, 128)])
-def test_single_bytes_have_narrow_lines_too(depth: int, line: int) -> None:
+@pytest.mark.parametrize(("K", "line"), [(32, 32), (64, 64), (96, 32), (128, 128)])
+def test_single_bytes_have_narrow_lines_too(K: int, line: int) -> None:
     """Where each step is used by itself; sums are walked in whole 128s."""
     for name, told, times in (("parts", line, 2), ("nt", 128, 1)):
-        kernel = tile_kernel(name, (64, 64, depth), (40, 72, 208), E4M3)
+        kernel = tile_kernel(name, (64, 64, K), (40, 72, 208), E4M3)
         made = BACKEND.matrix(kernel)
         assert made is not None
         assert lines_of(made) == [told, told]
-        found, wanted = simulated(kernel)
+        found, wanted = simulate_kernel(kernel)
         np.testing.assert_array_equal(found, times * wanted)
 
 
-def spaced(kernel: SpecOp, line: int) -> SpecOp:
+def choose_lines(kernel: SpecOp, line: int) -> SpecOp:
     """A tile kernel whose loads say their lines."""
     module = parse_module(text_of(kernel))
     for one in parse_pipeline("nvptx-select-mma,nvptx-choose-spaces"):
@@ -95,12 +95,12 @@ def spaced(kernel: SpecOp, line: int) -> SpecOp:
 
 @settings(max_examples=6, deadline=None)
 @given(st.sampled_from(sorted(KERNELS)), st.sampled_from(SPANS))
-def test_lines_that_are_said_are_kept_and_change_nothing(name: str, line: int) -> None:
-    kernel = spaced(tile_kernel(name, (64, 64, 64), (40, 72, 104), ml_dtypes.bfloat16), line)
+def test_lines_that_a_kernel_asks_for_are_kept_and_change_nothing(name: str, line: int) -> None:
+    kernel = choose_lines(tile_kernel(name, (64, 64, 64), (40, 72, 104), ml_dtypes.bfloat16), line)
     made = BACKEND.matrix(kernel)
     assert made is not None
     assert lines_of(made) == [line, line]
-    found, wanted = simulated(kernel)
+    found, wanted = simulate_kernel(kernel)
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -140,7 +140,7 @@ CASES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_assembler_takes_them_and_no_lanes_meet(name: str) -> None:
+def test_the_assembler_takes_them_without_bank_conflicts(name: str) -> None:
     case = CASES[name]
     if callable(case[0]):
         kernel: SpecOp | None = matrix_of(case[0], [(1, 2, 200, case[1])] * 3)
@@ -153,9 +153,9 @@ def test_the_assembler_takes_them_and_no_lanes_meet(name: str) -> None:
     assert all(access.degree == 1 for access in reads)
     if assembler() is None:
         pytest.skip("there is no ptxas here; the text was written")
-    said = assemble_with_words(compile_text(BACKEND.code(kernel).text, BACKEND.code_target), "sm_90a")[1]
-    assert not PROBLEM.search(said), said
-    assert "0 bytes spill stores" in said
+    text = assemble_with_words(compile_text(BACKEND.code(kernel).text, BACKEND.code_target), "sm_90a")[1]
+    assert not PROBLEM.search(text), text
+    assert "0 bytes spill stores" in text
 
 
 @pytest.mark.parametrize("line", SPANS)
@@ -171,7 +171,7 @@ def test_a_line_of_any_width_is_read_without_waiting(line: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "text"),
     [
         ("shared_tile", 96, "`swizzle` is of lines of 128, 64, 32 bytes, got 96"),
         ("shared_tile", 128, "rows in eights and whole spans of 128 bytes"),
@@ -180,13 +180,13 @@ def test_a_line_of_any_width_is_read_without_waiting(line: int) -> None:
         ("tensor_map", 48, "`swizzle` is of lines of 128, 64, 32 bytes, got 48"),
     ],
 )
-def test_lines_that_do_not_fit_are_refused(name: str, value: int, said: str) -> None:
+def test_lines_that_do_not_fit_are_refused(name: str, value: int, text: str) -> None:
     kernel = matrix_of(full, [(1, 2, 200, 32)] * 3)
     copy = kernel.clone()
     next(op for op in copy.walk() if isinstance(op, SpecOp) and op.name == f"ttarget.{name}").set_value(
         "swizzle", value
     )
-    with pytest.raises(OpError, match=re.escape(said)):
+    with pytest.raises(OpError, match=re.escape(text)):
         verify(ModuleOp([copy]))
 
 

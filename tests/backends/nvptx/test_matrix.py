@@ -27,11 +27,11 @@ from tests.backends.nvptx.matrices import (
     BACKEND,
     attention_text,
     causal,
+    dot_text,
     kernels_of,
     matrix_of,
     nn,
     nt,
-    product_text,
     text_of,
     tn,
 )
@@ -59,7 +59,7 @@ def test_the_assembler_takes_kernels_as_they_are_meant(name: str) -> None:
 
 
 def test_a_row_along_k_and_one_across_are_descriptors_not_copies() -> None:
-    """`w` as it lies: transposed for the tensor cores where its rows are k, and never moved."""
+    """`w` in its memory order: transposed for the tensor cores where its rows are k, and never moved."""
     for function, major in ((nt, ""), (nn, 'rhs_major = "mn"'), (tn, 'lhs_major = "mn", rhs_major = "mn"')):
         text = text_of(matrix_of(function, PROGRAMS["tn" if function is tn else "nn" if function is nn else "nt"][1]))
         (issue,) = [line for line in text.splitlines() if "ttarget.mma_issue" in line]
@@ -73,13 +73,13 @@ def test_stages_fill_shared_memory() -> None:
         assert f"stages = {stages}" in text_of(kernel)
 
 
-def test_a_sum_keeps_one_product_in_flight() -> None:
-    text = product_text()
+def test_a_sum_keeps_one_dot_in_flight() -> None:
+    text = dot_text()
     assert "ttarget.mma_wait {left = 1}" in text
     assert "ttarget.pingpong" not in text
 
 
-def test_two_products_are_skewed_and_take_turns() -> None:
+def test_two_dots_are_skewed_and_start_in_order() -> None:
     """The first dot of a step starts before the second of the step before; clips that do nothing are left out."""
     text = attention_text()
     steps = [part for part in text.split("ttarget.steps") if part.count("ttarget.mma_issue") >= 2]
@@ -105,7 +105,7 @@ def twice(x: Any) -> Any:
     return x + x
 
 
-def test_what_does_not_fit_is_said() -> None:
+def test_what_does_not_fit_has_reasons() -> None:
     wide_sides = kernels_of(nt, PROGRAMS["nt"][1], dtype=np.float32)[0]
     with pytest.raises(UnfitError, match="there is no `wgmma` of f32 by f32 into f32"):
         plan_of(wide_sides, WGMMA)
@@ -129,7 +129,7 @@ def test_other_machines_have_no_such_kernels() -> None:
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
-def test_both_narrow_floats_have_products(dtype: Any) -> None:
+def test_both_narrow_floats_have_dots(dtype: Any) -> None:
     name = "bf16" if dtype is ml_dtypes.bfloat16 else "f16"
     code = BACKEND.code(matrix_of(nt, PROGRAMS["nt"][1], dtype=dtype))
     assert f"k16.f32.{name}.{name}" in code.text
@@ -173,7 +173,7 @@ def test_blocks_are_chosen_by_waves(size: tuple[int, int, int], block: tuple[int
     assert found[:2] == block
 
 
-def test_rows_that_do_not_begin_at_16_bytes_get_room_to_be_copied() -> None:
+def test_rows_that_do_not_begin_at_16_bytes_get_scratch_to_be_copied() -> None:
     from tessera.compiler.compile import compile_tape
     from tessera.compiler.options import Options
 
@@ -206,7 +206,7 @@ def flash(q: KTile["B", "S", "D", bf16], k: KTile["B", "T", "D", bf16], v: KTile
     return tile.cast(acc / total[:, None], bf16)
 
 
-def product_by_hand(a: Any, b: Any) -> Any:
+def dot_by_hand(a: Any, b: Any) -> Any:
     return matmul(a, b)
 
 
@@ -214,9 +214,9 @@ def attention_by_hand(q: Any, k: Any, v: Any) -> Any:
     return flash(q, k, v)
 
 
-def test_kernels_of_users_take_the_same_way() -> None:
+def test_kernels_of_users_are_lowered_alike() -> None:
     """A dot and an attention written in the kernel language: a sum with one dot in flight, a skewed loop."""
-    assert "ttarget.mma_wait {left = 1}" in text_of(matrix_of(product_by_hand, [(256, 128), (128, 512)]))
+    assert "ttarget.mma_wait {left = 1}" in text_of(matrix_of(dot_by_hand, [(256, 128), (128, 512)]))
     text = text_of(matrix_of(attention_by_hand, [(2, 256, 128), (2, 384, 128), (2, 384, 128)]))
     assert "ttarget.pingpong" in text
     assert text.count("ttarget.mma_issue") >= 4

@@ -51,7 +51,7 @@ def loops(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("function", [causal, with_lse, by_hand])
-def test_row_sums_are_joined_after_the_loop(function: Any) -> None:
+def test_row_reductions_are_joined_after_the_loop(function: Any) -> None:
     text = text_of(matrix_of(function, PLAIN))
     assert text.count("ttarget.partial_rows : ") == 1
     assert text.count("ttarget.join_rows") == 1
@@ -61,7 +61,7 @@ def test_row_sums_are_joined_after_the_loop(function: Any) -> None:
         assert 'kind = "sum"' not in body
 
 
-def test_kernels_of_users_take_powers_of_two_of_unscaled_scores() -> None:
+def test_kernels_of_users_take_exp2_of_unscaled_scores() -> None:
     """One multiply-add before each power, as in the built-in op: the factor of the scores is inside of it."""
     (mine,) = kernels_of(by_hand, PLAIN)
     assert 'fn = "exp"' in text_of(mine)
@@ -75,7 +75,7 @@ def test_kernels_of_users_take_powers_of_two_of_unscaled_scores() -> None:
         assert sorted(names[: names.index("exp2") + 1]) == ["exp2", "fma"]
 
 
-def test_queries_of_the_next_block_have_a_place_where_there_is_room() -> None:
+def test_queries_of_the_next_block_have_a_stage_where_it_fits() -> None:
     text = attention_text()
     first = next(
         line for line in text.splitlines() if "ttarget.shared_tile {" in line or "ttarget.shared_tile " in line
@@ -123,7 +123,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", list(WRONG))
-def test_sums_that_do_not_fit_are_refused(name: str) -> None:
+def test_accumulators_that_do_not_fit_are_refused(name: str) -> None:
     new, message = WRONG[name]
     load_dialects()
     with pytest.raises(OpError) as caught:

@@ -56,7 +56,7 @@ def matrix_of(function: Any, shapes: Shapes, **given: Any) -> SpecOp:
     return found
 
 
-def filled(shapes: Shapes, length: int) -> list[Any]:
+def fill_cache(shapes: Shapes, length: int) -> list[Any]:
     """Queries, and a cache with NaN where nothing is filled in yet."""
     rng = np.random.default_rng(abs(length))
     q, k, v = (rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in shapes)
@@ -74,8 +74,8 @@ def run(made: SpecOp, given: Sequence[Any], *outs: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("length", [-3, 1, 128, 200])
-def test_what_lies_beyond_the_length_does_not_enter(length: int) -> None:
-    given = filled(PREFILL, length)
+def test_what_is_beyond_the_length_does_not_enter(length: int) -> None:
+    given = fill_cache(PREFILL, length)
     for function, is_causal in ((attend, False), (attend_causal, True)):
         wanted: Any = reference("cached_attention", *given, causal=is_causal)
         (found,) = run(matrix_of(function, PREFILL), given, np.full(wanted.shape, np.nan, wanted.dtype))
@@ -85,7 +85,7 @@ def test_what_lies_beyond_the_length_does_not_enter(length: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 2050, 4100])
 def test_parts_beyond_the_length_have_nothing_in_them(length: int) -> None:
-    given = filled(DECODE, length)
+    given = fill_cache(DECODE, length)
     out, lse = np.full((1, 8, 3, 64), np.nan, np.float32), np.full((1, 8, 3), np.nan, np.float32)
     out, lse = run(matrix_of(attend, DECODE), given, out, lse)
     wanted: Any = reference("attention_parts", *given, keys=2048, scale=None)
@@ -98,7 +98,7 @@ def test_a_cache_of_free_capacity_is_taken_in_parts() -> None:
     def decode(q: ts.Tensor["B", 8, 1, 64, ts.bf16], cache: ts.KVCache["B", 2, "S_max", 64, ts.bf16]) -> Any:
         return ts.ops.attention(q, cache)
 
-    given = filled(DECODE, 2050)
+    given = fill_cache(DECODE, 2050)
     tape = decode.trace(given[0], ts.KVCache(*given[1:])).tape
     options = Options.of(backend="cuda", features=("sm_90a",))
     parts, _ = general_kernels(lower(tape, options, keep_snapshots=True))
@@ -161,7 +161,7 @@ def test_the_map_of_a_cache_begins_before_it_and_counts_from_its_end() -> None:
         assert (start - keys * row, dims, strides, [head, 128, 1, 1, 1]) in maps
 
 
-def test_right_sides_that_end_early_are_not_shared_by_pairs() -> None:
+def test_b_operands_that_end_early_are_not_multicast() -> None:
     """Eight waves and more are for pairs, unless what they would share is cut."""
 
     def upper(x: Any, w: Any) -> Any:

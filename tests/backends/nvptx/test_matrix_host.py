@@ -1,4 +1,4 @@
-"""The host program of a dot with free sizes, run here with a driver that only writes down what it is asked for."""
+"""The host program of a dot with dynamic dims, run here with a driver that only writes down what it is asked for."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ MATRIX, PLAIN = 0xA0, 0xB0
 
 
 @ts.jit
-def product(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]) -> Any:
+def dot(x: ts.Tensor["M", "K", ts.bf16], w: ts.Tensor["N", "K", ts.bf16]) -> Any:
     return ts.ops.matmul(x, ts.ops.transpose(w))
 
 
 @cache
 def executable() -> Any:
     arrays = [np.zeros((4, 8), ml_dtypes.bfloat16)] * 2
-    return compile_tape(product.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    return compile_tape(dot.trace(*arrays).tape, Options.of(backend="cuda", features=("sm_90a",)))
 
 
 def numbers(address: int, count: int) -> list[int]:
@@ -110,7 +110,7 @@ def test_rows_of_whole_16_bytes_are_read_where_they_lie() -> None:
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(77, 100, 33), (129, 257, 75)])
-def test_other_rows_are_copied_first_and_side_by_side(m: int, n: int, k: int) -> None:
+def test_other_rows_are_copied_first_in_parallel(m: int, n: int, k: int) -> None:
     """Both operands go to rows of the next 16 bytes; the result has no map, and is stored element by element."""
     asked = run(m, n, k)
     width, wide = 2 * k, -(-2 * k // 16) * 16
@@ -142,7 +142,7 @@ def test_a_tensor_map_is_made_once_for_what_it_is_made_of() -> None:
     assert asked.given == [0x10000] * 3 + [0x50000] + [0x10000] * 2
 
 
-def test_as_many_maps_are_kept_as_there_is_room_for() -> None:
+def test_as_many_descriptors_are_kept_as_fit() -> None:
     asked, places = Asked(), [0x10000 * number for number in range(1, 41)]
     for x in places + places[-10:]:
         asked.run(300, 520, 200, x=x)
@@ -186,4 +186,4 @@ def test_a_dim_beyond_the_places_of_the_copy_engine_is_no_launch(place: int) -> 
     sizes[place] += 1
     assert len(asked.run(*sizes, code=TOO_FAR | (at + 1) << 32).launch) == 1
     with pytest.raises(DeviceError, match="has a dim of more than 2147483647 elements"):
-        raise too_far("product")
+        raise too_far("dot")

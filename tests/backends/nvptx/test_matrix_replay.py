@@ -24,7 +24,7 @@ from tests.oracles.nvptx_backend import NvptxBackend
 
 FILE = Path(__file__).with_name("matrix_replay.json")
 KERNELS = Path(__file__).parents[2] / "lit" / "nvptx" / "lower_to_hopper.mlir"
-WAYS: dict[str, tuple[str, dict[str, Any]]] = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sm_80": ("sm_80", {}),
     "sm_90a": ("sm_90a", {}),
     "sm_90a in pairs": ("sm_90a", {"multicast": "always", "epilogue": "after", "lag": 3}),
@@ -40,24 +40,24 @@ def kernels() -> list[SpecOp]:
     return [op for module in modules for op in module.ops if isinstance(op, SpecOp)]
 
 
-def summary(way: str) -> dict[str, str]:
+def summary(case: str) -> dict[str, str]:
     """The hash of each kernel that tensor cores take, Target IR and LLVM text."""
-    machine, choices = WAYS[way]
+    machine, choices = CASES[case]
     backend = NvptxBackend(GPUS[machine], MmaChoices(**choices))
     found: dict[str, str] = {}
     for kernel in kernels():
         made = backend.matrix(kernel)
         if made is not None:
             text = text_of(made) + backend.code(made).text
-            found[f"{kernel.value('symbol')} {way}"] = hashlib.sha256(text.encode()).hexdigest()[:16]
+            found[f"{kernel.value('symbol')} {case}"] = hashlib.sha256(text.encode()).hexdigest()[:16]
     return found
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_kernels_for_matrix_units_have_not_moved(way: str, update: bool) -> None:
-    found = summary(way)
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_for_tensor_cores_have_not_moved(case: str, update: bool) -> None:
+    found = summary(case)
     kept: dict[str, str] = json.loads(FILE.read_text())
-    others = {name: text for name, text in kept.items() if name.split(" ", 1)[1] != way}
+    others = {name: text for name, text in kept.items() if name.split(" ", 1)[1] != case}
     if update:
         kept = {**others, **found}
         FILE.write_text(json.dumps(dict(sorted(kept.items())), indent=1) + "\n")

@@ -20,7 +20,7 @@ from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
-from tests.backends.nvptx.lines import product
+from tests.backends.nvptx.lines import dot
 from tests.backends.nvptx.matrices import BACKEND, causal, full, kernels_of, layer, nn, nt, tn
 from tests.oracles.nvptx_backend import NvptxBackend
 from tests.target.operand_faults import Fault, faults_of
@@ -80,7 +80,7 @@ def kernels() -> dict[str, SpecOp]:
     for name in PROGRAMS:
         for number, kernel in enumerate(lowered(name).kernels):
             found[f"{name} {number}"] = BACKEND.lower(kernel)
-    (by_hand,) = kernels_of(product("nt", (16, 16, 16)), [(40, 24), (40, 24)], np.float32)
+    (by_hand,) = kernels_of(dot("nt", (16, 16, 16)), [(40, 24), (40, 24)], np.float32)
     found["by hand"] = BACKEND.lower(by_hand)
     for text in (LIT / "nvptx" / "lower_kernels.mlir").read_text().split("// -----"):
         tiles = [op for op in parse_module(text).ops if isinstance(op, SpecOp) and op.name == "ttile.kernel"]

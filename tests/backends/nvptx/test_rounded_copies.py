@@ -24,7 +24,7 @@ from tests.oracles.nvptx_simulator import simulate
 TF32 = ts.compute(ts.tf32)
 
 
-def lowered(function: Any, *shapes: tuple[int, ...], policy: Any = TF32, **overrides: Any) -> Lowering:
+def lower_program(function: Any, *shapes: tuple[int, ...], policy: Any = TF32, **overrides: Any) -> Lowering:
     arrays = [np.zeros(shape, np.float32) for shape in shapes]
     options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
     jitted: Any = ts.jit(function, policy=policy)
@@ -40,8 +40,8 @@ def names(made: Lowering) -> list[str]:
     return [target.name for target in made.targets]
 
 
-def test_a_product_of_tf32_is_one_kernel_whose_copies_round() -> None:
-    made = lowered(nt, (256, 128), (192, 128))
+def test_a_dot_of_tf32_is_one_kernel_whose_copies_round() -> None:
+    made = lower_program(nt, (256, 128), (192, 128))
     assert names(made) == ["ttarget.matrix_kernel"]
     assert maps_of(made.targets[0]) == ["tf32", "tf32", ""]
     assert [map.dtype for map in BACKEND.code(made.targets[0]).maps] == ["tf32", "tf32", "f32"]
@@ -51,15 +51,15 @@ def test_what_others_read_too_is_rounded_in_memory() -> None:
     def twice(x: Any, w: Any, v: Any) -> Any:
         return nt(x, w), nt(x, v)
 
-    made = lowered(twice, (256, 128), (192, 128), (320, 128))
+    made = lower_program(twice, (256, 128), (192, 128), (320, 128))
     matrices = [target for target in made.targets if target.name == "ttarget.matrix_kernel"]
     assert names(made).count("ttarget.kernel") == 1
     assert [maps_of(target) for target in matrices] == [["", "tf32", ""]] * 2
 
 
-def test_sides_across_k_and_other_units_take_what_was_rounded_before() -> None:
-    assert names(lowered(nn, (256, 128), (128, 192))) == ["ttarget.kernel"] * 3
-    by_warps = lowered(nt, (256, 128), (192, 128), **{"matrix.instruction": "mma.sync"})
+def test_operands_across_k_and_other_tensor_cores_take_what_was_rounded_before() -> None:
+    assert names(lower_program(nn, (256, 128), (128, 192))) == ["ttarget.kernel"] * 3
+    by_warps = lower_program(nt, (256, 128), (192, 128), **{"matrix.instruction": "mma.sync"})
     assert names(by_warps) == ["ttarget.kernel", "ttarget.kernel", "ttarget.warp_kernel"]
 
 
@@ -78,11 +78,11 @@ def test_what_copies_cannot_bring_is_rounded_in_memory(what: str, is_both: bool)
     """And the dot is on tensor cores all the same."""
     (rows, columns), dtype = SEEN[what]
 
-    def seen(x: Any) -> Any:
+    def see_descriptors(x: Any) -> Any:
         return x[:rows, :columns].cast(ts.f32)
 
     def function(x: Any, w: Any) -> Any:
-        return nt(seen(x), seen(w) if is_both else w)
+        return nt(see_descriptors(x), see_descriptors(w) if is_both else w)
 
     x = np.zeros((256, 128), dtype)
     jitted: Any = ts.jit(function, policy=TF32)
@@ -96,14 +96,14 @@ def test_what_copies_cannot_bring_is_rounded_in_memory(what: str, is_both: bool)
 
 @pytest.mark.parametrize("policy", [ts.round_toward_zero, ts.flush_denormals, ts.saturate])
 def test_another_rounding_is_not_that_of_copies(policy: Any) -> None:
-    made = lowered(nt, (256, 128), (192, 128), policy=TF32.overridden(policy))
+    made = lower_program(nt, (256, 128), (192, 128), policy=TF32.overridden(policy))
     assert all("tf32" not in maps_of(target) for target in made.targets)
 
 
 @given(m=st.integers(1, 140), n=st.integers(1, 80), k=st.integers(1, 24), seed=st.integers(0, 9))
 @settings(max_examples=10, deadline=None)
 def test_copies_round_as_the_program_says(m: int, n: int, k: int, seed: int) -> None:
-    made = lowered(nt, (m, 4 * k), (n, 4 * k))
+    made = lower_program(nt, (m, 4 * k), (n, 4 * k))
     (target,) = made.targets
     rng = np.random.default_rng(seed)
     x, w = (rng.standard_normal((rows, 4 * k)).astype(np.float32) for rows in (m, n))
@@ -116,7 +116,7 @@ def test_copies_round_as_the_program_says(m: int, n: int, k: int, seed: int) -> 
 
 
 def test_a_map_that_rounds_to_anything_else_is_refused() -> None:
-    module = parse_module(text_of(lowered(nt, (256, 128), (192, 128)).targets[0]))
+    module = parse_module(text_of(lower_program(nt, (256, 128), (192, 128)).targets[0]))
     verify(module)
     maps = [op for op in module.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tensor_map"]
     maps[0].properties["rounds"] = attribute_of("str", "bf16")
@@ -125,7 +125,7 @@ def test_a_map_that_rounds_to_anything_else_is_refused() -> None:
 
 
 def test_a_map_that_rounds_is_not_stored_through() -> None:
-    module = parse_module(text_of(lowered(nt, (256, 128), (192, 128)).targets[0]))
+    module = parse_module(text_of(lower_program(nt, (256, 128), (192, 128)).targets[0]))
     maps = [op for op in module.walk() if isinstance(op, SpecOp) and op.name == "ttarget.tensor_map"]
     maps[-1].properties["rounds"] = attribute_of("str", "tf32")
     with pytest.raises(OpError, match="stores elements as they are, and its TMA descriptor rounds to tf32"):

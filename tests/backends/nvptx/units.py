@@ -37,7 +37,7 @@ LARGE = [(4096, 4096), (4096, 4096)]
 
 
 @cache
-def lowered(name: str, architecture: str, overrides: tuple[tuple[str, Any], ...] = ()) -> Lowering:
+def lower_kernel(name: str, architecture: str, overrides: tuple[tuple[str, Any], ...] = ()) -> Lowering:
     """A program at the end of its walk."""
     function, shapes = PROGRAMS[name]
     return of(function, shapes, architecture, overrides=dict(overrides))
@@ -74,12 +74,12 @@ def words_of(lowering: Lowering) -> str:
     return words
 
 
-def checked(text: str) -> None:
+def check_kernel(text: str) -> None:
     """Raises OpError for a text that breaks a rule."""
     load_dialects()
     verify(parse_module(text))
 
 
-def shown(lowering: Lowering) -> str:
+def show_kernel(lowering: Lowering) -> str:
     """The one kernel of a program as text."""
     return text_of(kernel_of(lowering))

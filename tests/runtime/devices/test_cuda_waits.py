@@ -22,7 +22,7 @@ from tessera.ir.target.machine_code import compile_text
 from tessera.runtime.devices.cuda import metrics as cuda_waits
 from tessera.runtime.devices.cuda.driver import PROBLEM, assemble_with_words, assembler, error_of
 from tests.backends.nvptx.matrices import BACKEND, causal, matrix_of, nt
-from tests.backends.nvptx.units import kernel_of, lowered, of
+from tests.backends.nvptx.units import kernel_of, lower_kernel, of
 
 WAITS = ("the producer in `ttarget.acquire` of ring 0 (4 stages) at model.py:3:5", "a consumer in `ttarget.await`")
 
@@ -161,7 +161,7 @@ def test_every_kind_of_kernel_has_waits_that_end(name: str) -> None:
 
 
 def test_barriers_are_unwatched_where_shared_memory_is_full() -> None:
-    kernel = kernel_of(lowered("nt", "sm_80"))
+    kernel = kernel_of(lower_kernel("nt", "sm_80"))
     full = replace(GPUS["sm_80"], shared=kernel.value("shared") + 7)
     code = emit_warp_kernel(kernel, full, bounded=True)
     assert code.shared == kernel.value("shared")

@@ -47,51 +47,51 @@ def layer(x: Any, w: Any, b: Any) -> Any:
     return ts.ops.gelu(ts.ops.matmul(x, ts.ops.transpose(w)) + b, approximate="tanh")
 
 
-def lowered(function: Any, shapes: Any, block: Any, dtype: Any = ml_dtypes.bfloat16, **ways: Any) -> SpecOp:
+def lower_dot(function: Any, shapes: Any, block: Any, dtype: Any = ml_dtypes.bfloat16, **choices: Any) -> SpecOp:
     (kernel,) = kernels_of(function, shapes, dtype=dtype, overrides={"contraction.block": block})
-    found = replace(BACKEND, choices=MmaChoices(**ways)).matrix(kernel)
+    found = replace(BACKEND, choices=MmaChoices(**choices)).matrix(kernel)
     assert found is not None
     return found
 
 
-def test_the_rest_of_a_program_stands_apart_where_there_is_a_next_one() -> None:
-    text = text_of(lowered(layer, [*MANY, (2560,)], (128, 256, 64)))
+def test_the_epilogue_of_a_program_overlaps_where_there_is_a_next_one() -> None:
+    text = text_of(lower_dot(layer, [*MANY, (2560,)], (128, 256, 64)))
     rest = text.split("ttarget.epilogue")[1]
     assert "gelu_tanh" in rest
     assert "ttarget.store_tile" in rest
-    assert "ttarget.epilogue" not in text_of(lowered(layer, [*MANY, (2560,)], (128, 256, 64), epilogue="after"))
+    assert "ttarget.epilogue" not in text_of(lower_dot(layer, [*MANY, (2560,)], (128, 256, 64), epilogue="after"))
     # One block for each multiprocessor; steps too few; rows that are stored one by one.
     for shapes in ([(1024, 640), (2560, 640)], [(2048, 192), (2560, 192)], [(2048, 640), (2561, 640)]):
-        assert "ttarget.epilogue" not in text_of(lowered(nt, shapes, (128, 256, 64)))
+        assert "ttarget.epilogue" not in text_of(lower_dot(nt, shapes, (128, 256, 64)))
 
 
 def test_pairs_are_for_many_programs_and_an_even_number_of_rows() -> None:
     large = [(8192, 256), (8192, 256)]
-    assert "multicast = true" in text_of(lowered(nt, large, (128, 256, 64)))
-    assert "multicast = true" not in text_of(lowered(nt, large, (128, 256, 64), multicast="never"))
-    assert "multicast = true" not in text_of(lowered(nt, MANY, (128, 256, 64)))
-    assert 'half = "rows"' in text_of(lowered(nt, MANY, (128, 256, 64), multicast="always"))
-    assert 'half = "pieces"' in text_of(lowered(nn, [(2048, 640), (640, 2560)], (128, 256, 64), multicast="always"))
+    assert "multicast = true" in text_of(lower_dot(nt, large, (128, 256, 64)))
+    assert "multicast = true" not in text_of(lower_dot(nt, large, (128, 256, 64), multicast="never"))
+    assert "multicast = true" not in text_of(lower_dot(nt, MANY, (128, 256, 64)))
+    assert 'half = "rows"' in text_of(lower_dot(nt, MANY, (128, 256, 64), multicast="always"))
+    assert 'half = "pieces"' in text_of(lower_dot(nn, [(2048, 640), (640, 2560)], (128, 256, 64), multicast="always"))
     odd = [(2049, 640), (2560, 640)]
-    assert "multicast = true" not in text_of(lowered(nt, odd, (128, 256, 64), multicast="always"))
+    assert "multicast = true" not in text_of(lower_dot(nt, odd, (128, 256, 64), multicast="always"))
 
 
 def test_pairs_read_half_where_rows_begin_within_sectors_of_memory() -> None:
     """Rows of 3000 elements are 6000 bytes, and sectors have 32: every other row begins in the middle of one."""
     apart, whole = [(3072, 3000), (3072, 3000)], [(3072, 2992), (3072, 2992)]
-    assert "multicast = true" in text_of(lowered(nt, apart, (192, 192, 64)))
-    assert "multicast = true" not in text_of(lowered(nt, apart, (192, 192, 64), multicast="never"))
-    assert "multicast = true" not in text_of(lowered(nt, whole, (192, 192, 64)))
+    assert "multicast = true" in text_of(lower_dot(nt, apart, (192, 192, 64)))
+    assert "multicast = true" not in text_of(lower_dot(nt, apart, (192, 192, 64), multicast="never"))
+    assert "multicast = true" not in text_of(lower_dot(nt, whole, (192, 192, 64)))
     # Few programs are bound by nothing that pairs share.
-    assert "multicast = true" not in text_of(lowered(nt, [(1536, 3000), (1344, 3000)], (192, 192, 64)))
+    assert "multicast = true" not in text_of(lower_dot(nt, [(1536, 3000), (1344, 3000)], (192, 192, 64)))
 
 
-def test_a_pair_meets_before_and_after_and_copies_to_both() -> None:
-    text = BACKEND.code(lowered(nt, MANY, (128, 128, 64), multicast="always")).text
+def test_a_cluster_synchronizes_before_and_after_and_copies_to_both() -> None:
+    text = BACKEND.code(lower_dot(nt, MANY, (128, 128, 64), multicast="always")).text
     assert '"nvvm.cluster_dim"="2,1,1"' in text
     assert text.count("barrier.cluster.wait") == 2
     assert "multicast::cluster" in text
-    assert "multicast" not in BACKEND.code(lowered(nt, MANY, (128, 128, 64), multicast="never")).text
+    assert "multicast" not in BACKEND.code(lower_dot(nt, MANY, (128, 128, 64), multicast="never")).text
 
 
 CASES: dict[str, tuple[Any, ...]] = {
@@ -108,7 +108,7 @@ CASES: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_assembler_undoes_nothing(name: str) -> None:
     pairs = "always" if name in ("rest", "odd width across", "parts") else "never"
-    code = BACKEND.code(lowered(*CASES[name], multicast=pairs))
+    code = BACKEND.code(lower_dot(*CASES[name], multicast=pairs))
     if assembler() is None:
         pytest.skip("there is no ptxas here; the text was written")
     words = assemble_with_words(compile_text(code.text, BACKEND.code_target), "sm_90a")[1]
@@ -119,9 +119,9 @@ def test_the_assembler_undoes_nothing(name: str) -> None:
 def test_elements_beside_each_other_are_read_together() -> None:
     """What is added to a dot of bf16, for all rows or each; of an odd number of columns, one by one."""
 
-    def reads(columns: int, block: Any, **ways: Any) -> tuple[int, int]:
+    def reads(columns: int, block: Any, **choices: Any) -> tuple[int, int]:
         shapes = [(2048, 640), (columns, 640), (columns,)]
-        text = BACKEND.code(lowered(layer, shapes, block, **ways)).text
+        text = BACKEND.code(lower_dot(layer, shapes, block, **choices)).text
         return text.count("load i32, ptr"), text.count("load bfloat, ptr") + text.count("load i16, ptr")
 
     # A pair for every eight columns of the 256, in the loop of programs and after it.
@@ -131,12 +131,12 @@ def test_elements_beside_each_other_are_read_together() -> None:
 
 
 def test_few_rows_are_copied_as_they_are() -> None:
-    text = text_of(lowered(nt, [(16, 640), (2560, 640)], (64, 64, 128)))
+    text = text_of(lower_dot(nt, [(16, 640), (2560, 640)], (64, 64, 128)))
     assert "{box = [16, 64]}" in text
     assert f"bytes = {(16 + 64) * 128 * 2}" in text
 
 
-def test_products_under_tf32_are_on_matrix_units_and_no_others_of_f32() -> None:
+def test_dots_under_tf32_are_on_tensor_cores_and_no_others_of_f32() -> None:
     given = [np.zeros((256, 256), np.float32)] * 2
     options = Options.of(backend="cuda", features=("sm_90a",))
     for policy, wanted in ((ts.compute(ts.tf32), True), (None, False)):
@@ -165,7 +165,7 @@ def test_parts_of_columns_have_every_element_once(eights: int, blocks: int, is_p
 
 
 def test_parts_are_all_columns() -> None:
-    kernel = lowered(nt, MANY, (128, 144, 64))
+    kernel = lower_dot(nt, MANY, (128, 144, 64))
     (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.epilogue"]
     assert parts_of(rest) == [(0, 64), (64, 64), (128, 16)]
 
@@ -175,20 +175,20 @@ def pieces_in(kernel: SpecOp) -> list[tuple[int, int]]:
     return pieces_of(rest)
 
 
-def test_work_beside_products_is_in_pieces_where_there_are_steps_for_them() -> None:
+def test_work_beside_dots_is_in_pieces_where_there_are_steps_for_them() -> None:
     """A step for each piece, the first one, and one for the dots that come after all of them."""
     for steps, width in ((18, 16), (17, 32), (10, 32), (9, 64)):
         shapes = [(2048, 64 * steps), (2560, 64 * steps), (2560,)]
-        assert pieces_in(lowered(layer, shapes, (128, 256, 64))) == [(first, width) for first in range(0, 256, width)]
-    assert pieces_in(lowered(layer, [*MANY, (2560,)], (128, 144, 64)))[-2:] == [(96, 32), (128, 16)]
+        assert pieces_in(lower_dot(layer, shapes, (128, 256, 64))) == [(first, width) for first in range(0, 256, width)]
+    assert pieces_in(lower_dot(layer, [*MANY, (2560,)], (128, 144, 64)))[-2:] == [(96, 32), (128, 16)]
     # What is only stored is no work.
-    assert pieces_in(lowered(nt, MANY, (128, 256, 64))) == [(first, 64) for first in range(0, 256, 64)]
+    assert pieces_in(lower_dot(nt, MANY, (128, 256, 64))) == [(first, 64) for first in range(0, 256, 64)]
 
 
 @pytest.mark.parametrize("block", [(128, 256, 64), (256, 128, 64), (192, 128, 64), (128, 144, 64)])
 def test_pieces_of_a_part_leave_together(block: tuple[int, int, int]) -> None:
     shapes = [(2048, 640), (2560, 640), (2560,)]
-    made = [lowered(layer, shapes, block) for _ in range(2)]
+    made = [lower_dot(layer, shapes, block) for _ in range(2)]
     for op in made[1].walk():
         if isinstance(op, SpecOp) and op.name == "ttarget.epilogue":
             op.set_value("pieces", 1)
@@ -200,7 +200,7 @@ def test_pieces_of_a_part_leave_together(block: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize(("columns", "pieces"), [(48, 1), (64, 8), (64, 3), (64, 0), (64, -1), (0, 1), (192, 2)])
 def test_parts_and_pieces_that_would_not_leave_whole_are_refused(columns: int, pieces: int) -> None:
-    kernel = lowered(layer, [(2048, 4096), (2560, 4096), (2560,)], (128, 256, 64))
+    kernel = lower_dot(layer, [(2048, 4096), (2560, 4096), (2560,)], (128, 256, 64))
     (rest,) = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == "ttarget.epilogue"]
     verify(kernel)
     rest.set_value("columns", columns)
@@ -214,7 +214,7 @@ def test_parts_and_pieces_that_would_not_leave_whole_are_refused(columns: int, p
 )
 def test_a_wave_of_programs_is_no_higher_than_it_is_wide(block: tuple[int, int, int], group: int) -> None:
     rows, columns, _ = block
-    assert f"group = {group}}}" in text_of(lowered(nt, MANY, block))
+    assert f"group = {group}}}" in text_of(lower_dot(nt, MANY, block))
     assert group * rows <= GPUS["sm_90a"].blocks / group * columns < (group + 2) ** 2 * rows / group
 
 
@@ -271,8 +271,8 @@ def test_every_block_fits_both_orientations(block: tuple[int, int, int]) -> None
         assert matrix_of(function, shapes, overrides={"contraction.block": block}).name == "ttarget.matrix_kernel"
 
 
-def test_products_reach_their_peer_as_recorded() -> None:
-    """Of cuBLAS, on one machine in turns: each of bf16 19 parts of 20 at least, and all that are large together all."""
+def test_matmuls_reach_their_peer_as_recorded() -> None:
+    """Of cuBLAS, interleaved on one machine: bf16 19 parts of 20 at least, and all that are large together all."""
     file = Path(__file__).parents[3] / "benchmarks" / "results" / "gpu-products.json"
     rows = [row for row in json.loads(file.read_text())["rows"] if row["form"] in ("nt", "nn", "by_hand")]
     assert len(rows) > 30
