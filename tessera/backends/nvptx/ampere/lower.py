@@ -1,4 +1,10 @@
-"""Tile kernels to kernels of warps: all threads prefetch some stages, dots are `mma.sync`, nobody has a role."""
+"""Tile kernels to kernels of warps: all threads prefetch some stages, dots are `mma.sync`, nobody has a role.
+
+This is software pipelining by `cp.async`: the prologue copies all stages but one; each step waits for its own, starts
+the copy of a later one into the stage that the step before has read, and multiplies. Threads can only count groups of
+copies, so every step commits one for each ring, even where it copies nothing: then `all but n groups` always means the
+same step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What warps do with tiles: dots of `mma.sync` on matrices from shared memory, and stores of rows in whole 16 bytes."""
+"""What warps do with tiles: dots of `mma.sync` on matrices from shared memory, and stores of rows in whole 16 bytes.
+
+`ldmatrix` reads eight rows of 16 bytes at a time. Rows are 128 bytes apart, all in the same banks; a swizzle (piece xor
+row modulo 8) sets them apart, and since the xor of a lane never changes, addresses of all steps are four, plus
+constants that the instruction adds. What is transposed in memory is transposed as it is read (`.trans`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Tile kernels to kernels with tensor memory: a loop that adds up one dot, copied by TMA, and its epilogue."""
+"""Tile kernels to kernels with tensor memory: a loop that adds up one dot, copied by TMA, and its epilogue.
+
+One thread issues all dots, and their completion, not a thread, arrives at the empty barrier of a stage. Accumulators
+stay in tensor memory until the loop ends: consumers have their registers for the epilogue alone.
+"""
 
 from __future__ import annotations
 

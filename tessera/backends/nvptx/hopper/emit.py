@@ -1,4 +1,11 @@
-"""Matrix kernels to LLVM text: set-up, roles, the order of tiles, loops, rings and copies."""
+"""Matrix kernels to LLVM text: set-up, roles, the order of tiles, loops, rings and copies.
+
+The first warp group is the producer: it gives most of its registers to the consumers (`setmaxnreg`), and one elected
+thread of it copies. A cursor is a stage and the parity of its phase, which flips when a ring wraps around; an mbarrier
+is waited for by parity, so a producer begins with the parity of a phase that has already ended, and finds every stage
+empty. Inside a loop nothing but these barriers synchronizes. Values that LLVM must not move past a wait pass through
+its assembly.
+"""
 
 from __future__ import annotations
 

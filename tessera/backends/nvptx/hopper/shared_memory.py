@@ -1,4 +1,9 @@
-"""Shared memory of matrix kernels: where tiles and barriers are, and the descriptors by which dots read tiles."""
+"""Shared memory of matrix kernels: where tiles and barriers are, and the descriptors by which dots read tiles.
+
+A tile is stored in spans of columns, each as wide as a swizzled line; TMA writes a span as one box, and a WGMMA reads
+eight lines at a time through a descriptor. A step along K moves a descriptor by 32 bytes inside the line: the swizzle
+is computed from address bits, so it need not be undone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What consumers do with tiles: dots, arithmetic on fragments, and stores through shared memory."""
+"""What consumers do with tiles: dots, arithmetic on fragments, and stores through shared memory.
+
+A store has two staging buffers of 64 rows by one span for each consumer. A piece waits until the copy that left from
+its buffer before has been read (`cp.async.bulk.wait_group.read`), is written there in swizzled lines, so that neither
+`stmatrix` nor TMA has bank conflicts, and leaves while the next one is put together in the other buffer.
+"""
 
 from __future__ import annotations
 

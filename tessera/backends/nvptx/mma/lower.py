@@ -1,4 +1,11 @@
-"""Tile kernels to matrix kernels: memory and rings, a producer sliced out of the program, consumers for all else."""
+"""Tile kernels to matrix kernels: memory and rings, a producer sliced out of the program, consumers for all else.
+
+A tile kernel says what one program computes; a matrix kernel is specialized by warps. Loads that feed dots become a
+program of their own, the producer's: one thread that keeps TMA busy, as many stages before the dots as shared memory
+holds. Each stage of a ring has a full barrier, at which bytes arrive, and an empty one, at which consumers do, so both
+roles go at their own pace and no barrier of the whole CTA stands in a loop. Both walk the same loops, and so each
+computes the indices that it needs by itself: that is cheaper than to communicate them.
+"""
 
 from __future__ import annotations
 

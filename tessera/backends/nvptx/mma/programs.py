@@ -1,4 +1,10 @@
-"""In what order the programs of a kernel are taken, and which of them share what they read."""
+"""In what order the programs of a kernel are taken, which of them share what they read, and which overlap.
+
+Programs that run together read the same rows of A and columns of B. In groups of some rows of blocks a wave is about as
+high as it is wide, which reads the fewest bytes into L2. Two CTAs of a cluster read the same B operand and copy half of
+it each, for both (multicast). And a persistent CTA may leave its epilogue to the first steps of its next program, where
+it runs beside dots in flight instead of before them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""How many stages rings have: as many as shared memory holds, or as the author of a kernel asks for."""
+"""Rings of stages in shared memory: which loads share one, and how many stages each has.
+
+Loads that one dot waits for arrive at one barrier, and so share a ring. More stages hide more latency of memory, until
+shared memory is full; but where a second CTA would fit on the multiprocessor, its warps hide latency as well as stages
+do, and also the epilogue. `stages_by_engine` fills memory, since kernels with a producer have a CTA for themselves;
+`stages_by_threads` leaves half of it where two CTAs have registers.
+"""
 
 from __future__ import annotations
 
