@@ -158,7 +158,7 @@ def collective_cases() -> dict[str, Case]:
         "all_to_all": _in_mesh(lambda x: ts.dist.all_to_all(x, "dp", 0, 1), x, dp=2),
         "axis_index": _in_mesh(lambda x: x + ts.dist.axis_index("tp").cast(ts.f32), x, dp=2, tp=2),
         "layer": _in_mesh(ranks.mlp.function, "8 16 f32", "16 32 f32", "32 16 f32", "16 16 f32", tp=2),
-        "joined": _in_mesh(pipelines.shared.function, "8 16 f32", "16 16 f32", tp=2),
+        "joined": _in_mesh(pipelines.reduce_parts.function, "8 16 f32", "16 16 f32", tp=2),
     }
 
 
