@@ -32,7 +32,7 @@ from tessera.backends.nvptx.typed_ops import (
 from tessera.backends.nvptx.types import SharedAttr
 from tessera.diagnostics.error import Span
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import shaped_type
 from tessera.ir.target.swizzle import SWIZZLES, swizzle_index, why_not_swizzled
 from tessera.ir.target.typed_ops import BroadcastOp, CastOp, DotOp, KernelOp, LoadOp, ScratchOp, StoreOp, TransposeOp
 from tessera.ir.target.types import VectorAttr
@@ -164,8 +164,7 @@ def _layout(kernel: KernelOp, value: SSAValue) -> Layout:
 
 
 def _bytes(value: SSAValue) -> int:
-    assert isinstance(value.type, VectorAttr | BufferAttr)
-    return max(1, value.type.dtype.bytes)
+    return max(1, shaped_type(value).dtype.bytes)
 
 
 def _elements(layout: Layout, register: int, warp: int) -> list[int | None]:
@@ -226,8 +225,8 @@ def _is_known(op: LoadOp | StoreOp) -> bool:
 
 def _swizzle_fix(kernel: KernelOp, buffer: SSAValue, now: int) -> str:
     """The swizzle of a scratch in which its accesses have fewer conflicts than they have now, if there is one."""
-    assert isinstance(buffer.type, BufferAttr)
-    row = buffer.type.shape[-1].value or 0 if buffer.type.shape else 0
+    shape = shaped_type(buffer).shape
+    row = shape[-1].value or 0 if shape else 0
     able = (one for one in SWIZZLES if one != now and not why_not_swizzled(row, _bytes(buffer), one))
     degrees = {swizzle: _worst_degree(kernel, buffer, swizzle) for swizzle in able}
     best = min(degrees, key=lambda swizzle: (degrees[swizzle], -swizzle), default=now)
@@ -246,9 +245,8 @@ def _worst_degree(kernel: KernelOp, buffer: SSAValue, swizzle: int) -> int:
 
 def _access_wavefronts(kernel: KernelOp, op: LoadOp | StoreOp, swizzle: int) -> Wavefronts:
     """Those of a load or store; where its tile begins moves all lanes alike, and is left out."""
-    assert isinstance(op.buffer.type, BufferAttr)
     layout, size = _layout(kernel, _block(op)), _bytes(op.buffer)
-    row = op.buffer.type.shape[-1].value or 1
+    row = shaped_type(op.buffer).shape[-1].value or 1
     group = group_of(op, layout, size, swizzle)
     cells: dict[int, int] = {}
 

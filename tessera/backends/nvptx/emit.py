@@ -28,7 +28,7 @@ from tessera.backends.nvptx.row_warps import DividedRows
 from tessera.backends.nvptx.text import WARP, DeviceModule, KernelCode, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.base.types import IndexAttr, shaped_type
 from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, ScratchOp, TailOp
 from tessera.ir.target.types import VectorAttr
@@ -159,17 +159,15 @@ class Emitter:
         for op in self.kernel.walk():
             if not isinstance(op, ScratchOp):
                 continue
-            type = op.result.type
-            assert isinstance(type, BufferAttr)
+            size = shaped_type(op.result).bytes
             if op.space == "registers":
                 self.held[op.result] = Held()
             elif op.space == "shared":
-                size = -(-(type.data.bytes.value or 0) // 64) * 64
                 self._shared_parts[op.result] = self.shared_bytes
-                self.shared_bytes += size
+                self.shared_bytes += -(-(size.value or 0) // 64) * 64
             else:
                 self._private_parts[op.result] = self.scratch_bytes
-                self.scratch_bytes = self.scratch_bytes + (type.data.bytes + 63) // 64 * 64
+                self.scratch_bytes = self.scratch_bytes + (size + 63) // 64 * 64
 
     # Control.
 
@@ -372,8 +370,7 @@ class Emitter:
 
     def layout(self, value: SSAValue) -> tuple[Layout, Any]:
         assert isinstance(value.type, VectorAttr)
-        shape = tuple(dim.value or 0 for dim in value.type.shape)
-        return Layout(shape, self.threads, self.kernel.vector), value.type.dtype
+        return Layout(value.type.sizes, self.threads, self.kernel.vector), value.type.dtype
 
     def at(self, layout: Layout) -> Threads:
         """Which elements this thread has in tiles of a layout."""

@@ -11,7 +11,7 @@ from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
 from tessera.backends.nvptx.row_plan import BY_MATRIX
 from tessera.backends.nvptx.row_prefetch import StaticPrefetch, is_constant, to_staged
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import shaped_type
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value
@@ -145,10 +145,8 @@ def _access(emitter: Emitter, op: LoadOp | StoreOp) -> Access:
     tiles = [emitter.tiles[value] for value in op.at if isinstance(value.type, VectorAttr)]
     env = emitter.index_values(op.coords, op.at)
     base = emitter.buffers.get(op.buffer, Value("ptr", "null"))
-    scratch, type = op.buffer.owner, op.buffer.type
-    assert isinstance(type, BufferAttr)
-    swizzle = scratch.swizzle if isinstance(scratch, ScratchOp) else 0
-    row = type.shape[-1].value or 1 if swizzle else 1
+    swizzle = op.buffer.owner.swizzle if isinstance(op.buffer.owner, ScratchOp) else 0
+    row = shaped_type(op.buffer).shape[-1].value or 1 if swizzle else 1
     return Access(emitter, op, layout, dtype, env, tiles, base, swizzle=swizzle, row=row)
 
 
@@ -382,9 +380,8 @@ def _sum(f: FunctionText, address: Value, value: Value, dtype: DType) -> Value:
 def emit_fetch(emitter: Emitter, op: FetchOp) -> None:
     """An index from memory: a scalar load, made 64 bits wide; every thread does it."""
     f: FunctionText = emitter.f
-    buffer = op.buffer.type
-    assert isinstance(buffer, BufferAttr)
-    element = values.memory_type(buffer.dtype)
+    dtype = shaped_type(op.buffer).dtype
+    element = values.memory_type(dtype)
     offset = dim_value(f, op.offset, emitter.index_values(op.coords, op.at))
     loaded = f.load(f.gep(emitter.buffers[op.buffer], offset, element), element)
-    emitter.indices[op.result] = f.cast("sext" if buffer.dtype.kind == "int" else "zext", loaded, "i64")
+    emitter.indices[op.result] = f.cast("sext" if dtype.kind == "int" else "zext", loaded, "i64")

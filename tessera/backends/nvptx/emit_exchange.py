@@ -15,7 +15,7 @@ from tessera.backends.nvptx.layout import Layout, Spacing, Threads, Tile
 from tessera.backends.nvptx.row_matrix import thread_distance
 from tessera.backends.nvptx.text import ALL_LANES, WARP, shuffle
 from tessera.ir.base.block_ops import partner
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import shaped_type
 from tessera.ir.target import typed_ops as ops
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of
@@ -548,11 +548,9 @@ def emit_sort(emitter: Emitter, op: ops.SortOp) -> None:
     Each element finds where it goes by itself: past those of its own run before it, and past those of the other run
     that a binary search finds to be smaller. So a merge has no order among threads, and one barrier at its end.
     """
-    type = op.operands[0].type
-    assert isinstance(type, BufferAttr)
-    _Sort(emitter, type.dtype, bool(op.descending)).write(
-        [emitter.buffers[value] for value in op.operands[:4]], emitter.f.index(emitter.indices[op.operands[4]])
-    )
+    lines = [emitter.buffers[value] for value in (op.keys, op.indices, op.spare_keys, op.spare_indices)]
+    sort = _Sort(emitter, shaped_type(op.keys).dtype, bool(op.descending))
+    sort.write(lines, emitter.f.index(emitter.indices[op.count]))
 
 
 class _Sort(KeySort):

@@ -32,7 +32,7 @@ from tessera.backends.nvptx.row_prefetch import (
 )
 from tessera.backends.nvptx.text import ALL_LANES, WARP, assembly, barrier, warp_barrier
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import shaped_type
 from tessera.ir.target.llvm.instructions import Index, Value
 from tessera.ir.target.llvm.math_exp import ORDINARY
 from tessera.ir.target.typed_ops import ElementwiseOp, StoreOp
@@ -275,9 +275,8 @@ class RowMatrices:
         for row in prefetch.rows:
             start = emitter.f.add(prefetch.base, prefetch.offsets[row.buffer])
             index = row.loop.body.block.args[0]
-            assert isinstance(row.buffer.type, BufferAttr)
             for part in range(0, row.count, ELEMENTS):
-                for step, register in enumerate(self._load_part(start, part, row.buffer.type.dtype)):
+                for step, register in enumerate(self._load_part(start, part, shaped_type(row.buffer).dtype)):
                     emitter.indices[index] = part + step * WARP
                     emit_access.remember_loaded(emitter, row.load, register)
 
@@ -300,9 +299,8 @@ class RowMatrices:
         """One iteration of a line that all programs read."""
         part, step = divmod(element // WARP, STEPS)
         if (op, part) not in self._read:
-            type = op.operands[0].type
-            assert isinstance(type, BufferAttr)
-            self._read[op, part] = self._load_part(self._starts[op.operands[0]], part * ELEMENTS, type.dtype)
+            buffer = op.operands[0]
+            self._read[op, part] = self._load_part(self._starts[buffer], part * ELEMENTS, shaped_type(buffer).dtype)
         return self._read[op, part][step]
 
     def store(self, op: SpecOp, tile: Tile, access: Access, element: int) -> None:

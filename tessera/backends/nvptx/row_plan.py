@@ -28,7 +28,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp, plain
-from tessera.ir.base.types import BufferAttr, TileAttr, attribute_of
+from tessera.ir.base.types import BufferAttr, TileAttr, attribute_of, shaped_type
 from tessera.ir.target.limits import ROW_WARPS, is_multiple, largest
 from tessera.ir.tile.indexing import index_expr, known_ends, size_expr
 from tessera.ir.tile.typed_ops import (
@@ -149,9 +149,7 @@ def reduces_whole_tiles(kernel: SpecOp, size: int) -> bool:
     """Whether the largest tiles, of `size` elements, are single rows that are reduced whole."""
     for op in kernel.walk():
         if isinstance(op, ReduceOp | ArgReduceOp):
-            type = op.operands[0].type
-            assert isinstance(type, TileAttr)
-            sizes = [dim.value or 1 for dim in type.shape]
+            sizes = [dim.value or 1 for dim in shaped_type(op.operands[0]).shape]
             if sizes[op.axis] == prod(sizes) == size:
                 return True
     return False
@@ -179,8 +177,7 @@ def _stores_whole_buffer(kernel: KernelOp, loop: ForOp, store: StoreOp) -> bool:
             return False
         end = found
     extents = [extent for axis, extent in enumerate(kernel.grid) if axis not in divided]
-    assert isinstance(store.buffer.type, BufferAttr)
-    return product([*extents, end]) == product(store.buffer.type.shape)
+    return product([*extents, end]) == product(shaped_type(store.buffer).shape)
 
 
 def _last_end(kernel: KernelOp, loop: ForOp) -> Dim | None:

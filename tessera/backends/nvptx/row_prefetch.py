@@ -17,11 +17,10 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from tessera.backends.nvptx.row_plan import BY_MATRIX, PREFETCH, SECTIONS, USES_MATRICES
 from tessera.backends.nvptx.text import SHARED, WARP, assembly
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import shaped_type
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, StoreOp, TailOp
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
@@ -103,8 +102,7 @@ def static_row(op: Operation, kernel: KernelOp) -> StaticRow | None:
     if pitch is None or pitch.value is None:
         return None
     count = loop_end(loop) or 0
-    assert isinstance(op.buffer.type, BufferAttr)
-    item = op.buffer.type.dtype.bytes
+    item = shaped_type(op.buffer).dtype.bytes
     size, stride = count * item, pitch.value * item
     is_whole = size and size % CHUNK == 0 and stride % CHUNK == 0 and size <= stride and kernel.align >= CHUNK
     return StaticRow(op, loop, count, size, stride) if is_whole else None
@@ -196,8 +194,7 @@ def _divided_row(op: LoadOp, kernel: KernelOp, program: SSAValue, index: SSAValu
     pitch = _pitch(op, program, index) if is_constant(kernel, op.buffer) else None
     if pitch is None:
         return None
-    assert isinstance(op.buffer.type, BufferAttr)
-    item = op.buffer.type.dtype.bytes
+    item = shaped_type(op.buffer).dtype.bytes
     stride = pitch * item
     is_aligned = stride.value is not None and stride.value % CHUNK == 0 and kernel.align >= CHUNK
     return DividedRow(op.buffer, count * item, stride, item, is_aligned)
@@ -209,8 +206,7 @@ def _common_line(op: LoadOp, kernel: KernelOp, index: SSAValue, count: Dim) -> D
         return None
     if op.axes != op.coords or op.offset != Dim.symbol(op.coords[0]):
         return None
-    assert isinstance(op.buffer.type, BufferAttr)
-    item = op.buffer.type.dtype.bytes
+    item = shaped_type(op.buffer).dtype.bytes
     return DividedRow(op.buffer, count * item, Dim.constant(0), item, kernel.align >= CHUNK)
 
 
@@ -269,9 +265,7 @@ def _has_whole_parts(access: LoadOp | StoreOp) -> bool:
     loop = access.parent_op()
     if not isinstance(loop, LoopOp) or loop.unroll or loop.step != WARP:
         return False
-    type = (access.block if isinstance(access, StoreOp) else access.result).type
-    assert isinstance(type, VectorAttr)
-    end = loop_end(loop)
+    type, end = shaped_type(access.block if isinstance(access, StoreOp) else access.result), loop_end(loop)
     is_simple = not access.guarded and not access.windows and len(access.axes) == 1
     is_lane = [dim.value for dim in type.shape] == [WARP] and type.dtype.bytes == ITEM
     return is_simple and is_lane and end is not None and end > 0 and end % ELEMENTS == 0

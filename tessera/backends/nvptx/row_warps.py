@@ -151,8 +151,8 @@ class RowExchange:
         """The dtype of each element that a thread has of some values."""
         found: list[DType] = []
         for value in results:
-            assert isinstance(value.type, VectorAttr)
-            found += [value.type.dtype] * self.emitter.layout(value)[0].registers
+            layout, dtype = self.emitter.layout(value)
+            found += [dtype] * layout.registers
         return found
 
     def _address(self, loop: SpecOp, warp: Index, number: int) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from xdsl.dialects.builtin import FileLineColLoc, FusedLoc, NameLoc
-from xdsl.ir import BuiltinAttribute, Data, Operation, TypeAttribute
+from xdsl.ir import BuiltinAttribute, Data, Operation, SSAValue, TypeAttribute
 from xdsl.printer import Printer
 
 from tessera.diagnostics.error import Span
@@ -222,6 +222,12 @@ class ShapedAttr(Data[TensorType], TypeAttribute):
 
     def print_parameter(self, printer: Printer) -> None:
         printer.print_string(f"<{type_text(self.data)}>")
+
+
+def shaped_type(value: SSAValue) -> TensorType:
+    """The shape and dtype of a value, whichever kind of tensor, tile, vector or buffer it is."""
+    assert isinstance(value.type, ShapedAttr)
+    return value.type.data
 
 
 class TensorAttr(ShapedAttr):

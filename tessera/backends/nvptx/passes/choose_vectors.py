@@ -9,10 +9,9 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backends.nvptx.row_plan import ALIGNED, MOST_NEIGHBOURS
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import shaped_type
 from tessera.ir.target.limits import buffer_alignment, index_multiple, multiple_of
 from tessera.ir.target.typed_ops import ArgReduceOp, KernelOp, LoadOp, ReduceOp, StoreOp
-from tessera.ir.target.types import VectorAttr
 
 MOST = 8
 """Neighbours that one thread has at most: 16 bytes of two-byte elements, the widest access of the machine."""
@@ -39,13 +38,12 @@ def align_accesses(kernel: KernelOp) -> None:
     for op in kernel.walk():
         if not isinstance(op, LoadOp | StoreOp):
             continue
-        assert isinstance(op.buffer.type, BufferAttr)
-        item = op.buffer.type.dtype.bytes
+        item = shaped_type(op.buffer).dtype.bytes
         multiples = dict(zip(op.coords, map(index_multiple, op.at), strict=False))
         steps = multiple_of(op.offset, {**multiples, **dict.fromkeys(op.axes[:-1], 1)})
         start = buffer_alignment(op.buffer)
         known = gcd(gcd(start, item * steps) if steps else start, ALIGNED)
-        op.set_value("align", max(item, known & -known))
+        op.align = max(item, known & -known)
 
 
 def choose_vector(kernel: KernelOp) -> int:
@@ -53,8 +51,7 @@ def choose_vector(kernel: KernelOp) -> int:
     found = MOST
     for op in kernel.walk():
         if isinstance(op, LoadOp | StoreOp) and op.axes and op.pattern == "contiguous":
-            assert isinstance(op.buffer.type, BufferAttr)
-            found = min(found, max(1, op.align // op.buffer.type.dtype.bytes))
+            found = min(found, max(1, op.align // shaped_type(op.buffer).dtype.bytes))
     return min(found, _neighbours_of_reduced_rows(kernel))
 
 
@@ -63,15 +60,8 @@ def _neighbours_of_reduced_rows(kernel: KernelOp) -> int:
     found = MOST
     for op in kernel.walk():
         if isinstance(op, ReduceOp | ArgReduceOp):
-            type = op.operands[0].type
-            assert isinstance(type, VectorAttr)
-            sizes = [dim.value or 1 for dim in type.shape]
+            sizes = [dim.value or 1 for dim in shaped_type(op.operands[0]).shape]
             if kernel.threads > WARP and sizes[op.axis] == prod(sizes) >= 4 * kernel.threads:
-                found = max(1, 4 // min(_loaded_bytes(kernel), default=4))
+                loads = (part for part in kernel.walk() if isinstance(part, LoadOp))
+                found = max(1, 4 // min((shaped_type(load.result).dtype.bytes for load in loads), default=4))
     return found
-
-
-def _loaded_bytes(kernel: KernelOp) -> list[int]:
-    """Bytes of the elements that a kernel reads."""
-    types = [op.result.type for op in kernel.walk() if isinstance(op, LoadOp)]
-    return [type.dtype.bytes for type in types if isinstance(type, VectorAttr)]

@@ -18,7 +18,7 @@ from tessera.backends.nvptx.text import fallback_symbol
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.types import BufferAttr, attribute_of
+from tessera.ir.base.types import attribute_of, shaped_type
 from tessera.ir.tile.lower_to_target import KernelLowering
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
@@ -96,10 +96,9 @@ class ThreadLowering(KernelLowering):
         self.lower_same(op)
 
     def lower_scratch(self, op: SpecOp) -> None:
-        type, space = op.result.type, SPACE.of(op)
-        assert isinstance(type, BufferAttr)
+        space = SPACE.of(op)
         swizzle = op.value("swizzle") if space == "shared" else 0
-        self.values[op.result] = self.allocate(type.data, space=space, swizzle=swizzle)
+        self.values[op.result] = self.allocate(shaped_type(op.result), space=space, swizzle=swizzle)
 
     def lower_barrier(self, op: SpecOp) -> None:
         self.emit("barrier")

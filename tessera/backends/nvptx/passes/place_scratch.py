@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backends.nvptx.mma.fit import thread_kernels
 from tessera.backends.nvptx.row_plan import REGISTERS, ROWS, SPACE, THREADS
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import shaped_type
 from tessera.ir.tile.typed_ops import KernelOp, ScratchOp
 
 SHARED_SCRATCH = 96 << 10
@@ -39,8 +39,7 @@ def place_scratch(kernel: KernelOp) -> None:
         if ROWS.of(kernel) == REGISTERS:
             SPACE.write(op, "registers")
             continue
-        assert isinstance(op.result.type, BufferAttr)
-        size = op.result.type.data.bytes.value
+        size = shaped_type(op.result).bytes.value
         fits = size is not None and threads > 1 and size <= left
         if op.space == "shared" or fits:
             SPACE.write(op, "shared")

@@ -15,7 +15,7 @@ from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import shaped_type
 from tessera.ir.target.limits import ROW_WARPS
 from tessera.ir.target.typed_ops import ElementwiseOp, KernelOp, LoadOp, LoopOp, ScratchOp, StoreOp
 from tessera.ir.target.types import VectorAttr
@@ -78,10 +78,7 @@ class ScheduleRows(Pass):
 
 def _is_global_scratch(op: Operation) -> bool:
     """Whether an op gives memory of which every program that runs has its own."""
-    if not isinstance(op, ScratchOp) or op.space != "private":
-        return False
-    assert isinstance(op.result.type, BufferAttr)
-    return op.result.type.data.bytes.value != 0
+    return isinstance(op, ScratchOp) and op.space == "private" and shaped_type(op.result).bytes.value != 0
 
 
 # Programs that are not divided: several to a block, rows of static width.
