@@ -102,14 +102,14 @@ def _guard(item: Assumption, sizes: Mapping[str, Dim]) -> str:
     return f"{item.left} == {item.right}{broken}, for {item.rule}"
 
 
-def _steps(tape: Tape, sizes: Mapping[str, Dim], depth: int = 0) -> Iterator[ShapeStep]:
+def _steps(tape: Tape, sizes: Mapping[str, Dim], nesting: int = 0) -> Iterator[ShapeStep]:
     for record in tape.records:
         inputs, outputs = (tuple(tape.types[value] for value in values) for values in (record.operands, record.results))
         concrete = [tuple(type.substitute(sizes) for type in types) for types in (inputs, outputs)]
         name = record.op.split(".", 1)[-1]
-        yield ShapeStep(name, inputs, outputs, concrete[0], concrete[1], record.span, depth)
+        yield ShapeStep(name, inputs, outputs, concrete[0], concrete[1], record.span, nesting)
         for body in record.bodies:
-            yield from _steps(body, sizes, depth + 1)
+            yield from _steps(body, sizes, nesting + 1)
 
 
 def _row(step: ShapeStep) -> tuple[str, ...]:

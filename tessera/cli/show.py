@@ -47,7 +47,7 @@ def show_levels(target: str, given: Given, output: str, rows: int = _ROWS) -> in
     except TesseraError as error:
         console.print(Text(error.render()), soft_wrap=True)
         return 1
-    shown = side_by_side if console.width >= _WIDE else one_by_one
+    shown = columns_table if console.width >= _WIDE else rows_table
     console.print(shown(found, rows or _ROWS))
     Path(output).write_text(page(found, target), encoding="utf-8")
     if sizes:
@@ -56,7 +56,7 @@ def show_levels(target: str, given: Given, output: str, rows: int = _ROWS) -> in
     return 0
 
 
-def side_by_side(found: Inspection, rows: int) -> Table:
+def columns_table(found: Inspection, rows: int) -> Table:
     """One row for each source line, and in it what became of the line at each level."""
     table = Table(show_lines=True, expand=True, highlight=False)
     table.add_column("source", ratio=2, overflow="fold")
@@ -69,7 +69,7 @@ def side_by_side(found: Inspection, rows: int) -> Table:
     return table
 
 
-def one_by_one(found: Inspection, rows: int) -> Table:
+def rows_table(found: Inspection, rows: int) -> Table:
     """The same for a narrow terminal: each source line, and below it what became of it, level by level."""
     table = Table(show_header=False, expand=True, highlight=False)
     table.add_column(no_wrap=True)
