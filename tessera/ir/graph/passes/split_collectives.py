@@ -12,7 +12,7 @@ from tessera.ir.base.build import Build
 from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
-from tessera.ir.graph.building import cast, index_axis, restate, widen
+from tessera.ir.graph.building import cast, restate, slice_axis, widen
 from tessera.ir.graph.passes.canonicalize import replace_results
 from tessera.ir.graph.typed_ops import AllGatherOp, AllToAllOp
 from tessera.types.dim import Dim
@@ -135,7 +135,9 @@ class _Exchange:
     def _reduce(self, parts: Any, op: str) -> Any:
         """The first axis reduced, in its order."""
         build, dtype = self.build, self.build.type_of(parts).dtype
-        total, *others = [widen(build, index_axis(build, parts, 0, at)) for at in range(self.ranks)]
+        shape = self._shape(parts)[1:]
+        rows = [slice_axis(build, parts, 0, at, at + 1) for at in range(self.ranks)]
+        total, *others = [widen(build, build.emit("reshape", row, shape=shape)) for row in rows]
         for other in others:
             total = build.emit(_REDUCTIONS[op], total, other)
         return cast(build, total, dtype)
