@@ -84,6 +84,7 @@ class _Writer:
             (record,) = [records[number] for number in group.records]
             self._write_flow(record)
             return
+        group.kind.check(body.tape, body.axes)
         cost, name = cost_of(body.tape), self.builder.body_function(body)
         values = {"kind": group.kind.name, "axes": body.axes, "flops": cost.flops, "bytes": cost.bytes}
         types = [TensorAttr.of(self.program.type(value)) for value in body.outputs]

@@ -8,7 +8,7 @@ maps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -389,9 +389,14 @@ class RowSpace:
 
 def row_space(body: Tape, axes: tuple[int, ...]) -> RowSpace:
     """The space of a row group's body: the shape of its first reduction; how values are read says which are rows."""
+    return row_reads(body, axes)[0]
+
+
+def row_reads(body: Tape, axes: tuple[int, ...]) -> tuple[RowSpace, ReadMaps]:
+    """The space of a row group's body, and the indices at which its values are read."""
     shape = next(body.types[r.operands[0]].shape for r in body.records if isinstance(spec_of(r).lower, Reduction))
     space = RowSpace(shape, axes)
-    reads = _ReadMaps(body, space)
+    reads = ReadMaps(body)
     for record in body.records:
         if isinstance(spec_of(record).lower, Reduction):
             result = record.results[0]
@@ -407,15 +412,15 @@ def row_space(body: Tape, axes: tuple[int, ...]) -> RowSpace:
     for output in body.outputs:
         if body.types[output].shape == shape and output not in space.rows:
             reads.visit(output, space.full)
-    reads.mark_rows()
-    return space
+    reads.mark_rows(space)
+    return space, reads
 
 
-class _ReadMaps:
-    """The index maps at which each value of a body is read, over coordinates of the full space."""
+class ReadMaps:
+    """The index maps at which each value of a body is read, over the coordinates of what is stored or reduced."""
 
-    def __init__(self, body: Tape, space: RowSpace) -> None:
-        self.body, self.space = body, space
+    def __init__(self, body: Tape) -> None:
+        self.body = body
         self.makers = producers(body)
         self.found: dict[int, set[IndexMap]] = {}
 
@@ -433,12 +438,43 @@ class _ReadMaps:
         for operand, where in reads[1:] if isinstance(spec_of(record).lower, Gather) else reads:
             self.visit(operand, where)
 
-    def mark_rows(self) -> None:
+    def check(self, value: int, at: IndexMap) -> None:
+        """Raise ValueError if a value that the kernel has at one index only is read at another."""
+        own = normalize_index(at, self.body.types[value].shape)
+        for other in self.found.get(value, set()) - {own}:
+            here, there = (f"[{', '.join(map(str, index))}]" for index in (own, other))
+            raise ValueError(
+                f"a group computes `{self.makers[value].op}` at {here} and reads it at {there}; "
+                "the fusion rule that formed it must leave such a read alone"
+            )
+
+    def mark_rows(self, space: RowSpace) -> None:
         """Values of a row's shape that are read only at their own row are rows."""
         for value in self.makers:
             shape = self.body.types[value].shape
             for keepdims in (True, False):
-                if value not in self.space.rows and shape == self.space.row_shape(keepdims):
-                    own = self.space.row_at(self.space.full, keepdims)
+                if value not in space.rows and shape == space.row_shape(keepdims):
+                    own = space.row_at(space.full, keepdims)
                     if self.found.get(value, set()) <= {normalize_index(own, shape)}:
-                        self.space.rows[value] = keepdims
+                        space.rows[value] = keepdims
+
+
+def check_shapes(body: Tape, shapes: Iterable[tuple[Dim, ...]]) -> None:
+    """Raise ValueError unless the results of a body have shapes that its kernel goes over."""
+    allowed = list(shapes)
+    for output in body.outputs:
+        if body.types[output].shape not in allowed:
+            names = " or ".join(f"[{', '.join(map(str, shape))}]" for shape in allowed)
+            raise ValueError(f"a group over {names} has a result {body.types[output]}; no kernel computes both")
+
+
+def check_epilogue(body: Tape, facet: type) -> None:
+    """Raise ValueError unless all that follows the one op with a facet is computed on its result, index by index."""
+    (record,) = [record for record in body.records if isinstance(spec_of(record).lower, facet)]
+    reads, result = ReadMaps(body), record.results[0]
+    here = coordinates(body.types[result].rank)
+    check_shapes(body, [body.types[value].shape for value in record.results])
+    for output in body.outputs:
+        if output not in record.results:
+            reads.visit(output, here)
+    reads.check(result, here)

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera import ops
 from tessera.backends.reference.compile import run_tape
+from tessera.diagnostics.codes import BoundsError
+from tessera.diagnostics.error import InternalError
 from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.pipeline import Stages
 from tessera.ir.base.tape import Tape
@@ -25,7 +27,10 @@ from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule.fusion import RULES
 from tessera.ir.schedule.fusion.epilogue import Epilogue
 from tessera.ir.schedule.fusion.map_chain import MapChain
+from tessera.ir.schedule.fusion.merge_producers import MergeProducers
+from tessera.ir.schedule.fusion.row_pointwise import RowPointwise
 from tessera.ir.schedule.grouping import LARGEST, FusionRule, Group, Grouping, Site, When, group_tape
+from tessera.ir.schedule.kinds import all_kinds
 from tessera.ir.schedule.passes.form_groups import FormGroups
 from tessera.ir.schedule.plan import fusions_in
 from tessera.ir.schedule.program import Program
@@ -51,18 +56,31 @@ def recipe() -> type[FusionRule]:
 SiblingMaps = recipe()
 
 
-def plan(tape: Tape, rules: Rules) -> ModuleOp:
-    """A plan whose groups are formed by some rules, with its bodies."""
+def run_with(tape: Tape, rules: Rules, steps: int | None = None) -> ModuleOp:
+    """The schedule stage with groups formed by some rules: its first passes, or all, which end with kernels.
+
+    Groups are interpreted by their bodies, which are right however they are grouped; only kernels show a wrong fusion.
+    """
     module = simplify(tape)
-    first, *later = schedule.pipeline(MACHINE, StaticChooser(), StandardLibrary())[:3]
+    first, *later = schedule.pipeline(MACHINE, StaticChooser(), StandardLibrary())[:steps]
     assert isinstance(first, FormGroups)
-    Stages().run("schedule", (replace(first, rules=rules), *later), module, None)
+    passes = (replace(first, rules=rules), *later)
+    Stages().run("schedule", passes, module, schedule.EXIT if steps is None else None)
     return module
+
+
+def assert_meaning(tape: Tape, rules: Rules) -> None:
+    """What the kernels compute, once groups are formed by some rules, is what the tape means."""
+    module = run_with(tape, rules)
+    for sizes in SIZES:
+        arrays = inputs_for(tape, sizes)
+        with np.errstate(all="ignore"):
+            assert_close(run_program(module, *arrays), run_tape(tape, arrays))
 
 
 def groups(function: Callable[..., Any], types: Sequence[Any], rules: Rules) -> list[str]:
     """The kind of each group, and how many results it has."""
-    fuses = fusions_in(plan(trace(function, *types), rules))
+    fuses = fusions_in(run_with(trace(function, *types), rules, 1))
     return [f"{fuse.value('kind')} {len(fuse.results)}" for fuse in fuses]
 
 
@@ -91,11 +109,91 @@ def test_a_rule_is_one_file_with_a_lit_test(rule: type[FusionRule]) -> None:
 @settings(max_examples=8)
 @given(tape=tapes())
 def test_meaning_is_kept_with_a_rule_less_and_with_one_more(rules: Rules, tape: Tape) -> None:
-    module = plan(tape, rules)
-    for sizes in SIZES:
-        arrays = inputs_for(tape, sizes)
-        with np.errstate(all="ignore"):
-            assert_close(run_program(module, *arrays), run_tape(tape, arrays))
+    assert_meaning(tape, rules)
+
+
+def careless(rule: type[FusionRule]) -> type[FusionRule]:
+    """The rule without its legality checks: it matches whatever it is asked for."""
+    return type(f"Careless{rule.__name__}", (rule,), {"matches": lambda self, site, group: True})
+
+
+class TransposedSiblings(SiblingMaps):
+    """Maps of one number of elements share a kernel, even where their shapes differ."""
+
+    def matches(self, site: Site, group: Group) -> bool:
+        return sorted(map(str, site.shape)) == sorted(map(str, group.shape))
+
+
+WRONG: dict[str, tuple[type[FusionRule], Callable[..., Any], tuple[Any, ...], str]] = {
+    "a row value read along the row": (
+        careless(RowPointwise),
+        lambda x: (ops.sum(x, axis=1), ops.exp(x) + ops.sum(x, axis=1)),
+        (tensor("A A"),),
+        r"computes `tgraph.sum` at \[d0\] and reads it at \[d1\]",
+    ),
+    "a transposed read of a value kept between passes": (
+        careless(RowPointwise),
+        lambda x: (lambda e: ops.transpose(e) + (e + ops.sum(e, axis=1, keepdims=True)))(ops.exp(x)),
+        (tensor("A A"),),
+        r"computes `tgraph.exp` at \[d0, d1\] and reads it at \[d1, d0\]",
+    ),
+    "two reductions over different axes": (
+        careless(MergeProducers),
+        lambda x: ops.sum(x - ops.sum(x, axis=0), axis=1),
+        (tensor("A A"),),
+        "reduces",
+    ),
+    "a transposed result of a contraction": (
+        careless(Epilogue),
+        lambda x: (lambda y: y + ops.transpose(y))(x @ x),
+        (tensor("A A"),),
+        r"at \[d0, d1\] and reads it at \[d1, d0\]",
+    ),
+    "results of two shapes": (
+        TransposedSiblings,
+        lambda x: (ops.exp(x), ops.exp(ops.transpose(x))),
+        (tensor("A B"),),
+        "no kernel computes both",
+    ),
+}
+
+
+def wrong_rules(rule: type[FusionRule]) -> Rules:
+    return [*(one for one in RULES if not issubclass(rule, one)), rule]
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_rule_that_fuses_too_much_is_refused_where_groups_are_formed(what: str) -> None:
+    rule, function, types, message = WRONG[what]
+    with pytest.raises(InternalError, match=message) as refused:
+        run_with(trace(function, *types), wrong_rules(rule), 1)
+    assert refused.value.where == "schedule-form-groups"
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups are formed without being checked."""
+    for kind in all_kinds().values():
+        monkeypatch.setattr(type(kind), "check", lambda self, body, axes: None)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("what", WRONG)
+def test_kernels_show_a_rule_that_fuses_too_much(what: str) -> None:
+    rule, function, types, _ = WRONG[what]
+    with pytest.raises((AssertionError, BoundsError)):
+        assert_meaning(trace(function, *types), wrong_rules(rule))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_random_programs_show_a_rule_that_fuses_too_much() -> None:
+    @settings(max_examples=100, derandomize=True, database=None, phases=[Phase.generate])
+    @given(tape=tapes())
+    def check(tape: Tape) -> None:
+        assert_meaning(tape, wrong_rules(careless(RowPointwise)))
+
+    with pytest.raises((AssertionError, InternalError)):
+        check()
 
 
 @settings(max_examples=40)

@@ -62,6 +62,13 @@ class GroupKind:
     def take(self, groups: Groups, group: Group, number: int) -> None:
         """Note what the kind has to know of a record that has become part of a group."""
 
+    def check(self, body: Tape, axes: tuple[int, ...]) -> None:
+        """Raise ValueError where the kernel of a group of this kind would not compute its body.
+
+        A kernel has some values at one index only (a reduction at its row, a contraction at its block), whatever index
+        they are asked for. Asked when groups are formed, so that a rule that fuses too much is named there.
+        """
+
     def knobs(self, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]:
         """The choices of a group of this kind, each with its candidates in order of preference."""
         return ()

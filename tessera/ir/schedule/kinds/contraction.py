@@ -26,6 +26,7 @@ from tessera.ir.schedule.emit.evaluate import (
 )
 from tessera.ir.schedule.emit.request import Request, buffers_of
 from tessera.ir.schedule.kinds import KernelKind
+from tessera.ir.schedule.program import check_epilogue
 from tessera.ir.tile.facets import Contraction, ContractionMaps, View
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, product
@@ -216,6 +217,9 @@ class ContractionKind(KernelKind):
     facets = (Contraction,)
     takes_epilogue = True
     models = {"contraction.block": ("static model", contraction_block)}
+
+    def check(self, body: Tape, axes: tuple[int, ...]) -> None:
+        check_epilogue(body, Contraction)
 
     def knobs(self, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]:
         # Only machines that prefetch into shared memory have buffers to count; 0 is as many as fit.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.tape import Tape
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import Request
 from tessera.ir.schedule.kinds import KernelKind
+from tessera.ir.schedule.program import check_epilogue
 from tessera.ir.tile.facets import Library
 
 
@@ -17,6 +19,9 @@ class LibraryKind(KernelKind):
     name = "library"
     facets = (Library,)
     takes_epilogue = is_only_promised = True
+
+    def check(self, body: Tape, axes: tuple[int, ...]) -> None:
+        check_epilogue(body, Library)
 
     def emit(self, request: Request) -> Sequence[SpecOp]:
         facets = [spec_of(record).lower for record in request.body.records]

@@ -19,6 +19,7 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
 from tessera.ir.schedule.kinds import KernelKind
+from tessera.ir.schedule.program import check_shapes
 from tessera.ir.tile.facets import Gather, Pointwise
 from tessera.ir.tile.language import Place
 from tessera.types.dim import Dim, minimum
@@ -160,6 +161,9 @@ class MapKind(KernelKind):
     name = "map"
     facets = (Pointwise, Gather)
     merges = can_inline = computes_once = True
+
+    def check(self, body: Tape, axes: tuple[int, ...]) -> None:
+        check_shapes(body, [body.types[output].shape for output in body.outputs[:1]])
 
     def knobs(self, machine: Machine) -> Sequence[tuple[str, Sequence[Any]]]:
         return (("map.tile", map_tiles(machine)),)

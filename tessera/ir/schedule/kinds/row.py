@@ -24,7 +24,7 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, Leaves, Reducer, producers, spec_of
 from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_over
 from tessera.ir.schedule.kinds import KernelKind
-from tessera.ir.schedule.program import Program, RowSpace, row_space
+from tessera.ir.schedule.program import Program, RowSpace, check_shapes, row_reads, row_space
 from tessera.ir.tile.facets import Pointwise, Reduction
 from tessera.ir.tile.language import Place, TileBuilder
 from tessera.types.dim import Dim, minimum, product
@@ -359,6 +359,18 @@ class RowKind(KernelKind):
         is_row = isinstance(spec_of(record).lower, Reduction) or space.role_of(program, shape, reads) == "row"
         if is_row:
             space.rows.update(dict.fromkeys(record.results, shape == space.row_shape(True)))
+
+    def check(self, body: Tape, axes: tuple[int, ...]) -> None:
+        space, reads = row_reads(body, axes)
+        plan = plan_passes(body, space)
+        check_shapes(body, (space.shape, space.row_shape(True), space.row_shape(False)))
+        for record in plan.reductions:
+            source = body.types[record.operands[0]]
+            own = tuple(spec_of(record).lower.axes(source, record.attributes))
+            if (source.shape, own) != (space.shape, axes):
+                raise ValueError(f"a row group reduces {source} over {own} beside {list(space.shape)} over {axes}")
+        for value in (*(record.results[0] for record in plan.reductions), *plan.kept):
+            reads.check(value, space.at(value, space.full))
 
     def emit(self, request: Request) -> Sequence[SpecOp]:
         space = row_space(request.body, request.axes)
