@@ -25,6 +25,7 @@ from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import POLICY, Tape, tape_hash, tape_text
 from tessera.types.device import DEVICE, Device
 from tessera.types.policy import Policy
+from tessera.types.settings import shows_passes, warn_unknown_variables
 
 if TYPE_CHECKING:
     from tessera.frontend.shape_inference import Assumption
@@ -46,21 +47,23 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Program, Origin]
     from tessera.runtime.cache import default_store  # noqa: PLC0415
 
     prepare()
+    warn_unknown_variables()
     if manifest.asks_device:
         options = replace(options, features=device_of(manifest).features())
     parts = key_parts(tape, options)
     key, store = _key(parts), default_store()
-    executable = _read_entry(store, key)
+    is_shown = shows_passes()
+    executable = None if is_shown else _read_entry(store, key)
     if executable is not None:
         return _load_executable(executable, tape, options), Origin("disk cache", key)
     from tessera.runtime.ranks import world  # noqa: PLC0415 - see above
 
     with world.exclusive(key):
         # Of several ranks that want one program, the first makes it, and the others find it.
-        executable = _read_entry(store, key) if world.size() > 1 else None
+        executable = _read_entry(store, key) if world.size() > 1 and not is_shown else None
         if executable is not None:
             return _load_executable(executable, tape, options), Origin("disk cache", key)
-        reason = _reason(store, name, parts)
+        reason = "its passes are shown" if is_shown else _reason(store, name, parts)
         executable = _compile_tape(tape, options)
         executable.metadata[SPANS] = spans_of(tape)
         store.put(key, executable.to_bytes())

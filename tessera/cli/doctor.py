@@ -23,28 +23,12 @@ from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.runtime.cache import Store
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
-from tessera.types.settings import Settings
+from tessera.types.settings import VARIABLES, Settings, unknown_variables
 
 # What the cpu backend looks at, widest first; the rest of a CPU's flags would only hide these.
 FEATURES = ("amx_bf16", "amx_int8", "avx512_bf16", "avx512_fp16", "avx512_vnni", "avx512f", "avx2", "fma", "f16c")
 REQUIRED = ("numpy", "ml_dtypes", "xdsl", "llvmlite", "islpy", "typer", "rich")
 OPTIONAL = {"torch": "to share tensors with it, and by benchmarks", "jax": "by benchmarks"}
-VARIABLES = (
-    "TESSERA_NUM_THREADS",
-    "TESSERA_CACHE_DIR",
-    "TESSERA_CACHE_BYTES",
-    "TESSERA_MEMORY_BYTES",
-    "TESSERA_SPIN_MICROSECONDS",
-    "TESSERA_COMPILE_WORKERS",
-    "TESSERA_CUDA_DEVICE",
-    "TESSERA_RANK_SECONDS",
-    "TESSERA_TIMING",
-    "TESSERA_DUMP",
-    "TESSERA_VERIFY",
-    "TESSERA_REPRODUCERS",
-    "TESSERA_PTXAS",
-)
-"""Every variable that is read; the page of T0705 says what each does."""
 
 
 @frozen
@@ -114,11 +98,8 @@ def examine_runtime() -> list[Finding]:
 
 def examine_variables() -> list[Finding]:
     """The variables of ours that are set, and those that look like ours and are none."""
-    names = sorted(name for name in os.environ if name.startswith("TESSERA_"))
-    known = [Finding("variables", name, os.environ[name]) for name in names if name in VARIABLES]
-    strange = [
-        Finding("variables", name, "no variable of this name is read", True) for name in names if name not in VARIABLES
-    ]
+    known = [Finding("variables", name, os.environ[name]) for name in sorted(VARIABLES) if name in os.environ]
+    strange = [Finding("variables", name, "no variable of this name is read", True) for name in unknown_variables()]
     return [*known, *strange] or [Finding("variables", "set", "none (`tessera explain T0705` lists them)")]
 
 

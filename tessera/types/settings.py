@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics.codes import SettingsError
@@ -11,6 +13,23 @@ from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+VARIABLES = (
+    "TESSERA_NUM_THREADS",
+    "TESSERA_CACHE_DIR",
+    "TESSERA_CACHE_BYTES",
+    "TESSERA_MEMORY_BYTES",
+    "TESSERA_SPIN_MICROSECONDS",
+    "TESSERA_COMPILE_WORKERS",
+    "TESSERA_CUDA_DEVICE",
+    "TESSERA_RANK_SECONDS",
+    "TESSERA_TIMING",
+    "TESSERA_DUMP",
+    "TESSERA_VERIFY",
+    "TESSERA_REPRODUCERS",
+    "TESSERA_PTXAS",
+)
+"""Every variable that is read; the page of T0705 says what each does."""
 
 _MOST_THREADS = 4096
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -102,6 +121,27 @@ def _cache_bytes(values: Mapping[str, str]) -> int:
 def cache_location() -> tuple[str, int]:
     """The folder of compiled code and its limit alone: asked for with every object that is looked up."""
     return _cache_folder(os.environ), _cache_bytes(os.environ)
+
+
+def shows_passes() -> bool:
+    """Whether `TESSERA_TIMING` or `TESSERA_DUMP` is set: then no program comes from the disk cache."""
+    return _switch(os.environ, "TESSERA_TIMING") or bool(os.environ.get("TESSERA_DUMP"))
+
+
+def unknown_variables() -> list[str]:
+    """Variables that are set and look like ours, and that nothing reads."""
+    return sorted(name for name in os.environ if name.startswith("TESSERA_") and name not in VARIABLES)
+
+
+@cache
+def warn_unknown_variables() -> None:
+    """Name them in a warning, once in a process."""
+    for name in unknown_variables():
+        from difflib import get_close_matches  # noqa: PLC0415 - nobody else needs it
+
+        close = get_close_matches(name, VARIABLES, 1)
+        hint = f"; did you mean `{close[0]}`?" if close else ""
+        warnings.warn(f"`{name}` is set, and no variable of this name is read{hint}", stacklevel=2)
 
 
 def compile_workers(default: int) -> int:

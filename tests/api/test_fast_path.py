@@ -6,6 +6,7 @@ from __future__ import annotations
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -118,6 +119,21 @@ def test_a_second_process_finds_the_code_on_disk(programs: list[Any]) -> None:
     assert len(programs) == 1
     assert [f.specializations[0].origin.source for f in (first, second)] == ["compiled", "disk cache"]
     assert (second.cache_info().misses, second.cache_info().compiles) == (1, 0)
+
+
+@pytest.mark.parametrize("variable", ["TESSERA_DUMP", "TESSERA_TIMING"])
+def test_passes_are_shown_of_a_program_that_is_on_disk(
+    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, programs: list[Any]
+) -> None:
+    def make() -> Any:
+        return ts.jit(lambda x, y: x + y)
+
+    make()(ones(), ones())
+    monkeypatch.setenv(variable, str(tmp_path) if variable == "TESSERA_DUMP" else "1")
+    again = make()
+    again(ones(), ones())
+    assert again.specializations[0].origin.source == "compiled"
+    assert len(programs) == 2
 
 
 def test_a_miss_says_what_changed() -> None:

@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 import tessera
-from tessera.cli.doctor import VARIABLES, examine_line, examine_runtime, examine_variables
+from tessera.cli.doctor import examine_line, examine_runtime, examine_variables
 from tessera.cli.main import app
 from tessera.diagnostics.codes import CodegenError, all_codes, explain
 from tessera.runtime.cache import Store, key_of
+from tessera.types.settings import VARIABLES
 
 RUNNER = CliRunner()
 

@@ -11,9 +11,9 @@ import pytest
 import tessera as ts
 from scripts.documents.pages import ROOT, all_pages
 from tessera import tile
-from tessera.cli.doctor import VARIABLES
 from tessera.diagnostics.codes import explain
 from tessera.ir.base.passes import pass_modules
+from tessera.types.settings import VARIABLES
 
 GUIDE = ROOT / "docs" / "guide"
 TABLES = sorted(GUIDE.glob("from-*.md"))

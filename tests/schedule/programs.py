@@ -95,13 +95,13 @@ _UNARY: tuple[Callable[[Any], Any], ...] = (ops.tanh, ops.sigmoid, ops.neg, ops.
 
 
 @st.composite
-def tapes(draw: st.DrawFn) -> Tape:
+def tapes(draw: st.DrawFn, shapes: Sequence[str] = ("AB", "AA")) -> Tape:
     """A program of some ops on two matrices and a vector with symbolic sizes.
 
     With square matrices a value of the rows fits where one of the columns is meant: only index maps tell them apart.
     """
     steps = draw(st.integers(1, 9))
-    rows, columns = draw(st.sampled_from(("AB", "AA")))
+    rows, columns = draw(st.sampled_from(shapes))
 
     def program(x: Any, y: Any, v: Any) -> tuple[Any, ...]:
         values: list[Any] = [x, y, v]

@@ -29,7 +29,10 @@ ZERO = Dim.constant(0)
 
 @settings(max_examples=20)
 @given(
-    tape=tapes(), first=st.sampled_from([2, 3, 8]), second=st.sampled_from([4, 16]), steps=st.sampled_from([3, None])
+    tape=tapes(("AB",)),
+    first=st.sampled_from([2, 3, 8]),
+    second=st.sampled_from([4, 16]),
+    steps=st.sampled_from([3, None]),
 )
 def test_a_program_with_known_multiples_means_the_same(tape: Tape, first: int, second: int, steps: int | None) -> None:
     tape.guards += [Guard(A % first, ZERO, "rows"), Guard(B % second, ZERO, "columns")]

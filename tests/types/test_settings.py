@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from tessera.diagnostics.codes import SettingsError
-from tessera.types.settings import Settings, compile_workers, cuda_device, rank_seconds, usable_cpus
+from tessera.types.settings import (
+    Settings,
+    compile_workers,
+    cuda_device,
+    rank_seconds,
+    usable_cpus,
+    warn_unknown_variables,
+)
 
 
 def test_nothing_set_gives_defaults() -> None:
@@ -77,3 +84,11 @@ def test_ranks_wait_for_some_time(text: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("TESSERA_RANK_SECONDS", text)
     with pytest.raises(SettingsError, match=f"`TESSERA_RANK_SECONDS` is `{text}`; it must be seconds"):
         rank_seconds()
+
+
+def test_an_unknown_variable_is_named_in_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_CACHE", "0")
+    warn_unknown_variables.cache_clear()
+    with pytest.warns(UserWarning, match="`TESSERA_CACHE` is set, and no variable .* did you mean `TESSERA_CACHE_DIR`"):
+        warn_unknown_variables()
+    warn_unknown_variables()  # warnings are errors here
