@@ -44,6 +44,13 @@ def test_the_pass_is_found_by_its_path() -> None:
     assert find_pass("tile-drop-selects").__name__ == "DropSelects"
 
 
+def test_another_decorator_is_named(added: Path) -> None:
+    text = block("python").replace("from tessera.types.frozen import frozen", "from dataclasses import dataclass")
+    (added / "drop_selects.py").write_text(text.replace("@frozen", "@dataclass(frozen=True)"), encoding="utf-8")
+    with pytest.raises(TypeError, match=rf"decorate the pass of {NAME} by `@frozen` of tessera.types.frozen"):
+        find_pass("tile-drop-selects")
+
+
 def test_its_filecheck_test_holds_and_fails_without_it(added: Path) -> None:
     file = added / "drop_selects.mlir"
     file.write_text(block("mlir"), encoding="utf-8")

@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -101,8 +102,15 @@ def find_pass(name: str) -> type[Pass]:
     """The class of a pass; raises KeyError with the names there are."""
     modules = pass_modules()
     if name not in modules:
-        raise KeyError(f"there is no pass `{name}`; there are {', '.join(modules)}")
-    module = importlib.import_module(modules[name])
+        close = get_close_matches(name, modules, 1)
+        hint = f", did you mean `{close[0]}`?" if close else ""
+        raise KeyError(f"there is no pass `{name}`{hint}; there are {', '.join(modules)}")
+    try:
+        module = importlib.import_module(modules[name])
+    except TypeError as error:
+        if "frozen dataclass" not in str(error):
+            raise
+        raise TypeError(f"decorate the pass of {modules[name]} by `@frozen` of tessera.types.frozen") from error
     own = [
         value
         for value in vars(module).values()

@@ -5,8 +5,9 @@ facet names. Three moments are open to rules (`When`): a record looks for a grou
 groups it now reads, and, once every record is placed, each group looks at the one that reads it. At each of them all
 rules of that moment name the groups they could fuse with; these are tried from the cheapest `cost` on (ties in the
 order of the rules), and the first pair that is legal, that `matches` and that the user has not switched off is fused by
-`apply`. What is legal is the engine's business: a group has at most `LARGEST` records, and two groups become one only
-if nothing that one of them needs has to run between them. So a rule can give bad code, but never a wrong order.
+`apply`. The engine checks size and order: a group has at most `LARGEST` records, and two groups become one only if
+nothing that one of them needs has to run between them. Whether the kernel of the group still computes what it did is
+the rule's to decide (`matches`); one that is wrong there is refused once all groups are formed (`GroupKind.check`).
 
 Dependencies between groups are kept closed under transitivity as bit sets, which makes the question "does A wait for B"
 one shift; a program of a thousand ops asks it some ten thousand times.
@@ -120,12 +121,17 @@ class When(Enum):
 
 @frozen
 class Site:
-    """Where a fusion may happen: a record that is being placed, what it reads, and its group once it has one."""
+    """Where a fusion may happen.
+
+    At `RECORD`, a record that is being placed and what it reads; at `GROWN` also the group that has taken it in; at
+    `FORMED` a group alone, with its first record and its shape: no facet, no reads and no sources.
+    """
 
     record: int
     facet: Any
     shape: tuple[Dim, ...]
     reads: Sequence[Read]
+    """What the record reads, through views and other free values, and at which index of itself."""
     sources: Sequence[Group]
     """The groups that the reads come from, each once."""
     group: Group | None = None
@@ -139,6 +145,10 @@ class FusionRule(ABC):
 
     when: ClassVar[When]
     order: ClassVar[int]
+
+    def __init_subclass__(cls) -> None:
+        if getattr(cls, "when", None) is When.FORMED and cls.targets is FusionRule.targets:
+            raise TypeError(f"fusion rule `{cls.__name__}` needs `targets`: at {When.FORMED} a site has no sources")
 
     def __init__(self, groups: Groups) -> None:
         self.groups, self.program = groups, groups.program

@@ -12,8 +12,7 @@ EXIT = Legality("tile", frozenset(["tsched", "ttile"]))
 
 def pipeline(*, debug: bool = False, fast_math: bool = False) -> list[Pass]:
     """Kernels that the compiler makes are right by construction, so only a debug build pays for being told so."""
-    # First: no other pass knows ops that stand for others.
-    # Bounds next: what is left out here is proved once more by the checks of a debug build.
+    # Composite ops first: no other pass knows them. Then bounds, before the checks of a debug build prove the rest.
     passes: list[Pass] = [ExpandSoftmax(), DropBounds()]
     if fast_math:
         from tessera.ir.tile.passes.fuse_multiply_adds import FuseMultiplyAdds  # noqa: PLC0415 - few ask for it
@@ -30,10 +29,10 @@ def pipeline(*, debug: bool = False, fast_math: bool = False) -> list[Pass]:
 
     return [
         *passes,
-        # Bounds next: two programs that leave a buffer may meet anywhere.
+        # Before the two checks of races: accesses that leave their buffer may conflict anywhere.
         CheckBounds(),
         CheckRaces(),
-        # Last, as a barrier keeps workers of one program apart, and programs have none.
+        # After races of programs, which no barrier orders: here those of workers of one program are left.
         CheckBarriers(),
         # Anywhere: no other pass changes how a kernel rounds.
         CheckPolicy(),

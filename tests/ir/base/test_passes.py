@@ -91,6 +91,7 @@ def test_a_pipeline_is_read_with_options_and_written_back() -> None:
     ("text", "words"),
     [
         ("graph-nothing", "there is no pass `graph-nothing`"),
+        ("graph-cannonicalise", "did you mean `graph-canonicalize`"),
         ("graph-canonicalize{a = 1}", "has no option `a`"),
         ("graph-canonicalize;", "expected `,`, got `;`"),
         ("", "expected the name of a pass"),

@@ -239,6 +239,12 @@ def test_a_new_rule_is_one_object() -> None:
     assert groups(program, [tensor("M N")], [*RULES, SiblingMaps]) == ["map 2"]
 
 
+def test_a_rule_for_formed_groups_names_its_targets() -> None:
+    """There a site has no sources, so a rule that keeps the default would never be asked."""
+    with pytest.raises(TypeError, match="fusion rule `Silent` needs `targets`"):
+        type("Silent", (FusionRule,), {"when": When.FORMED, "order": 70})
+
+
 def test_rules_are_asked_in_order_and_the_cheapest_that_matches_is_applied() -> None:
     asked: list[str] = []
 

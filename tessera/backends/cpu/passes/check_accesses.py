@@ -247,7 +247,7 @@ class Finding:
 
 @frozen
 class CheckAccesses(Pass):
-    """Raise BoundsError (T0502) for an access that leaves its buffer; before and after are the same text.
+    """Check that no vector access of Target IR leaves its buffer (T0502); before and after are the same text.
 
     An interval argument proves most for all sizes together; the others are decided exactly at some sizes. What neither
     refutes (an index read from memory) passes, unless `strict`.

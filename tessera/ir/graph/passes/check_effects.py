@@ -23,10 +23,9 @@ from tessera.types.effect import Effects
 
 
 class CheckEffects(Pass):
-    """Check three promises.
+    """Check declared effects, deterministic scopes (no op whose runs may differ), and one order of collectives.
 
-    A function has no effect that it does not declare, if it declares any; inside a deterministic scope there is no op
-    whose runs may differ; all ranks reach collectives in one order.
+    A function has no effect that it does not declare, if it declares any; all ranks reach collectives in that order.
 
     Before and after are the same text.
     """

@@ -17,7 +17,7 @@ from tessera.types.promotion import holds
 
 
 class CheckNumerics(Pass):
-    """Ops that sum state their accumulator, or are in a function whose policy does; none narrows its result by itself.
+    """Check that ops that sum state an accumulator, themselves or by a policy, and that none narrows its own result.
 
     Before and after are the same text.
     """

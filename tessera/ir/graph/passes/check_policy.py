@@ -28,7 +28,7 @@ _WIDE = frozenset({dt.i32, dt.i64, dt.u64})
 
 
 class CheckPolicy(Pass):
-    """A function's ops do what its `tessera.numerics.policy`, or their own, says.
+    """Check that ops compute, accumulate and round as `tessera.numerics.policy` of their function, or their own, says.
 
     Sums are in the accumulator; factors of contractions are in the storage dtype; narrowed values and results of the
     function are rounded explicitly; integers that saturate are computed in a wider dtype. Before and after are the same

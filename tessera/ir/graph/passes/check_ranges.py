@@ -15,7 +15,7 @@ BOUNDED, INPUTS = "numerics.bounded", "numerics.inputs"
 
 
 class CheckRanges(Pass):
-    """Refuse a function with `numerics.bounded = [-100, 100]` in which a value can leave that (T0305).
+    """Check that no value of a function with `numerics.bounded = [-100, 100]` can leave that range (T0305).
 
     Inputs lie where `numerics.inputs = {x = [-1, 1]}` says, else in the bound. Before and after are the same text.
     """

@@ -13,7 +13,7 @@ from tessera.types.frozen import frozen
 
 @frozen
 class CheckRules(Pass):
-    """Shapes, dtypes, dominance, symbols, and that only `tgraph` is there; with `lowered`, also the exit verifier.
+    """Check shapes, dtypes, dominance, symbols, and that all ops are `tgraph`; with `lowered`, also the exit verifier.
 
     Before and after are the same text.
     """

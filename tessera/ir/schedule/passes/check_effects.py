@@ -19,7 +19,7 @@ _OWN = frozenset({"memory"})
 
 
 class CheckEffects(Pass):
-    """A program has no effect that it does not declare: its callbacks, and what its kernels declare.
+    """Check that a program declares the effects of its callbacks and of its kernels.
 
     Before and after are the same text. A program that declares nothing at all promises nothing.
     """

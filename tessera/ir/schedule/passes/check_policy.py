@@ -14,7 +14,7 @@ from tessera.ir.schedule.typed_ops import CallOp
 
 
 class CheckPolicy(Pass):
-    """A program with a `tessera.numerics.policy` calls no kernel that carries none.
+    """Check that a program with a `tessera.numerics.policy` calls no kernel without one.
 
     Before and after are the same text. Kernels may say more than their program: its ops may have policies of their own.
     """

@@ -8,7 +8,7 @@ from tessera.ir.base.passes import KernelPass
 
 
 class CheckEffects(KernelPass):
-    """`tessera.effects` of a `ttarget.kernel` is a set of effects, and none but `random` and `memory`.
+    """Check that `tessera.effects` of a `ttarget.kernel` is a set of effects, and none but `random` and `memory`.
 
     Before and after are the same text.
     """

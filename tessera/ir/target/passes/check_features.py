@@ -15,7 +15,7 @@ from tessera.types.frozen import frozen
 
 @frozen
 class CheckFeatures(Pass):
-    """Raise FeatureError (T0602) for a kernel that needs more than `features`; before and after are the same text."""
+    """Check that no kernel needs more than the `features` of the machine (T0602); the text stays the same."""
 
     features: tuple[str, ...] = ()
 

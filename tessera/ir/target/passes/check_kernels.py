@@ -13,7 +13,7 @@ from tessera.types.frozen import frozen
 
 @frozen
 class CheckKernels(Pass):
-    """Verify every kernel of Target IR; raises TargetVerifyError (T0601) with the numbers that disagree.
+    """Check every kernel of Target IR by the verifiers of its ops, limits of its machine included (T0601).
 
     A kernel whose author gave it blocks or warps may ask for more registers or shared memory than there are: that is
     the author's to change, so it is said here, and not by the runner, for which a wrong module is a mistake of ours.

@@ -30,7 +30,9 @@ _LARGEST_EXAMPLE = 1 << 16
 
 @frozen
 class CheckBarriers(KernelPass):
-    """Raise RaceError (T0503) with both source lines, the cell and both elements; before and after are the same text.
+    """Check that a barrier separates accesses of shared scratch by two workers of a program, one a store (T0503).
+
+    The error has both source lines, the cell and both elements; before and after are the same text.
 
     Accesses and barriers in loops are taken in the order in which they run, around the back edge too. Affine indices
     are decided for all sizes by integer sets; a kernel with others is run at small sizes. `guards` are dims

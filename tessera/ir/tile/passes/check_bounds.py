@@ -31,7 +31,7 @@ class Finding:
 
 @frozen
 class CheckBounds(KernelPass):
-    """Raise BoundsError (T0502) for an access that can leave its buffer; before and after are the same text.
+    """Check that no load or store can leave its buffer (T0502); before and after are the same text.
 
     First an interval argument on the index's own expression, then integer sets where it is affine. What neither
     decides (an index read from memory, a stride that is a product of sizes) passes, unless `strict`. `guards` are

@@ -8,7 +8,7 @@ from tessera.ir.base.policies import check_kernel_policy
 
 
 class CheckPolicy(KernelPass):
-    """`tessera.numerics.policy` of a `ttile.kernel` is a policy, and the kernel rounds and sums as it says.
+    """Check that `tessera.numerics.policy` of a `ttile.kernel` is a policy, and that it rounds and sums so.
 
     Before and after are the same text.
     """

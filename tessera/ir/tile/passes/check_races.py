@@ -29,7 +29,7 @@ class Race:
 
 @frozen
 class CheckRaces(KernelPass):
-    """Raise RaceError (T0503) with both source lines; before and after are the same text.
+    """Check that no two programs of a grid touch one element, one of them by a store (T0503); the text stays the same.
 
     Pairs of accesses whose indices are affine are decided for all sizes by integer sets, others at small sizes;
     a kernel that reads indices from memory is also run, addresses only. `guards` are dims that callers make equal.

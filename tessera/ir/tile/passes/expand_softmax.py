@@ -12,7 +12,7 @@ from tessera.ir.tile.typed_ops import AttendOp, SoftmaxOp
 
 
 class ExpandSoftmax(KernelPass):
-    """Put the steps of a recipe in the place of the op that stands for them.
+    """Expand the composite softmax ops, `ttile.softmax` and `ttile.attend`, into reductions and elementwise ops.
 
     Before: `%y = ttile.softmax %x`. After: `reduce` to maxima, `exp` of the rows less them, `reduce` to sums, `div`.
     """
