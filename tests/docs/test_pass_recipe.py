@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,8 @@ NAME = "tessera.ir.tile.passes.drop_selects"
 SECTION = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Add a pass\n")[2].partition("\n## ")[0]
 
 
-def block(language: str) -> str:
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)
-    return found
+def block(language: str, number: int = 0) -> str:
+    return re.findall(rf"^```{language}\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL)[number]
 
 
 @pytest.fixture
@@ -58,6 +58,13 @@ def test_its_filecheck_test_holds_and_fails_without_it(added: Path) -> None:
     file.write_text(block("mlir").replace(" -p tile-drop-selects", ""), encoding="utf-8")
     with pytest.raises(LitError):
         run_file(file)
+
+
+@pytest.mark.usefixtures("added")
+def test_its_test_holds() -> None:
+    scope: dict[str, Any] = {}
+    exec(block("python", 1), scope)
+    scope["test_meaning_is_kept"]()
 
 
 @pytest.mark.usefixtures("added")

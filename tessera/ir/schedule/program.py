@@ -165,8 +165,8 @@ class Program:
         """The index of a read, in the form in which index maps are compared."""
         return normalize_index(read.at, self.type(read.value).shape)
 
-    def are_in_place(self, reads: Sequence[Read], shape: tuple[Dim, ...]) -> bool:
-        """Whether values are computed where they are read: each element at its own index of a shape."""
+    def are_elementwise(self, reads: Sequence[Read], shape: tuple[Dim, ...]) -> bool:
+        """Whether reads are element by element: by identity index maps, of values that groups over a shape compute."""
         here = normalize_index(coordinates(len(shape)), shape)
         return all(not read.in_memory and self.index_of(read) == here for read in reads)
 
@@ -370,7 +370,7 @@ class RowSpace:
             for axis in range(len(self.shape))
         )
 
-    def is_in_place(self, program: Program, full: IndexMap, reads: Sequence[Read]) -> bool:
+    def are_elementwise(self, program: Program, full: IndexMap, reads: Sequence[Read]) -> bool:
         """Whether values of the group are all read where they are computed, for these coordinates of the space."""
         return all(
             program.index_of(read) == normalize_index(self.at(read.value, full), program.type(read.value).shape)
@@ -382,9 +382,9 @@ class RowSpace:
         if all(self.is_row(read.value) for read in reads):
             for keepdims in (True, False):
                 full = self.row_coordinates(keepdims)
-                if out == self.row_shape(keepdims) and self.is_in_place(program, full, reads):
+                if out == self.row_shape(keepdims) and self.are_elementwise(program, full, reads):
                     return "row"
-        return "full" if out == self.shape and self.is_in_place(program, self.full, reads) else None
+        return "full" if out == self.shape and self.are_elementwise(program, self.full, reads) else None
 
 
 def row_space(body: Tape, axes: tuple[int, ...]) -> RowSpace:

@@ -37,7 +37,7 @@ class Epilogue(FusionRule):
         if site.record not in self.epilogues.get(group.first, ()) or site.shape != group.shape:
             return False
         reads = self.groups.reads_from(group, site.reads)
-        is_computed = self.program.are_in_place(reads, site.shape) and self.groups.is_allowed(group)
+        is_computed = self.program.are_elementwise(reads, site.shape) and self.groups.is_allowed(group)
         return is_computed and not self._would_wait(site, group)
 
     def _would_wait(self, site: Site, group: Group) -> bool:
@@ -146,7 +146,7 @@ class _Finder:
         for read in self.program.reads(number):
             maker = self.program.makers.get(read.value, -1)
             if maker in inside:
-                if not self.program.are_in_place([read], shape):
+                if not self.program.are_elementwise([read], shape):
                     return False
             elif maker >= 0 and self.before.get(maker, 0) & bits:
                 return False

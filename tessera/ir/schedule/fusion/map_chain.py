@@ -27,7 +27,7 @@ class MapChain(FusionRule):
 
     def matches(self, site: Site, group: Group) -> bool:
         reads = self.groups.reads_from(group, site.reads)
-        return site.shape == group.shape and self.program.are_in_place(reads, site.shape)
+        return site.shape == group.shape and self.program.are_elementwise(reads, site.shape)
 
 
 RULE = MapChain

@@ -28,21 +28,21 @@ class MergeProducers(FusionRule):
         grown = site.group
         assert grown is not None
         reads = [read for number in grown.records for read in self.groups.reads_from(group, self.program.reads(number))]
-        if any(read.in_memory for read in reads) or not self._is_in_place(grown, group, reads):
+        if any(read.in_memory for read in reads) or not self._are_elementwise(grown, group, reads):
             return False
         return group.space is not None or self._keeps_parallelism(grown, group)
 
-    def _is_in_place(self, grown: Group, other: Group, reads: Sequence[Read]) -> bool:
+    def _are_elementwise(self, grown: Group, other: Group, reads: Sequence[Read]) -> bool:
         """Whether what is read from another group is read where a merged group would compute it."""
         if other.space is None:
-            return self.program.are_in_place(reads, other.shape)
+            return self.program.are_elementwise(reads, other.shape)
         if grown.space is None or grown.space.axes != other.space.axes:
             return False
         if all(other.space.is_row(read.value) for read in reads):
             rows = (other.space.row_coordinates(keepdims) for keepdims in (True, False))
-            if any(other.space.is_in_place(self.program, full, reads) for full in rows):
+            if any(other.space.are_elementwise(self.program, full, reads) for full in rows):
                 return True
-        return other.space.is_in_place(self.program, other.space.full, reads)
+        return other.space.are_elementwise(self.program, other.space.full, reads)
 
     def _keeps_parallelism(self, grown: Group, other: Group) -> bool:
         """Whether a map group loses nothing in a row group: a reduction of everything is one program, on one thread."""

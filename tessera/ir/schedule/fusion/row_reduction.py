@@ -1,4 +1,4 @@
-"""A reduction joins a row group over the same shape and axes that it reads in place, or that reads the same values.
+"""A reduction joins a row group over the same shape and axes that it reads element by element, or that reads the same.
 
 The second case is what makes `mean` and `mean of squares` of one tensor a single pass over it, although neither needs
 the other. Values are also "the same" where both read them through map groups of the space, which the row group takes in
@@ -39,7 +39,7 @@ class RowReduction(FusionRule):
         assert group.space is not None
         own = self.groups.reads_from(group, site.reads)
         if own:
-            return group.space.is_in_place(self.program, group.space.full, own)
+            return group.space.are_elementwise(self.program, group.space.full, own)
         shared = {read.value for number in group.records for read in self.program.reads(number)}
         return not shared.isdisjoint(self._values_behind(site, group))
 
