@@ -12,7 +12,7 @@ SWIZZLES = (0, 4, 8, 16)
 def swizzle_index(index: int, row: int, piece: int) -> int:
     """Where element `index` of rows of `row` elements is, when pieces of a row are permuted by the row's number.
 
-    >>> [swizzled(index, 4, 1) for index in range(8)]
+    >>> [swizzle_index(index, 4, 1) for index in range(8)]
     [0, 1, 2, 3, 5, 4, 7, 6]
     """
     return index ^ index // row % (row // piece) * piece
