@@ -40,7 +40,7 @@ _FOREIGN = (
 
 def _check_kernel(op: ops.WarpKernelOp) -> None:
     if not 1 <= op.consumers <= MAX_WARPGROUPS:
-        op.fail(f"a CTA has 1 to {MAX_WARPGROUPS} groups of four warps, got {op.value('consumers')}")
+        op.fail(f"a CTA has 1 to {MAX_WARPGROUPS} groups of four warps, got {op.consumers}")
     _check_warps_n(op)
     check_kernel(
         op,
@@ -76,7 +76,7 @@ def _check_warps_n(op: SpecOp) -> None:
         if part.name in ("ttarget.reduce_rows", "ttarget.pack"):
             op.fail(f"`{part.name}` needs whole rows, and {across} warps share each")
         for value in part.results:
-            if isinstance(value.type, FragmentAttr) and (value.type.shape[1].value or 0) % (across * WGMMA_ROWS):
+            if isinstance(value.type, FragmentAttr) and value.type.sizes[1] % (across * WGMMA_ROWS):
                 op.fail(f"{across} warps side by side have multiples of {WGMMA_ROWS} columns each, not {value.type}")
         if part.name == "ttarget.fragment_store" and not isinstance(part.operands[0].type, FragmentAttr):
             op.fail(f"a vector is stored by who has it, and {across} warps side by side do")
@@ -86,7 +86,7 @@ def _check_cursor(op: ops.StageAfterOp) -> None:
     if not isinstance(op.operands[0].type, CursorAttr):
         op.fail(f"`{op.name}` goes on from a stage, got {op.operands[0].type}")
     if not 1 <= op.stages <= MAX_STAGES or op.by < 0:
-        op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('by')} on among {op.value('stages')}")
+        op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.by} on among {op.stages}")
 
 
 def _check_copy(op: ops.CopyAsyncOp) -> None:
@@ -118,7 +118,7 @@ def _check_global(op: SpecOp, operand: int) -> None:
 
 def _check_wait(op: ops.WaitCopiesOp) -> None:
     if op.left < 0:
-        op.fail(f"`left` counts groups of copies, got {op.value('left')}")
+        op.fail(f"`left` counts groups of copies, got {op.left}")
 
 
 def _check_dot(op: ops.MmaSyncOp) -> None:
@@ -127,7 +127,7 @@ def _check_dot(op: ops.MmaSyncOp) -> None:
         op.fail(f"a dot of warps adds to a fragment, got {acc}")
     check_dot(op, acc, "a stage", MMA_SYNC_FORMS, MMA_SYNC_FORMS_TF32)
     kernel = around(op, *_KERNELS)
-    rows = acc.shape[0].value or 0
+    rows = acc.sizes[0]
     if kernel is not None and rows % (WGMMA_ROWS * max(1, kernel.value("consumers"))):
         op.fail(f"{rows} rows are not shared by {kernel.value('consumers')} groups of {WGMMA_ROWS} rows each")
 
@@ -145,9 +145,9 @@ def _check_store(op: ops.StoreRowsOp) -> None:
     if kernel is None:
         return
     wanted = WGMMA_ROWS * kernel.value("consumers")
-    if (tile.shape[0].value or 0) < wanted or (tile.shape[1].value or 0) * tile.dtype.bytes != SPAN:
+    if tile.sizes[0] < wanted or tile.sizes[1] * tile.dtype.bytes != SPAN:
         op.fail(f"each warp has 16 rows of {SPAN} bytes to pass through, in all {wanted} rows, got {tile}")
-    if (fragment.shape[1].value or 0) * fragment.dtype.bytes % SPAN:
+    if fragment.sizes[1] * fragment.dtype.bytes % SPAN:
         op.fail(f"rows leave in spans of {SPAN} bytes, got {fragment}")
     written = getattr(op.operands[2], "index", -1)
     if written not in kernel.value("writes"):

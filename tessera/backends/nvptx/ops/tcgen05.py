@@ -42,7 +42,7 @@ _FOREIGN = ("ttarget.mma_issue", "ttarget.mma_wait", "ttarget.release", "ttarget
 
 def _check_kernel(op: ops.TensorKernelOp) -> None:
     if op.consumers not in (1, 2):
-        op.fail(f"1 or 2 warpgroups read tensor memory, got {op.value('consumers')}")
+        op.fail(f"1 or 2 warpgroups read tensor memory, got {op.consumers}")
     check_kernel(
         op,
         "a kernel with tensor memory",
@@ -78,12 +78,12 @@ def _check_alloc(op: ops.TensorAllocOp) -> None:
         )
     if not isinstance(type, TensorMemoryAttr) or len(type.shape) != 2 or type.dtype is not f32:
         op.fail(f"tensor memory holds accumulators of f32 in rows and columns, got {type}")
-    rows, width = (dim.value or 0 for dim in type.shape)
+    rows, width = type.sizes
     if rows != TCGEN05_ROWS or width > columns:
         op.fail(f"{columns} columns have {TCGEN05_ROWS} rows of {columns} accumulators, got {type}")
     check_offset(op, "a barrier", BARRIER)
     if op.warp < 0:
-        op.fail(f"`warp` is the number of a warp, got {op.value('warp')}")
+        op.fail(f"`warp` is the number of a warp, got {op.warp}")
 
 
 def _check_memory(op: SpecOp) -> None:
@@ -102,7 +102,7 @@ def _check_dot(op: ops.TensorMmaOp) -> None:
     if len(kinds) != 4 or any(not isinstance(type, kind) for type, kind in zip(kinds, wanted, strict=True)):
         op.fail("a dot takes a stage for each operand, the first step and this one")
     check_operands(op, memory, lhs, rhs, TCGEN05_FORMS)
-    M, N = (dim.value or 0 for dim in memory.shape)
+    M, N = memory.sizes
     if M != TCGEN05_ROWS or N % 16 or not 16 <= N <= TCGEN05_COLUMNS:
         op.fail(f"a dot has {TCGEN05_ROWS} rows and columns in 16s up to {TCGEN05_COLUMNS}, got {M} x {N}")
 

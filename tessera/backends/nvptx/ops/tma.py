@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx.mma.target_kernels import (
@@ -38,11 +39,11 @@ def _check_map(op: ops.TensorMapOp) -> None:
         op.fail(f"a box of {rank} dims has 1 to {MAX_BOX} elements along each, got {list(box)}")
     check_swizzle(op)
     if box[-1] * buffer.dtype.bytes != op.swizzle:
-        op.fail(f"a row of a swizzled box is {op.value('swizzle')} bytes, got {box[-1]} of {buffer.dtype}")
+        op.fail(f"a row of a swizzled box is {op.swizzle} bytes, got {box[-1]} of {buffer.dtype}")
     if op.cut != -1 and not (0 <= op.cut < rank - 1 and rank < MAX_RANK):
-        op.fail(f"copies end early along an outer dim of at most {MAX_RANK - 1}, got {op.value('cut')} of {rank}")
+        op.fail(f"copies end early along an outer dim of at most {MAX_RANK - 1}, got {op.cut} of {rank}")
     if op.rounds and (op.rounds != "tf32" or buffer.dtype is not f32):
-        op.fail(f"copies round f32 to tf32 or nothing, got {buffer.dtype} to {op.value('rounds')}")
+        op.fail(f"copies round f32 to tf32 or nothing, got {buffer.dtype} to {op.rounds}")
 
 
 def argument_of_kernel(op: SpecOp) -> int | None:
@@ -60,13 +61,13 @@ def _check_tile(op: ops.SharedTileOp) -> None:
     type = op.results[0].type
     if not isinstance(type, SharedAttr) or len(type.shape) != 2 or not all(dim.is_static for dim in type.shape):
         op.fail(f"a shared tile has rows and columns of static sizes, got {type}")
-    rows, columns = (dim.value or 0 for dim in type.shape)
+    rows, columns = type.sizes
     check_swizzle(op)
     if rows % 8 or columns * type.dtype.bytes % op.swizzle or not rows * columns:
-        op.fail(f"a shared tile has rows in eights and whole spans of {op.value('swizzle')} bytes, got {type}")
+        op.fail(f"a shared tile has rows in eights and whole spans of {op.swizzle} bytes, got {type}")
     check_offset(op, "a swizzled tile", ALIGNMENT)
     if not 1 <= op.stages <= MAX_STAGES:
-        op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('stages')}")
+        op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.stages}")
 
 
 def _check_ring(op: ops.RingOp) -> None:
@@ -82,7 +83,7 @@ def _check_ring(op: ops.RingOp) -> None:
     if not 0 < total <= MAX_TRANSACTION:
         op.fail(f"a stage of a ring is 1 to {MAX_TRANSACTION} bytes, got {total}")
     if not 0 <= op.bytes <= total:
-        op.fail(f"{op.value('bytes')} bytes are copied to a stage of {total}")
+        op.fail(f"{op.bytes} bytes are copied to a stage of {total}")
     check_offset(op, "a ring's first barrier", BARRIER)
 
 
@@ -109,17 +110,15 @@ def _check_copy(op: ops.CopyOp) -> None:
         op.fail(f"a box of {len(box)} dims is found by as many indices{more}, got {len(op.operands) - 4}")
     if is_cut and op.half:
         op.fail("a copy that ends early is not shared by two CTAs")
-    rows, columns = (dim.value or 0 for dim in tile.type.shape)
+    rows, columns = tile.type.sizes
     if op.half not in ("", "rows", "pieces"):
-        op.fail(f"`half` is rows or pieces, got `{op.value('half')}`")
+        op.fail(f"`half` is rows or pieces, got `{op.half}`")
     # Pieces are of the whole tile, boxes of what one CTA copies.
-    moved = 2 if op.half == "rows" else 1
-    for size in box:
-        moved *= size
+    moved = prod(box) * (2 if op.half == "rows" else 1)
     if op.half == "pieces" and op.pieces % 2:
-        op.fail(f"half of {op.value('pieces')} boxes is not a number of whole boxes")
+        op.fail(f"half of {op.pieces} boxes is not a number of whole boxes")
     if moved * op.pieces > rows * columns or moved * op.pieces % columns:
-        op.fail(f"{op.value('pieces')} boxes of {moved} elements do not fill {tile.type}, or rows of it")
+        op.fail(f"{op.pieces} boxes of {moved} elements do not fill {tile.type}, or rows of it")
 
 
 def _check_store(op: ops.StoreTileOp) -> None:

@@ -64,7 +64,7 @@ def _check_add(op: ops.MmaAddOp) -> None:
         op.fail(f"both operands of `{op.name}` are shared, got {lhs} and {rhs}")
     _check_cursors(op, "a cursor of a ring")
     check_operands(op, fragment, lhs, rhs)
-    columns, parts = fragment.shape[1].value or 0, op.parts
+    columns, parts = fragment.sizes[1], op.parts
     if parts < 1 or columns % (8 * parts) or (parts > 1 and op.rhs_major != "k"):
         op.fail(f"{columns} columns of a B operand along k are not {parts} parts of whole eights")
 
@@ -82,8 +82,8 @@ def check_operands(
         op.fail(f"there is no dot of {lhs.dtype} by {rhs.dtype} into {acc.dtype}; operands are both one of {names}")
     if not found.is_transposable and "mn" in (op.value("lhs_major"), op.value("rhs_major")):
         op.fail(f"operands of {lhs.dtype} are contiguous in k")
-    M, N = (dim.value or 0 for dim in acc.shape)
-    left, right = (tuple(dim.value or 0 for dim in operand.shape) for operand in (lhs, rhs))
+    M, N = acc.sizes
+    left, right = lhs.sizes, rhs.sizes
     # A tile in shared memory has rows of k where its other dim is the one that is contiguous in memory.
     wanted = (M, left[1]) if op.value("lhs_major") == "k" else (left[0], M)
     K = left[1] if op.value("lhs_major") == "k" else left[0]
@@ -104,7 +104,7 @@ def check_operands(
 
 def _check_wait(op: ops.MmaWaitOp) -> None:
     if op.left < 0:
-        op.fail(f"`left` counts dots, got {op.value('left')}")
+        op.fail(f"`left` counts dots, got {op.left}")
     wanted = [FragmentAttr.of(v.type.data) for v in op.operands if isinstance(v.type, PendingAttr)]
     if len(wanted) != len(op.operands) or [result.type for result in op.results] != wanted:
         op.fail("a wait takes accumulators in flight and gives the fragments they have become")
@@ -129,7 +129,7 @@ def _check_reduce(op: ops.ReduceRowsOp) -> None:
     if not isinstance(fragment, FragmentAttr) or rows != RowVectorAttr.of(fragment.data.with_shape(fragment.shape[:1])):
         op.fail(f"reducing the rows of {fragment} does not give {rows}")
     if op.kind not in ("sum", "max", "min", "prod"):
-        op.fail(f"`kind` is sum, max, min or prod, got {op.value('kind')}")
+        op.fail(f"`kind` is sum, max, min or prod, got {op.kind}")
 
 
 def _check_fragment_access(op: SpecOp, tile: object, buffer: object, first: int) -> None:

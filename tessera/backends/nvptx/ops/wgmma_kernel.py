@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -17,10 +17,10 @@ from tessera.backends.nvptx.mma.target_kernels import (
     roles_of,
 )
 from tessera.backends.nvptx.tensor_cores import REGISTERS, WARPGROUP, WGMMA_FEATURES, WGMMA_ROWS
-from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, OperandAttr, PendingAttr
+from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, OperandAttr, PendingAttr, sizes_of, spec_ops
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
-from tessera.ir.base.types import INDEX, IndexAttr, ShapedAttr
+from tessera.ir.base.types import INDEX, IndexAttr
 from tessera.ir.base.verify import STEP, around, check_step
 from tessera.ir.target.typed_ops import IndexOp
 from tessera.ir.target.types import VectorAttr
@@ -48,8 +48,7 @@ def _check_shares(op: SpecOp) -> None:
     consumers = op.value("consumers")
     for part in op.walk():
         if part.name in ("ttarget.mma_issue", "ttarget.mma_add"):
-            acc = part.operands[0].type
-            rows = acc.shape[0].value or 0 if isinstance(acc, ShapedAttr) else 0
+            rows = sizes_of(part.operands[0])[0]
             if rows % (WGMMA_ROWS * consumers):
                 op.fail(f"{rows} rows are not shared by {consumers} consumers in blocks of {WGMMA_ROWS}")
         tile = part.operands[2].owner if part.name == "ttarget.store_tile" else None
@@ -117,19 +116,15 @@ def _check_stages(first: Operation | None) -> None:
 
 
 def _check_roles(op: ops.RolesOp) -> None:
+    orders: list[Any] = []
     for region in op.regions:
-        names = [part.name for part in region.block.ops if part.name not in _AROUND]
-        if names != ["ttarget.tiles"]:
-            op.fail(f"a role walks the tiles of the CTA once, got {', '.join(names)}")
-    producer, consumer = op.regions
-    orders = [
-        {name: part.value(name) for name in ("grid", "group", "is_descending", "mailbox")}
-        for region in op.regions
-        for part in region.block.ops
-        if isinstance(part, SpecOp) and part.name == "ttarget.tiles"
-    ]
+        parts = [part for part in spec_ops(region.block) if part.name not in _AROUND]
+        if [part.name for part in parts] != ["ttarget.tiles"]:
+            op.fail(f"a role walks the tiles of the CTA once, got {', '.join(part.name for part in parts)}")
+        orders.append([parts[0].value(name) for name in ("grid", "group", "is_descending", "mailbox")])
     if orders[0] != orders[1]:
         op.fail("both roles take the same tiles in the same order")
+    producer, consumer = op.regions
     for part in producer.walk():
         if any(isinstance(result.type, (VectorAttr, PendingAttr)) for result in part.results):
             op.fail(f"`{part.name}` makes {part.results[0].type}, and the producer is one thread that only copies")
@@ -154,7 +149,7 @@ def _check_tiles(op: ops.TilesOp) -> None:
     if op.mailbox != -1:
         check_offset(op, "a mailbox", BARRIER, "mailbox")
     if op.group < 1:
-        op.fail(f"`group` is at least 1, got {op.value('group')}")
+        op.fail(f"`group` is at least 1, got {op.group}")
     _check_carried(op, 0, len(op.grid))
 
 
@@ -180,7 +175,7 @@ def _check_when(op: ops.WhenOp) -> None:
 
 def _check_pingpong(op: ops.PingpongOp) -> None:
     if op.mode not in ("take", "pass"):
-        op.fail(f"`mode` is take or pass, got `{op.value('mode')}`")
+        op.fail(f"`mode` is take or pass, got `{op.mode}`")
     kernel = around(op, "ttarget.matrix_kernel")
     if kernel is not None and kernel.value("consumers") != 2:
         op.fail(f"two consumers start dots in order, and there are {kernel.value('consumers')}")
@@ -218,7 +213,7 @@ def parts_of(op: SpecOp) -> list[tuple[int, int]]:
     """The first column of each part of a `ttarget.epilogue`, and how many there are in it."""
     fragment, width = op.operands[0].type, op.value("columns")
     assert isinstance(fragment, FragmentAttr)
-    total = fragment.shape[1].value or 0
+    total = fragment.sizes[1]
     return [(first, min(width, total - first)) for first in range(0, total, width)]
 
 
