@@ -36,7 +36,7 @@ tgraph.func @even(%x: !tgraph.tensor<[B, 32], f32>) -> !tgraph.tensor<[B, 32], f
   tgraph.return %0 : (!tgraph.tensor<[B, 32], f32>) -> ()
 }
 // -----
-// What is turned over is walked in squares of lanes: both sides then have an axis along which elements lie together.
+// A transpose is tiled in squares of lanes: both sides then have a contiguous axis.
 // CHECK-LABEL: tsched.module @turned(
 // CHECK:             ttarget.load %{{.*}} {coords = ["_p0", "_p1"], axes = ["_p0", "_p1"], offset = B*_p1 + _p0, pattern = "strided", align = 4, guarded = ["_p0"], bounds = [B]}
 // CHECK-SAME:        !ttarget.vector<[8, 8], f32>
@@ -47,7 +47,7 @@ tgraph.func @turned(%x: !tgraph.tensor<[C, B], f32>) -> !tgraph.tensor<[B, C], f
   tgraph.return %1 : (!tgraph.tensor<[B, C], f32>) -> ()
 }
 // -----
-// A row is folded in 32 lanes; what lies beyond its end is replaced by what changes no sum, in the tail alone.
+// A row is reduced in 32 lanes; out-of-bounds elements are replaced by the identity, in the tail alone.
 // TILE-LABEL: tsched.module @row(
 // TILE:         ttile.for %{{.*}}, %{{.*}}, %[[ZERO:.*]] {step = 32}
 // TILE:           ttile.load %{{.*}} {coords = ["_p0", "_r"], axes = ["_r"], map = [_p0, _r], bounds = [C]}
@@ -67,7 +67,7 @@ tgraph.func @row(%x: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B], f32> at
   tgraph.return %0 : (!tgraph.tensor<[B], f32>) -> ()
 }
 // -----
-// Columns are folded side by side: a program has a strip of them, whose sums wait in scratch while rows go by. Inside
+// Columns are reduced in parallel: a program has a strip of them, whose accumulators are in scratch while it loops over rows. Inside
 // the strip and among the rows nothing is guarded; the last columns and the last rows are.
 // TILE-LABEL: tsched.module @column(
 // TILE:         tsched.tile %{{.*}} candidates = [64, 32, 128, 16, 8] chosen = 64 {source = "default", knob = "row.columns"}

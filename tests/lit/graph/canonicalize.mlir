@@ -33,7 +33,7 @@ tgraph.func @leave(%x: !tgraph.tensor<[A, B], f32>) -> !tgraph.tensor<[B, A], f3
   tgraph.return %1 : (!tgraph.tensor<[B, A], f32>) -> ()
 }
 
-// A rounding goes before a view, where it meets its like; one at random depends on the place of an element, and stays.
+// A rounding moves before a view, where it merges with its like; a stochastic one depends on the element's index, and stays.
 // CHECK-LABEL: tgraph.func @round_before_views(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: {{.*}}, %[[B:[a-z0-9]+]]:
 // CHECK-NEXT:    %[[R:[a-z0-9]+]] = tgraph.round_to %[[X]] {format = "bf16"}
@@ -48,7 +48,7 @@ tgraph.func @round_before_views(%x: !tgraph.tensor<[M, N], f32>, %b: !tgraph.ten
   tgraph.return %1, %3 : (!tgraph.tensor<[N, M], bf16>, !tgraph.tensor<[N, M], bf16>) -> ()
 }
 
-// Axes of a side that are apart are brought together, so that products walk them as one; a side in order stays.
+// Contracted axes of an operand that are apart are transposed to be adjacent, so that the dot sees one; an operand in order stays.
 // CHECK-LABEL: tgraph.func @gathered(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: !tgraph.tensor<[B, H, S, D], f32>, %[[W:[a-z0-9]+]]: !tgraph.tensor<[H, D, N], f32>
 // CHECK-NEXT:    %[[T:[a-z0-9]+]] = tgraph.transpose %[[X]] {axes = [0, 2, 1, 3]}

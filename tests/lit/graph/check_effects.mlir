@@ -67,7 +67,7 @@ tgraph.func @divergent(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32>
 }
 
 // -----
-// Both ways have the same collectives, so whoever goes which way, all meet; and what was reduced may decide too.
+// Both branches have the same collectives, so no rank waits in vain whichever it takes; a reduced value may decide too.
 // CHECK-NOT: error
 // CHECK-LABEL: tgraph.func @alike(
 tgraph.func @alike(%x: !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32> attributes {tessera.deterministic = true, tessera.effects = ["collective"]} {

@@ -44,7 +44,7 @@ tgraph.func @dependent(%x: !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
   tgraph.return %2 : (!tgraph.tensor<[B], f32>) -> ()
 }
 
-// Other folds, axes and dtypes are other collectives, and may not pass each other either.
+// Other reductions, axes and dtypes are other collectives, and may not pass each other either.
 // CHECK-LABEL: tgraph.func @different(
 // CHECK-NOT:     tgraph.concat
 // CHECK-COUNT-4: tgraph.all_reduce
@@ -56,7 +56,7 @@ tgraph.func @different(%x: !tgraph.tensor<[B], f32>, %h: !tgraph.tensor<[B], bf1
   tgraph.return %0, %1, %2, %3 : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>, !tgraph.tensor<[B], bf16>) -> ()
 }
 
-// Many bytes are long under way: each starts when it can, and computing goes on.
+// Large collectives take long: each starts when it can and overlaps with compute.
 // CHECK-LABEL: tgraph.func @large(
 // CHECK-NOT:     tgraph.concat
 // CHECK-COUNT-2: tgraph.all_reduce

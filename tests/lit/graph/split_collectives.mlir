@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s -p graph-split-collectives | filecheck %s
 
-// A sum over ranks is a gather of what each has, and a fold of its slices: rank 0 first, in f32, rounded once.
+// A sum over ranks is an all-gather and a reduction of its slices: rank 0 first, in f32, rounded once.
 // CHECK-LABEL: tgraph.func @sum(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: !tgraph.tensor<[B], bf16>
 // CHECK-NEXT:    %[[R:[a-z0-9]+]] = tgraph.reshape %[[X]] {shape = [1, B]}
@@ -23,7 +23,7 @@ tgraph.func @sum(%x: !tgraph.tensor<[B], bf16>) -> !tgraph.tensor<[B], bf16> {
   tgraph.return %0 : (!tgraph.tensor<[B], bf16>) -> ()
 }
 
-// A share of a fold: the axis is cut, the cut goes ahead, each rank gets its parts of all, and folds them.
+// A reduce-scatter: the axis is split and transposed to the front, each rank receives its parts from all, and reduces them.
 // CHECK-LABEL: tgraph.func @share(
 // CHECK-NEXT:    %[[C:[a-z0-9]+]] = tgraph.reshape %x {shape = [4, 2, 3]}
 // CHECK-NEXT:    %[[A:[a-z0-9]+]] = tgraph.transpose %[[C]] {axes = [1, 0, 2]}
@@ -36,7 +36,7 @@ tgraph.func @share(%x: !tgraph.tensor<[4, 6], f32>) -> !tgraph.tensor<[4, 3], f3
   tgraph.return %0 : (!tgraph.tensor<[4, 3], f32>) -> ()
 }
 
-// Along another axis than the first, what comes is seen in its place.
+// Along another axis than the first, the gathered axis is transposed to where it belongs.
 // CHECK-LABEL: tgraph.func @across(
 // CHECK:         %[[G:[a-z0-9]+]] = tgraph.all_gather %{{.*}} {axis = "dp", size = [2], purpose = "`all_gather` (dim 1)"} : (!tgraph.tensor<[1, A, 5], i8>) -> !tgraph.tensor<[2, A, 5], i8>
 // CHECK-NEXT:    %[[P:[a-z0-9]+]] = tgraph.transpose %[[G]] {axes = [1, 0, 2]}
@@ -60,7 +60,7 @@ tgraph.func @plain(%x: !tgraph.tensor<[4], f32>) -> (!tgraph.tensor<[8], f32>, !
   tgraph.return %0, %1, %2 : (!tgraph.tensor<[8], f32>, !tgraph.tensor<[4], f32>, !tgraph.tensor<[4], f32>) -> ()
 }
 
-// Many bytes: each rank folds its share, and all gather what was folded.
+// Many bytes: reduce-scatter, then all-gather.
 // CHECK-LABEL: tgraph.func @large(
 // CHECK-NEXT:    %[[R:[a-z0-9]+]] = tgraph.reshape %x {shape = [400000]}
 // CHECK-NEXT:    %[[C:[a-z0-9]+]] = tgraph.reshape %[[R]] {shape = [4, 100000]}

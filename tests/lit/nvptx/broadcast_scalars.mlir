@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s --split -p nvptx-broadcast-scalars | filecheck %s
 
-// A number in memory is read for each element of what it is broadcast to, all at one place.
+// A scalar in memory is read for each element of what it is broadcast to, all at one address.
 // CHECK-LABEL: ttile.kernel @scaled(
 // CHECK:         %[[ZERO:.*]] = ttile.index {names = [], expr = 0}
 // CHECK:         %[[SCALE:.*]] = ttile.load %s, %{{.*}}, %{{.*}} {coords = ["_of0", "_of1"], axes = ["_of0", "_of1"], map = [0], bounds = [-1, -1]} : {{.*}} -> !ttile.tile<[128, 256], f32>
@@ -31,7 +31,7 @@ ttile.kernel @scaled(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512
 }
 
 // -----
-// So is what is computed from such numbers; the place of one may depend on the program.
+// So is what is computed from such scalars; the address of one may depend on the program.
 // CHECK-LABEL: ttile.kernel @computed(
 // CHECK:         %[[FIRST:.*]] = ttile.load %s, {{.*}} map = [0]
 // CHECK:         %[[SECOND:.*]] = ttile.load %s, %i, {{.*}} {coords = ["m", "_of0", "_of1"], axes = ["_of0", "_of1"], map = [m]

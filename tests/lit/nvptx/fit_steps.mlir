@@ -78,7 +78,7 @@ ttile.kernel @scaled(%x: !ttile.buffer<[64, 320], f8e4m3>, %w: !ttile.buffer<[32
 }
 
 // -----
-// Part of k is walked, and a wider step would take in what lies behind it.
+// The loop covers part of K, and a wider step would read beyond it.
 // CHECK-LABEL: ttile.kernel @part(
 // CHECK:         ttile.for %low, %high, %zero {step = 64}
 ttile.kernel @part(%x: !ttile.buffer<[64, 320], f8e4m3>, %w: !ttile.buffer<[320, 32], f8e4m3>, %y: !ttile.buffer<[64, 32], f32>) attributes {symbols = [], grid = [1], writes = [2], kind = "library"} {

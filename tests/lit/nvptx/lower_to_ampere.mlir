@@ -5,7 +5,7 @@
 // RUN:   tessera-opt -p 'nvptx-pipeline-copies,nvptx-schedule-programs,nvptx-specialize-warps,nvptx-overlap-mma' | \
 // RUN:   tessera-opt -p 'nvptx-lower-kernels,nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s --check-prefix HOPPER
 
-// A dot with free sizes: two stages that leave room for a second CTA, warps two by two, copies a step ahead.
+// A dot with dynamic dims: two stages that leave shared memory for a second CTA, warps two by two, copies one iteration ahead.
 // CHECK:       ttarget.warp_kernel @product__matrix({{.*}}features = ["cp.async", "ldmatrix", "mma.sync"], consumers = 1, warps_n = 2, shared = 73728}
 // CHECK-NEXT:    %[[X:.*]] = ttarget.shared_tile {offset = 0, stages = 2} : () -> !ttarget.shared_tile<[128, 64], bf16>
 // CHECK-NEXT:    %[[W:.*]] = ttarget.shared_tile {offset = 32768, stages = 2} : () -> !ttarget.shared_tile<[64, 128], bf16>
@@ -32,7 +32,7 @@
 // What has no dots runs on plain threads.
 // CHECK:       ttarget.kernel @map
 
-// More shared memory has room for one stage more, and copies are two steps ahead.
+// More shared memory fits one stage more, and copies are two iterations ahead.
 // HOPPER:      ttarget.warp_kernel @product__matrix({{.*}}shared = 106496}
 // HOPPER:        ttarget.wait_copies {left = 1}
 builtin.module {

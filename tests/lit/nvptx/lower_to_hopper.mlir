@@ -2,7 +2,7 @@
 // RUN:   tessera-opt --split -p 'nvptx-pipeline-copies,nvptx-schedule-programs,nvptx-specialize-warps,nvptx-overlap-mma' | \
 // RUN:   tessera-opt --split -p 'nvptx-lower-kernels,nvptx-hoist-descriptors,nvptx-place-shared' | filecheck %s
 
-// Sides along k in memory: a ring of copies ahead, a producer that fills it and consumers that empty it, one dot in
+// K-major operands: a ring of pipeline stages, a producer that fills it and consumers that empty it, one dot in
 // flight, and both roles in the same persistent walk through the grid; results leave through shared memory.
 // CHECK-LABEL: ttarget.matrix_kernel @nt__matrix(
 // CHECK-SAME:    features = ["wgmma", "tma", "setmaxnreg"], consumers = 1
@@ -49,7 +49,7 @@ ttile.kernel @nt(%0: !ttile.buffer<[256, 192], bf16>, %1: !ttile.buffer<[512, 19
   ttile.return
 }
 // -----
-// A B operand whose rows are k is read across by its descriptor: nothing is turned over or copied again.
+// A B operand whose rows are K is transposed by its descriptor: nothing is copied again.
 // CHECK-LABEL: ttarget.matrix_kernel @nn__matrix(
 // CHECK-COUNT-2: ttarget.copy
 // CHECK-NOT:     ttarget.transpose

@@ -1,7 +1,7 @@
 // RUN: tessera-opt %s --split -p nvptx-overlap-mma | filecheck %s
 // RUN: tessera-opt %s --split -p 'nvptx-overlap-mma{epilogue = "after", lag = 0}' | filecheck %s --check-prefix=AFTER
 
-// A sum keeps one dot in flight; with no next program, what follows is done at once.
+// An accumulation keeps one dot in flight; with no next program, the epilogue follows immediately.
 // CHECK-LABEL: ttile.kernel @sum(
 // CHECK-SAME:    epilogue = "after"}
 // CHECK:         ttile.for {{.*}} {step = 64, stages = 4, form = "sum"}
@@ -104,7 +104,7 @@ ttile.kernel @apart(%x: !ttile.buffer<[256, 1280], f8e4m3>, %w: !ttile.buffer<[5
   ttile.return
 }
 // -----
-// The second of two dots, which reads what is computed from the first, is a step late; two groups of warps take turns.
+// The second of two dots, which reads what is computed from the first, is one iteration late; two warpgroups alternate.
 // CHECK-LABEL: ttile.kernel @skewed(
 // CHECK:         ttile.for {{.*}} form = "skewed", pingpong = true}
 ttile.kernel @skewed(%0: !ttile.buffer<[1, 2, 256, 64], bf16>, %1: !ttile.buffer<[1, 2, 384, 64], bf16>, %2: !ttile.buffer<[1, 2, 384, 64], bf16>, %3: !ttile.buffer<[1, 2, 256, 64], bf16>) attributes {symbols = [], grid = [1, 2, 2], writes = [3], kind = "library", warpgroups = 2, scheduler = "persistent", roles = "producer", registers = [24, 240]} {

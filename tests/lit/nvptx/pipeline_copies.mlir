@@ -1,7 +1,7 @@
 // RUN: tessera-opt %s --split -p nvptx-pipeline-copies | filecheck %s
 // RUN: tessera-opt %s --split -p 'nvptx-pipeline-copies{machine = "sm_80"}' | filecheck %s --check-prefix=SMALL
 
-// As many stages of 48 KiB as there is room for beside results on their way out.
+// As many stages of 48 KiB as fit beside the results that are being stored.
 // CHECK-LABEL: ttile.kernel @product(
 // CHECK:         ttile.for {{.*}} {step = 64, stages = 4}
 // CHECK:         ttile.load %x, {{.*}} box = [128, 64]}
@@ -74,7 +74,7 @@ ttile.kernel @buffers(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[51
   ttile.return
 }
 // -----
-// A loop that copies nothing ahead has one stage.
+// A loop that prefetches nothing has one stage.
 // CHECK-LABEL: ttile.kernel @together(
 // CHECK:         ttile.for {{.*}} {step = 64, buffers = 1, stages = 1}
 ttile.kernel @together(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", warpgroups = 2} {
@@ -98,7 +98,7 @@ ttile.kernel @together(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[5
   ttile.return
 }
 // -----
-// What is loaded once for each program has a second place, for the next one's.
+// What is loaded once for each program is double-buffered for the next one's.
 // CHECK-LABEL: ttile.kernel @early(
 // CHECK:         ttile.load %x, {{.*}} box = [128, 64], stages = 2}
 // CHECK:         ttile.for {{.*}} {step = 64, stages = 5}

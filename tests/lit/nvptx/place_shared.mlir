@@ -68,7 +68,7 @@ ttarget.matrix_kernel @plain(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.buf
   ttarget.return
 }
 // -----
-// What programs come next is told in a mailbox, at one place for both roles, before the barriers.
+// The next program's index is passed in a mailbox, at one offset for both roles, before the barriers.
 // CHECK-LABEL: ttarget.matrix_kernel @handed(
 // CHECK-SAME:    shared = 49224}
 // CHECK:         ttarget.ring %{{.*}} {offset = 49192, stages = 2}
@@ -135,7 +135,7 @@ ttarget.matrix_kernel @handed(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.bu
   ttarget.return
 }
 // -----
-// A place that is said is kept, and the others go around it; so are the bytes that a kernel says it has.
+// A given offset is kept, and the others are placed around it; so is the size that a kernel declares.
 // CHECK-LABEL: ttarget.matrix_kernel @around(
 // CHECK-SAME:    shared = 60000}
 // CHECK:         %[[A:.*]] = ttarget.shared_tile {offset = 0, stages = 2}
@@ -203,7 +203,7 @@ ttarget.matrix_kernel @around(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.bu
   ttarget.return
 }
 // -----
-// Nothing is left to place.
+// Nothing is left to allocate.
 // CHECK-LABEL: ttarget.matrix_kernel @placed(
 // CHECK-SAME:    shared = 49184}
 // CHECK:         ttarget.shared_tile {offset = 32768, stages = 2}

@@ -1,6 +1,6 @@
 // RUN: not tessera-opt %s --split -p nvptx-place-shared 2>&1 | filecheck %s
 
-// Two parts at one place.
+// Two allocations at one offset.
 // CHECK: error[T0601]: `ttarget.shared_tile` at 8192..24576 and `ttarget.shared_tile` at 0..16384 overlap
 // CHECK: help: leave offsets out, and they are chosen
 ttarget.matrix_kernel @overlap(%0: !ttile.buffer<[128, 128], bf16>, %1: !ttile.buffer<[128, 128], bf16>, %2: !ttile.buffer<[128, 128], bf16>) attributes {symbols = [], grid = [2, 2], writes = [2], features = ["wgmma", "tma", "setmaxnreg"], consumers = 1} {

@@ -128,7 +128,7 @@ ttile.kernel @threads__plain(%x: !ttile.buffer<[M, K], bf16>, %w: !ttile.buffer<
   ttile.return
 }
 // -----
-// No tensor cores take the kernel: its clone takes its place, with the reasons.
+// No tensor cores take the kernel: its fallback replaces it, with the reasons.
 // CHECK-LABEL: ttile.kernel @refused(
 // CHECK-SAME:    reasons = ["wgmma: why"]
 // CHECK:         ttile.for

@@ -1,7 +1,7 @@
 // RUN: tessera-opt %s --split -p nvptx-schedule-programs | filecheck %s
 // RUN: tessera-opt %s --split -p 'nvptx-schedule-programs{multicast = "always"}' | filecheck %s --check-prefix=MULTICAST
 
-// CTAs stay and take programs that share rows and columns together; pairs have to have enough of them.
+// Persistent CTAs take programs that share rows and columns together; clusters need enough of them.
 // CHECK-LABEL: ttile.kernel @few(
 // CHECK-SAME:    scheduler = "persistent", group = 16}
 // MULTICAST-LABEL: ttile.kernel @few(

@@ -176,7 +176,7 @@ ttile.kernel @few(%x: !ttile.buffer<[20, 192], bf16>, %w: !ttile.buffer<[512, 19
   ttile.return
 }
 // -----
-// Lines that are said are kept, and so is the other side.
+// A given swizzle is kept, and so is the other operand's.
 // CHECK-LABEL: ttile.kernel @kept(
 // CHECK:         ttile.load %x, {{.*}} swizzle = 64, box = [128, 32]}
 // CHECK:         ttile.load %w, {{.*}} swizzle = 128, box = [256, 64]}

@@ -19,7 +19,7 @@ tsched.module @unstarted(%x: !ttile.buffer<[4], f32>, %y: !ttile.buffer<[8], f32
 
 // -----
 
-// A branch has nothing under way at its end: a wait inside does not end what began outside.
+// A branch has nothing in flight at its end: a wait inside does not end what began before it.
 // CHECK: error[T0401]: `tsched.collective_wait` uses the buffer that collective 0 still fills
 tsched.module @elsewhere(%x: !ttile.buffer<[4], f32>, %y: !ttile.buffer<[8], f32>, %p: !ttile.buffer<[], bool>) {
   tsched.collective_start %x, %y {number = 0, call = "all_gather", axis = "dp", ranks = 2}
@@ -60,7 +60,7 @@ tsched.module @written_early(%x: !ttile.buffer<[4], f32>, %y: !ttile.buffer<[8],
 
 // -----
 
-// Its memory may not be given away while it is under way.
+// Its memory may not be freed while it is in flight.
 // CHECK: error[T0401]: `tsched.collective_wait` uses a buffer that was freed
 tsched.module @let_go(%y: !ttile.buffer<[8], f32>) {
   %x = tsched.alloc : !ttile.buffer<[4], f32>
@@ -72,7 +72,7 @@ tsched.module @let_go(%y: !ttile.buffer<[8], f32>) {
 
 // -----
 
-// All ranks meet them in one order, that of their numbers.
+// All ranks run them in one order, that of their numbers.
 // CHECK: error[T0401]: collective 0 starts behind collective 1, and ranks match them by their numbers
 tsched.module @out_of_order(%x: !ttile.buffer<[4], f32>, %y: !ttile.buffer<[8], f32>, %z: !ttile.buffer<[8], f32>) {
   tsched.collective_start %x, %y {number = 1, call = "all_gather", axis = "dp", ranks = 2}
@@ -115,7 +115,7 @@ tsched.module @alone(%x: !ttile.buffer<[4], f32>, %y: !ttile.buffer<[4], f32>) {
 
 // -----
 
-// Folds are kernels: a collective moves bytes.
+// Reductions are kernels: a collective moves bytes.
 // CHECK: error[T0401]: `call` is one of all_gather, all_to_all, got 'all_reduce'
 tsched.module @folded(%x: !ttile.buffer<[4], f32>, %y: !ttile.buffer<[4], f32>) {
   tsched.collective_start %x, %y {number = 0, call = "all_reduce", axis = "dp", ranks = 2}

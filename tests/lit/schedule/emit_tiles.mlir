@@ -23,7 +23,7 @@ tgraph.func @double(%x: !tgraph.tensor<[s0], f32>) -> !tgraph.tensor<[s0], f32> 
   tgraph.return %0 : (!tgraph.tensor<[s0], f32>) -> ()
 }
 
-// The loads of what is on its way are told so, and the loop around them copies a step ahead; others are left alone.
+// Loads of a prefetched tensor carry the hint, and the loop around them copies one iteration ahead; others are left alone.
 // CHECK-LABEL: tsched.module @moved(
 // CHECK:       ttile.kernel @product(
 // CHECK:         ttile.for {{.*}}prefetch = 1

@@ -95,7 +95,7 @@ tgraph.func @flow(%p: !tgraph.tensor<[], bool>, %x: !tgraph.tensor<[B], f32>) ->
   tgraph.return %0 : (!tgraph.tensor<[B], f32>) -> ()
 }
 
-// A tensor on its way is the same memory, and stays a view of it that says where it goes.
+// A prefetched tensor is the same memory, and stays a view of it that says which memory it goes to.
 // CHECK-LABEL: tsched.module @moved(
 // CHECK-NEXT:    %[[W:[a-z0-9]+]] = tsched.alias %w {space = "shared"}
 // CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.fuse @{{.*}}(%x, %[[W]]) {kind = "contraction"

@@ -56,7 +56,7 @@ tsched.module @f(%x: !ttile.buffer<[2, 2], f32>) {
 
 // -----
 
-// What is brought nearer is brought to a memory that it can go to.
+// A prefetch names a memory that can be prefetched to.
 // CHECK: error[T0401]: `tsched.alias`: there is no memory `attic`; there are register, shared
 tsched.module @f(%x: !ttile.buffer<[4], f32>) {
   %a = tsched.alias %x {space = "attic"} : !ttile.buffer<[4], f32>

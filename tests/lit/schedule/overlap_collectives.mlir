@@ -21,7 +21,7 @@ tsched.module @between(%x: !tgraph.tensor<[4], f32>, %w: !tgraph.tensor<[4], f32
   tsched.return %y
 }
 
-// Several are under way at once, and start in the order they had.
+// Several are in flight together, and start in program order.
 // CHECK-LABEL: tsched.module @several(
 // CHECK-NEXT:    tsched.collective_start %x {number = 0
 // CHECK-NEXT:    tsched.collective_start %y {number = 1

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s -p schedule-emit-tiles | filecheck %s
 
-// A rounding to nearest of what is cast to that format at once is the cast alone: its bits are the same.
+// A rounding to nearest that is cast to that format next is the cast alone: its bits are the same.
 // CHECK-LABEL: ttile.kernel @plain(
 // CHECK:         %[[SUM:[a-z0-9]+]] = ttile.elementwise {{.*}}{fn = "add"}
 // CHECK-NOT:     ttile.round

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s -p schedule-plan-memory | filecheck %s
 
-// Of three buffers in a chain the last takes the place of the first; a result is not in the workspace.
+// Of three buffers in a chain the last reuses the memory of the first; a result is not in the workspace.
 // CHECK-LABEL: tsched.module @chain(
 // CHECK-SAME:    workspace = 128*((4*B + 63) floordiv 64)
 // CHECK-NEXT:    tsched.alloc {offset = 0}

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s -p 'schedule-reorder-launches{seed = 5}' | filecheck %s
 
-// Two calls that share nothing change places, each with its buffer before it; who reads both stays behind them.
+// Two independent calls are swapped, each with its buffer before it; who reads both stays behind them.
 // CHECK-LABEL: tsched.module @apart(
 // CHECK:         tsched.call @g(%[[B:[a-z0-9]+]])
 // CHECK:         tsched.call @f(%[[A:[a-z0-9]+]])
@@ -18,7 +18,7 @@ tsched.module @apart(%x: !ttile.buffer<[B], f32>) -> !ttile.buffer<[B], f32> att
   tsched.return %o
 }
 
-// The second buffer has the place of the first, so that the call which fills it waits for all who read that.
+// The second buffer reuses the memory of the first, so that the call which fills it waits for all readers of that.
 // CHECK-LABEL: tsched.module @again(
 // CHECK:         tsched.call @f(
 // CHECK:         tsched.call @g(

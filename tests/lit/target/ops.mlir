@@ -48,7 +48,7 @@ ttarget.kernel @row(%x: !ttile.buffer<[M, N], bf16>, %y: !ttile.buffer<[M], f32>
   ttarget.return
 }
 
-// Lanes by coordinate, chosen, spread and cast by bits; places of extremes.
+// Lanes by coordinate, selected, broadcast and bitcast; argmin and argmax.
 // CHECK-LABEL: ttarget.kernel @lanes(
 // CHECK:           %[[AT:[a-z0-9]+]] = ttarget.coordinate %[[Z:[a-z0-9]+]] {coords = ["j"], axes = ["j"], expr = 2*j + 1} : (!ttile.index) -> !ttarget.vector<[8], i64>
 // CHECK-NEXT:      %[[V:[a-z0-9]+]] = ttarget.load %{{.*}}, %[[Z]], %[[AT]] {coords = ["j"], axes = ["j"], offset = t0, pattern = "indexed", align = 4, windows = [j - 1, N]} :
@@ -75,7 +75,7 @@ ttarget.kernel @lanes(%x: !ttile.buffer<[N], f32>, %y: !ttile.buffer<[8], i32>) 
   ttarget.return
 }
 
-// A dot with its epilogue; batch places, row and column come before the accumulators.
+// A dot with its epilogue; batch indices, row and column come before the accumulators.
 // CHECK-LABEL: ttarget.kernel @product(
 // CHECK-NEXT:    ttarget.gemm %{{.*}}, %{{.*}} {batch = [B], m = M, n = N, k = K, lhs_offset = K*M*_b0 + K*_m + _k, rhs_offset = N*_k + _n, lhs_dtype = f32, rhs_dtype = f32} ({
 // CHECK-NEXT:    ^{{[a-z0-9]+}}(%[[B:[a-z0-9]+]]: !ttile.index, %[[I:[a-z0-9]+]]: !ttile.index, %[[J:[a-z0-9]+]]: !ttile.index, %[[ACC:[a-z0-9]+]]: !ttarget.vector<[1, 8], f32>):

@@ -7,7 +7,7 @@ ttarget.kernel @wide() attributes {symbols = [], writes = [], lanes = 16, featur
   ttarget.return
 }
 // -----
-// The way of an access is what its offset says.
+// The pattern of an access follows from its offset.
 // CHECK: error[T0601]: lanes of i are 2 elements apart: the access pattern is strided, not contiguous
 // CHECK-NEXT: ops_invalid.mlir:[[# @LINE + 4]]:5
 ttarget.kernel @way(%x: !ttile.buffer<[N], f32>) attributes {symbols = ["N"], writes = [], lanes = 8, features = ["avx2"], scratch = 0} {

@@ -1,6 +1,6 @@
 // RUN: not tessera-opt %s --split -p tile-check-barriers 2>&1 | filecheck %s
 
-// What was written is read from other places after all have waited.
+// What was written is read at other indices after a barrier.
 // CHECK-NOT: `@waits`
 ttile.kernel @waits() attributes {symbols = ["N"], grid = [N], writes = []} {
   %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
@@ -57,7 +57,7 @@ ttile.kernel @write_early() attributes {symbols = ["N"], grid = [N], writes = []
   ttile.return
 }
 // -----
-// Write after write: a place says who it is among tiles of one shape only.
+// Write after write: an index identifies the thread among tiles of one shape only.
 // CHECK: error[T0503]: two workers of `@write_twice` both write cell [0] of shared memory
 // CHECK: note: first {{.*}} writes at element [0] of a tile [8]
 // CHECK-NEXT: note: then {{.*}} writes at element [0] of a tile [4]

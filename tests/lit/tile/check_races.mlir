@@ -10,7 +10,7 @@ ttile.kernel @rows(%x: !ttile.buffer<[M, N], f32>) attributes {symbols = ["M", "
   ttile.return
 }
 // -----
-// The program's place is missing from the store: all programs write row 0.
+// The program id is missing from the store: all programs write row 0.
 // CHECK: error[T0503]: programs [0] and [1] of `@lost_program` both write one cell of argument 0
 // CHECK-NEXT: check_races.mlir:[[# @LINE + 7]]:3
 // CHECK: note: the cell written is `[0, j]`

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s -p tile-fuse-multiply-adds | filecheck %s
 
-// A product that goes into one sum alone is fused, from either side; the kernel says how often.
+// A multiply with one use, in an add, is fused, as either operand; the kernel records how often.
 // CHECK-LABEL: ttile.kernel @fused(
 // CHECK-SAME:    numerics.fused = 2
 // CHECK:         %[[A:[a-z0-9]+]] = ttile.constant {value = 1.5}

@@ -103,7 +103,7 @@ ttile.kernel @order(%x: !ttile.buffer<[N], f32>, %at: !ttile.buffer<[N], i64>) a
   ttile.return
 }
 
-// Memory in which the workers of a program meet, and where they wait; memory of one worker is what is meant otherwise.
+// Memory that the threads of a program share, and the barriers around it; scratch is private otherwise.
 // CHECK-LABEL: ttile.kernel @meet(
 // CHECK:         %[[S:[a-z0-9]+]] = ttile.scratch {space = "shared"} : () -> !ttile.buffer<[8], f32>
 // CHECK-NEXT:    %{{.*}} = ttile.scratch : () -> !ttile.buffer<[8], f32>
@@ -122,7 +122,7 @@ ttile.kernel @meet(%x: !ttile.buffer<[8], f32>) attributes {symbols = [], grid =
   ttile.return
 }
 
-// What an author asks of the machine: a schedule, hints of a load, how far ahead to copy; and a store that all programs
+// What an author asks of the machine: a schedule, hints of a load, the prefetch distance; and a store that all programs
 // may do to one cell.
 // CHECK-LABEL: ttile.kernel @asked(
 // CHECK-SAME:    schedule = {block = [8, 4], warps = 8}
