@@ -9,6 +9,7 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr, TileAttr
+from tessera.ir.tile.typed_ops import BarrierOp, FetchOp, ForOp, IndexOp, LoadOp, ProgramIdOp, StoreOp
 from tessera.types.dim import Atom, Dim
 from tessera.types.frozen import frozen
 
@@ -153,38 +154,37 @@ class _Walk:
     def block(self, block: Block) -> Iterator[Site]:
         for op in block.ops:
             assert isinstance(op, SpecOp)
-            if op.name == "ttile.program_id":
-                self.values[op.result] = Dim.symbol(f"%p{op.value('axis')}")
-            elif op.name == "ttile.index":
-                names = dict(zip(op.value("names"), (self.values[value] for value in op.operands), strict=True))
-                self.values[op.result] = op.value("expr").substitute(names)
-            elif op.name == "ttile.for":
+            if isinstance(op, ProgramIdOp):
+                self.values[op.result] = Dim.symbol(f"%p{op.axis}")
+            elif isinstance(op, IndexOp):
+                names = dict(zip(op.names, (self.values[value] for value in op.at), strict=True))
+                self.values[op.result] = op.expr.substitute(names)
+            elif isinstance(op, ForOp):
                 yield from self._loop(op)
-            elif op.name == "ttile.fetch":
+            elif isinstance(op, FetchOp):
                 yield self._fetch(op)
-            elif op.name == "ttile.load":
-                yield self._site(op, 1, op.results[0])
-            elif op.name == "ttile.store":
-                yield self._site(op, 2, op.operands[0])
-            elif op.name == "ttile.barrier":
+            elif isinstance(op, LoadOp):
+                yield self._site(op, op.buffer, op.result)
+            elif isinstance(op, StoreOp):
+                yield self._site(op, op.buffer, op.tile)
+            elif isinstance(op, BarrierOp):
                 self.barriers.append(self._with_fetched(Site(op, None, (), (), self._around, (), (), ())))
 
-    def _loop(self, op: SpecOp) -> Iterator[Site]:
+    def _loop(self, op: ForOp) -> Iterator[Site]:
         self.count += 1
-        low, high = (self.values[value] for value in op.operands[:2])
-        step = Variable(f"%l{self.count}", "loop", low, high, op.value("step"))
-        body = op.regions[0].block
+        step = Variable(f"%l{self.count}", "loop", self.values[op.low], self.values[op.high], op.step)
+        body = op.body.block
         self.values[body.args[0]] = step.dim
         self.loops.append(step)
         yield from self.block(body)
         self.loops.pop()
 
-    def _fetch(self, op: SpecOp) -> Site:
+    def _fetch(self, op: FetchOp) -> Site:
         """The read itself; what it gives is a name of which nothing is known."""
-        buffer = op.operands[0]
+        buffer = op.buffer
         assert isinstance(buffer.type, BufferAttr)
-        names = dict(zip(op.value("coords"), (self.values[value] for value in op.operands[1:]), strict=True))
-        indices = tuple(expr.substitute(names) for expr in op.value("map"))
+        names = dict(zip(op.coords, (self.values[value] for value in op.at), strict=True))
+        indices = tuple(expr.substitute(names) for expr in op.map)
         self.fetched.append(f"%f{len(self.fetched)}")
         self.values[op.result] = Dim.symbol(self.fetched[-1])
         if not self.loops:
@@ -202,27 +202,25 @@ class _Walk:
         names = tuple(name for name in self.fetched if any(name in expr.symbols for expr in exprs))
         return replace(site, gathered=(*site.gathered, *names))
 
-    def _site(self, op: SpecOp, first: int, tile: SSAValue) -> Site:
-        buffer = op.operands[first - 1]
+    def _site(self, op: LoadOp | StoreOp, buffer: SSAValue, tile: SSAValue) -> Site:
         assert isinstance(tile.type, TileAttr)
         assert isinstance(buffer.type, BufferAttr)
-        rest = op.operands[first:]
-        starts = [self.values[value] for value in rest if isinstance(value.type, IndexAttr)]
-        gathered = tuple(f"%t{number}" for number in range(len(rest) - len(starts)))
-        names = dict(zip(op.value("coords"), starts, strict=True))
+        starts = [self.values[value] for value in op.at if isinstance(value.type, IndexAttr)]
+        gathered = tuple(f"%t{number}" for number in range(len(op.at) - len(starts)))
+        names = dict(zip(op.coords, starts, strict=True))
         axes: list[Axis] = []
-        for number, (name, size) in enumerate(zip(op.value("axes"), tile.type.shape, strict=True)):
+        for number, (name, size) in enumerate(zip(op.axes, tile.type.shape, strict=True)):
             element = Variable(f"%e{number}", "element", Dim.constant(0), size)
-            bound = op.value("bounds")[number].substitute(names)
+            bound = op.bounds[number].substitute(names)
             axes.append(Axis(names[name], element, None if bound.value == -1 else bound))
-        names.update({name: axis.dim for name, axis in zip(op.value("axes"), axes, strict=True)})
+        names.update({name: axis.dim for name, axis in zip(op.axes, axes, strict=True)})
         names.update({f"t{number}": Dim.symbol(name) for number, name in enumerate(gathered)})
-        pairs = [expr.substitute(names) for expr in op.value("windows")]
+        pairs = [expr.substitute(names) for expr in op.windows]
         site = Site(
             op,
             self.arguments.get(buffer),
             buffer.type.shape,
-            tuple(expr.substitute(names) for expr in op.value("map")),
+            tuple(expr.substitute(names) for expr in op.map),
             (*self._around, *(axis.element for axis in axes)),
             tuple(axes),
             tuple(zip(pairs[::2], pairs[1::2], strict=True)),

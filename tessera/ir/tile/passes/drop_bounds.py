@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
-from xdsl.ir import Block
+from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import KernelPass
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.limits import IndexRanges, is_multiple, largest
+from tessera.ir.tile.typed_ops import ClipOp, DotOp, ForOp, IndexOp, LoadOp, ProgramIdOp, StoreOp
 from tessera.types.dim import Dim
 
 _NONE = Dim.constant(-1)
-_FIRST = {"ttile.load": 1, "ttile.store": 2}
 
 
 class DropBounds(KernelPass):
@@ -24,7 +24,7 @@ class DropBounds(KernelPass):
     """
 
     def run_kernel(self, kernel: SpecOp) -> None:
-        if not any(inner.name == "ttile.dot" for inner in kernel.walk()):
+        if not any(isinstance(inner, DotOp) for inner in kernel.walk()):
             _Walk(kernel).block(kernel.regions[0].block)
 
 
@@ -34,34 +34,34 @@ class _Walk(IndexRanges):
     def block(self, block: Block) -> None:
         for op in list(block.ops):
             assert isinstance(op, SpecOp)
-            if op.name == "ttile.program_id":
+            if isinstance(op, ProgramIdOp):
                 self.name_program(op)
-            elif op.name == "ttile.index":
+            elif isinstance(op, IndexOp):
                 self.substitute_index(op)
-            elif op.name == "ttile.for":
+            elif isinstance(op, ForOp):
                 self._loop(op)
-            elif op.name in _FIRST:
-                self._access(op, _FIRST[op.name])
-            elif op.name == "ttile.clip" and self.is_clip_safe(op):
+            elif isinstance(op, LoadOp):
+                self._access(op, op.result, op.at)
+            elif isinstance(op, StoreOp):
+                self._access(op, op.tile, op.at)
+            elif isinstance(op, ClipOp) and self.is_clip_safe(op):
                 op.result.replace_all_uses_with(op.operands[0])
                 op.detach()
                 op.erase()
 
-    def _loop(self, op: SpecOp) -> None:
-        low, high, step = self.expr(op.operands[0]), self.expr(op.operands[1]), op.value("step")
-        end, body = largest(high, self.tops), op.regions[0].block
-        is_whole = is_multiple(high - low, step)
-        self.name_index(body.args[0], None if end is None else end - (step if is_whole else 1))
+    def _loop(self, op: ForOp) -> None:
+        low, high = self.expr(op.low), self.expr(op.high)
+        end, body = largest(high, self.tops), op.body.block
+        is_whole = is_multiple(high - low, op.step)
+        self.name_index(body.args[0], None if end is None else end - (op.step if is_whole else 1))
         self.block(body)
 
-    def _access(self, op: SpecOp, first: int) -> None:
-        tile: Any = (op.results if first == 1 else op.operands)[0].type
-        assert isinstance(tile, TileAttr)
-        where = dict(zip(op.value("coords"), op.operands[first:], strict=False))
-        bounds: tuple[Dim, ...] = op.value("bounds")
+    def _access(self, op: LoadOp | StoreOp, tile: SSAValue, at: Sequence[SSAValue]) -> None:
+        assert isinstance(tile.type, TileAttr)
+        where = dict(zip(op.coords, at, strict=False))
         kept = tuple(
             _NONE if bound != _NONE and self.is_safe(where[axis], bound, size) else bound
-            for axis, bound, size in zip(op.value("axes"), bounds, tile.sizes, strict=True)
+            for axis, bound, size in zip(op.axes, op.bounds, tile.type.sizes, strict=True)
         )
-        if kept != bounds:
+        if kept != op.bounds:
             op.set_value("bounds", kept)
