@@ -239,6 +239,23 @@ def test_a_new_rule_is_one_object() -> None:
     assert groups(program, [tensor("M N")], [*RULES, SiblingMaps]) == ["map 2"]
 
 
+@pytest.mark.parametrize("when", When)
+def test_a_site_has_at_each_moment_what_the_recipe_says(when: When) -> None:
+    seen: list[Site] = []
+
+    def targets(self: FusionRule, site: Site) -> list[Group]:
+        seen.append(site)
+        return []
+
+    rule = type("Watch", (FusionRule,), {"when": when, "order": 0, "targets": targets, "matches": lambda *_: False})
+    tape = trace(lambda x: ops.sum(ops.exp(x), axis=1), tensor("M N"))
+    group_tape(Program(tape), lambda knob, record: True, [rule])
+    site = max(seen, key=lambda site: site.record)
+    assert (site.group is None) == (when is When.RECORD)
+    empty = (site.facet is None, not site.reads, not site.sources)
+    assert empty == ((True,) * 3 if when is When.FORMED else (False,) * 3)
+
+
 def test_a_rule_for_formed_groups_names_its_targets() -> None:
     """There a site has no sources, so a rule that keeps the default would never be asked."""
     with pytest.raises(TypeError, match="fusion rule `Silent` needs `targets`"):
