@@ -21,7 +21,7 @@ from tessera import ops
 from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.ir.tile.interpret import Breakpoint, run_kernel
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.ir.tile.passes.check_races import CheckRaces
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, f32
@@ -229,7 +229,7 @@ def test_V7_decoding_with_a_cache_equals_attention_over_all() -> None:
 def test_B2_1_two_stores_into_one_cell_are_found_with_both_lines() -> None:
     line = TensorType.of(["N"], f32)
     b = TileBuilder("twice", [line, line], symbols=["N"], grid=[Dim.symbol("N")], writes=[1], kind="map")
-    here = Place({"i": b.program_id(0)})
+    here = TileRegion({"i": b.program_id(0)})
     x = b.load(b.arguments[0], [kernels.ROW], here)
     b.span = kernels.span(11)
     b.store(x, b.arguments[1], [kernels.ROW], here)

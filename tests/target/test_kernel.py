@@ -18,7 +18,7 @@ from tessera.ir.target.limits import (
     width_for,
     widths_of,
 )
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.machine import Machine
@@ -162,10 +162,10 @@ def large(rows: int, columns: int) -> SpecOp:
     type = TensorType.of([rows, columns], f32)
     b = TileBuilder("large", [type, type], symbols=[], grid=[1], writes=[1], kind="map")
     zero = b.index(0)
-    place = Place({"i": zero, "j": zero}, ("i", "j"), (rows, columns))
+    region = TileRegion({"i": zero, "j": zero}, ("i", "j"), (rows, columns))
     at = [Dim.symbol("i"), Dim.symbol("j")]
-    x = b.load(b.arguments[0], at, place)
-    b.store(b.elementwise("add", x, x), b.arguments[1], at, place)
+    x = b.load(b.arguments[0], at, region)
+    b.store(b.elementwise("add", x, x), b.arguments[1], at, region)
     return b.finish()
 
 

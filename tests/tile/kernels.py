@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 from tessera.diagnostics.error import Span
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32
 from tessera.types.shape import TensorType
@@ -32,11 +32,11 @@ def double(dtype: DType = f32, block: int = 8, *, bound: Dim | None = N, store: 
     vector = TensorType.of([N], dtype)
     b = TileBuilder("double", [vector, vector], symbols=["N"], grid=[N.ceildiv(block)], writes=[1], kind="map")
     start = b.index(Dim.symbol("p") * block, {"p": b.program_id(0)})
-    place = Place({"i": start}, ("i",), (block,), {} if bound is None else {"i": bound})
+    region = TileRegion({"i": start}, ("i",), (block,), {} if bound is None else {"i": bound})
     b.span = span(3)
-    x = b.load(b.arguments[0], [ROW], place)
+    x = b.load(b.arguments[0], [ROW], region)
     b.span = span(4)
-    b.store(b.elementwise("add", x, x), b.arguments[1], [store], place)
+    b.store(b.elementwise("add", x, x), b.arguments[1], [store], region)
     return verify_kernel(b.finish())
 
 
@@ -50,14 +50,14 @@ def gemm(BM: int = 8, BN: int = 8, BK: int = 4, dtype: DType = f32) -> SpecOp:
     coords = {"i": rows, "j": columns}
 
     def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        here = Place({**coords, "k": k})
+        here = TileRegion({**coords, "k": k})
         lhs = b.load(b.arguments[0], [ROW, STEP], here.along(("i", "k"), (BM, BK), {"i": M, "k": K}))
         rhs = b.load(b.arguments[1], [STEP, COLUMN], here.along(("k", "j"), (BK, BN), {"k": K, "j": N}))
         return [b.dot(lhs, rhs, carried[0])]
 
     (acc,) = b.loop(b.index(0), b.index(K), BK, step, [b.full(0.0, (BM, BN), f32)])
-    place = Place(coords, ("i", "j"), (BM, BN), {"i": M, "j": N})
-    b.store(b.cast(acc, dtype), b.arguments[2], [ROW, COLUMN], place)
+    region = TileRegion(coords, ("i", "j"), (BM, BN), {"i": M, "j": N})
+    b.store(b.cast(acc, dtype), b.arguments[2], [ROW, COLUMN], region)
     return verify_kernel(b.finish())
 
 
@@ -68,9 +68,9 @@ def softmax(block: int = 32) -> SpecOp:
     row = b.program_id(0)
     low, high = b.index(0), b.index(N)
 
-    def lanes(j: SSAValue, pad: float) -> tuple[SSAValue, Place]:
-        place = Place({"i": row, "j": j}, ("j",), (block,), {"j": N})
-        return b.load(b.arguments[0], [ROW, COLUMN], place, pad=pad), place
+    def lanes(j: SSAValue, pad: float) -> tuple[SSAValue, TileRegion]:
+        region = TileRegion({"i": row, "j": j}, ("j",), (block,), {"j": N})
+        return b.load(b.arguments[0], [ROW, COLUMN], region, pad=pad), region
 
     def top(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         return [b.elementwise("max", carried[0], lanes(j, float("-inf"))[0])]
@@ -79,17 +79,17 @@ def softmax(block: int = 32) -> SpecOp:
     largest = b.broadcast(b.reduce(tops, "max", 0), (block,), ())
 
     def add(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        x, place = lanes(j, 0.0)
-        power = b.clip(b.elementwise("exp", b.elementwise("sub", x, largest)), "j", 0.0, place)
+        x, region = lanes(j, 0.0)
+        power = b.clip(b.elementwise("exp", b.elementwise("sub", x, largest)), "j", 0.0, region)
         return [b.elementwise("add", carried[0], power)]
 
     (sums,) = b.loop(low, high, block, add, [b.full(0.0, (block,), f32)])
     total = b.broadcast(b.reduce(sums, "sum", 0), (block,), ())
 
     def write(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        x, place = lanes(j, 0.0)
+        x, region = lanes(j, 0.0)
         power = b.elementwise("exp", b.elementwise("sub", x, largest))
-        b.store(b.elementwise("div", power, total), b.arguments[1], [ROW, COLUMN], place)
+        b.store(b.elementwise("div", power, total), b.arguments[1], [ROW, COLUMN], region)
         return []
 
     b.loop(low, high, block, write)

@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 from tessera.diagnostics.error import Span
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32, i64
 from tessera.types.shape import TensorType
@@ -40,7 +40,7 @@ def transpose(block: int = 8) -> SpecOp:
     b = Lined("transpose", types, symbols=["M", "N"], grid=grid, writes=[1], kind="map")
     rows, columns = (b.index(P * block, {"p": b.program_id(axis)}) for axis in (0, 1))
     zero, shared = b.index(0), b.scratch([block, block], f32, space="shared")
-    here = Place({"a": zero, "b": zero}, ("a", "b"), (block, block))
+    here = TileRegion({"a": zero, "b": zero}, ("a", "b"), (block, block))
     x = b.load(b.arguments[0], [ROW, COLUMN], _block(("i", rows, M), ("j", columns, N), size=block))
     b.store(x, shared, [A, B], here)
     b.barrier()
@@ -49,10 +49,10 @@ def transpose(block: int = 8) -> SpecOp:
     return verify_kernel(b.finish())
 
 
-def _block(*axes: tuple[str, SSAValue, Dim], size: int) -> Place:
+def _block(*axes: tuple[str, SSAValue, Dim], size: int) -> TileRegion:
     names = tuple(name for name, _, _ in axes)
     bounds = {name: bound for name, _, bound in axes}
-    return Place({name: start for name, start, _ in axes}, names, (size,) * len(axes), bounds)
+    return TileRegion({name: start for name, start, _ in axes}, names, (size,) * len(axes), bounds)
 
 
 def total(width: int = 16) -> SpecOp:
@@ -63,20 +63,20 @@ def total(width: int = 16) -> SpecOp:
     shared = b.scratch([width], f32, space="shared")
 
     def add(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({"i": row, "j": j}, ("j",), (width,), {"j": N})
-        return [b.elementwise("add", carried[0], b.load(b.arguments[0], [ROW, COLUMN], place))]
+        region = TileRegion({"i": row, "j": j}, ("j",), (width,), {"j": N})
+        return [b.elementwise("add", carried[0], b.load(b.arguments[0], [ROW, COLUMN], region))]
 
     (lanes,) = b.loop(zero, b.index(N), width, add, [b.full(0.0, (width,), f32)])
-    b.store(lanes, shared, [A], Place({"a": zero}, ("a",), (width,)))
+    b.store(lanes, shared, [A], TileRegion({"a": zero}, ("a",), (width,)))
     half = width // 2
     while half:
         b.barrier()
-        place = Place({"a": zero, "i": row}, ("a",), (half,))
-        both = b.elementwise("add", b.load(shared, [A], place), b.load(shared, [A + half], place))
+        region = TileRegion({"a": zero, "i": row}, ("a",), (half,))
+        both = b.elementwise("add", b.load(shared, [A], region), b.load(shared, [A + half], region))
         if half > 1:
-            b.store(both, shared, [A], place)
+            b.store(both, shared, [A], region)
         else:
-            b.store(both, b.arguments[1], [ROW + A], place)
+            b.store(both, b.arguments[1], [ROW + A], region)
         half //= 2
     return verify_kernel(b.finish())
 
@@ -89,12 +89,12 @@ def reversed_blocks(buffers: int = 2, *, waits_after: bool = False, width: int =
     shared = b.scratch([buffers, width], f32, space="shared")
 
     def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({"i": row, "k": k, "a": zero}, ("a",), (width,))
-        x = b.load(b.arguments[0], [ROW, STEP + A], place, windows=[STEP + A, N])
-        b.store(x, shared, [(STEP // width) % buffers, A], place)
+        region = TileRegion({"i": row, "k": k, "a": zero}, ("a",), (width,))
+        x = b.load(b.arguments[0], [ROW, STEP + A], region, windows=[STEP + A, N])
+        b.store(x, shared, [(STEP // width) % buffers, A], region)
         b.barrier()
-        turned = b.load(shared, [(STEP // width) % buffers, width - 1 - A], place)
-        b.store(turned, b.arguments[1], [ROW, STEP + A], place)
+        turned = b.load(shared, [(STEP // width) % buffers, width - 1 - A], region)
+        b.store(turned, b.arguments[1], [ROW, STEP + A], region)
         if waits_after:
             b.barrier()
         return []
@@ -110,18 +110,18 @@ def prefetch(width: int = 8) -> SpecOp:
     row, zero = b.program_id(0), b.index(0)
     shared = b.scratch([2, width], f32, space="shared")
 
-    def bring(k: SSAValue, next_block: int) -> Place:
-        place = Place({"i": row, "k": k, "a": zero}, ("a",), (width,))
+    def bring(k: SSAValue, next_block: int) -> TileRegion:
+        region = TileRegion({"i": row, "k": k, "a": zero}, ("a",), (width,))
         column = STEP + next_block * width + A
-        x = b.load(b.arguments[0], [ROW, column], place, windows=[column, N])
-        b.store(x, shared, [(STEP // width + next_block) % 2, A], place)
-        return place
+        x = b.load(b.arguments[0], [ROW, column], region, windows=[column, N])
+        b.store(x, shared, [(STEP // width + next_block) % 2, A], region)
+        return region
 
     def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         b.barrier()
-        place = bring(k, 1)
-        turned = b.load(shared, [(STEP // width) % 2, width - 1 - A], place)
-        b.store(turned, b.arguments[1], [ROW, STEP + A], place)
+        region = bring(k, 1)
+        turned = b.load(shared, [(STEP // width) % 2, width - 1 - A], region)
+        b.store(turned, b.arguments[1], [ROW, STEP + A], region)
         return []
 
     bring(zero, 0)
@@ -135,22 +135,22 @@ def heat(width: int = 8) -> SpecOp:
     b = Lined("heat", [line, line], symbols=["N", "K"], grid=[N // width], writes=[1], kind="map")
     start, zero = b.index(P * width, {"p": b.program_id(0)}), b.index(0)
     shared = b.scratch([width + 2], f32, space="shared")
-    place = Place({"i": start, "a": zero}, ("a",), (width,))
-    edge = Place({"i": start, "b": zero}, ("b",), (2,))
-    b.store(b.load(b.arguments[0], [ROW + A + 1], place), shared, [A + 1], place)
+    region = TileRegion({"i": start, "a": zero}, ("a",), (width,))
+    edge = TileRegion({"i": start, "b": zero}, ("b",), (2,))
+    b.store(b.load(b.arguments[0], [ROW + A + 1], region), shared, [A + 1], region)
     b.store(b.load(b.arguments[0], [ROW + B * (width + 1)], edge), shared, [B * (width + 1)], edge)
     b.barrier()
 
     def step(t: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        left, right = b.load(shared, [A], place), b.load(shared, [A + 2], place)
+        left, right = b.load(shared, [A], region), b.load(shared, [A + 2], region)
         b.barrier()
         mean = b.elementwise("mul", b.elementwise("add", left, right), b.full(0.5, (width,), f32))
-        b.store(mean, shared, [A + 1], place)
+        b.store(mean, shared, [A + 1], region)
         b.barrier()
         return []
 
     b.loop(zero, b.index(K), 1, step)
-    b.store(b.load(shared, [A + 1], place), b.arguments[1], [ROW + A + 1], place)
+    b.store(b.load(shared, [A + 1], region), b.arguments[1], [ROW + A + 1], region)
     return verify_kernel(b.finish())
 
 
@@ -160,14 +160,14 @@ def histogram(bins: int = 16, width: int = 8) -> SpecOp:
     b = Lined("histogram", types, symbols=["M", "N"], grid=[M], writes=[1], kind="library")
     row, zero = b.program_id(0), b.index(0)
     shared = b.scratch([bins], i32, space="shared")
-    every = Place({"i": row, "b": zero}, ("b",), (bins,))
+    every = TileRegion({"i": row, "b": zero}, ("b",), (bins,))
     b.store(b.full(0, (bins,), i32), shared, [B], every)
     b.barrier()
 
     def count(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({"i": row, "j": j}, ("j",), (width,), {"j": N})
-        keys = b.load(b.arguments[0], [ROW, COLUMN], place)
-        b.store(b.full(1, (width,), i32), shared, [Dim.symbol("t0")], place, mode="add", indices=[keys])
+        region = TileRegion({"i": row, "j": j}, ("j",), (width,), {"j": N})
+        keys = b.load(b.arguments[0], [ROW, COLUMN], region)
+        b.store(b.full(1, (width,), i32), shared, [Dim.symbol("t0")], region, mode="add", indices=[keys])
         return []
 
     b.loop(zero, b.index(N), width, count)
@@ -184,9 +184,9 @@ def scan(width: int = 8) -> SpecOp:
     shared = b.scratch([width], f32, space="shared")
 
     def step(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({"i": row, "j": j}, ("j",), (width,), {"j": N})
-        own = Place({"a": zero}, ("a",), (width,))
-        x = b.load(b.arguments[0], [ROW, COLUMN], place)
+        region = TileRegion({"i": row, "j": j}, ("j",), (width,), {"j": N})
+        own = TileRegion({"a": zero}, ("a",), (width,))
+        x = b.load(b.arguments[0], [ROW, COLUMN], region)
         distance = 1
         while distance < width:
             b.store(x, shared, [A], own)
@@ -195,10 +195,10 @@ def scan(width: int = 8) -> SpecOp:
             b.barrier()
             distance *= 2
         x = b.elementwise("add", x, carried[0])
-        b.store(x, b.arguments[1], [ROW, COLUMN], place)
+        b.store(x, b.arguments[1], [ROW, COLUMN], region)
         b.store(x, shared, [A], own)
         b.barrier()
-        last = b.load(shared, [A], Place({"a": b.index(width - 1)}))
+        last = b.load(shared, [A], TileRegion({"a": b.index(width - 1)}))
         b.barrier()
         return [b.broadcast(last, (width,), ())]
 
@@ -215,7 +215,7 @@ def matmul(BM: int = 4, BN: int = 8, BK: int = 4) -> SpecOp:
     columns = b.index(P * BN, {"p": b.program_id(1)})
     zero = b.index(0)
     left, right = b.scratch([BM, BK], f32, space="shared"), b.scratch([BK, BN], f32, space="shared")
-    here = Place({"i": rows, "j": columns, "a": zero, "b": zero, "t": zero})
+    here = TileRegion({"i": rows, "j": columns, "a": zero, "b": zero, "t": zero})
 
     def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         line = here.with_coords(k=k)
@@ -233,8 +233,8 @@ def matmul(BM: int = 4, BN: int = 8, BK: int = 4) -> SpecOp:
         return [acc]
 
     (acc,) = b.loop(zero, b.index(K), BK, step, [b.full(0.0, (BM, BN), f32)])
-    place = Place({"i": rows, "j": columns}, ("i", "j"), (BM, BN), {"i": M, "j": N})
-    b.store(acc, b.arguments[2], [ROW, COLUMN], place)
+    region = TileRegion({"i": rows, "j": columns}, ("i", "j"), (BM, BN), {"i": M, "j": N})
+    b.store(acc, b.arguments[2], [ROW, COLUMN], region)
     return verify_kernel(b.finish())
 
 
@@ -242,18 +242,18 @@ def butterfly(width: int = 8) -> SpecOp:
     """The sum of a row of `width`, at every element: partners differ in one bit, which no formula of sizes says."""
     types = [TensorType.of([M, width], f32), TensorType.of([M, width], f32)]
     b = Lined("butterfly", types, symbols=["M"], grid=[M], writes=[1], kind="row")
-    place = Place({"i": b.program_id(0), "a": b.index(0)}, ("a",), (width,))
+    region = TileRegion({"i": b.program_id(0), "a": b.index(0)}, ("a",), (width,))
     shared = b.scratch([width], f32, space="shared")
-    x, bit = b.load(b.arguments[0], [ROW, A], place), 1
+    x, bit = b.load(b.arguments[0], [ROW, A], region), 1
     while bit < width:
         if bit > 1:
             b.barrier()
-        b.store(x, shared, [A], place)
+        b.store(x, shared, [A], region)
         b.barrier()
-        partner = b.elementwise("xor", b.coordinate_of(A, place), b.full(bit, (width,), i64))
-        x = b.elementwise("add", x, b.load(shared, [Dim.symbol("t0")], place, indices=[partner]))
+        partner = b.elementwise("xor", b.coordinate_of(A, region), b.full(bit, (width,), i64))
+        x = b.elementwise("add", x, b.load(shared, [Dim.symbol("t0")], region, indices=[partner]))
         bit *= 2
-    b.store(x, b.arguments[1], [ROW, A], place)
+    b.store(x, b.arguments[1], [ROW, A], region)
     return verify_kernel(b.finish())
 
 
@@ -266,11 +266,11 @@ def reverse_lengths(width: int = 8) -> SpecOp:
     end = b.fetch(b.arguments[1], [ROW], {"i": row})
 
     def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({"i": row, "k": k, "a": zero}, ("a",), (width,))
-        x = b.load(b.arguments[0], [ROW, STEP + A], place, windows=[STEP + A, N])
-        b.store(x, shared, [A], place)
+        region = TileRegion({"i": row, "k": k, "a": zero}, ("a",), (width,))
+        x = b.load(b.arguments[0], [ROW, STEP + A], region, windows=[STEP + A, N])
+        b.store(x, shared, [A], region)
         b.barrier()
-        b.store(b.load(shared, [width - 1 - A], place), b.arguments[2], [ROW, STEP + A], place)
+        b.store(b.load(shared, [width - 1 - A], region), b.arguments[2], [ROW, STEP + A], region)
         b.barrier()
         return []
 

@@ -18,7 +18,7 @@ from tessera.compiler.options import Options
 from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.language import Place
+from tessera.ir.tile.language import TileRegion
 from tessera.ir.tile.passes import check_barriers
 from tessera.ir.tile.passes.check_barriers import CheckBarriers, find_worker_race
 from tessera.ir.tile.passes.check_bounds import CheckBounds
@@ -117,24 +117,24 @@ def test_what_a_row_keeps_is_read_by_who_wrote_it() -> None:
     assert decide(kernel) is None
 
 
-def with_shared(write: Callable[[Lined, SSAValue, Place], None]) -> SpecOp:
+def with_shared(write: Callable[[Lined, SSAValue, TileRegion], None]) -> SpecOp:
     """A kernel of one program with eight shared integers."""
     b = Lined("small", [], symbols=[], grid=[], writes=[], kind="map")
-    place = Place({"a": b.index(0)}, ("a",), (8,))
-    write(b, b.scratch([8], i64, space="shared"), place)
+    region = TileRegion({"a": b.index(0)}, ("a",), (8,))
+    write(b, b.scratch([8], i64, space="shared"), region)
     return verify_kernel(b.finish())
 
 
 def test_an_index_is_fetched_by_all_workers() -> None:
     def write(waits: bool) -> SpecOp:
-        def body(b: Lined, shared: SSAValue, place: Place) -> None:
-            alone = Place({"a": place.coords["a"]})
+        def body(b: Lined, shared: SSAValue, region: TileRegion) -> None:
+            alone = TileRegion({"a": region.coords["a"]})
             b.store(b.full(3, (), i64), shared, [A], alone)
             # Whoever wrote it reads it as a tile of one element.
             b.load(shared, [A], alone)
             if waits:
                 b.barrier()
-            b.fetch(shared, [A], {"a": place.coords["a"]})
+            b.fetch(shared, [A], {"a": region.coords["a"]})
 
         return with_shared(body)
 
@@ -150,11 +150,11 @@ def test_an_index_is_fetched_by_all_workers() -> None:
 
 @pytest.mark.parametrize(("mask", "is_clean"), [(0, True), (1, False)])
 def test_what_no_formula_says_is_tried(mask: int, is_clean: bool) -> None:
-    def body(b: Lined, shared: SSAValue, place: Place) -> None:
-        place_of = b.coordinate_of(A, place)
-        b.store(place_of, shared, [A], place)
+    def body(b: Lined, shared: SSAValue, region: TileRegion) -> None:
+        place_of = b.coordinate_of(A, region)
+        b.store(place_of, shared, [A], region)
         partner = b.elementwise("xor", place_of, b.full(mask, (8,), i64))
-        b.load(shared, [Dim.symbol("t0")], place, indices=[partner])
+        b.load(shared, [Dim.symbol("t0")], region, indices=[partner])
 
     kernel = with_shared(body)
     with pytest.raises(AssertionError, match="had to be run"):
@@ -228,12 +228,12 @@ def build(statements: list[Statement], is_integer: bool) -> SpecOp:
             b.loop(zero, ends[statement.count], 1, step)
         else:
             along = (("a",), (statement.width,)) if statement.width else ((), ())
-            place = Place({"a": zero, "k": k}, *along, {"a": N + 1} if statement.is_cut and along[0] else {})
+            region = TileRegion({"a": zero, "k": k}, *along, {"a": N + 1} if statement.is_cut and along[0] else {})
             at = [(A * statement.scale + Dim.symbol("k") * statement.pace + statement.shift) % 12]
             if statement.does == "load":
-                b.load(shared, at, place)
+                b.load(shared, at, region)
             else:
-                b.store(b.full(1, place.sizes, dtype), shared, at, place, mode=statement.does)
+                b.store(b.full(1, region.sizes, dtype), shared, at, region, mode=statement.does)
 
     for statement in statements:
         write(statement, zero)

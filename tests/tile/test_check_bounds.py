@@ -12,7 +12,7 @@ from xdsl.ir import SSAValue
 from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.ir.tile.passes.check_bounds import PROVEN, REFUTED, UNKNOWN, CheckBounds, examine
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
@@ -33,8 +33,8 @@ def flat_copy(map: Dim, *, bound: Dim = N, width: int = 8, extent: Dim = M * N) 
     row = b.program_id(0)
 
     def step(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({"i": row, "j": j}, ("j",), (width,), {"j": bound})
-        b.store(b.load(b.arguments[0], [map], place), b.arguments[1], [map], place)
+        region = TileRegion({"i": row, "j": j}, ("j",), (width,), {"j": bound})
+        b.store(b.load(b.arguments[0], [map], region), b.arguments[1], [map], region)
         return []
 
     b.loop(b.index(0), b.index(N), width, step)
@@ -50,18 +50,18 @@ def test_clean_kernels_are_proven() -> None:
 def test_a_grid_of_one_axis_taken_apart_is_proven() -> None:
     matrix = TensorType.of([M, K], f32)
     b = TileBuilder("apart", [matrix, matrix], symbols=["M", "K"], grid=[M * K], writes=[1], kind="map")
-    place = Place({"p": b.program_id(0)})
+    region = TileRegion({"p": b.program_id(0)})
     at = [Dim.symbol("p") // K, Dim.symbol("p") % K]
-    b.store(b.load(b.arguments[0], at, place), b.arguments[1], at, place)
+    b.store(b.load(b.arguments[0], at, region), b.arguments[1], at, region)
     assert set(verdicts(kernels.verify_kernel(b.finish()))) == {PROVEN}
 
 
 def test_a_window_proves_a_shifted_index() -> None:
     line = TensorType.of([M, N], f32)
     b = TileBuilder("shift", [line, line], symbols=["M", "N"], grid=[M], writes=[1], kind="map")
-    place = Place({"i": b.program_id(0), "j": b.index(0)}, ("j",), (4,), {"j": N})
-    left = b.load(b.arguments[0], [ROW, COLUMN * 2 - 3], place, windows=[COLUMN * 2 - 3, N])
-    b.store(left, b.arguments[1], [ROW, COLUMN], place)
+    region = TileRegion({"i": b.program_id(0), "j": b.index(0)}, ("j",), (4,), {"j": N})
+    left = b.load(b.arguments[0], [ROW, COLUMN * 2 - 3], region, windows=[COLUMN * 2 - 3, N])
+    b.store(left, b.arguments[1], [ROW, COLUMN], region)
     assert set(verdicts(kernels.verify_kernel(b.finish()))) == {PROVEN}
 
 
@@ -109,8 +109,8 @@ def test_sizes_that_callers_make_equal_are_no_mistake() -> None:
     b = TileBuilder(
         "two", [TensorType.of([M], f32), TensorType.of([N], f32)], symbols=["M", "N"], grid=[N], writes=[1], kind="map"
     )
-    place = Place({"i": b.program_id(0)})
-    b.store(b.load(b.arguments[0], [ROW], place), b.arguments[1], [ROW], place)
+    region = TileRegion({"i": b.program_id(0)})
+    b.store(b.load(b.arguments[0], [ROW], region), b.arguments[1], [ROW], region)
     kernel = kernels.verify_kernel(b.finish())
     assert verdicts(kernel) == [UNKNOWN, PROVEN]
     assert [finding.verdict for finding in examine(kernel, [(M, N)])] == [PROVEN, PROVEN]

@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 
 from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.ir.tile.passes.check_races import CheckRaces, find_race
 from tessera.ir.tile.sampled_run import sampled_conflict
 from tessera.types.dim import Dim
@@ -47,13 +47,13 @@ def neighbours(*, in_place: bool) -> SpecOp:
     """out[i] = x[i] + x[i + 1], or the same into x: a program may read what the one after it has written."""
     line = TensorType.of([N + 1], f32)
     b = TileBuilder("next", [line, line], symbols=["N"], grid=[N], writes=[0 if in_place else 1], kind="map")
-    place = Place({"i": b.program_id(0)})
+    region = TileRegion({"i": b.program_id(0)})
     b.span = kernels.span(1)
-    left = b.load(b.arguments[0], [ROW], place)
+    left = b.load(b.arguments[0], [ROW], region)
     b.span = kernels.span(2)
-    right = b.load(b.arguments[0], [ROW + 1], place)
+    right = b.load(b.arguments[0], [ROW + 1], region)
     b.span = kernels.span(3)
-    b.store(b.elementwise("add", left, right), b.arguments[0 if in_place else 1], [ROW], place)
+    b.store(b.elementwise("add", left, right), b.arguments[0 if in_place else 1], [ROW], region)
     return kernels.verify_kernel(b.finish())
 
 
@@ -77,10 +77,10 @@ def scatter(by_column: bool) -> SpecOp:
     at = {"i": ROW, "j": COLUMN}
 
     def step(inside: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({outer: program, inner: inside})
-        where = b.load(b.arguments[1], [at["i"]], place)
-        x = b.load(b.arguments[0], [at["i"], at["j"]], place)
-        b.store(x, b.arguments[2], [Dim.symbol("t0"), at["j"]], place, indices=[where])
+        region = TileRegion({outer: program, inner: inside})
+        where = b.load(b.arguments[1], [at["i"]], region)
+        x = b.load(b.arguments[0], [at["i"], at["j"]], region)
+        b.store(x, b.arguments[2], [Dim.symbol("t0"), at["j"]], region, indices=[where])
         return []
 
     b.loop(b.index(0), b.index(M if by_column else N), 1, step)

@@ -17,7 +17,7 @@ from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.graph.ops.contraction import matmul_reference
 from tessera.ir.graph.ops.normalization import softmax_reference
 from tessera.ir.tile.interpret import Access, Breakpoint, Observer, TileRun, run_kernel
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import TensorType
@@ -73,13 +73,13 @@ def on_tiles(write: Callable[[TileBuilder, list[SSAValue]], SSAValue], *arrays: 
     b = TileBuilder("one", [*types, out], symbols=[], grid=[], writes=[len(arrays)], kind="map")
     zero = b.index(0)
 
-    def place(type: TensorType) -> tuple[list[Dim], Place]:
+    def region(type: TensorType) -> tuple[list[Dim], TileRegion]:
         names = [f"a{axis}" for axis in range(type.rank)]
         sizes = [dim.value or 0 for dim in type.shape]
-        return [Dim.symbol(name) for name in names], Place(dict.fromkeys(names, zero), tuple(names), tuple(sizes))
+        return [Dim.symbol(name) for name in names], TileRegion(dict.fromkeys(names, zero), tuple(names), tuple(sizes))
 
-    tiles = [b.load(buffer, *place(type)) for buffer, type in zip(b.arguments, types, strict=False)]
-    b.store(write(b, tiles), b.arguments[-1], *place(out))
+    tiles = [b.load(buffer, *region(type)) for buffer, type in zip(b.arguments, types, strict=False)]
+    b.store(write(b, tiles), b.arguments[-1], *region(out))
     result = np.zeros([dim.value or 0 for dim in out.shape], numpy_dtype(out.dtype))
     run_kernel(kernels.verify_kernel(b.finish()), [*arrays, result], {})
     return result
@@ -147,8 +147,8 @@ def test_reductions_are_halving_trees() -> None:
 @pytest.mark.parametrize(("kind", "wanted"), [("argmax", [11, 11, 12]), ("argmin", [10, 11, 10])])
 def test_the_index_of_the_min_or_max(kind: str, wanted: list[int]) -> None:
     values = np.array([[1, 5, 5, 2], [2, np.nan, 9, np.nan], [0, 0, 3, 0]], np.float32)
-    places = np.broadcast_to(np.arange(10, 14), (3, 4)).copy()
-    found = on_tiles(lambda b, t: b.arg_reduce(t[0], t[1], kind, 1), values, places, out=TensorType.of([3], dt.i64))
+    indices = np.broadcast_to(np.arange(10, 14), (3, 4)).copy()
+    found = on_tiles(lambda b, t: b.arg_reduce(t[0], t[1], kind, 1), values, indices, out=TensorType.of([3], dt.i64))
     assert found.tolist() == wanted
 
 
@@ -178,14 +178,14 @@ def gather(mode: str = "set") -> SpecOp:
     types = [TensorType.of([5, 4], dt.f32), TensorType.of([5], dt.i64), TensorType.of([3, 4], dt.f32)]
     b = TileBuilder("gather", types, symbols=[], grid=[], writes=[2], kind="library")
     zero = b.index(0)
-    place = Place({"i": zero, "j": zero}, ("i", "j"), (5, 4))
+    region = TileRegion({"i": zero, "j": zero}, ("i", "j"), (5, 4))
     i, j = Dim.symbol("i"), Dim.symbol("j")
     # One column to the left; what is before the first reads as -1.
-    x = b.load(b.arguments[0], [i, j - 1], place, pad=-1.0, windows=(j - 1, Dim.constant(4)))
+    x = b.load(b.arguments[0], [i, j - 1], region, pad=-1.0, windows=(j - 1, Dim.constant(4)))
     memory = b.scratch([5, 4], dt.f32)
-    b.store(b.elementwise("add", x, b.cast(b.coordinate_of(i, place), dt.f32)), memory, [i, j], place)
-    where = b.load(b.arguments[1], [i], place)
-    b.store(b.load(memory, [i, j], place), b.arguments[2], [Dim.symbol("t0"), j], place, mode=mode, indices=[where])
+    b.store(b.elementwise("add", x, b.cast(b.coordinate_of(i, region), dt.f32)), memory, [i, j], region)
+    where = b.load(b.arguments[1], [i], region)
+    b.store(b.load(memory, [i, j], region), b.arguments[2], [Dim.symbol("t0"), j], region, mode=mode, indices=[where])
     return kernels.verify_kernel(b.finish())
 
 

@@ -18,7 +18,7 @@ from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.ir.tile.write_records import write_kernel
 from tessera.types.dim import Dim
 from tessera.types.dtype import BY_NAME, DType, bool_
@@ -34,9 +34,9 @@ def lane_kernel(rows: int, columns: int, dtype: DType, out: DType, write: Callab
     types = [TensorType.of([rows, columns], dtype), TensorType.of([rows, columns], out)]
     b = TileBuilder("lanes", types, symbols=(), grid=(1,), writes=(1,), kind="library")
     i, j = (b.index(0) for _ in range(2))
-    place = Place({"i": i, "j": j}, ("i", "j"), (rows, columns))
+    region = TileRegion({"i": i, "j": j}, ("i", "j"), (rows, columns))
     at = [Dim.symbol("i"), Dim.symbol("j")]
-    b.store(write(b, b.load(b.arguments[0], at, place)), b.arguments[1], at, place)
+    b.store(write(b, b.load(b.arguments[0], at, region)), b.arguments[1], at, region)
     return b.finish()
 
 
@@ -67,8 +67,8 @@ def test_shuffles_are_the_same_everywhere(mode: str, width: int, by: int, rows: 
         return b.butterfly(x, by, width) if mode == "xor" else b.shuffle(x, mode, by, width)
 
     x, y = compare(lane_kernel(rows, columns, BY_NAME[dtype], BY_NAME[dtype], write))
-    places = [block_ops.partner(mode, by, width, place) for place in range(columns)]
-    np.testing.assert_array_equal(y, x[:, places])
+    indices = [block_ops.partner(mode, by, width, index) for index in range(columns)]
+    np.testing.assert_array_equal(y, x[:, indices])
 
 
 @settings(max_examples=15, deadline=None)
@@ -91,10 +91,10 @@ def test_votes_are_the_same_everywhere(kind: str, width: int, rows: int, segment
 @given(st.sampled_from(WIDTHS), st.integers(0, 31))
 def test_a_butterfly_is_its_own_inverse_and_a_shuffle_stays_in_its_segment(width: int, by: int) -> None:
     by %= width
-    crossed = [block_ops.partner("xor", by, width, place) for place in range(64)]
-    assert [crossed[place] for place in crossed] == list(range(64))
+    crossed = [block_ops.partner("xor", by, width, lane) for lane in range(64)]
+    assert [crossed[lane] for lane in crossed] == list(range(64))
     for mode in block_ops.MODES:
-        assert all(block_ops.partner(mode, by, width, place) // width == place // width for place in range(64))
+        assert all(block_ops.partner(mode, by, width, lane) // width == lane // width for lane in range(64))
 
 
 def test_a_gpu_shuffles_with_its_own_instructions() -> None:

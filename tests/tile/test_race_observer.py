@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import Observer, TileRun, run_kernel
-from tessera.ir.tile.language import Place
+from tessera.ir.tile.language import TileRegion
 from tessera.ir.tile.sampled_run import RaceObserver
 from tessera.types.dtype import DType, f32, i32
 from tests.tile import shared_kernels
@@ -60,11 +60,11 @@ def test_the_data_at_hand_decides() -> None:
 def test_a_program_does_not_race_the_one_before_it() -> None:
     """The last access of a program and the first of the next have no barrier between, and other memory."""
     b = Lined("programs", [], symbols=[], grid=[3], writes=[], kind="map")
-    place = Place({"a": b.index(0)}, ("a",), (8,))
+    region = TileRegion({"a": b.index(0)}, ("a",), (8,))
     shared = b.scratch([8], f32, space="shared")
-    b.store(b.full(0.0, (8,), f32), shared, [A], place)
+    b.store(b.full(0.0, (8,), f32), shared, [A], region)
     b.barrier()
-    b.load(shared, [7 - A], place)
+    b.load(shared, [7 - A], region)
     run_kernel(b.finish(), [], {}, observer=RaceObserver())
 
 
@@ -75,7 +75,7 @@ def test_integer_adds_need_no_order(dtype: DType, mode: str, is_clean: bool) -> 
     shared = b.scratch([8], dtype, space="shared")
     for width in (8, 4):
         ones = b.full(1, (width,), dtype)
-        b.store(ones, shared, [A], Place({"a": zero}, ("a",), (width,)), mode=mode)
+        b.store(ones, shared, [A], TileRegion({"a": zero}, ("a",), (width,)), mode=mode)
     kernel = b.finish()
     if is_clean:
         run_kernel(kernel, [], {}, observer=RaceObserver())
@@ -85,8 +85,8 @@ def test_integer_adds_need_no_order(dtype: DType, mode: str, is_clean: bool) -> 
 
 
 def test_one_store_may_not_write_a_cell_twice() -> None:
-    def body(b: Lined, shared: SSAValue, place: Place) -> None:
-        b.store(b.coordinate_of(A, place), shared, [A % 4], place)
+    def body(b: Lined, shared: SSAValue, region: TileRegion) -> None:
+        b.store(b.coordinate_of(A, region), shared, [A % 4], region)
 
     with pytest.raises(RaceError) as caught:
         run_kernel(with_shared(body), [], {}, observer=RaceObserver())

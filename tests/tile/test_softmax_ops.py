@@ -15,7 +15,7 @@ from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.ir.tile.passes.expand_softmax import ExpandSoftmax
 from tessera.ir.tile.pipeline import pipeline
 from tessera.types.dtype import DType, bf16, f32, f64
@@ -31,8 +31,8 @@ def rows_kernel(eps: float = 0.0, dtype: DType = f32) -> SpecOp:
     """The softmax of a whole matrix."""
     type = TensorType.of([ROWS, KEYS], dtype)
     b = TileBuilder("rows", [type, type], symbols=[], grid=[1], writes=[1], kind="map")
-    place = Place({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (ROWS, KEYS))
-    b.store(b.softmax(b.load(b.arguments[0], [ROW, COLUMN], place), eps), b.arguments[1], [ROW, COLUMN], place)
+    region = TileRegion({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (ROWS, KEYS))
+    b.store(b.softmax(b.load(b.arguments[0], [ROW, COLUMN], region), eps), b.arguments[1], [ROW, COLUMN], region)
     return verify_kernel(b.finish())
 
 
@@ -41,12 +41,16 @@ def attention_kernel(dtype: DType = f32) -> SpecOp:
     types = [TensorType.of(shape, f32) for shape in ([ROWS, KEYS], [KEYS, WIDTH], [ROWS, WIDTH])]
     types[1] = types[1].with_dtype(dtype)
     b = TileBuilder("attention", types, symbols=[], grid=[1], writes=[2], kind="map")
-    out = Place({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (ROWS, WIDTH))
+    out = TileRegion({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (ROWS, WIDTH))
     acc, top, total = b.full(0.0, (ROWS, WIDTH), f32), b.full(-np.inf, (ROWS,), f32), b.full(0.0, (ROWS,), f32)
     for start in range(0, KEYS, BLOCK):
         keys = b.index(start)
-        scores = b.load(b.arguments[0], [ROW, COLUMN], Place({"i": b.index(0), "j": keys}, ("i", "j"), (ROWS, BLOCK)))
-        values = b.load(b.arguments[1], [ROW, COLUMN], Place({"i": keys, "j": b.index(0)}, ("i", "j"), (BLOCK, WIDTH)))
+        scores = b.load(
+            b.arguments[0], [ROW, COLUMN], TileRegion({"i": b.index(0), "j": keys}, ("i", "j"), (ROWS, BLOCK))
+        )
+        values = b.load(
+            b.arguments[1], [ROW, COLUMN], TileRegion({"i": keys, "j": b.index(0)}, ("i", "j"), (BLOCK, WIDTH))
+        )
         acc, top, total = b.attend(scores, values, acc, top, total)
     whole = b.broadcast(total, (ROWS, WIDTH), (0,))
     b.store(b.elementwise("div", acc, whole), b.arguments[2], [ROW, COLUMN], out)

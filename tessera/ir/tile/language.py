@@ -24,8 +24,8 @@ from tessera.types.shape import TensorType
 
 
 @frozen
-class Place:
-    """Where a tile stands: coordinates by name, which of them run along the tile, how far, and their extents.
+class TileRegion:
+    """The region of a tile: coordinates by name, which of them run along the tile, its sizes, and their bounds.
 
     `bounds` gives the extent of an axis that may be cut short; axes without one always fit.
     """
@@ -35,11 +35,11 @@ class Place:
     sizes: tuple[int, ...] = ()
     bounds: Mapping[str, Dim] = field(default_factory=dict[str, Dim])
 
-    def with_coords(self, **coords: SSAValue) -> Place:
-        return Place({**self.coords, **coords}, self.axes, self.sizes, self.bounds)
+    def with_coords(self, **coords: SSAValue) -> TileRegion:
+        return TileRegion({**self.coords, **coords}, self.axes, self.sizes, self.bounds)
 
-    def along(self, axes: Sequence[str], sizes: Sequence[int], bounds: Mapping[str, Dim]) -> Place:
-        return Place(self.coords, tuple(axes), tuple(sizes), dict(bounds))
+    def along(self, axes: Sequence[str], sizes: Sequence[int], bounds: Mapping[str, Dim]) -> TileRegion:
+        return TileRegion(self.coords, tuple(axes), tuple(sizes), dict(bounds))
 
     @property
     def bound_list(self) -> tuple[Dim, ...]:
@@ -103,7 +103,7 @@ class TileWriter(OpWriter):
         self,
         buffer: SSAValue,
         map: Sequence[Dim],
-        place: Place,
+        region: TileRegion,
         *,
         pad: Any = 0,
         indices: Sequence[SSAValue] = (),
@@ -112,23 +112,23 @@ class TileWriter(OpWriter):
     ) -> SSAValue:
         """A tile of a buffer, where `map` says; see `ops/access.py`."""
         assert isinstance(buffer.type, BufferAttr)
-        values = {**self._access(map, place, windows), "pad": pad, "checked": checked}
-        operands = [buffer, *self._coord_operands(values, place), *indices]
-        return self._tile("load", operands, values, TensorType.of(place.sizes, buffer.type.dtype))
+        values = {**self._access(map, region, windows), "pad": pad, "checked": checked}
+        operands = [buffer, *self._coord_operands(values, region), *indices]
+        return self._tile("load", operands, values, TensorType.of(region.sizes, buffer.type.dtype))
 
     def store(
         self,
         tile: SSAValue,
         buffer: SSAValue,
         map: Sequence[Dim],
-        place: Place,
+        region: TileRegion,
         *,
         mode: str = "set",
         indices: Sequence[SSAValue] = (),
         checked: Any = None,
     ) -> None:
-        values = {**self._access(map, place, ()), "mode": mode, "checked": checked}
-        self.emit("store", [tile, buffer, *self._coord_operands(values, place), *indices], values)
+        values = {**self._access(map, region, ()), "mode": mode, "checked": checked}
+        self.emit("store", [tile, buffer, *self._coord_operands(values, region), *indices], values)
 
     def fetch(self, buffer: SSAValue, map: Sequence[Dim], coords: Mapping[str, SSAValue]) -> SSAValue:
         """An index that is read from memory."""
@@ -142,18 +142,18 @@ class TileWriter(OpWriter):
         """The first `count` of two lines of memory in order of the keys; see `ir/base/block_ops.py`."""
         self.emit("sort", [keys, indices, *spares, count], order)
 
-    def _access(self, map: Sequence[Dim], place: Place, windows: Sequence[Dim]) -> dict[str, Any]:
-        names = set(place.axes).union(*(expr.symbols for expr in (*map, *windows, *place.bound_list)))
+    def _access(self, map: Sequence[Dim], region: TileRegion, windows: Sequence[Dim]) -> dict[str, Any]:
+        names = set(region.axes).union(*(expr.symbols for expr in (*map, *windows, *region.bound_list)))
         return {
-            "coords": tuple(name for name in place.coords if name in names),
-            "axes": place.axes,
+            "coords": tuple(name for name in region.coords if name in names),
+            "axes": region.axes,
             "map": tuple(map),
-            "bounds": place.bound_list,
+            "bounds": region.bound_list,
             "windows": tuple(windows),
         }
 
-    def _coord_operands(self, values: Mapping[str, Any], place: Place) -> list[SSAValue]:
-        return [place.coords[name] for name in values["coords"]]
+    def _coord_operands(self, values: Mapping[str, Any], region: TileRegion) -> list[SSAValue]:
+        return [region.coords[name] for name in values["coords"]]
 
     # Arithmetic.
 
@@ -182,26 +182,26 @@ class TileWriter(OpWriter):
     def full(self, value: Any, shape: Sequence[DimLike], dtype: DType) -> SSAValue:
         return self._tile("constant", (), {"value": value}, TensorType.of(shape, dtype))
 
-    def coordinate_of(self, expr: Dim, place: Place) -> SSAValue:
+    def coordinate_of(self, expr: Dim, region: TileRegion) -> SSAValue:
         """The value of `expr` at every element."""
-        coords = tuple(name for name in place.coords if name in expr.symbols or name in place.axes)
-        values = {"coords": coords, "axes": place.axes, "expr": expr}
-        return self._tile("coordinate", [place.coords[n] for n in coords], values, TensorType.of(place.sizes, i64))
+        coords = tuple(name for name in region.coords if name in expr.symbols or name in region.axes)
+        values = {"coords": coords, "axes": region.axes, "expr": expr}
+        return self._tile("coordinate", [region.coords[n] for n in coords], values, TensorType.of(region.sizes, i64))
 
-    def clip(self, tile: SSAValue, axis: str, identity: Any, place: Place) -> SSAValue:
+    def clip(self, tile: SSAValue, axis: str, identity: Any, region: TileRegion) -> SSAValue:
         """The tile with what lies beyond the bound of `axis` replaced; the tile itself when nothing can."""
-        if axis not in place.bounds:
+        if axis not in region.bounds:
             return tile
-        used = place.bounds[axis].symbols.union(place.axes)
-        coords = tuple(name for name in place.coords if name in used)
+        used = region.bounds[axis].symbols.union(region.axes)
+        coords = tuple(name for name in region.coords if name in used)
         values = {
             "coords": coords,
-            "axes": place.axes,
+            "axes": region.axes,
             "axis": axis,
-            "bound": place.bounds[axis],
+            "bound": region.bounds[axis],
             "identity": identity,
         }
-        return self._tile("clip", [tile, *[place.coords[name] for name in coords]], values, tile_type(tile))
+        return self._tile("clip", [tile, *[region.coords[name] for name in coords]], values, tile_type(tile))
 
     def reduce(self, tile: SSAValue, kind: str, axis: int) -> SSAValue:
         type = tile_type(tile)
@@ -298,7 +298,7 @@ class PointBuilder:
     """What a `Pointwise` block gets: the language, with the tile's shape and the result's coordinates filled in."""
 
     tile: TileBuilder
-    place: Place
+    region: TileRegion
     at: tuple[Dim, ...]
 
     def elementwise(self, fn: str, *tiles: Any) -> Any:
@@ -319,9 +319,9 @@ class PointBuilder:
     def constant(self, value: Any, dtype: DType) -> Any:
         """The same number everywhere; a symbolic dim is the number it has at run time."""
         if isinstance(value, Dim):
-            return self.cast(self.tile.coordinate_of(value, self.place), dtype)
-        return self.tile.full(value, self.place.sizes, dtype)
+            return self.cast(self.tile.coordinate_of(value, self.region), dtype)
+        return self.tile.full(value, self.region.sizes, dtype)
 
     def coordinate(self, axis: int) -> Any:
         """The coordinate of the result along `axis`, as i64."""
-        return self.tile.coordinate_of(self.at[axis], self.place)
+        return self.tile.coordinate_of(self.at[axis], self.region)

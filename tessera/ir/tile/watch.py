@@ -13,7 +13,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX, IndexAttr
-from tessera.ir.tile.language import Place, TileBuilder, buffer_type
+from tessera.ir.tile.language import TileBuilder, TileRegion, buffer_type
 from tessera.types.dim import Dim
 from tessera.types.dtype import i64
 from tessera.types.frozen import frozen
@@ -203,8 +203,8 @@ class _Writer:
         )
         programs = {f"_g{axis}": b.program_id(axis) for axis in range(len(self.grid))}
         width = CELLS * len(self.positions)
-        place = Place({**programs, "_c": b.index(0)}, ("_c",), (width,))
-        b.store(b.full(0, (width,), i64), b.arguments[0], [*map(Dim.symbol, programs), Dim.symbol("_c")], place)
+        region = TileRegion({**programs, "_c": b.index(0)}, ("_c",), (width,))
+        b.store(b.full(0, (width,), i64), b.arguments[0], [*map(Dim.symbol, programs), Dim.symbol("_c")], region)
         return b.finish()
 
     def _block(self, block: Block) -> None:
@@ -245,42 +245,42 @@ class _Writer:
         tile = op.operands[0] if op.name == "ttile.store" else op.results[0]
         sizes = tuple(int(dim.value or 0) for dim in tile.type.shape)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType, reportUnknownVariableType]
         bounds = {axis: bound for axis, bound in zip(axes, op.value("bounds"), strict=True) if bound.value != -1}
-        place = Place({**coords, **self.programs}, axes, sizes, bounds)
+        region = TileRegion({**coords, **self.programs}, axes, sizes, bounds)
         b.span = op.span
         if position.tile is None:
-            found = b.coordinate_of(Dim.symbol(position.coordinate), place)
+            found = b.coordinate_of(Dim.symbol(position.coordinate), region)
         else:
             found = b.cast(self.values[position.tile], i64)
-        zero, extent = b.full(0, sizes, i64), b.coordinate_of(position.extent, place)
+        zero, extent = b.full(0, sizes, i64), b.coordinate_of(position.extent, region)
         below, beyond = b.elementwise("lt", found, zero), b.elementwise("ge", found, extent)
         if op.value("checked").get("masked"):
             taken = b.elementwise("eq", b.cast(self.values[tiles[-1]], i64), zero)
             below, beyond = b.elementwise("and", below, taken), b.elementwise("and", beyond, taken)
         far = b.elementwise("sub", b.full(MOST, sizes, i64), found)
-        self._record(number, 0, found, below, "atomic_min", place)
-        self._record(number, 1, far, beyond, "atomic_max", place)
+        self._record(number, 0, found, below, "atomic_min", region)
+        self._record(number, 1, far, beyond, "atomic_max", region)
         more = b.elementwise("add", extent, b.full(1, sizes, i64))
-        self._record(number, 2, more, b.elementwise("or", below, beyond), "atomic_max", place)
+        self._record(number, 2, more, b.elementwise("or", below, beyond), "atomic_max", region)
         b.span = None
 
-    def _record(self, number: int, cell: int, value: SSAValue, wrong: SSAValue, mode: str, place: Place) -> None:
+    def _record(self, number: int, cell: int, value: SSAValue, wrong: SSAValue, mode: str, region: TileRegion) -> None:
         """Join a number to the program's record where an element is wrong."""
         b = self.b
         out = b.cast(b.elementwise("not", wrong), i64)
         # The cell is a tile too, as the elements of a block that is stored have addresses of their own.
-        where, width = b.full(CELLS * number + cell, place.sizes, i64), Dim.constant(CELLS * len(self.positions))
+        where, width = b.full(CELLS * number + cell, region.sizes, i64), Dim.constant(CELLS * len(self.positions))
         map = (*(Dim.symbol(name) for name in self.programs), Dim.symbol("t1"))
-        names = set(place.axes).union(self.programs, *(bound.symbols for bound in place.bound_list))
-        coords = tuple(name for name in place.coords if name in names)
+        names = set(region.axes).union(self.programs, *(bound.symbols for bound in region.bound_list))
+        coords = tuple(name for name in region.coords if name in names)
         values = {
             "coords": coords,
-            "axes": place.axes,
+            "axes": region.axes,
             "map": map,
-            "bounds": place.bound_list,
+            "bounds": region.bound_list,
             "windows": (Dim.symbol("t0"), Dim.constant(1), Dim.symbol("t1"), width),
             "mode": mode,
         }
-        b.emit("store", [value, b.arguments[-1], *(place.coords[name] for name in coords), out, where], values)
+        b.emit("store", [value, b.arguments[-1], *(region.coords[name] for name in coords), out, where], values)
 
     def _source(self, position: _Position) -> int | None:
         """The argument that positions are read from, where it is one."""

@@ -1,4 +1,4 @@
-"""From records to `ttile`: the one place where a kernel of the language meets xDSL."""
+"""From records to `ttile`: the one module in which a kernel of the language becomes xDSL ops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tessera.ir.base import types as attrs
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.dialect import DIALECT
-from tessera.ir.tile.language import Place
+from tessera.ir.tile.language import TileRegion
 from tessera.ir.tile.records import INDEX, Body, KernelProgram, Memory, TileOp
 from tessera.types.dim import Dim
 from tessera.types.shape import TensorType
@@ -75,7 +75,7 @@ def write_kernel(
     where: list[int | None] = list(positions if positions is not None else range(len(program.arguments)))
     block = Block(arg_types=[attrs.BufferAttr.of(type) for type in types])
     values: dict[int, SSAValue] = {
-        number: block.args[place] for number, place in zip(program.buffers, where, strict=True) if place is not None
+        number: block.args[index] for number, index in zip(program.buffers, where, strict=True) if index is not None
     }
     Writer(program.types, block, values).body(program.body)
     block.add_op(make(DIALECT["return"], types=()))
@@ -85,7 +85,7 @@ def write_kernel(
             "symbol": name or program.name,
             "symbols": tuple(symbols if symbols is not None else program.symbols),
             "grid": tuple(Dim.of(dim) for dim in program.grid),
-            "writes": tuple(place for place in where[program.inputs :] if place is not None),
+            "writes": tuple(index for index in where[program.inputs :] if index is not None),
             "kind": "library",
             "schedule": dict(program.schedule),
         },
@@ -96,17 +96,17 @@ def write_kernel(
 
 def write_call(program: KernelProgram, call: Any) -> list[SpecOp]:
     """The kernels of a call inside a larger program: results that programs add to are zeroed first."""
-    wanted = [(number, place) for number in program.zeroed if (place := call.outputs[number]) is not None]
-    made = [_zero(program, call, number, place) for number, place in wanted]
+    wanted = [(number, index) for number in program.zeroed if (index := call.outputs[number]) is not None]
+    made = [_zero(program, call, number, index) for number, index in wanted]
     positions = [*call.inputs, *call.outputs]
     return [*made, write_kernel(program, call.name, call.arguments, positions, call.symbols)]
 
 
-def _zero(program: KernelProgram, call: Any, number: int, place: int) -> SpecOp:
+def _zero(program: KernelProgram, call: Any, number: int, index: int) -> SpecOp:
     """A kernel that fills one result with zeros."""
     size, width = program.results[number].size, 4 * call.lanes
-    b = call.builder([size.ceildiv(width)], f"zero{number}", {place: (size,)})
+    b = call.builder([size.ceildiv(width)], f"zero{number}", {index: (size,)})
     at = b.index(Dim.symbol("_p") * width, {"_p": b.program_id(0)})
-    where = Place({"_i": at}, ("_i",), (width,), {"_i": size})
-    b.store(b.full(0, (width,), program.results[number].dtype), b.arguments[place], [Dim.symbol("_i")], where)
+    where = TileRegion({"_i": at}, ("_i",), (width,), {"_i": size})
+    b.store(b.full(0, (width,), program.results[number].dtype), b.arguments[index], [Dim.symbol("_i")], where)
     return b.finish()

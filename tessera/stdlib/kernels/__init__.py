@@ -16,7 +16,7 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.schedule.emit.evaluate import Evaluator, producers, spec_of
 from tessera.ir.schedule.emit.request import Request, buffers_of
 from tessera.ir.tile.facets import Library, View
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.stdlib.kernels.call import Call, Epilogue, LibraryKernel
 from tessera.types.dim import Dim
 
@@ -73,14 +73,14 @@ def _epilogue(request: Request, record: Record) -> Epilogue | None:
     if not after:
         return None
 
-    def store(builder: TileBuilder, tile: SSAValue, place: Place, at: Sequence[Dim]) -> None:
+    def store(builder: TileBuilder, tile: SSAValue, region: TileRegion, at: Sequence[Dim]) -> None:
         inputs, outputs = buffers_of(body, builder)
         evaluator = Evaluator(body, builder, inputs, False)
-        evaluator.ready[record.results[0]] = (tile, place.axes)
+        evaluator.ready[record.results[0]] = (tile, region.axes)
         for number in after:
-            made = evaluator.value(body.outputs[number], tuple(at), place)
+            made = evaluator.value(body.outputs[number], tuple(at), region)
             builder.span = evaluator.span_of(body.outputs[number])
-            builder.store(made, outputs[number], at, place)
+            builder.store(made, outputs[number], at, region)
 
     return Epilogue(tuple(first + number for number in after), store)
 

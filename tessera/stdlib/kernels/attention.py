@@ -14,7 +14,7 @@ import math
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, bf16, f16
@@ -147,8 +147,8 @@ class Attention:
         return [*self._row_at, self.head.at]
 
     @property
-    def _query_place(self) -> Place:
-        return self._place(self.rows, self.head)
+    def _query_region(self) -> TileRegion:
+        return self._make_region(self.rows, self.head)
 
     @property
     def _key_at(self) -> list[Dim]:
@@ -195,16 +195,16 @@ class Attention:
             return self._filled
         return maximum(0, minimum(self._filled, self._seen + self.rows.tile - 1))
 
-    def _keys_place(self, other: _Extent, **coords: SSAValue) -> Place:
+    def _make_keys_region(self, other: _Extent, **coords: SSAValue) -> TileRegion:
         """A block of keys (or values): keys that no query of the block sees are not read."""
-        place = self._place(self.keys, other, **coords)
-        bounds = {**place.bounds, "_j": self._end} if self.is_causal or self.is_cached else place.bounds
-        return place.along(place.axes, place.sizes, bounds)
+        region = self._make_region(self.keys, other, **coords)
+        bounds = {**region.bounds, "_j": self._end} if self.is_causal or self.is_cached else region.bounds
+        return region.along(region.axes, region.sizes, bounds)
 
-    def _place(self, *extents: _Extent, **coords: SSAValue) -> Place:
+    def _make_region(self, *extents: _Extent, **coords: SSAValue) -> TileRegion:
         bounds = {name: bound for extent in extents for name, bound in extent.bounds.items()}
         names, sizes = tuple(extent.name for extent in extents), tuple(extent.tile for extent in extents)
-        return Place({**self.coords, **coords}, names, sizes, bounds)
+        return TileRegion({**self.coords, **coords}, names, sizes, bounds)
 
     def write(self) -> SpecOp:
         b, rows, columns = self.b, self.rows.tile, self.columns.tile
@@ -224,11 +224,11 @@ class Attention:
             none = b.elementwise("eq", total, b.full(0.0, (rows,), self.dtype))
             divisor = b.select(none, b.full(1.0, (rows,), self.dtype), total)
             out = b.cast(self._quotient(acc, divisor), self.call.results[0].dtype)
-            place, at = self._place(self.rows, self.columns), [*self._row_at, self.columns.at]
+            region, at = self._make_region(self.rows, self.columns), [*self._row_at, self.columns.at]
             if self.call.outputs[0] is not None:
-                b.store(out, self.call.output(b, 0), at, place)
+                b.store(out, self.call.output(b, 0), at, region)
             if epilogue is not None:
-                epilogue.store(b, out, place, at)
+                epilogue.store(b, out, region, at)
         if len(self.call.results) > 1 and self.call.outputs[1] is not None:
             lse = b.elementwise("add", self._natural(top), b.elementwise("log", total))
             self._store_rows(lse, self.call.output(b, 1))
@@ -244,10 +244,10 @@ class Attention:
     def _store_rows(self, tile: SSAValue, buffer: SSAValue) -> None:
         """Store a number for each row; of programs with parts of one head, only the first stores."""
         if self.columns.is_one:
-            self.b.store(tile, buffer, self._row_at, self._place(self.rows))
+            self.b.store(tile, buffer, self._row_at, self._make_region(self.rows))
             return
-        place = self._place(self.rows, self.columns)
-        once = place.along(place.axes, place.sizes, {**place.bounds, self.columns.name: Dim.constant(1)})
+        region = self._make_region(self.rows, self.columns)
+        once = region.along(region.axes, region.sizes, {**region.bounds, self.columns.name: Dim.constant(1)})
         self.b.store(self._across(tile, self.columns.tile), buffer, self._row_at, once)
 
     def _across(self, column: SSAValue, width: int) -> SSAValue:
@@ -256,17 +256,17 @@ class Attention:
 
     def _queries(self, d: SSAValue) -> SSAValue:
         """A tile of queries, scaled."""
-        b, place = self.b, self._query_place.with_coords(_d=d)
-        q = b.cast(b.load(self.call.input(b, 0), self.call.at(0, self._query_at), place), self.dtype)
-        return b.elementwise("mul", q, self._scale(place))
+        b, region = self.b, self._query_region.with_coords(_d=d)
+        q = b.cast(b.load(self.call.input(b, 0), self.call.at(0, self._query_at), region), self.dtype)
+        return b.elementwise("mul", q, self._scale(region))
 
-    def _scale(self, place: Place) -> SSAValue:
+    def _scale(self, region: TileRegion) -> SSAValue:
         b, given, size = self.b, self.call.attributes["scale"], self.head.size
         if given is None and size.value is not None:
             given = 1.0 / math.sqrt(max(size.value, 1))
         if given is not None:
-            return b.full(given * _LOG2E, place.sizes, self.dtype)
-        rows = self._place(self.rows)
+            return b.full(given * _LOG2E, region.sizes, self.dtype)
+        rows = self._make_region(self.rows)
         root = b.elementwise("sqrt", b.cast(b.coordinate_of(maximum(size, 1), rows), self.dtype))
         scale = b.elementwise("div", b.full(_LOG2E, rows.sizes, self.dtype), root)
         return self._across(scale, self.head.tile)
@@ -286,7 +286,7 @@ class Attention:
 
         def part(queries: SSAValue, d: SSAValue, scores: SSAValue) -> SSAValue:
             at = self.call.at(1, [*self._key_at, self.head.at])
-            k = b.load(self.call.input(b, 1), at, self._keys_place(self.head, _j=j, _d=d))
+            k = b.load(self.call.input(b, 1), at, self._make_keys_region(self.head, _j=j, _d=d))
             return b.dot(queries, b.transpose(b.cast(k, self.dtype)), scores)
 
         def next_part(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -302,16 +302,16 @@ class Attention:
 
     def _mask(self, scores: SSAValue, j: SSAValue) -> SSAValue:
         """Scores plus the mask; -inf for keys that are out of bounds or masked."""
-        b, place = self.b, self._place(self.rows, self.keys, _j=j)
+        b, region = self.b, self._make_region(self.rows, self.keys, _j=j)
         for number, mask in enumerate(self._masks, 3):
-            tile = b.cast(b.load(self.call.input(b, number), self.call.at(number, _mask_map(mask)), place), self.dtype)
-            scores = b.elementwise("fma", tile, b.full(_LOG2E, place.sizes, self.dtype), scores)
-        seen = self._filled if self.is_cached else place.bounds.get("_j")
+            tile = b.cast(b.load(self.call.input(b, number), self.call.at(number, _mask_map(mask)), region), self.dtype)
+            scores = b.elementwise("fma", tile, b.full(_LOG2E, region.sizes, self.dtype), scores)
+        seen = self._filled if self.is_cached else region.bounds.get("_j")
         if self.is_causal:
             seen = minimum(self._filled, self._seen)
         if seen is None:
             return scores
-        return b.clip(scores, "_j", _LOW, place.along(place.axes, place.sizes, {"_j": seen}))
+        return b.clip(scores, "_j", _LOW, region.along(region.axes, region.sizes, {"_j": seen}))
 
     def _accumulate(self, scores: SSAValue, j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         """The online softmax: sums so far are rescaled to the new maximum, then this block is added."""
@@ -325,7 +325,7 @@ class Attention:
         total = b.elementwise("add", b.elementwise("mul", total, kept), b.reduce(weights, "sum", 1))
         acc = b.elementwise("mul", acc, self._across(kept, self.columns.tile))
         at = self.call.at(2, [*self._key_at, self.columns.at])
-        v = b.load(self.call.input(b, 2), at, self._keys_place(self.columns, _j=j))
+        v = b.load(self.call.input(b, 2), at, self._make_keys_region(self.columns, _j=j))
         return [b.dot(self._left(weights), b.cast(v, self.dtype), acc), new, total]
 
     def _exp2(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
@@ -372,14 +372,14 @@ class NarrowAttention(Attention):
         return (192, 128, 64) if self._head_size == 64 else (128, 64)
 
     def _queries(self, d: SSAValue) -> SSAValue:
-        b, place = self.b, self._query_place.with_coords(_d=d)
-        return b.cast(b.load(self.call.input(b, 0), self.call.at(0, self._query_at), place), self.dtype)
+        b, region = self.b, self._query_region.with_coords(_d=d)
+        return b.cast(b.load(self.call.input(b, 0), self.call.at(0, self._query_at), region), self.dtype)
 
-    def _keys_place(self, other: _Extent, **coords: SSAValue) -> Place:
-        place = self._place(self.keys, other, **coords)
+    def _make_keys_region(self, other: _Extent, **coords: SSAValue) -> TileRegion:
+        region = self._make_region(self.keys, other, **coords)
         # Whole blocks are read, except beyond the length of a cache.
-        bounds = {**place.bounds, "_j": self._filled} if self.is_cached else place.bounds
-        return place.along(place.axes, place.sizes, bounds)
+        bounds = {**region.bounds, "_j": self._filled} if self.is_cached else region.bounds
+        return region.along(region.axes, region.sizes, bounds)
 
     @property
     def _is_masked(self) -> bool:
@@ -387,16 +387,16 @@ class NarrowAttention(Attention):
 
     def _mask(self, scores: SSAValue, j: SSAValue) -> SSAValue:
         if self._is_masked:
-            scores = self.b.elementwise("mul", scores, self._scale(self._place(self.rows, self.keys, _j=j)))
+            scores = self.b.elementwise("mul", scores, self._scale(self._make_region(self.rows, self.keys, _j=j)))
         return super()._mask(scores, j)
 
     def _exp2(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
         if self._is_masked:
             return super()._exp2(scores, top, shift)
-        b, rows = self.b, self._place(self.rows)
+        b, rows = self.b, self._make_region(self.rows)
         scale = self._scale(rows)
         lowered = b.elementwise("neg", b.elementwise("mul", shift, scale))
-        wide = self._scale(self._place(self.rows, self.keys, _j=b.index(0)))
+        wide = self._scale(self._make_region(self.rows, self.keys, _j=b.index(0)))
         weights = b.elementwise("exp2", b.elementwise("fma", scores, wide, self._across(lowered, self.width)))
         return weights, b.elementwise("exp2", b.elementwise("fma", top, scale, lowered))
 
@@ -406,7 +406,7 @@ class NarrowAttention(Attention):
     def _natural(self, top: SSAValue) -> SSAValue:
         if self._is_masked:
             return super()._natural(top)
-        b, rows = self.b, self._place(self.rows)
+        b, rows = self.b, self._make_region(self.rows)
         factor = b.elementwise("mul", self._scale(rows), b.full(_LN2, rows.sizes, self.dtype))
         return b.elementwise("mul", top, factor)
 
@@ -525,10 +525,10 @@ class _NarrowParts(_Parts, NarrowAttention):
         return (64,)
 
     @property
-    def _query_place(self) -> Place:
-        place = super()._query_place
-        bounds = {**place.bounds, "_i": self.heads - self._group * Dim.symbol("_g")}
-        return place.along(place.axes, place.sizes, bounds)
+    def _query_region(self) -> TileRegion:
+        region = super()._query_region
+        bounds = {**region.bounds, "_i": self.heads - self._group * Dim.symbol("_g")}
+        return region.along(region.axes, region.sizes, bounds)
 
     def _quotient(self, acc: SSAValue, divisor: SSAValue) -> SSAValue:
         """One division per row: dividing the whole block would cost as much as several keys."""
@@ -561,10 +561,10 @@ def _write_join(call: Call) -> list[SpecOp]:
     coords = {"_b": b.program_id(0), "_h": b.program_id(1), "_e": start}
     row, dtype = [Dim.symbol("_b"), Dim.symbol("_h")], lse.dtype.compute
     bounds = {} if width.value is not None and width.value % columns == 0 else {"_e": width}
-    place = Place(coords, ("_e",), (columns,), bounds)
+    region = TileRegion(coords, ("_e",), (columns,), bounds)
 
-    def logarithms(p: SSAValue) -> tuple[SSAValue, Place]:
-        at = Place({**coords, "_s": p}, ("_s",), (_BLOCK,), {"_s": count})
+    def logarithms(p: SSAValue) -> tuple[SSAValue, TileRegion]:
+        at = TileRegion({**coords, "_s": p}, ("_s",), (_BLOCK,), {"_s": count})
         return b.cast(b.load(call.input(b, 1), call.at(1, [*row, Dim.symbol("_s")]), at), dtype), at
 
     def larger(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
@@ -586,17 +586,17 @@ def _write_join(call: Call) -> list[SpecOp]:
 
     def add_weighted(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         at = [*row, Dim.symbol("_s")]
-        one = b.cast(b.load(call.input(b, 1), call.at(1, at), Place({**coords, "_s": p})), dtype)
+        one = b.cast(b.load(call.input(b, 1), call.at(1, at), TileRegion({**coords, "_s": p})), dtype)
         fraction = b.elementwise("div", b.elementwise("exp", b.elementwise("sub", one, top)), divisor)
-        part = b.cast(b.load(call.input(b, 0), call.at(0, [*at, Dim.symbol("_e")]), place.with_coords(_s=p)), dtype)
+        part = b.cast(b.load(call.input(b, 0), call.at(0, [*at, Dim.symbol("_e")]), region.with_coords(_s=p)), dtype)
         return [b.elementwise("fma", b.broadcast(fraction, (columns,), ()), part, carried[0])]
 
     acc = b.loop(low, high, 1, add_weighted, [b.full(0.0, (columns,), dtype)])[0]
     made, where = b.cast(acc, out.dtype), [*row, Dim.constant(0), Dim.symbol("_e")]
     if call.outputs[0] is not None:
-        b.store(made, call.output(b, 0), where, place)
+        b.store(made, call.output(b, 0), where, region)
     if call.epilogue is not None:
-        call.epilogue.store(b, made, place, where)
+        call.epilogue.store(b, made, region, where)
     return [b.finish()]
 
 

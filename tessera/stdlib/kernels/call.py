@@ -11,7 +11,7 @@ from tessera.diagnostics.error import Span
 from tessera.ir.base.dispatch import KERNELS
 from tessera.ir.base.index_maps import IndexMap, compose
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -32,11 +32,11 @@ def first(knob: str, candidates: Sequence[Any]) -> Any:
 class Epilogue:
     """What follows an op in its kernel: `store` writes it to the arguments `writes`.
 
-    It takes the builder, a tile of the op's first result in its dtype, its place, and where its elements are.
+    It takes the builder, a tile of the op's first result in its dtype, its region, and where its elements are.
     """
 
     writes: tuple[int, ...]
-    store: Callable[[TileBuilder, SSAValue, Place, Sequence[Dim]], None]
+    store: Callable[[TileBuilder, SSAValue, TileRegion, Sequence[Dim]], None]
 
 
 @frozen

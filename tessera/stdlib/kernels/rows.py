@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum, product
 from tessera.types.dtype import DType
@@ -23,17 +23,17 @@ _FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 def _column_programs(
     call: Call, knob: str, outer: Dim, inner: Dim, shapes: Mapping[int, Sequence[Dim]] | None = None
-) -> tuple[TileBuilder, Place, Dim]:
+) -> tuple[TileBuilder, TileRegion, Dim]:
     """A kernel with programs over `outer` and blocks of `inner`: its builder, a program's columns, and their index."""
     is_vector = inner.value != 1
     width = call.choose(knob, [times * call.lanes for times in (4, 2, 1, 8)]) if is_vector else 1
     b = call.builder([outer, inner.ceildiv(width)] if is_vector else [outer], shapes=shapes)
     coords = {"_o": b.program_id(0)}
     if not is_vector:
-        return b, Place(coords), Dim.constant(0)
+        return b, TileRegion(coords), Dim.constant(0)
     coords["_j"] = b.index(Dim.symbol("_p") * width, {"_p": b.program_id(1)})
     bounds = {} if inner.value is not None and inner.value % width == 0 else {"_j": inner}
-    return b, Place(coords, ("_j",), (width,), bounds), Dim.symbol("_j")
+    return b, TileRegion(coords, ("_j",), (width,), bounds), Dim.symbol("_j")
 
 
 def _write_scan(call: Call) -> list[SpecOp]:
@@ -42,7 +42,7 @@ def _write_scan(call: Call) -> list[SpecOp]:
     axis, kind = int(call.attributes["axis"]) % x.rank, str(call.attributes["kind"])
     outer, count, inner = product(x.shape[:axis]), x.shape[axis], product(x.shape[axis + 1 :])
     shapes = {number: (outer, count, inner) for number in (*call.inputs, *call.outputs) if number is not None}
-    b, place, column = _column_programs(call, "scan.tile", outer, inner, shapes)
+    b, region, column = _column_programs(call, "scan.tile", outer, inner, shapes)
     step = Dim.symbol("_k")
     at = (Dim.symbol("_o"), count - 1 - step if call.attributes["reverse"] else step, column)
     asked: DType | None = call.attributes.get("accumulate")
@@ -50,14 +50,14 @@ def _write_scan(call: Call) -> list[SpecOp]:
     narrow = call.narrow_accumulator
 
     def step_scan(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        here = place.with_coords(_k=k)
+        here = region.with_coords(_k=k)
         element = b.cast(b.load(call.input(b, 0), at, here), compute)
         total = b.elementwise(_FUNCTIONS[kind], carried[0], element)
         total = total if narrow is None else b.round(total, format=narrow)
         b.store(b.cast(total, out.dtype), call.output(b, 0), at, here)
         return [total]
 
-    start = b.full(reduction_identity(kind, compute), place.sizes, compute)
+    start = b.full(reduction_identity(kind, compute), region.sizes, compute)
     b.loop(b.index(0), b.index(count), 1, step_scan, [start])
     return [b.finish()]
 
@@ -100,8 +100,8 @@ def _write_cache(call: Call) -> list[SpecOp]:
         there = [*at[:2], Dim.symbol("_r") - offset, at[3]]
         is_whole = width.value is not None and width.value % columns == 0
         bounds = {"_r": maximum(0, high), **({} if is_whole else {"_d": width})}
-        place = Place({**coords, "_r": b.index(low, coords)}, ("_r", "_d"), (rows, columns), bounds)
-        b.store(b.load(call.input(b, source), call.at(source, there), place), call.output(b, 0), at, place)
+        region = TileRegion({**coords, "_r": b.index(low, coords)}, ("_r", "_d"), (rows, columns), bounds)
+        b.store(b.load(call.input(b, source), call.at(source, there), region), call.output(b, 0), at, region)
 
     if is_in_place:
         # New rows alone: a length below 0 leaves the first of them out, one near the end the last.
@@ -135,9 +135,9 @@ def _copy(call: Call) -> SpecOp:
     program = {"_p": b.program_id(0)}
 
     def move(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({"_i": i}, ("_i",), (width,), {"_i": size})
+        region = TileRegion({"_i": i}, ("_i",), (width,), {"_i": size})
         at = [Dim.symbol("_i")]
-        b.store(b.load(call.input(b, 0), at, place), call.output(b, 0), at, place)
+        b.store(b.load(call.input(b, 0), at, region), call.output(b, 0), at, region)
         return carried
 
     b.loop(b.index(start, program), b.index(minimum(size, start + _BLOCK), program), width, move)
@@ -153,12 +153,12 @@ def _write_scatter(call: Call) -> list[SpecOp]:
     outer_at, number, row = Dim.symbol("_o"), Dim.symbol("_n"), Dim.symbol("_r")
 
     def put(n: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = columns.with_coords(_n=n, _r=b.fetch(call.input(b, 1), [number], {"_n": n}))
-        update = b.load(call.input(b, 2), [outer_at, number, column], place)
+        region = columns.with_coords(_n=n, _r=b.fetch(call.input(b, 1), [number], {"_n": n}))
+        update = b.load(call.input(b, 2), [outer_at, number, column], region)
         if call.attributes["mode"] == "add":
-            update = b.elementwise("add", b.load(call.output(b, 0), [outer_at, row, column], place), update)
+            update = b.elementwise("add", b.load(call.output(b, 0), [outer_at, row, column], region), update)
             update = update if narrow is None else b.round(update, format=narrow)
-        b.store(update, call.output(b, 0), [outer_at, row, column], place, checked=call.attributes["checked"])
+        b.store(update, call.output(b, 0), [outer_at, row, column], region, checked=call.attributes["checked"])
         return carried
 
     b.loop(b.index(0), b.index(indices.shape[0]), 1, put)

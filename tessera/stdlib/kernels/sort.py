@@ -16,7 +16,7 @@ from collections.abc import Callable
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import DType, i8, i32, i64, u8
@@ -66,20 +66,20 @@ def _key_dtype(dtype: DType) -> DType:
     return dtype if dtype.bytes >= 4 else i32
 
 
-def _whole(b: TileBuilder, place: Place, dtype: DType) -> Callable[[int | float], SSAValue]:
-    return lambda value: b.full(value, place.sizes, dtype)
+def _whole(b: TileBuilder, region: TileRegion, dtype: DType) -> Callable[[int | float], SSAValue]:
+    return lambda value: b.full(value, region.sizes, dtype)
 
 
-def _key(b: TileBuilder, tile: SSAValue, dtype: DType, place: Place, *, descending: bool) -> SSAValue:
+def _key(b: TileBuilder, tile: SSAValue, dtype: DType, region: TileRegion, *, descending: bool) -> SSAValue:
     """The elements as keys, the largest taken first; NaN comes after all numbers."""
     kind = _key_dtype(dtype)
-    number = _whole(b, place, kind)
+    number = _whole(b, region, kind)
     if not dtype.is_float:
         key = b.cast(tile, kind)
         return key if descending else b.elementwise("not", key)
     wide = b.cast(tile, dtype.compute)
     # Adding 0.0 makes -0.0 0.0, which compares equal.
-    bits = b.bitcast(b.elementwise("add", wide, _whole(b, place, dtype.compute)(0.0)), kind)
+    bits = b.bitcast(b.elementwise("add", wide, _whole(b, region, dtype.compute)(0.0)), kind)
     low, high = integer_range(kind)
     sign = b.elementwise("shr", bits, number(kind.bits - 1))
     key = b.elementwise("xor", bits, b.elementwise("and", sign, number(high)))
@@ -119,10 +119,10 @@ class Selection:
 
     def _keys(self, j: SSAValue, *, beyond: int) -> tuple[SSAValue, SSAValue]:
         """The keys of a stretch and their indices; `beyond` the row for out-of-bounds elements."""
-        b, place = self.b, Place({"_i": self.row, "_j": j}, ("_j",), (self.width,), {"_j": self.count})
-        loaded = b.load(self.call.input(b, 0), [Dim.symbol("_i"), Dim.symbol("_j")], place)
-        key = _key(b, loaded, self.x.dtype, place, descending=bool(self.call.attributes["descending"]))
-        return b.clip(key, "_j", beyond, place), b.coordinate_of(Dim.symbol("_j"), place)
+        b, region = self.b, TileRegion({"_i": self.row, "_j": j}, ("_j",), (self.width,), {"_j": self.count})
+        loaded = b.load(self.call.input(b, 0), [Dim.symbol("_i"), Dim.symbol("_j")], region)
+        key = _key(b, loaded, self.x.dtype, region, descending=bool(self.call.attributes["descending"]))
+        return b.clip(key, "_j", beyond, region), b.coordinate_of(Dim.symbol("_j"), region)
 
     def _broadcast(self, scalar: SSAValue) -> SSAValue:
         return self.b.broadcast(scalar, (self.width,), ())
@@ -130,7 +130,7 @@ class Selection:
     def _cell_of(self, number: int, value: SSAValue) -> SSAValue:
         """A value as an index, through scratch memory."""
         b = self.b
-        b.store(value, self.cell, [Dim.constant(number)], Place({}))
+        b.store(value, self.cell, [Dim.constant(number)], TileRegion({}))
         # All threads read what one wrote; before the next write to this cell comes the barrier of another.
         b.barrier()
         return b.fetch(self.cell, [Dim.constant(number)], {})
@@ -158,8 +158,8 @@ class Selection:
         (best,) = b.loop(low, high, self.width, join, [b.full(self.nothing, (self.width,), self.kind)])
         b.store(best, self.bests, [Dim.symbol("_b"), Dim.symbol("_w")], self._column(at))
 
-    def _column(self, at: SSAValue) -> Place:
-        return Place({"_b": at, "_w": self.b.index(0)}, ("_w",), (self.width,))
+    def _column(self, at: SSAValue) -> TileRegion:
+        return TileRegion({"_b": at, "_w": self.b.index(0)}, ("_w",), (self.width,))
 
     def _best(self) -> tuple[SSAValue, SSAValue]:
         """The best key that is left, and the lowest block that has it."""
@@ -167,10 +167,10 @@ class Selection:
 
         def join(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             best, where = carried
-            place = self._column(at)
-            found = b.load(self.bests, [Dim.symbol("_b"), Dim.symbol("_w")], place)
+            region = self._column(at)
+            found = b.load(self.bests, [Dim.symbol("_b"), Dim.symbol("_w")], region)
             is_better = b.elementwise("gt", found, best)
-            number = b.coordinate_of(Dim.symbol("_b"), place)
+            number = b.coordinate_of(Dim.symbol("_b"), region)
             return [b.elementwise("max", found, best), b.select(is_better, number, where)]
 
         start = [b.full(self.nothing, (self.width,), self.kind), b.full(0, (self.width,), i64)]
@@ -216,7 +216,7 @@ class Selection:
 
     def _put(self, number: SSAValue, taken: SSAValue, index: SSAValue) -> None:
         b, call = self.b, self.call
-        here = Place({"_i": self.row, "_n": number, "_t": taken})
+        here = TileRegion({"_i": self.row, "_n": number, "_t": taken})
         at = [Dim.symbol("_i"), Dim.symbol("_n")]
         if call.outputs[0] is not None:
             b.store(b.load(call.input(b, 0), [at[0], Dim.symbol("_t")], here), call.output(b, 0), at, here)
@@ -257,21 +257,21 @@ def _write_sorted(call: Call) -> list[SpecOp]:
     column = [Dim.symbol("_j")]
     at = [Dim.symbol("_i"), *column]
 
-    def here(j: SSAValue, extent: Dim = count) -> Place:
-        return Place({"_i": row, "_j": j}, ("_j",), (width,), {"_j": extent})
+    def here(j: SSAValue, extent: Dim = count) -> TileRegion:
+        return TileRegion({"_i": row, "_j": j}, ("_j",), (width,), {"_j": extent})
 
     def fill(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = here(j)
-        b.store(b.cast(b.load(call.input(b, 0), at, place), key), keys, column, place)
-        b.store(b.coordinate_of(column[0], place), indices, column, place)
+        region = here(j)
+        b.store(b.cast(b.load(call.input(b, 0), at, region), key), keys, column, region)
+        b.store(b.coordinate_of(column[0], region), indices, column, region)
         return carried
 
     def empty(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = here(j, kept)
+        region = here(j, kept)
         if call.outputs[0] is not None:
-            b.store(b.cast(b.load(keys, column, place), x.dtype), call.output(b, 0), at, place)
+            b.store(b.cast(b.load(keys, column, region), x.dtype), call.output(b, 0), at, region)
         if call.outputs[1] is not None:
-            b.store(b.load(indices, column, place), call.output(b, 1), at, place)
+            b.store(b.load(indices, column, region), call.output(b, 1), at, region)
         return carried
 
     b.loop(low, high, width, fill)

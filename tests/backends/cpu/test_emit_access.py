@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 from tessera.backends.cpu.compile import CpuBackend
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, bool_, f32, i32, i64
@@ -41,16 +41,16 @@ def builder(*types: tuple[Sequence[DimLike], DType], writes: Sequence[int]) -> T
     return TileBuilder("access", buffers, symbols=symbols, grid=[1], writes=writes, kind="library")
 
 
-def line(b: TileBuilder, width: int = 16, **coords: SSAValue) -> Place:
-    return Place({"i": b.index(0), **coords}, ("i",), (width,), {"i": N})
+def line(b: TileBuilder, width: int = 16, **coords: SSAValue) -> TileRegion:
+    return TileRegion({"i": b.index(0), **coords}, ("i",), (width,), {"i": N})
 
 
 def walk(b: TileBuilder, body: object, width: int = 16) -> None:
-    """`body(place)` for every part of a line of N."""
+    """`body(region)` for every part of a line of N."""
 
     def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         assert callable(body)
-        body(Place({"i": i}, ("i",), (width,), {"i": N}))
+        body(TileRegion({"i": i}, ("i",), (width,), {"i": N}))
         return carried
 
     b.loop(b.index(0), b.index(N), width, step)
@@ -61,25 +61,25 @@ def test_adding_at_equal_indices(dtype: DType) -> None:
     """Several lanes of one store add to one element: each addition is seen by the next."""
     b = builder(([N], dtype), ([N], i32), ([4], dtype), writes=[2])
 
-    def body(place: Place) -> None:
-        x, at = b.load(b.arguments[0], [I], place), b.load(b.arguments[1], [I], place)
-        b.store(x, b.arguments[2], [T], place, mode="add", indices=[at])
+    def body(region: TileRegion) -> None:
+        x, at = b.load(b.arguments[0], [I], region), b.load(b.arguments[1], [I], region)
+        b.store(x, b.arguments[2], [T], region, mode="add", indices=[at])
 
     walk(b, body)
     kernel = b.finish()
     for size in SIZES:
-        places = np.random.default_rng(size).integers(0, 4, size).astype(np.int32)
-        agree(kernel, [numbers([size], dtype), places, numbers([4], dtype, 1)], N=size)
+        indices = np.random.default_rng(size).integers(0, 4, size).astype(np.int32)
+        agree(kernel, [numbers([size], dtype), indices, numbers([4], dtype, 1)], N=size)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_adding_and_setting_in_strides(dtype: DType) -> None:
     b = builder(([N], dtype), ([N, 3], dtype), ([N, 2], dtype), writes=[1, 2])
 
-    def body(place: Place) -> None:
-        x = b.load(b.arguments[0], [I], place)
-        b.store(x, b.arguments[1], [I, Dim.constant(1)], place, mode="add")
-        b.store(x, b.arguments[2], [N - 1 - I, Dim.constant(0)], place)
+    def body(region: TileRegion) -> None:
+        x = b.load(b.arguments[0], [I], region)
+        b.store(x, b.arguments[1], [I, Dim.constant(1)], region, mode="add")
+        b.store(x, b.arguments[2], [N - 1 - I, Dim.constant(0)], region)
 
     walk(b, body)
     kernel = b.finish()
@@ -94,11 +94,11 @@ def test_windows_and_pads(dtype: DType, pad: int) -> None:
     """out[i] = x[i - 3], or x[2 * i] read by strides, with another number outside."""
     b = builder(([N], dtype), ([N], dtype), ([N], dtype), writes=[1, 2])
 
-    def body(place: Place) -> None:
-        shifted = b.load(b.arguments[0], [I - 3], place, pad=pad, windows=[I - 3, N])
-        b.store(shifted, b.arguments[1], [I], place)
-        spaced = b.load(b.arguments[0], [I * 2], place, pad=pad, windows=[I * 2, N])
-        b.store(spaced, b.arguments[2], [I], place)
+    def body(region: TileRegion) -> None:
+        shifted = b.load(b.arguments[0], [I - 3], region, pad=pad, windows=[I - 3, N])
+        b.store(shifted, b.arguments[1], [I], region)
+        spaced = b.load(b.arguments[0], [I * 2], region, pad=pad, windows=[I * 2, N])
+        b.store(spaced, b.arguments[2], [I], region)
 
     walk(b, body)
     kernel = b.finish()
@@ -110,19 +110,19 @@ def test_windows_and_pads(dtype: DType, pad: int) -> None:
 def test_one_element_for_all_lanes_is_a_pad_beyond_the_edge(dtype: DType) -> None:
     """x[0] along a row, summed: lanes beyond the end, and outside a window, count as nothing."""
     b = builder(([1], dtype), ([2], dtype.compute), ([2], dtype.compute), writes=[1, 2])
-    place = Place({"i": b.index(0)}, ("i",), (16,), {"i": Dim.constant(5)})
+    region = TileRegion({"i": b.index(0)}, ("i",), (16,), {"i": Dim.constant(5)})
     for at, windows in enumerate(([], [I - 2, Dim.constant(2)])):
-        x = b.cast(b.load(b.arguments[0], [Dim.constant(0)], place, pad=1, windows=windows), dtype.compute)
-        b.store(b.reduce(x, "sum", 0), b.arguments[1 + at], [Dim.constant(1)], Place({}))
+        x = b.cast(b.load(b.arguments[0], [Dim.constant(0)], region, pad=1, windows=windows), dtype.compute)
+        b.store(b.reduce(x, "sum", 0), b.arguments[1 + at], [Dim.constant(1)], TileRegion({}))
     agree(b.finish(), [numbers([1], dtype, 4), numbers([2], dtype.compute), numbers([2], dtype.compute)])
 
 
 def test_a_bound_of_rows_that_depends_on_the_column() -> None:
     """The upper triangle of a tile: row i is there for columns from i on."""
     b = builder(([16, 16], f32), ([16, 16], f32), writes=[1])
-    place = Place({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (16, 16), {"i": J + 1})
-    x = b.load(b.arguments[0], [I, J], place, pad=9)
-    whole = Place(place.coords, place.axes, place.sizes)
+    region = TileRegion({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (16, 16), {"i": J + 1})
+    x = b.load(b.arguments[0], [I, J], region, pad=9)
+    whole = TileRegion(region.coords, region.axes, region.sizes)
     b.store(x, b.arguments[1], [I, J], whole)
     agree(b.finish(), [numbers([16, 16], f32), numbers([16, 16], f32, 1)])
 
@@ -130,10 +130,10 @@ def test_a_bound_of_rows_that_depends_on_the_column() -> None:
 @pytest.mark.parametrize("axis", ["i", "j"])
 def test_a_clip_at_the_diagonal(axis: str) -> None:
     b = builder(([16, 16], f32), ([16, 16], f32), writes=[1])
-    whole = Place({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (16, 16))
+    whole = TileRegion({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (16, 16))
     x = b.load(b.arguments[0], [I, J], whole)
     bound = {"i": J + 1, "j": I + 1}[axis]
-    cut = b.clip(x, axis, 7.0, Place(whole.coords, whole.axes, whole.sizes, {axis: bound}))
+    cut = b.clip(x, axis, 7.0, TileRegion(whole.coords, whole.axes, whole.sizes, {axis: bound}))
     b.store(cut, b.arguments[1], [I, J], whole)
     agree(b.finish(), [numbers([16, 16], f32), numbers([16, 16], f32, 1)])
 
@@ -141,14 +141,14 @@ def test_a_clip_at_the_diagonal(axis: str) -> None:
 def test_what_was_loaded_stays_what_it_was() -> None:
     """A tile is loaded, then a loop overwrites the memory it came from, then the tile is stored elsewhere."""
     b = builder(([N], f32), ([16], f32), writes=[0, 1])
-    place = line(b)
-    first = b.load(b.arguments[0], [I], place)
+    region = line(b)
+    first = b.load(b.arguments[0], [I], region)
 
-    def body(here: Place) -> None:
+    def body(here: TileRegion) -> None:
         b.store(b.full(5.0, (16,), f32), b.arguments[0], [I], here)
 
     walk(b, body)
-    b.store(first, b.arguments[1], [I], Place(place.coords, place.axes, place.sizes))
+    b.store(first, b.arguments[1], [I], TileRegion(region.coords, region.axes, region.sizes))
     kernel = b.finish()
     for size in (16, 37, 3):
         agree(kernel, [numbers([size], f32), numbers([16], f32, 1)], N=size)
@@ -156,15 +156,15 @@ def test_what_was_loaded_stays_what_it_was() -> None:
 
 def test_what_was_loaded_before_a_sort_stays_unsorted() -> None:
     b = builder(([16], f32), ([16], f32), writes=[1])
-    place = Place({"i": b.index(0)}, ("i",), (16,))
+    region = TileRegion({"i": b.index(0)}, ("i",), (16,))
     keys, spare = (b.scratch([16], f32) for _ in range(2))
-    places, spare_places = (b.scratch([16], i64) for _ in range(2))
-    b.store(b.load(b.arguments[0], [I], place), keys, [I], place)
-    b.store(b.coordinate_of(I, place), places, [I], place)
-    before = b.load(keys, [I], place)
-    b.sort(keys, places, [spare, spare_places], b.index(16), descending=False)
-    after = b.load(keys, [I], place)
-    b.store(b.elementwise("sub", after, before), b.arguments[1], [I], place)
+    indices, spare_indices = (b.scratch([16], i64) for _ in range(2))
+    b.store(b.load(b.arguments[0], [I], region), keys, [I], region)
+    b.store(b.coordinate_of(I, region), indices, [I], region)
+    before = b.load(keys, [I], region)
+    b.sort(keys, indices, [spare, spare_indices], b.index(16), descending=False)
+    after = b.load(keys, [I], region)
+    b.store(b.elementwise("sub", after, before), b.arguments[1], [I], region)
     agree(b.finish(), [numbers([16], f32), numbers([16], f32, 1)])
 
 
@@ -173,16 +173,16 @@ def test_gathers_with_windows_over_what_was_read(dtype: DType) -> None:
     """out[i] = x[at[i]], or the pad where at[i] is out of bounds of x."""
     b = builder(([K], dtype), ([N], i64), ([N], dtype), writes=[2])
 
-    def body(place: Place) -> None:
-        at = b.load(b.arguments[1], [I], place)
-        x = b.load(b.arguments[0], [T], place, indices=[at], windows=[T, K], pad=1)
-        b.store(x, b.arguments[2], [I], place)
+    def body(region: TileRegion) -> None:
+        at = b.load(b.arguments[1], [I], region)
+        x = b.load(b.arguments[0], [T], region, indices=[at], windows=[T, K], pad=1)
+        b.store(x, b.arguments[2], [I], region)
 
     walk(b, body)
     kernel = b.finish()
     for size in SIZES:
-        places = np.random.default_rng(size).integers(-4, 9, size)
-        agree(kernel, [numbers([5], dtype), places, numbers([size], dtype, 1)], N=size, K=5)
+        indices = np.random.default_rng(size).integers(-4, 9, size)
+        agree(kernel, [numbers([5], dtype), indices, numbers([size], dtype, 1)], N=size, K=5)
         assert numpy_dtype(dtype) == numbers([5], dtype).dtype
 
 
@@ -191,8 +191,8 @@ def test_a_size_may_be_called_what_index_tiles_are() -> None:
     types = [TensorType.of([size], f32)] * 2
     b = TileBuilder("named", types, symbols=["t0"], grid=[size.ceildiv(16)], writes=[1], kind="map")
     start = b.index(Dim.symbol("p") * 16, {"p": b.program_id(0)})
-    place = Place({"i": start}, ("i",), (16,), {"i": size})
-    b.store(b.load(b.arguments[0], [size - 1 - I], place), b.arguments[1], [I], place)
+    region = TileRegion({"i": start}, ("i",), (16,), {"i": size})
+    b.store(b.load(b.arguments[0], [size - 1 - I], region), b.arguments[1], [I], region)
     agree(b.finish(), [numbers([37], f32), numbers([37], f32, 1)], t0=37)
 
 
@@ -202,8 +202,8 @@ def squares(dtype: DType, lanes: int) -> SpecOp:
 
     def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         def inner(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            place = Place({"i": i, "j": j}, ("i", "j"), (lanes, lanes), {"i": N, "j": K})
-            b.store(b.load(b.arguments[0], [J, I], place), b.arguments[1], [I, J], place)
+            region = TileRegion({"i": i, "j": j}, ("i", "j"), (lanes, lanes), {"i": N, "j": K})
+            b.store(b.load(b.arguments[0], [J, I], region), b.arguments[1], [I, J], region)
             return carried
 
         b.loop(b.index(0), b.index(K), lanes, inner)

@@ -13,7 +13,7 @@ from tessera.backends.cpu.compile import CpuBackend
 from tessera.backends.cpu.emit_access import can_pick
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -34,11 +34,11 @@ def space_out(dtype: DType, pad: int = 1) -> SpecOp:
     b = TileBuilder("apart", types, symbols=["N"], grid=[1], writes=range(len(STEPS), 2 * len(STEPS)), kind="library")
 
     def step(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({"i": i}, ("i",), (32,), {"i": N})
+        region = TileRegion({"i": i}, ("i",), (32,), {"i": N})
         for number, by in enumerate(STEPS):
             at = I * by if by > 0 else (I - (N - 1)) * by
-            found = b.load(b.arguments[number], [at], place, pad=pad)
-            b.store(found, b.arguments[len(STEPS) + number], [I], place)
+            found = b.load(b.arguments[number], [at], region, pad=pad)
+            b.store(found, b.arguments[len(STEPS) + number], [I], region)
         return carried
 
     b.loop(b.index(0), b.index(N), 32, step)

@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, f32, i64
@@ -41,17 +41,17 @@ def builder(
     return TileBuilder(name, types, symbols=["M", "N", "K"], grid=grid, writes=writes, kind="library")
 
 
-def block(b: TileBuilder) -> Place:
+def block(b: TileBuilder) -> TileRegion:
     rows = b.index(Dim.symbol("p") * BM, {"p": b.program_id(0)})
     columns = b.index(Dim.symbol("p") * BN, {"p": b.program_id(1)})
-    return Place({"i": rows, "j": columns}, ("i", "j"), (BM, BN), {"i": M, "j": N})
+    return TileRegion({"i": rows, "j": columns}, ("i", "j"), (BM, BN), {"i": M, "j": N})
 
 
-def dot(b: TileBuilder, place: Place, start: float = 0.0) -> SSAValue:
+def dot(b: TileBuilder, region: TileRegion, start: float = 0.0) -> SSAValue:
     """The block of `arguments[0] @ arguments[1]`."""
 
     def step(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        here = place.with_coords(d=d)
+        here = region.with_coords(d=d)
         lhs = b.load(b.arguments[0], [I, D], here.along(("i", "d"), (BM, BK), {"i": M, "d": K}))
         rhs = b.load(b.arguments[1], [D, J], here.along(("d", "j"), (BK, BN), {"d": K, "j": N}))
         return [b.dot(b.cast(lhs, f32), b.cast(rhs, f32), carried[0])]
@@ -63,11 +63,11 @@ def dot(b: TileBuilder, place: Place, start: float = 0.0) -> SSAValue:
 def linear(dtype: DType = f32) -> SpecOp:
     """out = relu(x @ w + bias): a row of biases for all rows of a block."""
     b = builder("linear", [[M, K], [K, N], [N], [M, N]], [dtype] * 4, [3])
-    place = block(b)
-    bias = b.cast(b.load(b.arguments[2], [J], place.along(("j",), (BN,), {"j": N})), f32)
+    region = block(b)
+    bias = b.cast(b.load(b.arguments[2], [J], region.along(("j",), (BN,), {"j": N})), f32)
     doubled = b.elementwise("add", bias, b.full(1.0, (BN,), f32))
-    total = b.elementwise("add", dot(b, place), b.broadcast(doubled, (BM, BN), (1,)))
-    b.store(b.cast(b.elementwise("relu", total), dtype), b.arguments[3], [I, J], place)
+    total = b.elementwise("add", dot(b, region), b.broadcast(doubled, (BM, BN), (1,)))
+    b.store(b.cast(b.elementwise("relu", total), dtype), b.arguments[3], [I, J], region)
     return b.finish()
 
 
@@ -80,14 +80,14 @@ def test_a_row_of_biases(sizes: Mapping[str, int], dtype: DType) -> None:
 def scale() -> SpecOp:
     """out = (x @ w + 2) * scale of the row, and where each row of the block is largest."""
     b = builder("scaled", [[M, K], [K, N], [M], [M, N], [M, N.ceildiv(BN)]], [f32, f32, f32, f32, i64], [3, 4])
-    place = block(b)
-    total = dot(b, place, 2.0)
-    rows = place.along(("i",), (BM,), {"i": M})
+    region = block(b)
+    total = dot(b, region, 2.0)
+    rows = region.along(("i",), (BM,), {"i": M})
     scale = b.broadcast(b.load(b.arguments[2], [I], rows), (BM, BN), (0,))
     total = b.elementwise("mul", total, scale)
-    b.store(total, b.arguments[3], [I, J], place)
-    inside = b.clip(total, "j", float("-inf"), place)
-    best = b.arg_reduce(inside, b.coordinate_of(J, place), "argmax", 1)
+    b.store(total, b.arguments[3], [I, J], region)
+    inside = b.clip(total, "j", float("-inf"), region)
+    best = b.arg_reduce(inside, b.coordinate_of(J, region), "argmax", 1)
     b.store(best, b.arguments[4], [I, J // BN], rows)
     return b.finish()
 
@@ -100,15 +100,15 @@ def test_a_scale_of_rows_and_indices_of_maxima(sizes: Mapping[str, int]) -> None
 def two_dots() -> SpecOp:
     """out = softmax-like powers of (x @ w), times v: what lies between products walks over rows."""
     b = builder("twice", [[M, K], [K, N], [N, 16], [M, N.ceildiv(BN), 16]], [f32] * 4, [3])
-    place = block(b)
-    scores = b.clip(dot(b, place), "j", 0.0, place)
+    region = block(b)
+    scores = b.clip(dot(b, region), "j", 0.0, region)
     top = b.broadcast(b.reduce(scores, "max", 1), (BM, BN), (0,))
-    weights = b.clip(b.elementwise("sub", scores, top), "j", 0.0, place)
+    weights = b.clip(b.elementwise("sub", scores, top), "j", 0.0, region)
     zero = b.index(0)
-    values = Place({**place.coords, "e": zero}, ("j", "e"), (BN, 16), {"j": N})
+    values = TileRegion({**region.coords, "e": zero}, ("j", "e"), (BN, 16), {"j": N})
     v = b.load(b.arguments[2], [J, Dim.symbol("e")], values)
     out = b.dot(weights, v, b.full(0.0, (BM, 16), f32))
-    there = Place({**place.coords, "e": zero}, ("i", "e"), (BM, 16), {"i": M})
+    there = TileRegion({**region.coords, "e": zero}, ("i", "e"), (BM, 16), {"i": M})
     b.store(out, b.arguments[3], [I, J // BN, Dim.symbol("e")], there)
     return b.finish()
 
@@ -120,10 +120,10 @@ def test_a_dot_of_what_was_made_of_another(sizes: Mapping[str, int]) -> None:
 
 def reduce_dot(axis: int) -> SpecOp:
     b = builder("reduced", [[M, K], [K, N], [N if axis == 0 else M]], [f32] * 3, [2])
-    place = block(b)
+    region = block(b)
     name = "j" if axis == 0 else "i"
-    rest = place.along((name,), (BN if axis == 0 else BM,), {name: N if axis == 0 else M})
-    b.store(b.reduce(dot(b, place), "max", axis), b.arguments[2], [Dim.symbol(name)], rest)
+    rest = region.along((name,), (BN if axis == 0 else BM,), {name: N if axis == 0 else M})
+    b.store(b.reduce(dot(b, region), "max", axis), b.arguments[2], [Dim.symbol(name)], rest)
     return b.finish()
 
 
@@ -137,16 +137,16 @@ def test_what_needs_all_rows_at_once_is_refused() -> None:
 def rounded_operands(first: DType, second: DType) -> SpecOp:
     """out = x @ (w in other dtypes, one after the other)."""
     b = builder("rounded", [[M, K], [K, N], [M, N]], [f32] * 3, [2])
-    place = block(b)
+    region = block(b)
 
     def step(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        here = place.with_coords(d=d)
+        here = region.with_coords(d=d)
         lhs = b.load(b.arguments[0], [I, D], here.along(("i", "d"), (BM, BK), {"i": M, "d": K}))
         rhs = b.load(b.arguments[1], [D, J], here.along(("d", "j"), (BK, BN), {"d": K, "j": N}))
         return [b.dot(lhs, b.cast(b.cast(rhs, first), second), carried[0])]
 
     (total,) = b.loop(b.index(0), b.index(K), BK, step, [b.full(0.0, (BM, BN), f32)])
-    b.store(total, b.arguments[2], [I, J], place)
+    b.store(total, b.arguments[2], [I, J], region)
     return b.finish()
 
 
@@ -163,16 +163,16 @@ def test_an_operand_that_is_rounded_before_its_dot_is_refused(dtype: DType) -> N
 def computed_operand() -> SpecOp:
     """out = x @ relu(w)."""
     b = builder("computed", [[M, K], [K, N], [M, N]], [f32] * 3, [2])
-    place = block(b)
+    region = block(b)
 
     def step(d: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        here = place.with_coords(d=d)
+        here = region.with_coords(d=d)
         lhs = b.load(b.arguments[0], [I, D], here.along(("i", "d"), (BM, BK), {"i": M, "d": K}))
         rhs = b.load(b.arguments[1], [D, J], here.along(("d", "j"), (BK, BN), {"d": K, "j": N}))
         return [b.dot(lhs, b.elementwise("relu", rhs), carried[0])]
 
     (total,) = b.loop(b.index(0), b.index(K), BK, step, [b.full(0.0, (BM, BN), f32)])
-    b.store(total, b.arguments[2], [I, J], place)
+    b.store(total, b.arguments[2], [I, J], region)
     return b.finish()
 
 
@@ -184,16 +184,16 @@ def test_an_operand_that_is_computed_is_refused() -> None:
 def two_heights(second: Mapping[str, Dim], *, is_line: bool = False, shift: int = 0) -> SpecOp:
     """out = x @ w, and the same once more within other bounds, or a row of it elsewhere."""
     b = builder("heights", [[M, K], [K, N], [M, N], [M, N]], [f32] * 4, [2, 3])
-    place = block(b)
-    total = dot(b, place)
-    b.store(total, b.arguments[2], [I, J], place)
-    there = place
+    region = block(b)
+    total = dot(b, region)
+    b.store(total, b.arguments[2], [I, J], region)
+    there = region
     if shift:
-        later = b.index(Dim.symbol("i") + shift, {"i": place.coords["i"]})
-        there = Place({**place.coords, "i": later}, ("i", "j"), (BM, BN), {"i": M, "j": N})
+        later = b.index(Dim.symbol("i") + shift, {"i": region.coords["i"]})
+        there = TileRegion({**region.coords, "i": later}, ("i", "j"), (BM, BN), {"i": M, "j": N})
     if is_line:
-        line = b.load(b.arguments[1], [Dim.constant(0), J], place.along(("j",), (BN,), {"j": N}))
-        b.store(line, b.arguments[3], [Dim.constant(0), J], place.along(("j",), (BN,), {"j": N}))
+        line = b.load(b.arguments[1], [Dim.constant(0), J], region.along(("j",), (BN,), {"j": N}))
+        b.store(line, b.arguments[3], [Dim.constant(0), J], region.along(("j",), (BN,), {"j": N}))
     else:
         b.store(total, b.arguments[3], [I, J], there.along(("i", "j"), (BM, BN), dict(second)))
     return b.finish()
@@ -207,7 +207,7 @@ def two_heights(second: Mapping[str, Dim], *, is_line: bool = False, shift: int 
         two_heights({"i": M, "j": N}, shift=3),
         two_heights({}, is_line=True),
     ],
-    ids=["another bound", "no bound", "another place", "along a row"],
+    ids=["another bound", "no bound", "another region", "along a row"],
 )
 def test_stores_that_keep_to_different_rows_are_refused(kernel: SpecOp) -> None:
     with pytest.raises(TargetVerifyError, match="all stores of a kernel that multiplies tiles keep to the same rows"):
@@ -222,9 +222,9 @@ def test_stores_of_the_same_rows_need_not_share_their_index() -> None:
 def added_rows(bound: DimLike) -> SpecOp:
     """out = x @ w + y, where y has rows up to a bound."""
     b = builder("added", [[M, K], [K, N], [M, N], [M, N]], [f32] * 4, [3])
-    place = block(b)
-    more = b.load(b.arguments[2], [I, J], place.along(("i", "j"), (BM, BN), {"i": Dim.of(bound), "j": N}))
-    b.store(b.elementwise("add", dot(b, place), more), b.arguments[3], [I, J], place)
+    region = block(b)
+    more = b.load(b.arguments[2], [I, J], region.along(("i", "j"), (BM, BN), {"i": Dim.of(bound), "j": N}))
+    b.store(b.elementwise("add", dot(b, region), more), b.arguments[3], [I, J], region)
     return b.finish()
 
 

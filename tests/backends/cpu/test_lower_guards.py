@@ -9,7 +9,7 @@ import pytest
 from xdsl.ir import OpResult, SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import f32, i64
 from tessera.types.shape import TensorType
@@ -35,8 +35,8 @@ def shifted_copy(size: DimLike, shift: int, width: int = 16) -> SpecOp:
     program = b.program_id(0)
     here, there = (b.index(Dim.symbol("p") * width + by, {"p": program}) for by in (0, shift))
     bounds = {"i": Dim.of(size)}
-    x = b.load(b.arguments[0], [AT], Place({"i": there}, ("i",), (width,), bounds))
-    b.store(x, b.arguments[1], [AT], Place({"i": here}, ("i",), (width,), bounds))
+    x = b.load(b.arguments[0], [AT], TileRegion({"i": there}, ("i",), (width,), bounds))
+    b.store(x, b.arguments[1], [AT], TileRegion({"i": here}, ("i",), (width,), bounds))
     return b.finish()
 
 
@@ -58,11 +58,11 @@ def overlapping(width: int, step: int) -> SpecOp:
     b = TileBuilder("windows", types, symbols=["N"], grid=[1], writes=[1], kind="row")
 
     def body(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        x = b.load(b.arguments[0], [AT], Place({"i": i}, ("i",), (width,), {"i": N}))
+        x = b.load(b.arguments[0], [AT], TileRegion({"i": i}, ("i",), (width,), {"i": N}))
         return [b.elementwise("add", carried[0], x)]
 
     (lanes,) = b.loop(b.index(0), b.index(N), step, body, [b.full(0.0, (width,), f32)])
-    b.store(b.reduce(lanes, "sum", 0), b.arguments[1], [Dim.constant(0)], Place({}))
+    b.store(b.reduce(lanes, "sum", 0), b.arguments[1], [Dim.constant(0)], TileRegion({}))
     return b.finish()
 
 
@@ -87,7 +87,7 @@ def test_bounds_of_a_loop_may_have_equal_names_for_different_indices() -> None:
         return [b.elementwise("add", carried[0], b.full(1, (), i64))]
 
     (count,) = b.loop(low, high, 4, body, [b.full(0, (), i64)])
-    b.store(count, b.arguments[0], [Dim.symbol("at")], Place({"at": cell}))
+    b.store(count, b.arguments[0], [Dim.symbol("at")], TileRegion({"at": cell}))
     kernel = b.finish()
     out = np.full(64, 9, np.int64)
     expected = interpret(kernel, [out], {})
@@ -139,14 +139,14 @@ def block_dot(
 
     def step(at: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         here = {**coords, "_k": at}
-        left = Place(here, ("_m", "_k"), (BM, BK), {"_m": M, "_k": K})
-        right = Place(here, ("_k", "_n"), (BK, BN), {"_k": K, "_n": N})
+        left = TileRegion(here, ("_m", "_k"), (BM, BK), {"_m": M, "_k": K})
+        right = TileRegion(here, ("_k", "_n"), (BK, BN), {"_k": K, "_n": N})
         lhs, rhs = b.load(b.arguments[0], [m, k], left, pad=pad), b.load(b.arguments[1], [k, n], right)
         return [b.dot(lhs, rhs, carried[0])]
 
     first = [b.full(start, (BM, BN), f32)]
     (total,) = b.loop(b.index(shift), b.index(Dim.of(k_count)), BK, step, first)
-    b.store(total, b.arguments[2], [m, n], Place(coords, ("_m", "_n"), (BM, BN), {"_m": M, "_n": N}))
+    b.store(total, b.arguments[2], [m, n], TileRegion(coords, ("_m", "_n"), (BM, BN), {"_m": M, "_n": N}))
     return b.finish()
 
 

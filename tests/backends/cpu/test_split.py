@@ -10,7 +10,7 @@ from tessera.backends.cpu.compile import CpuBackend
 from tessera.backends.cpu.registers import find_split
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.typed_ops import LoopOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
@@ -26,13 +26,13 @@ def less_its_maximum(shift: int, saves: bool = False) -> SpecOp:
     b = TileBuilder("rows", types, symbols=["M"], grid=[1], writes=[0, 1] if saves else [0], kind="library")
 
     def body(row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({"r": row, "c": b.index(0)}, ("c",), (WIDTH,), {})
-        x = b.load(b.arguments[0], [R, C], place)
+        region = TileRegion({"r": row, "c": b.index(0)}, ("c",), (WIDTH,), {})
+        x = b.load(b.arguments[0], [R, C], region)
         most = b.reduce(x, "max", 0)
         line = b.elementwise("sub", x, b.broadcast(most, (WIDTH,), ()))
-        b.store(line, b.arguments[0], [R + shift, C], place)
+        b.store(line, b.arguments[0], [R + shift, C], region)
         if saves:
-            b.store(most, b.arguments[1], [R], Place({"r": row}, (), (), {}))
+            b.store(most, b.arguments[1], [R], TileRegion({"r": row}, (), (), {}))
         return carried
 
     b.loop(b.index(0), b.index(M), 1, body)

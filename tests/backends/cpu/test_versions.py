@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.cpu.compile import CpuBackend
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
@@ -24,17 +24,17 @@ def clipped_twice(carries: bool) -> SpecOp:
     b = TileBuilder("clipped", types, symbols=["N", "M"], grid=[1], writes=[1, 2], kind="library")
 
     def body(i: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        place = Place({"i": i}, ("i",), (WIDTH,), {})
-        x = b.load(b.arguments[0], [I], place)
-        line = b.clip(x, "i", 1.0, place.along(place.axes, place.sizes, {"i": N}))
-        line = b.clip(line, "i", 2.0, place.along(place.axes, place.sizes, {"i": M}))
-        b.store(line, b.arguments[1], [I], place)
+        region = TileRegion({"i": i}, ("i",), (WIDTH,), {})
+        x = b.load(b.arguments[0], [I], region)
+        line = b.clip(x, "i", 1.0, region.along(region.axes, region.sizes, {"i": N}))
+        line = b.clip(line, "i", 2.0, region.along(region.axes, region.sizes, {"i": M}))
+        b.store(line, b.arguments[1], [I], region)
         return [b.elementwise("add", carried[0], b.reduce(line, "sum", 0))] if carries else []
 
     start = [b.full(0.0, (), f32)] if carries else []
     sums = b.loop(b.index(0), b.index(1024), WIDTH, body, start)
     total = sums[0] if carries else b.full(0.0, (), f32)
-    b.store(total, b.arguments[2], [Dim.constant(0)], Place({}, (), (), {}))
+    b.store(total, b.arguments[2], [Dim.constant(0)], TileRegion({}, (), (), {}))
     return b.finish()
 
 

@@ -16,7 +16,7 @@ from tessera.backends.cpu.lower_tiles import scalar_index_tiles
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i64
 from tessera.types.shape import TensorType
@@ -89,12 +89,12 @@ def test_a_tile_that_is_a_value_too_stays_a_tile(is_stored: bool, bound: int, co
     x, ids, out, numbers = b.arguments
     i, j = Dim.symbol("i"), Dim.symbol("j")
     coords = {"i": b.program_id(0), "j": b.index(0)}
-    place = Place(coords, ("j",), (32,))
-    edge = place if bound < 0 else Place(coords, ("j",), (32,), {"j": Dim.constant(bound)})
+    region = TileRegion(coords, ("j",), (32,))
+    edge = region if bound < 0 else TileRegion(coords, ("j",), (32,), {"j": Dim.constant(bound)})
     number = b.load(ids, [i], edge)
-    b.store(b.load(x, [Dim.symbol("t0"), j], place, indices=[number]), out, [i, j], place)
+    b.store(b.load(x, [Dim.symbol("t0"), j], region, indices=[number]), out, [i, j], region)
     if is_stored:
-        b.store(number, numbers, [i, j], place)
+        b.store(number, numbers, [i, j], region)
     assert len(scalar_index_tiles(b.finish())) == count
 
 

@@ -22,7 +22,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
@@ -34,23 +34,23 @@ from tests.oracles.nvptx_simulator import simulate
 ROW, COLUMN, DEPTH = (Dim.symbol(name) for name in "ijk")
 
 
-def scaled(steps: Sequence[str], places: Sequence[int], size: int = 64, *, multiplied: bool = True) -> SpecOp:
+def scaled(steps: Sequence[str], indices: Sequence[int], size: int = 64, *, multiplied: bool = True) -> SpecOp:
     """A dot (or a tile as it is) times a number that is computed from some in memory."""
     square = TensorType.of([size, size], f32)
     buffers = [square, square, TensorType.of([4], f32), square]
     b = TileBuilder("scaled", buffers, symbols=[], grid=[Dim.constant(1)], writes=[3], kind="library")
     zero: SSAValue = b.index(0)
-    place = Place({"i": zero, "j": zero}, ("i", "j"), (size, size), {})
-    left = b.load(b.arguments[0], (ROW, COLUMN), place)
+    region = TileRegion({"i": zero, "j": zero}, ("i", "j"), (size, size), {})
+    left = b.load(b.arguments[0], (ROW, COLUMN), region)
     found = left
     if multiplied:
-        right = b.load(b.arguments[1], (ROW, COLUMN), place)
+        right = b.load(b.arguments[1], (ROW, COLUMN), region)
         found = b.dot(left, right, b.full(0, (size, size), f32))
-    one = b.load(b.arguments[2], (Dim.constant(places[0]),), Place({}))
-    for name, at in zip(steps, places[1:], strict=True):
-        one = b.elementwise(name, one, b.load(b.arguments[2], (Dim.constant(at),), Place({})))
+    one = b.load(b.arguments[2], (Dim.constant(indices[0]),), TileRegion({}))
+    for name, at in zip(steps, indices[1:], strict=True):
+        one = b.elementwise(name, one, b.load(b.arguments[2], (Dim.constant(at),), TileRegion({})))
     whole = b.broadcast(one, (size, size), ())
-    b.store(b.elementwise("mul", found, whole), b.arguments[3], (ROW, COLUMN), place)
+    b.store(b.elementwise("mul", found, whole), b.arguments[3], (ROW, COLUMN), region)
     return b.finish()
 
 
@@ -70,8 +70,8 @@ def run(kernel: SpecOp, size: int) -> Any:
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.sampled_from(("add", "mul", "max", "sub")), max_size=3), st.lists(st.integers(0, 3), min_size=4))
-def test_what_is_broadcast_is_the_same_for_each_element(steps: list[str], places: list[int]) -> None:
-    kernel = scaled(steps, places[: len(steps) + 1], 8)
+def test_what_is_broadcast_is_the_same_for_each_element(steps: list[str], indices: list[int]) -> None:
+    kernel = scaled(steps, indices[: len(steps) + 1], 8)
     module = ModuleOp([kernel.clone()])
     BroadcastScalars().run(module)
     verify(module)
@@ -87,12 +87,12 @@ def test_what_is_broadcast_is_the_same_for_each_element(steps: list[str], places
 def test_a_number_that_is_written_over_is_read_where_it_was() -> None:
     square = TensorType.of([8, 8], f32)
     b = TileBuilder("over", [square] * 3, symbols=[], grid=[Dim.constant(1)], writes=[2], kind="library")
-    place = Place({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (8, 8), {})
-    left, right = (b.load(b.arguments[at], (ROW, COLUMN), place) for at in (0, 1))
+    region = TileRegion({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (8, 8), {})
+    left, right = (b.load(b.arguments[at], (ROW, COLUMN), region) for at in (0, 1))
     found = b.dot(left, right, b.full(0, (8, 8), f32))
-    one = b.load(b.arguments[2], (Dim.constant(0), Dim.constant(0)), Place({}))
-    b.store(found, b.arguments[2], (ROW, COLUMN), place)
-    b.store(b.elementwise("mul", found, b.broadcast(one, (8, 8), ())), b.arguments[2], (ROW, COLUMN), place)
+    one = b.load(b.arguments[2], (Dim.constant(0), Dim.constant(0)), TileRegion({}))
+    b.store(found, b.arguments[2], (ROW, COLUMN), region)
+    b.store(b.elementwise("mul", found, b.broadcast(one, (8, 8), ())), b.arguments[2], (ROW, COLUMN), region)
     kernel = b.finish()
     before = text_of(kernel)
     BroadcastScalars().run(ModuleOp([kernel]))

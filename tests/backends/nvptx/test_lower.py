@@ -9,7 +9,7 @@ from tessera.backends.nvptx.passes.plan_threads import choose_threads
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32
@@ -26,24 +26,24 @@ def passed_on(*, turned: bool, size: int = 16) -> SpecOp:
     buffer = TensorType.of([size, size], f32)
     b = TileBuilder("pass", [buffer, buffer], symbols=[], grid=[Dim.constant(1)], writes=[1], kind="library")
     zero: SSAValue = b.index(0)
-    place = Place({"i": zero, "j": zero}, ("i", "j"), (size, size), {})
+    region = TileRegion({"i": zero, "j": zero}, ("i", "j"), (size, size), {})
     scratch = b.scratch([size, size], f32)
-    b.store(b.load(b.arguments[0], (ROW, COLUMN), place), scratch, (ROW, COLUMN), place)
-    b.store(b.load(scratch, (COLUMN, ROW) if turned else (ROW, COLUMN), place), b.arguments[1], (ROW, COLUMN), place)
+    b.store(b.load(b.arguments[0], (ROW, COLUMN), region), scratch, (ROW, COLUMN), region)
+    b.store(b.load(scratch, (COLUMN, ROW) if turned else (ROW, COLUMN), region), b.arguments[1], (ROW, COLUMN), region)
     return b.finish()
 
 
 def fetched(*, other: bool) -> SpecOp:
-    """Places through scratch, one of which says where a row is read; or `other` memory says so, that nobody writes."""
-    places, rows = TensorType.of([64], i32), TensorType.of([64, 64], f32)
-    buffers = [places, rows, TensorType.of([64], f32)]
+    """Indices through scratch, one of which says where a row is read; or `other` memory says so, that nobody writes."""
+    indices, rows = TensorType.of([64], i32), TensorType.of([64, 64], f32)
+    buffers = [indices, rows, TensorType.of([64], f32)]
     b = TileBuilder("fetch", buffers, symbols=[], grid=[Dim.constant(1)], writes=[2], kind="library")
     zero: SSAValue = b.index(0)
-    place = Place({"j": zero}, ("j",), (64,), {})
+    region = TileRegion({"j": zero}, ("j",), (64,), {})
     scratch = b.scratch([64], i32)
-    b.store(b.load(b.arguments[0], (COLUMN,), place), scratch, (COLUMN,), place)
+    b.store(b.load(b.arguments[0], (COLUMN,), region), scratch, (COLUMN,), region)
     row = b.fetch(b.arguments[0] if other else scratch, (ROW,), {"i": b.index(7)})
-    b.store(b.load(b.arguments[1], (ROW, COLUMN), place.with_coords(i=row)), b.arguments[2], (COLUMN,), place)
+    b.store(b.load(b.arguments[1], (ROW, COLUMN), region.with_coords(i=row)), b.arguments[2], (COLUMN,), region)
     return b.finish()
 
 

@@ -12,7 +12,7 @@ from tessera.ir.base.arrays import Array
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.verify import verify
 from tessera.ir.tile.interpret import run_kernel
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim
 from tessera.types.dtype import bf16, f32
 from tessera.types.shape import TensorType
@@ -26,8 +26,8 @@ def online(factor: float, seen: int) -> SpecOp:
     wide, rows = TensorType.of([ROWS, COLUMNS], f32), TensorType.of([ROWS], f32)
     types = [wide, rows, rows, wide.with_dtype(bf16), rows, rows]
     b = TileBuilder("online", types, symbols=[], grid=[1], writes=[2, 3, 4, 5], kind="map")
-    whole = Place({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (ROWS, COLUMNS))
-    along = Place({"i": b.index(0)}, ("i",), (ROWS,))
+    whole = TileRegion({"i": b.index(0), "j": b.index(0)}, ("i", "j"), (ROWS, COLUMNS))
+    along = TileRegion({"i": b.index(0)}, ("i",), (ROWS,))
     x, old = b.load(b.arguments[0], [ROW, COLUMN], whole), b.load(b.arguments[1], [ROW], along)
     scores = b.elementwise("mul", x, b.full(factor, (ROWS, COLUMNS), f32))
     scores = b.clip(scores, "j", float("-inf"), whole.along(whole.axes, whole.sizes, {"j": Dim.constant(seen)}))

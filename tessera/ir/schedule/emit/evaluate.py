@@ -22,7 +22,7 @@ from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.tile.facets import ContractionMaps, Gather, Pointwise, Reduction, View
-from tessera.ir.tile.language import Place, PointBuilder, TileBuilder
+from tessera.ir.tile.language import PointBuilder, TileBuilder, TileRegion
 from tessera.ir.tile.typed_ops import FetchOp, LoadOp, StoreOp
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType, i64
@@ -94,17 +94,17 @@ class Reducer:
         first = self.tile.full(identity(self.lower.kind, self.dtype), self.shape, self.dtype)
         return [first, self.tile.full(_NO_INDEX, self.shape, i64)] if self.is_argreduce else [first]
 
-    def step(self, carried: Sequence[SSAValue], operand: SSAValue, place: Place) -> list[SSAValue]:
+    def step(self, carried: Sequence[SSAValue], operand: SSAValue, region: TileRegion) -> list[SSAValue]:
         tile = self.tile
         tile.span = self.record.span
         value = tile.cast(operand, self.dtype)
-        value = tile.clip(value, "_r", identity(self.lower.kind, self.dtype), place)
+        value = tile.clip(value, "_r", identity(self.lower.kind, self.dtype), region)
         if not self.is_argreduce:
             joined = tile.elementwise(_JOIN[self.lower.kind], carried[0], value)
             is_narrow = self._asked is not None and self._asked.compute is not self._asked
             return [tile.round(joined, format=str(self._asked)) if is_narrow else joined]
         best, at = carried
-        here = tile.coordinate_of(Dim.symbol("_r"), place)
+        here = tile.coordinate_of(Dim.symbol("_r"), region)
         beats = tile.elementwise("gt" if self.lower.kind == "argmax" else "lt", value, best)
         ties = tile.elementwise("and", tile.elementwise("eq", value, best), tile.elementwise("lt", here, at))
         takes = tile.elementwise("or", beats, ties)
@@ -264,7 +264,7 @@ def operand_reads(body: Tape, record: Record, value: int, at: IndexMap) -> list[
 class Evaluator:
     """Emits tiles of the values of a body where they are needed.
 
-    A value is asked for at an index map (one expression per dim) and a place (which coordinates run along the tile).
+    A value is asked for at an index map (one expression per dim) and a region (which coordinates run along the tile).
     `ready` holds values that exist as tiles already, with the axes they have; `buffers` those in memory. Everything
     else is computed from its operands. What was asked for twice in one loop body is computed once.
     """
@@ -285,78 +285,78 @@ class Evaluator:
         finally:
             self._memory.pop()
 
-    def value(self, value: int, at: IndexMap, place: Place) -> SSAValue:
+    def value(self, value: int, at: IndexMap, region: TileRegion) -> SSAValue:
         """The tile of a value in its own dtype."""
-        key = (value, at, place.axes, place.sizes)
+        key = (value, at, region.axes, region.sizes)
         for memory in reversed(self._memory):
             if key in memory:
                 return memory[key]
-        found = self._make(value, at, place)
+        found = self._make(value, at, region)
         self._memory[-1][key] = found
         return found
 
-    def compute(self, value: int, at: IndexMap, place: Place) -> SSAValue:
+    def compute(self, value: int, at: IndexMap, region: TileRegion) -> SSAValue:
         """The tile of a value in the dtype that arithmetic is done in."""
-        return self.tile.cast(self.value(value, at, place), self.body.types[value].dtype.compute)
+        return self.tile.cast(self.value(value, at, region), self.body.types[value].dtype.compute)
 
-    def _make(self, value: int, at: IndexMap, place: Place) -> SSAValue:
+    def _make(self, value: int, at: IndexMap, region: TileRegion) -> SSAValue:
         if value in self.ready:
-            return self._broadcast(*self.ready[value], place)
+            return self._broadcast(*self.ready[value], region)
         if value in self.buffers:
-            return self.load(value, at, place)
+            return self.load(value, at, region)
         record = self.makers[value]
         lower = spec_of(record).lower
         outer, self.tile.span = self.tile.span, record.span
         try:
             if isinstance(lower, View):
                 ((source, where),) = operand_reads(self.body, record, value, at)
-                return self.value(source, where, place)
+                return self.value(source, where, region)
             if isinstance(lower, Gather):
-                return self._gather(lower, record, value, at, place)
+                return self._gather(lower, record, value, at, region)
             assert isinstance(lower, Pointwise), f"{record.op} is not computed on tiles"
-            return self._pointwise(lower, record, value, at, place)
+            return self._pointwise(lower, record, value, at, region)
         finally:
             self.tile.span = outer
 
-    def _broadcast(self, tile: SSAValue, axes: tuple[str, ...], place: Place) -> SSAValue:
-        if axes == place.axes:
+    def _broadcast(self, tile: SSAValue, axes: tuple[str, ...], region: TileRegion) -> SSAValue:
+        if axes == region.axes:
             return tile
-        return self.tile.broadcast(tile, place.sizes, [place.axes.index(axis) for axis in axes])
+        return self.tile.broadcast(tile, region.sizes, [region.axes.index(axis) for axis in axes])
 
     def span_of(self, value: int) -> Span | None:
         """The location of a value in the user's program."""
         return self.makers[value].span if value in self.makers else None
 
-    def load(self, value: int, at: IndexMap, place: Place, **options: Any) -> SSAValue:
+    def load(self, value: int, at: IndexMap, region: TileRegion, **options: Any) -> SSAValue:
         buffer = self.buffers[value]
         where = (linear(at, self.body.types[value].shape),) if self.flat else at
-        return self.tile.load(buffer, where, place, **options)
+        return self.tile.load(buffer, where, region, **options)
 
-    def _gather(self, lower: Gather, record: Record, value: int, at: IndexMap, place: Place) -> SSAValue:
+    def _gather(self, lower: Gather, record: Record, value: int, at: IndexMap, region: TileRegion) -> SSAValue:
         (data, where), *others = operand_reads(self.body, record, value, at)
-        indices = [self.value(operand, map, place) for operand, map in others]
+        indices = [self.value(operand, map, region) for operand, map in others]
         assert data in self.buffers, "what is gathered from is in memory"
         checked = record.attributes.get("checked")
         if checked is None:
-            return self.load(data, where, place, indices=indices)
+            return self.load(data, where, region, indices=indices)
         # Nothing is clamped: a window masks an out-of-bounds index, which is reported before the kernel runs.
         types = [self.body.types[operand] for operand in record.operands]
         read = lower.maps(types, [self.body.types[result] for result in record.results], record.attributes)[0]
         pairs = zip(read, types[0].shape, strict=True)
         windows = [part for index, extent in pairs if _is_indexed(index) for part in (index, extent)]
-        return self.load(data, where, place, indices=indices, windows=windows, checked=checked)
+        return self.load(data, where, region, indices=indices, windows=windows, checked=checked)
 
-    def _pointwise(self, lower: Pointwise, record: Record, value: int, at: IndexMap, place: Place) -> SSAValue:
+    def _pointwise(self, lower: Pointwise, record: Record, value: int, at: IndexMap, region: TileRegion) -> SSAValue:
         out = self.body.types[value]
         reads = operand_reads(self.body, record, value, at)
-        tiles = [self.compute(operand, where, place) for operand, where in reads]
-        made: Any = lower.block(PointBuilder(self.tile, place, tuple(at)), tiles, record.attributes, out)
+        tiles = [self.compute(operand, where, region) for operand, where in reads]
+        made: Any = lower.block(PointBuilder(self.tile, region, tuple(at)), tiles, record.attributes, out)
         if isinstance(made, SSAValue):
             return self.tile.cast(cast("SSAValue", made), out.dtype)
         for result, tile in zip(record.results, made, strict=True):
-            key = (result, at, place.axes, place.sizes)
+            key = (result, at, region.axes, region.sizes)
             self._memory[-1][key] = self.tile.cast(tile, self.body.types[result].dtype)
-        return self._memory[-1][(value, at, place.axes, place.sizes)]
+        return self._memory[-1][(value, at, region.axes, region.sizes)]
 
 
 def _is_indexed(read: Dim) -> bool:

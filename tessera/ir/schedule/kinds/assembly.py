@@ -20,7 +20,7 @@ from tessera.ir.schedule.emit.request import Request, Walk, walk_over
 from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.kinds.map import emit_walk, map_tiles, small_rows
 from tessera.ir.tile.facets import Assembly, Piece
-from tessera.ir.tile.language import Place
+from tessera.ir.tile.language import TileRegion
 from tessera.types.dim import Dim
 from tessera.types.shape import TensorType
 
@@ -114,15 +114,15 @@ def _emit(
     body, at = request.body, walk.at()
     out = body.types[body.outputs[0]]
 
-    def store(evaluator: Evaluator, outputs: Sequence[SSAValue], place: Place) -> None:
+    def store(evaluator: Evaluator, outputs: Sequence[SSAValue], region: TileRegion) -> None:
         tile = evaluator.tile
         for _, piece in numbered:
             if piece.operand is None:
-                value = tile.cast(tile.full(piece.fill, place.sizes, out.dtype.compute), out.dtype)
+                value = tile.cast(tile.full(piece.fill, region.sizes, out.dtype.compute), out.dtype)
             else:
                 source = compose(_map_of(body, record, piece, out.rank), at)
-                value = evaluator.value(record.operands[piece.operand], source, place)
-            tile.store(value, outputs[0], (_target(piece, at, out),), place)
+                value = evaluator.value(record.operands[piece.operand], source, region)
+            tile.store(value, outputs[0], (_target(piece, at, out),), region)
 
     named = replace(request, name=f"{request.name}_{numbered[0][0]}")
     return emit_walk(named, "assembly", walk, sizes, True, store, by_blocks=by_blocks)

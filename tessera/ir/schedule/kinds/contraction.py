@@ -28,7 +28,7 @@ from tessera.ir.schedule.emit.request import Request, buffers_of
 from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.program import check_epilogue
 from tessera.ir.tile.facets import Contraction, ContractionMaps, View
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType, f32, f64, i32
 from tessera.types.machine import Machine
@@ -124,15 +124,15 @@ class ContractionKernel:
         inputs, outputs = buffers_of(self.body, tile)
         evaluator = Evaluator(self.body, tile, inputs, False)
         acc = self._accumulate(evaluator, coords, (BM, BN, step_k))
-        place = Place(coords, ("_m", "_n"), (BM, BN), {"_m": self.m, "_n": self.n})
+        region = TileRegion(coords, ("_m", "_n"), (BM, BN), {"_m": self.m, "_n": self.n})
         (result,) = self.record.results
-        evaluator.ready[result] = (tile.cast(acc, self.body.types[result].dtype), place.axes)
+        evaluator.ready[result] = (tile.cast(acc, self.body.types[result].dtype), region.axes)
         letters = {"b": maps.batch, "m": maps.m, "n": maps.n}
         at = tuple(self.where[f"{letter}{i}"] for letter, extents in letters.items() for i in range(len(extents)))
         for output, buffer in zip(self.body.outputs, outputs, strict=True):
-            made = evaluator.value(output, at, place)
+            made = evaluator.value(output, at, region)
             tile.span = evaluator.span_of(output)
-            tile.store(made, buffer, at, place)
+            tile.store(made, buffer, at, region)
         return tile.finish()
 
     def _accumulate(
@@ -144,19 +144,19 @@ class ContractionKernel:
         tile.span = self.record.span
 
         def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-            here = Place({**coords, "_k": index})
-            left_place = here.along(("_m", "_k"), (BM, BK), {"_m": self.m, "_k": self.k})
-            right_place = here.along(("_k", "_n"), (BK, BN), {"_k": self.k, "_n": self.n})
+            here = TileRegion({**coords, "_k": index})
+            left_region = here.along(("_m", "_k"), (BM, BK), {"_m": self.m, "_k": self.k})
+            right_region = here.along(("_k", "_n"), (BK, BN), {"_k": self.k, "_n": self.n})
             with evaluator.scope():
-                left = self._operand(evaluator, 0, lhs, left_place)
-                right = self._operand(evaluator, 1, rhs, right_place)
+                left = self._operand(evaluator, 0, lhs, left_region)
+                right = self._operand(evaluator, 1, rhs, right_region)
                 return [tile.dot(tile.cast(left, dtype), tile.cast(right, dtype), carried[0])]
 
         start = tile.full(0, (BM, BN), dtype)
         (acc,) = tile.loop(tile.index(0), tile.index(self.k), BK, step, [start])
         return acc
 
-    def _operand(self, evaluator: Evaluator, number: int, value: int, place: Place) -> SSAValue:
+    def _operand(self, evaluator: Evaluator, number: int, value: int, region: TileRegion) -> SSAValue:
         """A tile of an operand; zero beyond the edges and outside the windows."""
         map = operand_at(self.maps, number)
         windows: list[Dim] = []
@@ -164,8 +164,8 @@ class ContractionKernel:
             if operand == number:
                 windows += [simplify(expr.substitute(self.where)), extent]
         if windows:
-            return evaluator.load(value, map, place, windows=windows)
-        return evaluator.value(value, map, place)
+            return evaluator.load(value, map, region, windows=windows)
+        return evaluator.value(value, map, region)
 
 
 def emit_contraction(request: Request) -> SpecOp:

@@ -21,7 +21,7 @@ from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_ove
 from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.program import check_shapes
 from tessera.ir.tile.facets import Gather, Pointwise
-from tessera.ir.tile.language import Place
+from tessera.ir.tile.language import TileRegion
 from tessera.types.dim import Dim, minimum
 from tessera.types.machine import Machine
 
@@ -105,17 +105,17 @@ def _fits_registers(request: Request, across: Dim) -> bool:
 
 
 def _store_outputs(
-    body: Tape, at: IndexMap, flat: bool, evaluator: Evaluator, outputs: Sequence[SSAValue], place: Place
+    body: Tape, at: IndexMap, flat: bool, evaluator: Evaluator, outputs: Sequence[SSAValue], region: TileRegion
 ) -> None:
     tile = evaluator.tile
     for output, buffer in zip(body.outputs, outputs, strict=True):
         where = (linear(at, body.types[output].shape),) if flat else at
         tile.span = evaluator.span_of(output)
-        tile.store(evaluator.value(output, at, place), buffer, where, place)
+        tile.store(evaluator.value(output, at, region), buffer, where, region)
 
 
-Store: TypeAlias = Callable[[Evaluator, Sequence[SSAValue], Place], None]
-"""`store(evaluator, outputs, place)`: compute the tiles at a place, and store them to the buffers of the outputs."""
+Store: TypeAlias = Callable[[Evaluator, Sequence[SSAValue], TileRegion], None]
+"""`store(evaluator, outputs, region)`: compute the tiles of a region, and store them to the buffers of the outputs."""
 
 
 def emit_walk(
@@ -141,17 +141,17 @@ def emit_walk(
             coords[name] = tile.index(Dim.symbol(name) * size, {name: coords[name]})
     inputs, outputs = buffers_of(request.body, tile)
     evaluator = Evaluator(request.body, tile, inputs, flat)
-    place = Place(coords, tuple(sizes), tuple(sizes.values()), {name: extents[name] for name in sizes})
+    region = TileRegion(coords, tuple(sizes), tuple(sizes.values()), {name: extents[name] for name in sizes})
 
     def step(index: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         with evaluator.scope():
-            store(evaluator, outputs, place.with_coords(**{walk.names[-1]: index}))
+            store(evaluator, outputs, region.with_coords(**{walk.names[-1]: index}))
         return carried
 
     if by_blocks:
         tile.loop(bounds[0], bounds[1], sizes[walk.names[-1]], step)
     else:
-        store(evaluator, outputs, place)
+        store(evaluator, outputs, region)
     return tile.finish()
 
 

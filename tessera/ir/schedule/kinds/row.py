@@ -26,7 +26,7 @@ from tessera.ir.schedule.emit.request import Request, Walk, buffers_of, walk_ove
 from tessera.ir.schedule.kinds import KernelKind
 from tessera.ir.schedule.program import Program, RowSpace, check_shapes, row_reads, row_space
 from tessera.ir.tile.facets import Pointwise, Reduction
-from tessera.ir.tile.language import Place, TileBuilder
+from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.types.dim import Dim, minimum, product
 from tessera.types.shape import ZERO
 
@@ -129,11 +129,11 @@ class RowKernel:
         self.tile: TileBuilder = self.request.builder(extents or [Dim.constant(1)], "row", self.flat)
         tile = self.tile
         coords = {name: tile.program_id(axis) for axis, name in enumerate(self.walk.names)}
-        self.row_place = Place(coords)
+        self.row_region = TileRegion(coords)
         if self.by_columns:
             last = self.walk.names[-1]
             coords = {**coords, last: tile.index(Dim.symbol(last) * self.width, coords)}
-            self.row_place = Place(coords, (last,), (self.width,), {last: self.walk.extents[-1]})
+            self.row_region = TileRegion(coords, (last,), (self.width,), {last: self.walk.extents[-1]})
         inputs, self.outputs = buffers_of(self.body, tile)
         self.evaluator = Evaluator(self.body, tile, inputs, self.flat)
         self.scratch = {
@@ -162,16 +162,16 @@ class RowKernel:
                 continue
             at = self.space.at(value, self.at_full())
             if value not in self.evaluator.ready:
-                made = self.evaluator.value(value, at, self.row_place)
-                self.evaluator.ready[value] = (made, self.row_place.axes)
-            self._store(value, at, self.row_place)
+                made = self.evaluator.value(value, at, self.row_region)
+                self.evaluator.ready[value] = (made, self.row_region.axes)
+            self._store(value, at, self.row_region)
 
-    def _store(self, value: int, at: IndexMap, place: Place) -> None:
+    def _store(self, value: int, at: IndexMap, region: TileRegion) -> None:
         for output, buffer in zip(self.body.outputs, self.outputs, strict=True):
             if output == value:
                 where = (linear(at, self.body.types[value].shape),) if self.flat else at
                 self.tile.span = self.evaluator.span_of(value)
-                self.tile.store(self.evaluator.value(value, at, place), buffer, where, place)
+                self.tile.store(self.evaluator.value(value, at, region), buffer, where, region)
 
     def _pass(self, level: int) -> None:
         reductions = [record for record in self.plan.reductions if self.plan.stage[record.results[0]] == level]
@@ -183,7 +183,7 @@ class RowKernel:
         is_wide = unordered and not stored and not kept and not self.by_columns and not self.request.machine.is_gpu
         lanes = WIDE if is_wide else LANES
         reducers = [
-            Reducer(self.tile, record, self.body, spec_of(record).lower, (lanes, *self.row_place.sizes))
+            Reducer(self.tile, record, self.body, spec_of(record).lower, (lanes, *self.row_region.sizes))
             for record in reductions
         ]
         starts = [tile for reducer in reducers for tile in reducer.start()]
@@ -195,17 +195,17 @@ class RowKernel:
         ends = self.tile.loop(self.zero, self.end, lanes, step, starts)
         self._join(reducers, ends)
 
-    def _lanes_at(self, row: SSAValue, lanes: int) -> Place:
-        """The place of so many elements along the reduced dim, from `row` on."""
-        place = self.row_place
-        bounds = {"_r": self.extent, **place.bounds}
-        return Place({**place.coords, "_r": row}, ("_r", *place.axes), (lanes, *place.sizes), bounds)
+    def _lanes_at(self, row: SSAValue, lanes: int) -> TileRegion:
+        """The region of so many elements along the reduced dim, from `row` on."""
+        region = self.row_region
+        bounds = {"_r": self.extent, **region.bounds}
+        return TileRegion({**region.coords, "_r": row}, ("_r", *region.axes), (lanes, *region.sizes), bounds)
 
     def _join(self, reducers: list[Reducer], ends: list[SSAValue]) -> None:
         """Reduce the lanes of all reductions."""
         for reducer in reducers:
             parts, ends = ends[: reducer.width], ends[reducer.width :]
-            self.evaluator.ready[reducer.record.results[0]] = (reducer.finish(parts), self.row_place.axes)
+            self.evaluator.ready[reducer.record.results[0]] = (reducer.finish(parts), self.row_region.axes)
 
     def _step(
         self,
@@ -214,13 +214,13 @@ class RowKernel:
         stored: list[int],
         kept: list[int],
         carried: list[SSAValue],
-        place: Place,
+        region: TileRegion,
     ) -> list[SSAValue]:
         full = self.at_full()
-        r_map, own = self._scratch_place(place)
+        r_map, own = self._locate_in_scratch(region)
         self.evaluator.ready.update(
             {
-                value: (self.tile.load(self.scratch[value], r_map, own), place.axes)
+                value: (self.tile.load(self.scratch[value], r_map, own), region.axes)
                 for value in self.plan.kept
                 if self.plan.stage[value] < level
             }
@@ -228,23 +228,23 @@ class RowKernel:
         results: list[SSAValue] = []
         for reducer in reducers:
             parts, carried = carried[: reducer.width], carried[reducer.width :]
-            operand = self.evaluator.compute(reducer.record.operands[0], full, place)
-            results += reducer.step(parts, operand, place)
+            operand = self.evaluator.compute(reducer.record.operands[0], full, region)
+            results += reducer.step(parts, operand, region)
         for value in kept:
-            self.tile.store(self.evaluator.value(value, full, place), self.scratch[value], r_map, own)
+            self.tile.store(self.evaluator.value(value, full, region), self.scratch[value], r_map, own)
         for value in dict.fromkeys(stored):
-            self._store(value, full, place)
+            self._store(value, full, region)
         for value in self.plan.kept:
             if self.plan.stage[value] < level:
                 del self.evaluator.ready[value]
         return results
 
-    def _scratch_place(self, place: Place) -> tuple[IndexMap, Place]:
+    def _locate_in_scratch(self, region: TileRegion) -> tuple[IndexMap, TileRegion]:
         """The index of the lanes of a step in scratch: all columns of the program, or the one there is."""
         if not self.by_columns:
-            return (Dim.symbol("_r"), ZERO), place
-        coords = {"_r": place.coords["_r"], "_c": self.zero}
-        own = Place(coords, ("_r", "_c"), place.sizes, {"_r": self.extent})
+            return (Dim.symbol("_r"), ZERO), region
+        coords = {"_r": region.coords["_r"], "_c": self.zero}
+        own = TileRegion(coords, ("_r", "_c"), region.sizes, {"_r": self.extent})
         return (Dim.symbol("_r"), Dim.symbol("_c")), own
 
 
@@ -257,8 +257,8 @@ class ColumnKernel(RowKernel):
 
     tile: TileBuilder
     programs: dict[str, SSAValue]
-    own_place: Place
-    """The place of the lanes of the current columns in the accumulators."""
+    own_region: TileRegion
+    """The region of the lanes of the current columns in the accumulators."""
 
     @property
     def fits(self) -> bool:
@@ -301,9 +301,9 @@ class ColumnKernel(RowKernel):
 
         def step(column: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             coords = {**self.programs, name: column}
-            self.row_place = Place(coords, (name,), (self.width,), {name: self.walk.extents[-1]})
+            self.row_region = TileRegion(coords, (name,), (self.width,), {name: self.walk.extents[-1]})
             inside = tile.index(Dim.symbol("_c") - self.start, {"_c": column, name: self.programs[name]})
-            self.own_place = Place({"_k": self.zero, "_c": inside}, ("_k", "_c"), (LANES, self.width))
+            self.own_region = TileRegion({"_k": self.zero, "_c": inside}, ("_k", "_c"), (LANES, self.width))
             with self.evaluator.scope():
                 body()
             return carried
@@ -313,11 +313,11 @@ class ColumnKernel(RowKernel):
     def _store_lanes(self, carried: list[SSAValue]) -> None:
         at = (Dim.symbol("_k"), Dim.symbol("_c"))
         for value, buffer in zip(carried, self.accumulators, strict=True):
-            self.tile.store(value, buffer, at, self.own_place)
+            self.tile.store(value, buffer, at, self.own_region)
 
     def _load_lanes(self) -> list[SSAValue]:
         at = (Dim.symbol("_k"), Dim.symbol("_c"))
-        return [self.tile.load(buffer, at, self.own_place) for buffer in self.accumulators]
+        return [self.tile.load(buffer, at, self.own_region) for buffer in self.accumulators]
 
     def _rows(self, row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         """Accumulate one step of rows into the lanes of all columns."""
