@@ -16,7 +16,7 @@ from tessera.ir.base.types import ShapedAttr
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.host_program.builder import tensor_of
 from tessera.ir.schedule.host_program.memory import donated_in, overwritten_by
-from tessera.ir.schedule.ops.flow import has_buffers
+from tessera.ir.schedule.ops.host import has_buffers
 from tessera.ir.schedule.plan import programs_in
 from tessera.ir.tile.interpret import run_kernel
 from tessera.runtime.ranks import world

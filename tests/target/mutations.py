@@ -9,10 +9,9 @@ from itertools import pairwise
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import IndexAttr
+from tessera.ir.base.types import IndexAttr, VectorAttr
 from tessera.ir.target.limits import argument_of, index_multiple, kernel_around
-from tessera.ir.target.ops.memory import PATTERNS
-from tessera.ir.target.types import VectorAttr
+from tessera.ir.target.ops.blocks import PATTERNS
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f64, i8
 from tessera.types.shape import TensorType

@@ -8,7 +8,7 @@ import pytest
 
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.frontend.kernel.memory import SPACES as LANGUAGE
-from tessera.ir.target.ops.memory import SPACES as SCRATCH
+from tessera.ir.target.ops.blocks import SPACES as SCRATCH
 from tessera.types.device import SCOPES, SPACES, TRANSFERS, is_seen_by, join, moves, problem, route
 
 NAMES = tuple(SPACES)

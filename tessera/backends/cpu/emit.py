@@ -28,11 +28,10 @@ from tessera.backends.cpu.registers import (
     is_worth_versions,
 )
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.base.types import BufferAttr, IndexAttr, VectorAttr
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.typed_ops import GemmOp, ProgramsOp
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 
 if TYPE_CHECKING:

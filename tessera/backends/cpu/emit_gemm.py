@@ -22,12 +22,11 @@ from tessera.backends.cpu.packing import Operand, split_offset, strided_operand
 from tessera.backends.cpu.registers import Vectors
 from tessera.backends.cpu.windows import MAX_K, DimWindows
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import BufferAttr
+from tessera.ir.base.types import BufferAttr, VectorAttr
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.typed_ops import StoreOp
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType
 

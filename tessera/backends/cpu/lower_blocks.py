@@ -26,9 +26,8 @@ from tessera.backends.cpu.lower_tiles import Lowering
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
+from tessera.ir.base.types import INDEX, BufferAttr, TileAttr, VectorAttr
 from tessera.ir.target.limits import is_multiple, largest
-from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile import typed_ops as ttile
 from tessera.ir.tile.lower_to_target import access_pattern
 from tessera.types.dim import Dim, minimum

@@ -15,8 +15,7 @@ from xdsl.ir import Block, SSAValue
 from tessera.backends.cpu.match_contraction import Match, match_contraction
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
-from tessera.ir.target.types import VectorAttr
+from tessera.ir.base.types import INDEX, BufferAttr, TileAttr, VectorAttr
 from tessera.ir.tile.lower_to_target import KernelLowering, access_pattern
 from tessera.ir.tile.typed_ops import IndexOp, LoadOp, ProgramIdOp
 from tessera.types.dim import Dim

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import VectorAttr
 from tessera.ir.target.llvm.convert import compute_type, storage_type
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, vector
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import ClipOp, LoadOp, StoreOp
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Atom, Dim, product
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen

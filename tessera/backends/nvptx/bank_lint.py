@@ -32,10 +32,9 @@ from tessera.backends.nvptx.typed_ops import (
 from tessera.backends.nvptx.types import SharedAttr
 from tessera.diagnostics.error import Span
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import shaped_type
-from tessera.ir.target.ops.memory import SWIZZLES, swizzle_index, why_not_swizzled
+from tessera.ir.base.types import VectorAttr, shaped_type
+from tessera.ir.target.ops.blocks import SWIZZLES, swizzle_index, why_not_swizzled
 from tessera.ir.target.typed_ops import BroadcastOp, CastOp, DotOp, KernelOp, LoadOp, ScratchOp, StoreOp, TransposeOp
-from tessera.ir.target.types import VectorAttr
 from tessera.types.frozen import frozen
 
 BANKS = 32

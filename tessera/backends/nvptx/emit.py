@@ -28,10 +28,9 @@ from tessera.backends.nvptx.row_warps import DividedRows
 from tessera.backends.nvptx.text import WARP, DeviceModule, KernelCode, barrier, special, warp_barrier
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import IndexAttr, shaped_type
+from tessera.ir.base.types import IndexAttr, VectorAttr, shaped_type
 from tessera.ir.target.llvm.instructions import Index, Value, constant_of, dim_value
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, ScratchOp, TailOp
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim, product
 from tessera.types.machine import Machine
 

@@ -11,13 +11,12 @@ from tessera.backends.nvptx import values
 from tessera.backends.nvptx.layout import Layout, Tile, skew_of
 from tessera.backends.nvptx.row_plan import BY_MATRIX
 from tessera.backends.nvptx.row_prefetch import StaticPrefetch, is_constant, to_staged
-from tessera.ir.base.types import shaped_type
+from tessera.ir.base.types import VectorAttr, shaped_type
 from tessera.ir.target.llvm import math
 from tessera.ir.target.llvm.convert import atomic_instruction
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import FetchOp, LoadOp, LoopOp, ScratchOp, StoreOp
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 

@@ -42,9 +42,9 @@ from tessera.backends.nvptx.row_prefetch import (
 )
 from tessera.backends.nvptx.text import WARP, barrier, special
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.types import VectorAttr
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value
 from tessera.ir.target.typed_ops import IndexOp, KernelOp, LoadOp, LoopOp, ProgramsOp, TailOp
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import MarkAttr, ShapedAttr
-from tessera.ir.target.types import VectorAttr
+from tessera.ir.base.types import MarkAttr, ShapedAttr, VectorAttr
 
 # Types of matrix kernels: tiles over warpgroups in a closed set of layouts, dots in flight, shared memory.
 

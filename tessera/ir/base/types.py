@@ -248,6 +248,12 @@ class BufferAttr(ShapedAttr):
     name = "ttile.buffer"
 
 
+class VectorAttr(ShapedAttr):
+    """A block of Target IR, held in vector registers; lanes run along its last axis."""
+
+    name = "ttarget.vector"
+
+
 class MarkAttr(Data[None], TypeAttribute):
     """A type without parameters; a subclass gives the name."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tessera.ir.base.dialect_of import install
 from tessera.ir.base.spec import Registry
+from tessera.ir.base.types import VectorAttr
 from tessera.ir.target.ops import REGISTRY
-from tessera.ir.target.types import VectorAttr
 
 DIALECT = install(Registry(REGISTRY.dialect, REGISTRY), [VectorAttr])

@@ -18,10 +18,9 @@ from tessera.ir.base.build import OpWriter
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.types import INDEX, BufferAttr, TileAttr
+from tessera.ir.base.types import INDEX, BufferAttr, TileAttr, VectorAttr
 from tessera.ir.target.dialect import DIALECT
 from tessera.ir.target.limits import LINE, IndexRanges, is_multiple, largest
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType

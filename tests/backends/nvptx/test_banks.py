@@ -27,7 +27,7 @@ from tessera.ir.base.dialect_of import load_dialects
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import verify
-from tessera.ir.target.ops.memory import SWIZZLES, swizzle_index, why_not_swizzled
+from tessera.ir.target.ops.blocks import SWIZZLES, swizzle_index, why_not_swizzled
 from tests.backends.nvptx.kernels import PROGRAMS, lowered
 from tests.backends.nvptx.matrices import causal, full, layer, matrix_of, nn, nt, tn, wide
 from tests.oracles.nvptx_backend import NvptxBackend

@@ -18,9 +18,8 @@ from xdsl.ir import Block, SSAValue
 from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.base.types import BufferAttr, IndexAttr, VectorAttr
 from tessera.ir.target import typed_ops as ttarget
-from tessera.ir.target.types import VectorAttr
 from tessera.ir.tile.indexing import Affine, isl_set
 from tessera.ir.tile.sites import Axis, Site, Variable, is_in_bounds
 from tessera.types.dim import Dim, minimum

@@ -20,10 +20,9 @@ from tessera.backends.nvptx.tensor_cores import REGISTERS, WARPGROUP, WGMMA_FEAT
 from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, OperandAttr, PendingAttr, sizes_of, spec_ops
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
-from tessera.ir.base.types import INDEX, IndexAttr
+from tessera.ir.base.types import INDEX, IndexAttr, VectorAttr
 from tessera.ir.base.verify import STEP, around, check_step
 from tessera.ir.target.typed_ops import IndexOp
-from tessera.ir.target.types import VectorAttr
 
 if TYPE_CHECKING:
     from tessera.backends.nvptx import typed_ops as ops

@@ -9,8 +9,8 @@ from xdsl.ir import Operation, SSAValue
 
 from tessera.backends.nvptx.row_plan import DEFERRED
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import VectorAttr
 from tessera.ir.target import typed_ops as ops
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dtype import f32
 
 

@@ -15,10 +15,9 @@ from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.backends.nvptx.text import WARP
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.types import shaped_type
+from tessera.ir.base.types import VectorAttr, shaped_type
 from tessera.ir.target.limits import ROW_WARPS
 from tessera.ir.target.typed_ops import ElementwiseOp, KernelOp, LoadOp, LoopOp, ScratchOp, StoreOp
-from tessera.ir.target.types import VectorAttr
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 

@@ -29,7 +29,7 @@ from tessera.ir.schedule.host_program.memory import (
     root_of,
     strip_aliases,
 )
-from tessera.ir.schedule.ops.flow import has_buffers
+from tessera.ir.schedule.ops.host import has_buffers
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.dim import Dim
 from tessera.types.effect import Effects

@@ -18,7 +18,7 @@ from tessera.ir.base.types import TensorAttr
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.kinds import GroupKind
-from tessera.ir.schedule.ops.collective import CALLS
+from tessera.ir.schedule.ops.host import CALLS
 from tessera.ir.schedule.plan import tensor_of
 from tessera.types.shape import TensorType
 

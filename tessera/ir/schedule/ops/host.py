@@ -1,17 +1,179 @@
-"""The host program: memory, kernel calls, copies and control flow, run by one thread in order."""
+"""The host program: memory, kernel calls, copies, control flow and collectives, run by one thread in order."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
-from tessera.ir.base.types import BufferAttr, ShapedAttr
+from tessera.ir.base.types import BufferAttr, ShapedAttr, TensorAttr
 from tessera.ir.schedule.ops import host_op
 from tessera.types.device import problem
 
 if TYPE_CHECKING:
-    from tessera.ir.schedule.typed_ops import AliasOp, CallbackOp
+    from tessera.ir.schedule.typed_ops import AliasOp, CallbackOp, CollectiveStartOp, ForOp
+
+
+# Collectives in a plan and in a host program: they are started, and waited for where their result is needed.
+
+CALLS = ("all_gather", "all_to_all")
+"""Collectives that move bytes and nothing else; others are decomposed into these in Graph IR."""
+
+
+def _check_start(op: CollectiveStartOp) -> None:
+    if op.call not in CALLS:
+        op.fail(f"`call` is one of {', '.join(CALLS)}, got {op.call!r}")
+    if op.ranks < 2:
+        op.fail(f"a collective has at least 2 ranks, got {op.ranks}", "one rank alone has its own value")
+    if not op.axis:
+        op.fail(f"`{op.name}` needs the `axis` of the mesh that it communicates over")
+    wanted = (1, 1) if op.results else (2, 0)
+    if (len(op.operands), len(op.results)) != wanted:
+        op.fail(f"`{op.name}` takes the sent value and gives the received one, or takes the buffers of both")
+    _check_buffers(op)
+
+
+def _check_wait(op: SpecOp) -> None:
+    if len(op.operands) != 2 or len(op.results) > 1:
+        op.fail(f"`{op.name}` takes the sent and the received value, and gives the latter at most")
+    _check_buffers(op)
+
+
+def _check_buffers(op: SpecOp) -> None:
+    for value in op.operands if not op.results else ():
+        if not isinstance(value.type, BufferAttr):
+            op.fail(f"`{op.name}` without a result works on buffers, not on {value.type}")
+
+
+_NUMBER = Attribute("number", "int", doc="which of the program's collectives it is; ranks match them in this order")
+
+_COLLECTIVES = (
+    host_op(
+        name="tsched.collective_start",
+        summary="The start of a collective, which goes on while the program does something else.",
+        operands=("values*",),
+        results=("started*",),
+        attributes=(
+            _NUMBER,
+            Attribute("call", "str", doc="all_gather or all_to_all, of raw bytes"),
+            Attribute("axis", "str", doc="the axis of the mesh"),
+            Attribute("ranks", "int", doc="how many ranks that axis has"),
+            Attribute("purpose", "str", "", "the collective that it is a part of, where it is not all of it"),
+        ),
+        effects=frozenset({"collective"}),
+        verify=_check_start,
+    ),
+    host_op(
+        name="tsched.collective_wait",
+        summary="The end of a collective: from here on the received value may be read, and the sent one written over.",
+        operands=("values*",),
+        results=("received*",),
+        attributes=(_NUMBER,),
+        effects=frozenset({"collective"}),
+        verify=_check_wait,
+    ),
+)
+
+
+# Control flow of plans and host programs; bodies see the values around them. In a plan these ops work on values: a body
+# takes what a loop carries, and yields it. Once buffers are placed nothing is yielded but a condition: results are in
+# buffers that were allocated before, `while` and `for` take two for each carried value and swap them in each iteration,
+# and their results are the ones written last.
+
+
+def has_buffers(op: SpecOp) -> bool:
+    """Whether an op of control flow works on buffers."""
+    return any(isinstance(value.type, BufferAttr) for value in (*op.operands, *op.results))
+
+
+def _yields(op: SpecOp, region: int) -> list[Any]:
+    last = op.regions[region].block.last_op
+    return [value.type for value in last.operands] if last is not None else []
+
+
+def _check_condition(op: SpecOp, types: Sequence[Any]) -> None:
+    if (
+        len(types) != 1
+        or not isinstance(types[0], TensorAttr | BufferAttr)
+        or types[0].shape
+        or not types[0].dtype.is_bool
+    ):
+        op.fail(f"the condition of `{op.name}` is one bool, got {', '.join(map(str, types)) or 'nothing'}")
+
+
+def _check_if(op: SpecOp) -> None:
+    _check_condition(op, [op.operands[0].type])
+    if has_buffers(op):
+        return
+    for region in (0, 1):
+        if _yields(op, region) != list(op.result_types):
+            op.fail(f"body {region} of `{op.name}` yields {_yields(op, region)}, not {list(op.result_types)}")
+
+
+def _check_while(op: SpecOp) -> None:
+    _check_condition(op, _yields(op, 0))
+    given = [value.type for value in op.operands]
+    tested, repeated = ([arg.type for arg in region.block.args] for region in op.regions)
+    if repeated != given or tested != given[: len(op.results)]:
+        op.fail("the bodies of `tsched.while` take the values that the loop carries")
+    if not has_buffers(op) and _yields(op, 1) != list(op.result_types):
+        op.fail("the body of `tsched.while` yields the values that the loop carries")
+
+
+def _check_for(op: ForOp) -> None:
+    if op.length is None and len(op.operands) < 2:
+        op.fail("`tsched.for` needs a lower and an upper bound, or `length`")
+    if not has_buffers(op) and _yields(op, 0)[: op.carried] != list(op.result_types)[: op.carried]:
+        op.fail("the body of `tsched.for` yields the values that the loop carries")
+
+
+_CONTROL_FLOW = (
+    host_op(
+        name="tsched.if",
+        summary="One of two plans, by a bool.",
+        operands=("condition",),
+        results=("results*",),
+        regions=("then", "otherwise"),
+        effects=frozenset({"memory"}),
+        verify=_check_if,
+    ),
+    host_op(
+        name="tsched.while",
+        summary="A plan repeated as long as a condition on what it carries holds.",
+        operands=("carried*",),
+        results=("carried*",),
+        regions=("condition", "body"),
+        effects=frozenset({"memory"}),
+        verify=_check_while,
+    ),
+    host_op(
+        name="tsched.for",
+        summary="A plan run for each index between two bounds, or for each row of what is scanned.",
+        operands=("values*",),
+        results=("results*",),
+        attributes=(
+            Attribute("carried", "int", 0, "how many values a loop carries"),
+            Attribute("scanned", "int", 0, "how many operands are scanned, a row in each iteration"),
+            Attribute("stacked", "int", 0, "how many buffers are written, a row in each iteration, once placed"),
+            Attribute("length", "dim", None, "how many iterations; without it the first two operands are the bounds"),
+            Attribute("reverse", "bool", False, "from the last row to the first"),
+        ),
+        regions=("body",),
+        effects=frozenset({"memory"}),
+        verify=_check_for,
+    ),
+    host_op(
+        name="tsched.yield",
+        summary="The end of a body: its results.",
+        operands=("values*",),
+        results=(),
+        is_terminator=True,
+    ),
+)
+
+
+# Memory, kernel calls, copies, callbacks and guards.
 
 
 def _check_alloc(op: SpecOp) -> None:
@@ -44,7 +206,7 @@ def _check_callback(op: CallbackOp) -> None:
         op.fail(f"`{op.name}` writes {op.outputs} of {len(op.operands)} buffers")
 
 
-SPECS = (
+_STEPS = (
     host_op(
         name="tsched.constant",
         summary="An array that is part of the program.",
@@ -121,3 +283,5 @@ SPECS = (
         effects=frozenset({"memory"}),
     ),
 )
+
+SPECS = (*_COLLECTIVES, *_CONTROL_FLOW, *_STEPS)

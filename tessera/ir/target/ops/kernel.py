@@ -10,7 +10,7 @@ from xdsl.ir import Operation, OpResult, SSAValue
 from tessera.ir.base.block_ops import MEMORY, check_symbols
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import INDEX, BufferAttr
+from tessera.ir.base.types import INDEX, BufferAttr, VectorAttr
 from tessera.ir.base.verify import GRID, STEP, SYMBOL, SYMBOLS, WRITES, check_arguments, check_loop
 from tessera.ir.target.limits import (
     FEATURES,
@@ -31,7 +31,6 @@ from tessera.ir.target.limits import (
     width_for,
     widths_of,
 )
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.shape import is_at_least, is_at_most
 

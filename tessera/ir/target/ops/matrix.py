@@ -5,9 +5,8 @@ from __future__ import annotations
 from tessera.ir.base.block_ops import MEMORY, check_symbols
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import INDEX, BufferAttr
+from tessera.ir.base.types import INDEX, BufferAttr, VectorAttr
 from tessera.ir.target.limits import check_written, kernel_around
-from tessera.ir.target.types import VectorAttr
 from tessera.types.dim import Dim
 from tessera.types.promotion import holds
 from tessera.types.shape import is_at_most

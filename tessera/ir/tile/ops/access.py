@@ -20,7 +20,7 @@ from tessera.ir.base.block_ops import AXES, COORDS, MEMORY, MODE, PAD, SWIZZLE, 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, TileAttr
-from tessera.ir.target.ops.memory import check_swizzle
+from tessera.ir.target.ops.blocks import check_swizzle
 from tessera.ir.tile.choices import PLACE, STAGES, check_place, check_stages
 from tessera.ir.tile.ops.blocks import OPS
 

@@ -1,4 +1,4 @@
-"""Memory ops: loads and stores of blocks at linear offsets, scratch with its swizzles, and indices read from memory."""
+"""Blocks of vector registers and memory: ops on blocks, loads and stores at linear offsets, scratch, swizzles."""
 
 from __future__ import annotations
 
@@ -6,14 +6,45 @@ from math import gcd
 
 from xdsl.ir import SSAValue
 
-from tessera.ir.base.block_ops import AXES, COORDS, MEMORY, MODE, PAD, SWIZZLE, check_fetch, check_mode, check_symbols
+from tessera.ir.base.block_ops import (
+    AXES,
+    COORDS,
+    MEMORY,
+    MODE,
+    PAD,
+    SWIZZLE,
+    BlockOps,
+    check_fetch,
+    check_mode,
+    check_symbols,
+)
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
-from tessera.ir.base.types import BufferAttr
-from tessera.ir.target.limits import LINE, buffer_alignment, check_written, index_multiple, multiple_of
-from tessera.ir.target.ops.vector import OPS
-from tessera.ir.target.types import VectorAttr
+from tessera.ir.base.types import BufferAttr, VectorAttr
+from tessera.ir.target.limits import LINE, buffer_alignment, check_written, index_multiple, kernel_around, multiple_of
 from tessera.types.shape import is_at_least
+
+# Ops on blocks of registers: those that all kernels have, and what threads of a GPU do together.
+
+
+def _check_threads(op: SpecOp) -> None:
+    kernel = kernel_around(op)
+    if kernel is not None and not kernel.value("threads"):
+        op.fail(f"`{op.name}` is for programs of several threads, and `@{kernel.value('symbol')}` has one")
+
+
+def _check_sort(op: SpecOp) -> None:
+    for line in op.operands[:4]:
+        check_written(op, line)
+
+
+OPS = BlockOps(
+    "ttarget",
+    VectorAttr,
+    "block",
+    {"sort": _check_sort, "barrier": _check_threads, "dot": _check_threads, "transpose": _check_threads},
+)
+
 
 # Swizzles of shared memory: pieces of a row permuted by its number, so that columns are in different banks.
 
@@ -203,6 +234,7 @@ def _check_number(op: SpecOp, name: str) -> None:
 
 
 SPECS = (
+    *OPS.specs(),
     OpSpec(
         name="ttarget.load",
         summary="Elements into registers; those out of bounds are `pad`.",
