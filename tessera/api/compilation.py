@@ -30,7 +30,7 @@ from tessera.types.settings import shows_passes, warn_unknown_variables
 if TYPE_CHECKING:
     from tessera.frontend.shape_inference import Assumption
     from tessera.runtime.cache import Store
-    from tessera.runtime.device import Program
+    from tessera.runtime.devices import Program
     from tessera.runtime.executable import Executable
     from tessera.types.constraint import Constraint
     from tessera.types.device import Manifest

@@ -40,7 +40,7 @@ from tessera.ir.base import dispatch
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime import operators
-from tessera.runtime.device import Program
+from tessera.runtime.devices import Program
 from tessera.runtime.native.support import missing_source, set_object_compiler
 from tessera.runtime.tensor import Tensor as Tensor
 from tessera.types.device import Device

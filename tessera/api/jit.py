@@ -12,8 +12,7 @@ from tessera.api import eager as eager  # the ops that functions call: loaded he
 from tessera.api import specialization
 from tessera.api.captured_variables import CapturedVariables, Captures
 from tessera.api.compilation import load, place_options
-from tessera.api.recompile import Around, CacheInfo, History
-from tessera.api.specialization import Specialization
+from tessera.api.specialization import Around, CacheInfo, History, Specialization
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options, check_names, for_device
 from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError

@@ -38,12 +38,26 @@ def explain(
     list_all: Annotated[bool, typer.Option("--list", help="List every code with its one-line meaning.")] = False,
 ) -> None:
     """Explain an error: the rule, a program that breaks it, and the fix."""
-    from tessera.cli.commands import list_codes, show_page
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from tessera.diagnostics.codes import all_codes
+    from tessera.diagnostics.codes import explain as page_of
 
     if list_all or not code:
-        list_codes()
+        for name, cls in all_codes().items():
+            print(f"{name}  {cls.__name__:<24}{(cls.__doc__ or '').splitlines()[0]}")
+        return
+    try:
+        page = page_of(code)
+    except KeyError as error:
+        Console(stderr=True, highlight=False).print(f"error: {error.args[0]}", markup=False)
+        raise typer.Exit(1) from None
+    console = Console()
+    if console.is_terminal:
+        console.print(Markdown(page))
     else:
-        raise typer.Exit(show_page(code))
+        print(page, end="")
 
 
 @app.command()
@@ -109,9 +123,22 @@ def run(
 
     Example: `tessera run --ranks 2 examples/ranks.py`
     """
-    from tessera.cli.commands import start
+    import os
 
-    raise typer.Exit(start(file, context.args, ranks, timeout))
+    from tessera.diagnostics.error import TesseraError
+    from tessera.runtime.ranks.processes import MOST, launch
+
+    if not os.path.isfile(file):
+        typer.echo(f"there is no file `{file}`", err=True)
+        raise typer.Exit(2)
+    if not 1 <= ranks <= MOST or (timeout is not None and timeout <= 0):
+        typer.echo(f"`--ranks` is 1 to {MOST}, and `--timeout` above 0 s", err=True)
+        raise typer.Exit(2)
+    try:
+        launch({"file": file, "argv": list(context.args)}, ranks, seconds=timeout)
+    except TesseraError as error:
+        typer.echo(str(error.at(None)), err=True)
+        raise typer.Exit(1) from None
 
 
 cache = typer.Typer(help="The cache of compiled code on disk.", no_args_is_help=True)
@@ -121,17 +148,54 @@ app.add_typer(cache, name="cache")
 @cache.command("show")
 def cache_show(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Say where the cache is and how full."""
-    from tessera.cli.commands import show_usage
+    import json
+    import time
 
-    raise typer.Exit(show_usage(as_json=as_json))
+    from tessera.runtime.cache import default_store
+
+    store = default_store()
+    usage = store.usage()
+    days = None if usage.oldest is None else max(0.0, time.time() - usage.oldest) / 86400
+    if as_json:
+        found = {"folder": store.folder, "entries": usage.entries, "bytes": usage.bytes, "limit": store.limit}
+        typer.echo(json.dumps({**found, "oldest_days": None if days is None else round(days, 2)}))
+        return
+    typer.echo(f"folder   {store.folder}")
+    typer.echo(f"entries  {usage.entries}")
+    typer.echo(f"size     {_size(usage.bytes)} of {_size(store.limit)} (TESSERA_CACHE_BYTES)")
+    if days is not None:
+        typer.echo(f"oldest   last used {days:.1f} days ago; when it is full, those unused for longest are removed")
 
 
 @cache.command("clear")
 def cache_clear() -> None:
     """Remove every entry; what is wanted again is compiled again."""
-    from tessera.cli.commands import clear_entries
+    from tessera.runtime.cache import default_store
 
-    raise typer.Exit(clear_entries())
+    store = default_store()
+    before = store.usage()
+    store.clear()
+    left = store.usage()
+    typer.echo(f"removed {before.entries - left.entries} entries, {_size(before.bytes - left.bytes)}")
+    if left.entries:
+        typer.echo(f"{left.entries} entries in {store.folder} could not be removed", err=True)
+        raise typer.Exit(1)
+
+
+def _size(count: int) -> str:
+    """Bytes as people read them.
+
+    >>> _size(512), _size(1536), _size(4 << 30)
+    ('512 B', '1.5 KiB', '4.0 GiB')
+    """
+    if count < 1024:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB"):
+        value /= 1024
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} TiB"
 
 
 @app.command()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tessera.runtime.device import Device
-from tessera.runtime.devices import find_device
+from tessera.runtime.devices import Device, find_device
 from tests.runtime.devices.conformance import DeviceContract
 
 pytestmark = pytest.mark.device("sm_80")

@@ -1,4 +1,4 @@
-"""The contract of `runtime/device.py` as tests: subclass `DeviceContract`, and give it a device and a kernel.
+"""The contract of `runtime/devices` as tests: subclass `DeviceContract`, and give it a device and a kernel.
 
 The kernel takes (target, source, count, addend) and puts `source[i] + addend` into `target[i]`, both of 64-bit
 integers. What the tests ask of it is order: a device that runs work early, late or twice gives other numbers.
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics.codes import DeviceError, LoadError, OutOfMemoryError
-from tessera.runtime.device import Device
+from tessera.runtime.devices import Device
 
 COUNT = 1000
 ONE = (1, 1, 1)

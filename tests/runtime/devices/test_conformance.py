@@ -6,8 +6,7 @@ import ctypes
 
 import pytest
 
-from tessera.runtime.device import Device
-from tessera.runtime.devices import find_device
+from tessera.runtime.devices import Device, find_device
 from tests.runtime.devices.conformance import COUNT, ONE, DeviceContract
 from tests.runtime.devices.fake import FakeDevice
 from tests.runtime.programs import compile_text

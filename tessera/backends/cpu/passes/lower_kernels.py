@@ -9,10 +9,10 @@ from tessera.backends.cpu.lower_blocks import BlockLowering, has_dots
 from tessera.backends.cpu.lower_tiles import Lowering
 from tessera.backends.cpu.match_contraction import can_expand, expand_dots, match_contraction
 from tessera.diagnostics.codes import TargetVerifyError
+from tessera.ir.base.build import replace_ops
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.rewrite import replace_ops
 from tessera.ir.target.architectures import host_features, machine_of
 from tessera.ir.tile.choices import tensor_core_attributes
 from tessera.ir.tile.typed_ops import DotOp

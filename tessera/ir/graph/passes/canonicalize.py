@@ -8,10 +8,9 @@ from typing import Any, cast
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from tessera.ir.base.build import Build
+from tessera.ir.base.build import Build, Pattern, Rewriter, rewrite
 from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
 
 
 class Canonicalize(Pass):

@@ -7,9 +7,9 @@ from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
 
+from tessera.ir.base.build import Pattern, Rewriter, rewrite
 from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
 from tessera.ir.graph.passes.canonicalize import replace_results
 from tessera.types.frozen import frozen
 

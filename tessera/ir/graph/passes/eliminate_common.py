@@ -7,9 +7,9 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation
 
+from tessera.ir.base.build import is_removable
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.rewrite import is_removable
 from tessera.ir.base.text import canonical_text
 
 

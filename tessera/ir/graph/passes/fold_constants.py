@@ -8,10 +8,10 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import OpResult
 
+from tessera.ir.base.build import Pattern, Rewriter, is_removable, rewrite
 from tessera.ir.base.interpret import Run
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.rewrite import Pattern, Rewriter, is_removable, rewrite
 from tessera.ir.base.types import TensorAttr
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim

@@ -12,11 +12,10 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, SSAValue
 
-from tessera.ir.base.build import Build, tensor_value
+from tessera.ir.base.build import Build, is_removable, tensor_value
 from tessera.ir.base.effects import effects_of, ops_inside
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.rewrite import is_removable
 from tessera.ir.graph.building import slice_axis
 from tessera.types.dim import Dim
 from tessera.types.effect import may_swap

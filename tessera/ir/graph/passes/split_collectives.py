@@ -8,10 +8,9 @@ from typing import Any
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.codes import ScheduleError
-from tessera.ir.base.build import Build
+from tessera.ir.base.build import Build, Pattern, Rewriter, rewrite
 from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
-from tessera.ir.base.rewrite import Pattern, Rewriter, rewrite
 from tessera.ir.graph.building import cast, restate, slice_axis, widen
 from tessera.ir.graph.passes.canonicalize import replace_results
 from tessera.ir.graph.typed_ops import AllGatherOp, AllToAllOp

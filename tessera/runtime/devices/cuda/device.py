@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as a device: the protocol of `runtime/device.py` on the CUDA driver.
+"""NVIDIA GPUs as a device: the protocol of `runtime/devices` on the CUDA driver.
 
 What is here is the plain interface, one call of the driver for each method. Compiled programs do not launch by it:
 their host programs are native code that calls the driver itself (`program.py`), a hundred times faster than Python.
