@@ -24,7 +24,7 @@ OPENING = """# Passes
 
 The name of a pass is the path of its file: `tile-drop-bounds` is `drop_bounds.py` in the folder of passes of
 the tile stage. `tessera-opt FILE -p NAME,NAME` runs passes on IR text. The pipeline of a stage gives the order, with
-the reason for each place; `TESSERA_TIMING=1` prints the passes that ran, and `TESSERA_DUMP=dir` writes the IR after
+the reason for each position; `TESSERA_TIMING=1` prints the passes that ran, and `TESSERA_DUMP=dir` writes the IR after
 each of them, by its name (`tessera inspect` shows the levels, and names no pass).
 """
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 def load(tape: Tape, options: Options, name: str = "") -> tuple[Program, Origin]:
     """The program of a tape; `name` is whose it is, for the account of a miss."""
-    options = place_options(options, tape)
+    options = choose_device(options, tape)
     manifest = manifest_of(options.backend)
     if not manifest.compiles:
         return interpreter_of(manifest.name).program(tape), Origin(manifest.name)
@@ -79,7 +79,7 @@ def find_stored(tape: Tape, options: Options) -> Executable | None:
     return _read_entry(default_store(), cache_key(tape, options)) if is_known else None
 
 
-def place_options(options: Options, tape: Tape) -> Options:
+def choose_device(options: Options, tape: Tape) -> Options:
     """The options for a program where it says that it runs."""
     named = tape.promises.get(DEVICE)
     return options if named is None else for_device(options, Device.parse(named))
@@ -255,7 +255,7 @@ def lower_traced(traced: TracedFunction, options: Options) -> Lowered:
     """
     from tessera.compiler.compile import graph_text, lower_tape  # noqa: PLC0415 - loads the compiler
 
-    tape, options = traced.tape, place_options(options, traced.tape)
+    tape, options = traced.tape, choose_device(options, traced.tape)
     manifest = manifest_of(options.backend)
     found = None if manifest.compiles and manifest.has_collectives else other_ranks(tape)
     if found is None:
@@ -321,7 +321,7 @@ def _format(name: str, value: Any) -> list[str]:
 
 def explain_traced(traced: TracedFunction, options: Options, made: Specialization | None) -> Explanation:
     """The account of one signature; `made` is its specialization if it has been called."""
-    tape, options = traced.tape, place_options(options, traced.tape)
+    tape, options = traced.tape, choose_device(options, traced.tape)
     inputs = ", ".join(f"{name}: {tape.types[value]}" for name, value in zip(tape.names, tape.inputs, strict=True))
     outputs = ", ".join(str(tape.types[value]) for value in tape.outputs)
     policy = Policy.of(tape.promises.get(POLICY, {}))

@@ -330,7 +330,7 @@ def _same(x: Any) -> Any:
 def install() -> None:
     """Let ops run eagerly, and tensors have their operators and methods."""
     dispatch.install(run_op)
-    dispatch.install_placed(run_at)
+    dispatch.install_on_device(run_at)
     table: dict[str, Any] = {name: function for name, function in vars(public).items() if callable(function)}
     methods = {name: item for name, item in vars(TensorMethods).items() if not name.startswith("_")}
     table |= {name: item.fget if isinstance(item, property) else item for name, item in methods.items()}

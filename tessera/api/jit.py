@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
 from tessera.api import specialization
 from tessera.api.captured_variables import CapturedVariables, Captures
-from tessera.api.compilation import load, place_options
+from tessera.api.compilation import choose_device, load
 from tessera.api.specialization import Around, CacheInfo, History, Specialization
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options, check_names, for_device
@@ -269,7 +269,7 @@ class Jit(_Hot):
         if captures.meshes:
             from tessera.api.collectives import refuse_to_run  # noqa: PLC0415 - few programs have any
 
-            refuse_to_run(traced.tape, place_options(self.options, traced.tape).backend, captures.meshes)
+            refuse_to_run(traced.tape, choose_device(self.options, traced.tape).backend, captures.meshes)
         code = getattr(self.function, "__code__", None)
         owner = getattr(code, "co_filename", type(self.function).__module__)
         loaded, origin = load(traced.tape, self.options, f"{owner} {self.name}")

@@ -138,10 +138,10 @@ def _takes(function: Callable[..., Any], count: int) -> bool:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return True  # a callable that does not say
-    placed = [item for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
-    least = sum(item.default is item.empty for item in placed)
+    positional = [item for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
+    least = sum(item.default is item.empty for item in positional)
     is_open = any(item.kind is item.VAR_POSITIONAL for item in parameters)
-    return least <= count and (is_open or count <= len(placed))
+    return least <= count and (is_open or count <= len(positional))
 
 
 def _arity(function: Callable[..., Any]) -> int:
@@ -207,8 +207,8 @@ class Kernel:
         self.name, self.given, self.tuning = self.definition.name, schedule, tuning
         self.options = options or Options()
         self.signature = self._call_signature()
-        self._placed: dict[Device, Kernel] = {}
-        self._is_placed = False
+        self._on_devices: dict[Device, Kernel] = {}
+        self._has_device = False
         self._jit = _KernelJit(self)
 
     def _call_signature(self) -> inspect.Signature:
@@ -231,7 +231,7 @@ class Kernel:
     def with_options(self, **options: Any) -> Kernel:
         """The same kernel under other options of the compiler, such as `backend="cuda"` or `debug=True`."""
         made = Kernel(self.definition.function, self.given, self.tuning, self.definition, Options.of(**options))
-        made._is_placed = "backend" in options
+        made._has_device = "backend" in options
         return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -253,18 +253,18 @@ class Kernel:
 
     def _residence(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Device | None:
         """The GPU that the tensors of a call are on, where nobody names a device for the kernel."""
-        if self._is_placed or device_class() is None or self.options.backend != Options().backend:
+        if self._has_device or device_class() is None or self.options.backend != Options().backend:
             return None
         return common_device(self.name, [leaf for leaf in flatten((args, kwargs))[0] if is_concrete(leaf)])
 
     def _at(self, device: Device) -> Kernel:
         """The kernel on a device."""
-        if device not in self._placed:
+        if device not in self._on_devices:
             options = for_device(self.options, device)
             made = Kernel(self.definition.function, self.given, self.tuning, self.definition, options)
-            made._is_placed = True
-            self._placed[device] = made
-        return self._placed[device]
+            made._has_device = True
+            self._on_devices[device] = made
+        return self._on_devices[device]
 
     def _call_as_op(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         results = [f"`{parameter.name}`" for parameter in self.definition.results]

@@ -159,7 +159,7 @@ class Fix:
 
 
 FixLike: TypeAlias = "Fix | str | Callable[[Span | None], Fix | str | None] | None"
-"""A way out, advice, or how to find one from the source at a place."""
+"""A way out, advice, or how to find one from the source at a location."""
 
 
 _DIVISION = re.compile(r"(?<=[\w)] )(floordiv|mod)(?= [\w(])")
@@ -260,8 +260,8 @@ class InternalError(Exception):
         self.script = script
 
     def __str__(self) -> str:
-        place = f" in `{self.where}`" if self.where else ""
-        lines = [f"internal error{place}: {self.message}"]
+        location = f" in `{self.where}`" if self.where else ""
+        lines = [f"internal error{location}: {self.message}"]
         if self.reproducer:
             lines.append(f"  = note: the program before it was written to {self.reproducer}")
         if self.command:

@@ -43,7 +43,7 @@ class Usage:
 class Store:
     """Bytes under hexadecimal keys in one folder; in memory alone where the folder cannot be written.
 
-    Readers never see half an entry: it is written beside its place and moved there in one step. Of one that loses a
+    Readers never see half an entry: it is written beside its path and moved there in one step. Of one that loses a
     part all the same, as it may when the power goes, the digest is wrong; it is not worth waiting for the disk each
     time. A damaged entry is a miss, and is removed. When the folder outgrows `limit`, those unused for longest go.
     """

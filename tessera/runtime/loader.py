@@ -216,11 +216,11 @@ def read_object(data: bytes) -> ObjectFile:
             raise LoadError(f"object has thread-local data (`{name}`), which is not linked", span=None)
         contents = b"" if kind == _NOBITS else _bytes_of(data, header)
         sections.append(Section(name, index, bool(flags & _WRITE), max(align, 1), size, contents))
-    placed = {section.number for section in sections}
+    loaded = {section.number for section in sections}
     relocations = tuple(
         Relocation(header[7], offset, info & 0xFFFFFFFF, info >> 32, addend)
         for header in headers
-        if header[1] == _RELA_TABLE and header[7] in placed
+        if header[1] == _RELA_TABLE and header[7] in loaded
         for offset, info, addend in _RELA.iter_unpack(_bytes_of(data, header))
     )
     return ObjectFile(tuple(sections), symbols, relocations)
@@ -419,7 +419,7 @@ def _relocate(number: int, file: ObjectFile, scope: _Scope) -> None:
     for hole in file.relocations:
         writable, start = image.offsets[(number, hole.section)]
         where = start + hole.offset
-        half, place = (image.data, base + image.data_start + where) if writable else (image.code, base + where)
+        half, address = (image.data, base + image.data_start + where) if writable else (image.code, base + where)
         symbol = file.symbols[hole.symbol]
         if symbol.binding != _LOCAL:
             target = scope.addresses[symbol.name]
@@ -430,10 +430,10 @@ def _relocate(number: int, file: ObjectFile, scope: _Scope) -> None:
             if key not in image.offsets:
                 raise LoadError(f"relocation against a section that is not loaded (`{symbol.name}`)", span=None)
             target = base + image.offset(key) + symbol.value
-        _fill(half, where, hole, symbol.name, place, target, scope)
+        _fill(half, where, hole, symbol.name, address, target, scope)
 
 
-def _fill(half: bytearray, where: int, hole: Relocation, name: str, place: int, target: int, scope: _Scope) -> None:
+def _fill(half: bytearray, where: int, hole: Relocation, name: str, address: int, target: int, scope: _Scope) -> None:
     """Compute and store one field."""
     rule = scope.architecture.relocations.get(hole.kind)
     if rule is None:
@@ -445,8 +445,8 @@ def _fill(half: bytearray, where: int, hole: Relocation, name: str, place: int, 
     # Only a call or jump may go by way of a stub; data that far away has to be reached through the table.
     elif rule.through == "stub" and name in scope.stubs:
         reach = scope.architecture.reach
-        target = target if -reach <= target - place < reach else scope.base + scope.stubs[name]
-    origin = place if rule.origin == "place" else scope.table if rule.origin == "table" else 0
+        target = target if -reach <= target - address < reach else scope.base + scope.stubs[name]
+    origin = address if rule.origin == "place" else scope.table if rule.origin == "table" else 0
     try:
         rule.store(half, where, target + hole.addend - origin)
     except struct.error:

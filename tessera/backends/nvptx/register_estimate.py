@@ -23,7 +23,7 @@ from tessera.types.machine import Occupancy, Usage, occupancy, registers_for
 OVERHEAD = 4
 """What moves and addresses in flight take beside what is live."""
 LEAST = 26
-"""Below this nobody saves: it costs no block its place."""
+"""Below this nobody saves: it costs no resident block."""
 SHORT, FEW = 48, 17
 """Instructions and loaded words of a loop that the assembler unrolls: loads of more iterations are live."""
 PREFETCHED = 3
@@ -224,8 +224,8 @@ def _pressure(lines: Iterable[str], has_spare: bool) -> tuple[int, int]:
 
 def _loads_late(instructions: Sequence[_Instruction]) -> list[_Instruction]:
     """The same instructions with every load just before what reads it, or before what it must not pass."""
-    placed = sorted((_latest(instructions, at), at) for at in range(len(instructions)))
-    return [instructions[at] for _, at in placed]
+    positions = sorted((_latest(instructions, at), at) for at in range(len(instructions)))
+    return [instructions[at] for _, at in positions]
 
 
 def _latest(instructions: Sequence[_Instruction], at: int) -> float:
@@ -233,12 +233,12 @@ def _latest(instructions: Sequence[_Instruction], at: int) -> float:
     if not one.name.startswith(("ld.global", "ld.shared")) or "volatile" in one.name:
         return float(at)
     is_free = ".nc" in one.name
-    for place in range(at + 1, len(instructions)):
-        other = instructions[place]
+    for index in range(at + 1, len(instructions)):
+        other = instructions[index]
         meets = set(one.made) & set(other.read) or set(one.read) & set(other.made)
         is_wall = other.name.startswith(("bar", "membar", "fence", "mbarrier", "cp."))
-        if meets or is_wall or (other.name.startswith("st.") and not is_free) or place == len(instructions) - 1:
-            return place - 0.5
+        if meets or is_wall or (other.name.startswith("st.") and not is_free) or index == len(instructions) - 1:
+            return index - 0.5
     return float(at)
 
 

@@ -115,7 +115,7 @@ def annotation_fix(span: Span | None, symbol: str, value: object) -> Fix | str:
     """A number in place of a dim's name, in the signature of the function that a span is in."""
     advice = f"write {value} instead of `{symbol}` in the annotation"
     literals = _named_in_signature(span, symbol) if span is not None else []
-    if not literals or any(place.whole.span.line != literals[0].whole.span.line for place in literals):
+    if not literals or any(literal.whole.span.line != literals[0].whole.span.line for literal in literals):
         return advice
     first, last = literals[0].whole.span, literals[-1].whole.span
     line = first.source_line

@@ -202,7 +202,7 @@ class _OverflowCheck:
 
     def _end_of(self, op: TileOp) -> Dim | None:
         if op.name == "coordinate":
-            return self._place(op)
+            return self._find_coordinate_end(op)
         if op.name == "constant":
             value = op.values["value"]
             return Dim.constant(int(value)) if value >= 0 else None
@@ -215,7 +215,7 @@ class _OverflowCheck:
         rule = _GROWING.get(str(op.values.get("fn"))) if op.name == "elementwise" and len(known) == 2 else None
         return None if rule is None else rule(*known)
 
-    def _place(self, op: TileOp) -> Dim | None:
+    def _find_coordinate_end(self, op: TileOp) -> Dim | None:
         """The maximum of an expression over coordinates, those of axes at their last element."""
         expr: Dim = op.values["expr"]
         last: dict[str, Dim] = {}

@@ -32,7 +32,7 @@ class Chooser(Protocol):
     def choose(self, key: str, candidates: Sequence[Any], context: Mapping[str, Any]) -> Choice:
         """One of `candidates`, which are in order of preference.
 
-        `key` names the knob, and after `@` the place that asks (`tile.n@group3`); `context` is what a model may look
+        `key` names the knob, and after `@` the location that asks (`tile.n@group3`); `context` is what a model may look
         at (dims, dtypes, the machine).
         """
         ...
@@ -45,7 +45,7 @@ Model: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 class StaticChooser:
     """Answers from overrides, then from the model of the knob, then the first candidate; it never measures.
 
-    An override may name a knob (`tile.n`) or one place that asks for it (`tile.n@group3`); the latter wins.
+    An override may name a knob (`tile.n`) or one location that asks for it (`tile.n@group3`); the latter wins.
     """
 
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -120,7 +120,7 @@ def reproducer_folder() -> Path:
 def write_reproducer(stem: str, suffix: str, text: str) -> Path:
     """Write `text` once, under a name that the same text always gets; the path written.
 
-    Written beside its place and moved into it, so that two processes failing alike do not mix their lines.
+    Written beside its path and moved there, so that two processes failing alike do not mix their lines.
     """
     folder = reproducer_folder()
     folder.mkdir(parents=True, exist_ok=True)

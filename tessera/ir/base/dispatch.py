@@ -84,18 +84,20 @@ def install(runner: Runner) -> None:
     _RUNNER[:] = [runner]
 
 
-PlacedRunner: TypeAlias = Callable[[Any, str, Sequence[Any], Mapping[str, Any]], Any]
-_PLACED: list[PlacedRunner] = []
+DeviceRunner: TypeAlias = Callable[[Any, str, Sequence[Any], Mapping[str, Any]], Any]
+_DEVICE_RUNNER: list[DeviceRunner] = []
 
 
-def install_placed(runner: PlacedRunner) -> None:
+def install_on_device(runner: DeviceRunner) -> None:
     """Make `runner` the one that runs ops called outside a trace on a device that is named."""
-    _PLACED[:] = [runner]
+    _DEVICE_RUNNER[:] = [runner]
 
 
-def apply_at(place: Any, op: str, operands: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Any:
+def apply_at(device: Any, op: str, operands: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Any:
     """The result of an op run eagerly, on a device or, where that is None, on the default one."""
-    return apply(op, operands, attributes) if place is None else _PLACED[0](place, op, operands, attributes or {})
+    if device is None:
+        return apply(op, operands, attributes)
+    return _DEVICE_RUNNER[0](device, op, operands, attributes or {})
 
 
 def active() -> Recorder | None:

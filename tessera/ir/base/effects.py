@@ -151,13 +151,13 @@ def _identity(op: Operation) -> str:
 
 def first_swap(before: list[Step], after: list[Step]) -> tuple[Step, Step] | None:
     """Two steps whose order is fixed and was swapped; steps removed, merged or added say nothing of order."""
-    place = {(step.key, step.number): number for number, step in enumerate(before)}
+    positions = {(step.key, step.number): number for number, step in enumerate(before)}
     counts = Counter(step.key for step in before)
     counts.subtract(step.key for step in after)
     kept = [step for step in after if not counts[step.key]]
     for number, later in enumerate(kept):
         for earlier in kept[:number]:
-            swapped = place[later.key, later.number] < place[earlier.key, earlier.number]
+            swapped = positions[later.key, later.number] < positions[earlier.key, earlier.number]
             if swapped and not may_swap(later.effects, earlier.effects):
                 return later, earlier
     return None

@@ -74,9 +74,9 @@ def ranks_of(spec: OpSpec, attributes: Mapping[str, Any]) -> int:
 def over_ranks(spec: OpSpec, operands: Sequence[Array], attributes: Mapping[str, Any]) -> tuple[Array, ...]:
     """What this rank gets of an op that needs others, who must be at the same op."""
     axis, ranks = attributes["axis"], ranks_of(spec, attributes)
-    place = world.axis_position(axis, ranks)
+    rank = world.axis_position(axis, ranks)
     if not spec.operands:
-        return (np.array(place, np.int64),)
+        return (np.array(rank, np.int64),)
     own = np.ascontiguousarray(operands[0])
     every = np.empty((ranks, *np.shape(operands[0])), own.dtype)
     memory = (own.ctypes.data, every.ctypes.data, own.nbytes)
@@ -84,7 +84,7 @@ def over_ranks(spec: OpSpec, operands: Sequence[Array], attributes: Mapping[str,
     what = f"{own.dtype} {list(own.shape)} for `{spec.short_name}`" + (f" ({facts})" if facts else "")
     world.wait(world.start("all_gather", axis, ranks, memory, what))
     assert spec.reference is not None
-    return (np.asarray(spec.reference(*every, **attributes)[place]),)
+    return (np.asarray(spec.reference(*every, **attributes)[rank]),)
 
 
 class InterpretError(Exception):

@@ -81,7 +81,7 @@ _T = TypeVar("_T")
 
 
 def read_with(parser: AttrParser, read: Callable[[Reader], _T]) -> _T:
-    """What `read` makes of the text at the parser's place; the parser goes on after it."""
+    """What `read` makes of the text at the parser's position; the parser goes on after it."""
     content: Any = parser.lexer.input.content
     reader = Reader(content, parser.pos)
     try:
@@ -276,7 +276,7 @@ class MarkAttr(Data[None], TypeAttribute):
 
 
 class IndexAttr(MarkAttr):
-    """A number that counts: a program's place in the grid, a loop's step, an offset."""
+    """A number that counts: a program's index in the grid, a loop's step, an offset."""
 
     name = "ttile.index"
 

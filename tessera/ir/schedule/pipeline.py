@@ -1,4 +1,4 @@
-"""The passes of the schedule stage, in order, each with the reason for its place, and its exit verifier."""
+"""The passes of the schedule stage, in order, each with the reason for its position, and its exit verifier."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ SHARED, REGISTERS = "shared", "registers"
 SPACES = (SHARED, REGISTERS)
 ROWS, COLUMNS = "rows", "columns"
 LAYOUTS = (ROWS, COLUMNS)
-PLACE = (
+MEMORY_LAYOUT = (
     Attribute("space", "str", "", "where a machine puts it: shared memory, in whole boxes, or registers"),
     Attribute("layout", "str", "", "in shared memory: rows or columns of the tile are contiguous in it"),
     Attribute("swizzle", "int", 0, "bytes of lines there whose pieces are permuted by line"),
@@ -68,9 +68,9 @@ def check_stages(op: SpecOp) -> None:
         op.fail(f"there are 1 to {MAX_STAGES} stages, got {op.value('stages')}")
 
 
-def check_place(op: SpecOp, buffer: BufferAttr, tile: TileAttr) -> None:
+def check_memory_layout(op: SpecOp, buffer: BufferAttr, tile: TileAttr) -> None:
     """Raises OpError for a space, layout, swizzle or box that no machine has."""
-    space, layout, swizzle, box = (op.value(attribute.name) for attribute in PLACE)
+    space, layout, swizzle, box = (op.value(attribute.name) for attribute in MEMORY_LAYOUT)
     if space not in ("", *SPACES):
         op.fail(f"`space` is one of {', '.join(SPACES)}, got {space}")
     if space != SHARED and (layout or swizzle or box):

@@ -236,7 +236,7 @@ def cells_of(
             inside &= env[axis] < evaluate(bound, scope)
     windows = values["windows"]
     for expr, extent in zip(windows[::2], windows[1::2], strict=True):
-        place = evaluate(expr, scope)
-        inside &= (place >= 0) & (place < evaluate(extent, scope))
+        index = evaluate(expr, scope)
+        inside &= (index >= 0) & (index < evaluate(extent, scope))
     indices = (np.broadcast_to(np.asarray(evaluate(expr, scope), np.int64), whole) for expr in values["map"])
     return Cells(tuple(indices), inside)

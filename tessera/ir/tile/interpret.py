@@ -222,8 +222,8 @@ def _index(run: Run, op: SpecOp) -> Sequence[Any]:
 @handles("ttile.for")
 def _for(run: Run, op: SpecOp) -> Sequence[Any]:
     low, high, *carried = run.operands(op)
-    for place in range(low, high, op.value("step")):
-        carried = run.block(op.regions[0].block, [place, *carried])
+    for index in range(low, high, op.value("step")):
+        carried = run.block(op.regions[0].block, [index, *carried])
     return tuple(carried)
 
 
@@ -268,14 +268,14 @@ def _cells(run: TileRun, op: SpecOp, first: int, shape: tuple[int, ...]) -> Cell
 
 
 def _outside(run: TileRun, op: SpecOp, dim: int, element: Array, index: Array, extent: int) -> BoundsError:
-    place = tuple(int(part) for part in element)
+    at = tuple(int(part) for part in element)
     verb = "writes" if op.name == "ttile.store" else "reads"
     sizes = "".join(f", {name} = {size}" for name, size in sorted(run.dims.items()))
     return BoundsError(
-        f"`@{run.kernel.value('symbol')}` {verb} index {int(index[place])} of dim {dim}, which has {extent} elements",
+        f"`@{run.kernel.value('symbol')}` {verb} index {int(index[at])} of dim {dim}, which has {extent} elements",
         span=op.span,
         notes=(
-            f"at element {list(place)} of the tile, in program {list(run.program)}{sizes}",
+            f"at element {list(at)} of the tile, in program {list(run.program)}{sizes}",
             f"the index is `{op.value('map')[dim]}`",
         ),
     )
@@ -314,9 +314,9 @@ def _fetch(run: Run, op: SpecOp) -> Sequence[Any]:
     buffer: Array = run[op.operands[0]]
     env = {**run.dims, **_coords(run, op, 1)}
     index = tuple(expr.evaluate(env) for expr in op.value("map"))
-    for dim, (place, extent) in enumerate(zip(index, buffer.shape, strict=True)):
-        if not 0 <= place < extent:
-            raise _outside(run, op, dim, np.zeros(0, np.int64), np.asarray(place), extent)
+    for dim, (at, extent) in enumerate(zip(index, buffer.shape, strict=True)):
+        if not 0 <= at < extent:
+            raise _outside(run, op, dim, np.zeros(0, np.int64), np.asarray(at), extent)
     cell = np.ravel_multi_index(index, buffer.shape) if index else 0
     argument = run.arguments.get(op.operands[0])
     run.observer.access(run, Access(op, run.program, argument, np.array([cell]), np.ones((), np.bool_)))

@@ -204,7 +204,7 @@ class RaceObserver(Observer):
         memory[access_kind(access.op)].mark(access.cells, workers, number)
 
     def _workers(self, access: Access) -> Array:
-        """A number for each element that takes part: of its place, in tiles of its shape."""
+        """A number for each element that takes part: its flat index, in tiles of its shape."""
         if access.op.name == "ttile.fetch":
             return np.array([_EVERYBODY])
         shape = access.inside.shape
@@ -231,8 +231,8 @@ class RaceObserver(Observer):
         visit = self._visits[number]
         if worker == _EVERYBODY:
             return Touch(visit.op, None, visit.steps)
-        shape, place = self._shapes[worker // _MOST_ELEMENTS], worker % _MOST_ELEMENTS
-        return Touch(visit.op, tuple(int(part) for part in np.unravel_index(place, shape)), visit.steps)
+        shape, index = self._shapes[worker // _MOST_ELEMENTS], worker % _MOST_ELEMENTS
+        return Touch(visit.op, tuple(int(part) for part in np.unravel_index(index, shape)), visit.steps)
 
 
 _MOST_ACCESSES = 10_000

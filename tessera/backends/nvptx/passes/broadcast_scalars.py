@@ -25,7 +25,7 @@ class BroadcastScalars(Pass):
     """Put the element that a `ttile.broadcast` repeats in the place of each of its elements.
 
     Before: `%one = ttile.load %key {map = [0]}` of no axes, and a `ttile.broadcast %one` to 64 x 64. After: one
-    `ttile.load %key` of 64 x 64 elements, all of which are at that place. What is computed from such numbers on the
+    `ttile.load %key` of 64 x 64 elements, all of which are at that index. What is computed from such numbers on the
     way is computed for each element. Tensor cores have tiles of rows and columns alone, so kernels with dots go
     through this; others are left alone, and so are numbers that a loop carries, or of a buffer that the kernel writes.
     """

@@ -1,4 +1,4 @@
-"""Give every tile and every barrier of a matrix kernel its place in shared memory."""
+"""Give every tile and every barrier of a matrix kernel its offset in shared memory."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def place_shared(kernel: SpecOp) -> None:
 
 
 def _free(top: int, part: Part, taken: Sequence[tuple[int, int]]) -> int:
-    """The first place from `top` on that a part can have beside those which are taken."""
+    """The first offset from `top` on that a part can have beside those which are taken."""
     start = -(-top // part.alignment) * part.alignment
     for low, high in sorted(taken):
         if start < high and low < start + part.size:

@@ -327,7 +327,7 @@ def _reader(name: str, summary: str, operands: tuple[str, ...], *facets: Any, **
     )
 
 
-PLACED = (
+INDEXED_AXES = (
     Attribute("axes", "ints", doc="the axes of `x` that are indexed, one for each index"),
     Attribute("out_axis", "int", 0, "position of the indexed dims in the result"),
 )
@@ -337,7 +337,7 @@ CHECKED = Attribute(
     "checked", "any", None, "what a debug build reports of an out-of-bounds index; nothing is clamped then"
 )
 
-_PLACED_SAMPLES = (
+_INDEXED_AXES_SAMPLES = (
     Sample("one", index_arrays((5, 4), (3,), low=0), {"axes": (0,), "out_axis": 0}),
     Sample("two, broadcast", index_arrays((5, 6, 5), (3, 1), (4,), low=0), {"axes": (0, 2), "out_axis": 0}),
     Sample("in the middle", index_arrays((2, 5, 3), (4,), low=0), {"axes": (1,), "out_axis": 1}),
@@ -520,21 +520,21 @@ SPECS: tuple[OpSpec, ...] = (
         "index_legal",
         "Elements of `x` at legal indices along some axes.",
         ("x", "indices*"),
-        (*PLACED, CHECKED),
+        (*INDEXED_AXES, CHECKED),
         partial(_infer_index, "index_legal"),
         index_reference,
-        _PLACED_SAMPLES,
+        _INDEXED_AXES_SAMPLES,
         lower=Gather(_index_maps),
     ),
     _reader(
         "index_get",
         f"x[...] with integer arrays along some axes; {RULE}.",
         ("x", "indices*"),
-        PLACED,
+        INDEXED_AXES,
         partial(_infer_index, "index_get"),
         index_reference,
         (
-            *_PLACED_SAMPLES,
+            *_INDEXED_AXES_SAMPLES,
             Sample("outside", index_arrays((5, 4), (30,), low=-9, high=9), {"axes": (0,), "out_axis": 0}),
         ),
         decompose=_decompose_index,

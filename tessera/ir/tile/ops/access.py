@@ -21,7 +21,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, TileAttr
 from tessera.ir.target.ops.blocks import check_swizzle
-from tessera.ir.tile.choices import PLACE, STAGES, check_place, check_stages
+from tessera.ir.tile.choices import MEMORY_LAYOUT, STAGES, check_memory_layout, check_stages
 from tessera.ir.tile.ops.blocks import OPS
 
 _MAP = Attribute("map", "dims", doc="one expression per dim of the buffer")
@@ -50,7 +50,7 @@ def _check_access(op: SpecOp, buffer: SSAValue, tile: SSAValue, first: int) -> N
         op.fail(f"a tile has static sizes, got {list(tile.type.shape)}")
     if len(op.value("windows")) % 2:
         op.fail("`windows` are pairs of an expression and an extent")
-    check_place(op, buffer.type, tile.type)
+    check_memory_layout(op, buffer.type, tile.type)
 
 
 def _check_map(op: SpecOp, rank: int) -> None:
@@ -101,7 +101,7 @@ SPECS = (
             *_ACCESS,
             PAD,
             Attribute("hints", "any", None, "what its author asks of the machine: vector, stages, swizzle, space"),
-            *PLACE,
+            *MEMORY_LAYOUT,
             *STAGES,
         ),
         effects=MEMORY,
@@ -112,7 +112,7 @@ SPECS = (
         summary="Write a tile into a buffer; elements outside are not written. Mode `add` adds, in program order.",
         operands=("tile", "buffer", "at*"),
         results=(),
-        attributes=(*_ACCESS, MODE, *PLACE),
+        attributes=(*_ACCESS, MODE, *MEMORY_LAYOUT),
         effects=MEMORY,
         verify=_check_store,
     ),
