@@ -25,5 +25,5 @@ if not TYPE_CHECKING:  # a checker would take it to mean that every name is ther
 
     def __getattr__(name: str) -> NoReturn:
         """Say of a name that is not here what to write instead, where that is known."""
-        said = _OTHER_NAMES.get(name)
-        raise AttributeError(f"module `tessera.random` has no attribute `{name}`{f': {said}' if said else ''}")
+        hint = _OTHER_NAMES.get(name)
+        raise AttributeError(f"module `tessera.random` has no attribute `{name}`{f': {hint}' if hint else ''}")

@@ -215,8 +215,8 @@ def _shapes(texts: Sequence[str]) -> dict[str, dict[tuple[tuple[str, Any], ...],
         if match is None or (match["dtype"] or "f32") not in BY_NAME:
             raise TargetError(f"`{text}` is no shape; write name={_EXAMPLE}, or name={_EXAMPLE}:bf16")
         name = re.match(r"\w*", match["path"])
-        rest = match["path"][len(name[0]) if name else 0 :]
-        steps = tuple(_steps(rest, text))
+        path = match["path"][len(name[0]) if name else 0 :]
+        steps = tuple(_steps(path, text))
         dims = [int(dim) for dim in match["dims"].split("x") if dim]
         array = np.zeros(dims, numpy_dtype(BY_NAME[match["dtype"] or "f32"]))
         found.setdefault(name[0] if name else "", {})[steps] = array
@@ -244,12 +244,12 @@ def _build(parts: Mapping[tuple[tuple[str, Any], ...], Any]) -> Any:
             raise TargetError("a parameter is one tensor or has parts, not both")
         return parts[()]
     inner: dict[tuple[str, Any], dict[tuple[tuple[str, Any], ...], Any]] = {}
-    for (first, *rest), array in parts.items():
-        inner.setdefault(first, {})[tuple(rest)] = array
+    for (first, *tail), array in parts.items():
+        inner.setdefault(first, {})[tuple(tail)] = array
     kinds = {kind for kind, _ in inner}
     if len(kinds) > 1:
         raise TargetError("the parts of one container are all keys, all numbers or all fields")
-    children = {key: _build(rest) for (_, key), rest in inner.items()}
+    children = {key: _build(tails) for (_, key), tails in inner.items()}
     if kinds == {"key"}:
         return children
     if kinds == {"index"}:

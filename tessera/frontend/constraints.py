@@ -183,13 +183,13 @@ def _eliminate(constraints: Sequence[Constraint], known: Iterable[str]) -> dict[
     """
     known, env = set(known), dict[str, Dim]()
     while True:
-        rest = [item.substitute(env) for item in constraints]
-        found = next((pair for item in rest if (pair := _solve_for_unknown(item, known)) is not None), None)
+        substituted = [item.substitute(env) for item in constraints]
+        found = next((pair for item in substituted if (pair := _solve_for_unknown(item, known)) is not None), None)
         if found is None:
             break
         env = {name: dim.substitute({found[0]: found[1]}) for name, dim in env.items()}
         env[found[0]] = found[1]
-    for item, original in zip(rest, constraints, strict=True):
+    for item, original in zip(substituted, constraints, strict=True):
         for name in sorted(item.symbols - known):
             raise _unknown_name(original, name, sorted(known), original.span)
     return env
@@ -204,8 +204,8 @@ def _solve_for_unknown(constraint: Constraint, known: set[str]) -> tuple[str, Di
     parts = (constraint.left - constraint.right).coefficient(name)
     if parts is None:
         return None
-    factor, rest = (parts[0], -parts[1]) if not _is_negative(parts[0]) else (-parts[0], parts[1])
-    return name, rest if factor.value == 1 else rest // factor
+    factor, remainder = (parts[0], -parts[1]) if not _is_negative(parts[0]) else (-parts[0], parts[1])
+    return name, remainder if factor.value == 1 else remainder // factor
 
 
 def _is_negative(dim: Dim) -> bool:

@@ -235,11 +235,11 @@ def parse_policy(text: str) -> Policy:
         raise AnnotationError(f"`{text}` is not a policy: {error.msg}") from None
     made = SILENT
     while True:
-        rest, last = (tree.left, tree.right) if isinstance(tree, ast.BinOp) else (None, tree)
+        left, last = (tree.left, tree.right) if isinstance(tree, ast.BinOp) else (None, tree)
         made = made.joined(_policy_word(last, text))
-        if rest is None:
+        if left is None:
             return made
-        tree = rest
+        tree = left
 
 
 def _policy_word(node: ast.expr, text: str) -> Policy:

@@ -39,8 +39,10 @@ class Proofs:
 
     def absorb(self, constraints: Iterable[Constraint]) -> None:
         """Take constraints for true, bit by bit; raises `ContradictionError` where they exclude each other."""
-        rest = [(item, 1 << index) for index, item in enumerate(constraints) if not self._post_simple(item, 1 << index)]
-        goals = [(kind, gap, why) for item, why in rest for kind, gap in item.goals()]
+        compound = [
+            (item, 1 << index) for index, item in enumerate(constraints) if not self._post_simple(item, 1 << index)
+        ]
+        goals = [(kind, gap, why) for item, why in compound for kind, gap in item.goals()]
         others = [goal for goal in goals if not (goal[0] == "eq" and self._define(goal[1], goal[2]))]
         self._post_definitions()
         for kind, gap, why in others:
@@ -152,8 +154,8 @@ class Proofs:
         if bound is None or high is None:
             return False
         if name is None:
-            (monomial, _), *rest = item.left.terms or (((), 0),)
-            is_bare = not rest and len(monomial) == 1 and monomial[0].kind == "mod" and monomial[0].args[0].symbol_name
+            (monomial, _), *tail = item.left.terms or (((), 0),)
+            is_bare = not tail and len(monomial) == 1 and monomial[0].kind == "mod" and monomial[0].args[0].symbol_name
             return (
                 bool(is_bare) and item.is_equality and self._post_class(item.left - bound if bound else item.left, why)
             )
@@ -168,12 +170,12 @@ class Proofs:
 
     def _post_class(self, gap: Dim, why: int) -> bool:
         """`a % 8 == 3` is a residue class of `a`, with no need for a quotient and a remainder."""
-        (monomial, coefficient), *rest = gap.terms or (((), 0),)
-        if len(monomial) != 1 or monomial[0].kind != "mod" or abs(coefficient) != 1 or len(rest) > 1:
+        (monomial, coefficient), *tail = gap.terms or (((), 0),)
+        if len(monomial) != 1 or monomial[0].kind != "mod" or abs(coefficient) != 1 or len(tail) > 1:
             return False
-        residue = -coefficient * (rest[0][1] if rest else 0)
+        residue = -coefficient * (tail[0][1] if tail else 0)
         dividend, modulus = monomial[0].args[0], monomial[0].args[1].value
-        if (rest and rest[0][0]) or modulus is None or not 0 <= residue < modulus:
+        if (tail and tail[0][0]) or modulus is None or not 0 <= residue < modulus:
             return False
         self.store.intersect_class(self.store.node_of(dividend), modulus, residue, why)
         return True
@@ -281,10 +283,10 @@ class Proofs:
             parts = None if atom.kind in ("symbol", "mod") else _split(gap, atom)
             if parts is None or parts[0].value is None:
                 continue
-            factor, rest = parts[0].value, parts[1]
+            factor, remainder = parts[0].value, parts[1]
             first, second = atom.args
             if atom.kind in ("max", "min"):
-                found = [self._at_least_zero(rest + arg * factor, level) for arg in atom.args]
+                found = [self._at_least_zero(remainder + arg * factor, level) for arg in atom.args]
                 whys = [why for why in found if why is not None]
                 # c*max(a, b) is at least either of c*a and c*b when c > 0, and is one of them in any case
                 if (atom.kind == "max") == (factor > 0):
@@ -292,7 +294,7 @@ class Proofs:
                 return whys[0] | whys[1] if len(whys) == 2 else None
             if second.value is not None and second.value > 0:
                 slack = second.value - 1 if factor > 0 else 0
-                return self._at_least_zero((first - slack) * factor + rest * second.value, level)
+                return self._at_least_zero((first - slack) * factor + remainder * second.value, level)
         return None
 
     def _subtract_facts(self, gap: Dim, level: int) -> int | None:
@@ -314,12 +316,12 @@ class Proofs:
         for monomial, coefficient in gap.terms:
             if coefficient <= 0 or len(monomial) < 2:
                 continue
-            first, rest = Dim(((monomial[:1], 1),)), Dim(((monomial[1:], 1),))
-            one, other = self.store.evaluate(first), self.store.evaluate(rest)
+            first, second = Dim(((monomial[:1], 1),)), Dim(((monomial[1:], 1),))
+            one, other = self.store.evaluate(first), self.store.evaluate(second)
             if one.low < 0 or other.low < 0 or one.low + other.low == 0:
                 continue
-            below = rest * one.low + first * other.low - one.low * other.low
-            found = self._at_least_zero(gap + (below - first * rest) * coefficient, level)
+            below = second * one.low + first * other.low - one.low * other.low
+            found = self._at_least_zero(gap + (below - first * second) * coefficient, level)
             if found is not None:
                 return found | one.why | other.why
         return None
@@ -330,9 +332,9 @@ def _solve(gap: Dim) -> tuple[str, Dim] | None:
     for monomial, coefficient in reversed(gap.terms):
         if len(monomial) == 1 and monomial[0].kind == "symbol" and coefficient in (1, -1):
             name = monomial[0].name
-            rest = gap - Dim(((monomial, coefficient),))
-            if name not in rest.symbols:
-                return name, rest if coefficient == -1 else -rest
+            remainder = gap - Dim(((monomial, coefficient),))
+            if name not in remainder.symbols:
+                return name, remainder if coefficient == -1 else -remainder
     return None
 
 

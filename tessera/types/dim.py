@@ -149,9 +149,9 @@ class Dim:
         return total
 
     def coefficient(self, symbol: str) -> tuple[Dim, Dim] | None:
-        """(`c`, `rest`) with `self == c * symbol + rest` and neither mentioning `symbol`; None if not linear in it."""
+        """(`c`, `r`) with `self == c * symbol + r` and neither mentioning `symbol`; None if not linear in it."""
         factor: dict[Monomial, int] = {}
-        rest: dict[Monomial, int] = {}
+        remainder: dict[Monomial, int] = {}
         atom = Atom("symbol", symbol)
         for monomial, coefficient in self.terms:
             if monomial.count(atom) > 1:
@@ -160,8 +160,8 @@ class Dim:
                 at = monomial.index(atom)
                 factor[monomial[:at] + monomial[at + 1 :]] = coefficient
             else:
-                rest[monomial] = coefficient
-        pair = _canonical(factor), _canonical(rest)
+                remainder[monomial] = coefficient
+        pair = _canonical(factor), _canonical(remainder)
         return None if any(symbol in part.symbols for part in pair) else pair
 
     def __add__(self, other: DimLike) -> Dim:
@@ -255,10 +255,10 @@ def _divide(a: Dim, b: Dim) -> Dim:
     exact = _exact_quotient(a, b)
     if exact is not None:
         return exact
-    quotient, rest = _split_multiples(a, b)
+    quotient, remainder = _split_multiples(a, b)
     if not quotient.terms:
         return _atom_dim("floordiv", a, b)
-    return quotient + _divide(rest, b)
+    return quotient + _divide(remainder, b)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -267,8 +267,8 @@ def _remainder(a: Dim, b: Dim) -> Dim:
         return Dim.constant(_mod(a.value, b.value))
     if b.value == 1 or a == b or _exact_quotient(a, b) is not None:
         return Dim.constant(0)
-    quotient, rest = _split_multiples(a, b)
-    return _remainder(rest, b) if quotient.terms else _atom_dim("mod", a, b)
+    quotient, remainder = _split_multiples(a, b)
+    return _remainder(remainder, b) if quotient.terms else _atom_dim("mod", a, b)
 
 
 def _exact_quotient(a: Dim, b: Dim) -> Dim | None:
@@ -290,16 +290,16 @@ def _exact_quotient(a: Dim, b: Dim) -> Dim | None:
 
 
 def _split_multiples(a: Dim, b: Dim) -> tuple[Dim, Dim]:
-    """`a == quotient * b + rest`, with every term that `b` divides moved into the quotient."""
-    quotient, rest = Dim.constant(0), Dim.constant(0)
+    """`a == quotient * b + remainder`, with every term that `b` divides moved into the quotient."""
+    quotient, remainder = Dim.constant(0), Dim.constant(0)
     for term in a.terms:
         single = Dim((term,))
         part = _exact_quotient(single, b)
         if part is not None:
             quotient = quotient + part
         else:
-            rest = rest + single
-    return quotient, rest
+            remainder = remainder + single
+    return quotient, remainder
 
 
 def maximum(*dims: DimLike) -> Dim:

@@ -193,7 +193,7 @@ def report(text: str) -> list[str]:
     """
     lines = [part.strip() for line in text.splitlines() for part in line.split("#")[0].split(";")]
     written = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("?"))
-    names = {name.strip(): [item.strip() for item in rest.split(",")] for name, rest in written.items()}
+    names = {name.strip(): [item.strip() for item in listed.split(",")] for name, listed in written.items()}
     parts = {name: [item for item in items if item not in names] for name, items in names.items()}
     found = _close_over_calls(
         {name: Effects.parse(", ".join(items)) for name, items in parts.items()},

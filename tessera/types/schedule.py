@@ -280,8 +280,8 @@ def _schedule_of(choices: Mapping[str, Any]) -> Schedule:
         sizes.pop()
     if None in sizes:
         raise ScheduleError("a K block needs rows and columns, and columns need rows", fix="give the blocks before it")
-    rest = {name: value for name, value in choices.items() if name not in ("m", "n", "k")}
-    return Schedule(block=tuple(int(size) for size in sizes if size is not None), **rest)
+    others = {name: value for name, value in choices.items() if name not in ("m", "n", "k")}
+    return Schedule(block=tuple(int(size) for size in sizes if size is not None), **others)
 
 
 @frozen

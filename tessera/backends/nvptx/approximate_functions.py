@@ -174,19 +174,19 @@ def _gate(f: FunctionText, half: Value) -> tuple[Value, Value]:
 
 
 def _sigmoid(f: FunctionText, x: Value) -> Value:
-    power, rest = _gate(f, times(f, x, _LOG2E / 2))
-    return mul(f, rest, power)
+    power, factor = _gate(f, times(f, x, _LOG2E / 2))
+    return mul(f, factor, power)
 
 
 def _silu(f: FunctionText, x: Value) -> Value:
-    power, rest = _gate(f, times(f, x, _LOG2E / 2))
-    return mul(f, mul(f, x, rest), power)
+    power, factor = _gate(f, times(f, x, _LOG2E / 2))
+    return mul(f, mul(f, x, factor), power)
 
 
 def _gelu_tanh(f: FunctionText, x: Value) -> Value:
     linear, cubic = (f.const_like(x, number * _LOG2E / 2) for number in (_TANH_LINEAR, _TANH_CUBIC))
-    power, rest = _gate(f, mul(f, x, fma(f, mul(f, x, x), cubic, linear)))
-    return mul(f, mul(f, x, rest), power)
+    power, factor = _gate(f, mul(f, x, fma(f, mul(f, x, x), cubic, linear)))
+    return mul(f, mul(f, x, factor), power)
 
 
 def _gelu_erf(f: FunctionText, x: Value) -> Value:

@@ -34,8 +34,8 @@ MANY = 32
 def split_terms(dim: Dim, moving: AbstractSet[str]) -> tuple[Dim, Dim]:
     """The terms of a dim without any of the names, and those with one."""
     with_names = [(term, bool(Dim((term,)).symbols & moving)) for term in dim.terms]
-    fixed, rest = (tuple(term for term, moves in with_names if moves is which) for which in (False, True))
-    return Dim(fixed), Dim(rest)
+    fixed, varying = (tuple(term for term, moves in with_names if moves is which) for which in (False, True))
+    return Dim(fixed), Dim(varying)
 
 
 def group_of(op: LoadOp | StoreOp, layout: Layout, size: int, swizzle: int) -> int:
@@ -107,10 +107,10 @@ class Access:
         """The same with what does not depend on the element computed here, once."""
         f, op = self.f, self.op
         moving = {*op.axes, *(f"t{number}" for number in range(len(self.tiles)))}
-        fixed, rest = split_terms(op.offset, moving)
+        fixed, varying = split_terms(op.offset, moving)
         base = f.gep(self.base, dim_value(f, fixed, self.env), self.element)
         ends = [None if bound.symbols & moving else dim_value(f, bound, self.env) for bound in op.bounds]
-        return replace(self, base=base, offset=rest, ends=tuple(ends))
+        return replace(self, base=base, offset=varying, ends=tuple(ends))
 
     def mask(self, here: Mapping[str, Index], register: int, owner: bool) -> Value | None:
         """Whether the element takes part; None where it always does."""

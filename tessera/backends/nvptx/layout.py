@@ -132,13 +132,13 @@ class Threads:
             self.base = f.urem(self.thread, size)
         else:
             self.base = f.mul(self.thread, layout.vector)
-        rest, reach = self.base, min(layout.group, size) if layout.is_repeated else layout.group
+        quotient, reach = self.base, min(layout.group, size) if layout.is_repeated else layout.group
         for extent in reversed(layout.shape):
-            self._parts.append((rest, reach, extent % reach == 0))
+            self._parts.append((quotient, reach, extent % reach == 0))
             if extent % reach == 0:
-                rest, reach = 0, 1
+                quotient, reach = 0, 1
             elif reach % extent == 0:
-                rest, reach = f.udiv(rest, extent), reach // extent
+                quotient, reach = f.udiv(quotient, extent), reach // extent
             else:
                 return
 
@@ -155,13 +155,13 @@ class Threads:
                 found.append(f.add(f.urem(moving, extent), last))
                 moving = f.udiv(moving, extent)
                 continue
-            rest, reach, is_inside = self._parts[axis]
+            quotient, reach, is_inside = self._parts[axis]
             if is_inside:
-                found.append(f.add(rest, fixed % extent + last))
+                found.append(f.add(quotient, fixed % extent + last))
             elif reach % extent == 0:
-                found.append(f.add(f.urem(rest, extent), last))
+                found.append(f.add(f.urem(quotient, extent), last))
             else:
-                moving = f.add(rest, fixed)
+                moving = f.add(quotient, fixed)
                 found.append(f.add(f.urem(moving, extent), last))
                 moving = f.udiv(moving, extent)
             fixed //= extent

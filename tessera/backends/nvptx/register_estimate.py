@@ -134,12 +134,12 @@ def _statements(line: str) -> Iterator[str]:
 def _instruction(text: str) -> _Instruction:
     guard = re.match(r"^@!?(%?\w+)\s+(.*)$", text)
     bare = guard[2] if guard else text
-    name, _, rest = bare.partition(" ") if "\t" not in bare else bare.partition("\t")
+    name, _, arguments = bare.partition(" ") if "\t" not in bare else bare.partition("\t")
     name = name.strip()
-    parts = _operands(rest)
+    parts = _operands(arguments)
     guards = tuple(_REGISTER.findall(guard[1])) if guard else ()
     if name.startswith("bra"):
-        return _Instruction(name, text, (), guards, (rest.strip(),), guard is not None)
+        return _Instruction(name, text, (), guards, (arguments.strip(),), guard is not None)
     if name in _ENDS:
         return _Instruction(name, text, (), guards, (), guard is not None)
     is_silent = name.startswith((*_SILENT, *_SILENT_TOO))

@@ -88,8 +88,8 @@ class DeviceModule(ModuleText):
         for number, (name, bounds) in enumerate(self._bounds.items(), 1):
             head = f"define ptx_kernel void @{name}("
             before, found, after = whole.partition(head)
-            line, newline, rest = after.partition("\n")
-            whole = before + found + line.replace(" #0 {", f" #{number} {{") + newline + rest
+            line, newline, tail = after.partition("\n")
+            whole = before + found + line.replace(" #0 {", f" #{number} {{") + newline + tail
             whole += f"attributes #{number} = {{ {self.target.attributes} {bounds} }}\n"
         if self._uses_shared:
             whole = f"@{SHARED} = external addrspace(3) global [0 x i8], align 1024\n{whole}"

@@ -94,7 +94,7 @@ TYPES = (
 # What code asks of values and blocks, whose types xDSL does not know.
 
 
-def shaped(value: SSAValue) -> ShapedAttr:
+def shaped_type(value: SSAValue) -> ShapedAttr:
     """The type of a value that has a shape and a dtype: a tile, fragment, buffer or memory."""
     assert isinstance(value.type, ShapedAttr)
     return value.type
@@ -102,7 +102,7 @@ def shaped(value: SSAValue) -> ShapedAttr:
 
 def sizes_of(value: SSAValue) -> tuple[int, ...]:
     """How large a value is along each axis; 0 along a dynamic one."""
-    return shaped(value).sizes
+    return shaped_type(value).sizes
 
 
 def spec_ops(block: Block) -> list[SpecOp]:
@@ -110,7 +110,7 @@ def spec_ops(block: Block) -> list[SpecOp]:
     return [op for op in block.ops if isinstance(op, SpecOp)]
 
 
-def yielded(block: Block) -> Sequence[SSAValue]:
+def yielded_values(block: Block) -> Sequence[SSAValue]:
     """What a block ends with: the values that its last op takes."""
     assert block.last_op is not None
     return block.last_op.operands

@@ -218,10 +218,10 @@ _LOG2E_LOW = 1.925963033500e-8
 
 def _exponential(f: FunctionText, x: Value) -> Value:
     """`e**x` within 4 ulp; what is below the smallest normal number is 0."""
-    low, high, log2e, rest = (f.const("float", number) for number in (-126.0, 89.0, _LOG2E, _LOG2E_LOW))
+    low, high, log2e, log2e_low = (f.const("float", number) for number in (-126.0, 89.0, _LOG2E, _LOG2E_LOW))
     x = f.intrinsic("minimum", f.intrinsic("maximum", x, low), high)
     power = f.op("fmul", x, log2e)
     # What the product lost, put on as a factor close to 1.
-    lost = f.intrinsic("fma", x, rest, f.intrinsic("fma", x, log2e, f.fneg(power)))
+    lost = f.intrinsic("fma", x, log2e_low, f.intrinsic("fma", x, log2e, f.fneg(power)))
     factor = f.intrinsic("fma", lost, f.const("float", _math.log(2)), f.const("float", 1.0))
     return f.op("fmul", f.call("llvm.nvvm.ex2.approx.ftz.f", [power], "float"), factor)

@@ -303,9 +303,9 @@ def fused_shape(kind: Parameter, shape: Sequence[Any]) -> list[Any] | None:
     if annotation is None or len(shape) == annotation.rank or len(shape) != len(split_fused_dims(annotation)):
         return None
     found: list[Any] = []
-    rest = list(shape)
+    tail = list(shape)
     for dim in annotation.dims:
         count = len(factors(dim))
-        found.append(reduce(operator.mul, rest[:count]))
-        rest = rest[count:]
+        found.append(reduce(operator.mul, tail[:count]))
+        tail = tail[count:]
     return found

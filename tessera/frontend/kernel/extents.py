@@ -70,12 +70,12 @@ class IndexBounds:
             parts = found.coefficient(name)
             if parts is None:
                 return None
-            factor, rest = parts
+            factor, remainder = parts
             low, high = self.ranges[name]
             if self._natural(factor):
-                found = factor * (high if up else low) + rest
+                found = factor * (high if up else low) + remainder
             elif self._natural(-factor):
-                found = factor * (low if up else high) + rest
+                found = factor * (low if up else high) + remainder
             else:
                 return None
         found = self._replace_by_bounds(found, up)

@@ -59,12 +59,12 @@ def delinear(flat: Dim, shape: Sequence[Dim]) -> IndexMap:
     """
     found: list[Dim] = [ZERO] * len(shape)
     axes = [axis for axis, size in enumerate(shape) if size.value != 1] or list(range(len(shape)))[-1:]
-    rest = flat
+    quotient = flat
     for axis in reversed(axes[1:]):
-        found[axis] = rest % shape[axis]
-        rest = rest // shape[axis]
+        found[axis] = quotient % shape[axis]
+        quotient = quotient // shape[axis]
     if axes:
-        found[axes[0]] = rest
+        found[axes[0]] = quotient
     return tuple(found)
 
 
@@ -75,11 +75,11 @@ def simplify(dim: Dim) -> Dim:
         changed = False
         for atom in _atoms(dim, "mod"):
             inner, size = atom.args
-            rest_of = _coefficient(dim, atom)
+            mod_factor = _coefficient(dim, atom)
             for whole in _quotients(inner, size):
-                count_of = _coefficient(dim, whole)
-                if rest_of is not None and count_of is not None and count_of == rest_of * size:
-                    dim = dim - rest_of * _as_dim(atom) - count_of * _as_dim(whole) + rest_of * inner
+                quotient_factor = _coefficient(dim, whole)
+                if mod_factor is not None and quotient_factor is not None and quotient_factor == mod_factor * size:
+                    dim = dim - mod_factor * _as_dim(atom) - quotient_factor * _as_dim(whole) + mod_factor * inner
                     changed = True
                     break
             if changed:

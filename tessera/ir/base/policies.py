@@ -48,11 +48,11 @@ def policy_over(op: Operation) -> Policy:
 def declare_policies(op: Operation, policies: Iterable[Policy], *, always: bool = False) -> None:
     """Write down what an op works under; nothing where nobody says anything, unless `always`: then `{}`."""
     listed = sorted({str(policy): policy for policy in policies}.items())
-    said = tuple(policy.entries for _, policy in listed)
-    if not any(said) and not always:
+    entries = tuple(policy.entries for _, policy in listed)
+    if not any(entries) and not always:
         op.attributes.pop(POLICY, None)
     else:
-        op.attributes[POLICY] = attribute_of("any", said[0] if len(said) == 1 else said)
+        op.attributes[POLICY] = attribute_of("any", entries[0] if len(entries) == 1 else entries)
 
 
 def carried_policy(op: Operation) -> Mapping[str, Attribute]:
@@ -115,8 +115,8 @@ def _computing_op(value: SSAValue) -> Operation | None:
     maker = value.owner
     if not isinstance(maker, SpecOp) or maker.name not in _ARITHMETIC:
         return None
-    said = [maker.value(one.name) for one in maker.spec.attributes if one.name in ("fn", "kind")]
-    if not _CHOOSING.intersection(said):
+    functions = [maker.value(one.name) for one in maker.spec.attributes if one.name in ("fn", "kind")]
+    if not _CHOOSING.intersection(functions):
         return maker
     return next((found for operand in maker.operands if (found := _computing_op(operand)) is not None), None)
 

@@ -250,11 +250,11 @@ def _barrier(run: Run, op: SpecOp) -> None:
 
 def _cells(run: TileRun, op: SpecOp, first: int, shape: tuple[int, ...]) -> Cells:
     """The cells of a load or store whose buffer is operand `first - 1`; raises BoundsError."""
-    rest = op.operands[first:]
-    indices = [value for value in rest if isinstance(value.type, IndexAttr)]
+    operands = op.operands[first:]
+    indices = [value for value in operands if isinstance(value.type, IndexAttr)]
     values = op.values()
     coords = {name: run[value] for name, value in zip(values["coords"], indices, strict=True)}
-    gathered = [run[value] for value in rest[len(indices) :]]
+    gathered = [run[value] for value in operands[len(indices) :]]
     env = along(coords, values["axes"], shape, run.dims)
     cells = cells_of(values, env, shape, gathered)
     buffer = run[op.operands[first - 1]]
@@ -436,10 +436,10 @@ def _arg_reduce(run: Run, op: SpecOp) -> Sequence[Any]:
     values: Array
     indices: Array
     values, indices = (np.moveaxis(run[operand], op.value("axis"), 0) for operand in op.operands)
-    extreme: Any = np.max if op.value("kind") == "argmax" else np.min
+    reduce: Any = np.max if op.value("kind") == "argmax" else np.min
     missing = values != values  # only NaN is
     with np.errstate(invalid="ignore"):
-        chosen = np.logical_or(missing, (values == extreme(values, axis=0)) & ~missing.any(0))
+        chosen = np.logical_or(missing, (values == reduce(values, axis=0)) & ~missing.any(0))
     return (np.where(chosen, indices, np.iinfo(indices.dtype).max).min(0),)
 
 

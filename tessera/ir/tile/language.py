@@ -205,13 +205,13 @@ class TileWriter(OpWriter):
 
     def reduce(self, tile: SSAValue, kind: str, axis: int) -> SSAValue:
         type = tile_type(tile)
-        rest = type.shape[:axis] + type.shape[axis + 1 :]
-        return self._tile("reduce", (tile,), {"kind": kind, "axis": axis}, type.with_shape(rest))
+        shape = type.shape[:axis] + type.shape[axis + 1 :]
+        return self._tile("reduce", (tile,), {"kind": kind, "axis": axis}, type.with_shape(shape))
 
     def arg_reduce(self, values: SSAValue, indices: SSAValue, kind: str, axis: int) -> SSAValue:
         type = tile_type(indices)
-        rest = type.shape[:axis] + type.shape[axis + 1 :]
-        return self._tile("arg_reduce", (values, indices), {"kind": kind, "axis": axis}, type.with_shape(rest))
+        shape = type.shape[:axis] + type.shape[axis + 1 :]
+        return self._tile("arg_reduce", (values, indices), {"kind": kind, "axis": axis}, type.with_shape(shape))
 
     def softmax(self, tile: SSAValue, eps: float = 0.0) -> SSAValue:
         """The softmax of whole rows; `tile-expand-softmax` expands it."""

@@ -356,14 +356,14 @@ class _Proof:
             parts = expr.coefficient(known.name)
             if parts is None:
                 return None
-            factor, rest = parts
+            factor, remainder = parts
             if self.is_not_negative(factor):
                 end = known.high if up else known.low
             elif self.is_not_negative(-factor):
                 end = known.low if up else known.high
             else:
                 return None
-            expr = factor * end + rest
+            expr = factor * end + remainder
         return expr
 
     def is_not_negative(self, expr: Dim) -> bool:

@@ -28,7 +28,7 @@ MOST = (1 << 63) - 1
 class Site:
     """One position of a watched access: what is known of it, where it stands, and the argument it is read from."""
 
-    said: Mapping[str, Any]
+    facts: Mapping[str, Any]
     span: Any
     source: int | None
 
@@ -72,9 +72,9 @@ def _first(op: SpecOp) -> int:
 
 def _parts(op: SpecOp) -> tuple[list[SSAValue], list[SSAValue]]:
     """The index operands of an access, and its tiles."""
-    rest = list(op.operands)[_first(op) :]
-    indices = [value for value in rest if isinstance(value.type, IndexAttr)]
-    return indices, rest[len(indices) :]
+    operands = list(op.operands)[_first(op) :]
+    indices = [value for value in operands if isinstance(value.type, IndexAttr)]
+    return indices, operands[len(indices) :]
 
 
 def _positions(op: SpecOp) -> list[_Position]:

@@ -260,15 +260,15 @@ class Exchanges(threading.local):
     """The collectives that a program has started and not waited for, in each thread that runs it."""
 
     def __init__(self) -> None:
-        self.under_way: dict[int, Handle] = {}
+        self.in_flight: dict[int, Handle] = {}
 
     def start(self, number: int, text: str, source: int, target: int, shape: Sequence[int], dtype: str) -> None:
         """Begin a collective: `text` says which, `shape` is that of what is sent.
 
         Raises RankError (T0712) where a run of the program around this one has it under way.
         """
-        if number in self.under_way:
-            what = self.under_way[number].exchange.what
+        if number in self.in_flight:
+            what = self.in_flight[number].exchange.what
             raise RankError(
                 f"a function that this program calls has called it again, while its {what} is under way",
                 notes=("rule: a program with collectives runs once at a time in a thread",),
@@ -279,18 +279,18 @@ class Exchanges(threading.local):
         part = size // ranks if call == "all_to_all" else size
         # Its shape tells apart what has as many bytes, and its purpose what is reduced in another way.
         what = " for ".join((f"{dtype} {list(shape)}", *filter(None, purpose)))
-        self.under_way[number] = start(call, axis, ranks, (source, target, part), what)
+        self.in_flight[number] = start(call, axis, ranks, (source, target, part), what)
 
     def wait(self, number: int) -> None:
         """Come back when it is done; one whose waiting was interrupted is still under way."""
-        if number not in self.under_way:
+        if number not in self.in_flight:
             raise RankError("a collective was abandoned by a call of the same program within this one")
-        wait(self.under_way[number])
-        del self.under_way[number]
+        wait(self.in_flight[number])
+        del self.in_flight[number]
 
     def abandon(self) -> None:
         """The program ends before its end, and with it its memory: nothing may be written there any more."""
-        started, self.under_way = self.under_way, {}
+        started, self.in_flight = self.in_flight, {}
         communicator = current()
         if communicator is not None and any(not handle.done.is_set() for handle in started.values()):
             communicator.abandon("a program ended while a collective of it was under way")

@@ -59,12 +59,12 @@ def test_groups_of_a_mesh_do_not_disturb_each_other(axes: dict[str, int], steps:
     names, mesh = [name for name, size in axes.items() if size > 1], mesh_of(tuple(axes.items()))
 
     def work(rank: int) -> None:
-        under_way: list[tuple[Handle, Array, Array, str]] = []
+        in_flight: list[tuple[Handle, Array, Array, str]] = []
         for number, (choice, part) in enumerate(steps):
             axis = names[choice % len(names)]
             source, target = send(rank + 10 * number, part), np.full(axes[axis] * part, POISON, np.uint8)
-            under_way.append((begin("all_gather", axis, axes[axis], source, target, part), source, target, axis))
-        for number, (handle, source, target, axis) in enumerate(under_way):
+            in_flight.append((begin("all_gather", axis, axes[axis], source, target, part), source, target, axis))
+        for number, (handle, source, target, axis) in enumerate(in_flight):
             world.wait(handle)
             group = mesh.group(axis, rank)
             expected = [send(one + 10 * number, source.size) for one in group]

@@ -15,7 +15,7 @@ from tessera.backends.nvptx.hopper.emit import MatrixEmitter, emit_kernel
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
 from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, SPAN, WARPGROUP
 from tessera.backends.nvptx.text import KernelCode
-from tessera.backends.nvptx.types import shaped, spec_ops
+from tessera.backends.nvptx.types import shaped_type, spec_ops
 from tessera.backends.nvptx.waits import Waits
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
@@ -53,7 +53,7 @@ class TileCopy:
         self.env: Mapping[str, Index] = {**setting.sizes, **dict(zip(op.value("coords"), at, strict=True))}
         self.row, self.column = op.value("axes")
         self.bounds: tuple[Dim, Dim] = op.value("bounds")
-        self.offset = linear(op.value("map"), shaped(op.operands[2]).shape)
+        self.offset = linear(op.value("map"), shaped_type(op.operands[2]).shape)
         parts = self.offset.coefficient(self.row)
         assert parts is not None
         self.stride = f.mul(dim_value(f, parts[0], self.env), tile.dtype.bytes)

@@ -16,7 +16,7 @@ from xdsl.ir import Block, OpResult, SSAValue
 from tessera.backends.nvptx.mma.lower import Consumer, MatrixLowering
 from tessera.backends.nvptx.mma.rings import RingPlan
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC_FEATURES
-from tessera.backends.nvptx.types import CURSOR, yielded
+from tessera.backends.nvptx.types import CURSOR, yielded_values
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import INDEX
 from tessera.ir.tile.indexing import size_expr
@@ -165,7 +165,7 @@ class Warps(RowsOut):
             self.fetch = self._later(index, (stages - 1) * step), high, self._stage(cursor, stages - 1, stages)
             self.lower_block(source)
             assert not self.awaited
-            return [*self.of(yielded(source)), self._stage(cursor, 1, stages)]
+            return [*self.of(yielded_values(source)), self._stage(cursor, 1, stages)]
 
         made = self.steps(op, [low, high], [*self.of(op.operands[2:]), self.first], write, self.is_nonempty(op))
         self.fetch = None

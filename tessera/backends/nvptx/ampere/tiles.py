@@ -19,7 +19,7 @@ from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile, tran
 from tessera.backends.nvptx.hopper.tiles import TileOps
 from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, K_BYTES, SPAN
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
-from tessera.backends.nvptx.types import shaped, sizes_of
+from tessera.backends.nvptx.types import shaped_type, sizes_of
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
@@ -195,7 +195,7 @@ class WarpTiles(TileOps):
     def emit_store_rows(self, op: ops.StoreRowsOp) -> None:
         """Rows that begin and end at multiples of 16 bytes are put together in shared memory, others go by element."""
         f, buffer = self.f, op.operands[2]
-        shape, size = shaped(buffer).shape, shaped(buffer).dtype.bytes
+        shape, size = shaped_type(buffer).shape, shaped_type(buffer).dtype.bytes
         env: dict[str, Index] = {**self.setting.sizes}
         env.update(zip(op.coords, (self.values[value] for value in op.operands[3:]), strict=True))
         offset = linear(op.map, shape)

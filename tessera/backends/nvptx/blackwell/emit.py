@@ -18,7 +18,7 @@ from tessera.backends.nvptx.hopper.fragments import Registers
 from tessera.backends.nvptx.hopper.shared_memory import Ring, SharedTile, transposed_in
 from tessera.backends.nvptx.tensor_cores import TCGEN05_FORMATS, TCGEN05_FORMS, TCGEN05_ROWS, WARPGROUP
 from tessera.backends.nvptx.text import KernelCode
-from tessera.backends.nvptx.types import shaped, sizes_of
+from tessera.backends.nvptx.types import shaped_type, sizes_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
@@ -183,14 +183,14 @@ class TensorEmitter(MatrixEmitter):
         f, memory = self.f, self._memory(op.operands[0])
         tiles = self.tiles
         assert isinstance(tiles, TensorTiles)
-        layout = tiles.layout(shaped(op.result))
+        layout = tiles.layout(shaped_type(op.result))
         row = tiles.first_row(layout.blocks)
         start = op32(f, "add", memory.address, op32(f, "shl", row, 16))
         found: list[Value] = []
         for block in range(layout.blocks):
             found += _read(f, op32(f, "add", start, tiles.step * block << 16), layout.columns)
         found = asm.pass_through(f, "tcgen05.wait::ld.sync.aligned;", found)
-        self.values[op.result] = Registers(layout, shaped(op.result).dtype, found)
+        self.values[op.result] = Registers(layout, shaped_type(op.result).dtype, found)
 
 
 def instruction(form: int, transposed: tuple[bool, bool], columns: int) -> int:

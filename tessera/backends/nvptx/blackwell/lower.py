@@ -15,7 +15,7 @@ from tessera.backends.nvptx.ampere.lower import RowsOut
 from tessera.backends.nvptx.mma.loops import sum_of
 from tessera.backends.nvptx.mma.lower import MatrixLowering, Producer
 from tessera.backends.nvptx.tensor_cores import TCGEN05_FEATURES, tmem_columns
-from tessera.backends.nvptx.types import FragmentAttr, TensorMemoryAttr, shaped
+from tessera.backends.nvptx.types import FragmentAttr, TensorMemoryAttr, shaped_type
 
 if TYPE_CHECKING:
     from tessera.ir.tile import typed_ops as tile_ops
@@ -28,7 +28,7 @@ class TensorConsumer(RowsOut):
 
     def begin(self, starts: Sequence[SSAValue]) -> None:
         (dot,) = self.plan.dots.values()
-        type = shaped(dot.op.results[0])
+        type = shaped_type(dot.op.results[0])
         values = {"columns": tmem_columns(type.sizes[1])}
         self.memory = self.emit("tensor_alloc", (), values, [TensorMemoryAttr.of(type.data)]).result
 
@@ -56,7 +56,7 @@ class TensorConsumer(RowsOut):
         self.cursors.update(zip(rings, made, strict=True))
         self.emit("tensor_commit", [self.memory])
         self.emit("tensor_wait", [self.memory])
-        type = FragmentAttr.of(shaped(self.memory).data)
+        type = FragmentAttr.of(shaped_type(self.memory).data)
         self.values[op.results[0]] = self.emit("tensor_load", [self.memory], {}, [type]).result
 
 

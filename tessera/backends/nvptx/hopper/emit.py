@@ -25,7 +25,7 @@ from tessera.backends.nvptx.hopper.tiles import TileOps
 from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.tensor_cores import WARPGROUP
 from tessera.backends.nvptx.text import KernelCode, special
-from tessera.backends.nvptx.types import shaped, spec_ops, yielded
+from tessera.backends.nvptx.types import shaped_type, spec_ops, yielded_values
 from tessera.backends.nvptx.values import memory_type
 from tessera.backends.nvptx.waits import GLOBALS, Waits
 from tessera.ir.base.op import SpecOp
@@ -128,7 +128,7 @@ class MatrixEmitter:
             elif op.name == "ttarget.shared_tile":
                 self.values[op.result] = SharedTile.of(op)
             elif op.name == "ttarget.ring":
-                size = sum(shaped(tile).data.bytes.value or 0 for tile in op.operands)
+                size = sum(shaped_type(tile).data.bytes.value or 0 for tile in op.operands)
                 rings.append(Ring(op.value("offset"), op.value("stages"), op.value("bytes") or size))
                 self.values[op.result] = rings[-1]
             elif op.name == "ttarget.roles":
@@ -238,7 +238,7 @@ class MatrixEmitter:
 
     def emit_fetch(self, op: target_ops.FetchOp) -> None:
         """An index in memory; one thread of a warp need not wait for others to know it, so all read it."""
-        f, buffer = self.f, shaped(op.operands[0])
+        f, buffer = self.f, shaped_type(op.operands[0])
         pointer, *at = self._of(op.operands)
         env = {**self.setting.sizes, **dict(zip(op.coords, at, strict=True))}
         offset, element = dim_value(f, op.offset, env), memory_type(buffer.dtype)
@@ -284,7 +284,7 @@ class MatrixEmitter:
                     (taken,) = f.if_(is_later, lambda: [early], lambda: [box.take_first()])
                     box.finish(taken, total)
                 following = box.following(carried[1], taken)
-            return [following, op32(f, "add", carried[1], 1), *flat(self._of(yielded(block)))]
+            return [following, op32(f, "add", carried[1], 1), *flat(self._of(yielded_values(block)))]
 
         start = [special(f, "ctaid.x"), number(0), *flat(cursors)]
         f.while_(start, lambda carried: f.icmp("slt", carried[0], total), body)
@@ -319,7 +319,7 @@ class MatrixEmitter:
             self.values[block.args[0]] = index
             self.values.update(zip(block.args[1:], unflat(start, carried), strict=True))
             self.run_block(block)
-            return flat(self._of(yielded(block)))
+            return flat(self._of(yielded_values(block)))
 
         given = flat(start)
         # What the program before left to do goes into the first steps but one, while two dots are in flight.
@@ -341,7 +341,7 @@ class MatrixEmitter:
 
         def body() -> list[Value]:
             self.run_block(block)
-            return flat(self._of(yielded(block)))
+            return flat(self._of(yielded_values(block)))
 
         found = f.if_(f.icmp("slt", low, high), body, lambda: flat(given))
         self.values.update(zip(op.results, unflat(given, found), strict=True))
@@ -399,7 +399,7 @@ class MatrixEmitter:
 
     def _from_cut(self, map: SpecOp, at: Sequence[Index]) -> Sequence[Index]:
         """Indices as a descriptor with a cut takes them: counted from where copies end, and that end before them."""
-        f, buffer = self.f, shaped(map.operands[0])
+        f, buffer = self.f, shaped_type(map.operands[0])
         cut: int = map.value("cut")
         if cut < 0:
             return at

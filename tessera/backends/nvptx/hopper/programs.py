@@ -10,7 +10,7 @@ from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fragments import Registers
 from tessera.backends.nvptx.ops.wgmma_kernel import pieces_of
 from tessera.backends.nvptx.text import special
-from tessera.backends.nvptx.types import spec_ops, yielded
+from tessera.backends.nvptx.types import spec_ops, yielded_values
 from tessera.backends.nvptx.waits import Waits, bounded_poll
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Value
@@ -189,7 +189,9 @@ class OverlappedTiles:
         emitter.between = between
         emitter.run_block(block)
         assert not emitter.between, "parts of the epilogue go between steps"
-        return [emitter.values[value] for value in yielded(block)], [emitter.values[v] for v in self.epilogue.operands]
+        return [emitter.values[value] for value in yielded_values(block)], [
+            emitter.values[v] for v in self.epilogue.operands
+        ]
 
     def _parts(self, values: Sequence[Any], position: Value) -> list[Part]:
         """The epilogue of a program, in pieces: what all rows read, which comes early, and everything else."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper.assembly import effect, flag, number, op32
 from tessera.backends.nvptx.tensor_cores import K_BYTES, SPAN, WARPGROUP
-from tessera.backends.nvptx.types import shaped
+from tessera.backends.nvptx.types import shaped_type
 from tessera.backends.nvptx.waits import Waits
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.llvm.instructions import Value
@@ -166,7 +166,7 @@ class SharedTile:
 
     @staticmethod
     def of(op: SpecOp) -> SharedTile:
-        type = shaped(op.result)
+        type = shaped_type(op.result)
         rows, columns = type.sizes
         return SharedTile(op.value("offset"), rows, columns, type.dtype, op.value("stages"), op.value("swizzle"))
 

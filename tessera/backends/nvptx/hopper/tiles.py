@@ -42,7 +42,7 @@ from tessera.backends.nvptx.hopper.fragments import (
 from tessera.backends.nvptx.hopper.shared_memory import SharedTile, transposed_in
 from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, SPAN, WARPGROUP
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
-from tessera.backends.nvptx.types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr, shaped, sizes_of
+from tessera.backends.nvptx.types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr, shaped_type, sizes_of
 from tessera.ir.base.index_maps import linear
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import ShapedAttr
@@ -200,14 +200,14 @@ class TileOps:
         given = [self.values[value] for value in op.operands]
         found = asm.wait(self.f, op.left, [value for one in given for value in one])
         for one, result in zip(given, op.results, strict=True):
-            self.values[result] = Registers(self.layout(result.type), shaped(result).dtype, found[: len(one)])
+            self.values[result] = Registers(self.layout(result.type), shaped_type(result).dtype, found[: len(one)])
             found = found[len(one) :]
 
     # Elements.
 
     def emit_elementwise(self, op: target_ops.ElementwiseOp) -> Registers:
         tiles = [self._tile(value) for value in op.operands]
-        type = shaped(op.result)
+        type = shaped_type(op.result)
         fn, dtype = op.fn, tiles[0].dtype.compute
         is_rounded = dtype is f32 and _is_rounded(op.result)
         if is_rounded and fn in PAIRED and (pairs := self._pairs(op)) is not None:
@@ -240,7 +240,7 @@ class TileOps:
         return found
 
     def emit_cast(self, op: target_ops.CastOp) -> Registers:
-        tile, type = self._tile(op.operands[0]), shaped(op.result)
+        tile, type = self._tile(op.operands[0]), shaped_type(op.result)
         if tile.dtype is type.dtype:
             return tile  # computed in pairs: rounded already
         if is_paired(type.dtype) and tile.dtype.compute.is_float and tile.layout.kind == FRAGMENT:
@@ -250,7 +250,7 @@ class TileOps:
         return Registers(tile.layout, type.dtype, values)
 
     def emit_bitcast(self, op: target_ops.BitcastOp) -> Registers:
-        tile, type = self._tile(op.operands[0]), shaped(op.result)
+        tile, type = self._tile(op.operands[0]), shaped_type(op.result)
         values = [convert.narrow(self.f, value, tile.dtype) for value in tile.floats(self.f)]
         stored = convert.storage_type(type.dtype)
         found = [convert.widen(self.f, self.f.bitcast(value, stored), type.dtype) for value in values]
@@ -266,7 +266,7 @@ class TileOps:
 
     def emit_partial_rows(self, op: ops.PartialRowsOp) -> Registers:
         layout = self.layout(op.result.type)
-        return Registers(layout, shaped(op.result).dtype, [self.f.const("float", 0.0)] * layout.count)
+        return Registers(layout, shaped_type(op.result).dtype, [self.f.const("float", 0.0)] * layout.count)
 
     def emit_grow_rows(self, op: ops.GrowRowsOp) -> Registers:
         """Sums of the thread, scaled, and its own columns added."""
@@ -281,7 +281,7 @@ class TileOps:
         return Registers(partial.layout, partial.dtype, values)
 
     def emit_constant(self, op: target_ops.ConstantOp) -> Registers:
-        type = shaped(op.result)
+        type = shaped_type(op.result)
         layout, given = self.layout(type), op.value("value")
         if isinstance(given, Dim):
             wide = dim_value(self.f, given, self.setting.sizes)
@@ -308,7 +308,7 @@ class TileOps:
         return elements.Coordinates(self.f, layout, thread, op.value("axes"), env)
 
     def emit_coordinate(self, op: target_ops.CoordinateOp) -> Registers:
-        type = shaped(op.result)
+        type = shaped_type(op.result)
         coordinates = self._coordinates(op, type, 0)
         found = map_once(lambda value: convert.cast(self.f, value, i64, type.dtype), coordinates.evaluate(op.expr))
         return Registers(coordinates.layout, type.dtype, found)
@@ -322,7 +322,7 @@ class TileOps:
         return Registers(tile.layout, tile.dtype, [self.f.select(inside, value, outside) for inside, value in parts])
 
     def emit_fragment_load(self, op: ops.FragmentLoadOp) -> Registers:
-        cells, dtype = self._cells(op, op.result, 0), shaped(op.operands[0]).dtype
+        cells, dtype = self._cells(op, op.result, 0), shaped_type(op.operands[0]).dtype
         if is_paired(dtype) and cells.coordinates.layout.kind == FRAGMENT and _is_even(op):
             return elements.load_pairs(cells, dtype)
         return elements.load(cells, dtype, op.pad)
@@ -336,7 +336,9 @@ class TileOps:
         buffer = op.operands[operand]
         coordinates = self._coordinates(op, tile.type, operand + 1)
         inside = coordinates.inside(op.value("axes"), op.value("bounds"), op.values().get("windows", ()))
-        return elements.Cells(coordinates, self.values[buffer], linear(op.value("map"), shaped(buffer).shape), inside)
+        return elements.Cells(
+            coordinates, self.values[buffer], linear(op.value("map"), shaped_type(buffer).shape), inside
+        )
 
     def _once(self, layout: Layout) -> Value | None:
         """Which of the threads that hold an element of a vector stores it."""
@@ -350,7 +352,7 @@ class TileOps:
     def emit_store_tile(self, op: ops.StoreTileOp) -> None:
         """Rows of whole 16 bytes go through shared memory, others element by element; the kernel has both."""
         buffer, tile = op.operands[3], self._tile(op.operands[0])
-        is_whole = self._is_whole(shaped(buffer).shape[-1] * tile.dtype.bytes, self.values[buffer])
+        is_whole = self._is_whole(shaped_type(buffer).shape[-1] * tile.dtype.bytes, self.values[buffer])
 
         def through_shared() -> None:
             whole = self._through_shared(op)
@@ -455,7 +457,7 @@ def _is_even(op: SpecOp) -> bool:
     Both are inside then, or both become 0.
     """
     axis = op.value("axes")[-1]
-    parts, bound = linear(op.value("map"), shaped(op.operands[0]).shape).coefficient(axis), op.value("bounds")[-1]
+    parts, bound = linear(op.value("map"), shaped_type(op.operands[0]).shape).coefficient(axis), op.value("bounds")[-1]
     if parts is None or parts[0].value != 1 or axis in parts[1].symbols or not is_multiple(parts[1], 2):
         return False
     if op.value("windows") or op.value("pad") or (bound.value != -1 and not is_multiple(bound, 2)):

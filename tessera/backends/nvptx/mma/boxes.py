@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.backends.nvptx.tensor_cores import MAX_BOX, MAX_RANK, SPAN, WGMMA_ROWS, TensorCores, UnfitError
-from tessera.backends.nvptx.types import shaped, sizes_of
+from tessera.backends.nvptx.types import shaped_type, sizes_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.tile.choices import COLUMNS, REGISTERS, SHARED
@@ -88,7 +88,7 @@ class Cut:
 
 def cut_of(load: SpecOp) -> Cut | None:
     """Where a load of which TMA knows the boxes ends before its buffer does."""
-    buffer = shaped(load.operands[0])
+    buffer = shaped_type(load.operands[0])
     for axis, bound in zip(load.value("axes"), load.value("bounds"), strict=True):
         for dim, expr in enumerate(load.value("map")):
             if axis in expr.symbols and bound.value != -1:
@@ -129,7 +129,7 @@ def shared_stores(kernel: SpecOp, units: TensorCores) -> dict[SpecOp, Box]:
     found: dict[SpecOp, Box] = {}
     for op in stores_in(kernel):
         box, space = _box_out(op), op.value("space")
-        tile = shaped(op.operands[0])
+        tile = shaped_type(op.operands[0])
         is_able = box is not None and (units.sends or tile.sizes[-1] * tile.dtype.bytes % SPAN == 0)
         if space == SHARED and not is_able:
             raise UnfitError("a store says that it goes through shared memory, and is not made of whole spans there")
@@ -150,7 +150,7 @@ def _box_out(op: SpecOp) -> Box | None:
         box = box_of(op, op.operands[0], 2)
     except UnfitError:
         return None
-    dtype = shaped(op.operands[0]).dtype
+    dtype = shaped_type(op.operands[0]).dtype
     is_staged = dtype in (bf16, f16) or dtype.bytes == 4
     if box.inner != 1 or op.value("mode") != "set" or not is_staged:
         return None
@@ -161,7 +161,7 @@ def _box_out(op: SpecOp) -> Box | None:
 
 def stored_dtypes(stores: Iterable[SpecOp]) -> list[DType]:
     """The dtypes of tiles that stores take, by name."""
-    return sorted({shaped(op.operands[0]).dtype for op in stores}, key=lambda dtype: dtype.name)
+    return sorted({shaped_type(op.operands[0]).dtype for op in stores}, key=lambda dtype: dtype.name)
 
 
 def staged_rows(units: TensorCores, consumers: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.types import SharedAttr, shaped, spec_ops, yielded
+from tessera.backends.nvptx.types import SharedAttr, shaped_type, spec_ops, yielded_values
 from tessera.ir.base.op import SpecOp
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
     if sorted(map(id, copied)) != sorted(map(id, ring.operands)):
         op.fail(f"a stage has {len(ring.operands)} tiles, and {len(set(copied))} are copied: it would never be full")
     bytes = sum(map(_bytes_of, copies))
-    whole = sum(shaped(tile).data.bytes.value or 0 for tile in ring.operands)
+    whole = sum(shaped_type(tile).data.bytes.value or 0 for tile in ring.operands)
     if bytes != (ring.value("bytes") or whole):
         op.fail(f"{bytes} bytes are copied to a stage, and its barrier counts {ring.value('bytes') or whole}")
 
@@ -64,7 +64,7 @@ def _check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
 def _bytes_of(copy: SpecOp) -> int:
     """The bytes of a copy, with the other CTA's half of it."""
     box = _owner(copy.operands[0]).value("box")
-    each = prod(box) * copy.value("pieces") * shaped(copy.operands[3]).dtype.bytes
+    each = prod(box) * copy.value("pieces") * shaped_type(copy.operands[3]).dtype.bytes
     return 2 * each if copy.value("half") == "rows" else each
 
 
@@ -116,7 +116,7 @@ class ConsumerCheck:
     def _check_second_step(self, body: Block, there: frozenset[Stage], owed: Owed) -> None:
         """A second step, which begins with dots of the first in flight, and with the stages it did not release."""
         outer, given = self.carried, list(body.args[1:])
-        self.carried = dict(zip(given, yielded(body), strict=True))
+        self.carried = dict(zip(given, yielded_values(body), strict=True))
         self.flying = [(dot, True) for dot, _ in self.flying]
         self.run(body, there, frozenset((ring, given[at]) for ring, at in owed))
         self.carried = outer
@@ -151,7 +151,7 @@ class ConsumerCheck:
             op.fail("waits in order and arrivals alternate")
 
     def _end(self, block: Block, here: set[Stage]) -> Owed:
-        carried = list(yielded(block))
+        carried = list(yielded_values(block))
         owed: list[tuple[SSAValue, int]] = []
         for ring, cursor in here:
             if cursor not in carried:
@@ -354,8 +354,8 @@ class CopyCheck:
         self._bind(body.args[1:], op.operands[2:])
         for _ in range(self.iterations):
             self.run(body)
-            self._bind(body.args[1:], yielded(body))
-        self._bind(op.results, yielded(body))
+            self._bind(body.args[1:], yielded_values(body))
+        self._bind(op.results, yielded_values(body))
         if not op.is_nonempty:
             self.perhaps |= self.there - before
             self.there &= before

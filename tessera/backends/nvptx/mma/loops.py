@@ -9,7 +9,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 from tessera.backends.nvptx.mma.plan import MmaDot, Plan
 from tessera.backends.nvptx.mma.rings import Ring
 from tessera.backends.nvptx.tensor_cores import WGMMA_FORMS_TF32
-from tessera.backends.nvptx.types import shaped, spec_ops, yielded
+from tessera.backends.nvptx.types import shaped_type, spec_ops, yielded_values
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.indexing import size_expr
 from tessera.ir.tile.typed_ops import ConstantOp, ElementwiseOp
@@ -140,7 +140,7 @@ def _find_slow(source: Block, second: MmaDot, after: Sequence[SpecOp]) -> tuple[
     while True:
         reached = _readers(source, [source.args[1 + at] for at in slow])
         made = {second.op.results[0], *(value for part in (*after, *reached) for value in part.results)}
-        grown = {at for at, value in enumerate(yielded(source)) if value in made}
+        grown = {at for at, value in enumerate(yielded_values(source)) if value in made}
         if grown <= slow:
             return tuple(sorted(slow))
         slow |= grown
@@ -195,7 +195,7 @@ def running_reductions(op: SpecOp) -> dict[int, RunningReduction]:
     """The running sums of a loop, by which of its carried values they are."""
     source = op.regions[0].block
     found: dict[int, RunningReduction] = {}
-    for at, (start, value) in enumerate(zip(op.operands[2:], yielded(source), strict=True)):
+    for at, (start, value) in enumerate(zip(op.operands[2:], yielded_values(source), strict=True)):
         made = _sum_of(source.args[1 + at], value)
         if made is not None and is_zero(start) and made.last.parent_block() is source:
             found[at] = made
@@ -229,4 +229,4 @@ def _sum_of(carried: BlockArgument, value: SSAValue) -> RunningReduction | None:
 
 def _is_row_sum(op: SpecOp) -> bool:
     is_sum = op.name == "ttile.reduce" and op.value("kind") == "sum" and op.value("axis") == 1
-    return is_sum and shaped(op.results[0]).dtype is f32
+    return is_sum and shaped_type(op.results[0]).dtype is f32

@@ -35,9 +35,9 @@ from tessera.backends.nvptx.types import (
     PendingAttr,
     RowVectorAttr,
     SharedAttr,
-    shaped,
+    shaped_type,
     spec_ops,
-    yielded,
+    yielded_values,
 )
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
@@ -94,7 +94,7 @@ class Role(OpLowering):
 
     def map_of(self, buffer: SSAValue, box: Sequence[int], cut: int = -1, rounds: str = "") -> SSAValue:
         """The TMA descriptor of a buffer for boxes of a size, which may end early in a dim; made where it is read."""
-        values = {"box": tuple(box), "swizzle": box[-1] * shaped(buffer).dtype.bytes, "cut": cut, "rounds": rounds}
+        values = {"box": tuple(box), "swizzle": box[-1] * shaped_type(buffer).dtype.bytes, "cut": cut, "rounds": rounds}
         return self.emit("tensor_map", [self.lowering.values[buffer]], values, [TENSOR_MAP]).result
 
     def emit_at(self, name: str, at: int, types: Sequence[Any] = ()) -> SpecOp:
@@ -146,7 +146,7 @@ class Role(OpLowering):
             self.values.update(zip(source.args[1 : 1 + count], carried[:count], strict=True))
             self.cursors.update(zip(rings, carried[count:], strict=True))
             self.lower_block(source)
-            return [*self.of(yielded(source)[:count]), *self.cursors_of(rings)]
+            return [*self.of(yielded_values(source)[:count]), *self.cursors_of(rings)]
 
         starts = [*self.of(op.operands[2 : 2 + count]), *self.cursors_of(rings)]
         made = self.steps(op, self.of(op.operands[:2]), starts, write, is_nonempty)
@@ -225,7 +225,7 @@ class Consumer(Role):
 
     def type_of(self, value: SSAValue) -> Any:
         """The type of a tile in registers."""
-        type = shaped(value).data
+        type = shaped_type(value).data
         if type.rank == 2:
             return FragmentAttr.of(type)
         return ColumnVectorAttr.of(type) if value in self.plan.columns else RowVectorAttr.of(type)
@@ -249,10 +249,10 @@ class Consumer(Role):
         self.leave(op)
 
     def open(self, fragment: SSAValue) -> SSAValue:
-        return self.emit("mma_open", [fragment], {}, [PendingAttr.of(shaped(fragment).data)]).result
+        return self.emit("mma_open", [fragment], {}, [PendingAttr.of(shaped_type(fragment).data)]).result
 
     def close(self, pending: SSAValue, left: int = 0) -> SSAValue:
-        return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(shaped(pending).data)]).result
+        return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(shaped_type(pending).data)]).result
 
     def _issue(self, dot: MmaDot, acc: SSAValue) -> SSAValue:
         """Wait for the operands, and start the dot."""
@@ -275,7 +275,7 @@ class Consumer(Role):
     def operand(self, operand: MmaOperand) -> SSAValue:
         if operand.load is None:
             fragment = self.values[operand.value]
-            return self.emit("pack", [fragment], {}, [OperandAttr.of(shaped(fragment).data)]).result
+            return self.emit("pack", [fragment], {}, [OperandAttr.of(shaped_type(fragment).data)]).result
         for ring in self.rings:
             for given, tile in zip(ring.loads, ring.tiles, strict=True):
                 if given.load is operand.load:
@@ -351,7 +351,7 @@ class Consumer(Role):
 
     def _access(self, op: SpecOp, tile: SSAValue, first: int, *, windows: bool = False) -> dict[str, Any]:
         where = dict(zip(op.value("coords"), op.operands[first:], strict=True))
-        parts = zip(op.value("axes"), op.value("bounds"), shaped(tile).shape, strict=True)
+        parts = zip(op.value("axes"), op.value("bounds"), shaped_type(tile).shape, strict=True)
         # A bound that the tile never reaches is none.
         bounds = tuple(
             Dim.constant(-1) if self.lowering.is_inside(where[axis], bound, size.value or 1) else bound
@@ -368,7 +368,7 @@ class Consumer(Role):
         values = self._access(op, op.operands[0], 2, windows=not is_shared)
         tile, buffer, *at = self.of(op.operands)
         if is_shared:
-            self.store_shared(op, tile, [self.lowering.staging[shaped(tile).dtype], buffer, *at], values)
+            self.store_shared(op, tile, [self.lowering.staging[shaped_type(tile).dtype], buffer, *at], values)
         else:
             self.emit("fragment_store", [tile, buffer, *at], values)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.mma.loops import Skew, running_reductions
-from tessera.backends.nvptx.types import PartialRowsAttr, RowVectorAttr, shaped, spec_ops, yielded
+from tessera.backends.nvptx.types import PartialRowsAttr, RowVectorAttr, shaped_type, spec_ops, yielded_values
 from tessera.ir.tile.typed_ops import ClipOp, ForOp, IndexOp
 from tessera.types.dim import Atom, Dim, maximum, minimum
 from tessera.types.frozen import frozen
@@ -51,7 +51,7 @@ class SkewedLoop:
     def __init__(self, consumer: Consumer, op: ForOp, skew: Skew) -> None:
         self.consumer, self.op, self.skew = consumer, op, skew
         self.source = op.regions[0].block
-        self.yielded = yielded(self.source)
+        self.yielded = yielded_values(self.source)
         self.rings = consumer.inside(op)
         self.clipped = True
         late = set(skew.late)
@@ -84,7 +84,7 @@ class SkewedLoop:
         values[self.source.args[0]] = low
         values.update(zip(self.source.args[1:], consumer.of(self.op.operands[2:]), strict=True))
         for at in self.sums:
-            type = PartialRowsAttr.of(shaped(self.op.operands[2 + at]).data)
+            type = PartialRowsAttr.of(shaped_type(self.op.operands[2 + at]).data)
             values[self.source.args[1 + at]] = consumer.emit("partial_rows", (), {}, [type]).result
         self._early(None)
         state = self._late()
@@ -98,7 +98,7 @@ class SkewedLoop:
         slow = self._after(state, self._second(state))
         carried = [slow.get(at, value) for at, value in enumerate(state.carried)]
         for at in self.sums:
-            type = RowVectorAttr.of(shaped(self.op.operands[2 + at]).data)
+            type = RowVectorAttr.of(shaped_type(self.op.operands[2 + at]).data)
             carried[at] = consumer.emit("join_rows", [carried[at]], {}, [type]).result
         return [*carried, *[consumer.cursors[at] for at in self.rings]]
 
@@ -219,7 +219,7 @@ class SkewedLoop:
             return None
         if not _grows_with(bound, row) or any(index.owner in list(self.source.ops) for index in where.values()):
             return None
-        return bound - shaped(op.operands[0]).shape[1], where
+        return bound - shaped_type(op.operands[0]).shape[1], where
 
     def _split(self, begin: SSAValue, high: SSAValue) -> SSAValue | None:
         """Where the steps begin in which a clip matters; None where there is no clip to leave out."""

@@ -15,7 +15,7 @@ from xdsl.ir import Operation, SSAValue
 from tessera.backends.nvptx.mma.boxes import Box, box_of, layout_of
 from tessera.backends.nvptx.tensor_cores import K_BYTES, TENSOR_CORES, WGMMA_ROWS, TensorCores, UnfitError
 from tessera.backends.nvptx.tensor_cores import MmaForm as Form
-from tessera.backends.nvptx.types import shaped, sizes_of
+from tessera.backends.nvptx.types import shaped_type, sizes_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.policies import policies_of
 from tessera.ir.base.types import TileAttr
@@ -54,7 +54,7 @@ class MmaOperand:
 
     @property
     def dtype(self) -> DType:
-        return shaped(self.value).dtype
+        return shaped_type(self.value).dtype
 
 
 @frozen
@@ -195,7 +195,7 @@ def _plan_dot(
         _plan_operand(op.operands[0], 1, passed, units, False),
         _plan_operand(op.operands[1], 0, passed, units, True),
     )
-    found, acc = forms.get(lhs.dtype), shaped(op.results[0])
+    found, acc = forms.get(lhs.dtype), shaped_type(op.results[0])
     is_promoted = found is not None and found.is_promoted
     written: Sequence[int] = op.value("instruction")
     most = _MOST_PROMOTED if rows != 192 else _MOST_ACCUMULATORS
@@ -242,7 +242,7 @@ def _plan_operand(
         return _as_written(operand, _with_rows_there(operand), units.trims and not is_right)
     if summed != 1:
         raise UnfitError("an operand that is computed is transposed, and fragments are not")
-    dtype = shaped(value).dtype
+    dtype = shaped_type(value).dtype
     if dtype.bytes != 2:
         raise UnfitError(f"an operand that is computed is {dtype}, and only 2-byte floats stay in registers")
     return MmaOperand(value, "k", None)
@@ -253,7 +253,7 @@ def _in_lines(load: LoadOp, box: Box, lines: Sequence[int], is_along: bool) -> B
 
     Along k those are the widest that rows are made of; across k the narrowest that hold a whole row.
     """
-    tile = shaped(load.results[0])
+    tile = shaped_type(load.results[0])
     size, each = tile.sizes[box.inner], tile.dtype.bytes
     width, asked = size * each, load.value("swizzle") or (load.value("box") or (0,))[-1] * each
     if asked and asked not in lines:
@@ -276,7 +276,7 @@ def _source(value: SSAValue, summed: int, passed: set[Operation]) -> tuple[SSAVa
             rounds = _rounds_to(source)
         elif source.name != "ttile.cast" or not _widens(source):
             break
-        elif (dtype := shaped(source.operands[0]).dtype).is_float and dtype.bytes <= 2:
+        elif (dtype := shaped_type(source.operands[0]).dtype).is_float and dtype.bytes <= 2:
             # tf32 has all floats of two bytes or one as they are.
             rounds = ""
         passed.add(source)
@@ -289,7 +289,7 @@ def _rounds_to(op: SpecOp) -> str:
     if not isinstance(op, RoundOp) or len(op.operands) != 1:
         return ""
     is_plain = (op.rounding, op.saturation, op.denormals) == ("nearest_even", "", "keep")
-    is_copied = is_plain and shaped(op.operands[0]).dtype is f32 and op.format == tf32.name
+    is_copied = is_plain and shaped_type(op.operands[0]).dtype is f32 and op.format == tf32.name
     return op.format if is_copied else ""
 
 
@@ -314,7 +314,7 @@ def _with_rows_there(operand: CopiedOperand) -> CopiedOperand:
     """An A operand of which no more rows are copied than its buffer has: those beyond give rows that nobody stores."""
     if operand.major != "k":
         return operand
-    buffer, sizes = shaped(operand.load.operands[0]), list(operand.box.sizes)
+    buffer, sizes = shaped_type(operand.load.operands[0]), list(operand.box.sizes)
     for dim, extent in enumerate(buffer.shape[:-1]):
         if extent.value is not None and sizes[dim] > 1:
             sizes[dim] = min(sizes[dim], -(-extent.value // 8) * 8)
@@ -322,7 +322,7 @@ def _with_rows_there(operand: CopiedOperand) -> CopiedOperand:
 
 
 def _widens(op: SpecOp) -> bool:
-    source, target = shaped(op.operands[0]).dtype, shaped(op.results[0]).dtype
+    source, target = shaped_type(op.operands[0]).dtype, shaped_type(op.results[0]).dtype
     return source.bits < target.bits and holds(target, source)
 
 

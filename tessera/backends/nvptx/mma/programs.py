@@ -16,7 +16,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 from tessera.backends.nvptx.mma.boxes import cut_of
 from tessera.backends.nvptx.mma.loops import is_longer
 from tessera.backends.nvptx.mma.plan import CopiedOperand, MmaDot, Plan
-from tessera.backends.nvptx.types import shaped, sizes_of, spec_ops
+from tessera.backends.nvptx.types import shaped_type, sizes_of, spec_ops
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import TileAttr
 from tessera.ir.target.limits import is_multiple
@@ -85,7 +85,7 @@ def _rounding_of(loop: SpecOp) -> SpecOp | None:
     user = users[0] if len(users) == 1 else None
     if not isinstance(user, SpecOp) or user.name != "ttile.cast":
         return None
-    dtype = shaped(user.results[0]).dtype
+    dtype = shaped_type(user.results[0]).dtype
     return user if dtype.is_float and dtype.bytes == 2 else None
 
 
@@ -105,7 +105,7 @@ def pieces_of(epilogue: Epilogue) -> int:
 
 
 def _fits(plan: Plan, last: SpecOp) -> bool:
-    type = shaped(last.results[0])
+    type = shaped_type(last.results[0])
     rows, columns = type.sizes
     accumulators = rows * columns // (128 * plan.consumers)
     left = accumulators * type.dtype.bytes // 4
@@ -114,13 +114,13 @@ def _fits(plan: Plan, last: SpecOp) -> bool:
 
 def _is_plain(op: SpecOp, dot: MmaDot, stores: Collection[SpecOp]) -> bool:
     """Whether an op is done some columns at a time, without a branch."""
-    wanted = shaped(dot.op.results[0])
+    wanted = shaped_type(dot.op.results[0])
     for value in (*op.operands, *op.results):
         if isinstance(value.type, TileAttr) and len(value.type.shape) == 2 and value.type.shape != wanted.shape:
             return False
     if op.name != "ttile.store":
         return True
-    buffer = shaped(op.operands[1])
+    buffer = shaped_type(op.operands[1])
     return op in stores and is_multiple(buffer.shape[-1] * buffer.dtype.bytes, 16)
 
 
@@ -182,7 +182,7 @@ def _cached_group(kernel: SpecOp, plan: Plan, l2: int) -> int:
     for operand in (operand for dot in plan.dots.values() for operand in dot.operands):
         if operand.load is None or operand.load.parent_block() is source:
             continue
-        buffer = shaped(operand.load.operands[0])
+        buffer = shaped_type(operand.load.operands[0])
         programs = product_of(grid[axis] for axis in _axes_of_load(operand.load) if axis < len(grid) - 1)
         if buffer.data.bytes.value is None or not programs.value:
             return GROUP
@@ -205,7 +205,7 @@ def is_multicast_faster(kernel: SpecOp, plan: Plan, blocks: int) -> bool:
 def _is_apart(plan: Plan) -> bool:
     """Whether rows of an operand that is copied do not begin where sectors of memory do."""
     loads = [operand.load for dot in plan.dots.values() for operand in dot.operands if operand.load is not None]
-    buffers = [shaped(load.operands[0]) for load in loads]
+    buffers = [shaped_type(load.operands[0]) for load in loads]
     return any(buffer.sizes[-1] * buffer.dtype.bytes % _SECTOR for buffer in buffers)
 
 

@@ -17,7 +17,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backends.nvptx.mma.plan import CopiedOperand, Plan
 from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SHARED_BYTES, UnfitError
-from tessera.backends.nvptx.types import shaped
+from tessera.backends.nvptx.types import shaped_type
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.choices import MAX_STAGES
 from tessera.ir.tile.typed_ops import ForOp
@@ -74,7 +74,7 @@ class Ring:
 
 def tile_of(operand: CopiedOperand) -> TensorType:
     """The type of a loaded operand in shared memory: the axis along memory is its columns, in whole spans."""
-    type = shaped(operand.value)
+    type = shaped_type(operand.value)
     rows = type.shape[1 - operand.box.inner]
     return type.data.with_shape([rows, Dim.of(operand.box.pieces * operand.box.sizes[-1])])
 

@@ -8,7 +8,7 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from tessera.backends.nvptx.tensor_cores import ALIGNMENT, SHARED_BYTES, SPAN, SPANS, TMEM_ALLOCATION
 from tessera.backends.nvptx.text import DescriptorCode, DeviceModule, KernelCode
-from tessera.backends.nvptx.types import CursorAttr, RingAttr, shaped
+from tessera.backends.nvptx.types import CursorAttr, RingAttr, shaped_type
 from tessera.ir.base.index_maps import strides
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec, Verify
@@ -70,7 +70,7 @@ def _map_code(op: SpecOp, writes: Sequence[int]) -> DescriptorCode:
     """A TMA descriptor of a whole contiguous argument."""
     buffer = op.operands[0]
     assert isinstance(buffer, BlockArgument)
-    type = shaped(buffer)
+    type = shaped_type(buffer)
     distances = [stride * type.dtype.bytes for stride in strides(type.shape)[:-1]]
     return DescriptorCode(
         buffer.index,
@@ -266,7 +266,7 @@ def _bytes_of(op: Operation) -> int | None:
     if not isinstance(op, SpecOp):
         return None
     if op.name == "ttarget.shared_tile":
-        return (shaped(op.result).data.bytes.value or 0) * op.value("stages")
+        return (shaped_type(op.result).data.bytes.value or 0) * op.value("stages")
     if op.name == "ttarget.tensor_alloc":
         return TMEM_ALLOCATION
     return 2 * BARRIER * op.value("stages") if op.name == "ttarget.ring" else None

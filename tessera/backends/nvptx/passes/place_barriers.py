@@ -54,9 +54,9 @@ def _awaits(op: SpecOp, plan: Plan, rings: Sequence[Ring]) -> list[int]:
 
 
 def _write(op: SpecOp, name: str, wanted: Sequence[int]) -> None:
-    said = op.value(name)
-    if said and list(said) != list(wanted):
-        raise UnfitError(f"`{op.name}` {name} {_rings(said)}, and what it reads needs {_rings(wanted)}")
+    declared = op.value(name)
+    if declared and list(declared) != list(wanted):
+        raise UnfitError(f"`{op.name}` {name} {_rings(declared)}, and what it reads needs {_rings(wanted)}")
     op.set_value(name, tuple(wanted))
 
 

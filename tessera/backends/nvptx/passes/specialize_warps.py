@@ -103,15 +103,17 @@ def specialize_warps(kernel: KernelOp, units: TensorCores) -> None:
 
 def _share_columns(kernel: KernelOp, units: TensorCores) -> None:
     """Write how single warps stand; raises `UnfitError` for what a kernel says of it and cannot have."""
-    said = kernel.warps_n
+    declared = kernel.warps_n
     if units is not MMA_SYNC:
-        if said:
-            raise UnfitError(f"kernels on {units.name} have warps that share rows by fours, and `warps_n` is {said}")
+        if declared:
+            raise UnfitError(
+                f"kernels on {units.name} have warps that share rows by fours, and `warps_n` is {declared}"
+            )
         return
     plan = plan_of(kernel, units)
-    if said and (problem := across_problem(kernel, plan, said)):
+    if declared and (problem := across_problem(kernel, plan, declared)):
         raise UnfitError(problem)
-    kernel.set_value("warps_n", said or across_of(kernel, plan))
+    kernel.set_value("warps_n", declared or across_of(kernel, plan))
 
 
 def _check_registers(registers: Sequence[int], groups: int) -> None:

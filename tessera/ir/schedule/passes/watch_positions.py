@@ -75,7 +75,7 @@ def _fields_of(site: Site, kernel: str, sources: list[int]) -> dict[str, Any]:
     span = site.span
     location = None if span is None else (span.file, span.line, span.column, span.end_line, span.end_column)
     source = None if site.source is None else sources.index(site.source)
-    return {"kernel": kernel, "location": location, **site.said, "source": source}
+    return {"kernel": kernel, "location": location, **site.facts, "source": source}
 
 
 def _declare(program: SpecOp) -> None:

@@ -187,7 +187,7 @@ def hanging() -> str:
 # The area in which a host program caches its TMA descriptors, and what it counts there, as plain values.
 
 _LINE = 64
-_WAYS, _ENTRY = 16, 256
+_DESCRIPTORS, _ENTRY = 16, 256
 """Descriptors that are cached for each site of a program that needs one, and the bytes of each."""
 _PROGRAMS: WeakSet[TensorMaps] = WeakSet()
 _BEGUN = time.monotonic()
@@ -206,7 +206,7 @@ class TensorMaps:
         self._area = ctypes.create_string_buffer(max(size, 2 * ctypes.sizeof(ctypes.c_int64)) + _LINE)
         self.address = -(-ctypes.addressof(self._area) // _LINE) * _LINE
         self._counters = (ctypes.c_int64 * 2).from_address(self.address)
-        self._sites = max(0, size - _LINE) // (_LINE + _WAYS * _ENTRY)
+        self._sites = max(0, size - _LINE) // (_LINE + _DESCRIPTORS * _ENTRY)
         _PROGRAMS.add(self)
 
     @property
@@ -222,8 +222,8 @@ class TensorMaps:
     @property
     def kept(self) -> int:
         """Maps that are there to be found again: an entry that was written has a version."""
-        lines = (self.address + _LINE + at * (_LINE + _WAYS * _ENTRY) for at in range(self._sites))
-        entries = (line + _LINE + entry * _ENTRY for line in lines for entry in range(_WAYS))
+        lines = (self.address + _LINE + at * (_LINE + _DESCRIPTORS * _ENTRY) for at in range(self._sites))
+        entries = (line + _LINE + entry * _ENTRY for line in lines for entry in range(_DESCRIPTORS))
         return sum(1 for entry in entries if ctypes.c_int64.from_address(entry).value)
 
 

@@ -63,13 +63,13 @@ class Watched:
         count = self.maps + len(self.buffers) + len(self.symbols) + 1
         pointers = (ctypes.c_void_p * count).from_address(parameters)[self.maps :]
         words = [ctypes.c_uint64.from_address(pointer or 0).value for pointer in pointers]
-        rest = words[len(self.buffers) :]
-        sizes = dict(zip(self.symbols, rest, strict=False))
+        scalars = words[len(self.buffers) :]
+        sizes = dict(zip(self.symbols, scalars, strict=False))
         spans = [(start, start + size.evaluate(sizes)) for start, (_, size) in zip(words, self.buffers, strict=False)]
         pairs = list(zip(spans, (mode for mode, _ in self.buffers), strict=True))
         writes = [span for span, mode in pairs if "w" in mode]
         if self.has_scratch:
-            writes.append((rest[len(self.symbols)], workspace[1]))
+            writes.append((scalars[len(self.symbols)], workspace[1]))
         return Launch(self.name, stream, tuple(span for span, mode in pairs if "r" in mode), tuple(writes), taken)
 
 
