@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import tessera
-from tessera.ir.base.passes import pass_modules
-from tessera.ir.base.pipeline import check_entry
+from tessera.ir.base.passes import check_entry, pass_modules
 from tessera.ir.base.text import parse_module, print_module
 from tessera.types import dtype
 from tessera.types.promotion import INTEGER_EDGES

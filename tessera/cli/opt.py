@@ -12,8 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.ir.base.dialect_of import load_dialects
-from tessera.ir.base.passes import Pass, find_pass, parse_pipeline, pass_modules
-from tessera.ir.base.pipeline import Stages, check_entry
+from tessera.ir.base.passes import Pass, Stages, check_entry, find_pass, parse_pipeline, pass_modules
 from tessera.ir.base.text import parse_module, print_module
 
 ALIASES = {

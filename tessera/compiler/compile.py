@@ -17,7 +17,7 @@ from tessera.diagnostics.codes import CodegenError, TargetVerifyError
 from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.ir.base.compilation import StaticChooser, write_reproducer
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.passes import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.verify import symbol_table

@@ -12,7 +12,7 @@ import tessera as ts
 from tessera.backends.cpu.compile import CpuBackend
 from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
-from tessera.ir.base import pipeline
+from tessera.ir.base import passes
 from tessera.ir.base.tape import Tape
 from tessera.ir.target import machine_code, worker_pool
 from tests.schedule.programs import tensor, trace
@@ -77,7 +77,7 @@ def test_effort_grows_with_layers_and_no_faster() -> None:
 
 def test_each_stage_is_verified_once_and_each_pass_runs_once_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
     verified: list[Any] = []
-    genuine = pipeline.verify
+    genuine = passes.verify
     monkeypatch.setattr(pipeline, "verify", lambda module: (verified.append(module), genuine(module)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     monkeypatch.delenv("TESSERA_VERIFY", raising=False)
     lowering = lower(model(1), Options())

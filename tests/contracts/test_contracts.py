@@ -14,8 +14,7 @@ import pytest
 from scripts.contracts import PAGE, Contract, complaints, read_table, render
 from tessera.diagnostics.codes import all_codes
 from tessera.diagnostics.error import TesseraError
-from tessera.ir.base.passes import find_pass, parse_pipeline, pass_modules
-from tessera.ir.base.pipeline import check_entry
+from tessera.ir.base.passes import check_entry, find_pass, parse_pipeline, pass_modules
 from tessera.ir.base.text import parse_module
 from tests.diagnostics.test_pages import Page
 from tests.diagnostics.test_pages import run as run_page

@@ -21,7 +21,7 @@ from tessera.compiler.compile import standard_library
 from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.effects import declared_effects, effects_of
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.passes import Stages
 from tessera.ir.base.text import parse_module
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph.dialect import from_tape, to_tape

@@ -25,8 +25,7 @@ from tessera.ir.base import dispatch
 from tessera.ir.base.effects import check_order, first_swap, steps_of
 from tessera.ir.base.interpret import HANDLERS, Run, calling, interpret
 from tessera.ir.base.op import OpError, SpecOp
-from tessera.ir.base.passes import Pass
-from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.passes import Pass, Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import verify
 from tessera.ir.graph.dialect import from_tape

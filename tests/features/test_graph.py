@@ -13,7 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera.ir.base.op import CURRENT, OpError
-from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.passes import Stages
 from tessera.ir.base.text import content_hash, parse_module, print_module
 from tessera.ir.base.verify import verify
 from tessera.ir.graph.dialect import from_tape

@@ -18,7 +18,7 @@ from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.compilation import StaticChooser
-from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.passes import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape

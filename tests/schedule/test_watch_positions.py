@@ -17,7 +17,7 @@ from tessera import ops
 from tessera.diagnostics.codes import PositionError
 from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.passes import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import verify

@@ -10,10 +10,10 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.backends.cpu import emit_values
 from tessera.backends.cpu.emit_access import Access
-from tessera.backends.cpu.emit_block_dot import emit_block_dot
-from tessera.backends.cpu.emit_gemm import (
+from tessera.backends.cpu.emit_contraction import (
     contraction_scratch,
     contraction_tasks,
+    emit_block_dot,
     emit_contraction,
     slot_of,
     split_index,

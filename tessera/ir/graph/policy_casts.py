@@ -12,11 +12,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from tessera.diagnostics.codes import PolicyError
 from tessera.diagnostics.error import HERE, Span
 from tessera.ir.base.spec import Attributes, Builder, OpSpec, PolicyRule
-from tessera.ir.graph.building import cast, constant
+from tessera.ir.graph.building import accumulator, cast, constant
 from tessera.ir.graph.ops import REGISTRY, policy_of
 from tessera.ir.graph.ops.quantize import tensor_scale
 from tessera.ir.graph.ops.random import element_index, key_parts
-from tessera.ir.graph.shape_rules import accumulator
 from tessera.ir.tile.facets import Contraction, Pointwise, Reduction
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tessera.backends.cpu.emit_gemm import Grid, choose_grid, task_block
+from tessera.backends.cpu.emit_contraction import Grid, choose_grid, task_block
 from tessera.backends.cpu.micro_kernel import MicroShape
 from tessera.ir.target.llvm.text import ModuleText
 from tessera.types import dtype as dt

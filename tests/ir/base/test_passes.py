@@ -15,8 +15,7 @@ from tessera.diagnostics.error import InternalError
 from tessera.ir.base.build import BudgetError, Rewriter, rewrite
 from tessera.ir.base.compilation import Choice, StaticChooser
 from tessera.ir.base.op import OpError, SpecOp
-from tessera.ir.base.passes import Pass, find_pass, parse_pipeline, pass_modules, pass_name, pipeline_text
-from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.passes import Pass, Stages, find_pass, parse_pipeline, pass_modules, pass_name, pipeline_text
 from tessera.ir.base.text import content_hash, parse_module, print_module
 from tessera.ir.base.verify import Legality
 from tessera.types.frozen import frozen

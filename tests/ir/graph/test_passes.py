@@ -15,7 +15,7 @@ from tessera.ir.base.build import Build
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.interpret import interpret
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.passes import Stages
 from tessera.ir.base.text import content_hash, parse_module, print_module, stamp
 from tessera.ir.base.types import TensorAttr
 from tessera.ir.base.verify import symbol_table, verify

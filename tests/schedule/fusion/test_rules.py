@@ -20,7 +20,7 @@ from tessera.backends.reference.compile import run_tape
 from tessera.diagnostics.codes import BoundsError
 from tessera.diagnostics.error import InternalError
 from tessera.ir.base.compilation import StaticChooser
-from tessera.ir.base.pipeline import Stages
+from tessera.ir.base.passes import Stages
 from tessera.ir.base.tape import Tape
 from tessera.ir.schedule import fusion
 from tessera.ir.schedule import pipeline as schedule

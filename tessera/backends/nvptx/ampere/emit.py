@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tessera.backends.nvptx.ampere import assembly as warp_asm
-from tessera.backends.nvptx.ampere.assembly import Share, copy_rows
 from tessera.backends.nvptx.ampere.tiles import WarpTiles
-from tessera.backends.nvptx.hopper import assembly as asm
-from tessera.backends.nvptx.hopper.assembly import effect, number, op32
 from tessera.backends.nvptx.hopper.emit import MatrixEmitter, emit_kernel
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile
+from tessera.backends.nvptx.mma import assembly as asm
+from tessera.backends.nvptx.mma.assembly import Share, copy_rows, effect, number, op32
 from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, SPAN, WARPGROUP
 from tessera.backends.nvptx.text import KernelCode
 from tessera.backends.nvptx.types import shaped_type, spec_ops
@@ -195,8 +193,8 @@ class WarpEmitter(MatrixEmitter):
         TileCopy(self.f, self.setting, op, tile, cursor, buffer, at).run()
 
     def emit_commit_copies(self, op: ops.CommitCopiesOp) -> None:
-        warp_asm.commit(self.f)
+        asm.commit_copies(self.f)
 
     def emit_wait_copies(self, op: ops.WaitCopiesOp) -> None:
-        warp_asm.wait(self.f, op.left)
+        asm.wait_copies(self.f, op.left)
         self.barriers.synchronize(number(0), WARPGROUP * self.setting.consumers)

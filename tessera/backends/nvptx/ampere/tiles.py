@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.backends.nvptx.ampere import assembly as warp_asm
-from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper import fragments as elements
-from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fragments import COLUMNS, FRAGMENT, Layout, Registers, is_paired
 from tessera.backends.nvptx.hopper.shared_memory import Cursor, SharedTile, transposed_in
 from tessera.backends.nvptx.hopper.tiles import TileOps
+from tessera.backends.nvptx.mma import assembly as asm
+from tessera.backends.nvptx.mma.assembly import number, op32
 from tessera.backends.nvptx.tensor_cores import CP_ASYNC_BYTES, K_BYTES, SPAN
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
 from tessera.backends.nvptx.types import shaped_type, sizes_of
@@ -98,7 +97,7 @@ class WarpTiles(TileOps):
             prefetched = (left(step + 1), right(step + 1)) if step + 1 < steps else prefetched
             for block in range(layout.blocks):
                 part = acc[block * share : (block + 1) * share]
-                acc[block * share : (block + 1) * share] = warp_asm.multiply(f, rhs.dtype, part, blocks[block], pairs)
+                acc[block * share : (block + 1) * share] = asm.multiply(f, rhs.dtype, part, blocks[block], pairs)
         return Registers(layout, given.dtype, acc)
 
     def _lefts(self, lhs: Any, at: Cursor, blocks: int, is_transposed: bool) -> Callable[[int], list[Sequence[Value]]]:
@@ -188,7 +187,7 @@ class WarpTiles(TileOps):
         ]
 
     def _matrices(self, addresses: Sequence[tuple[Value, int]], transposed: bool) -> list[Sequence[Value]]:
-        return list(warp_asm.matrices_in(self.f, addresses, transposed))
+        return list(asm.matrices_in(self.f, addresses, transposed))
 
     # Stores of rows.
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.ampere.tiles import WarpTiles
-from tessera.backends.nvptx.hopper import assembly as asm
-from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.emit import MatrixEmitter, emit_kernel
 from tessera.backends.nvptx.hopper.fragments import Registers
 from tessera.backends.nvptx.hopper.shared_memory import Ring, SharedTile, transposed_in
+from tessera.backends.nvptx.mma import assembly as asm
+from tessera.backends.nvptx.mma.assembly import number, op32
 from tessera.backends.nvptx.tensor_cores import TCGEN05_FORMATS, TCGEN05_FORMS, TCGEN05_ROWS, WARPGROUP
 from tessera.backends.nvptx.text import KernelCode
 from tessera.backends.nvptx.types import shaped_type, sizes_of

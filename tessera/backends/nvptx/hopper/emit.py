@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper import shared_memory as clusters
-from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fragments import Registers, Thread, thread_of
 from tessera.backends.nvptx.hopper.programs import Mailbox, OverlappedTiles, Part, epilogue_in, mailboxes, program_at
 from tessera.backends.nvptx.hopper.shared_memory import ORDER_THREADS, Cursor, Ring, SharedTile, ThreadBarriers
 from tessera.backends.nvptx.hopper.tiles import TileOps
+from tessera.backends.nvptx.mma import assembly as asm
+from tessera.backends.nvptx.mma.assembly import number, op32
 from tessera.backends.nvptx.mma.target_kernels import frame_kernel
 from tessera.backends.nvptx.tensor_cores import WARPGROUP
 from tessera.backends.nvptx.text import KernelCode, special

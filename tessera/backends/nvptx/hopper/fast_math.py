@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from tessera.backends.nvptx.hopper.assembly import pure
+from tessera.backends.nvptx.mma.assembly import pure
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.llvm.vector_ops import absolute, at_least, at_most, fma, horner, mul, plus, times

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tessera.backends.nvptx.hopper.assembly import effect, flag, number, op32, pure
 from tessera.backends.nvptx.hopper.fast_math import exp2, exponential, map_once
+from tessera.backends.nvptx.mma.assembly import effect, flag, number, op32, pure
 from tessera.ir.target.llvm import convert, math
 from tessera.ir.target.llvm.instructions import Index, Value, dim_value
 from tessera.ir.target.llvm.text import FunctionText

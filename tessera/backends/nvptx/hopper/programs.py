@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.backends.nvptx.hopper import assembly as asm
-from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fragments import Registers
+from tessera.backends.nvptx.mma import assembly as asm
+from tessera.backends.nvptx.mma.assembly import number, op32
 from tessera.backends.nvptx.ops.wgmma_kernel import pieces_of
 from tessera.backends.nvptx.text import special
 from tessera.backends.nvptx.types import spec_ops, yielded_values

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tessera.backends.nvptx.hopper import assembly as asm
-from tessera.backends.nvptx.hopper.assembly import effect, flag, number, op32
+from tessera.backends.nvptx.mma import assembly as asm
+from tessera.backends.nvptx.mma.assembly import effect, flag, number, op32
 from tessera.backends.nvptx.tensor_cores import K_BYTES, SPAN, WARPGROUP
 from tessera.backends.nvptx.types import shaped_type
 from tessera.backends.nvptx.waits import Waits

@@ -14,9 +14,7 @@ from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.approximate_functions import is_exact
 from tessera.backends.nvptx.approximate_functions import is_rounded as _is_rounded
-from tessera.backends.nvptx.hopper import assembly as asm
 from tessera.backends.nvptx.hopper import fragments as elements
-from tessera.backends.nvptx.hopper.assembly import number, op32
 from tessera.backends.nvptx.hopper.fast_math import (
     FLOORS,
     NARROW,
@@ -40,6 +38,8 @@ from tessera.backends.nvptx.hopper.fragments import (
     reduce_rows,
 )
 from tessera.backends.nvptx.hopper.shared_memory import SharedTile, transposed_in
+from tessera.backends.nvptx.mma import assembly as asm
+from tessera.backends.nvptx.mma.assembly import number, op32
 from tessera.backends.nvptx.tensor_cores import K_BYTES, PROMOTED_K, SPAN, WARPGROUP
 from tessera.backends.nvptx.tensor_cores import WGMMA_ROWS as MMA_ROWS
 from tessera.backends.nvptx.types import ColumnVectorAttr, PartialRowsAttr, RowVectorAttr, shaped_type, sizes_of
@@ -176,7 +176,7 @@ class TileOps:
                 for at in range(0, len(operands), each):
                     few = operands[at : at + each]
                     partial = asm.issue(f, rhs.dtype, columns, nothing, few, is_transposed, (True, True), fresh=True)
-                    totals = [f.op("fadd", *both) for both in zip(totals, asm.wait(f, 0, partial), strict=True)]
+                    totals = [f.op("fadd", *both) for both in zip(totals, asm.wait_dots(f, 0, partial), strict=True)]
                 found += totals
         return Registers(layout, tile.dtype, found)
 
@@ -198,7 +198,7 @@ class TileOps:
 
     def emit_mma_wait(self, op: ops.MmaWaitOp) -> None:
         given = [self.values[value] for value in op.operands]
-        found = asm.wait(self.f, op.left, [value for one in given for value in one])
+        found = asm.wait_dots(self.f, op.left, [value for one in given for value in one])
         for one, result in zip(given, op.results, strict=True):
             self.values[result] = Registers(self.layout(result.type), shaped_type(result).dtype, found[: len(one)])
             found = found[len(one) :]

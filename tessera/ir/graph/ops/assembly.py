@@ -11,10 +11,9 @@ from tessera.ir.base.arrays import Array, dtype_of, round_as, static_shape
 from tessera.ir.base.index_maps import coordinates
 from tessera.ir.base.interval import IntervalRule, point
 from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
-from tessera.ir.graph.building import drop_when, moving_cost
+from tessera.ir.graph.building import Types, check_axes, check_same, check_value, dims, drop_when, moving_cost
 from tessera.ir.graph.ops.movement import STORED
 from tessera.ir.graph.samples import moving_sample, normal, shape_name
-from tessera.ir.graph.shape_rules import Types, check_axes, check_same, check_value, dims
 from tessera.ir.tile.facets import Assembly, Piece
 from tessera.types.dim import Dim
 from tessera.types.shape import ONE, ZERO, Shape, TensorType, equal_dims, is_at_least, path, text

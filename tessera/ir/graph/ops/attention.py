@@ -25,12 +25,18 @@ from tessera.ir.base.spec import (
     Simplifier,
 )
 from tessera.ir.graph.building import (
+    Types,
     cast,
+    check_float,
+    check_integer,
+    common_dtype,
     constant,
     cost_of,
     expand,
     index_axis,
+    match_dims,
     restate,
+    same_dim,
     size_value,
     slice_axis,
     visits,
@@ -38,7 +44,6 @@ from tessera.ir.graph.building import (
 )
 from tessera.ir.graph.ops.contraction import accumulate_matmul
 from tessera.ir.graph.samples import Make, normal
-from tessera.ir.graph.shape_rules import Types, check_float, check_integer, common_dtype, match_dims, same_dim
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim

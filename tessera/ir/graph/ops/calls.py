@@ -10,8 +10,7 @@ from tessera.ir.base.dispatch import KERNELS
 from tessera.ir.base.interpret import perform
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, Nondeterminism, OpSpec
-from tessera.ir.graph.building import cost_of
-from tessera.ir.graph.shape_rules import Types
+from tessera.ir.graph.building import Types, cost_of
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim

@@ -14,10 +14,9 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, round_as, static, widen_array
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import KEEP, NUMBERS, Attribute, Attributes, Builder, Cost, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import constant, visits
+from tessera.ir.graph.building import Types, constant, same_dim, visits
 from tessera.ir.graph.ops.reduce import REDUCTION_UFUNCS
 from tessera.ir.graph.samples import normal
-from tessera.ir.graph.shape_rules import Types, same_dim
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import TensorType, normalize_axis, path

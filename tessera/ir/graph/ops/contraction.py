@@ -22,9 +22,8 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import cast, cost_of, expand
+from tessera.ir.graph.building import Types, axes_attribute, cast, cost_of, expand, same_dim
 from tessera.ir.graph.samples import normal
-from tessera.ir.graph.shape_rules import Types, axes_attribute, same_dim
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product

@@ -14,7 +14,7 @@ from tessera.ir.base.arrays import Array
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, OpSpec
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.shape_rules import Types
+from tessera.ir.graph.building import Types
 from tessera.types.dim import Dim
 from tessera.types.shape import TensorType, equal_dims, is_refuted, path
 

@@ -28,7 +28,22 @@ from tessera.ir.base.spec import (
     PolicyRule,
     Sample,
 )
-from tessera.ir.graph.building import cast, constant, cost_of, restate, size_value, slice_axis
+from tessera.ir.graph.building import (
+    ACCUMULATE,
+    Types,
+    axes_attribute,
+    cast,
+    check_accumulator,
+    check_at_least,
+    check_float,
+    constant,
+    cost_of,
+    dims,
+    restate,
+    same_dim,
+    size_value,
+    slice_axis,
+)
 from tessera.ir.graph.ops.contraction import (
     NUMERICS,
     contract_reference,
@@ -38,16 +53,6 @@ from tessera.ir.graph.ops.contraction import (
 )
 from tessera.ir.graph.ops.reduce import scan_reference
 from tessera.ir.graph.samples import normal
-from tessera.ir.graph.shape_rules import (
-    ACCUMULATE,
-    Types,
-    axes_attribute,
-    check_accumulator,
-    check_at_least,
-    check_float,
-    dims,
-    same_dim,
-)
 from tessera.ir.tile.facets import Contraction, ContractionMaps
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, maximum, product

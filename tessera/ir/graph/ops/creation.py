@@ -22,9 +22,8 @@ from tessera.ir.base.interval import (
 from tessera.ir.base.scalar_functions import uniform_element
 from tessera.ir.base.scalar_reference import round_to_storage
 from tessera.ir.base.spec import ANY, FLOATS, NUMBERS, Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier
-from tessera.ir.graph.building import pointwise_cost
+from tessera.ir.graph.building import Types, check_dtype, check_sizes, check_value, dims, pointwise_cost
 from tessera.ir.graph.samples import moving_sample, shape_name
-from tessera.ir.graph.shape_rules import Types, check_dtype, check_sizes, check_value, dims
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product

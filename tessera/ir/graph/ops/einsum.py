@@ -13,10 +13,9 @@ from tessera.ir.base.index_maps import IndexMap
 from tessera.ir.base.index_maps import coordinate as at
 from tessera.ir.base.interval import ANYTHING
 from tessera.ir.base.spec import ANY, NUMBERS, Attribute, Attributes, Builder, InferContext, OpSpec, PolicyRule, Sample
-from tessera.ir.graph.building import cast, cost_of, restate
+from tessera.ir.graph.building import Types, cast, cost_of, restate, same_dim
 from tessera.ir.graph.ops.contraction import accumulator
 from tessera.ir.graph.samples import normal
-from tessera.ir.graph.shape_rules import Types, same_dim
 from tessera.ir.tile.facets import View
 from tessera.types.dim import Dim, product
 from tessera.types.dtype import DType

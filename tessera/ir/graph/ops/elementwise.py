@@ -35,7 +35,7 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import cast, pointwise_cost, visits
+from tessera.ir.graph.building import Types, broadcast_types, cast, check_dtype, check_same, pointwise_cost, visits
 from tessera.ir.graph.samples import (
     BINARY_SHAPES,
     INF,
@@ -53,7 +53,6 @@ from tessera.ir.graph.samples import (
     positive,
     retype,
 )
-from tessera.ir.graph.shape_rules import Types, broadcast_types, check_dtype, check_same
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType

@@ -31,16 +31,22 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import cast, constant, cost_of, expand, index_axis, size_value, visits
-from tessera.ir.graph.samples import Make
-from tessera.ir.graph.shape_rules import (
+from tessera.ir.graph.building import (
     Types,
     axes_attribute,
+    cast,
     check_accumulator,
     check_at_least,
     check_integer,
     common_dtype,
+    constant,
+    cost_of,
+    expand,
+    index_axis,
+    size_value,
+    visits,
 )
+from tessera.ir.graph.samples import Make
 from tessera.ir.tile.facets import Gather, Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product

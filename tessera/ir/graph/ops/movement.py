@@ -12,9 +12,8 @@ from tessera.ir.base.arrays import Array, static_shape
 from tessera.ir.base.index_maps import IndexMap, coordinates
 from tessera.ir.base.scalar_functions import keeps_shape, producer_named
 from tessera.ir.base.spec import ANY, Attribute, Attributes, InferContext, OpSpec, Sample, Simplifier, Simplify
-from tessera.ir.graph.building import drop_when, moving_cost
+from tessera.ir.graph.building import Types, check_axes, check_sizes, dims, drop_when, moving_cost
 from tessera.ir.graph.samples import moving_sample, shape_name
-from tessera.ir.graph.shape_rules import Types, check_axes, check_sizes, dims
 from tessera.ir.tile.facets import View
 from tessera.types.device import problem
 from tessera.types.dim import Dim, minimum, product

@@ -15,9 +15,20 @@ import numpy as np
 from tessera.ir.base.arrays import Array, dtype_of, round_as
 from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, IntervalRule, add, always_within, multiply
 from tessera.ir.base.spec import FLOATS, ROUND, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import LOWEST, cast, constant, expand, visits, widen
+from tessera.ir.graph.building import (
+    LOWEST,
+    Types,
+    axes_attribute,
+    cast,
+    check_float,
+    check_integer,
+    constant,
+    expand,
+    same_dim,
+    visits,
+    widen,
+)
 from tessera.ir.graph.samples import INF, NAN, Make, normal
-from tessera.ir.graph.shape_rules import Types, axes_attribute, check_float, check_integer, same_dim
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.shape import normalize_axes, normalize_axis, path, text, without_axes

@@ -11,9 +11,8 @@ import numpy as np
 from tessera.ir.base.arrays import CONVERSION, Array, dtype_of, round_as, round_to, widen_array
 from tessera.ir.base.interval import ANYTHING, INF, Interval, IntervalQuery, IntervalRule
 from tessera.ir.base.spec import KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample, Simplifier
-from tessera.ir.graph.building import cast, constant, pointwise_cost
+from tessera.ir.graph.building import Types, cast, check_float, constant, pointwise_cost, same_dim
 from tessera.ir.graph.samples import SPECIAL_VALUES, UNARY_SHAPES, Make, normal, over
-from tessera.ir.graph.shape_rules import Types, check_float, same_dim
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim

@@ -24,9 +24,21 @@ from tessera.ir.base.spec import (
     OpSpec,
     Sample,
 )
-from tessera.ir.graph.building import cast, constant, drop_when, index_axis, visits, widen
+from tessera.ir.graph.building import (
+    Types,
+    broadcast_types,
+    cast,
+    check_float,
+    check_integer,
+    common_dtype,
+    constant,
+    dims,
+    drop_when,
+    index_axis,
+    visits,
+    widen,
+)
 from tessera.ir.graph.samples import Make, normal
-from tessera.ir.graph.shape_rules import Types, broadcast_types, check_float, check_integer, common_dtype, dims
 from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim

@@ -26,9 +26,20 @@ from tessera.ir.base.spec import (
     Sample,
     Simplifier,
 )
-from tessera.ir.graph.building import cast, constant, size_value, visits, widen
+from tessera.ir.graph.building import (
+    ACCUMULATE,
+    Types,
+    cast,
+    check_accumulator,
+    check_axes,
+    check_dtype,
+    check_not_empty,
+    constant,
+    size_value,
+    visits,
+    widen,
+)
 from tessera.ir.graph.samples import Sizes, bools, normal, shape_name
-from tessera.ir.graph.shape_rules import ACCUMULATE, Types, check_accumulator, check_axes, check_dtype, check_not_empty
 from tessera.ir.tile.facets import Library, Reduction
 from tessera.types.dim import maximum, product
 from tessera.types.dtype import DType

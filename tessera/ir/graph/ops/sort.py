@@ -10,9 +10,8 @@ import numpy as np
 from tessera.ir.base.arrays import Array, widen_array
 from tessera.ir.base.interval import ANYTHING, SAME
 from tessera.ir.base.spec import KEEP, NUMBERS, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cost_of, visits
+from tessera.ir.graph.building import Types, check_at_least, cost_of, visits
 from tessera.ir.graph.samples import Make, normal
-from tessera.ir.graph.shape_rules import Types, check_at_least
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, product

@@ -11,9 +11,18 @@ import numpy as np
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.interval import ANYTHING, IntervalRule
 from tessera.ir.base.spec import FLOATS, KEEP, Attribute, Attributes, Builder, InferContext, OpSpec, Sample
-from tessera.ir.graph.building import cast, constant, expand, size_value, visits
+from tessera.ir.graph.building import (
+    Types,
+    cast,
+    check_integer,
+    common_dtype,
+    constant,
+    expand,
+    match_dims,
+    size_value,
+    visits,
+)
 from tessera.ir.graph.samples import Make
-from tessera.ir.graph.shape_rules import Types, check_integer, common_dtype, match_dims
 from tessera.ir.tile.facets import Library
 from tessera.types import dtype as dt
 from tessera.types.device import problem

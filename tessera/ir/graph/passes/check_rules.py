@@ -5,8 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.ir.base.op import OpError, SpecOp
-from tessera.ir.base.passes import Pass
-from tessera.ir.base.pipeline import check_entry, user_error
+from tessera.ir.base.passes import Pass, check_entry, user_error
 from tessera.ir.graph.pipeline import EXIT
 from tessera.types.frozen import frozen
 
