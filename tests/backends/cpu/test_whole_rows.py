@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera.backends.cpu.compile import CpuCode
-from tessera.backends.cpu.lower_tiles import scalar_index_tiles
+from tessera.backends.cpu.lower import scalar_index_tiles
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
 from tessera.ir.base.op import SpecOp

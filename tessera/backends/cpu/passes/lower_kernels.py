@@ -5,8 +5,7 @@ from __future__ import annotations
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.cpu.block_kernels import is_rowwise
-from tessera.backends.cpu.lower_blocks import BlockLowering, has_dots
-from tessera.backends.cpu.lower_tiles import Lowering
+from tessera.backends.cpu.lower import BlockLowering, Lowering, has_dots
 from tessera.backends.cpu.match_contraction import can_expand, expand_dots, match_contraction
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.build import replace_ops
