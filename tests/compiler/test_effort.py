@@ -78,7 +78,7 @@ def test_effort_grows_with_layers_and_no_faster() -> None:
 def test_each_stage_is_verified_once_and_each_pass_runs_once_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
     verified: list[Any] = []
     genuine = passes.verify
-    monkeypatch.setattr(pipeline, "verify", lambda module: (verified.append(module), genuine(module)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    monkeypatch.setattr(passes, "verify", lambda module: (verified.append(module), genuine(module)))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     monkeypatch.delenv("TESSERA_VERIFY", raising=False)
     lowering = lower(model(1), Options())
     stages = [step.stage for step in lowering.stages.steps if step.name == "exit" and step.stage != "target"]
