@@ -69,12 +69,12 @@ NAMES: dict[str, str] = {
 }
 STANDARD_NAMES = re.compile(
     r"fold_constants|FoldConstants|constant_fold|^_?fold$|fold_key|^(fold|key_fold)$"  # constants; random keys
-    r"|_tape|tape_|Tape|^tape|side_by_side|^_?product$|ProductRule|two_product|^meet$|^depth$",
+    r"|_tape|tape_|Tape|^tape|side_by_side|^_?product$|ProductRule|_bound_products|two_product|^meet$|^depth$",
     re.IGNORECASE,
 )
 """Names that have such a word in its standard meaning: of folding constants and keys, of the front end's tape, of an
 error-free product, of a lattice, of nested calls and of one-hot vectors."""
-PUBLIC_ADJECTIVES = frozenset({"replicated", "ordered", "seeded"})
+PUBLIC_ADJECTIVES = frozenset({"replicated", "ordered", "seeded", "scaled", "unscaled", "joined"})
 """Words that users write for what something is, beside a type or as a promise."""
 IRREGULAR = (
     "given told brought handed said spent shown taken kept found made written known seen done held built met sent"
@@ -121,9 +121,10 @@ PROSE: dict[str, str] = {
 }
 EXEMPT = re.compile(
     r"constant[- ]fold|fold(s|ed|ing)? (of )?(a )?constant|constants are folded|most of their scalars are constants"
-    r"|fold[-_]constants|random\.fold|fold_in|#fold|^## fold|fold\(key|\"fold\"|fold in a number|folding will look"
+    r"|fold[-_]constants|random\.fold|fold_in|#fold|^## fold|fold\(key|\"fold\""
+    r"|`dropout`, `fold`|fold in a number|folding will look"
     r"|(multi|co|pre|micro)processor|platform\.processor|queue\.|manifold|unfold|CHECK"
-    r"|in turn\b|both sides|makes room|extreme (rows|numbers|values|logits)|runs as it stands",
+    r"|in turn\b|both sides|makes room|compiler places copies|extreme (rows|numbers|values|logits)|runs as it stands",
     re.IGNORECASE,
 )
 """Lines that say such a word in its standard meaning."""

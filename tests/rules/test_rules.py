@@ -12,10 +12,15 @@ import pytest
 
 from tessera.diagnostics.codes import all_codes
 from tessera.ir.base.passes import find_pass
+from tests.rules.glossary import findings
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("tessera", "tests", "scripts", "examples", "benchmarks", "docs")
-LONGEST_FILE = 700
+SHORTEST_FILE, LONGEST_FILE = 120, 700
+MAY_BE_SHORT = ("__init__.py", "__main__.py", "dialect.py", "typed_ops.py", "pipeline.py", "manifest.py")
+"""Package roots, and files that hold one list or one table."""
+SHORT: dict[str, str] = {}
+"""Other short files of the package, and why each stands alone."""
 LONGEST_FUNCTION = 60
 VAGUE = {"util", "utils", "helper", "helpers", "common", "misc", "core", "manager", "managers", "stuff", "base_utils"}
 # Split so that this file does not contain what it forbids.
@@ -53,9 +58,54 @@ def pass_name(file: Path) -> str:
     return f"{file.parts[2]}-{file.stem}".replace("_", "-")
 
 
+def may_be_short(file: Path) -> bool:
+    """Facades, passes, op files, fusion rules, package roots and what a stub shows say one thing, however short."""
+    is_facade = len(file.parts) == 2 or (ROOT / file).with_suffix(".pyi").exists()
+    folders = {"passes", "ops", "fusion", "kinds", "architectures"} & set(file.parts[:-1])
+    return is_facade or file.name in MAY_BE_SHORT or bool(folders) or file.as_posix() in SHORT
+
+
 def test_no_file_is_longer_than_700_lines() -> None:
     lengths = {str(file): len(text.splitlines()) for file, text in sources().items()}
     assert {file: length for file, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_no_file_of_the_package_is_shorter_than_120_lines() -> None:
+    files = {file: text for file, text in sources().items() if file.parts[0] == "tessera" and not may_be_short(file)}
+    lengths = {str(file): len(text.splitlines()) for file, text in files.items()}
+    assert {file: length for file, length in lengths.items() if length < SHORTEST_FILE} == {}
+
+
+def test_names_and_prose_use_the_words_of_the_field() -> None:
+    found = [str(finding) for finding in findings([ROOT / "tessera", ROOT / "docs", *ROOT.glob("*.md")])]
+    assert found == []
+
+
+def test_measured_constants_say_where_they_come_from() -> None:
+    silent: list[str] = []
+    for file, tree in trees().items():
+        if file.parts[:2] == ("tessera", "backends") or file.parts[:3] == ("tessera", "ir", "schedule"):
+            silent += [f"{file}:{node.lineno}" for node in constants_without_a_word(sources()[file], tree)]
+    assert silent == []
+
+
+def constants_without_a_word(text: str, tree: ast.Module) -> Iterator[ast.stmt]:
+    """Numbers of a module (`NAME = 96`) with neither a docstring behind them nor a comment before or beside them."""
+    lines = text.splitlines()
+    for node, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.Assign) and is_number(node.value):
+            documented = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            beside = "#" in lines[node.lineno - 1] or lines[node.lineno - 2].lstrip().startswith("#")
+            if not documented and not beside:
+                yield node
+
+
+def is_number(value: ast.expr) -> bool:
+    """A number, or several, or arithmetic on them."""
+    parts = [part for part in ast.walk(value) if isinstance(part, ast.expr)]
+    allowed = (ast.Constant, ast.BinOp, ast.UnaryOp, ast.Tuple)
+    numbers = [part.value for part in parts if isinstance(part, ast.Constant)]
+    return all(isinstance(part, allowed) for part in parts) and all(type(n) in (int, float) for n in numbers)
 
 
 def test_no_function_is_longer_than_60_lines() -> None:

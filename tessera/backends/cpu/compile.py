@@ -37,6 +37,7 @@ from tessera.types.machine import Machine
 # The host program as LLVM text: the four functions of an executable, with kernels called through the thread pool.
 
 _MOST = 2**63 - 1
+"""The largest size that a program computes with."""
 _LOOPS = ("tsched.while", "tsched.for")
 
 

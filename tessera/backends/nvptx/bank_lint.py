@@ -37,9 +37,10 @@ from tessera.ir.target.ops.blocks import SWIZZLES, swizzle_index, why_not_swizzl
 from tessera.ir.target.typed_ops import BroadcastOp, CastOp, DotOp, KernelOp, LoadOp, ScratchOp, StoreOp, TransposeOp
 from tessera.types.frozen import frozen
 
-BANKS = 32
-WORD = 4
+BANKS = 32  # of shared memory
+WORD = 4  # bytes of a bank
 WARP = 32
+"""Threads of a warp."""
 
 Address: TypeAlias = Callable[[int], int]
 """The byte address of an element of a tile."""

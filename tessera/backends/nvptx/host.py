@@ -42,9 +42,11 @@ from tessera.types.machine import Machine
 STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
 """The words of the table before handles and constants."""
 MOST_BLOCKS = (1 << 31) - 1
+"""The largest grid along x (CUDA programming guide, technical specifications)."""
 TOO_MANY = 1
 """What the entry says of a grid with more blocks than a launch may have: `CUDA_ERROR_INVALID_VALUE`."""
 _LINE = 256
+"""The alignment of memory that the driver gives, and of parts of the workspace."""
 ONE_STREAM = StreamPlan((), (), False)
 
 

@@ -34,6 +34,7 @@ KEY, MAP = 8, 16
 _VERSION, _KEY, _MAP, _ENTRY = 0, 64, 128, 256
 """Bytes from the start of an entry to its parts, and to the next entry; an odd version is being written, 0 is none."""
 _HEAD = 64
+"""Bytes of counters before entries: a cache line of the CPU."""
 REUSED, CREATED = 0, 1
 """The counters, by their words at the start of the area."""
 

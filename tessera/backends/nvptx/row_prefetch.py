@@ -219,7 +219,7 @@ def _read_once(kernel: KernelOp, found: Mapping[LoadOp, DividedRow | None]) -> l
 
 # Rows that `ldmatrix` and `stmatrix` move, eight iterations in one instruction.
 
-STEPS = 8
+STEPS = 8  # elements of 16 bits that a lane gets of `ldmatrix.x4`: four registers of two
 ELEMENTS = STEPS * WARP
 """Iterations, and elements of a row, that one instruction moves."""
 ITEM = 2

@@ -12,6 +12,7 @@ from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
 WARP = 32
+"""Threads of a warp."""
 SHARED = "shared_memory"
 """The one symbol of dynamic shared memory; what lies where in it is the emitter's to say."""
 NOTHING = "nothing"

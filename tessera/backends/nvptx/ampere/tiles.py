@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _STEPS = SPAN // K_BYTES
 """Steps of k in a span of columns."""
 _WARP_ROWS = 16
+"""Rows of the M dimension that `mma.sync` gives a warp."""
 _WARPS = 4
 """Warps of a group."""
 

@@ -33,6 +33,7 @@ _READERS = 1
 _VERSION = 1 << 46
 """What a descriptor of shared memory has beside Hopper's bits."""
 _ACCUMULATOR_F32 = 1 << 4
+"""The bits of an instruction descriptor of `tcgen05.mma` that say f32 (PTX ISA, instruction descriptor, D format)."""
 
 
 def emit_tensor_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:

@@ -24,6 +24,7 @@ _LOG2E_HIGH = 1.4426950216293335
 """The nearest f32."""
 _TANH_SCALE = math.sqrt(2 / math.pi)
 _TANH_CUBE = 0.044715
+"""Constants of the definition of gelu by tanh."""
 ERFC = (-0.182126836, 0.39767227, 0.169269007, 0.316070734, 0.299086977)
 """Coefficients of `erfc(z) exp(z * z)` in `t = 1 / (1 + p z)`, times t, highest power first.
 
@@ -31,6 +32,7 @@ They have the smallest relative error between 0 and 9.5, beyond which the gate i
 units of bf16. An absolute error would not do: the tail is a result of its own where x is negative.
 """
 ERFC_P = 0.532
+"""`p` above, found with the coefficients."""
 FLOORS = {"gelu_tanh": -24.0, "gelu_erf": -24.0, "silu": -160.0}
 """Below these functions are -0, and what they are made of is an infinity times 0: arguments are held there."""
 _LARGE, _SMALL = 2.0**100, 2.0**-100
