@@ -27,6 +27,8 @@ from tessera.types.settings import compile_workers
 _ROOT = str(Path(__file__).resolve().parents[3])
 _LIMIT = 8
 """More workers than this help no compile that we have seen, and each holds some 60 MB."""
+END_SECONDS = 0.5
+"""How long workers that are asked to end may take, all together, before they are killed."""
 START_SECONDS = 30.0
 """How long a worker may take to start: far more than it needs on a machine under load."""
 
@@ -106,7 +108,7 @@ class WorkerGroup:
             return
         with suppress(ProcessLookupError):
             os.kill(self._process_ids[index], signal.SIGKILL)
-        self.exit_code(index, timeout=1)
+        self.exit_code(index, timeout=0.2)
 
     def read_printed(self) -> str:
         """What the group printed: why it could not start."""
@@ -148,7 +150,7 @@ class WorkerGroup:
         for pipe in self.pipes():
             pipe.close()
         try:
-            self._process.wait(timeout=1)
+            self._process.wait(timeout=END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -220,10 +222,10 @@ class Worker:
         except BrokenPipeError:
             return  # unsent bytes of a request to a worker that is gone
 
-    def end(self) -> None:
+    def end(self, deadline: float) -> None:
         """Ask the worker to end and wait for it; kill it where it does not listen."""
         self.ask_to_end()
-        if self.group.exit_code(self._index, timeout=1) is None:
+        if self.group.exit_code(self._index, timeout=max(0.0, deadline - time.monotonic())) is None:
             self.group.kill(self._index)
         self._close_files()
 
@@ -286,8 +288,9 @@ class WorkerPool:
             workers, self._all = list(self._all), set()
         for worker in workers:
             worker.ask_to_end()
+        deadline = time.monotonic() + END_SECONDS
         for worker in workers:
-            worker.end()
+            worker.end(deadline)
 
 
 _pool: WorkerPool | None = None
