@@ -25,6 +25,7 @@ quick: $(TEST_STAMP)  ## the suite without its slow tests
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
 op-tests: $(TEST_STAMP)  ## all tests of one op or scalar function: make op-tests NAME=softmax
+	$(if $(NAME),,$(error say which: make op-tests NAME=softmax))
 	$(BIN)/python -m pytest -n $(WORKERS) tests/numerics tests/ir tests/graph tests/backends/cpu/test_math.py \
 	    tests/backends/nvptx/test_compile.py tests/device/test_ops.py tests/rules/test_size.py -k "$(NAME) or is_tried or budget"
 

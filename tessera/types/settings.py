@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics.codes import SettingsError
@@ -133,10 +132,13 @@ def unknown_variables() -> list[str]:
     return sorted(name for name in os.environ if name.startswith("TESSERA_") and name not in VARIABLES)
 
 
-@cache
+_warned: set[str] = set()
+
+
 def warn_unknown_variables() -> None:
     """Name them in a warning, once in a process."""
-    for name in unknown_variables():
+    for name in set(unknown_variables()) - _warned:
+        _warned.add(name)  # first: a warning may be an error
         from difflib import get_close_matches  # noqa: PLC0415 - nobody else needs it
 
         close = get_close_matches(name, VARIABLES, 1)

@@ -156,7 +156,11 @@ def _with_symbolic_dims(
         return
     own = {letter: size for size, letter in letters.items()}
     others = [{one: SAMPLE_SIZES[(at + turn) % len(SAMPLE_SIZES)] for at, one in enumerate(own)} for turn in range(7)]
-    dims = [tuple(letters[size] if size in letters else size for size in array.shape) for array in arrays]
+
+    def dim_of(size: int) -> str | int:
+        return letters.get(size, size)
+
+    dims = [tuple(map(dim_of, array.shape)) for array in arrays]
     values = positive if all(array.dtype.kind == "f" and (array > 0).all() for array in arrays) else numbers
     operands = tuple(Operand(one, values=values) for one in dims)
     sizes = tuple(one for one in (own, *others) if is_taken(one))

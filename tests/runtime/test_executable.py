@@ -40,10 +40,11 @@ def test_equal_executables_are_equal_bytes() -> None:
     assert add_executable().to_bytes() == add_executable().to_bytes()
 
 
-def test_an_unknown_version_is_refused() -> None:
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_another_version_is_refused(version: int) -> None:
     data = bytearray(add_executable().to_bytes())
-    data[len(MAGIC)] = VERSION + 1
-    with pytest.raises(LoadError, match=f"has format version {VERSION + 1}, this Tessera reads version {VERSION}"):
+    data[len(MAGIC)] = version
+    with pytest.raises(LoadError, match=f"has format version {version}, this Tessera reads version {VERSION}"):
         Executable.from_bytes(bytes(data))
 
 

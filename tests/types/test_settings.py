@@ -88,7 +88,7 @@ def test_ranks_wait_for_some_time(text: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_unknown_variable_is_named_in_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_CACHE", "0")
-    warn_unknown_variables.cache_clear()
+    monkeypatch.setattr("tessera.types.settings._warned", set[str]())
     with pytest.warns(UserWarning, match="`TESSERA_CACHE` is set, and no variable .* did you mean `TESSERA_CACHE_DIR`"):
         warn_unknown_variables()
     warn_unknown_variables()  # warnings are errors here

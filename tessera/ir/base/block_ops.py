@@ -214,7 +214,9 @@ class BlockOps:
         names, axes = op.value("coords"), op.value("axes")
         gathered = check_names(op, names, first)
         (found,) = self.blocks(op, [block])
-        if len(axes) != len(found.shape) or len(set(axes)) != len(axes) or not set(axes) <= set(names):
+        if len(set(axes)) != len(axes):
+            op.fail(f"`{op.name}` has an axis twice: {list(axes)}")
+        if len(axes) != len(found.shape) or not set(axes) <= set(names):
             rank = f"a {self.noun} of rank {len(found.shape)}"
             op.fail(f"`{op.name}` has axes {list(axes)} for {rank}; each must be in {list(names)}")
         for value in gathered:

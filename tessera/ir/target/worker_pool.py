@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
@@ -56,14 +56,37 @@ class WorkerGroup:
     """Some workers forked by one process, which loads LLVM once for them all and says how each one ended."""
 
     def __init__(self, size: int) -> None:
-        paths = [_ROOT, *_generator_folders(), *filter(None, [os.environ.get("PYTHONPATH")])]
         requests, replies = ([os.pipe() for _ in range(size)] for _ in range(2))
         printed: list[IO[bytes]] = [tempfile.TemporaryFile() for _ in range(size)]  # noqa: SIM115 - workers close them
         self._printed: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the group
         ends = [(r[0], w[1], file.fileno()) for r, w, file in zip(requests, replies, printed, strict=True)]
         # Copies above 2, which the child uses otherwise: a process without standard files has pipes there.
         theirs = [tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in three) for three in ends]
-        self._process = subprocess.Popen(
+        try:
+            self._process = self._launch(theirs)
+        except BaseException:
+            for descriptor in (one for pair in (*requests, *replies) for one in pair):
+                os.close(descriptor)
+            raise
+        finally:
+            for descriptor in (one for three in theirs for one in three):
+                os.close(descriptor)
+        self._lock = threading.Lock()
+        self._received = b""
+        self._process_ids: list[int] = []
+        self._exit_codes: dict[int, int] = {}
+        for request, reply, _ in ends:
+            os.close(request)
+            os.close(reply)
+        self.workers = [
+            Worker(self, index, os.fdopen(r[1], "wb"), os.fdopen(w[0], "rb"), file)
+            for index, (r, w, file) in enumerate(zip(requests, replies, printed, strict=True))
+        ]
+        self._running = size
+
+    def _launch(self, theirs: Sequence[tuple[int, ...]]) -> subprocess.Popen[bytes]:
+        paths = [_ROOT, *_generator_folders(), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return subprocess.Popen(
             # Without `site`, which reads every `.pth` file of the environment; what a worker needs is in its path.
             [sys.executable, "-S", "-c", f"from tessera.ir.target.worker import main; main({theirs})"],
             stdin=subprocess.PIPE,
@@ -72,18 +95,11 @@ class WorkerGroup:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             pass_fds=[one for three in theirs for one in three],
         )
-        self._lock = threading.Lock()
-        self._received = b""
-        self._process_ids: list[int] = []
-        self._exit_codes: dict[int, int] = {}
-        for (request, reply, _), three in zip(ends, theirs, strict=True):
-            for descriptor in (request, reply, *three):
-                os.close(descriptor)
-        self.workers = [
-            Worker(self, index, os.fdopen(r[1], "wb"), os.fdopen(w[0], "rb"), file)
-            for index, (r, w, file) in enumerate(zip(requests, replies, printed, strict=True))
-        ]
-        self._running = size
+
+    @property
+    def own_id(self) -> int:
+        """The id of the process that forked the workers."""
+        return self._process.pid
 
     def pipes(self) -> list[IO[bytes]]:
         return [pipe for pipe in (self._process.stdin, self._process.stdout) if pipe is not None]
@@ -260,18 +276,28 @@ class WorkerPool:
         return self._threads.submit(self._run, header, text, timeout)
 
     def _run(self, header: dict[str, Any], text: str, timeout: float) -> tuple[bytes, dict[str, float]]:
-        worker = self._idle.get()
+        body = text.encode()
+        worker = self._take()
         try:
-            answer, body = worker.ask(header, text.encode(), timeout)
-        except BaseException:
+            answer, body = worker.ask(header, body, timeout)
+        except BaseException as error:
             with self._lock:
                 self._all.discard(worker)
-            self._start(1)
+            if not isinstance(error, WorkerDiedError):  # which has closed it
+                worker.end(time.monotonic())
             raise
         self._idle.put(worker)
         if not answer["ok"]:
             raise RefusedTextError(body.decode(errors="replace"))
         return body, answer["seconds"]
+
+    def _take(self) -> Worker:
+        """An idle worker; a new one where some have died. There are as many threads as workers, so nobody waits."""
+        with self._lock:
+            is_short = len(self._all) < self.size
+        if is_short and self._idle.empty():
+            self._start(1)
+        return self._idle.get()
 
     def descriptors(self) -> list[int]:
         """The numbers of all open pipes to workers."""
@@ -279,8 +305,9 @@ class WorkerPool:
         return list({pipe.fileno() for pipe in pipes if not pipe.closed})
 
     def process_ids(self) -> list[int]:
-        """The ids of all workers that are forked."""
-        return [process_id for worker in self._all if (process_id := worker.process_id) is not None]
+        """The ids of all workers that are forked, and of the processes that forked them."""
+        workers = [process_id for worker in self._all if (process_id := worker.process_id) is not None]
+        return [*workers, *{worker.group.own_id for worker in self._all}]
 
     def close(self) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)

@@ -204,7 +204,7 @@ def test_no_process_outlives_the_interpreter_and_xdsl_is_not_needed(tmp_path: Pa
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONWARNINGS": "error"}
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, env=environment)
-    assert len(done.stdout.split()) == worker_pool.default_size()
+    assert len(done.stdout.split()) == worker_pool.default_size() + 1  # the process that forked them
     for process in done.stdout.split():
         assert not Path(f"/proc/{process}").exists()
 
@@ -212,7 +212,6 @@ def test_no_process_outlives_the_interpreter_and_xdsl_is_not_needed(tmp_path: Pa
 def test_a_process_without_standard_files_compiles() -> None:
     program = """
 import os
-import signal
 for number in (0, 1, 2):
     os.close(number)
 from tessera.ir.target.machine_code import CodeTarget, compile_text
@@ -225,9 +224,24 @@ os._exit(7)
 def test_a_worker_that_is_killed_says_by_which_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_REPRODUCERS", str(tmp_path))
     worker_pool.close_pool()
-    ids = worker_pool.pool().process_ids()
-    for process_id in ids:
+    for process_id in worker_pool.pool().process_ids():
         os.kill(process_id, signal.SIGKILL)
-    with pytest.raises(CodegenError, match="was ended by signal 9"):
+    with pytest.raises(CodegenError, match=r"was ended by signal 9|closed its pipe"):
         machine_code.compile_text("define i32 @fresh() { ret i32 77 }", CodeTarget("x86_64-unknown-linux-gnu"))
     worker_pool.close_pool()
+
+
+def test_a_request_that_fails_before_it_is_sent_leaves_no_process() -> None:
+    worker_pool.close_pool()
+    pool = worker_pool.WorkerPool(1)
+    (worker,) = pool._all  # pyright: ignore[reportPrivateUsage]
+    ids = pool.process_ids()
+    # Not JSON: it fails while a worker is taken.
+    with pytest.raises(TypeError):
+        pool.submit({"opt": object()}, "", 5.0).result()
+    body, _ = pool.submit(machine_code._header(X86), add(13), 30.0).result()  # pyright: ignore[reportPrivateUsage]
+    assert body[:4] == b"\x7fELF"
+    assert worker.group.own_id not in pool.process_ids()
+    ids += pool.process_ids()
+    pool.close()
+    assert [one for one in ids if Path(f"/proc/{one}").exists()] == []
