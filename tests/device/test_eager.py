@@ -56,7 +56,7 @@ def test_functions_and_kernels_run_where_their_tensors_are() -> None:
 
 def test_tensors_of_two_memories_are_refused() -> None:
     for other in (Y, ts.array(Y)):
-        with pytest.raises(DeviceError, match="tensors of two memories"):
+        with pytest.raises(DeviceError, match="tensors in two memories"):
             _ = ts.cuda.array(X) + other
     with ts.device(ts.gpu[0]):
         assert isinstance(ts.cuda.array(X) + ts.array(Y), ts.cuda.CudaTensor)
