@@ -248,7 +248,9 @@ def dtype_fix(
     expression, parts = _find_source(spec, types, span)
     if expression is None:
         return None
-    targets = dict.fromkeys((*(type.dtype for type in types), dt.i32, dt.f32, dt.bool_))
+    # A float first: to cast weights to integers would lose them.
+    given = sorted((type.dtype for type in types), key=lambda dtype: not dtype.is_float)
+    targets = dict.fromkeys((*given, dt.i32, dt.f32, dt.bool_))
     choices = [(at,) for at in range(len(types))] + [tuple(range(len(types)))]
     return _first_that_holds(spec, _cast(types, attributes, expression, parts, targets, choices), dtypes_alone=True)
 
@@ -274,7 +276,10 @@ def in_users_words(spec: OpSpec, message: str, inputs: Sequence[str], span: Span
 def mixed_fix(span: Span | None, op: str, dtypes: Sequence[DType | None], narrow: DType, wide: DType) -> Fix | None:
     """The edit that casts the first operand of dtype `narrow` to the dtype that the op takes."""
     expression = expression_at(span)
-    parts = expression.operands(len(dtypes)) if expression is not None else ()
+    # Those that are promoted come last: `where` has its condition before them.
+    count = max(len(dtypes), len(REGISTRY[op].operands) if op in REGISTRY else 0)
+    parts = (expression.operands(count) or expression.operands(len(dtypes))) if expression is not None else ()
+    parts = parts[len(parts) - len(dtypes) :]
     if not parts or expression is None or narrow not in dtypes:
         return None
     if not _takes_operands(op, wide, len(dtypes)) and _takes_operands(op, narrow, len(dtypes)):
