@@ -6,12 +6,12 @@
 // CHECK-NEXT:    %[[R:[a-z0-9]+]] = tgraph.reshape %[[X]] {shape = [1, B]}
 // CHECK-NEXT:    %[[G:[a-z0-9]+]] = tgraph.all_gather %[[R]] {axis = "dp", size = [3], purpose = "`all_reduce` (sum)"} : (!tgraph.tensor<[1, B], bf16>) -> !tgraph.tensor<[3, B], bf16>
 // CHECK-NEXT:    %[[S0:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [0, 0], stop = [1, B]
+// CHECK-NEXT:    %[[S1:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [1, 0], stop = [2, B]
+// CHECK-NEXT:    %[[S2:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [2, 0], stop = [3, B]
 // CHECK-NEXT:    %[[A0:[a-z0-9]+]] = tgraph.reshape %[[S0]] {shape = [B]}
 // CHECK-NEXT:    %[[F0:[a-z0-9]+]] = tgraph.cast %[[A0]] {dtype = f32}
-// CHECK-NEXT:    %[[S1:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [1, 0], stop = [2, B]
 // CHECK-NEXT:    %[[A1:[a-z0-9]+]] = tgraph.reshape %[[S1]] {shape = [B]}
 // CHECK-NEXT:    %[[F1:[a-z0-9]+]] = tgraph.cast %[[A1]] {dtype = f32}
-// CHECK-NEXT:    %[[S2:[a-z0-9]+]] = tgraph.slice %[[G]] {start = [2, 0], stop = [3, B]
 // CHECK-NEXT:    %[[A2:[a-z0-9]+]] = tgraph.reshape %[[S2]] {shape = [B]}
 // CHECK-NEXT:    %[[F2:[a-z0-9]+]] = tgraph.cast %[[A2]] {dtype = f32}
 // CHECK-NEXT:    %[[T:[a-z0-9]+]] = tgraph.add %[[F0]], %[[F1]]
