@@ -241,7 +241,7 @@ class PositionError(TesseraError):
     code = "T0710"
 
 
-class QueueRaceError(TesseraError):
+class StreamRaceError(TesseraError):
     """Unordered accesses of two CUDA streams: they share bytes, at least one writes, and nothing orders them."""
 
     code = "T0711"

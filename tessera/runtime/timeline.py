@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from tessera.diagnostics.codes import QueueRaceError
+from tessera.diagnostics.codes import StreamRaceError
 from tessera.types.frozen import frozen
 
 # A log of streams, and whether it is ordered: launches with the bytes they touch, events, waits, and races.
@@ -170,8 +170,8 @@ class HappensBefore:
 class LaunchLog:
     """A log that is checked as it is written.
 
-    Its methods log what a stream is given, and `launch` raises QueueRaceError (T0711) for one that races. `names` gives
-    what a stream is called.
+    Its methods log what a stream is given, and `launch` raises StreamRaceError (T0711) for one that races. `names`
+    gives what a stream is called.
 
     >>> log = LaunchLog()
     >>> log.launch("matmul", "compute", writes=[(0, 64)])
@@ -199,7 +199,7 @@ class LaunchLog:
         return "\n".join(self._line(entry) for entry in self.entries)
 
     def add(self, entry: Entry, thread: int = 0) -> None:
-        """Take notice of anything; raises QueueRaceError (T0711)."""
+        """Take notice of anything; raises StreamRaceError (T0711)."""
         self.entries.append(entry)
         self._count += 1
         race = self._order.add(entry, thread)
@@ -215,7 +215,7 @@ class LaunchLog:
         taken: Iterable[Bytes] = (),
         thread: int = 0,
     ) -> None:
-        """Work in a stream; raises QueueRaceError (T0711)."""
+        """Work in a stream; raises StreamRaceError (T0711)."""
         self.add(Launch(name, stream, tuple(reads), tuple(writes), tuple(taken)), thread)
 
     def signal(self, event: Hashable, stream: Stream, thread: int = 0) -> None:
@@ -242,7 +242,7 @@ def _format_range(span: Bytes) -> str:
     return f"[{span[0]:#x}, {span[1]:#x})"
 
 
-def race_error(race: Race, names: Callable[[Stream], str] = str) -> QueueRaceError:
+def race_error(race: Race, names: Callable[[Stream], str] = str) -> StreamRaceError:
     """The error for a race: both launches and their streams, the bytes, the rule, and the wait that is missing."""
     first, second, (start, end) = race.first, race.second, race.bytes
     does = "writes" if race.is_write else "reads"
@@ -253,7 +253,7 @@ def race_error(race: Race, names: Callable[[Stream], str] = str) -> QueueRaceErr
     if is_again:
         notes.append(f"the bytes were given back before `{first.name}` was done with them, and taken again")
     late, early = f"`{second.name}` in stream `{other}` {does}", f"`{first.name}` in stream `{one}` {did}"
-    return QueueRaceError(
+    return StreamRaceError(
         f"{late} what {early}, and nothing orders them",
         notes=(*notes, _RULE),
         fix=f"let stream `{other}` wait, before `{second.name}`, for an event that stream `{one}` signals after "

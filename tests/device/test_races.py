@@ -12,7 +12,7 @@ from tessera import graph
 from tessera.backends.nvptx import host
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
-from tessera.diagnostics.codes import QueueRaceError
+from tessera.diagnostics.codes import StreamRaceError
 from tessera.ir.schedule.host_program.launch_order import BEGIN, StreamPlan, assign_streams
 from tessera.runtime.devices.cuda import program as cuda_program
 from tessera.runtime.devices.cuda import streams as cuda_stream
@@ -96,7 +96,7 @@ def test_a_wait_left_out_before_a_call_is_found(monkeypatch: pytest.MonkeyPatch)
         with ts.cuda.race_check():
             both(x)
 
-    with pytest.raises(QueueRaceError, match=r"in stream `comm` reads what `.*` in stream `compute` writes") as caught:
+    with pytest.raises(StreamRaceError, match=r"in stream `comm` reads what `.*` in stream `compute` writes") as caught:
         watched()
     assert f"they share {4 * SIZE * SIZE} bytes" in str(caught.value)
     assert "let stream `comm` wait" in str(caught.value)
@@ -121,7 +121,7 @@ def test_a_wait_left_out_behind_a_call_is_found_where_memory_is_used_again(monke
                 GROWN(x)
             del kept
 
-    with pytest.raises(QueueRaceError, match=r"in stream `compute` writes what `.*` in stream `comm` reads") as caught:
+    with pytest.raises(StreamRaceError, match=r"in stream `compute` writes what `.*` in stream `comm` reads") as caught:
         again()
     assert "given back before" in str(caught.value)
 
@@ -140,7 +140,7 @@ def test_copies_between_streams_are_watched_too(monkeypatch: pytest.MonkeyPatch)
             with graph.stream("comm"):
                 y.copy()
 
-    with pytest.raises(QueueRaceError, match="`a copy` in stream `comm` reads"):
+    with pytest.raises(StreamRaceError, match="`a copy` in stream `comm` reads"):
         copied()
 
 
@@ -167,7 +167,7 @@ def test_a_capture_is_checked_when_it_is_replayed(monkeypatch: pytest.MonkeyPatc
                 recording.replay()
 
     leave_out(monkeypatch, "comm", "compute")
-    with pytest.raises(QueueRaceError):
+    with pytest.raises(StreamRaceError):
         replayed()
 
 
@@ -230,7 +230,7 @@ def test_an_event_left_out_between_streams_of_a_program_is_found(monkeypatch: py
             recordings.append((recording, made))
         recordings[0][0].replay()
         np.testing.assert_array_equal(np.asarray(recordings[0][1]), expected)
-        with pytest.raises(QueueRaceError, match="nothing orders them") as caught:
+        with pytest.raises(StreamRaceError, match="nothing orders them") as caught:
             recordings[1][0].replay()
     assert "matmul" in str(caught.value)
 

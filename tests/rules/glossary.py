@@ -49,6 +49,8 @@ NAMES: dict[str, str] = {
     "extreme": "min/max",
     "extremes": "min/max",
     "powers": "exp, exp2",
+    "queue": "stream",
+    "queues": "streams",
     "recording": "CUDA graph, capture",
     "recordings": "CUDA graphs",
     "spent": "consumed",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.diagnostics.codes import QueueRaceError
+from tessera.diagnostics.codes import StreamRaceError
 from tessera.runtime.timeline import Bytes, Entry, HostWait, Launch, LaunchLog, Signal, Wait
 from tests.oracles.launch_races import first_race
 
@@ -83,7 +83,7 @@ def test_a_race_is_found_where_nothing_leads_from_one_to_the_other(written: list
     for at, (entry, thread) in enumerate(written):
         try:
             log.add(entry, thread)
-        except QueueRaceError:
+        except StreamRaceError:
             found = at
             break
     assert found == races(written)
@@ -114,7 +114,7 @@ def test_waits_for_all_arcs_are_enough_and_one_that_is_needed_is_missed(
 def test_the_error_names_both_launches_the_bytes_and_the_wait() -> None:
     log = LaunchLog({1: "compute", 2: "comm"}.__getitem__)  # pyright: ignore[reportArgumentType]
     log.launch("matmul", 1, reads=[(100, 200)])
-    with pytest.raises(QueueRaceError) as caught:
+    with pytest.raises(StreamRaceError) as caught:
         log.launch("relu", 2, writes=[(150, 250)], taken=[(150, 250)])
     text = str(caught.value)
     assert "`relu` in stream `comm` writes what `matmul` in stream `compute` reads" in text

@@ -15,7 +15,7 @@ import tessera as ts
 from tessera.backends.nvptx import host
 from tessera.compiler.compile import compile_tape
 from tessera.compiler.options import Options
-from tessera.diagnostics.codes import QueueRaceError
+from tessera.diagnostics.codes import StreamRaceError
 from tessera.ir.schedule.host_program.launch_order import BEGIN, StreamPlan, assign_streams
 from tessera.runtime.devices.cuda import driver as cuda_driver
 from tessera.runtime.devices.cuda import program as cuda_program
@@ -161,7 +161,7 @@ def test_streams_that_wait_are_clean_and_those_that_do_not_are_stopped(
     calls = cuda.calls
     with race_check():
         y = function(x, x)
-        with stream(aside), pytest.raises(QueueRaceError, match="nothing orders them") as caught:
+        with stream(aside), pytest.raises(StreamRaceError, match="nothing orders them") as caught:
             function(y, y)
         assert executable().metadata["called"][1] in str(caught.value)
     assert cuda.calls == calls + 2  # what races is not launched
@@ -220,7 +220,7 @@ def test_of_a_graph_that_nobody_watched_the_memory_is_known(cuda: Driver) -> Non
     with race_check():
         recording.replay()
         moved = (y.address, y.address + y.nbytes)
-        with pytest.raises(QueueRaceError, match="`other` in stream `0x9` reads what `a CUDA graph`"):
+        with pytest.raises(StreamRaceError, match="`other` in stream `0x9` reads what `a CUDA graph`"):
             notify([Launch("other", 9, (moved,))])
 
 
@@ -262,6 +262,6 @@ def test_a_wait_that_a_host_program_leaves_out_is_found(cuda: Driver, monkeypatc
     with race_check():
         with capture() as recording:
             function(x, y)
-        with pytest.raises(QueueRaceError, match="nothing orders them"):
+        with pytest.raises(StreamRaceError, match="nothing orders them"):
             recording.replay()
     assert plans[0].streams == 2

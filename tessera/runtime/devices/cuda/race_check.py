@@ -183,7 +183,7 @@ _WATCHERS: list[Watcher] = []
 def race_check() -> Generator[LaunchLog]:
     """Watch everything that this thread puts into CUDA streams inside the block; the log of it is returned.
 
-    Raises QueueRaceError (T0711) in place of a launch that shares bytes with unordered work of another stream. What
+    Raises StreamRaceError (T0711) in place of a launch that shares bytes with unordered work of another stream. What
     was there before is waited for. Calls take some hundred microseconds more, and nothing more without such a block.
     What other libraries do on the device is not seen. A capture that is made inside is checked when it is replayed,
     kernel by kernel.
