@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from tessera.compiler.backend import backend_for_kind, manifests
 from tessera.diagnostics.codes import OverrideError
-from tessera.diagnostics.error import Fix, Span
+from tessera.diagnostics.error import Fix, Span, find_nearest
 from tessera.types.device import Device
 from tessera.types.frozen import frozen
 
@@ -92,13 +92,11 @@ def for_device(options: Options, device: Device | None) -> Options:
 
 def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:
     """The option whose name is nearly the one given."""
-    from difflib import get_close_matches  # noqa: PLC0415 - for errors alone
-
-    from tessera.diagnostics.edit import expression_at  # noqa: PLC0415
+    from tessera.diagnostics.edit import expression_at  # noqa: PLC0415 - for errors alone
 
     advice, expression = f"the options are {', '.join(known)}", expression_at(span)
     part = expression.keyword(name) if expression is not None else None
-    close = get_close_matches(name, known, 1, 0.5)
+    close = find_nearest(name, known, cutoff=0.5)
     return (part.edit(close[0], f"there is an option `{close[0]}`") if part is not None and close else None) or advice
 
 

@@ -7,7 +7,7 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -283,6 +283,13 @@ def _rebuild(
 
 def _rebuild_internal(message: str, where: str, reproducer: str, command: str, script: str) -> InternalError:
     return InternalError(message, where=where, reproducer=reproducer, command=command, script=script)
+
+
+def find_nearest(name: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """The names that somebody who misspelt one may have meant, nearest first."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for errors alone
+
+    return get_close_matches(name, list(known), count, cutoff)
 
 
 def _margin(*spans: Span | None) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.diagnostics.error import Span
+from tessera.diagnostics.error import Span, find_nearest
 from tessera.frontend.concrete import Tracer, is_array, is_tensor
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size
@@ -80,10 +80,8 @@ def _suggest_parameter(wrong: str, value: Any, parameters: list[str]) -> str:
     """What to write instead of a parameter that does not exist."""
     if wrong == "out":
         return "tensors are immutable, and results are new tensors: write `y = ...` without `out`"
-    from difflib import get_close_matches  # noqa: PLC0415 - for errors alone
-
     known = [one for one in _OTHER_NAMES.get(wrong, ()) if one in parameters]
-    near = [*known, *get_close_matches(wrong, parameters, 1)]
+    near = [*known, *find_nearest(wrong, parameters)]
     if not near:
         return "remove it"
     shown = f"{value!r}" if isinstance(value, bool | int | float | str) else "..."

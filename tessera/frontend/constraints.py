@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import ConstraintError, GuardError
-from tessera.diagnostics.error import HERE, Fix, FixLike, Span, user_span
+from tessera.diagnostics.error import HERE, Fix, FixLike, Span, find_nearest, user_span
 from tessera.frontend.annotations import Parameter
 from tessera.frontend.bind import Signature, dim_name, fit_argument_fix, named_sizes
 from tessera.frontend.fixes import fixes_of
@@ -164,12 +164,10 @@ def _unknown_name(constraint: Constraint, name: str, known: Iterable[str], span:
 
 def _nearest_name(span: Span | None, text: str, name: str, known: Sequence[str]) -> Fix | str:
     """The fix for a misspelt size: the closest name."""
-    from difflib import get_close_matches  # noqa: PLC0415 - for errors alone
-
-    from tessera.diagnostics.edit import edit_text  # noqa: PLC0415
+    from tessera.diagnostics.edit import edit_text  # noqa: PLC0415 - for errors alone
 
     advice = f'name it in an annotation (`Tensor["{name}", f32]`), or give its size (`require(..., {name}=x.shape[0])`)'
-    close = get_close_matches(name, known, 1, 0.5)
+    close = find_nearest(name, known, cutoff=0.5)
     if not close:
         return advice
     changed = re.sub(rf"\b{re.escape(name)}\b", close[0], text)

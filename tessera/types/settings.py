@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics.codes import SettingsError
+from tessera.diagnostics.error import find_nearest
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
@@ -139,9 +140,7 @@ def warn_unknown_variables() -> None:
     """Name them in a warning, once in a process."""
     for name in set(unknown_variables()) - _warned:
         _warned.add(name)  # first: a warning may be an error
-        from difflib import get_close_matches  # noqa: PLC0415 - nobody else needs it
-
-        close = get_close_matches(name, VARIABLES, 1)
+        close = find_nearest(name, VARIABLES)
         hint = f"; did you mean `{close[0]}`?" if close else ""
         warnings.warn(f"`{name}` is set, and no variable of this name is read{hint}", stacklevel=2)
 

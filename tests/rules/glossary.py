@@ -70,7 +70,7 @@ NAMES: dict[str, str] = {
     "tape": "",
 }
 STANDARD_NAMES = re.compile(
-    r"fold_constants|FoldConstants|constant_fold|^_?fold$|fold_key|^(fold|key_fold)$"  # constants; random keys
+    r"fold_constants|FoldConstants|constant_fold|^_?fold$|fold_key"  # constants; random keys
     r"|_tape|tape_|Tape|^tape|side_by_side|^_?product$|ProductRule|_bound_products|two_product|^meet$|^depth$",
     re.IGNORECASE,
 )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import sys
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-from tessera.diagnostics.error import Fix, Span
+from tessera.diagnostics.error import Fix, Span, find_nearest
 from tessera.frontend.kernel import scalar
 from tessera.frontend.kernel.extents import Context
 from tessera.frontend.kernel.indexing import TensorRef
@@ -93,7 +92,7 @@ def advice_for(name: str, count: int = 1) -> str:
         return f"write `{BINARY_REPLACEMENTS[name]}`"
     if name in REPLACEMENTS:
         return f"write `{REPLACEMENTS[name]}`"
-    near = difflib.get_close_matches(name, _names(), n=1, cutoff=0.75)
+    near = find_nearest(name, _names(), cutoff=0.75)
     if near:
         return f"did you mean `tile.{near[0]}`?"
     return f"`tile` has no `{name}`: write it with other functions, or call it on whole tensors outside of the kernel"

@@ -13,14 +13,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, ClassVar, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics import codes
-from tessera.diagnostics.error import CompilationError, InternalError, TesseraError
+from tessera.diagnostics.error import CompilationError, InternalError, TesseraError, find_nearest
 from tessera.ir.base.compilation import without_collection, write_reproducer
 from tessera.ir.base.effects import check_order, steps_of
 from tessera.ir.base.literal import LiteralError, Reader, text_of
@@ -114,7 +113,7 @@ def find_pass(name: str) -> type[Pass]:
     """The class of a pass; raises KeyError with the names there are."""
     modules = pass_modules()
     if name not in modules:
-        close = get_close_matches(name, modules, 1)
+        close = find_nearest(name, modules)
         hint = f", did you mean `{close[0]}`?" if close else ""
         raise KeyError(f"there is no pass `{name}`{hint}; there are {', '.join(modules)}")
     try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from tessera.diagnostics.error import find_nearest
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -309,7 +309,7 @@ class Registry:
         full = name if "." in name else f"{self.dialect}.{name}"
         found = self._specs.get(full)
         if found is None:
-            near = get_close_matches(full, self._specs, 3)
+            near = find_nearest(full, self._specs, 3)
             raise KeyError(f"there is no op `{full}`" + (f"; did you mean {', '.join(near)}?" if near else ""))
         return found
 
