@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +16,10 @@ from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_text
-from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.runtime.devices.cuda.driver import assemble, assembler, find_tool
 
 pytestmark = pytest.mark.skipif(
-    shutil.which("nvdisasm") is None or not assembler(), reason="there is no nvdisasm, or no ptxas, on the PATH"
+    find_tool("nvdisasm") is None or not assembler(), reason="there is no nvdisasm, or no ptxas, here"
 )
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
@@ -50,7 +49,11 @@ def instructions(folder: Path, function: Any, arrays: list[Any], overrides: Mapp
         file = folder / f"{number}.cubin"
         file.write_bytes(assemble(compile_text(code.text, parts.backend.code_target), "sm_90a"))
         done = subprocess.run(
-            ["nvdisasm", "-c", "-ndf", str(file)], capture_output=True, text=True, check=True, timeout=120
+            [find_tool("nvdisasm") or "", "-c", "-ndf", str(file)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
         )
         for line in done.stdout.splitlines():
             words = line.partition("*/")[2].split()

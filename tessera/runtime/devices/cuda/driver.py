@@ -14,6 +14,8 @@ import subprocess
 import tempfile
 import threading
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from tessera.diagnostics.codes import CodegenError, DeviceError, OutOfMemoryError
@@ -184,9 +186,19 @@ _ELF = b"\x7fELF"
 
 
 @cache
+def find_tool(name: str) -> str | None:
+    """Where a program of NVIDIA's is: on PATH, or in a wheel of theirs (`nvidia-cuda-nvcc`, `nvidia-cuda-nvdisasm`)."""
+    if found := shutil.which(name):
+        return found
+    wheels = find_spec("nvidia")
+    folders = wheels.submodule_search_locations or () if wheels else ()
+    files = [file for folder in folders for file in Path(folder).glob(f"*/bin/{name}") if os.access(file, os.X_OK)]
+    return str(max(files)) if files else None
+
+
 def assembler() -> str | None:
     """Where `ptxas` is, or None."""
-    return os.environ.get("TESSERA_PTXAS") or shutil.which("ptxas")
+    return os.environ.get("TESSERA_PTXAS") or find_tool("ptxas")
 
 
 @cache
@@ -221,7 +233,11 @@ def assemble_with_words(ptx: bytes, architecture: str, path: str | None = None) 
     """The cubin, and what the assembler says of registers, spills and shared memory."""
     program = path or assembler()
     if program is None:
-        raise CodegenError("there is no `ptxas` here", span=None, fix="put it on PATH, or name it in TESSERA_PTXAS")
+        raise CodegenError(
+            "there is no `ptxas` here",
+            span=None,
+            fix="`pip install nvidia-cuda-nvcc`, put it on PATH, or name it in TESSERA_PTXAS",
+        )
     with tempfile.TemporaryDirectory() as folder:
         source, target = os.path.join(folder, "kernel.ptx"), os.path.join(folder, "kernel.cubin")
         with open(source, "wb") as file:
