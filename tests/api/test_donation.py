@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 from tessera.diagnostics.codes import ArgumentError, DonatedError, GuardError, RuntimeArgumentError
 from tessera.ir.base.tape import tape_hash
+from tessera.runtime.donation import Donation
 
 RNG = np.random.default_rng(5)
 SHAPE = (1, 2, 32, 16)
@@ -111,6 +112,32 @@ def test_a_tensor_is_donated_once() -> None:
     ):
         donating(ts.KVCache(given.K, given.K, given.length), rows(), rows())
     assert np.isfinite(np.asarray(given.K)).all()
+
+
+SPANS = {
+    "from below": (64, 192, True),
+    "from above": (192, 320, True),
+    "inside": (140, 150, True),
+    "around": (0, 512, True),
+    "one byte below": (0, 129, True),
+    "one byte above": (255, 300, True),
+    "the same": (128, 256, True),
+    "ends where it starts": (0, 128, False),
+    "starts where it ends": (256, 300, False),
+}
+
+
+@pytest.mark.parametrize("name", SPANS)
+@pytest.mark.parametrize("number", [0, 1])
+def test_memory_that_overlaps_in_any_way_is_not_donated(name: str, number: int) -> None:
+    low, high, is_shared = SPANS[name]
+    spans = [(128, 256), (low, high)] if number == 0 else [(low, high), (128, 256)]
+    donation = Donation((number,), ())
+    if not is_shared:
+        donation.check(["x", "y"], spans)
+        return
+    with pytest.raises(RuntimeArgumentError, match=f"`{'xy'[number]}` is donated .* `{'yx'[number]}` is the same"):
+        donation.check(["x", "y"], spans)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

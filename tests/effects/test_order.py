@@ -397,3 +397,45 @@ def test_who_may_decide_over_a_collective(kind: str, loop: bool) -> None:
         jitted.trace(X)  # one rank is never alone
     with ts.dist.mesh(dp=1):
         assert np.asarray(ts.jit(lambda x: x + ts.dist.axis_index("dp").astype(f32))(X)).tolist() == X.tolist()
+
+
+def _by_branch(x: Any) -> Any:
+    """A number that every branch has alike, and ranks have by the branch that they take."""
+    return ts.cond(x > 0.5, lambda: ts.ops.ones(()), lambda: ts.ops.zeros(()))
+
+
+def _by_count(x: Any) -> Any:
+    return ts.fori_loop(0, x.astype("i64"), lambda _, count: count + 1.0, ts.ops.zeros(()))
+
+
+def _by_test(x: Any) -> Any:
+    return ts.while_loop(lambda s: s[0] < 2.0, lambda s: (s[0] + 1.0, s[1] + 1.0), (x, ts.ops.zeros(())))[1]
+
+
+def _by_scan(x: Any) -> Any:
+    """What a loop yields beside what it carries."""
+    return ts.scan(lambda state, row: (state + 1.0, state + row), ts.ops.zeros(()), ts.ops.ones((2,)) * x)[1].sum()
+
+
+DIVERGENT = {"cond": _by_branch, "fori": _by_count, "while": _by_test, "scan": _by_scan}
+
+
+@pytest.mark.parametrize("made", DIVERGENT)
+@pytest.mark.parametrize("of", ["argument", "rank", "reduced"])
+def test_what_ranks_decided_apart_decides_over_no_collective(made: str, of: str) -> None:
+    """All that is computed is uniform, and which of it a rank gets is not."""
+
+    def f(x: Any) -> Any:
+        if of == "rank":
+            x = ts.dist.axis_index("dp").astype(f32)
+        if of == "reduced":
+            x = ts.dist.all_reduce(x, "dp", "max")
+        return ts.cond(DIVERGENT[made](x) > 0.5, lambda: ts.dist.all_reduce(x, "dp"), lambda: x)
+
+    with ts.dist.mesh(dp=2):
+        function: Any = from_tape(_traced(f)).ops.first
+        if of == "reduced":
+            check_collective_order(function)
+            return
+        with pytest.raises(EffectOrderError, match="ranks of `dp` could reach `all_reduce` in different orders"):
+            check_collective_order(function)

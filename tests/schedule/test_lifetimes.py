@@ -92,6 +92,16 @@ BROKEN = {
         "!ttile.buffer<[8], f32>\n    tsched.copy %3, %1",
         "uses a buffer that was freed",
     ),
+    "next iteration": (
+        "tsched.for %x {carried = 0, length = 2} ({\n    ^bb0(%i: !ttile.buffer<[8], f32>):\n"
+        "      tsched.copy %0, %1\n      tsched.free %0\n      tsched.yield\n    })",
+        "`tsched.copy` uses a buffer that was freed",
+    ),
+    "behind a loop": (
+        "tsched.for %x {carried = 0, length = 2} ({\n    ^bb0(%i: !ttile.buffer<[8], f32>):\n"
+        "      tsched.yield\n    })\n    tsched.free %0\n    tsched.copy %0, %1",
+        "`tsched.copy` uses a buffer that was freed",
+    ),
     "twice": ("tsched.copy %0, %1\n    tsched.free %0\n    tsched.free %0", "a buffer is freed twice"),
 }
 

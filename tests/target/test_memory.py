@@ -16,6 +16,10 @@ GATHER = (
     .replace(f"{INDEX}) ->", f"{INDEX}, {INDICES}) ->"),
 )
 
+ROWS = {"block": "!ttarget.vector<[4, 16], f32>", "at": "%b, %j", "axes": '["i", "j"]', "offset": "4*i + j"}
+BLOCK = (load("%s", **{**HERE, **ROWS}), store("%s", **{**HERE, **ROWS, "align": "64"}))
+"""A block whose first row begins at 64 bytes, and whose second does not."""
+
 
 def loading(**changes: str) -> str:
     return kernel(load(**changes), store())
@@ -55,6 +59,10 @@ REFUSED = {
     "align that rows lack": (
         kernel(SCRATCH, load(), store("%s", **{**HERE, "align": "64", "offset": "8*i + j"}), store(), scratch="4096"),
         "all that is known of `8*i + j` is that it is aligned to 32 bytes, not to 64",
+    ),
+    "align that rows of a block lack": (
+        kernel(SCRATCH, "%b = ttarget.index {names = [], expr = 4} : () -> " + INDEX, *BLOCK, scratch="4096"),
+        "all that is known of `4*i + j` is that it is aligned to 16 bytes, not to 64",
     ),
     "name that is not there": (
         loading(offset="N*i + j + q"),

@@ -90,3 +90,40 @@ def scatter(by_column: bool) -> SpecOp:
 def test_scattered_rows_race_and_scattered_columns_do_not() -> None:
     assert find_race(scatter(by_column=False)) is not None
     assert find_race(scatter(by_column=True)) is None
+
+
+def accumulate(*modes: str, by_index: bool = False) -> SpecOp:
+    """Every program changes out[0], or out[where[i]], once in each mode."""
+    types = [TensorType.of([M], i64), TensorType.of([M], f32)]
+    b = TileBuilder("sums", types, symbols=["M"], grid=[M], writes=[1], kind="map")
+    region = TileRegion({"i": b.program_id(0)})
+    index = b.load(b.arguments[0], [ROW], region)
+    one = b.full(1.0, (), f32)
+    for mode in modes:
+        if by_index:
+            b.store(one, b.arguments[1], [Dim.symbol("t0")], region, mode=mode, indices=[index])
+        else:
+            b.store(one, b.arguments[1], [Dim.constant(0)], region, mode=mode)
+    return kernels.verify_kernel(b.finish())
+
+
+ATOMICS = ("atomic_add", "atomic_max", "atomic_min")
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+@pytest.mark.parametrize("first", ATOMICS)
+@pytest.mark.parametrize("second", ATOMICS)
+def test_atomics_of_one_mode_are_in_any_order_and_of_two_are_not(first: str, second: str, by_index: bool) -> None:
+    """max(x + 1, 3) is not max(x, 3) + 1; where indices come from memory, a run shows it."""
+    kernel = accumulate(first, second, by_index=by_index)
+    race = find_race(kernel)
+    assert (race is None) == (first == second)
+    assert (sampled_conflict(kernel) is None) == (first == second)
+    if race is not None:
+        assert race.programs[0] != race.programs[1]
+
+
+@pytest.mark.parametrize("mode", ATOMICS)
+def test_an_atomic_and_a_plain_store_race(mode: str) -> None:
+    for kernel in (accumulate(mode, "set"), accumulate(mode, "set", by_index=True)):
+        assert find_race(kernel) is not None

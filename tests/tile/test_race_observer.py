@@ -10,6 +10,7 @@ from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import Observer, TileRun, run_kernel
 from tessera.ir.tile.language import TileRegion
+from tessera.ir.tile.passes.check_barriers import find_worker_race
 from tessera.ir.tile.sampled_run import RaceObserver
 from tessera.types.dtype import DType, f32, i32
 from tests.tile import shared_kernels
@@ -95,3 +96,22 @@ def test_one_store_may_not_write_a_cell_twice() -> None:
         "first shared.py:4:1 writes at element [0] of a tile [8]",
         "then shared.py:4:1 writes at element [4] of a tile [8]",
     )
+
+
+@pytest.mark.parametrize("second", ["atomic_add", "atomic_max", "atomic_min", "add"])
+@pytest.mark.parametrize("first", ["atomic_add", "atomic_max", "atomic_min"])
+def test_atomics_of_two_modes_need_a_barrier(first: str, second: str) -> None:
+    b = Lined("sums", [], symbols=[], grid=[], writes=[], kind="map")
+    zero = b.index(0)
+    shared = b.scratch([8], i32, space="shared")
+    for width, mode in ((8, first), (4, second)):
+        ones = b.full(1, (width,), i32)
+        b.store(ones, shared, [A], TileRegion({"a": zero}, ("a",), (width,)), mode=mode)
+    kernel = b.finish()
+    is_clean = first == second or {first, second} == {"atomic_add", "add"}
+    assert (find_worker_race(kernel) is None) == is_clean
+    if is_clean:
+        run_kernel(kernel, [], {}, observer=RaceObserver())
+        return
+    with pytest.raises(RaceError, match=r"two workers of `@sums` \w+( to)? and then \w+( to)? cell"):
+        run_kernel(kernel, [], {}, observer=RaceObserver())

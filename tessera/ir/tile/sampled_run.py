@@ -22,24 +22,35 @@ from tessera.types.frozen import frozen
 
 # Two workers of a program at one cell of shared memory, and no barrier between: which accesses clash, what is reported.
 
-READ, WRITE, ADD = "read", "write", "add to"
+READ, WRITE, ADD, RAISE, LOWER = "read", "write", "add to", "raise", "lower"
+ATOMICS = {"atomic_add": ADD, "atomic_max": RAISE, "atomic_min": LOWER}
 
 
 def access_kind(op: SpecOp) -> str:
     """What an access does to a cell.
 
-    Sums of integers are the same in any order, so adding them is a kind of its own; a sum of floats is a write.
+    Sums of integers are the same in any order, so adding them is a kind of its own; a sum of floats is a write. Atomics
+    of one mode are in any order too, those of two modes are not: the maximum of a sum is no sum of maxima.
     """
     if op.name != "ttile.store":
         return READ
     buffer = op.operands[1].type
     assert isinstance(buffer, BufferAttr)
     is_sum = op.value("mode") == "add" and not buffer.dtype.is_float
-    return ADD if is_sum or op.value("mode").startswith("atomic") else WRITE
+    return ADD if is_sum else ATOMICS.get(op.value("mode"), WRITE)
 
 
-AT_ODDS: Mapping[str, tuple[str, ...]] = {READ: (WRITE, ADD), WRITE: (READ, WRITE, ADD), ADD: (READ, WRITE)}
+KINDS = (READ, WRITE, *ATOMICS.values())
+AT_ODDS: Mapping[str, tuple[str, ...]] = {
+    kind: tuple(other for other in KINDS if other != kind or kind == WRITE) for kind in KINDS
+}
 """The kinds of access whose order with one matters."""
+
+
+def are_atomic(first: SpecOp, second: SpecOp) -> bool:
+    """Whether both are stores that change a cell atomically and alike, so that no order is wrong."""
+    modes = {op.value("mode") if op.name == "ttile.store" else "" for op in (first, second)}
+    return len(modes) == 1 and modes <= ATOMICS.keys()
 
 
 def collides_with_itself(op: SpecOp) -> bool:
@@ -67,7 +78,7 @@ class Touch:
 
     def describe(self) -> str:
         """Where it stands, what it does, and who does it; an index alone says nothing across tiles of two shapes."""
-        verb = {READ: "reads", WRITE: "writes", ADD: "adds"}[access_kind(self.op)]
+        verb = {READ: "reads", WRITE: "writes", ADD: "adds", RAISE: "raises", LOWER: "lowers"}[access_kind(self.op)]
         who = (
             "for all workers"
             if self.element is None
@@ -290,7 +301,7 @@ class Tracker(Observer):
         numbers = owners[access.cells]
         for number in np.unique(numbers[numbers >= 0]):
             other = self.accesses[int(number)]
-            if other.program != access.program and self.conflict is None:
+            if other.program != access.program and self.conflict is None and not are_atomic(other.op, access.op):
                 self.conflict = Conflict(other, access, int(access.cells[numbers == number][0]))
 
 

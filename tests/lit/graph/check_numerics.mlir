@@ -23,6 +23,15 @@ tgraph.func @narrow(%a: !tgraph.tensor<[M, M], f32>) -> !tgraph.tensor<[M, M], b
 
 // -----
 
+// One operand is narrow as the result is, and the other is not.
+// CHECK: error[T0301]: `tgraph.matmul` narrows f32 to bf16 without a cast that says how it rounds
+tgraph.func @narrow_right(%a: !tgraph.tensor<[M, M], bf16>, %b: !tgraph.tensor<[M, M], f32>) -> !tgraph.tensor<[M, M], bf16> {
+  %0 = tgraph.matmul %a, %b {accumulate = f32, dtype = bf16} : (!tgraph.tensor<[M, M], bf16>, !tgraph.tensor<[M, M], f32>) -> !tgraph.tensor<[M, M], bf16>
+  tgraph.return %0 : (!tgraph.tensor<[M, M], bf16>) -> ()
+}
+
+// -----
+
 // What is stated, and what a policy states for all, passes.
 // CHECK-LABEL: tgraph.func @inherited(
 // CHECK:         tgraph.sum

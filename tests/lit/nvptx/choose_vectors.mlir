@@ -67,3 +67,19 @@ ttarget.kernel @asked(%0: !ttile.buffer<[64, 1024], f32>, %1: !ttile.buffer<[64]
   })
   ttarget.return
 }
+// -----
+// A block begins at a row that is a multiple of 4, and has the rows behind it too: 2 elements further each.
+// CHECK-LABEL: ttarget.kernel @rows(
+// CHECK-SAME:    vector = 2
+// CHECK:         ttarget.load %{{.*}} align = 8}
+ttarget.kernel @rows(%0: !ttile.buffer<[64, 2], f32>) attributes {symbols = [], writes = [0], lanes = 32, features = ["sm_80"], scratch = 0, threads = 32, align = 16} {
+  ttarget.programs {grid = [1]} ({
+  ^bb0(%2: !ttile.index):
+    %3 = ttarget.index {names = [], expr = 0} : () -> !ttile.index
+    %4 = ttarget.index %2 {names = ["p"], expr = 4*p} : (!ttile.index) -> !ttile.index
+    %9 = ttarget.load %0, %4, %3 {coords = ["i", "j"], axes = ["i", "j"], offset = 2*i + j, pattern = "contiguous", align = 4} : (!ttile.buffer<[64, 2], f32>, !ttile.index, !ttile.index) -> !ttarget.vector<[4, 2], f32>
+    ttarget.store %9, %0, %4, %3 {coords = ["i", "j"], axes = ["i", "j"], offset = 2*i + j, pattern = "contiguous", align = 4} : (!ttarget.vector<[4, 2], f32>, !ttile.buffer<[64, 2], f32>, !ttile.index, !ttile.index) -> ()
+    ttarget.yield
+  })
+  ttarget.return
+}

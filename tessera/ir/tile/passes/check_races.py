@@ -9,7 +9,7 @@ from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import KernelPass
 from tessera.ir.tile.indexing import Affine, alike, isl_set, point_of, size_conditions
-from tessera.ir.tile.sampled_run import grown_sizes, sampled_conflict
+from tessera.ir.tile.sampled_run import are_atomic, grown_sizes, sampled_conflict
 from tessera.ir.tile.sites import Site, sites_of
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -51,7 +51,9 @@ def find_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> Race | 
     pairs = [
         (first, second)
         for first, second in combinations_with_replacement(sites, 2)
-        if first.argument == second.argument and (first.is_store or second.is_store) and not _are_atomic(first, second)
+        if first.argument == second.argument
+        and (first.is_store or second.is_store)
+        and not are_atomic(first.op, second.op)
     ]
     sizes = sorted(kernel.value("symbols"))
     is_decided = True
@@ -65,14 +67,6 @@ def find_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> Race | 
             return verdict
         is_decided = is_decided and verdict is None
     return None if is_decided else _sample(kernel)
-
-
-def _are_atomic(first: Site, second: Site) -> bool:
-    """Whether both change a cell atomically and alike, so that no order is wrong."""
-    if not first.is_store or not second.is_store:
-        return False
-    mode = first.op.value("mode")
-    return mode.startswith("atomic") and mode == second.op.value("mode")
 
 
 def _overlap(first: Site, second: Site, sizes: Sequence[str], guards: Sequence[tuple[Dim, Dim]]) -> Race | str | None:
