@@ -22,7 +22,7 @@ KEY = key_of("a")
 
 
 def entries(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != "CACHEDIR.TAG"]
 
 
 def test_what_was_put_comes_back_in_another_store(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_the_longest_unused_entries_leave_first(tmp_path: Path) -> None:
 def test_halves_of_dead_writers_are_swept(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put(KEY, b"x")
-    half = tmp_path / KEY[:2] / ".half"
+    half = tmp_path / KEY[:2] / f".{KEY}.123.0a1b2c3d"
     half.write_bytes(b"x")
     os.utime(half, (0, 0))
     Store(tmp_path).put(key_of("b"), b"y")
@@ -163,7 +163,7 @@ def test_a_folder_that_can_only_be_read_still_gives_hits(tmp_path: Path, monkeyp
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("tessera.runtime.cache.os.utime", refuse)
-    monkeypatch.setattr("tessera.runtime.cache.os.makedirs", refuse)
+    monkeypatch.setattr("tessera.runtime.cache.os.mkdir", refuse)
     store = Store(tmp_path)
     assert store.get(KEY) == b"bytes"
     with pytest.warns(RuntimeWarning, match="Permission denied"):
@@ -212,3 +212,78 @@ def test_32_processes_share_one_folder(tmp_path: Path) -> None:
     assert [error for error in errors if error] == []
     assert [process.returncode for process in processes] == [0] * 32
     assert all(path.suffix == ".entry" for path in entries(tmp_path))
+
+
+def test_files_of_others_are_never_touched(tmp_path: Path) -> None:
+    Store(tmp_path).put(KEY, b"bytes")
+    mine = tmp_path / KEY[:2] / "thesis.tex"
+    mine.write_text("years of work")
+    os.utime(mine, (0, 0))
+    target = tmp_path.parent / f"{tmp_path.name}-elsewhere"
+    target.mkdir()
+    (target / f"{KEY}.entry").write_bytes(b"not ours")
+    assert KEY[:2] != "0f"
+    (tmp_path / "0f").symlink_to(target)
+    with pytest.raises(CacheError, match="holds files that are not Tessera's: 0f"):
+        Store(tmp_path).put(key_of("b"), b"y")
+    (tmp_path / "0f").unlink()
+    store = Store(tmp_path, limit=1)
+    store.put(key_of("b"), b"y")
+    store.clear()
+    assert mine.read_text() == "years of work"
+    assert (target / f"{KEY}.entry").exists()
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "ab", "photos"])
+def test_a_folder_with_files_of_others_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(CacheError, match=f"not Tessera's: {name}"):
+        Store(tmp_path).get(KEY)
+
+
+def test_the_folder_is_tagged_and_private_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Store(tmp_path / "cache").put(KEY, b"bytes")
+    finally:
+        os.umask(before)
+    folder = tmp_path / "cache"
+    assert (folder / "CACHEDIR.TAG").read_bytes().startswith(b"Signature: 8a477f597d28d172789f06886806bc55")
+    modes = {path.relative_to(folder).parts[0]: path.stat().st_mode & 0o777 for path in folder.rglob("*")}
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert set(modes.values()) <= {0o600, 0o700}
+
+
+@pytest.mark.parametrize("what", ["root", "folder", "entry"])
+def test_what_others_may_write_is_not_used(tmp_path: Path, what: str) -> None:
+    Store(tmp_path).put(KEY, b"bytes")
+    entry = tmp_path / KEY[:2] / f"{KEY}.entry"
+    {"root": tmp_path, "folder": entry.parent, "entry": entry}[what].chmod(0o777)
+    store = Store(tmp_path)
+    if what == "root":
+        with pytest.warns(RuntimeWarning, match=r"can be written by others \(mode 777\)"):
+            assert store.get(KEY) is None
+        assert not store.on_disk
+    else:
+        assert store.get(KEY) is None
+
+
+def test_an_entry_behind_a_link_is_not_used(tmp_path: Path) -> None:
+    Store(tmp_path / "a").put(KEY, b"bytes")
+    entry = tmp_path / "a" / KEY[:2] / f"{KEY}.entry"
+    moved = tmp_path / "moved"
+    entry.rename(moved)
+    entry.symlink_to(moved)
+    assert Store(tmp_path / "a").get(KEY) is None
+    assert moved.exists()
+
+
+def test_swapped_entries_are_misses(tmp_path: Path) -> None:
+    store, other = Store(tmp_path), key_of("b")
+    store.put(KEY, b"bytes")
+    store.put(other, b"other")
+    first, second = (tmp_path / key[:2] / f"{key}.entry" for key in (KEY, other))
+    one, two = first.read_bytes(), second.read_bytes()
+    first.write_bytes(two)
+    second.write_bytes(one)
+    assert (store.get(KEY), store.get(other)) == (None, None)
