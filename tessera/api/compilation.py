@@ -53,16 +53,16 @@ def load(tape: Tape, options: Options, name: str = "") -> tuple[Program, Origin]
     parts = key_parts(tape, options)
     key, store = _key(parts), default_store()
     is_shown = shows_passes()
-    executable = None if is_shown else _read_entry(store, key)
-    if executable is not None:
-        return _load_executable(executable, tape, options), Origin("disk cache", key)
+    program = None if is_shown else _load_stored(store, key, tape, options)
+    if program is not None:
+        return program, Origin("disk cache", key)
     from tessera.runtime.ranks import world  # noqa: PLC0415 - see above
 
     with world.exclusive(key):
         # Of several ranks that want one program, the first makes it, and the others find it.
-        executable = _read_entry(store, key) if world.size() > 1 and not is_shown else None
-        if executable is not None:
-            return _load_executable(executable, tape, options), Origin("disk cache", key)
+        program = _load_stored(store, key, tape, options) if world.size() > 1 and not is_shown else None
+        if program is not None:
+            return program, Origin("disk cache", key)
         reason = "its passes are shown" if is_shown else _reason(store, name, parts)
         executable = _compile_tape(tape, options)
         executable.metadata[SPANS] = spans_of(tape)
@@ -96,6 +96,16 @@ def spans_of(tape: Tape, written: Callable[[Span], str] = str) -> list[str]:
         found.append(written(record.span) if record.span is not None else "")
         found += [span for body in record.bodies for span in spans_of(body, written)]
     return found
+
+
+def _load_stored(store: Store, key: str, tape: Tape, options: Options) -> Program | None:
+    """The program that the cache has under a key; one that cannot be loaded is removed, and is a miss."""
+    executable = _read_entry(store, key)
+    try:
+        return executable and _load_executable(executable, tape, options)
+    except LoadError:
+        store.remove(key)
+        return None
 
 
 def _load_executable(executable: Executable, tape: Tape, options: Options) -> Program:
@@ -133,7 +143,7 @@ def _read_entry(store: Store, key: str) -> Executable | None:
         return None
     try:
         return Executable.from_bytes(data)
-    except LoadError:
+    except (LoadError, ValueError, TypeError, LookupError, RecursionError):
         store.remove(key)
         return None
 
@@ -147,9 +157,12 @@ def _reason(store: Store, name: str, parts: dict[str, str]) -> str:
     note = key_of("note", name)
     before = store.get(note)
     store.put(note, json.dumps(parts).encode())
-    if before is None:
+    try:
+        known: dict[str, str] = dict(json.loads(before or b"{}"))
+    except (ValueError, TypeError, RecursionError):  # an entry that is no note of ours is a miss
+        known = {}
+    if not known:
         return "never compiled before"
-    known: dict[str, str] = json.loads(before)
     changed = [part for part, digest in parts.items() if known.get(part) != digest]
     return f"the {' and the '.join(changed)} changed since the last time" if changed else "no longer in the cache"
 

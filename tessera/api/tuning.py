@@ -15,6 +15,7 @@ from tessera.compiler.backend import machines, manifest_of
 from tessera.diagnostics.codes import ScheduleError
 from tessera.diagnostics.error import CompilationError
 from tessera.ir.base import dispatch
+from tessera.runtime.private_files import open_folder, open_lock, write_file
 from tessera.types.schedule import Schedule, Space
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Tuning:
         try:
             with open(self._path(kernel), encoding="utf-8") as file:
                 found: Any = json.load(file)
-        except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError):
+        except (OSError, ValueError, RecursionError):  # none, or one that cannot be read: all is measured again
             return {}
         return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
@@ -150,7 +151,7 @@ class Tuning:
             return None
         try:
             schedule = Schedule.from_json(json.dumps(found))
-        except ScheduleError:  # of another version, or written by hand: it is measured again
+        except (ScheduleError, TypeError, ValueError):  # of another version, or written by hand: it is measured again
             return None
         return schedule if schedule in tuple(self.space) else None
 
@@ -160,22 +161,25 @@ class Tuning:
         path = self._path(kernel)
         try:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with _lock_file(path):
+                values = {**self._read_stored(kernel), key: json.loads(schedule.to_json())}
+                _replace_text(path, json.dumps(values, indent=1, sort_keys=True))
         except OSError as error:
             raise ScheduleError(
                 f"no schedule can be kept in {path}: {error.strerror}", fix="give another `cache`"
             ) from error
-        with _lock_file(path):
-            values = {**self._read_stored(kernel), key: json.loads(schedule.to_json())}
-            temporary = f"{path}.{os.getpid()}"
-            with open(temporary, "w", encoding="utf-8") as file:
-                json.dump(values, file, indent=1, sort_keys=True)
-            os.replace(temporary, path)
+
+
+def _replace_text(path: str, text: str) -> None:
+    """Readers see the file as it was or as it is now; it is shared with whom the user shares their other files."""
+    with open_folder(os.path.dirname(path) or ".", is_private=False) as folder:
+        write_file(os.path.basename(path), folder, [text.encode()], is_private=False)
 
 
 @contextmanager
 def _lock_file(path: str) -> Generator[None]:
     """Others who add to a file wait: what one of them adds between our reading and our writing would be lost."""
-    with open(f"{path}.lock", "w", encoding="utf-8") as file:
+    with open(open_lock(f"{path}.lock"), "wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # let go when the file is closed, or its process ends
         yield
 

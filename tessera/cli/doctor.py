@@ -8,6 +8,7 @@ import platform
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -88,12 +89,21 @@ def examine_runtime() -> list[Finding]:
     source = "TESSERA_NUM_THREADS" if os.environ.get("TESSERA_NUM_THREADS") else "one per usable CPU"
     folder = settings.cache_dir
     if _is_writable(folder):
-        usage = Store(folder, settings.cache_bytes).usage()
-        held = f"{usage.entries} entries, {usage.bytes / 2**20:.1f} of {settings.cache_bytes / 2**20:.0f} MiB"
-        cache = Finding("runtime", "cache", f"{folder} ({held})")
+        cache = _examine_cache(Store(folder, settings.cache_bytes))
     else:
         cache = Finding("runtime", "cache", f"{folder} is not writable", is_problem=True)
     return [*found, Finding("runtime", "threads", f"{settings.threads} ({source})"), cache]
+
+
+def _examine_cache(store: Store) -> Finding:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            usage = store.usage()
+    except (TesseraError, RuntimeWarning) as error:
+        return Finding("runtime", "cache", getattr(error, "message", str(error)), is_problem=True)
+    held = f"{usage.entries} entries, {usage.bytes / 2**20:.1f} of {store.limit / 2**20:.0f} MiB"
+    return Finding("runtime", "cache", f"{store.folder} ({held})")
 
 
 def examine_variables() -> list[Finding]:

@@ -207,8 +207,16 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; an error of the user's is printed as one, without a traceback."""
+    try:
+        app()
+    except Exception as error:
+        from tessera.diagnostics.error import TesseraError
+
+        if not isinstance(error, TesseraError):
+            raise
+        typer.echo(str(error.at(None)), err=True)
+        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

@@ -59,7 +59,8 @@ def leaving_a_script(tape: Tape, options: Options) -> Generator[None]:
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
         script = write_script(tape, options, message)
-        raise InternalError(message, where="compiler", script=script, command=f"python {script}") from error
+        command = f"python {script}" if script else ""
+        raise InternalError(message, where="compiler", script=script, command=command) from error
 
 
 def write_script(tape: Tape, options: Options, message: str) -> str:
@@ -74,7 +75,7 @@ def write_script(tape: Tape, options: Options, message: str) -> str:
         f"GRAPH = {_literal(graph)}\n\n"
         "replay(GRAPH, OPTIONS)\n"
     )
-    return str(write_reproducer("compile", ".py", text))
+    return str(write_reproducer("compile", ".py", text) or "")
 
 
 def _literal(text: str) -> str:

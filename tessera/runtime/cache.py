@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -13,9 +12,19 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 
 from tessera.diagnostics.codes import CacheError
+from tessera.runtime.private_files import (
+    UnsafeFileError,
+    make_folder,
+    open_folder,
+    read_file,
+    remove_file,
+    write_file,
+    write_new_file,
+)
 from tessera.types.frozen import frozen
 from tessera.types.settings import cache_location
 
@@ -31,7 +40,6 @@ _KNOWN = frozenset({_TAG, "locks"})
 _TAG_TEXT = b"""Signature: 8a477f597d28d172789f06886806bc55
 # Compiled code of Tessera; whatever is here can be removed. See https://bford.info/cachedir/
 """
-_OTHERS_WRITE = 0o022
 
 
 def key_of(*parts: str | bytes) -> str:
@@ -56,15 +64,17 @@ class Usage:
 class Store:
     """Bytes under hexadecimal keys in one folder; in memory alone where the folder cannot be written.
 
-    What is here is executed, so a folder, or an entry, of another owner or that others may write is not used; links are
-    not followed, and nothing is touched that does not have the name of an entry. A digest covers the key and the bytes.
-    Readers never see half an entry: it is written beside its path and moved there in one step. Of one that loses a
-    part all the same, as it may when the power goes, the digest is wrong; it is not worth waiting for the disk each
-    time. A damaged entry is a miss, and is removed. When the folder outgrows `limit`, those unused for longest go.
+    What is here is executed, so where the folder, or an entry, is of another owner or can be written by others, the
+    folder is not used; links are not followed, and nothing is touched that does not have the name of an entry. A digest
+    covers the key and the bytes. Readers never see half an entry: it is written beside its path and moved there in one
+    step. Of one that loses a part all the same, as it may when the power goes, the digest is wrong; it is not worth
+    waiting for the disk each time. A damaged entry is a miss, and is removed. When the folder outgrows `limit`, those
+    unused for longest go.
     """
 
     def __init__(self, folder: str | os.PathLike[str], limit: int = 4 << 30) -> None:
         self.folder, self.limit = os.fspath(folder), limit
+        self._root = os.path.abspath(folder)  # a process may go to another folder later
         self.hits = self.misses = 0
         self._total: int | None = None
         self._memory: OrderedDict[str, bytes] | None = None
@@ -77,12 +87,12 @@ class Store:
         return self._memory is None
 
     def get(self, key: str) -> bytes | None:
-        """What was put under `key`, or None."""
-        path = self._path(key)
+        """What was put under `key`, or None; raises CacheError (T0703) where the folder holds files of others."""
+        _check_key(key)
         self._open()
         data = self._memory.get(key) if self._memory is not None else None
         if data is None and self._is_trusted:
-            data = self._read(path, key)
+            data = self._read(key)
         if data is None:
             self.misses += 1
         else:
@@ -91,19 +101,19 @@ class Store:
 
     def put(self, key: str, data: bytes) -> None:
         """Keep `data` under `key`; the last of several writers stands, and all of them wrote the same."""
-        path = self._path(key)
+        _check_key(key)
         self._open()
         if self._memory is None:
             try:
                 try:
-                    self._write(path, key, data)
+                    self._write(key, data)
                 except FileNotFoundError:
                     # Somebody removed the folder, or cleared it, between two steps of ours.
-                    self._is_open = False
-                    self._open()
-                    self._write(path, key, data)
+                    self._write(key, data)
+            except UnsafeFileError as error:
+                self._distrust(error)
             except OSError as error:
-                self._fall_back(f"cannot be written ({error.strerror or error})")
+                self._fall_back(f"cannot be used ({error.strerror or error})")
             else:
                 self._bound(len(data) + _DIGEST_BYTES)
                 return
@@ -111,44 +121,50 @@ class Store:
 
     def remove(self, key: str) -> None:
         """Forget one entry; it is no error if there is none."""
+        _check_key(key)
         if self._memory is not None:
             self._memory.pop(key, None)
-        _unlink(self._path(key))
+        with suppress(OSError), open_folder(self._root) as root, open_folder(key[:2], root) as folder:
+            remove_file(key + _SUFFIX, folder)
 
     def clear(self) -> None:
-        """Forget every entry."""
+        """Forget every entry; raises CacheError (T0703) where the folder holds files of others."""
+        self._open()
         if self._memory is not None:
             self._memory.clear()
-        for path in self._entries():
-            _unlink(path)
+        for folder, name, _ in self._files():
+            remove_file(name, folder)
         self._total = None
 
     def usage(self) -> Usage:
-        """How many entries there are on disk, of how many bytes, and when the longest unused was used."""
-        found = [(status.st_mtime, status.st_size) for path, status in self._states() if path.endswith(_SUFFIX)]
+        """How many entries there are on disk, of how many bytes, and when the longest unused was used.
+
+        Raises CacheError (T0703) where the folder holds files of others.
+        """
+        self._open()
+        found = [(status.st_mtime, status.st_size) for _, name, status in self._files() if name.endswith(_SUFFIX)]
         return Usage(len(found), sum(size for _, size in found), min((used for used, _ in found), default=None))
 
-    def _path(self, key: str) -> str:
-        if len(key) < 8 or not all(mark in "0123456789abcdef" for mark in key):
-            raise CacheError(f"`{key}` is not a cache key: keys are hexadecimal digests", span=None)
-        return os.path.join(self.folder, key[:2], key + _SUFFIX)
-
     def _open(self) -> None:
-        """Make the folder, or look whether one that is there is ours; raises CacheError (T0703) for others' files."""
+        """Look whether a folder that is there is a cache of this user; where there is none, the first `put` makes it.
+
+        Raises CacheError (T0703) where it holds files of others.
+        """
         if self._is_open or self._memory is not None:
             return
+        others: list[str] = []
         try:
-            found = os.stat(self.folder)
-        except OSError:
-            self._is_open = True  # the first `put` makes it
-            return
-        reason = _why_unsafe(found)
-        if reason:
-            self._is_trusted = False
-            self._fall_back(reason)
-            return
-        with os.scandir(self.folder) as entries:
-            others = sorted(entry.name for entry in entries if not _is_ours(entry))
+            link = os.lstat(self._root)
+            if stat.S_ISLNK(link.st_mode) and link.st_uid != os.geteuid():
+                raise UnsafeFileError(f"is a link of user {link.st_uid}, and this is user {os.geteuid()}", self._root)
+            with open_folder(self._root) as root:
+                others = _find_others(root)
+        except UnsafeFileError as error:
+            self._distrust(error)
+        except FileNotFoundError:
+            self._is_open = True
+        except OSError as error:
+            self._fall_back(f"cannot be used ({error.strerror or error})")
         if others:
             shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
             raise CacheError(
@@ -158,63 +174,41 @@ class Store:
             )
         self._is_open = True
 
-    def _make_folder(self, path: str) -> None:
-        """A folder that only its owner may use, whatever the umask is."""
+    def _read(self, key: str) -> bytes | None:
+        name = key + _SUFFIX
         try:
-            os.mkdir(path, 0o700)
-        except FileExistsError:
-            found = os.lstat(path)
-            reason = "is a link" if stat.S_ISLNK(found.st_mode) else _why_unsafe(found)
-            if reason:
-                raise PermissionError(0, reason) from None
-        else:
-            os.chmod(path, 0o700)
-
-    def _read(self, path: str, key: str) -> bytes | None:
-        try:
-            parent = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with open_folder(self._root) as root, open_folder(key[:2], root) as folder:
+                raw = read_file(name, folder)
+                if _digest(key, raw[_DIGEST_BYTES:]) != raw[:_DIGEST_BYTES]:
+                    remove_file(name, folder)
+                    return None
+                # The time of last use decides what leaves first. It stays where the entry was removed meanwhile, or
+                # the folder is read-only: the bytes in hand are good all the same.
+                with suppress(OSError):
+                    os.utime(name, dir_fd=folder, follow_symlinks=False)
+        except UnsafeFileError as error:
+            return self._distrust(error)
         except OSError:
             return None
-        try:
-            raw = None if _why_unsafe(os.fstat(parent)) else _read_safely(os.path.basename(path), parent)
-        finally:
-            os.close(parent)
-        if raw is None:
-            return None
-        data = raw[_DIGEST_BYTES:]
-        if _digest(key, data) != raw[:_DIGEST_BYTES]:
-            _unlink(path)
-            return None
-        try:
-            # The time of last use decides what leaves first.
-            os.utime(path, follow_symlinks=False)
-        except OSError:
-            return data  # removed meanwhile, or the folder is read-only: the bytes in hand are good all the same
-        return data
+        return raw[_DIGEST_BYTES:]
 
-    def _write(self, path: str, key: str, data: bytes) -> None:
-        parent, name = os.path.split(path)
-        if not os.path.isdir(self.folder):
-            os.makedirs(os.path.dirname(os.path.abspath(self.folder)), exist_ok=True)
-            self._make_folder(self.folder)
-        self._make_folder(parent)
-        self._write_tag()
-        beside = os.path.join(parent, f".{name.removesuffix(_SUFFIX)}.{os.getpid()}.{os.urandom(4).hex()}")
-        try:
-            with open(beside, "xb", opener=_open_private) as file:
-                file.write(_digest(key, data))
-                file.write(data)
-            os.replace(beside, path)
-        except BaseException:
-            _unlink(beside)
-            raise
+    def _write(self, key: str, data: bytes) -> None:
+        make_folder(self._root)
+        with open_folder(self._root) as root:
+            # Tells backup programs that this folder need not be kept. Not moved there: another process that looks into
+            # the folder meanwhile would find a file of a name that it does not know.
+            with suppress(FileExistsError):
+                write_new_file(_TAG, root, [_TAG_TEXT])
+            make_folder(key[:2], root)
+            with open_folder(key[:2], root) as folder:
+                beside = f".{key}.{os.getpid()}.{os.urandom(4).hex()}"
+                write_file(key + _SUFFIX, folder, [_digest(key, data), data], beside)
 
-    def _write_tag(self) -> None:
-        """Tell backup programs that this folder need not be kept."""
-        tag = os.path.join(self.folder, _TAG)
-        if not os.path.lexists(tag):
-            with contextlib.suppress(FileExistsError), open(tag, "xb", opener=_open_private) as file:
-                file.write(_TAG_TEXT)
+    def _distrust(self, error: UnsafeFileError) -> None:
+        """Take nothing from a folder that others can change: they may have written code there."""
+        self._is_trusted = False
+        inside = "" if error.filename == self._root else f" holds `{error.filename}`, which"
+        self._fall_back(f"is not used: it{inside} {error.strerror}")
 
     def _fall_back(self, reason: str) -> None:
         with self._lock:
@@ -236,21 +230,16 @@ class Store:
             while len(self._memory) > 1 and sum(map(len, self._memory.values())) > self.limit:
                 self._memory.popitem(last=False)
 
-    def _entries(self) -> Iterator[str]:
-        """The files of this store, finished and unfinished; nothing else, and nothing behind a link."""
-        try:
-            folders = [entry.path for entry in os.scandir(self.folder) if _is_ours(entry) and entry.name not in _KNOWN]
-        except OSError:
+    def _files(self) -> Iterator[tuple[int, str, os.stat_result]]:
+        """The files of this store, finished and unfinished, with their open folders; those that go are left out."""
+        if not self._is_trusted:
             return
-        for folder in folders:
-            try:
-                entries = list(os.scandir(folder))
-            except OSError:
-                continue
-            for entry in entries:
-                is_named = _ENTRY.fullmatch(entry.name) or _UNFINISHED.fullmatch(entry.name)
-                if is_named and entry.is_file(follow_symlinks=False):
-                    yield entry.path
+        with suppress(OSError), open_folder(self._root) as root:
+            for name in filter(_FOLDER.fullmatch, os.listdir(root)):
+                with suppress(OSError), open_folder(name, root) as folder:
+                    for file in os.listdir(folder):
+                        if _is_entry(file, name) and (found := _find_plain(file, folder)):
+                            yield folder, file, found
 
     def _bound(self, added: int) -> None:
         """Count what was added, and evict when the count, or another process's share of it, is over the limit."""
@@ -261,31 +250,21 @@ class Store:
                     return
             self._total = self._evict()
 
-    def _states(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Each file in the folder with its state; those that go meanwhile are left out."""
-        for path in self._entries():
-            try:
-                yield path, os.stat(path, follow_symlinks=False)
-            except OSError:
-                continue
-
     def _evict(self) -> int:
         """Remove the longest unused until a fifth of the limit is free; gives the bytes that stay."""
         found: list[tuple[float, int, str]] = []
-        for path, status in self._states():
-            if not path.endswith(_SUFFIX):
-                # A writer that died left its half behind.
-                if time.time() - status.st_mtime > _FRESH_SECONDS:
-                    _unlink(path)
-                continue
-            found.append((status.st_mtime, status.st_size, path))
+        for folder, name, status in self._files():
+            if name.endswith(_SUFFIX):
+                found.append((status.st_mtime, status.st_size, name))
+            elif time.time() - status.st_mtime > _FRESH_SECONDS:  # a writer that died left its half behind
+                remove_file(name, folder)
         total = sum(size for _, size, _ in found)
         if total <= self.limit:
             return total
-        for _, size, path in sorted(found):
+        for _, size, name in sorted(found):
             if total <= self.limit * 4 // 5:
                 break
-            _unlink(path)
+            self.remove(name.removesuffix(_SUFFIX))
             total -= size
         return total
 
@@ -300,49 +279,63 @@ def default_store() -> Store:
     return _store_at(*cache_location())
 
 
+def _check_key(key: str) -> None:
+    if len(key) < 8 or not all(mark in "0123456789abcdef" for mark in key):
+        raise CacheError(f"`{key}` is not a cache key: keys are hexadecimal digests", span=None)
+
+
 def _digest(key: str, data: bytes) -> bytes:
     return hashlib.sha256(key.encode() + data).digest()
 
 
-def _is_ours(entry: os.DirEntry[str]) -> bool:
-    """Whether something in the folder is what a store, or ranks, put there."""
-    if entry.name in _KNOWN:
-        return not entry.is_symlink()
-    return _FOLDER.fullmatch(entry.name) is not None and entry.is_dir(follow_symlinks=False)
+def _find_others(root: int) -> list[str]:
+    """What is in the folder that neither a store nor ranks put there, by name.
+
+    Where the tag is ours the names of folders are enough. Without it any folder with a name of two letters, `de` or
+    `fe`, could be the user's: then each file in it must be an entry.
+    """
+    names = os.listdir(root)
+    ours = [name for name in names if _FOLDER.fullmatch(name) and _is_folder(name, root)]
+    others = [name for name in names if name not in ours and not (name in _KNOWN and not _is_link(name, root))]
+    if _has_tag(root):
+        return sorted(others)
+    for folder in ours:
+        inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=root)
+        try:
+            others += [f"{folder}/{name}" for name in os.listdir(inside) if not _is_entry(name, folder)]
+        finally:
+            os.close(inside)
+    return sorted(others)
 
 
-def _why_unsafe(found: os.stat_result) -> str:
-    """Why what is in a file or folder may not be executed; nothing where it may."""
-    if found.st_uid != os.geteuid():
-        return f"belongs to user {found.st_uid}, and this is user {os.geteuid()}"
-    if found.st_mode & _OTHERS_WRITE:
-        return f"can be written by others (mode {stat.S_IMODE(found.st_mode):o})"
-    return ""
-
-
-def _read_safely(name: str, parent: int) -> bytes | None:
-    """The bytes of a plain file of ours in an open folder; None of a link, or of what others may write."""
+def _has_tag(root: int) -> bool:
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=parent)
+        return read_file(_TAG, root) == _TAG_TEXT
+    except OSError:
+        return False
+
+
+def _is_entry(name: str, folder: str) -> bool:
+    """Whether a file of this name in this folder is one that a store writes, finished or not."""
+    is_named = _ENTRY.fullmatch(name) or _UNFINISHED.fullmatch(name)
+    return is_named is not None and name.lstrip(".").startswith(folder)
+
+
+def _find_plain(name: str, folder: int) -> os.stat_result | None:
+    """The state of a plain file; nothing of a link, and of a file that is gone."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except OSError:
         return None
-    with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        return file.read() if stat.S_ISREG(found.st_mode) and not _why_unsafe(found) else None
+    return found if stat.S_ISREG(found.st_mode) else None
 
 
-def _open_private(path: str, flags: int) -> int:
-    """A new file that only its owner reads and writes, whatever the umask is."""
-    descriptor = os.open(path, flags | os.O_NOFOLLOW, 0o600)
-    os.fchmod(descriptor, 0o600)
-    return descriptor
+def _is_folder(name: str, root: int) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=root, follow_symlinks=False).st_mode)
 
 
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return  # gone already, or not ours to remove; either way it is read again and checked again
+def _is_link(name: str, root: int) -> bool:
+    return stat.S_ISLNK(os.stat(name, dir_fd=root, follow_symlinks=False).st_mode)
 
 
 def package_text(name: str) -> str:

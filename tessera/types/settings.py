@@ -54,7 +54,7 @@ class Settings:
         | variable | meaning | default |
         |---|---|---|
         | `TESSERA_NUM_THREADS` | threads that run a kernel, the caller included | CPUs this process may use |
-        | `TESSERA_CACHE_DIR` | folder of compiled code | `~/.cache/tessera` |
+        | `TESSERA_CACHE_DIR` | folder of compiled code, which holds nothing else | `~/.cache/tessera` |
         | `TESSERA_CACHE_BYTES` | most bytes it may hold | `4G` |
         | `TESSERA_MEMORY_BYTES` | most bytes of freed tensors kept for reuse | `2G` |
         | `TESSERA_SPIN_MICROSECONDS` | how long an idle worker spins before it sleeps | 200 |
@@ -111,7 +111,11 @@ def _threads(values: Mapping[str, str]) -> int:
 
 def _cache_folder(values: Mapping[str, str]) -> str:
     given = values.get("TESSERA_CACHE_DIR")
-    return os.path.expanduser(given or os.path.join(values.get("XDG_CACHE_HOME") or "~/.cache", "tessera"))
+    folder = os.path.expanduser(given or os.path.join(values.get("XDG_CACHE_HOME") or "~/.cache", "tessera"))
+    if given or not folder.startswith("~"):
+        return folder
+    # A user without a home, as in many containers: the store takes no folder there that is not this user's.
+    return os.path.join(values.get("TMPDIR") or "/tmp", f"tessera-{os.getuid()}", "cache")
 
 
 def _cache_bytes(values: Mapping[str, str]) -> int:

@@ -16,7 +16,7 @@ from tessera.diagnostics.codes import RuntimeArgumentError
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
 
 
 class Pair(NamedTuple):

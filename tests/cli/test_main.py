@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import tessera
 from tessera.cli.doctor import examine_line, examine_runtime, examine_variables
-from tessera.cli.main import app
+from tessera.cli.main import app, main
 from tessera.diagnostics.codes import CodegenError, all_codes, explain
 from tessera.runtime.cache import Store, key_of
 from tessera.types.settings import VARIABLES
@@ -152,6 +152,26 @@ def test_help_loads_neither_compiler_nor_arrays() -> None:
     program = "import sys, tessera.cli.main; print({'xdsl', 'llvmlite', 'numpy', 'rich.table'} & sys.modules.keys())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("command", ["show", "clear"])
+def test_a_cache_folder_with_files_of_others_is_an_error_in_two_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["tessera", "cache", command])
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert capsys.readouterr().err.splitlines() == [
+        f"error[T0703]: the cache folder {tmp_path} holds files that are not Tessera's: notes.txt",
+        "  = help: set TESSERA_CACHE_DIR to a folder of its own, which need not exist",
+    ]
+    doctor = RUNNER.invoke(app, ["doctor", "--json"])
+    (cache,) = (finding for finding in json.loads(doctor.output) if finding["name"] == "cache")
+    assert cache["is_problem"]
+    assert "not Tessera's: notes.txt" in cache["value"]
+    assert (tmp_path / "notes.txt").exists()
 
 
 def test_the_cache_is_shown_and_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

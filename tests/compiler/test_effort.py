@@ -89,7 +89,7 @@ def test_each_stage_is_verified_once_and_each_pass_runs_once_in_its_order(monkey
 def test_a_text_is_given_to_a_worker_when_it_is_done_and_never_twice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "cache"))
     machine_code.forget()
     events: list[str] = []
     submit, parts = worker_pool.WorkerPool.submit, CpuBackend.parts

@@ -97,7 +97,7 @@ NO_COMPILER = """
 
 @pytest.mark.parametrize("path", ["", "/nonexistent"])
 def test_nothing_needs_a_c_compiler(path: str, tmp_path: Path) -> None:
-    result = run(NO_COMPILER, PATH=path, TESSERA_CACHE_DIR=str(tmp_path))
+    result = run(NO_COMPILER, PATH=path, TESSERA_CACHE_DIR=str(tmp_path / "cache"))
     assert result.returncode == 0, result.stderr
     found: dict[str, list[str]] = json.loads(result.stdout)
     for name, case in CASES.items():
@@ -115,7 +115,7 @@ def test_a_second_process_runs_from_the_cache_without_the_compiler(tmp_path: Pat
         loaded = [name for name in ("xdsl", "llvmlite") if name in sys.modules]
         print(double.specializations[0].origin.source, loaded)
     """
-    first, second = (run(program, TESSERA_CACHE_DIR=str(tmp_path)) for _ in range(2))
+    first, second = (run(program, TESSERA_CACHE_DIR=str(tmp_path / "cache")) for _ in range(2))
     assert first.stdout.startswith("compiled"), first.stderr
     assert second.stdout == "disk cache []\n", second.stdout + second.stderr
 

@@ -95,7 +95,7 @@ def test_an_unwritable_folder_means_memory_and_one_warning(tmp_path: Path) -> No
     blocker = tmp_path / "file"
     blocker.write_text("in the way")
     store = Store(blocker / "cache")
-    with pytest.warns(RuntimeWarning, match="cannot be written .* set TESSERA_CACHE_DIR"):
+    with pytest.warns(RuntimeWarning, match="cannot be used .* set TESSERA_CACHE_DIR"):
         store.put(KEY, b"bytes")
     assert not store.on_disk
     with warnings.catch_warnings():
@@ -110,10 +110,10 @@ def test_a_full_disk_means_memory_and_leaves_no_half_behind(tmp_path: Path, monk
     store = Store(tmp_path)
     store.put(KEY, b"bytes")
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tessera.runtime.cache.os.replace", refuse)
+    monkeypatch.setattr("tessera.runtime.private_files.os.replace", refuse)
     with pytest.warns(RuntimeWarning, match="No space left on device"):
         store.put(key_of("b"), b"more")
     assert (store.get(KEY), store.get(key_of("b"))) == (b"bytes", b"more")
@@ -124,13 +124,13 @@ def test_a_folder_that_is_removed_meanwhile_is_recreated(tmp_path: Path, monkeyp
     folder, replace = tmp_path / "cache", os.replace
     removed: list[str] = []
 
-    def remove_first(source: str, target: str) -> None:
+    def remove_first(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         if not removed:
             removed.append(target)
             shutil.rmtree(folder)
-        replace(source, target)
+        replace(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
-    monkeypatch.setattr("tessera.runtime.cache.os.replace", remove_first)
+    monkeypatch.setattr("tessera.runtime.private_files.os.replace", remove_first)
     store = Store(folder)
     store.put(KEY, b"bytes")
     assert removed
@@ -162,8 +162,8 @@ def test_a_folder_that_can_only_be_read_still_gives_hits(tmp_path: Path, monkeyp
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tessera.runtime.cache.os.utime", refuse)
-    monkeypatch.setattr("tessera.runtime.cache.os.mkdir", refuse)
+    monkeypatch.setattr("tessera.runtime.private_files.os.utime", refuse)
+    monkeypatch.setattr("tessera.runtime.private_files.os.mkdir", refuse)
     store = Store(tmp_path)
     assert store.get(KEY) == b"bytes"
     with pytest.warns(RuntimeWarning, match="Permission denied"):
@@ -260,12 +260,12 @@ def test_what_others_may_write_is_not_used(tmp_path: Path, what: str) -> None:
     entry = tmp_path / KEY[:2] / f"{KEY}.entry"
     {"root": tmp_path, "folder": entry.parent, "entry": entry}[what].chmod(0o777)
     store = Store(tmp_path)
-    if what == "root":
-        with pytest.warns(RuntimeWarning, match=r"can be written by others \(mode 777\)"):
-            assert store.get(KEY) is None
-        assert not store.on_disk
-    else:
+    with pytest.warns(RuntimeWarning, match=r"is not used: it.* can be written by others \(mode 777\)"):
         assert store.get(KEY) is None
+    assert not store.on_disk
+    store.put(KEY, b"mine")
+    store.clear()
+    assert entry.exists()
 
 
 def test_an_entry_behind_a_link_is_not_used(tmp_path: Path) -> None:
@@ -287,3 +287,95 @@ def test_swapped_entries_are_misses(tmp_path: Path) -> None:
     first.write_bytes(two)
     second.write_bytes(one)
     assert (store.get(KEY), store.get(other)) == (None, None)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o702])
+def test_a_folder_like_tmp_is_not_used_and_says_so_once(tmp_path: Path, mode: int) -> None:
+    tmp_path.chmod(mode)
+    store = Store(tmp_path)
+    with pytest.warns(RuntimeWarning, match=rf"is not used: it can be written by others \(mode {mode:o}\)"):
+        store.put(KEY, b"bytes")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store.put(key_of("b"), b"more")
+        assert store.get(KEY) == b"bytes"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_below_one_that_others_may_write_is_private_itself(tmp_path: Path) -> None:
+    """Others can move it away, and put one of theirs there: which is then not used."""
+    tmp_path.chmod(0o777)
+    folder = tmp_path / "above" / "cache"
+    store = Store(folder)
+    store.put(KEY, b"bytes")
+    assert (folder.parent.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o700, 0o700)
+    folder.rename(tmp_path / "away")
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.warns(RuntimeWarning, match="can be written by others"):
+        assert store.get(KEY) is None
+
+
+@pytest.mark.parametrize("what", ["root", "folder", "entry"])
+def test_what_another_user_owns_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    Store(tmp_path).put(KEY, b"bytes")
+    entry = tmp_path / KEY[:2] / f"{KEY}.entry"
+    theirs = {"root": tmp_path, "folder": entry.parent, "entry": entry}[what].stat().st_ino
+    fstat, own = os.fstat, os.geteuid()
+
+    def of_others(descriptor: int) -> os.stat_result:
+        found = fstat(descriptor)
+        return os.stat_result([*found[:4], own + 1, *found[5:10]]) if found.st_ino == theirs else found
+
+    monkeypatch.setattr("tessera.runtime.private_files.os.fstat", of_others)
+    store = Store(tmp_path)
+    with pytest.warns(RuntimeWarning, match=f"belongs to user {own + 1}, and this is user {own}"):
+        assert store.get(KEY) is None
+    store.clear()
+    assert entry.exists()
+
+
+def test_a_root_behind_a_link_of_the_users_own_works(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir(mode=0o700)
+    (tmp_path / "cache").symlink_to(tmp_path / "disk")
+    Store(tmp_path / "cache").put(KEY, b"bytes")
+    assert Store(tmp_path / "disk").get(KEY) == b"bytes"
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    with pytest.warns(RuntimeWarning, match="cannot be used"):
+        Store(tmp_path / "dangling").put(KEY, b"bytes")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_two_letter_folders_of_the_user_are_refused_while_there_is_no_tag(tmp_path: Path) -> None:
+    (tmp_path / "de").mkdir()
+    (tmp_path / "de" / "brief.txt").write_text("mine")
+    with pytest.raises(CacheError, match=r"not Tessera's: de/brief\.txt"):
+        Store(tmp_path).put(KEY, b"bytes")
+    (tmp_path / "de" / "brief.txt").rename(tmp_path / "de" / f"{'ab' * 8}.entry")
+    with pytest.raises(CacheError, match=r"not Tessera's: de/abab"):
+        Store(tmp_path).usage()
+    assert [path.name for path in tmp_path.iterdir()] == ["de"]
+
+
+def test_a_pipe_or_a_folder_under_the_name_of_an_entry_is_a_miss(tmp_path: Path) -> None:
+    Store(tmp_path).put(KEY, b"bytes")
+    entry = tmp_path / KEY[:2] / f"{KEY}.entry"
+    entry.unlink()
+    os.mkfifo(entry, 0o600)
+    assert Store(tmp_path).get(KEY) is None
+    entry.unlink()
+    entry.mkdir(mode=0o700)
+    assert Store(tmp_path).get(KEY) is None
+    Store(tmp_path).clear()
+    assert entry.exists()
+
+
+def test_a_link_in_the_place_of_an_entry_is_replaced_and_its_target_stays(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"mine")
+    store = Store(tmp_path / "cache")
+    store.put(KEY, b"bytes")
+    entry = tmp_path / "cache" / KEY[:2] / f"{KEY}.entry"
+    entry.unlink()
+    entry.symlink_to(tmp_path / "precious")
+    store.put(KEY, b"again")
+    assert (store.get(KEY), (tmp_path / "precious").read_bytes()) == (b"again", b"mine")

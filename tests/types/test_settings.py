@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,14 @@ def test_nothing_set_gives_defaults() -> None:
     assert settings.threads == usable_cpus() >= 1
     assert settings.cache_dir == Path.home() / ".cache" / "tessera"
     assert (settings.timing, settings.dump_dir) == (False, None)
+    assert Settings.from_environment({"XDG_CACHE_HOME": "/x"}).cache_dir == Path("/x/tessera")
+
+
+def test_a_user_without_a_home_has_a_cache_among_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.path.expanduser", str)  # gives the path as it is, as where there is no home
+    own = f"tessera-{os.getuid()}"
+    assert Settings.from_environment({}).cache_dir == Path("/tmp") / own / "cache"
+    assert Settings.from_environment({"TMPDIR": "/scratch"}).cache_dir == Path("/scratch") / own / "cache"
     assert Settings.from_environment({"XDG_CACHE_HOME": "/x"}).cache_dir == Path("/x/tessera")
 
 

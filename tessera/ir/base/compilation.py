@@ -7,12 +7,13 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tessera.diagnostics.codes import OverrideError
+from tessera.runtime.private_files import make_folder, open_folder, write_file
 from tessera.types.frozen import frozen
 
 # `Chooser`: how a pass asks for a size without knowing who answers, and how a user fixes the answer.
@@ -117,15 +118,24 @@ def reproducer_folder() -> Path:
     return Path(given) if given else Path(tempfile.gettempdir()) / f"tessera-{os.getuid()}" / "reproducers"
 
 
-def write_reproducer(stem: str, suffix: str, text: str) -> Path:
+def write_reproducer(stem: str, suffix: str, text: str) -> Path | None:
     """Write `text` once, under a name that the same text always gets; the path written.
 
-    Written beside its path and moved there, so that two processes failing alike do not mix their lines.
+    Written beside its path and moved there, so that two processes failing alike do not mix their lines. Where the
+    folder cannot be written, or is another user's, a new temporary one is taken; where none can be made, there is no
+    file: the failure that this is about is told all the same.
     """
-    folder = reproducer_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}{suffix}"
-    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    Path(file.name).replace(path)
-    return path
+    name = f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}{suffix}"
+    is_private = "TESSERA_REPRODUCERS" not in os.environ  # a folder that the user names may be shared
+    with suppress(OSError):
+        return _write_reproducer(reproducer_folder(), name, text, is_private=is_private)
+    with suppress(OSError):
+        return _write_reproducer(Path(tempfile.mkdtemp(prefix="tessera-reproducers-")), name, text)
+    return None
+
+
+def _write_reproducer(path: Path, name: str, text: str, *, is_private: bool = True) -> Path:
+    make_folder(str(path))
+    with open_folder(str(path), is_private=is_private) as folder:
+        write_file(name, folder, [text.encode()])
+    return path / name

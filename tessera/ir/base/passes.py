@@ -295,8 +295,8 @@ class Stages:
         command_passes = pipeline_text([one]) if one is not None else ""
         header = _reproducer_header(name, message, [past.text for _, passes, _ in self._history for past in passes])
         path = write_reproducer(name, ".mlir", f"{header}\n{before}")
-        command = f"tessera-opt {path} -p '{command_passes}'"
-        return InternalError(message, where=name, reproducer=str(path), command=command)
+        command = f"tessera-opt {path} -p '{command_passes}'" if path else ""
+        return InternalError(message, where=name, reproducer=str(path or ""), command=command)
 
     @contextmanager
     def measure(self, stage: str, name: str) -> Generator[None]:

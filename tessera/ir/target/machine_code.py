@@ -215,4 +215,5 @@ def _failure(message: str, details: str, text: str, target: CodeTarget) -> Codeg
     flags = f"-mtriple={target.triple} -mcpu={target.cpu} -mattr={target.features} -O{target.opt}"
     # The file is named by its text: the library's version has no part in it, nor have its size and date.
     path = write_reproducer("codegen", ".ll", f"; {target}\n; llc {flags}\n{words}\n{text}")
-    return CodegenError(message, span=None, notes=(f"the LLVM text is in {path}",))
+    where = f"is in {path}" if path else "could not be written; set TESSERA_REPRODUCERS to a folder that can be"
+    return CodegenError(message, span=None, notes=(f"the LLVM text {where}",))

@@ -50,6 +50,6 @@ def check_module(
                 check(kernel)
     except OpError as error:
         path = write_reproducer("target-exit", ".mlir", print_module(module))
-        command = f"tessera-opt {path} --verify"
-        raise InternalError(str(error), where="target-exit", reproducer=str(path), command=command) from error
+        command = f"tessera-opt {path} --verify" if path else ""
+        raise InternalError(str(error), where="target-exit", reproducer=str(path or ""), command=command) from error
     CheckFeatures(machine.features).run(module)

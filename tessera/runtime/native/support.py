@@ -295,7 +295,14 @@ def load_support(compile_text: ObjectCompiler | None = None, embedded: bytes = b
         return _loaded
     with _lock:
         if _loaded is None:
-            _loaded = Support(embedded or support_object(compile_text))
+            try:
+                _loaded = Support(embedded or support_object(compile_text))
+            except LoadError:
+                if embedded:
+                    raise
+                # The cache has something else under its key: it is made again.
+                default_store().remove(key_of("support", source()))
+                _loaded = Support(support_object(compile_text))
     return _loaded
 
 

@@ -15,6 +15,7 @@ from threading import Event
 from typing import Any, Protocol
 
 from tessera.diagnostics.codes import RankError
+from tessera.runtime.private_files import make_folder, open_lock
 from tessera.types.dtype import BY_NAME
 from tessera.types.frozen import frozen
 from tessera.types.settings import cache_location
@@ -240,9 +241,9 @@ def _lock_file(name: str) -> int | None:
 
     folder = os.path.join(cache_location()[0], "locks")
     try:
-        os.makedirs(folder, exist_ok=True)
+        make_folder(folder)
         # The names are digests: few files serve all, and two of one file merely wait for each other.
-        file = os.open(os.path.join(folder, name[:2]), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = open_lock(os.path.join(folder, name[:2]))
     except OSError:
         return None
     try:

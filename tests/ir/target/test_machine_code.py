@@ -143,6 +143,27 @@ def test_a_crash_of_the_generator_is_an_error_with_the_text_saved_and_the_next_c
     assert compile_text(add(5), X86)[:4] == b"\x7fELF"
 
 
+@pytest.mark.parametrize("folder", ["/proc/nowhere", "/dev/null", ""])
+def test_a_folder_of_reproducers_that_cannot_be_written_hides_no_error(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESSERA_REPRODUCERS", folder)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    if not folder:  # another user has made the folder that we would make
+        monkeypatch.delenv("TESSERA_REPRODUCERS")
+        (tmp_path / f"tessera-{os.getuid()}" / "reproducers").mkdir(parents=True)
+        (tmp_path / f"tessera-{os.getuid()}" / "reproducers").chmod(0o777)
+    with pytest.raises(CodegenError, match="LLVM refused") as caught:
+        compile_text("define i64 @f( {", X86)
+    (saved,) = tmp_path.glob("tessera-reproducers-*/codegen-*.ll")
+    assert caught.value.notes == (f"the LLVM text is in {saved}",)
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    monkeypatch.setenv("TESSERA_REPRODUCERS", "/proc/nowhere")
+    with pytest.raises(CodegenError, match="LLVM refused") as caught:
+        compile_text("define i64 @f( {", X86)
+    assert "could not be written; set TESSERA_REPRODUCERS" in caught.value.notes[0]
+
+
 def test_a_worker_that_knows_many_processors_mistakes_none_for_another() -> None:
     """More of them than it keeps, alternating: each gets the code that it got when it was new."""
     text = "define <8 x float> @f(<8 x float> %x) {\n  %y = fadd <8 x float> %x, %x\n  ret <8 x float> %y\n}\n"
