@@ -6,7 +6,6 @@ Public names load when they are first used; `__init__.pyi` shows them to type ch
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -40,47 +39,24 @@ _MODULES = ("cuda", "dist", "effects", "graph", "op", "ops", "random", "stdlib",
 __all__ = sorted((*_WHERE, *_MODULES))  # pyright: ignore[reportUnsupportedDunderAll] - the stub lists them
 
 
-_OTHER_NAMES = {
-    **dict.fromkeys(("tensor", "as_tensor", "asarray", "from_numpy"), "array(values)"),
-    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
-    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
-    "bfloat16": "bf16",
-    "bool": "bool_",
-    "compile": "jit",
-    "function": "jit",
-    "manual_seed": "random.key(seed)",
-}
-"""What other libraries call what is here by another name."""
-
-
-_NOT_YET = {
-    **dict.fromkeys(("autograd", "grad", "jvp", "value_and_grad", "vjp"), "derivatives are not taken yet"),
-    **dict.fromkeys(("pmap", "vmap"), "there is no such transform yet; ops take leading dims as they come"),
-}
-"""What other libraries have and Tessera does not yet."""
-
-
-def _unknown(name: str) -> str:
-    """The sentence about a name that is not here, with what to write instead where that is known."""
-    if name in _NOT_YET:
-        return f"module `tessera` has no attribute `{name}`: {_NOT_YET[name]}"
-    other = _OTHER_NAMES.get(name)
-    if other is None and not name.startswith("_"):
-        is_function = name in importlib.import_module("tessera.ops").__all__
-        other = f"ops.{name}" if is_function else None
-    return f"module `tessera` has no attribute `{name}`{f': write `tessera.{other}`' if other else ''}"
-
-
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used, so that `import tessera` itself costs next to nothing."""
     if name in _WHERE:
         module, attribute = _WHERE[name]
-        value = getattr(importlib.import_module(module), attribute)
+        home = importlib.import_module(module)
+        # Errors that leave a public function show no frames of ours.
+        importlib.import_module("tessera.diagnostics.frames").guard_public(vars(home), (attribute,))
+        value = getattr(home, attribute)
     elif name in _MODULES:
         value = importlib.import_module(f"tessera.{name}")
+    elif name.startswith("_"):
+        raise AttributeError(f"module `tessera` has no attribute `{name}`", name=name)
     else:
-        # Where it is known what to say, Python is not to look here for a name that is nearly the same.
-        raise AttributeError(_unknown(name), name=name, obj=None if name in _NOT_YET else sys.modules[__name__])
+        try:
+            return importlib.import_module("tessera.api.other_names").answer_names(__name__)(name)
+        except AttributeError as error:
+            importlib.import_module("tessera.diagnostics.frames").hide_frames(error)
+            raise
     globals()[name] = value
     return value
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from tessera.api.other_names import answer_names as _answer_names
+from tessera.diagnostics.frames import guard_public as _guard
 from tessera.runtime.devices.cuda.driver import driver, is_available, synchronize
 from tessera.runtime.devices.cuda.memory import POOL
 from tessera.runtime.devices.cuda.metrics import metrics, tensor_map_counts
@@ -32,3 +36,8 @@ __all__ = [
     "tensor_map_counts",
     "write",
 ]
+
+_guard(globals(), __all__)
+
+if not _TYPE_CHECKING:  # a type checker is to see that a name is not here
+    __getattr__ = _answer_names(__name__)

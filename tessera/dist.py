@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 from tessera.api.collectives import (
     all_gather,
     all_reduce,
@@ -15,6 +17,8 @@ from tessera.api.collectives import (
     save_trace,
     world_size,
 )
+from tessera.api.other_names import answer_names as _answer_names
+from tessera.diagnostics.frames import guard_public as _guard
 from tessera.runtime.timeline import record_timeline as timeline
 
 __all__ = [
@@ -31,3 +35,8 @@ __all__ = [
     "timeline",
     "world_size",
 ]
+
+_guard(globals(), __all__)
+
+if not _TYPE_CHECKING:  # a type checker is to see that a name is not here
+    __getattr__ = _answer_names(__name__)

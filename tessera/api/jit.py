@@ -16,6 +16,7 @@ from tessera.api.specialization import Around, CacheInfo, History, Specializatio
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options, check_names, for_device
 from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError
+from tessera.diagnostics.frames import guard_class, hide_frames
 from tessera.frontend.annotations import (
     annotation_text,
     order_of,
@@ -63,6 +64,7 @@ class _Hot:
     __slots__ = ("_fast",)
 
 
+@guard_class
 class Jit(_Hot):
     """A jitted function: call it as the function it wraps."""
 
@@ -149,11 +151,15 @@ class Jit(_Hot):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Inside another trace nothing runs: what is computed from concrete tensors there is computed when it runs.
-        if not kwargs and dispatch.active() is None:
-            result = self._fast(*args)
-            if result is not NotImplemented:
-                return result
-        return self._call_checked(args, kwargs)
+        try:
+            if not kwargs and dispatch.active() is None:
+                result = self._fast(*args)
+                if result is not NotImplemented:
+                    return result
+            return self._call_checked(args, kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """As a method, the instance is the first argument."""

@@ -17,6 +17,7 @@ from tessera.compiler.kernel_instance import KernelInstance
 from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import ArgumentError, DTypeError, KernelError, RuntimeArgumentError, ShapeError
 from tessera.diagnostics.error import CompilationError, Span
+from tessera.diagnostics.frames import guard_class, hide_frames
 from tessera.frontend.annotations import annotation_text
 from tessera.frontend.arguments import check_callables, check_string, describe_value
 from tessera.frontend.concrete import common_device, concrete_type, device_class, is_concrete
@@ -186,6 +187,7 @@ def _definition_note(function: Callable[..., Any]) -> str:
 KEY = "key"
 
 
+@guard_class
 class Kernel:
     """A kernel: call it with tensors, and it returns tensors.
 
@@ -235,10 +237,17 @@ class Kernel:
         return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs and self.tuning is None and dispatch.active() is None:
-            result = self._jit.fast(*args)
-            if result is not NotImplemented:
-                return result
+        try:
+            if not kwargs and self.tuning is None and dispatch.active() is None:
+                result = self._jit.fast(*args)
+                if result is not NotImplemented:
+                    return result
+            return self._call_checked(args, kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
+
+    def _call_checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         scope: Any = dispatch.active()
         if getattr(scope, "device", None) is not None:
             with scope.without_device():

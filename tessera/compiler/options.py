@@ -68,6 +68,8 @@ class Options:
         """The options that `text` was made from."""
         try:
             return Options.of(**json.loads(text))
+        except OverrideError:
+            raise
         except (TypeError, ValueError) as error:
             raise OverrideError(
                 f"{text!r} is no text of options: {error}", fix="give what `options.text` gave"

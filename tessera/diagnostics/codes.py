@@ -1,4 +1,8 @@
-"""One class per error code, grouped by stage, and the page of each code; codes are assigned nowhere else."""
+"""One class per error code, grouped by stage, and the page of each code; codes are assigned nowhere else.
+
+Errors that Python's own types would raise as `IndexError`, `TypeError`, `KeyError` or `ValueError` are of those classes
+too, so that code written for lists, dicts and NumPy arrays catches them here as well.
+"""
 
 from __future__ import annotations
 
@@ -7,37 +11,37 @@ import os
 from tessera.diagnostics.error import CompilationError, TesseraError
 
 
-class ShapeError(CompilationError):
+class ShapeError(CompilationError, ValueError):
     """Two shapes, or a shape and an op, do not fit."""
 
     code = "T0101"
 
 
-class DTypeError(CompilationError):
+class DTypeError(CompilationError, TypeError):
     """An element type is not one the op takes, or two cannot be promoted without loss."""
 
     code = "T0102"
 
 
-class AxisError(CompilationError):
+class AxisError(CompilationError, ValueError, IndexError):
     """An axis is not an axis of the tensor, or is named twice."""
 
     code = "T0103"
 
 
-class AnnotationError(CompilationError):
+class AnnotationError(CompilationError, TypeError, ValueError):
     """A `Tensor[...]` annotation is not one, or contradicts another."""
 
     code = "T0104"
 
 
-class ConstraintError(CompilationError):
+class ConstraintError(CompilationError, ValueError):
     """A constraint on sizes is not one, or cannot hold."""
 
     code = "T0105"
 
 
-class BroadcastError(CompilationError):
+class BroadcastError(CompilationError, ValueError):
     """Two shapes cannot be broadcast."""
 
     code = "T0106"
@@ -55,31 +59,37 @@ class EffectError(CompilationError):
     code = "T0108"
 
 
-class TracingError(CompilationError):
+class IndexRangeError(ShapeError, IndexError):
+    """An index is out of range, or is none, or has more positions than the tensor has axes."""
+
+    code = "T0109"
+
+
+class TracingError(CompilationError, TypeError):
     """The function needs the value of a tensor that has none while tracing."""
 
     code = "T0201"
 
 
-class ArgumentError(CompilationError):
+class ArgumentError(CompilationError, TypeError, ValueError):
     """An argument of an op is not of the kind that it takes."""
 
     code = "T0202"
 
 
-class EscapedTracerError(CompilationError):
+class EscapedTracerError(CompilationError, RuntimeError):
     """A leaked tracer: a traced tensor was used after its trace had ended."""
 
     code = "T0203"
 
 
-class PytreeError(CompilationError):
+class PytreeError(CompilationError, TypeError, ValueError):
     """A value is not a tensor, nor a tree of tensors, or two trees differ in form."""
 
     code = "T0204"
 
 
-class SpecializationError(CompilationError):
+class SpecializationError(CompilationError, TypeError, ValueError):
     """The function would specialize a dim that is declared symbolic."""
 
     code = "T0205"
@@ -109,31 +119,31 @@ class EffectOrderError(CompilationError):
     code = "T0302"
 
 
-class VersionError(CompilationError):
+class VersionError(CompilationError, ValueError):
     """A text or file was written by a version this one does not read."""
 
     code = "T0303"
 
 
-class IRSyntaxError(CompilationError):
+class IRSyntaxError(CompilationError, ValueError):
     """Text is not IR."""
 
     code = "T0304"
 
 
-class RangeError(CompilationError):
+class RangeError(CompilationError, ValueError):
     """A value can leave the bound it is declared to keep, or overflow its type."""
 
     code = "T0305"
 
 
-class ScheduleError(CompilationError):
+class ScheduleError(CompilationError, ValueError):
     """A `tsched` module breaks a rule of the dialect, or a schedule cannot be carried out."""
 
     code = "T0401"
 
 
-class OverrideError(CompilationError):
+class OverrideError(CompilationError, KeyError, TypeError, ValueError):
     """An override names no choice, or gives it a value it cannot have."""
 
     code = "T0402"
@@ -151,7 +161,7 @@ class TileVerifyError(CompilationError):
     code = "T0501"
 
 
-class BoundsError(CompilationError):
+class BoundsError(CompilationError, IndexError):
     """A kernel accesses memory outside a tensor."""
 
     code = "T0502"
@@ -181,13 +191,13 @@ class CodegenError(CompilationError):
     code = "T0603"
 
 
-class RuntimeArgumentError(TesseraError):
+class RuntimeArgumentError(TesseraError, TypeError, ValueError):
     """A call's arguments do not fit the compiled function."""
 
     code = "T0701"
 
 
-class GuardError(TesseraError):
+class GuardError(TesseraError, ValueError):
     """A fact that the compiled code relies on does not hold for these arguments."""
 
     code = "T0702"
@@ -205,13 +215,13 @@ class LoadError(TesseraError):
     code = "T0704"
 
 
-class SettingsError(TesseraError):
+class SettingsError(TesseraError, ValueError):
     """A `TESSERA_*` variable has a value it cannot have."""
 
     code = "T0705"
 
 
-class OperatorError(TesseraError):
+class OperatorError(TesseraError, TypeError, ValueError):
     """A tensor has no such operation, or no backend for it."""
 
     code = "T0706"
@@ -223,7 +233,7 @@ class OutOfMemoryError(TesseraError, MemoryError):
     code = "T0707"
 
 
-class DeviceError(TesseraError):
+class DeviceError(TesseraError, RuntimeError):
     """A device is missing, or refused what it was asked to do."""
 
     code = "T0720"
@@ -235,7 +245,7 @@ class CallbackError(TesseraError):
     code = "T0709"
 
 
-class PositionError(TesseraError):
+class PositionError(TesseraError, IndexError):
     """An out-of-bounds index in a debug build, which does not clamp it silently."""
 
     code = "T0710"
@@ -253,13 +263,13 @@ class RankError(TesseraError):
     code = "T0712"
 
 
-class DonatedError(TesseraError):
+class DonatedError(TesseraError, RuntimeError):
     """A tensor is used that was donated to a call, which has consumed it."""
 
     code = "T0713"
 
 
-class NumericsError(TesseraError):
+class NumericsError(TesseraError, FloatingPointError):
     """A result breaks what was promised of its values: finite, or within bounds."""
 
     code = "T0708"

@@ -71,6 +71,14 @@ def user_span() -> Span | None:
     return None
 
 
+def user_stacklevel() -> int:
+    """The `stacklevel` of a warning of the caller, so that it shows the user's line."""
+    level, frame = 1, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
 # Positions are decoded by walking a table from its start, so each call site is decoded once. The key holds the code's
 # address, because hashing a code object reads all of it; the value keeps the code alive, so no address is used twice.
 _SEEN: dict[tuple[int, int], tuple[CodeType, Span]] = {}

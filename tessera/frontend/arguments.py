@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.error import Span, find_nearest
+from tessera.diagnostics.frames import hide_frames
 from tessera.frontend.concrete import Tracer, is_array, is_tensor
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size
@@ -44,15 +45,25 @@ def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Calla
     def call(*args: Any, **given: Any) -> Any:
         try:
             return function(*args, **given)
-        except TypeError as error:
-            trace = error.__traceback__
-            # An error raised inside the function is not about its call.
-            if trace is None or trace.tb_next is not None:
+        except Exception as error:
+            try:
+                _raise_explained(function, args, given, error)
+            except Exception as explained:
+                hide_frames(explained)
                 raise
-            raise _wrong_call(function, args, given, str(error)) from None
 
     call.__module__ = module or function.__module__
     return call
+
+
+def _raise_explained(
+    function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], error: Exception
+) -> NoReturn:
+    trace = error.__traceback__
+    # An error raised inside the function is not about its call.
+    if type(error) is TypeError and trace is not None and trace.tb_next is None:
+        raise _wrong_call(function, args, given, str(error)) from None
+    raise error
 
 
 def _wrong_call(

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from tessera.diagnostics.codes import ShapeError, SpecializationError
 from tessera.diagnostics.error import FixLike, Span, readable, user_span
+from tessera.diagnostics.frames import guard_class
 from tessera.frontend.fixes import fixes_of
 from tessera.ir.base import dispatch
 from tessera.types.dim import Dim
@@ -29,6 +30,7 @@ def _operator(combine: Callable[[Dim, Dim], Dim]) -> Callable[[Size, Any], Any]:
     return method
 
 
+@guard_class
 class Size:
     """A symbolic dim of a traced tensor.
 
@@ -165,6 +167,7 @@ def _not_a_size_error(value: Any) -> ShapeError:
     return ShapeError(f"{text if len(text) <= 40 else type(value).__name__} is not a size", fix="a size is an int")
 
 
+@guard_class
 class Condition:
     """A comparison of sizes that holds for some values only: it may be required, or decided by constraints.
 

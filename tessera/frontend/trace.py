@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tessera.diagnostics.codes import ArgumentError, EscapedTracerError, PytreeError, TracingError
-from tessera.diagnostics.error import Span, user_span
+from tessera.diagnostics.error import Span, TesseraError, user_span
+from tessera.diagnostics.frames import guard_class
 from tessera.frontend.arguments import check_attributes
 from tessera.frontend.bind import Signature, arguments_of, input_types
 from tessera.frontend.concrete import Tracer, concrete_type, is_concrete
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 # `TracedTensor`: the tracer that a function is run on, which has a type but no data.
 
 
+@guard_class
 class TracedTensor(Tracer, TensorMethods):
     """The tracer of a tensor: while a function is traced, every op on it is recorded on the tape.
 
@@ -127,7 +129,9 @@ class TracedTensor(Tracer, TensorMethods):
         """NumPy functions that only need shapes and methods of ours run; those that pass a method more are refused."""
         try:
             return function._implementation(*inputs, **options)
-        except (TypeError, ArgumentError):
+        except TypeError as error:
+            if isinstance(error, TesseraError) and not isinstance(error, ArgumentError):
+                raise
             _refuse_numpy(self, function.__name__)
 
     def __dlpack__(self, **_: Any) -> NoReturn:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Self, cast
 
-from tessera.diagnostics.codes import CallbackError, LoadError, PositionError, RuntimeArgumentError
-from tessera.diagnostics.error import HERE, Span
+from tessera.diagnostics.codes import CallbackError, LoadError, PositionError
+from tessera.diagnostics.error import HERE, Span, TesseraError
 from tessera.runtime import run_record
 from tessera.runtime.launch import FAILED
 from tessera.runtime.tensor import Tensor
@@ -196,8 +196,8 @@ def _fit(function: Callable[..., Any], result: Any, dtype: str, shape: tuple[int
     declared = f"[{', '.join(map(str, shape))}] {dtype}"
     try:
         tensor = Tensor.of(result, dtype)
-    except (RuntimeArgumentError, TypeError, ValueError) as error:
-        reason = error.message if isinstance(error, RuntimeArgumentError) else str(error)
+    except (TypeError, ValueError) as error:
+        reason = error.message if isinstance(error, TesseraError) else str(error)
         raise CallbackError(f"`{_name(function)}` must give {declared}: {reason}") from error
     if tensor.shape != shape:
         raise CallbackError(

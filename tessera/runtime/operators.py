@@ -169,7 +169,7 @@ class Operators:
 
     def __len__(self: Any) -> int:
         if not self.shape:
-            raise TypeError("a tensor of rank 0 has no length")
+            raise OperatorError("a tensor of rank 0 has no length", fix="`x.size` is 1")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Any]:
@@ -187,7 +187,7 @@ class Operators:
     def __index__(self: Any) -> int:
         value = self.item()
         if isinstance(value, float):
-            raise TypeError(f"a tensor of {self.dtype} is not an index")
+            raise OperatorError(f"a tensor of {self.dtype} is not an index", fix="cast it: `x.cast(tessera.i64)`")
         return int(value)
 
     def __format__(self: Any, spec: str) -> str:

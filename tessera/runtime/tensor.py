@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
 from tessera.diagnostics.codes import OperatorError, OutOfMemoryError, RuntimeArgumentError
+from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.frames import guard_class
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.arrays import FORMATS, Scalar, decode, encode, render
 from tessera.runtime.native.support import Support, load_support, slot_offset
@@ -99,6 +101,7 @@ def native(embedded: bytes = b"") -> Support:
     return _support
 
 
+@guard_class
 class Tensor(Operators):
     """A block of elements with a shape and a dtype.
 
@@ -402,6 +405,8 @@ def check_sizes(shape: Sequence[int]) -> None:
     """Raises RuntimeArgumentError (T0701) for a size below 0, and for what is no shape."""
     try:
         has_negative = any(dim < 0 for dim in shape)
+    except TesseraError:
+        raise
     except TypeError:
         raise RuntimeArgumentError(f"a shape is a tuple of sizes, got {shape!r}", fix="write `(2, 3)`") from None
     if has_negative:

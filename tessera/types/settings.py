@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tessera.diagnostics.codes import SettingsError
-from tessera.diagnostics.error import find_nearest
+from tessera.diagnostics.error import find_nearest, user_stacklevel
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ VARIABLES = (
     "TESSERA_VERIFY",
     "TESSERA_REPRODUCERS",
     "TESSERA_PTXAS",
+    "TESSERA_FULL_TRACEBACK",
 )
 """Every variable that is read; the page of T0705 says what each does."""
 
@@ -146,7 +147,7 @@ def warn_unknown_variables() -> None:
         _warned.add(name)  # first: a warning may be an error
         close = find_nearest(name, VARIABLES)
         hint = f"; did you mean `{close[0]}`?" if close else ""
-        warnings.warn(f"`{name}` is set, and no variable of this name is read{hint}", stacklevel=2)
+        warnings.warn(f"`{name}` is set, and no variable of this name is read{hint}", stacklevel=user_stacklevel())
 
 
 def compile_workers(default: int) -> int:

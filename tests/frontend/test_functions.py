@@ -6,7 +6,6 @@ from __future__ import annotations
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownVariableType=false
 import inspect
-import re
 from typing import Any
 
 import numpy as np
@@ -117,13 +116,3 @@ def test_attention_takes_masks_of_bools() -> None:
     f = ts.jit(backend="reference")(lambda q, k, v, m: ts.ops.attention(q, k, v, m))
     g = ts.jit(backend="reference")(lambda q, k, v: ts.ops.flash_attention(q, k, v, causal=True))
     np.testing.assert_allclose(f(q, k, v, mask), g(q, k, v), rtol=1e-6)
-
-
-def test_names_of_other_libraries_are_answered_with_ours() -> None:
-    other: dict[str, str] = vars(ts.ops)["_OTHER_NAMES"]
-    for name, written in other.items():
-        assert written.partition("(")[0] in ts.ops.__all__
-        with pytest.raises(AttributeError, match=re.escape(f"`{name}`: write `tessera.ops.{written}`")):
-            getattr(ts.ops, name)
-    with pytest.raises(AttributeError, match=r"`tessera\.ops` has no attribute `nothing`$"):
-        getattr(ts.ops, "nothing")  # noqa: B009 - a type checker would say so

@@ -152,10 +152,10 @@ def test_names_of_other_libraries_are_told_by_ours(owner: Any, name: str, instea
         (
             ts.random,
             "randn",
-            "write `random.normal(key, (2, 3))`, where `key = random.key(0)`: numbers are drawn with a key, "
-            "and equal keys draw equal numbers",
+            "write `tessera.random.normal(key, (2, 3))`, where `key = tessera.random.key(0)`: "
+            "numbers are drawn with a key, and equal keys draw equal numbers",
         ),
-        (ts.random, "manual_seed", "write `random.key(0)`"),
+        (ts.random, "manual_seed", "write `tessera.random.key(0)`"),
         (X, "cuda", "write `tessera.cuda.array(x)`"),
         (X, "to", "`tessera.cuda.array(x)` for a GPU, and `x.cpu()` for host memory"),
         (X, "cpu", "it is in host memory already"),

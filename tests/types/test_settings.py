@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.diagnostics.codes import SettingsError
 from tessera.types.settings import (
     Settings,
@@ -101,3 +103,11 @@ def test_an_unknown_variable_is_named_in_one_warning(monkeypatch: pytest.MonkeyP
     with pytest.warns(UserWarning, match="`TESSERA_CACHE` is set, and no variable .* did you mean `TESSERA_CACHE_DIR`"):
         warn_unknown_variables()
     warn_unknown_variables()  # warnings are errors here
+
+
+def test_an_unknown_variable_is_reported_at_the_line_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_CACHE", "0")
+    monkeypatch.setattr("tessera.types.settings._warned", set[str]())
+    with pytest.warns(UserWarning, match="`TESSERA_CACHE` is set") as caught:
+        ts.jit(lambda x: x * 3)(np.ones(3, np.float32))
+    assert [one.filename for one in caught] == [__file__]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.diagnostics.codes import ArgumentError, ShapeError, TracingError
+from tessera.diagnostics.codes import ArgumentError, IndexRangeError, ShapeError, TracingError
 from tessera.diagnostics.error import FixLike, user_span
 from tessera.frontend.arguments import check_bool, check_int, check_number
 from tessera.frontend.concrete import device_class, place_like, scalar_dtype
@@ -59,9 +59,10 @@ def _expand_ellipsis(items: tuple[Any, ...], rank: int) -> list[Any]:
     used = sum(1 for item in items if item is not None and item is not Ellipsis)
     dots = [at for at, item in enumerate(items) if item is Ellipsis]
     if len(dots) > 1:
-        raise ShapeError("an index can have one `...`, got more", fix=_index_fix(rank))
+        raise IndexRangeError("an index can have one `...`, got more", fix=_index_fix(rank))
     if used > rank:
-        raise ShapeError(f"an index of {used} positions is too long for a tensor of {rank} dims", fix=_index_fix(rank))
+        message = f"an index of {used} positions is too long for a tensor of {rank} dims"
+        raise IndexRangeError(message, fix=_index_fix(rank))
     fill = [_ALL] * (rank - used)
     if not dots:
         return [*items, *fill]
@@ -104,7 +105,7 @@ def _slice_axes(x: Any, items: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
 def _is_position(item: Any) -> bool:
     """A plain number: an int, a size, or a NumPy integer; a scalar tensor is a tensor of positions."""
     if isinstance(item, bool):
-        raise ShapeError(f"an index cannot be {item}", fix="choose elements with `tessera.ops.where`")
+        raise IndexRangeError(f"an index cannot be {item}", fix="choose elements with `tessera.ops.where`")
     return isinstance(item, int | Size | Dim) or (hasattr(item, "__index__") and not is_tensor(item))
 
 
@@ -138,7 +139,7 @@ def _position(item: Any, size: Dim, axis: int) -> Dim:
     if at.value is None:
         return at
     if size.value is not None and not -size.value <= at.value < size.value:
-        raise ShapeError(
+        raise IndexRangeError(
             f"index {at} is out of range: `x.shape[{axis}] = {size}`",
             fix=lambda span: fixes_of("arguments").position_fix(span, at.value, size.value),
         )
@@ -152,15 +153,15 @@ def _positions(item: Any, x: Any) -> Any:
 
         item = place_like(x, Tensor.of(item, "i64"))
     if not is_tensor(item):
-        raise ShapeError(f"an index cannot be {item!r} of type `{type(item).__name__}`")
+        raise IndexRangeError(f"an index cannot be {item!r} of type `{type(item).__name__}`")
     dtype = dtype_of(item)
     if dtype.is_bool:
-        raise ShapeError(
+        raise IndexRangeError(
             "a mask cannot be an index: how many elements it picks is not known while compiling",
             fix=lambda span: fixes_of("arguments").mask_fix(span),
         )
     if not dtype.is_integer:
-        raise ShapeError(
+        raise IndexRangeError(
             f"an index must be of integers, got {dtype}", fix=lambda span: fixes_of("arguments").positions_fix(span)
         )
     return item

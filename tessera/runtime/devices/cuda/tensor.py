@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.diagnostics.frames import guard_class
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.devices.cuda.driver import driver
 from tessera.runtime.devices.cuda.memory import POOL, FreeList, copy_in, copy_out, copy_within
@@ -69,6 +70,7 @@ class Donated:
     __slots__ = ()
 
 
+@guard_class
 class CudaTensor(Operators):
     """A block of elements on a GPU, contiguous, with a shape and a dtype; `stream` is the one that made it.
 

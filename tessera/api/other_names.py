@@ -1,0 +1,165 @@
+"""Names that other libraries have and Tessera has elsewhere, under another name, or not: what to write instead."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NoReturn
+
+from tessera.diagnostics.error import find_nearest
+from tessera.diagnostics.frames import guard
+
+_KEYS = "where `key = tessera.random.key(0)`: numbers are drawn with a key, and equal keys draw equal numbers"
+_NORMAL = f"write `tessera.random.normal(key, (2, 3))`, {_KEYS}"
+_UNIFORM = f"write `tessera.random.uniform(key, (2, 3))`, {_KEYS}"
+_INTEGERS = f"write `tessera.random.bits(key, (2, 3)) % 10` for 0..9, {_KEYS}"
+_KEY = "write `tessera.random.key(0)`"
+_NO_GRADIENTS = "derivatives are not taken yet"
+_FUNCTIONS = "layers are functions on tensors here, in `tessera.ops`, and parameters are arguments"
+_DYNAMIC = (
+    "the shape of its result would depend on values; write `tessera.ops.where(mask, x, 0)`, which keeps the shape"
+)
+
+
+def _write(names: str, instead: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), f"write `tessera.{instead}`")
+
+
+RANDOM: Mapping[str, str] = {
+    **dict.fromkeys(("randn", "standard_normal", "randn_like"), _NORMAL),
+    **dict.fromkeys(("rand", "random", "random_sample", "rand_like"), _UNIFORM),
+    **dict.fromkeys(("randint", "integers"), _INTEGERS),
+    **dict.fromkeys(("seed", "manual_seed", "PRNGKey", "default_rng", "Generator"), _KEY),
+    **_write("fold_in", "random.fold(key, number)"),
+}
+
+OPS: Mapping[str, str] = {
+    **_write("bmm mm dot mv inner vdot", "ops.matmul(a, b)"),
+    **_write("outer", "ops.einsum('i,j->ij', a, b)"),
+    **_write("tensordot", "ops.dot_general(a, b)"),
+    **_write("linear dense Linear", "ops.matmul(x, weight.T) + bias"),
+    **_write("addmm", "ops.matmul(a, b) + bias"),
+    **_write("cat hstack vstack dstack append", "ops.concat([a, b], axis)"),
+    **_write("clip clamp_min clamp_max hardtanh", "ops.clamp(x, low, high)"),
+    **_write("divide true_divide", "ops.div(a, b)"),
+    **_write("floor_divide", "ops.floordiv(a, b)"),
+    **_write("scaled_dot_product_attention dot_product_attention multi_head_attention", "ops.attention(q, k, v)"),
+    **_write("absolute fabs", "ops.abs(x)"),
+    **_write("multiply", "ops.mul(a, b)"),
+    **_write("negative", "ops.neg(x)"),
+    **_write("power float_power", "ops.pow(a, b)"),
+    **_write("subtract", "ops.sub(a, b)"),
+    **_write("equal", "ops.eq(a, b)"),
+    **_write("not_equal", "ops.ne(a, b)"),
+    **_write("less", "ops.lt(a, b)"),
+    **_write("less_equal", "ops.le(a, b)"),
+    **_write("greater", "ops.gt(a, b)"),
+    **_write("greater_equal", "ops.ge(a, b)"),
+    **_write("fmax", "ops.maximum(a, b)"),
+    **_write("fmin", "ops.minimum(a, b)"),
+    **_write("amax", "ops.max(x, axis)"),
+    **_write("amin", "ops.min(x, axis)"),
+    **_write("arctan2", "ops.atan2(y, x)"),
+    **_write("rint around", "ops.round(x)"),
+    **_write("cumulative_sum", "ops.cumsum(x, axis)"),
+    **_write("cumulative_prod", "ops.cumprod(x, axis)"),
+    **_write("index_select", "ops.take(x, indices, axis)"),
+    **_write("layer_norm LayerNorm", "ops.layernorm(x, weight, bias)"),
+    **_write("rms_norm RMSNorm", "ops.rmsnorm(x, weight)"),
+    **_write("batch_norm", "ops.layernorm(x, weight, bias)"),
+    **_write("remainder fmod", "ops.mod(a, b)"),
+    **_write("swish", "ops.silu(x)"),
+    **_write("hardsigmoid logistic", "ops.sigmoid(x)"),
+    **_write("leaky_relu", "ops.where(x > 0, x, 0.01 * x)"),
+    **_write("relu6", "ops.clamp(x, 0, 6)"),
+    **_write("mse_loss", "ops.mean(tessera.ops.square(x - y))"),
+    **_write("l1_loss", "ops.mean(tessera.ops.abs(x - y))"),
+    **_write("nll_loss", "ops.cross_entropy(logits, labels)"),
+    **_write("softmax_cross_entropy_with_integer_labels", "ops.cross_entropy(logits, labels)"),
+    **_write("masked_fill", "ops.where(mask, value, x)"),
+    **_write("select", "ops.where(condition, a, b)"),
+    **_write("view ravel", "ops.reshape(x, (-1,))"),
+    **_write("permute_dims", "ops.transpose(x, axes)"),
+    **_write("matrix_transpose", "ops.swapaxes(x, -1, -2)"),
+    **_write("identity", "ops.eye(n)"),
+    **_write("convolve conv", "ops.conv1d(x, weight)"),
+    **_write("max_pool1d max_pool2d", "ops.max_pool(x, 2)"),
+    **_write("avg_pool1d avg_pool2d", "ops.avg_pool(x, 2)"),
+    **_write("dropout", "random.dropout(key, x, 0.1)"),
+    **_write("empty", "ops.zeros(shape)"),
+    **_write("empty_like", "ops.zeros_like(x)"),
+    **_write("isfinite", "ops.logical_not(tessera.ops.isnan(x) | tessera.ops.isinf(x))"),
+    **_write("invert", "ops.bitwise_not(x)"),
+    **_write("left_shift", "ops.shift_left(a, b)"),
+    **_write("right_shift", "ops.shift_right(a, b)"),
+    **dict.fromkeys(("nonzero", "argwhere", "unique", "masked_select", "extract", "compress"), _DYNAMIC),
+}
+
+FRONT: Mapping[str, str] = {
+    **_write("tensor as_tensor asarray from_numpy from_dlpack", "array(values)"),
+    **{f"float{bits}": f"write `tessera.f{bits}`" for bits in (16, 32, 64)},
+    **{f"int{bits}": f"write `tessera.i{bits}`" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"write `tessera.u{bits}`" for bits in (8, 16, 32, 64)},
+    **_write("bfloat16", "bf16"),
+    **_write("float8_e4m3fn", "f8e4m3"),
+    **_write("float8_e5m2", "f8e5m2"),
+    **_write("half", "f16"),
+    **_write("float single", "f32"),
+    **_write("double", "f64"),
+    **_write("long int", "i64"),
+    **_write("bool", "bool_"),
+    **_write("ndarray Array", "Tensor"),
+    **_write("compile function script", "jit"),
+    **_write("autotune", "kernel.autotune(space={...})"),
+    **_write("Mesh make_mesh", "dist.mesh(data=2)"),
+    **_write("distributed psum all_reduce", "dist.all_reduce(x, axis)"),
+    **_write("foriloop for_loop", "fori_loop(0, n, body, state)"),
+    **_write("switch", "cond(predicate, then, otherwise, *operands)"),
+    **_write("print", "debug_print('x = {}', x)"),
+    **_write("pure_callback", "io_callback(function, ...)"),
+    **_write("language tl", "tile"),
+    **_write("numpy jnp np lax functional F", "ops"),
+    **dict.fromkeys(("autograd", "grad", "jvp", "value_and_grad", "vjp", "jacrev", "hessian"), _NO_GRADIENTS),
+    **dict.fromkeys(
+        ("no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "stop_gradient"),
+        f"{_NO_GRADIENTS}, so there is nothing to switch off: remove it",
+    ),
+    **dict.fromkeys(("pmap", "vmap"), "there is no such transform yet; ops take leading dims as they come"),
+    **dict.fromkeys(("nn", "Module", "Sequential", "Parameter", "flax"), _FUNCTIONS),
+    "optim": f"there are no optimizers yet: {_NO_GRADIENTS}",
+    "is_tensor": "write `isinstance(x, tessera.Tensor)`",
+    "newaxis": "write `None`, as in `x[:, None]`",
+    **dict.fromkeys(("inf", "pi", "nan", "e"), "take it from Python's `math`"),
+    **dict.fromkeys(("save", "load"), "write `numpy.save(file, x)` and `tessera.array(numpy.load(file))`"),
+    **dict.fromkeys(("device_put", "to"), "write `tessera.cuda.array(x)` for a GPU, and `x.cpu()` for host memory"),
+}
+
+_TABLES: Mapping[str, Mapping[str, str]] = {"tessera": FRONT, "tessera.ops": OPS, "tessera.random": RANDOM}
+
+
+def advice_for(module: str, name: str) -> str:
+    """What to write instead of a name that a module does not have; empty where nobody knows."""
+    if name.startswith("_"):
+        return ""
+    for table in (_TABLES.get(module, {}), *_TABLES.values()):
+        if name in table:
+            return table[name]
+    homes = {home: importlib.import_module(home).__all__ for home in ("tessera", "tessera.ops", "tessera.random")}
+    for home, names in homes.items():
+        if name in names and home != module:
+            return f"write `{home}.{name}`"
+    own = homes[module] if module in homes else importlib.import_module(module).__all__
+    close = find_nearest(name, own, cutoff=0.75)
+    return f"did you mean `{module}.{close[0]}`?" if close else ""
+
+
+def answer_names(module: str) -> Callable[[str], NoReturn]:
+    """The `__getattr__` of a module, for names that it does not have."""
+    return partial(guard(_refuse), module)
+
+
+def _refuse(module: str, name: str) -> NoReturn:
+    """Raise AttributeError for a name that a module does not have, with what to write instead where that is known."""
+    advice = advice_for(module, name)
+    raise AttributeError(f"module `{module}` has no attribute `{name}`{f': {advice}' if advice else ''}", name=name)
