@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tessera.ir.base.dialect_of import accessor_names, class_name
+from tessera.ir.base.literal import COMPOSITE
 from tessera.ir.base.spec import Attribute, OpSpec, Registry
 
 ROOT = Path(__file__).parents[1]
@@ -42,8 +43,8 @@ def python_type(attribute: Attribute) -> str:
     kind = attribute.kind
     if kind == "maps":
         found = "tuple[tuple[Dim, ...], ...]"
-    elif kind in SCALARS:
-        found = SCALARS[kind]
+    elif kind in SCALARS or kind in COMPOSITE:
+        found = SCALARS.get(kind, "Any")
     else:
         found = f"tuple[{SCALARS[kind.removesuffix('s')]}, ...]"
     return f"{found} | None" if attribute.default is None and found != "Any" else found

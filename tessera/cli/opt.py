@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.ir.base.dialect_of import load_dialects
-from tessera.ir.base.passes import Pass, Stages, check_entry, find_pass, parse_pipeline, pass_modules
+from tessera.ir.base.passes import STAGE_OF_DIALECT, Pass, Stages, check_entry, find_pass, parse_pipeline, pass_modules
 from tessera.ir.base.text import parse_module, print_module
 
 ALIASES = {
@@ -21,7 +21,6 @@ ALIASES = {
 }
 """Pipelines with a name of their own: `-pm-v1_1-verify` runs all checks of Graph IR that texts may fail."""
 
-_STAGES = {"tgraph": "graph", "tsched": "schedule", "ttile": "tile", "ttarget": "target"}
 _SPLIT = "// -----"
 OK, USER_ERROR, USAGE, INTERNAL = 0, 1, 2, 3
 
@@ -146,8 +145,8 @@ def _parts(text: str, split: bool) -> list[tuple[str, int]]:
 
 
 def _stage(module: ModuleOp) -> str:
-    first = next(iter(module.ops), None)
-    return _STAGES.get(first.name.split(".", 1)[0], "graph") if first is not None else "graph"
+    first = module.body.blocks[0].first_op if module.body.blocks else None
+    return STAGE_OF_DIALECT.get(first.name.split(".", 1)[0], "graph") if first is not None else "graph"
 
 
 def _listing() -> str:

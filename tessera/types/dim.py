@@ -340,8 +340,12 @@ def _substitute_atom(atom: Atom, env: Mapping[str, DimLike]) -> Dim:
     return _min_or_max(atom.kind, first, second)
 
 
-_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_][A-Za-z0-9_.]*)|(//|[-+*%(),]))")
+_TOKEN = re.compile(r"\s*(?:([0-9]+)|([A-Za-z_][A-Za-z0-9_.]*)|(//|[-+*%(),]))")
 _WORDS = {"floordiv": "//", "mod": "%"}
+_NESTING, _MOST_NESTED = ("//", "%", "ceildiv", "max", "min"), 100
+"""What nests in a dim however it is written, and how often: dims are printed, hashed and evaluated recursively."""
+_LONGEST_NUMBER, _MOST_TERMS, _MOST_FACTORS = 19, 1000, 64
+"""Digits of the largest size, and terms and factors of a product: a product of sums has exponentially many."""
 
 
 @lru_cache(maxsize=1 << 12)
@@ -360,11 +364,19 @@ def parse_dim(text: str) -> Dim:
         word = match.group(match.lastindex or 0)
         tokens.append(_WORDS.get(word, word))
         at = match.end()
+    if sum(token in _NESTING for token in tokens) > _MOST_NESTED:
+        raise ValueError(f"a dimension divides and compares {_MOST_NESTED} times at most")
     parser = _Parser(text, tokens)
     result = parser.sum()
     if parser.at != len(tokens):
         raise ValueError(f"`{text}` is not a dimension: unexpected `{tokens[parser.at]}`")
+    if any(abs(coefficient) >= 1 << 63 for _, coefficient in result.terms):
+        raise ValueError("a dimension has a factor that does not fit into 63 bits")
     return result
+
+
+def _degree(dim: Dim) -> int:
+    return max((len(monomial) for monomial, _ in dim.terms), default=0)
 
 
 class _Parser:
@@ -393,6 +405,8 @@ class _Parser:
         total = self.factor()
         while self.peek() in ("*", "//", "%", "ceildiv"):
             operator, right = self.take(), self.factor()
+            if len(total.terms) * len(right.terms) > _MOST_TERMS or _degree(total) + _degree(right) > _MOST_FACTORS:
+                raise ValueError(f"a product has {_MOST_TERMS} terms of {_MOST_FACTORS} factors at most")
             if operator == "*":
                 total = total * right
             elif operator == "ceildiv":
@@ -402,9 +416,13 @@ class _Parser:
         return total
 
     def factor(self) -> Dim:
-        word = self.take()
-        if word == "-":
-            return -self.factor()
+        word, negative = self.take(), False
+        while word == "-":
+            word, negative = self.take(), not negative
+        found = self.atom(word)
+        return -found if negative else found
+
+    def atom(self, word: str) -> Dim:
         if word == "(":
             inner = self.sum()
             self.take(")")
@@ -417,6 +435,8 @@ class _Parser:
             self.take(")")
             return _min_or_max(word, first, second)
         if word.isdigit():
+            if len(word) > _LONGEST_NUMBER or int(word) >= 1 << 63:
+                raise ValueError(f"`{word[:_LONGEST_NUMBER]}` is no size: it does not fit into 63 bits")
             return Dim.constant(int(word))
         if word[0].isalpha() or word[0] == "_":
             return Dim.symbol(word)

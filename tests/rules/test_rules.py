@@ -28,7 +28,6 @@ SHORT = {
     "tessera/frontend/kernel/language.py": "a facade, `tessera.tile`",
     "tessera/frontend/kernel/source.py": "a kernel's source is read where nothing of a kernel is known",
     "tessera/ir/graph/samples.py": "samples, which only declarations of ops read",
-    "tessera/ir/schedule/plan.py": "the value that the builder of plans makes and passes read",
     "tessera/ir/tile/write_records.py": "writing needs xDSL, records do not",
     "tessera/runtime/devices/cuda/device.py": "one implementation of the protocol `Device`",
     "tessera/runtime/devices/host.py": "one implementation of the protocol `Device`",

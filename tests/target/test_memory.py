@@ -98,7 +98,7 @@ REFUSED = {
         kernel(*("!ttarget.vector<[16], f64>".join(part.split(LINE)) for part in (load(), store()))),
         "`ttarget.load` moves f64 and the buffer holds f32",
     ),
-    "pad that is no number": (loading(pad='"x"'), "`pad` is a number of f32, got x"),
+    "pad that is no number": (loading(pad="1.5").replace("f32", "i32"), "`pad` is a number of i32, got 1.5"),
     "unknown mode": (storing(mode='"xor"'), "`mode` is one of set, add, atomic_add, atomic_max, atomic_min, got xor"),
     "argument that is only read": (
         storing(buffer="%x"),

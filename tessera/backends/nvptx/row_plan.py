@@ -27,7 +27,7 @@ from typing import Generic, TypeVar
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tessera.backends.nvptx.text import WARP
-from tessera.ir.base.op import SpecOp, plain
+from tessera.ir.base.op import DISCARDABLE, SpecOp, plain
 from tessera.ir.base.types import BufferAttr, TileAttr, attribute_of, shaped_type
 from tessera.ir.target.limits import ROW_WARPS, is_multiple, largest
 from tessera.ir.tile.indexing import index_expr, known_ends, size_expr
@@ -308,6 +308,9 @@ class Decision(Generic[T]):
 
     name: str
     default: T
+
+    def __post_init__(self) -> None:
+        DISCARDABLE[self.name] = "pairs" if isinstance(self.default, tuple) else type(self.default).__name__
 
     def of(self, op: Operation) -> T:
         """What was decided for an op."""

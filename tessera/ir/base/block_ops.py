@@ -27,7 +27,7 @@ STORE_MODES = ("set", "add", "atomic_add", "atomic_max", "atomic_min")
 COORDS = Attribute("coords", "strs", doc="the name of each index operand")
 AXES = Attribute("axes", "strs", doc="the coordinates along the block, outermost first")
 MODE = Attribute("mode", "str", "set", "set; add, in order; atomic_add, atomic_max, atomic_min, in none")
-PAD = Attribute("pad", "any", 0, "what an element out of bounds reads as")
+PAD = Attribute("pad", "number", 0, "what an element out of bounds reads as")
 SWIZZLE = Attribute("swizzle", "int", 0, "bytes of pieces of a row that are permuted by row, where banks matter")
 
 # Lanes: neighbours along the last axis, in segments of up to a warp, that read each other.
@@ -391,13 +391,13 @@ SHARED: tuple[SharedOp, ...] = (
     SharedOp("select", "The first block where the condition holds, else the second.",
         ("condition", "first", "second"), (), _check_select),
     SharedOp("constant", "One value at every element; a dim as value is a size of the kernel.", (),
-        (Attribute("value", "any", doc="a number, or a dim"),), _check_constant),
+        (Attribute("value", "scalar", doc="a number, or a dim"),), _check_constant),
     SharedOp("coordinate", "The value of an expression over coordinates, at every element.", ("at*",),
         (COORDS, AXES, Attribute("expr", "dim", doc="over coordinates and sizes")), _check_coordinate),
     SharedOp("clip", "The block, with elements whose coordinate along `axis` is at `bound` or beyond replaced.",
         ("block", "at*"), (COORDS, AXES, Attribute("axis", "str", doc="one of the axes"),
             Attribute("bound", "dim", doc="the extent of the coordinate, over sizes and other coordinates"),
-            Attribute("identity", "any", doc="what an element out of bounds becomes")), _check_clip),
+            Attribute("identity", "number", doc="what an element out of bounds becomes")), _check_clip),
     SharedOp("broadcast", "A smaller block along new axes: axis `i` of the operand is axis `axes[i]` of the result.",
         ("block",), (Attribute("axes", "ints", doc="where the operand's axes go"),), _check_broadcast),
     SharedOp("reduce", "Reduce an axis in a halving tree: element i with i + h, h half the next power of two.",

@@ -33,9 +33,44 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "dtype": lambda value: value if isinstance(value, DType) else dtypes.BY_NAME[value],
     "type": lambda value: value,
 }
+
+
+def _is_pair_of_numbers(value: Any) -> bool:
+    return _is_tuple_of(value, bool | int | float) and len(value) == 2
+
+
+def _is_tuple_of(value: Any, types: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(item, types) for item in cast("tuple[Any]", value))
+
+
+def _is_list_of_tuples(value: Any, *types: type) -> bool:
+    """Whether a value is a tuple of tuples whose elements are of these types, in order."""
+    return _is_tuple_of(value, tuple) and all(
+        len(item) == len(types) and all(map(isinstance, item, types)) for item in value
+    )
+
+
+def _is_options(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+COMPOSITE: dict[str, Callable[[Any], bool]] = {
+    "number": lambda value: isinstance(value, bool | int | float),
+    "scalar": lambda value: isinstance(value, bool | int | float | Dim),
+    "range": _is_pair_of_numbers,
+    "ranges": lambda value: isinstance(value, Mapping) and all(map(_is_pair_of_numbers, cast("Any", value).values())),
+    "guards": lambda value: _is_list_of_tuples(value, Dim, Dim, str),
+    "sizes": lambda value: _is_list_of_tuples(value, str, Dim),
+    "pairs": lambda value: _is_list_of_tuples(value, int, int),
+    "options": _is_options,
+    "policies": lambda value: _is_options(value) or _is_tuple_of(value, Mapping),
+}
+"""Kinds of values that are built of others, and whether a value is one; `scalar` is a number or a dim."""
 _SHOWN_ELEMENTS = 16
 """Arrays up to this size are written as numbers, larger ones as their bytes."""
 _NAN_BITS = struct.pack("<d", float("nan"))
+_DOUBLE_DIGITS, _LONGEST_INTEGER = 16, 20
+"""Hexadecimal digits of a double, and letters of the longest integer of 64 bits."""
 
 
 def normalize(kind: str, value: Any) -> Any:
@@ -51,7 +86,7 @@ def normalize(kind: str, value: Any) -> Any:
         return tuple(tuple(Dim.of(dim) for dim in map) for map in value)
     if kind == "array":
         return _as_array(value)
-    if kind == "any":
+    if kind == "any" or kind in COMPOSITE:
         return _frozen(value)
     raise ValueError(f"`{kind}` is not a kind of attribute")
 
@@ -176,6 +211,30 @@ _WORDS: dict[str, Any] = {
 }
 
 
+_READ_AS: dict[str, tuple[type, ...]] = {
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "str": (str,),
+    "symbol": (str,),
+    "dtype": (DType,),
+    "type": (TensorType,),
+}
+"""What a text says of each kind: Python would also convert an infinity to an int, and any string to true."""
+
+
+def _is_readable_as(kind: str, value: Any) -> bool:
+    if value is None or kind == "any":
+        return True
+    if kind in COMPOSITE:
+        return COMPOSITE[kind](value)
+    if kind == "array":
+        return hasattr(value, "dtype") and hasattr(value, "tobytes")
+    if kind in _READ_AS:
+        return isinstance(value, _READ_AS[kind]) and (kind == "bool" or not isinstance(value, bool))
+    return isinstance(value, tuple) and all(_is_readable_as(kind[:-1], item) for item in cast("tuple[Any]", value))
+
+
 class LiteralError(ValueError):
     """The text at `position` is not a value."""
 
@@ -279,7 +338,12 @@ class Reader:
             raise self.fail("a string")
         if "\\" not in found.group(1):
             return found.group(1)
-        return _ESCAPE.sub(_unescape, found.group(1).encode()).decode()
+        try:
+            return _ESCAPE.sub(_unescape, found.group(1).encode()).decode()
+        except UnicodeDecodeError as error:
+            raise LiteralError(
+                f"a string is text in UTF-8, got the byte {error.object[error.start]:#x}", found.start()
+            ) from error
 
     def value(self, kind: str = "any") -> Any:
         """The value here, made to fit `kind`."""
@@ -292,10 +356,9 @@ class Reader:
             return tuple(self.items("]", self.dims))
         at = self.at
         found = self._value()
-        try:
-            return normalize(kind, found)
-        except (TypeError, ValueError, KeyError) as error:
-            raise LiteralError(f"expected a value of kind `{kind}`", at) from error
+        if not _is_readable_as(kind, found):
+            raise LiteralError(f"expected a value of kind `{kind}`", at)
+        return normalize(kind, found)
 
     def entries(self, kind_of: Callable[[str], str]) -> dict[str, Any]:
         """`{a = 1, b = 2}`, each value of the kind its name asks for."""
@@ -333,13 +396,21 @@ class Reader:
     def _number(self) -> Any:
         bits = self.match(_HEX)
         if bits is not None:
+            if len(bits.group(1)) != _DOUBLE_DIGITS:
+                raise LiteralError(f"the bits of a float are {_DOUBLE_DIGITS} digits behind `0x`", bits.start())
             return struct.unpack(">d", bytes.fromhex(bits.group(1)))[0]
         number = self.match(_NUMBER)
         if number is None:
             self.take("-")
             self.take("inf")
             return float("-inf")
-        return float(number.group()) if number.group(1) or number.group(2) else int(number.group())
+        if number.group(1) or number.group(2):
+            return float(number.group())
+        # Python reads no integer of more than 4,300 digits; no longer one than this fits anyway.
+        value = int(number.group()) if len(number.group()) <= _LONGEST_INTEGER else None
+        if value is None or not -(1 << 63) <= value < 1 << 64:
+            raise LiteralError("an integer has 64 bits at most", number.start())
+        return value
 
     def _word(self) -> Any:
         start = self.at
@@ -362,17 +433,34 @@ class Reader:
 
         from tessera.ir.base.arrays import numpy_dtype  # noqa: PLC0415
 
-        dtype = numpy_dtype(self.dtype())
+        declared = self.dtype()
+        dtype = numpy_dtype(declared)
         self.take(",")
         self.take("[")
+        start = self.at
         shape = tuple(self.items("]", self._value))
+        if any(type(size) is not int or size < 0 for size in shape):
+            raise LiteralError(f"the sizes of an array are integers from 0 on, got {_list_text(shape)}", start)
         self.take(",")
         bits = self.match(_HEX)
-        if bits is not None:
-            array = np.frombuffer(bytes.fromhex(bits.group(1)), dtype).reshape(shape)
-        else:
+        if bits is None:
             self.take("[")
-            array = np.array(self.items("]", self._value), dtype).reshape(shape)
+        try:
+            elements: list[Any] = self.items("]", self._value) if bits is None else []
+            array: Any = (
+                np.array(elements, dtype) if bits is None else np.frombuffer(bytes.fromhex(bits.group(1)), dtype)
+            )
+            array = array.reshape(shape)
+            if not _is_tuple_of(tuple(elements), bool | int | float):
+                raise ValueError("an element is no number")
+            if bits is None and not declared.is_float and [float(item) for item in array.flat] != elements:
+                raise ValueError("a value is not of the dtype")
+        except LiteralError:
+            raise
+        except (TypeError, ValueError, OverflowError) as error:
+            raise LiteralError(
+                f"these are no elements of an array<{dtype}, {_list_text(shape)}>: {error}", start
+            ) from error
         array.flags.writeable = False
         return array
 

@@ -12,7 +12,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from tessera.diagnostics.error import Span
 from tessera.ir.base.infer import Guards, RuleContext, RuleError
-from tessera.ir.base.literal import Reader, normalize, text_of
+from tessera.ir.base.literal import COMPOSITE, Reader, normalize, text_of
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.types import ShapedAttr, TensorAttr, ValueAttr, attribute_of, read_with, span_of, type_text_of
 from tessera.types.frozen import frozen
@@ -65,6 +65,12 @@ class SpecOp(Operation):
     def values(self) -> dict[str, Any]:
         """The plain values of all attributes but tapes, in the order of the spec."""
         return {name: self.value(name) for name in self.kinds}
+
+    @classmethod
+    def takes_none(cls, name: str) -> bool:
+        """Whether an attribute may say nothing: its default does, or its kind is any."""
+        default = cls.defaults.get(name)
+        return cls.kinds[name] == "any" or (default is not None and default.data is None)
 
     def set_value(self, name: str, value: Any) -> None:
         self.properties[name] = attribute_of(self.kinds[name], value)
@@ -177,13 +183,15 @@ def _check_attributes(op: SpecOp) -> None:
         kind = op.kinds.get(name)
         if kind is None:
             op.fail(f"`{op.name}` has no attribute `{name}`; it has {sorted(op.kinds)}")
-        if not isinstance(attribute, ValueAttr):
-            op.fail(f"`{name}` of `{op.name}` must be a value of kind {kind}, got {attribute}")
-        if kind in ("array", "any") or attribute.known_kind == kind:
+        if isinstance(attribute, ValueAttr) and (kind in ("array", "any") or attribute.known_kind == kind):
             continue
-        if not _fits(kind, attribute.data):
-            op.fail(f"`{name}` of `{op.name}` must be a value of kind {kind}, got {attribute.text}")
-        attribute.remember_kind(kind)
+        is_none = isinstance(attribute, ValueAttr) and attribute.data is None
+        if not (op.takes_none(name) if is_none else _is_of_kind(kind, attribute)):
+            op.fail(f"`{name}` of `{op.name}` must be a value of kind {kind}, got {value_text(attribute)}")
+    for name, attribute in op.attributes.items():
+        if name in DISCARDABLE and not _is_of_kind(DISCARDABLE[name], attribute):
+            kind = DISCARDABLE[name]
+            op.fail(f"`{name}` of `{op.name}` must be a value of kind {kind}, got {value_text(attribute)}")
     if len(op.properties) == len(op.kinds):
         return
     for name in op.kinds.keys() - op.properties.keys():
@@ -191,10 +199,34 @@ def _check_attributes(op: SpecOp) -> None:
             op.fail(f"`{op.name}` needs attribute `{name}`")
 
 
+DISCARDABLE: dict[str, str] = {
+    "tessera.deterministic": "bool",
+    "tessera.donated": "ints",
+    "tessera.effects": "strs",
+    "tessera.numerics.policy": "policies",
+    "numerics.bounded": "range",
+    "numerics.fused": "int",
+    "numerics.inputs": "ranges",
+    "numerics.policy": "str",
+}
+"""The kinds of attributes that any op may carry beside its own; a backend adds those that its passes write."""
+
+
+def _is_of_kind(kind: str, attribute: Any) -> bool:
+    if not isinstance(attribute, ValueAttr) or attribute.data is None or not _fits(kind, attribute.data):
+        return False
+    attribute.remember_kind(kind)
+    return True
+
+
 def _fits(kind: str, value: Any) -> bool:
     try:
+        if kind in COMPOSITE:
+            return COMPOSITE[kind](value)
+        if isinstance(value, tuple) and None in value:
+            return False
         return text_of(normalize(kind, value)) == text_of(value)
-    except (TypeError, ValueError, KeyError, AttributeError):
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         return False
 
 
@@ -363,6 +395,15 @@ def parse_op(cls: type[SpecOp], parser: Parser) -> Any:
     )
 
 
+def parse_body(parser: Parser, arguments: Any = None) -> Region:
+    """A region of one block."""
+    start = parser.pos
+    region = parser.parse_region(arguments)
+    if len(region.blocks) != 1:
+        parser.raise_error(f"a body has one block, and this one has {len(region.blocks)}", start, start + 1)
+    return region
+
+
 def parse_function(cls: type[SpecOp], parser: Parser) -> Any:
     """What `print_function` wrote."""
     symbol = parser.parse_symbol_name().data
@@ -379,7 +420,7 @@ def parse_function(cls: type[SpecOp], parser: Parser) -> Any:
     if parser.parse_optional_keyword("attributes") is not None:
         properties, attributes = parse_attributes(cls, parser)
     properties["symbol"] = attribute_of("symbol", symbol)
-    region = parser.parse_region(arguments)
+    region = parse_body(parser, arguments)
     op = cls.create(properties=complete(cls, properties), attributes=attributes, regions=[region])
     if tuple(results) != tuple(function_results(op)):
         got = types_text(function_results(op))

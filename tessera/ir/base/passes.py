@@ -14,9 +14,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Operation
 
 from tessera.diagnostics import codes
 from tessera.diagnostics.error import CompilationError, InternalError, TesseraError, find_nearest
@@ -25,6 +26,7 @@ from tessera.ir.base.effects import check_order, steps_of
 from tessera.ir.base.literal import LiteralError, Reader, text_of
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import print_module
+from tessera.ir.base.types import span_of
 from tessera.ir.base.verify import Legality, verify
 from tessera.types.frozen import frozen
 from tessera.types.settings import Settings
@@ -339,9 +341,25 @@ def check_entry(stage: str, module: ModuleOp) -> None:
 
 
 def user_error(stage: str, error: OpError) -> CompilationError:
-    """A verifier's failure as an error of the user's."""
+    """A verifier's failure as an error of the user's, at the op or, where that has no span, the nearest with one."""
     kind = _USER_ERRORS.get(stage, codes.GraphVerifyError)
-    return kind(error.message, span=error.span, fix=error.advice or None)
+    spans = (span_of(op) for op in (*_ops_around(error.op), *error.op.walk()))
+    return kind(error.message, span=next(filter(None, spans), None), fix=error.advice or None)
+
+
+def _ops_around(op: Operation) -> Iterator[Operation]:
+    at: Operation | None = op
+    while at is not None and not isinstance(at, ModuleOp):
+        yield at
+        at = at.parent_op()
+
+
+STAGE_OF_DIALECT = {"tgraph": "graph", "tsched": "schedule", "ttile": "tile", "ttarget": "target"}
+
+
+def refuse(op: Operation, message: str, advice: str = "") -> NoReturn:
+    """Raise the verify error of an op's stage: it is right by itself, and not what a pass takes."""
+    raise user_error(STAGE_OF_DIALECT.get(op.name.split(".", 1)[0], "graph"), OpError(op, message, advice))
 
 
 def _reproducer_header(name: str, message: str, passes: Sequence[str]) -> str:

@@ -41,7 +41,8 @@ class Attribute:
     `kind` is one of int, float, bool, str, dim, dtype, type, symbol, array, any; their plurals ints, floats, bools,
     strs, dims, dtypes, types; maps (tuples of dims); tape, tapes. `dims` is a tuple of `Dim`; `array` a small
     constant; `any` numbers, strings, dims and dtypes in nested tuples and dicts; `symbol` the name of a function or
-    kernel; `tape` a traced sub-program (control flow), which becomes a region. None is a value of every kind.
+    kernel; `tape` a traced sub-program (control flow), which becomes a region. `COMPOSITE` of `literal.py` has kinds
+    that are built of these. None is a value where it is the default, or the kind is any.
     """
 
     name: str

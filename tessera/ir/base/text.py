@@ -109,12 +109,12 @@ def version_of_text(text: str, name: str = "<text>") -> int:
     if found is None:
         return CURRENT
     written = found.group(1)
-    version = int(written) if written.isdigit() else -1
+    version = int(written) if re.fullmatch("[0-9]{1,9}", written) else -1
     if version != CURRENT and version not in UPGRADES:
         line = text.count("\n", 0, found.start(1)) + 1
         column = found.start(1) - text.rfind("\n", 0, found.start(1))
         raise VersionError(
-            f"this is IR of version {written}, and this Tessera reads versions {min(UPGRADES)} to {CURRENT}",
+            f"this is IR of version {written[:40]}, and this Tessera reads versions {min(UPGRADES)} to {CURRENT}",
             span=Span(name, line, column, line, column + len(written)),
             fix="write the text again with the Tessera that made it, or use a newer one here",
         )
@@ -191,19 +191,41 @@ def _attributes(op: Operation) -> str:
     return "{" + ",".join(parts) + "}" if parts else ""
 
 
+_LONGEST_NUMBER = 400
+"""Letters of a number: Python reads no integer of more than 4,300 digits, and a double prints in fewer than 400."""
+_DEEPEST = 100
+"""Python's limit of 1,000 frames is some 130 regions to xDSL's parser, of which half the stack may be taken."""
+_BRACKET = re.compile(r""""(?:[^"\\\n]|\\.)*+"|//[^\n]*|->|(?P<open>[(\[{<])|(?P<close>[)\]}>])""")
+
+
 @cache
 def _parser_class() -> Any:
     """The class of parsers, made when a text is first parsed: compilations parse none, and load no parser."""
-    from xdsl.parser import Parser  # noqa: PLC0415 - see above
+    from xdsl.parser import Parser, ParserState  # noqa: PLC0415 - see above
+    from xdsl.utils.lexer import Input  # noqa: PLC0415
+    from xdsl.utils.lexer import Span as Part  # noqa: PLC0415
+    from xdsl.utils.mlir_lexer import MLIRLexer  # noqa: PLC0415
+
+    class TextLexer(MLIRLexer):
+        """A lexer that takes linear time, and refuses what xDSL's takes for a number and Python does not read."""
+
+        # xDSL's pattern repeats a repetition: on a quote that nothing closes it tries exponentially many ways.
+        _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
+
+        def _lex_number(self, start_pos: int) -> Any:
+            token = super()._lex_number(start_pos)
+            if not token.text.isascii() or len(token.text) > _LONGEST_NUMBER:
+                what = f"a number of {len(token.text)} digits" if token.text.isascii() else f"`{token.text}`"
+                raise ParseError(Part(start_pos, self.pos, self.input), f"{what} is no number here")
+            return token
 
     class TextParser(Parser):
         """A parser that gives each op its location in the text, where the text does not give one itself."""
 
-        def __init__(self, text: str, name: str, version: int) -> None:
-            super().__init__(DialectContext(), text, name)
-            self.version = version
-            self._text, self._name = text, name
-            self._starts = [0, *(at + 1 for at, letter in enumerate(text) if letter == "\n")]
+        def __init__(self, source: _Source, version: int) -> None:
+            super().__init__(DialectContext(), "", source.name)
+            self._parser_state = ParserState(TextLexer(Input(source.text, source.name)))
+            self.version, self.source = version, source
 
         def parse_operation(self) -> Operation:
             start = self.pos
@@ -211,22 +233,45 @@ def _parser_class() -> Any:
             if isinstance(op, SpecOp):
                 upgrade(op, self.version)
             if op.location == UNKNOWN_LOC:
-                op.location = location_of(self.span_at(start))
+                op.location = location_of(self.source.span_at(start))
             return op
 
         def _get_op_by_name(self, name: str) -> type[Operation]:
             return super()._get_op_by_name(new_name(name, self.version))
 
-        def span_at(self, start: int, end: int | None = None) -> Span:
-            """The span from one offset to another, or to the end of its line."""
-            row = bisect_right(self._starts, start) - 1
-            line_end = self._text.find("\n", start)
-            line_end = len(self._text) if line_end < 0 else line_end
-            end = line_end if end is None else min(end, line_end)
-            column = start - self._starts[row] + 1
-            return Span(self._name, row + 1, column, row + 1, max(column + 1, end - self._starts[row] + 1))
-
     return TextParser
+
+
+class _Source:
+    """A text and where its lines start."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text, self.name = text, name
+        self._starts = [0, *(at + 1 for at, letter in enumerate(text) if letter == "\n")]
+
+    def span_at(self, start: int, end: int | None = None) -> Span:
+        """The span from one offset to another, or to the end of its line."""
+        row = bisect_right(self._starts, start) - 1
+        line_end = self.text.find("\n", start)
+        line_end = len(self.text) if line_end < 0 else line_end
+        end = line_end if end is None else min(end, line_end)
+        column = start - self._starts[row] + 1
+        return Span(self.name, row + 1, column, row + 1, max(column + 1, end - self._starts[row] + 1))
+
+    def check_nesting(self) -> None:
+        """Raises IRSyntaxError (T0304) where brackets nest deeper than parsers, verifiers and passes can recurse."""
+        depth = 0
+        for match in _BRACKET.finditer(self.text):
+            if match.lastgroup == "open":
+                depth += 1
+                if depth > _DEEPEST:
+                    raise IRSyntaxError(
+                        f"brackets nest {_DEEPEST + 1} deep, and IR is read to a depth of {_DEEPEST}",
+                        span=self.span_at(*match.span()),
+                        fix="nest fewer regions, or name parts of the expression",
+                    )
+            elif match.lastgroup == "close":
+                depth = max(0, depth - 1)
 
 
 def parse_module(text: str, name: str = "<text>") -> ModuleOp:
@@ -238,11 +283,13 @@ def parse_module(text: str, name: str = "<text>") -> ModuleOp:
     if name.startswith("<"):
         # No file has these lines, so errors find them here.
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    parser = _parser_class()(text, name, version_of_text(text, name))
+    source = _Source(text, name)
+    version = version_of_text(text, name)
+    source.check_nesting()
     try:
-        module = parser.parse_module()
+        module = _parser_class()(source, version).parse_module()
     except ParseError as error:
-        raise IRSyntaxError(_syntax_message(error, text), span=_error_span(error, text, parser)) from error
+        raise IRSyntaxError(_syntax_message(error, text), span=_error_span(error, source)) from error
     stamp(module)
     return module
 
@@ -256,11 +303,11 @@ def _syntax_message(error: ParseError, text: str) -> str:
     return "expected an op, a block (`^name:`) or the `}` that ends the region"
 
 
-def _error_span(error: ParseError, text: str, parser: Any) -> Span:
+def _error_span(error: ParseError, source: _Source) -> Span:
     """Where a text is wrong; that a value is defined nowhere is noticed at the end, and is shown where it is used."""
     unknown = re.match(r"values used but not defined: \[(%[\w.$-]+)", error.msg)
-    used = re.search(rf"{re.escape(unknown.group(1))}(?![\w.$-])", text) if unknown else None
-    return parser.span_at(*used.span()) if used else parser.span_at(error.span.start, error.span.end)
+    used = re.search(rf"{re.escape(unknown.group(1))}(?![\w.$-])", source.text) if unknown else None
+    return source.span_at(*used.span()) if used else source.span_at(error.span.start, error.span.end)
 
 
 def print_module(op: Operation, *, generic: bool = False, locations: bool = False) -> str:

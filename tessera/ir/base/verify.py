@@ -121,6 +121,12 @@ def _verify_op(op: Operation, visible: set[SSAValue], guards: Guards) -> None:
             _verify_regions(op, visible, guards)
         check_meaning(op, guards)
     elif isinstance(op, ModuleOp):
+        _check_blocks(op)
+        for part in op.ops:
+            # Functions look at each other: what they say of themselves is right before any looks.
+            if isinstance(part, SpecOp):
+                check_form(part)
+                _check_blocks(part)
         check_symbols(op)
         _verify_regions(op, visible, guards)
     else:
@@ -131,11 +137,15 @@ def _verify_regions(op: Operation, visible: set[SSAValue], guards: Guards) -> No
     found = op.properties.get("guards")
     inner = Guards(found.data) if isinstance(found, ValueAttr) and found.data else guards
     hides = not isinstance(op, SpecOp) or is_isolated(op.spec)
+    _check_blocks(op)
     for region in op.regions:
-        blocks = list(region.blocks)
-        if len(blocks) != 1:
-            raise OpError(op, f"a region of `{op.name}` has {len(blocks)} blocks, not one")
-        _verify_block(op, blocks[0], set() if hides else visible, inner)
+        _verify_block(op, region.block, set() if hides else visible, inner)
+
+
+def _check_blocks(op: Operation) -> None:
+    for region in op.regions:
+        if len(region.blocks) != 1:
+            raise OpError(op, f"a region of `{op.name}` has {len(region.blocks)} blocks, not one")
 
 
 def _verify_block(parent: Operation, block: Block, visible: set[SSAValue], guards: Guards) -> None:
@@ -157,9 +167,10 @@ def check_symbols(module: ModuleOp) -> None:
     """Raises `OpError` where two functions of a module have one name."""
     seen: set[str] = set()
     for op in symbols_in(module):
-        if "symbol" not in op.properties and "symbol" not in op.defaults:
-            continue  # the check of the op's own form says that it is missing
-        name = op.value("symbol")
+        symbol = op.properties.get("symbol", op.defaults.get("symbol"))
+        name = symbol.data if isinstance(symbol, ValueAttr) else None
+        if not isinstance(name, str):
+            continue  # the check of the op's own form says what is missing
         if name in seen:
             raise OpError(op, f"`@{name}` is defined twice")
         seen.add(name)

@@ -9,7 +9,7 @@ from tessera.ir.base.build import block_of, tape_of
 from tessera.ir.base.dialect_of import install, make
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.spec import Attribute, OpSpec, Registry
-from tessera.ir.base.tape import Guard, Tape
+from tessera.ir.base.tape import DONATED, Guard, Tape
 from tessera.ir.base.text import stamp
 from tessera.ir.base.types import TensorAttr, attribute_of
 from tessera.ir.graph.ops import REGISTRY
@@ -23,6 +23,12 @@ def _check_function(op: SpecOp) -> None:
     names = op.value("names")
     if names and len(names) != len(block.args):
         op.fail(f"`@{op.value('symbol')}` has {len(block.args)} arguments and {len(names)} names")
+    for part in block.ops:
+        if part.name.split(".", 1)[0] != "tgraph":
+            op.fail(f"`@{op.value('symbol')}` holds `{part.name}`, and a function of Graph IR holds ops of `tgraph`")
+    donated = op.attributes.get(DONATED)
+    if donated is not None and any(not 0 <= number < len(block.args) for number in plain(donated)):
+        op.fail(f"`{DONATED}` names arguments {list(plain(donated))}, and there are {len(block.args)}")
 
 
 def _check_end(op: SpecOp) -> None:
@@ -38,7 +44,7 @@ FUNC = OpSpec(
     attributes=(
         Attribute("symbol", "symbol", doc="the name it is called by"),
         Attribute("names", "strs", (), "the path of each argument in the user's call"),
-        Attribute("guards", "any", (), "triples (left, right, what)"),
+        Attribute("guards", "guards", (), "triples (left, right, what)"),
     ),
     regions=("body",),
     form="function",

@@ -21,6 +21,7 @@ from tessera.ir.base.op import (
     attributes_text,
     complete,
     parse_attributes,
+    parse_body,
     parse_function,
     plain,
     print_function,
@@ -158,7 +159,7 @@ def _parse_module(cls: type[SpecOp], parser: Parser) -> Any:
     if parser.lexer.input.at(parser.pos) == "@":
         return parse_function(cls, parser)
     around = set(parser.forward_ssa_references)
-    region = parser.parse_region()
+    region = parse_body(parser)
     undefined = [name for name in parser.forward_ssa_references if name not in around]
     _bind_undefined_names(parser, region, undefined)
     return cls.create(properties=complete(cls, {}), regions=[region])

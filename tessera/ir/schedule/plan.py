@@ -14,6 +14,7 @@ from tessera.ir.base.compilation import Choice, Chooser
 from tessera.ir.base.dialect_of import make
 from tessera.ir.base.effects import declared_effects
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import refuse
 from tessera.ir.base.tape import Guard, Tape
 from tessera.ir.base.types import BufferAttr, TensorAttr
 from tessera.ir.schedule import typed_ops
@@ -29,6 +30,25 @@ def programs_in(module: ModuleOp) -> Iterator[typed_ops.ModuleOp]:
 def fusions_in(module: ModuleOp) -> list[typed_ops.FuseOp]:
     """All groups of all programs, in program order."""
     return [op for program in programs_in(module) for op in program.walk() if isinstance(op, typed_ops.FuseOp)]
+
+
+def body_of(fuse: typed_ops.FuseOp, functions: Mapping[str, SpecOp]) -> SpecOp:
+    """The function of Graph IR that a group computes; refuses (T0401) a group whose body tiles took the place of."""
+    found = functions.get(fuse.body)
+    if found is None or found.name != "tgraph.func":
+        what = "nothing of this module" if found is None else f"a `{found.name}`"
+        advice = "run passes over groups before `schedule-emit-tiles`, which replaces bodies by kernels"
+        refuse(fuse, f"`body` of a group is a function of Graph IR here, and `@{fuse.body}` is {what}", advice)
+    return found
+
+
+def kernel_of(call: typed_ops.CallOp, kernels: Mapping[str, SpecOp]) -> SpecOp:
+    """The kernel that is called; refuses (T0401) a call of one that the module does not have."""
+    found = kernels.get(call.kernel)
+    if found is None or found.name != "ttile.kernel":
+        what = "nothing of this module" if found is None else f"a `{found.name}`"
+        refuse(call, f"a call is of a kernel of Tile IR here, and `@{call.kernel}` is {what}")
+    return found
 
 
 def tensor_of(value: SSAValue) -> TensorType:

@@ -140,7 +140,12 @@ def _check_still(kernel: SpecOp, prefetched: Sequence[SpecOp]) -> None:
 
 
 def read_plan(kernel: SpecOp) -> Plan:
-    """The plan of a kernel for which everything was chosen, read from its attributes."""
+    """The plan of a kernel for which everything was chosen, read from its attributes.
+
+    Raises `UnfitError` for a kernel of which passes that choose before have not been run.
+    """
+    if not kernel.value("warpgroups"):
+        raise UnfitError("nothing says its `warpgroups`: run `nvptx-select-mma` before")
     ops = [op for op in kernel.walk() if isinstance(op, SpecOp) and op is not kernel]
     passed: set[Operation] = set()
     dots: dict[SpecOp, MmaDot] = {}
@@ -162,6 +167,8 @@ def _read_operand(value: SSAValue, summed: int, passed: set[Operation]) -> MmaOp
         return MmaOperand(value, "k", None)
     passed.add(load)
     box, inner = tuple(load.value("box")), int(load.value("layout") == ALONG)
+    if not box or min(box) < 1:
+        raise UnfitError(f"`box` of a copied operand is {list(box)}: run `nvptx-swizzle-tiles` before")
     pieces = -(-sizes_of(value)[inner] // box[-1])
     return CopiedOperand(value, "k" if inner == summed else "mn", load, Box(inner, box, pieces), rounds)
 

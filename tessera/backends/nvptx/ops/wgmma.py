@@ -271,7 +271,7 @@ SPECS = (
         "fragment_load",
         "Elements of a buffer at a fragment's or vector's coordinates; `pad` outside bounds and windows.",
         ("buffer", "at*"),
-        (*_WINDOWED_ACCESS, Attribute("pad", "any", 0, "what stands outside")),
+        (*_WINDOWED_ACCESS, Attribute("pad", "number", 0, "what stands outside")),
         _check_load,
         results=("tile",),
     ),

@@ -228,6 +228,9 @@ def _infer_windows(ctx: InferContext, types: Types, attributes: Attributes) -> T
     spatial = len(attributes["stride"])
     if x.rank != lead + spatial or w.rank != x.rank:
         raise ctx.fail(f"`conv_windows` over {spatial} axes needs rank {lead + spatial}, got {w} and {x}")
+    counts = [len(attributes[name]) for name in ("dilation", "low", "high")]
+    if any(count != spatial for count in counts) or min((*attributes["stride"], *attributes["dilation"])) < 1:
+        raise ctx.fail(f"`conv_windows` has a stride and dilation from 1 on, low and high for each of {spatial} axes")
     dtype = contraction_dtype(ctx, "conv_windows", types, attributes)
     if attributes["grouped"]:
         same_dim(ctx, w.shape[0], x.shape[1], "`conv_windows` needs equal groups")

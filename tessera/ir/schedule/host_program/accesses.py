@@ -15,6 +15,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.ir.base.effects import declared_effects, effects_of
 from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import refuse
 from tessera.ir.base.tape import DONATED
 from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.schedule import typed_ops as tsched
@@ -43,10 +44,30 @@ WAIT = "tsched.collective_wait"
 
 def check_program(program: tsched.ModuleOp) -> None:
     """Fail at the first op that uses memory it may not."""
+    _check_calls(program)
     _check_lifetimes(program.body.block, set())
     if any(isinstance(op, tsched.CollectiveStartOp | tsched.CollectiveWaitOp) for op in program.walk()):
         _Collectives(program).block(program.body.block)
     _check_in_place(program)
+
+
+def _check_calls(program: tsched.ModuleOp) -> None:
+    """Fail at a call with other sizes and buffers than its kernel has, where that is at hand; types may be unknown."""
+    kernels = _kernels_beside(program)
+    for op in program.walk():
+        kernel = kernels.get(op.kernel) if isinstance(op, tsched.CallOp) else None
+        if kernel is None or not isinstance(op, tsched.CallOp):
+            continue
+        arguments = kernel.regions[0].block.args
+        if len(op.sizes) != len(kernel.symbols) or len(op.operands) != len(arguments):
+            op.fail(
+                f"`@{op.kernel}` takes {len(arguments)} buffers and {len(kernel.symbols)} sizes, "
+                f"got {len(op.operands)} and {len(op.sizes)}"
+            )
+        for number, (value, argument) in enumerate(zip(op.operands, arguments, strict=True)):
+            given, wanted = value.type, argument.type
+            if isinstance(given, ShapedAttr) and isinstance(wanted, ShapedAttr) and given.dtype != wanted.dtype:
+                op.fail(f"buffer {number} of `@{op.kernel}` is {wanted.dtype}, got {given.dtype}")
 
 
 def _check_lifetimes(block: Block, freed: set[SSAValue]) -> set[SSAValue]:
@@ -196,14 +217,26 @@ def _check_returned(op: tsched.ReturnOp, program: tsched.ModuleOp, donated: tupl
     is_placed = program.workspace is not None or any(
         isinstance(other, tsched.AllocOp) for other in program.body.block.ops
     )
-    if not is_placed:
-        return
+    problem = _returned_problem(op, donated) if is_placed else ""
+    if problem:
+        op.fail(problem)
+
+
+def _returned_problem(op: Operation, donated: tuple[int, ...]) -> str:
     returned = [root for root in map(root_of, op.operands) if isinstance(root, BlockArgument)]
     for root in returned:
         if root.index not in donated:
-            op.fail(f"argument {root.index} is returned without a copy, and its caller has not donated it")
-    if len(set(returned)) != len(returned):
-        op.fail("an argument is returned twice without a copy: two results would be one memory")
+            return f"argument {root.index} is returned without a copy, and its caller has not donated it"
+    is_twice = len(set(returned)) != len(returned)
+    return "an argument is returned twice without a copy: two results would be one memory" if is_twice else ""
+
+
+def refuse_unplaced(program: tsched.ModuleOp) -> None:
+    """Refuse (T0401) a program whose memory cannot be planned: its results have no buffers yet."""
+    last = program.body.block.last_op
+    problem = _returned_problem(last, donated_in(program)) if last is not None else ""
+    if problem and last is not None:
+        refuse(last, problem, "run `schedule-place-buffers` before")
 
 
 ARGUMENT = "argument "
@@ -378,7 +411,10 @@ def _pairs(op: tsched.WhileOp | tsched.ForOp) -> Sequence[SSAValue]:
 
 
 def _bytes(value: SSAValue) -> Dim:
-    assert isinstance(value.type, ShapedAttr)
+    if not isinstance(value.type, ShapedAttr):
+        op = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+        assert op is not None
+        refuse(op, f"a value of a host program is a tensor or a buffer here, got {value.type}")
     return value.type.data.bytes
 
 

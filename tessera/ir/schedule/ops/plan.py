@@ -85,7 +85,7 @@ SPECS = (
         attributes=(
             Attribute("symbol", "symbol", "", "the name of the program"),
             Attribute("names", "strs", (), "the path of each argument in the user's call"),
-            Attribute("guards", "any", (), "triples (left, right, what): equalities of dims checked at every call"),
+            Attribute("guards", "guards", (), "triples (left, right, what): equalities of dims checked at every call"),
             Attribute("workspace", "dim", None, "bytes of temporaries, once memory is planned"),
         ),
         regions=("body",),
@@ -110,7 +110,7 @@ SPECS = (
             Attribute("pattern", "str", "", "what the group was recognized as"),
             Attribute("kind", "str", "", "a kind of `ir/schedule/kinds`: map, row, contraction, assembly, library"),
             Attribute("axes", "ints", (), "the reduced axes of a row group"),
-            Attribute("sizes", "any", (), "pairs (size of the body, dim here), where their names differ"),
+            Attribute("sizes", "sizes", (), "pairs (size of the body, dim here), where their names differ"),
             Attribute("flops", "dim", None, "floating-point operations of one run"),
             Attribute("bytes", "dim", None, "bytes read and written by one run"),
             Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),

@@ -17,7 +17,7 @@ from tessera.ir.base.spec import Cost
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.bodies import nanoseconds
 from tessera.ir.schedule.kinds import GroupKind, kernel_kinds
-from tessera.ir.schedule.plan import fusions_in, write_choice
+from tessera.ir.schedule.plan import body_of, fusions_in, write_choice
 from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
@@ -51,7 +51,7 @@ class ChooseTiles(Pass):
             fuse.time = nanoseconds(Cost(fuse.flops, fuse.bytes), self.machine)
 
     def _context(self, kind: GroupKind, fuse: FuseOp, bodies: Mapping[str, SpecOp]) -> dict[str, Any]:
-        body = bodies.get(fuse.body)
+        body = body_of(fuse, bodies) if fuse.body in bodies else None
         return {
             **(kind.context(tape_of(body.regions[0].block), policy_over(fuse)) if body is not None else {}),
             "machine": self.machine,

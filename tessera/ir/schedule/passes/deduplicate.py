@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.bodies import canonicalize, files_of, name_of
-from tessera.ir.schedule.plan import function_of, fusions_in, tape_in
+from tessera.ir.schedule.plan import body_of, function_of, fusions_in, tape_in
 
 
 class Deduplicate(Pass):
@@ -22,7 +22,7 @@ class Deduplicate(Pass):
         functions = symbol_table(module)
         kept: dict[str, tuple[str, ...]] = {}
         for fuse in fusions_in(module):
-            function = functions[fuse.body]
+            function = body_of(fuse, functions)
             tape, sizes = canonicalize(tape_in(function))
             name, files = name_of(tape, fuse.kind, tuple(fuse.axes)), files_of(tape)
             while kept.get(name, files) != files:

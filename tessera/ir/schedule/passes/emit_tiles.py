@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.ir.base.build import tape_of
 from tessera.ir.base.compilation import Chooser, StaticChooser
 from tessera.ir.base.effects import declare_effects
-from tessera.ir.base.passes import Pass
+from tessera.ir.base.passes import Pass, refuse
 from tessera.ir.base.policies import declare_policies, policy_over
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table
@@ -23,7 +23,7 @@ from tessera.ir.schedule.emit.request import (
 )
 from tessera.ir.schedule.kinds import kernel_kinds
 from tessera.ir.schedule.ops.plan import stages_of
-from tessera.ir.schedule.plan import RecordedChooser, choices_for, fusions_in, write_choice
+from tessera.ir.schedule.plan import RecordedChooser, body_of, choices_for, fusions_in, write_choice
 from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.types.effect import PURE
 from tessera.types.frozen import frozen
@@ -49,7 +49,7 @@ class EmitTiles(Pass):
         asked: dict[str, RecordedChooser] = {}
         prefetched: dict[str, dict[int, str]] = {}
         for fuse in fusions_in(module):
-            body = tape_of(functions[fuse.body].regions[0].block)
+            body = tape_of(body_of(fuse, functions).regions[0].block)
             prefetched.setdefault(fuse.body, {}).update(prefetched_arguments(fuse, body))
         for fuse in fusions_in(module):
             name = fuse.body
@@ -58,6 +58,8 @@ class EmitTiles(Pass):
                 chooser = asked[name] = RecordedChooser(self.chooser, choices_for(fuse))
                 body = tape_of(function.regions[0].block)
                 request = Request(name, body, self.machine, chooser, policy_over(fuse), tuple(fuse.axes), self.library)
+                if fuse.kind not in kernel_kinds():
+                    refuse(fuse, "a group whose tiles are emitted has a `kind`, and this one has none")
                 kernels = kernel_kinds()[fuse.kind].emit(request)
                 effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
                 policies = _policies(fuse, body)

@@ -65,7 +65,7 @@ class FormGroups(Pass):
         results = builder.fill(block, tape, block.args)
         block.add_op(make(DIALECT["return"], results))
         values = {"symbol": function.value("symbol"), "names": function.value("names"), "guards": guards}
-        plan = make(DIALECT["module"], values=values, types=(), regions=[block])
+        plan = make(DIALECT["module"], values=values, types=(), regions=[block], span=function.span)
         keep_promises(function, plan)
         body = module.body.block
         for one in (plan, *builder.take_functions()):

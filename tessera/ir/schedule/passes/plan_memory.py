@@ -8,6 +8,7 @@ from xdsl.ir import Block, SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.schedule.host_program.accesses import refuse_unplaced
 from tessera.ir.schedule.host_program.memory import Lifetime, lay_out
 from tessera.ir.schedule.plan import programs_in
 from tessera.ir.schedule.typed_ops import AllocOp, FreeOp
@@ -22,6 +23,7 @@ class PlanMemory(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for program in programs_in(module):
+            refuse_unplaced(program)
             allocs, lifetimes = lifetimes_in(program)
             layout = lay_out(lifetimes)
             for op, offset in zip(allocs, layout.offsets, strict=True):

@@ -12,7 +12,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.host_program.memory import enclosing_op, is_overwritten, may_be_written, readers_of, root_of
-from tessera.ir.schedule.plan import programs_in, tensor_of
+from tessera.ir.schedule.plan import body_of, programs_in, tensor_of
 from tessera.ir.schedule.typed_ops import FuseOp
 from tessera.ir.tile.facets import Library, Pointwise
 
@@ -37,7 +37,7 @@ class UpdateInPlace(Pass):
 
 
 def _update(program: SpecOp, fuse: FuseOp, functions: Mapping[str, SpecOp]) -> None:
-    body = functions[fuse.body].regions[0].block
+    body = body_of(fuse, functions).regions[0].block
     writer = _writer(body)
     if writer is not None:
         number = _argument(body, writer)

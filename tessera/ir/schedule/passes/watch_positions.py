@@ -14,7 +14,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.dialect import DIALECT
-from tessera.ir.schedule.plan import programs_in
+from tessera.ir.schedule.plan import kernel_of, programs_in
 from tessera.ir.schedule.typed_ops import CallOp
 from tessera.ir.tile.language import buffer_type
 from tessera.ir.tile.watch import Site, Watch, watch
@@ -35,14 +35,14 @@ class WatchPositions(Pass):
         watched: dict[str, Watch | None] = {}
         for program in programs_in(module):
             for call in [op for op in program.walk() if isinstance(op, CallOp)]:
-                name = call.kernel
+                name, called = call.kernel, kernel_of(call, kernels)
                 if name not in watched:
-                    watched[name] = found = watch(kernels[name])
+                    watched[name] = found = watch(called)
                     for kernel in (found.begin, found.look) if found is not None else ():
-                        module.body.block.insert_op_before(kernel, kernels[name])
+                        module.body.block.insert_op_before(kernel, called)
                 found = watched[name]
                 if found is not None:
-                    _insert_check(call, kernels[name], found)
+                    _insert_check(call, called, found)
                     _declare(program)
 
 

@@ -43,6 +43,8 @@ def _check_access(op: SpecOp, buffer: SSAValue, tile: SSAValue, first: int) -> N
     axes, bounds, shape = op.value("axes"), op.value("bounds"), buffer.type.shape
     if len(bounds) != len(axes):
         op.fail(f"`{op.name}` has {len(bounds)} bounds for {len(axes)} axes")
+    if any(bound.value is not None and bound.value < -1 for bound in bounds):
+        op.fail(f"the extent of an axis is not negative, or -1 for none, got {[str(bound) for bound in bounds]}")
     _check_map(op, len(shape))
     if buffer.type.dtype != tile.type.dtype:
         op.fail(f"`{op.name}` moves {tile.type.dtype} and the buffer holds {buffer.type.dtype}", "cast the tile first")
@@ -100,7 +102,7 @@ SPECS = (
         attributes=(
             *_ACCESS,
             PAD,
-            Attribute("hints", "any", None, "what its author asks of the machine: vector, stages, swizzle, space"),
+            Attribute("hints", "options", None, "what its author asks of the machine: vector, stages, swizzle, space"),
             *MEMORY_LAYOUT,
             *STAGES,
         ),

@@ -47,7 +47,9 @@ SPECS = (
         attributes=(
             *KERNEL,
             Attribute("kind", "str", "map", "what it was made from: map, row, contraction, assembly, library"),
-            Attribute("schedule", "any", None, "what its author chose, by name: block, warps, stages, vector, swizzle"),
+            Attribute(
+                "schedule", "options", None, "what its author chose, by name: block, warps, stages, vector, swizzle"
+            ),
             *ORDER,
         ),
         regions=("body",),
