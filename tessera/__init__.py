@@ -18,7 +18,7 @@ _HOME = {
     "round_nearest_even round_toward_zero flush_denormals keep_denormals scaled tile_scaled tf32",
     "tessera.diagnostics.error": "TesseraError InternalError",
     "tessera.api.jit": "jit Jit",
-    "tessera.api.eager": "Tensor array zeros ones full arange",
+    "tessera.api.eager": "Tensor array asarray zeros ones full arange",
     "tessera.api.constraints": "constrain require",
     "tessera.api.control": "cond while_loop fori_loop scan",
     "tessera.api.shape_trace": "ShapeTrace shape_trace",

@@ -4,7 +4,7 @@ from tessera import cuda, dist, effects, graph, op, ops, random, stdlib, tile, v
 from tessera.api.callbacks import debug_print, io_callback
 from tessera.api.constraints import constrain, require
 from tessera.api.control import cond, while_loop, fori_loop, scan
-from tessera.api.eager import Tensor, array, zeros, ones, full, arange
+from tessera.api.eager import Tensor, array, asarray, zeros, ones, full, arange
 from tessera.api.effects import deterministic
 from tessera.api.jit import jit, Jit
 from tessera.api.kernel import kernel, Kernel
@@ -45,6 +45,7 @@ __all__ = [
     "accum",
     "arange",
     "array",
+    "asarray",
     "bf16",
     "bool_",
     "compute",

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from tessera.frontend.concrete import concrete_type, is_array, is_concrete
 from tessera.frontend.pytree import is_value, static_key
+from tessera.runtime.foreign import adopt
 from tessera.types.frozen import frozen
 
 # The names that a piece of code reads: its globals, and the attributes it asks objects for.
@@ -575,9 +576,10 @@ def _by_path(forms: Forms) -> dict[str, list[Hashable]]:
     return found
 
 
-def _unread_form(value: Any) -> Hashable:
+def _unread_form(given: Any) -> Hashable:
     """Of a tensor that is no input of the program: all of a number, else what code can read without its elements."""
+    value = adopt(given)
     type = concrete_type(value)
     if value.shape == () or type is None or type.size.value == 1:
         return (type, static_key(value))
-    return Same(value) if is_array(value) else type
+    return Same(given) if value is not given or is_array(given) else type

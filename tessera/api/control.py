@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from tessera.diagnostics.codes import DTypeError, PytreeError, ShapeError, TracingError
 from tessera.diagnostics.error import user_span
 from tessera.frontend.arguments import check_callables, check_int
+from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
 from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
@@ -33,6 +35,13 @@ class _Body:
     tree: Tree
 
 
+def _adopt(value: Any) -> Any:
+    """A tree with tensors of other libraries as ours."""
+    leaves, tree = flatten(value, keep_order=True)
+    found = [adopt_operand(leaf) for leaf in leaves]
+    return value if all(map(operator.is_, found, leaves)) else unflatten(tree, found)
+
+
 def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
     """`then(*operands)` where the scalar `predicate` is true, else `otherwise(*operands)`; only one of them runs.
 
@@ -45,6 +54,7 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     Tensor([2] f32, [10, 1])
     """
     check_callables("cond", then=then, otherwise=otherwise)
+    predicate, operands = adopt_operand(predicate), _adopt(operands)
     if isinstance(predicate, bool):
         return then(*operands) if predicate else otherwise(*operands)
     outer = dispatch.tracing()
@@ -74,6 +84,7 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], stat
     Tensor([] f32, 192)
     """
     check_callables("while_loop", condition=condition, body=body)
+    state = _adopt(state)
     if dispatch.tracing() is None:
         while bool(condition(state)):
             state = body(state)
@@ -97,6 +108,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     6
     """
     check_callables("fori_loop", body=body)
+    lower, upper, state = adopt_operand(lower), adopt_operand(upper), _adopt(state)
     if dispatch.tracing() is None:
         ends = [_end(name, bound) for name, bound in (("lower", lower), ("upper", upper))]
         for index in range(*ends):
@@ -125,7 +137,8 @@ def scan(
     Tensor([3] f32, [1, 3, 6])
     """
     check_callables("scan", body=body)
-    count = _scan_length(xs, length)
+    xs = _adopt(xs)
+    count, state = _scan_length(xs, length), _adopt(state)
     trace: Any = dispatch.tracing()
     if trace is not None:
         check_sizes(trace, "scan", (count,), user_span())

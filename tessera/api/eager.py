@@ -23,15 +23,18 @@ from tessera.diagnostics.error import user_span
 from tessera.frontend.arguments import check_attributes
 from tessera.frontend.concrete import (
     Tracer,
+    adopt_all,
     common_device,
     concrete_dtype,
     concrete_type,
     copy_to_host,
     device_class,
+    is_array,
+    is_tensor,
     scalar_dtype,
 )
 from tessera.frontend.functions import public
-from tessera.frontend.functions.operands import dtype_of, parse_dtype
+from tessera.frontend.functions.operands import dtype_of
 from tessera.frontend.methods import TensorMethods
 from tessera.frontend.pytree import as_tuple, is_sequence, static_key
 from tessera.frontend.shape_inference import Facts
@@ -41,11 +44,12 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime import operators
 from tessera.runtime.devices import Program
+from tessera.runtime.foreign import adopt, is_foreign
 from tessera.runtime.native.support import missing_source, set_object_compiler
 from tessera.runtime.tensor import Tensor as Tensor
 from tessera.types.device import Device
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType, f32
+from tessera.types.dtype import DType, f32, i4, parse_dtype
 from tessera.types.shape import TensorType
 
 # `tessera.Tensor` as users get it: with operators, and with someone to make its native support code.
@@ -107,6 +111,7 @@ _OPTIONS = Options()
 
 def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], options: Options | None = None) -> Any:
     """The result of one op on tensors with data."""
+    operands = adopt_all(operands)
     key: Any = (op, _forms(op, operands), _key_of(op, attributes) if attributes else ())
     if options is not None:
         key = (key, options)
@@ -262,18 +267,49 @@ def _operand_names(op: str, count: int) -> list[str]:
     return [names[at] if at < len(names) else f"{last}_{at - len(names)}" for at in range(count)]
 
 
-def array(values: Any, dtype: DType | str | None = None) -> Tensor:
-    """A tensor from numbers, nested lists of them, an array, or another tensor; floats are f32 by default.
+def array(values: Any, dtype: Any = None) -> Tensor:
+    """A new tensor in host memory: of numbers, nested lists of them, or a copy of an array or any library's tensor.
+
+    It is converted to `dtype` where one is given, as `ops.cast` converts; numbers of lists must be values of it. Of
+    lists, floats are f32 and integers i64. `asarray` shares memory instead.
 
     >>> ts.array([1, 2, 3])
     Tensor([3] i64, [1, 2, 3])
+    >>> ts.array(ts.array([1.5, 2.5]), "bf16").dtype
+    bf16
+    """
+    made = asarray(values, dtype)
+    (here,) = copy_to_host((made,))
+    shares = here is made and (made is values or is_array(values) or is_foreign(values) or _has_buffer(values))
+    return made.copy() if shares else here
+
+
+def asarray(values: Any, dtype: Any = None) -> Any:
+    """A tensor that shares the memory of an array, or of a tensor of any library, where it can; of numbers, a new one.
+
+    What has to be converted to `dtype`, or is not contiguous, is copied. A tensor of a GPU stays there.
+
+    >>> x = ts.array([1.0, 2.0])
+    >>> ts.asarray(x) is x, ts.asarray(x, "f64") is x
+    (True, False)
     """
     if isinstance(values, Tracer):
         raise RuntimeArgumentError("`array` takes data, and a traced tensor has none", fix="use the tensor itself")
-    (values,) = copy_to_host((values,))
-    if dtype is not None:
-        dtype = parse_dtype(dtype)
-    return Tensor.of(values, dtype if dtype is not None or not _is_plain(values) else _natural_dtype(values))
+    wanted = None if dtype is None else parse_dtype(dtype)
+    if _is_plain(values):
+        return Tensor.of(values, wanted or _natural_dtype(values))
+    if wanted is i4 and is_array(values) and values.dtype.name in ("int8", "int4"):
+        return Tensor.of(values, wanted)
+    made = adopt(values)
+    made = made if is_tensor(made) else Tensor.of(made)
+    if wanted is None or made.dtype is wanted:
+        return made
+    with dispatch.suspend_traces():
+        return public.cast(made, wanted)
+
+
+def _has_buffer(values: Any) -> bool:
+    return isinstance(values, bytes | bytearray | memoryview)
 
 
 def _is_plain(values: Any) -> bool:

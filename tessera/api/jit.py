@@ -32,6 +32,7 @@ from tessera.frontend.return_annotations import check_returned
 from tessera.frontend.trace import TracedFunction, trace_function
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import DONATED
+from tessera.runtime.foreign import adopt, adopt_tensors
 from tessera.runtime.tensor import watch_reads
 from tessera.types.device import Device
 from tessera.types.effect import PURE, Effects
@@ -178,18 +179,19 @@ class Jit(_Hot):
             # Inside another trace a jitted function is simply more of that trace, and what it declares holds.
             return self._nested.call(outer, args, kwargs)
         arguments = self._arrange(args, kwargs)
-        if arguments is not None:
-            for other in self._recent:
-                result = other(*arguments)
-                if result is not NotImplemented:
-                    self._prefer(other)
-                    return result
+        if arguments is not None and self._recent:
+            result = self._call_recent(arguments)
+            if result is NotImplemented and (adopted := adopt_tensors(arguments)) is not None:
+                result = self._call_recent(adopted)
+            if result is not NotImplemented:
+                return result
         call = self._binder.bind(args, kwargs)
         if (there := self._where_they_are(call.tensors)) is not None:
             result = there._call_checked(args, kwargs, is_led=True)
             self._prefer(there._fast)
             return result
         made, captured = self._find(call)
+        captured = [adopt(tensor) for tensor in captured]
         if captured and (there := self._where_they_are((*call.tensors, *captured), made)) is not None:
             return there(*args, **kwargs)
         if captured and is_led:
@@ -197,6 +199,15 @@ class Jit(_Hot):
         self._prefer(made.fast)
         is_host = manifest_of(self.options.backend).runs_in_host_memory
         return made.run(copy_to_host(call.tensors) if is_host else call.tensors, captured)
+
+    def _call_recent(self, arguments: Sequence[Any]) -> Any:
+        """What the first of the recent specializations gives that takes all arguments; else NotImplemented."""
+        for other in self._recent:
+            result = other(*arguments)
+            if result is not NotImplemented:
+                self._prefer(other)
+                return result
+        return NotImplemented
 
     def _find(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         if (found := self._current(call.signature)) is not None:

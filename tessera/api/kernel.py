@@ -20,7 +20,13 @@ from tessera.diagnostics.error import CompilationError, Span
 from tessera.diagnostics.frames import guard_class, hide_frames
 from tessera.frontend.annotations import annotation_text
 from tessera.frontend.arguments import check_callables, check_string, describe_value
-from tessera.frontend.concrete import common_device, concrete_type, device_class, is_concrete
+from tessera.frontend.concrete import (
+    adopt_operand,
+    common_device,
+    concrete_type,
+    device_class,
+    is_concrete,
+)
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import shape_dims
 from tessera.frontend.kernel.definition import KernelBinder, KernelDefinition, fused_shape, result_annotations
@@ -31,6 +37,7 @@ from tessera.frontend.size import size_of
 from tessera.frontend.trace import Trace, TracedFunction
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
+from tessera.runtime.foreign import adopt, adopt_tensors
 from tessera.types.device import Device
 from tessera.types.dim import Dim
 from tessera.types.machine import Machine
@@ -248,6 +255,8 @@ class Kernel:
             raise
 
     def _call_checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if not kwargs and dispatch.active() is None and (adopted := adopt_tensors(args)) is not None:
+            return self(*adopted)
         scope: Any = dispatch.active()
         if getattr(scope, "device", None) is not None:
             with scope.without_device():
@@ -262,9 +271,11 @@ class Kernel:
 
     def _residence(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Device | None:
         """The GPU that the tensors of a call are on, where nobody names a device for the kernel."""
+        # To share the first tensor of a GPU loads what runs there.
+        tensors = [adopt(leaf) for leaf in flatten((args, kwargs))[0] if is_concrete(leaf)]
         if self._has_device or device_class() is None or self.options.backend != Options().backend:
             return None
-        return common_device(self.name, [leaf for leaf in flatten((args, kwargs))[0] if is_concrete(leaf)])
+        return common_device(self.name, tensors)
 
     def _at(self, device: Device) -> Kernel:
         """The kernel on a device."""
@@ -340,7 +351,7 @@ class Kernel:
         lead: tuple[Any, ...] = ()
         for parameter in self.definition.inputs:
             leaves, _ = flatten(arguments[parameter.name])
-            for leaf in leaves:
+            for leaf in map(adopt_operand, leaves):
                 if not hasattr(leaf, "shape"):
                     raise RuntimeArgumentError(
                         f"`{parameter.name}` must be a tensor, got {describe_value(leaf)}",

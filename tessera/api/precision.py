@@ -15,13 +15,13 @@ from tessera.frontend.functions.contraction import dequantize, matmul, scale_of
 from tessera.frontend.functions.contraction import quantize as quantized_values
 from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import div, where
-from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, parse_dtype, rank_of
+from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, rank_of
 from tessera.frontend.functions.reduction import max as largest
 from tessera.frontend.functions.reduction import min as smallest
 from tessera.frontend.pytree import as_tuple, flatten, unflatten
 from tessera.types.annotation import TensorAnnotation, annotation_of, parse_policy
 from tessera.types.dim import Dim
-from tessera.types.dtype import f32, i32
+from tessera.types.dtype import f32, i32, parse_dtype
 from tessera.types.frozen import frozen
 from tessera.types.policy import Policy
 

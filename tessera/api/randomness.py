@@ -16,13 +16,12 @@ from tessera.frontend.functions.operands import (
     check_tensors,
     dims_of,
     is_tensor,
-    parse_dtype,
     promote_operands,
 )
 from tessera.frontend.size import Size
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
-from tessera.types.dtype import f32, i64, u32
+from tessera.types.dtype import f32, i64, parse_dtype, u32
 from tessera.types.promotion import FLOATING
 
 if TYPE_CHECKING:

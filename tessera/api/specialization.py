@@ -15,6 +15,7 @@ from tessera.frontend.shape_inference import Assumption
 from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import DONATED
 from tessera.runtime.devices import Program
+from tessera.runtime.foreign import adopt, adopt_tensors
 from tessera.types.device import Device
 from tessera.types.dim import Dim, minimum
 from tessera.types.frozen import frozen
@@ -145,7 +146,7 @@ class Specialization:
         try:
             if self._capacity is not None:
                 self._capacity.check(tensors)
-            outputs = self.loaded.run((*tensors, *captured))
+            outputs = self.loaded.run((*tensors, *map(adopt, captured)))
             self._checked_calls += 1
             if self._watch is not None:
                 self.captures, self._watch = self._watch(), None
@@ -207,7 +208,7 @@ class Specialization:
                 if captured is None:
                     return NotImplemented
                 tensors += captured
-            outputs = call(*tensors)
+            outputs = _call_adopting(call, tensors)
             if outputs is NotImplemented or returns_outputs:
                 return outputs
             return result(as_tuple(outputs))
@@ -225,10 +226,21 @@ def _watched_call(call: Callable[..., Any], captures: Captures) -> Callable[...,
                 return NotImplemented
         if pairs:
             captured = captures.tensors()
-            return NotImplemented if captured is None else call(*arguments, *captured)
-        return call(*arguments, *[get(key, MISSING) for get, key in reads]) if reads else call(*arguments)
+            if captured is None:
+                return NotImplemented
+        else:
+            captured = [get(key, MISSING) for get, key in reads] if reads else ()
+        return _call_adopting(call, (*arguments, *captured))
 
     return call_watched
+
+
+def _call_adopting(call: Callable[..., Any], tensors: Sequence[Any]) -> Any:
+    """A program's own call, with tensors of other libraries as ours where it does not take them as they are."""
+    outputs = call(*tensors)
+    if outputs is NotImplemented and (adopted := adopt_tensors(tensors)) is not None:
+        return call(*adopted)
+    return outputs
 
 
 def _returns_outputs(traced: TracedFunction) -> bool:

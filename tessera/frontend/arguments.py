@@ -10,10 +10,11 @@ from typing import Any, NoReturn
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.error import Span, find_nearest
 from tessera.diagnostics.frames import hide_frames
-from tessera.frontend.concrete import Tracer, is_array, is_tensor
+from tessera.frontend.concrete import Tracer, adopt_all, is_array, is_tensor
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size
 from tessera.ir.base.spec import Attribute, OpSpec
+from tessera.types.dtype import parse_dtype
 
 # Calls with missing or unexpected arguments.
 
@@ -38,12 +39,15 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Callable[..., Any]:
     """The function, with calls that miss an argument or have an unexpected one raised as ArgumentError (T0202).
 
-    `module` is where pickle looks for it.
+    Tensors of other libraries are ours from here on. `module` is where pickle looks for it.
     """
 
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
         try:
+            args = (*adopt_all(args),)
+            if given:
+                given = dict(zip(given, adopt_all([*given.values()]), strict=True))
             return function(*args, **given)
         except Exception as error:
             try:
@@ -184,6 +188,7 @@ _KINDS: dict[str, Callable[[str, str, Any], Any]] = {
     "float": check_number,
     "bool": check_bool,
     "str": check_string,
+    "dtype": lambda _, __, value: parse_dtype(value),
 }
 
 

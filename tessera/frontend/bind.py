@@ -13,11 +13,12 @@ from dataclasses import field
 from typing import Any
 
 from tessera.diagnostics.codes import DTypeError, GuardError, PytreeError, RuntimeArgumentError
-from tessera.diagnostics.error import FixLike
+from tessera.diagnostics.error import FixLike, TesseraError
 from tessera.frontend.annotations import Parameter, declared_form
 from tessera.frontend.concrete import concrete_dtype
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, is_value, leaf_paths, static_key
+from tessera.runtime.foreign import is_foreign, share
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType
@@ -97,7 +98,7 @@ class Binder:
         check_form(parameter, tree)
         annotations = parameter.annotations(tree) if parameter.is_annotated else [None] * len(flat)
         for index, (leaf, annotation) in enumerate(zip(flat, annotations, strict=True)):
-            leaf = _scalar_tensor(leaf, annotation)
+            leaf = _adopt(_scalar_tensor(leaf, annotation), tree, parameter.name, index)
             dtype = concrete_dtype(leaf)
             if dtype is None:
                 path = leaf_paths(tree, parameter.name)[index]
@@ -209,6 +210,16 @@ def _scalar_tensor(leaf: Any, annotation: TensorAnnotation | None) -> Any:
     return scalar_tensor(leaf, annotation.dtype)
 
 
+def _adopt(leaf: Any, tree: Tree, name: str, index: int) -> Any:
+    """A tensor of another library as one of ours; raises RuntimeArgumentError (T0701) with the path of the leaf."""
+    if not is_foreign(leaf):
+        return leaf
+    try:
+        return share(leaf)
+    except TesseraError as error:
+        raise error.with_note(f"it is the argument `{leaf_paths(tree, name)[index]}`") from error.__cause__
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float)
 
@@ -226,6 +237,8 @@ def check_form(parameter: Parameter, tree: Tree) -> None:
 
 def _static_leaf(value: Any, path: str) -> Leaf:
     try:
+        if is_foreign(value):
+            raise TypeError
         hash(value)
         key = static_key(value)
     except TypeError:

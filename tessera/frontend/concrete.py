@@ -1,41 +1,20 @@
-"""Concrete tensors, which hold data: Tessera's own and NumPy's arrays, recognized without loading their modules."""
+"""Concrete tensors, which hold data: ours, NumPy's arrays and those of other libraries, none of which are loaded."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tessera.diagnostics.codes import ArgumentError, DeviceError, DTypeError
-from tessera.types.dtype import BY_NAME, DType
+from tessera.ir.base import dispatch
+from tessera.runtime.foreign import adopt, is_foreign, share
+from tessera.types.dtype import BY_NAME, DType, find_dtype
 from tessera.types.shape import TensorType
 
 if TYPE_CHECKING:
     from tessera.runtime.tensor import Tensor
     from tessera.types.device import Device
-
-_BY_ARRAY_NAME = {
-    "float64": "f64",
-    "float32": "f32",
-    "bfloat16": "bf16",
-    "float16": "f16",
-    "float8_e4m3fn": "f8e4m3",
-    "float8_e5m2": "f8e5m2",
-    "int64": "i64",
-    "int32": "i32",
-    "int16": "i16",
-    "int8": "i8",
-    "int4": "i4",
-    "uint64": "u64",
-    "uint32": "u32",
-    "uint16": "u16",
-    "uint8": "u8",
-    "bool": "bool",
-}
-
-
-# `numpy.dtype.name` is computed at each access.
-_SEEN: dict[Any, DType] = {}
 
 
 def is_tensor(value: Any) -> bool:
@@ -68,7 +47,43 @@ def is_array(value: Any) -> bool:
 
 def is_concrete(value: Any) -> bool:
     """Whether a value is a concrete tensor."""
-    return is_tensor(value) or (is_array(value) and not isinstance(value, bool | int | float))
+    return is_tensor(value) or (is_array(value) and not isinstance(value, bool | int | float)) or is_foreign(value)
+
+
+def adopt_operand(value: Any) -> Any:
+    """As `adopt`; inside a trace it is a captured tensor, which is read at each call."""
+    if not is_foreign(value):
+        return value
+    trace: Any = dispatch.tracing()
+    return share(value) if trace is None else trace.lift_operand(value)
+
+
+PLAIN: set[type[Any]] = {bool, int, float, str, type(None)}
+"""Classes of which it is known that their values are not of another library, nor contain any that are."""
+
+
+def adopt_all(values: Sequence[Any]) -> Sequence[Any]:
+    """Arguments with `adopt_operand` of each, in lists and tuples too; the same object where nothing is to be done."""
+    for value in values:
+        if value.__class__ not in PLAIN:
+            break
+    else:
+        return values
+    found = [_adopt_item(value) for value in values]
+    is_same = all(new is old for new, old in zip(found, values, strict=True))
+    return values if is_same else found
+
+
+def _adopt_item(value: Any) -> Any:
+    kind = cast("type[Any]", type(value))
+    if kind is list or kind is tuple:
+        items = adopt_all(value)
+        return value if items is value else list(items) if kind is list else tuple(items)
+    if kind.__module__.partition(".")[0] in ("tessera", "numpy", "builtins"):
+        if kind not in (dict, set, frozenset):
+            PLAIN.add(kind)
+        return value
+    return adopt_operand(value)
 
 
 def concrete_dtype(value: Any) -> DType | None:
@@ -76,7 +91,7 @@ def concrete_dtype(value: Any) -> DType | None:
     if is_tensor(value):
         return value.dtype
     if not is_array(value):
-        return None
+        return share(value).dtype if is_foreign(value) else None
     # Nearly all arrays are plain, which one comparison of names shows.
     if value.__class__.__name__ != "ndarray" and _is_masked(value):
         raise ArgumentError(
@@ -93,20 +108,18 @@ def _is_masked(value: Any) -> bool:
 
 def array_dtype(given: Any) -> DType:
     """The dtype of a NumPy dtype; raises `DTypeError` (T0102) for one that Tessera lacks."""
-    found = _SEEN.get(given)
+    found = find_dtype(given)
+    if found is None and given.byteorder == ">":
+        fix = f'convert it first: `x.astype("{given.name}")`'
+        raise DTypeError(f"arrays of `{given}` are not supported: they are big-endian", fix=fix)
     if found is None:
-        name = _BY_ARRAY_NAME.get(given.name)
-        if name is None:
-            raise DTypeError(f"arrays of `{given}` are not supported", fix=f"the dtypes are {', '.join(BY_NAME)}")
-        if given.byteorder == ">":
-            fix = f'convert it first: `x.astype("{given.name}")`'
-            raise DTypeError(f"arrays of `{given}` are not supported: they are big-endian", fix=fix)
-        found = _SEEN[given] = BY_NAME[name]
+        raise DTypeError(f"arrays of `{given}` are not supported", fix=f"the dtypes are {', '.join(BY_NAME)}")
     return found
 
 
 def concrete_type(value: Any) -> TensorType | None:
     """The type of a concrete tensor, all dims static; None for any other value."""
+    value = adopt(value)
     dtype = concrete_dtype(value)
     return None if dtype is None else TensorType.of(value.shape, dtype)
 

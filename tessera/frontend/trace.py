@@ -327,6 +327,11 @@ class Trace:
                 raise leaked_tracer_error(operand)
         return self._lift(operand)
 
+    def lift_operand(self, operand: Any) -> TracedTensor:
+        """A captured tensor as one of this trace."""
+        value = self.value_of(operand)
+        return TracedTensor(self, value, self.tape.types[value])
+
     def _lift(self, operand: Any) -> int:
         known = self.lifted.get(id(operand))
         if known is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tessera.diagnostics.codes import OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime.native.support import Support, check_arrays
-from tessera.types.dtype import ALL, BY_NAME, DType
+from tessera.types.dtype import ALL, DType, find_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -165,11 +165,6 @@ _NUMPY_NAMES = {
     for dtype in ALL
     if dtype.name not in NARROW
 }
-_BY_NUMPY_NAME = {
-    **{numpy_name: name for name, numpy_name in _NUMPY_NAMES.items() if name != "i4"},
-    **{ml_name: name for name, ml_name in _ML_NAMES.items()},
-    "int4": "i4",
-}
 _FIRST_NARROW = next(code for code, dtype in enumerate(ALL) if dtype.name in _ML_NAMES)
 
 
@@ -204,10 +199,11 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
 
 def dtype_of(array: np.ndarray[Any, Any]) -> DType:
     """Our dtype of an array; raises RuntimeArgumentError (T0701) if there is none for it."""
-    name = _BY_NUMPY_NAME.get(array.dtype.name)
-    if name is None:
+    # An array in another byte order is converted.
+    found = find_dtype(array.dtype.name)
+    if found is None:
         raise RuntimeArgumentError(f"arrays of NumPy dtype `{array.dtype}` have no Tessera dtype")
-    return BY_NAME[name]
+    return found
 
 
 def plain(array: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import Any
 
 from tessera.diagnostics.codes import RuntimeArgumentError
 from tessera.types.dtype import ALL, BY_NAME, DType
 
-CPU, CUDA, CUDA_HOST = 1, 2, 3
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 HOST = (CPU, CUDA_HOST)
 OWNER_MANAGED, OWNER_VERSIONED = 3, 4
 _READ_ONLY = 1
@@ -21,7 +22,15 @@ CODES = {dtype.name: (_NARROW_FLOATS.get(dtype.name, _KINDS[dtype.kind]), 8 * dt
 _BY_CODE = {pair: name for name, pair in CODES.items() if name != "i4"}
 
 
-class _DLTensor(ctypes.Structure):
+# `DLTensor` of dlpack.h: data, device type and id, rank, code, bits, lanes, shape, strides, byte offset.
+_TENSOR = struct.Struct("=QiiiBBHQQQ")
+# `DLManagedTensorVersioned` begins with its version, a context, a deleter and flags.
+_HEAD = struct.Struct("=IIQQQ")
+
+
+class _Managed(ctypes.Structure):
+    """`DLManagedTensor`: the tensor, and whom its consumer calls when it is done."""
+
     _fields_ = [
         ("data", ctypes.c_void_p),
         ("device_type", ctypes.c_int32),
@@ -33,24 +42,9 @@ class _DLTensor(ctypes.Structure):
         ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("strides", ctypes.POINTER(ctypes.c_int64)),
         ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-class _Versioned(ctypes.Structure):
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
         ("context", ctypes.c_void_p),
         ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", _DLTensor),
     ]
-
-
-class _Managed(_DLTensor):
-    """`DLManagedTensor`: the tensor, and whom its consumer calls when it is done."""
-
-    _fields_ = [("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
 # Capsules by their addresses: when one ends, nobody may hold on to it.
@@ -71,54 +65,69 @@ _USED_PLAIN, _USED_VERSIONED = ctypes.c_char_p(b"used_dltensor"), ctypes.c_char_
 class Import:
     """A producer's tensor: where it is, what it is, and who is notified when it is no longer needed."""
 
-    __slots__ = ("_capsule", "_used", "address", "data", "dtype", "kind", "read_only", "shape", "strides")
+    __slots__ = ("_capsule", "_used", "address", "data", "device", "dtype", "kind", "read_only", "shape", "strides")
 
     def __init__(self, capsule: Any, devices: tuple[int, ...] = HOST) -> None:
         self._capsule = capsule
-        self.read_only = False
+        self.read_only, start = False, 0
         if _is_valid(id(capsule), _VERSIONED):
             self.address = int(_pointer_of(id(capsule), _VERSIONED))
-            managed = _Versioned.from_address(self.address)
-            if managed.major != 1:
-                raise RuntimeArgumentError(f"the producer has DLPack {managed.major}, this is DLPack 1")
-            tensor, self.kind, self._used = managed.tensor, OWNER_VERSIONED, _USED_VERSIONED
-            self.read_only = bool(managed.flags & _READ_ONLY)
+            start, self.kind, self._used = _HEAD.size, OWNER_VERSIONED, _USED_VERSIONED
+            major, _, _, _, flags = _HEAD.unpack(ctypes.string_at(self.address, start))
+            if major != 1:
+                raise RuntimeArgumentError(f"the producer has DLPack {major}, this is DLPack 1")
+            self.read_only = bool(flags & _READ_ONLY)
         elif _is_valid(id(capsule), _PLAIN):
             self.address = int(_pointer_of(id(capsule), _PLAIN))
-            tensor, self.kind, self._used = _DLTensor.from_address(self.address), OWNER_MANAGED, _USED_PLAIN
+            self.kind, self._used = OWNER_MANAGED, _USED_PLAIN
         else:
             raise RuntimeArgumentError("not a DLPack capsule, or one that was used before")
-        _check_device(tensor.device_type, devices)
-        self.dtype = _dtype(tensor)
-        self.shape: tuple[int, ...] = tuple(tensor.shape[: tensor.rank]) if tensor.rank else ()
-        self.data = (tensor.data or 0) + tensor.byte_offset
-        self.strides = _strides(tensor, self.shape, self.dtype)
+        # One read of the whole record: field by field, ctypes takes longer than all the rest of an import.
+        record = _TENSOR.unpack(ctypes.string_at(self.address + start, _TENSOR.size))
+        data, device, number, rank, code, bits, lanes, shape, strides, offset = record
+        check_device(device, devices)
+        self.device, self.dtype, self.data = (device, number), _dtype(code, bits, lanes), data + offset
+        self.shape: tuple[int, ...] = _numbers(shape, rank)
+        item = self.dtype.bytes
+        # A producer may leave strides out where they are those of C order.
+        given = [stride * item for stride in _numbers(strides, rank)] if strides else c_strides(self.shape, item)
+        self.strides: tuple[int, ...] = tuple(given)
 
     def take(self) -> None:
         """From here on the producer's deleter is ours to call."""
         _rename(id(self._capsule), self._used)
 
 
-def _check_device(found: int, devices: tuple[int, ...]) -> None:
+def _numbers(address: int, count: int) -> tuple[int, ...]:
+    return struct.unpack(f"={count}q", ctypes.string_at(address, 8 * count)) if count else ()
+
+
+_DEVICES = {1: "cpu", 2: "cuda", 3: "cuda_host", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda_managed"}
+"""What dlpack.h calls devices."""
+
+
+def check_device(found: int, devices: tuple[int, ...]) -> None:
+    """Raises RuntimeArgumentError (T0701) for a device of DLPack that is not one of these."""
     if found not in devices:
         where = "in host memory" if devices == HOST else "on a CUDA device"
-        raise RuntimeArgumentError(f"the tensor is on DLPack device {found}, not {where}")
-
-
-def _dtype(tensor: Any) -> DType:
-    name = _BY_CODE.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
-    if name is None:
+        called = _DEVICES.get(found, "unknown")
         raise RuntimeArgumentError(
-            f"DLPack dtype (code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes) has no Tessera dtype"
+            f"the tensor is on DLPack device {found} ({called}), not {where}",
+            fix="copy it to the host first, as in `x.cpu()`, or to an NVIDIA GPU",
+        )
+
+
+_COMPLEX = 5
+
+
+def _dtype(code: int, bits: int, lanes: int) -> DType:
+    name = _BY_CODE.get((code, bits)) if lanes == 1 else None
+    if name is None:
+        what = f"complex{bits}" if code == _COMPLEX else f"DLPack dtype (code {code}, {bits} bits, {lanes} lanes)"
+        raise RuntimeArgumentError(
+            f"elements of {what} have no Tessera dtype", fix=f"the dtypes are {', '.join(BY_NAME)}"
         )
     return BY_NAME[name]
-
-
-def _strides(tensor: Any, shape: tuple[int, ...], dtype: DType) -> tuple[int, ...]:
-    """Strides in bytes; a producer may leave them out where they are those of C order."""
-    if tensor.rank and tensor.strides:
-        return tuple(stride * dtype.bytes for stride in tensor.strides[: tensor.rank])
-    return c_strides(shape, dtype.bytes)
 
 
 def c_strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
@@ -140,7 +149,12 @@ def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -
 
 def capsule_from(producer: Any, devices: tuple[int, ...] = HOST, **options: Any) -> Any:
     """Ask a producer for its capsule, the newer form first; `options` are those of `__dlpack__`."""
-    _check_device(producer.__dlpack_device__()[0], devices)
+    check_device(producer.__dlpack_device__()[0], devices)
+    return request_capsule(producer, **options)
+
+
+def request_capsule(producer: Any, **options: Any) -> Any:
+    """As `capsule_from`, of a producer whose device is known."""
     try:
         return producer.__dlpack__(max_version=(1, 0), **options)
     except TypeError:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 from tessera.diagnostics.codes import OperatorError, OutOfMemoryError, RuntimeArgumentError
 from tessera.diagnostics.error import TesseraError
 from tessera.diagnostics.frames import guard_class
-from tessera.runtime import arrays, dlpack
+from tessera.runtime import arrays, dlpack, foreign
 from tessera.runtime.arrays import FORMATS, Scalar, decode, encode, render
 from tessera.runtime.native.support import Support, load_support, slot_offset
 from tessera.runtime.operators import Operators
 from tessera.types.annotation import TensorAnnotation, annotation_of
-from tessera.types.dtype import ALL, BY_NAME, DType
+from tessera.types.dtype import ALL, BY_NAME, DType, parse_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,18 +127,18 @@ class Tensor(Operators):
     def of(value: Any, dtype: DType | str | None = None) -> Tensor:
         """A tensor of anything that holds elements: a tensor, an array, a DLPack tensor, a buffer, nested lists.
 
-        Arrays, DLPack tensors and buffers are shared where they are contiguous. Numbers and lists need a `dtype`, and
-        are rounded to it; for the others it must agree. Raises RuntimeArgumentError (T0701).
+        Arrays, tensors of other libraries and buffers are shared where they are contiguous. Numbers and lists need a
+        `dtype`, and are rounded to it; for the others it must agree. Raises RuntimeArgumentError (T0701).
         """
-        wanted = dtype if dtype is None else dtype_named(dtype)
+        wanted = dtype if dtype is None else parse_dtype(dtype)
         if isinstance(value, Tensor):
             made = value
         elif arrays.is_array(value):
             made = Tensor.from_numpy(value, wanted)
-        elif hasattr(value, "__dlpack__"):
-            made = Tensor.from_dlpack(value)
-        elif isinstance(value, (bytes, bytearray, memoryview)) or hasattr(value, "__array_interface__"):
+        elif isinstance(value, (bytes, bytearray, memoryview)):
             made = Tensor.from_buffer(value)
+        elif foreign.is_foreign(value):
+            made = _on_host(foreign.share(value))
         else:
             return _from_values(value, wanted)
         if wanted is not None and made.dtype != wanted:
@@ -162,7 +162,7 @@ class Tensor(Operators):
                 f"`from_numpy` takes an array of NumPy, got {type(array).__name__}",
                 fix="use `Tensor.of(values, dtype)`",
             )
-        checked = dtype if dtype is not None and dtype_named(dtype).name == "i4" else None
+        checked = dtype if dtype is not None and parse_dtype(dtype).name == "i4" else None
         shared = NotImplemented if checked else support.from_array(array)
         if shared is not NotImplemented:
             return shared
@@ -204,7 +204,7 @@ class Tensor(Operators):
     def empty(shape: Sequence[int], dtype: DType) -> Tensor:
         """A tensor with memory of its own and undefined contents; raises OutOfMemoryError (T0707)."""
         check_sizes(shape)
-        dtype_named(dtype)
+        dtype = parse_dtype(dtype)
         # An empty tensor has strides all the same, and they must be numbers too.
         total = dtype.bytes * math.prod(dim or 1 for dim in shape)
         # A size beyond 64 bits would be cut off on its way into native code.
@@ -359,10 +359,11 @@ class Tensor(Operators):
         values: list[Any] = list(decode(self.dtype, self.tobytes()))
         if self.ndim == 0:
             return values[0]
-        for dim in reversed(self.shape[1:]):
-            # A dim of size 0 leaves nothing to group; the outer dims still say how many empty lists there are.
-            count = len(values) // dim if dim else math.prod(self.shape[:-1])
-            values = [values[index * dim : (index + 1) * dim] for index in range(count)] if dim else [[]] * count
+        shape = self.shape
+        for axis in range(self.ndim - 1, 0, -1):
+            # Where a dim of size 0 leaves nothing to group, the dims before it say how many empty lists there are.
+            dim, count = shape[axis], math.prod(shape[:axis])
+            values = [values[index * dim : (index + 1) * dim] for index in range(count)]
         return values
 
     def item(self) -> Scalar:
@@ -391,14 +392,13 @@ class _Raw:
         self.__array_struct__ = struct
 
 
-def dtype_named(given: Any) -> DType:
-    """A dtype from itself or its name; raises RuntimeArgumentError (T0701) for what is none."""
-    if given.__class__ is DType:
-        return given
-    found = BY_NAME.get(given) if isinstance(given, str) else None
-    if found is None:
-        raise RuntimeArgumentError(f"{given!r} is no dtype", fix=f"dtypes are {', '.join(BY_NAME)}")
-    return found
+def _on_host(shared: Any) -> Tensor:
+    if not isinstance(shared, Tensor):
+        raise RuntimeArgumentError(
+            f"the tensor is on {shared.device!r}, not in host memory",
+            fix="copy it first: `x.cpu()`, or share it there with `tessera.cuda.array(x)`",
+        )
+    return shared
 
 
 def check_sizes(shape: Sequence[int]) -> None:

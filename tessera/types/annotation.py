@@ -10,7 +10,7 @@ from tessera.diagnostics.codes import AnnotationError
 from tessera.diagnostics.error import Fix, Span, readable
 from tessera.types import policy as policies
 from tessera.types.dim import Dim
-from tessera.types.dtype import BLOCK_FORMATS, BY_NAME, DType
+from tessera.types.dtype import BLOCK_FORMATS, BY_NAME, OTHER_NAMES, DType, find_dtype
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, ComputeMode, Policy, PolicyType, attach
 
@@ -30,14 +30,6 @@ _WORDS: dict[str, Any] = {
     "bool_": BY_NAME["bool"],
     **{name: getattr(policies, name) for name in _POLICIES.split()},
 }
-_LONG_NAMES = {
-    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
-    **{f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": f"u{bits}" for bits in (8, 16, 32, 64)},
-    "bfloat16": "bf16",
-    "bool": "bool_",  # the name of Python's own is not a dtype
-}
-"""Dtypes by the names that other libraries give them."""
 _POLICY_WORDS: dict[str, Any] = {**_WORDS, **BLOCK_FORMATS, "storage": policies.storage}
 
 
@@ -95,7 +87,7 @@ Item: TypeAlias = "str | int | Dim | DType | PolicyType | ComputeMode"
 def annotation_of(items: Item | tuple[Item, ...], head: str = "Tensor") -> TensorAnnotation:
     """The annotation that `head[items]` stands for; raises `AnnotationError` (T0104) at the user's line."""
     listed = items if isinstance(items, tuple) else (items,)
-    element = listed[-1] if listed and isinstance(listed[-1], DType | PolicyType | ComputeMode) else None
+    element = _element_of(listed[-1]) if listed else None
     dims = tuple(_dim(item, head) for item in (listed if element is None else listed[:-1]))
     _check_rank(dims, head)
     if element is None:
@@ -108,6 +100,13 @@ def annotation_of(items: Item | tuple[Item, ...], head: str = "Tensor") -> Tenso
     if isinstance(element, DType):
         return TensorAnnotation(dims, element, head=head)
     return TensorAnnotation(dims, element.dtype, element.policy, head)
+
+
+def _element_of(item: Any) -> DType | PolicyType | ComputeMode | None:
+    """What the last item says of elements, None for a dim; dtypes of other libraries are taken, names are dims."""
+    if isinstance(item, DType | PolicyType | ComputeMode):
+        return item
+    return None if isinstance(item, str | int | Dim) else find_dtype(item)
 
 
 def _check_rank(dims: tuple[Dim, ...], head: str) -> None:
@@ -150,8 +149,10 @@ def _dim(item: Any, head: str) -> Dim:
 
 
 def _named_dim(text: str) -> Dim:
-    if text in _WORDS or text in _LONG_NAMES:
-        ours = _LONG_NAMES.get(text, text)
+    if text in _WORDS or text in OTHER_NAMES:
+        dtype = find_dtype(text)
+        # The name of Python's own is not a dtype.
+        ours = text if dtype is None else "bool_" if dtype.is_bool else dtype.name
         raise AnnotationError(
             f'`"{text}"` in quotes would be a dimension named `{text}`',
             fix=lambda span: _unquoted_fix(span, text, ours),

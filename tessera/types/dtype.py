@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
+from tessera.diagnostics.codes import DTypeError
+from tessera.diagnostics.error import Fix, Span, find_nearest
 from tessera.types.frozen import frozen
 
 if TYPE_CHECKING:
@@ -78,6 +81,99 @@ bool_ = DType("bool", "bool", 8)
 
 ALL = (f64, f32, bf16, f16, f8e4m3, f8e5m2, i64, i32, i16, i8, i4, u64, u32, u16, u8, bool_)
 BY_NAME = {dtype.name: dtype for dtype in ALL}
+
+
+# Dtypes as users give them: ours, their names here and elsewhere, and those of NumPy, ml_dtypes, JAX and PyTorch.
+
+OTHER_NAMES: dict[str, DType] = {
+    **{f"{dtype.kind}{dtype.bits}": dtype for dtype in ALL if not dtype.is_bool and dtype.bits > 8},
+    **{f"{dtype.kind}{dtype.bits}": dtype for dtype in ALL if dtype.is_integer},
+    "bfloat16": bf16,
+    "float16": f16,
+    "float8_e4m3fn": f8e4m3,
+    "float8_e5m2": f8e5m2,
+    "bool_": bool_,
+}
+"""Dtypes by their names in NumPy, ml_dtypes, JAX and PyTorch."""
+_NUMPY_DTYPES: dict[Any, DType] = {}
+
+
+def find_dtype(given: Any) -> DType | None:
+    """The dtype that a value stands for, or None: one of ours, a name, or a dtype of another library.
+
+    NumPy's dtypes and scalar types (those of ml_dtypes and JAX too), and PyTorch's dtypes are recognized without
+    loading these libraries. NumPy's short codes are no names: its `i4` has four bytes, ours four bits.
+
+    >>> find_dtype("float32"), find_dtype("bf16"), find_dtype(bool), find_dtype(float)
+    (f32, bf16, bool, None)
+    """
+    kind = given.__class__
+    if kind is DType:
+        return given
+    if isinstance(given, str):
+        return BY_NAME.get(given) or OTHER_NAMES.get(given)
+    if given is bool:
+        return bool_
+    if kind.__name__ == "dtype" and kind.__module__.partition(".")[0] == "torch":
+        return find_dtype(str(given).removeprefix("torch."))
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    if isinstance(given, type):
+        # JAX's scalar types hold the dtype of NumPy that they stand for.
+        given = numpy.dtype(given) if issubclass(given, numpy.generic) else getattr(given, "dtype", None)
+    return _find_numpy_dtype(given) if isinstance(given, numpy.dtype) else None
+
+
+def _find_numpy_dtype(given: Any) -> DType | None:
+    # `numpy.dtype.name` is computed at each access.
+    found = _NUMPY_DTYPES.get(given)
+    if found is None and given.isnative:
+        found = find_dtype(given.name)
+        if found is not None:
+            _NUMPY_DTYPES[given] = found
+    return found
+
+
+def parse_dtype(given: Any) -> DType:
+    """The dtype that a value stands for, see `find_dtype`; raises DTypeError (T0102) for any other."""
+    found = find_dtype(given)
+    if found is None:
+        is_type = isinstance(given, type)
+        shown = f"{given.__module__}.{given.__name__}".removeprefix("builtins.") if is_type else given
+        raise DTypeError(f"`{shown}` is not a dtype", fix=lambda span: _dtype_fix(span, given))
+    return found
+
+
+_MISTAKEN = {"half": "f16", "float": "f32", "double": "f64", "int": "i64", "long": "i64", "short": "i16", "byte": "u8"}
+
+
+def _dtype_fix(span: Span | None, given: Any) -> Fix | str:
+    near = _nearest_names(given)
+    if not near or not isinstance(given, str):
+        return dtype_help(given)
+    from tessera.diagnostics.edit import edit_text  # noqa: PLC0415 - for errors alone
+
+    return edit_text(span, given, near[0], f"did you mean `{near[0]}`?") or dtype_help(given)
+
+
+def _nearest_names(given: Any) -> list[str]:
+    name = given.__name__ if isinstance(given, type) else str(given)
+    return find_nearest(name, (*BY_NAME, *OTHER_NAMES), 3, 0.5)
+
+
+def dtype_help(given: Any) -> str:
+    """What to write in place of something that is no dtype."""
+    known = f"the dtypes are {', '.join(BY_NAME)}, as in `tessera.f32`"
+    if isinstance(given, int):
+        return f"pass sizes as one shape, as in `(2, 3)`; {known}"
+    name = given.__name__ if isinstance(given, type) else str(given)
+    if name in _MISTAKEN:
+        return f"libraries disagree on what `{name}` is: write `tessera.{_MISTAKEN[name]}`, or the one that you mean"
+    if getattr(given, "isnative", True) is False:
+        return "convert the array to the byte order of this machine first, as in `x.astype(np.float32)`"
+    near = _nearest_names(given)
+    return f"did you mean {' or '.join(f'`{one}`' for one in near)}? {known}" if near else known
 
 
 # Number formats that values are rounded to: those that are stored, and those that only round (tf32, f4e2m1).

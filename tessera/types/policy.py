@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tessera.diagnostics.codes import PolicyError
-from tessera.types.dtype import BLOCK_FORMATS, BlockFormat, DType, bf16, f8e4m3, f32, nvfp4
+from tessera.types.dtype import BLOCK_FORMATS, BlockFormat, DType, bf16, f8e4m3, f32, find_dtype, nvfp4
 from tessera.types.frozen import frozen
 
 
@@ -63,6 +63,7 @@ _WORDS = {
 
 
 def _check_kinds(policy: Policy) -> None:
+    """Raise for a field of another kind than it has; dtypes of other libraries become ours."""
     kinds: tuple[tuple[str, Any, str], ...] = (
         ("storage", DType | BlockFormat, "a dtype such as bf16, or nvfp4"),
         ("compute", ComputeMode | DType, "a mode such as tf32 or a dtype"),
@@ -70,6 +71,8 @@ def _check_kinds(policy: Policy) -> None:
     )
     for name, kind, wanted in kinds:
         given = getattr(policy, name)
+        if not isinstance(given, kind) and (dtype := find_dtype(given)) is not None:
+            object.__setattr__(policy, name, given := dtype)
         if given is not None and not isinstance(given, kind):
             raise PolicyError(f"`{_PUBLIC_NAMES.get(name, name)}` takes {wanted}, got {given!r}", fix=f"write {wanted}")
     factor: Any = policy.loss_scale
@@ -252,7 +255,7 @@ def _shortest(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else repr(number)
 
 
-def accum(dtype: DType) -> Policy:
+def accum(dtype: Any) -> Policy:
     """Accumulate this type in `dtype`."""
     return Policy(accumulate=dtype)
 
@@ -352,8 +355,8 @@ def attach(base: DType | PolicyType, policy: Policy | DType) -> PolicyType:
 
     Raises PolicyError when the policy contradicts the type or another policy.
     """
-    if isinstance(policy, DType):
-        policy = accum(policy)
+    if (total := find_dtype(policy)) is not None:
+        policy = accum(total)
     if not isinstance(policy, Policy):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise PolicyError(
             f"`{base} @ {policy!r}` is no policy",

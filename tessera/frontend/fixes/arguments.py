@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from tessera.diagnostics.edit import Expression, Part, edit_text, expression_at
+from tessera.diagnostics.edit import Expression, Part, expression_at
 from tessera.diagnostics.error import Fix, Span
 from tessera.frontend.fixes.operands import dtype_name
-from tessera.types.dtype import BY_NAME, DType, i64
+from tessera.types.dtype import DType, i64
 
 # Arguments of calls: cast, reshaped, padded or sliced to what a function declares.
 
@@ -203,29 +203,3 @@ def positions_fix(span: Span | None) -> Fix | None:
     if expression is None or len(items) != 1:
         return None
     return items[0].edit(f"{items[0].operand}.cast({dtype_name(expression, i64)})", f"cast `{items[0].text}` to i64")
-
-
-_OTHER_NAMES = {
-    **{f"float{bits}": f"f{bits}" for bits in (16, 32, 64)},
-    **{f"{prefix}int{bits}": f"{prefix or 'i'}{bits}" for prefix in ("", "u") for bits in (8, 16, 32, 64)},
-    "bfloat16": "bf16",
-    "half": "f16",
-    "float": "f32",
-    "double": "f64",
-    "int": "i64",
-    "bool_": "bool",
-}
-"""Names of dtypes in other libraries."""
-
-
-def dtype_name_fix(span: Span | None, given: object) -> Fix | str:
-    """The name of a dtype in place of that of another library."""
-    advice = f"the dtypes are {', '.join(BY_NAME)}, as in `tessera.f32`"
-    if isinstance(given, int):
-        return f"pass sizes as one shape, as in `(2, 3)`; {advice}"
-    name = _OTHER_NAMES.get(given.__name__ if isinstance(given, type) else str(given))
-    if name is None:
-        return advice
-    if isinstance(given, type):
-        return f"write `tessera.{name}`"
-    return edit_text(span, str(given), name, f"its name is `{name}`") or advice

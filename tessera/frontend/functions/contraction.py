@@ -10,10 +10,10 @@ from tessera.frontend.arguments import check_int, check_sequence, check_string
 from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import where
 from tessera.frontend.functions.movement import reshape
-from tessera.frontend.functions.operands import as_tensor, axis_of, cast, check_tensors, dtype_of, parse_dtype, rank_of
+from tessera.frontend.functions.operands import as_tensor, axis_of, cast, check_tensors, dtype_of, rank_of
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.ir.base.dispatch import apply
-from tessera.types.dtype import FORMATS, DType, f32
+from tessera.types.dtype import FORMATS, DType, f32, parse_dtype
 
 # Functions that narrow explicitly: rounding to a format, quantizing by scales, blocks.
 

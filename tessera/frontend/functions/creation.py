@@ -17,7 +17,6 @@ from tessera.frontend.functions.operands import (
     dims_of,
     dtype_of,
     is_tensor,
-    parse_dtype,
     promote_operands,
     rank_of,
     shape_dims,
@@ -27,7 +26,7 @@ from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dim import Dim
-from tessera.types.dtype import f32, i64
+from tessera.types.dtype import f32, i64, parse_dtype
 from tessera.types.shape import normalize_slice, slice_extent
 
 # `x[...]` as NumPy has it, and functions that pick elements by tensors of positions.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, parse_dtype, promote_operands
+from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, promote_operands
 from tessera.frontend.functions.scalar import *  # noqa: F403 - its stub lists them
 from tessera.frontend.functions.scalar import maximum, minimum, mul
 from tessera.ir.base.dispatch import apply
-from tessera.types.dtype import DType, bool_
+from tessera.types.dtype import DType, bool_, parse_dtype
 from tessera.types.promotion import FLOATING
 
 

@@ -7,14 +7,14 @@ from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, AxisError, DTypeError, TracingError
 from tessera.frontend.arguments import check_int, describe_value
-from tessera.frontend.concrete import Tracer, concrete_dtype, is_concrete, scalar_dtype, scalar_tensor
+from tessera.frontend.concrete import Tracer, adopt_operand, concrete_dtype, is_concrete, scalar_dtype, scalar_tensor
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import as_tuple
 from tessera.frontend.size import Size, dim_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim
-from tessera.types.dtype import BY_NAME, DType, f32, i64
+from tessera.types.dtype import BY_NAME, DType, f32, i64, parse_dtype
 from tessera.types.promotion import ARITHMETIC, OpClass, promote, promote_scalar
 
 
@@ -45,7 +45,7 @@ def check_tensors(*values: Any) -> None:
 def rank_of(value: Any) -> int:
     """How many dims a tensor has."""
     dtype_of(value)
-    return len(value.shape)
+    return len(adopt_operand(value).shape)
 
 
 def constant(value: bool | float, dtype: DType) -> Any:
@@ -59,7 +59,7 @@ def constant(value: bool | float, dtype: DType) -> Any:
 def as_tensor(value: Any, dtype: DType | None = None) -> Any:
     """A tensor from a tensor, a Python number or a size; `dtype` is what a number becomes."""
     if is_tensor(value):
-        return value
+        return adopt_operand(value)
     if isinstance(value, Size):
         return cast(apply("dim_size", (), {"dims": (value.dim,)}), dtype or i64)
     if isinstance(value, bool | int | float):
@@ -68,7 +68,7 @@ def as_tensor(value: Any, dtype: DType | None = None) -> Any:
     raise AssertionError("`dtype_of` refuses what is no tensor")
 
 
-def cast(x: Any, dtype: DType) -> Any:
+def cast(x: Any, dtype: Any) -> Any:
     """`x` in another dtype; the same value when it has that dtype. A size becomes a scalar.
 
     Raises: DTypeError (T0102) if `dtype` is none of Tessera's.
@@ -77,16 +77,6 @@ def cast(x: Any, dtype: DType) -> Any:
     if isinstance(x, Size):
         return as_tensor(x, dtype)
     return x if dtype_of(x) is dtype else apply("cast", (x,), {"dtype": dtype})
-
-
-def parse_dtype(value: Any) -> DType:
-    """A dtype from itself or its name; a NumPy or Python type is refused with the name to use."""
-    if isinstance(value, DType):
-        return value
-    if isinstance(value, str) and value in BY_NAME:
-        return BY_NAME[value]
-    shown = f"{value.__module__}.{value.__name__}".removeprefix("builtins.") if isinstance(value, type) else value
-    raise DTypeError(f"`{shown}` is not a dtype", fix=lambda span: fixes_of("arguments").dtype_name_fix(span, value))
 
 
 def promote_operands(op: str, values: Sequence[Any], group: OpClass = ARITHMETIC) -> list[Any]:

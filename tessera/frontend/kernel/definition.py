@@ -14,7 +14,7 @@ from tessera.diagnostics.codes import KernelError, RuntimeArgumentError
 from tessera.frontend.annotations import Parameter as Bound
 from tessera.frontend.annotations import resolve
 from tessera.frontend.bind import Binder, Leaf, dim_name
-from tessera.frontend.concrete import concrete_dtype
+from tessera.frontend.concrete import concrete_dtype, is_concrete
 from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.evaluate import Evaluator
 from tessera.frontend.kernel.extents import check_positions
@@ -31,6 +31,7 @@ from tessera.frontend.kernel.operands import (
 from tessera.frontend.kernel.source import Source, called_names, source_of, written_names
 from tessera.frontend.pytree import Tree, as_tuple, flatten
 from tessera.ir.tile.records import Body, KernelProgram, without_unused
+from tessera.runtime.foreign import adopt
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.schedule import NAMES, Schedule
@@ -236,7 +237,7 @@ class KernelBinder(Binder):
     def _bind_argument(self, parameter: Bound, value: Any, leaves: list[Leaf], tensors: list[Any]) -> Tree:
         kind = self.kinds.get(parameter.name)
         if kind is None:
-            if parameter.name in self.values and concrete_dtype(value) is not None:
+            if parameter.name in self.values and is_concrete(value):
                 raise RuntimeArgumentError(
                     f"`{parameter.name}` is a static parameter of the kernel, got a tensor",
                     notes=("parameters of a kernel that take tensors have an annotation",),
@@ -254,7 +255,7 @@ class KernelBinder(Binder):
                 else "`ts.array(...)` converts nested lists of numbers to a tensor"
             )
             raise RuntimeArgumentError(f"`{kind.name}` must be {wanted}, got {type(value).__name__}", fix=fix)
-        for name, leaf in zip(names, flat, strict=True):
+        for name, leaf in zip(names, map(adopt, flat), strict=True):
             dtype = concrete_dtype(leaf)
             if dtype is None:
                 raise RuntimeArgumentError(

@@ -22,7 +22,7 @@ from tessera.frontend.kernel.tiles import (
 )
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.types.dim import Dim
-from tessera.types.dtype import BY_NAME, DType, f32
+from tessera.types.dtype import DType, dtype_help, f32, find_dtype
 from tessera.types.shape import TensorType
 
 
@@ -72,12 +72,11 @@ def bitcast(x: Any, dtype: Any) -> Tile:
 
 
 def as_dtype(dtype: Any) -> DType:
-    """A dtype, or the name of one."""
-    if isinstance(dtype, DType):
-        return dtype
-    if dtype in BY_NAME:
-        return BY_NAME[dtype]
-    raise current().fail(f"{dtype!r} is not a dtype", f"the dtypes are {', '.join(BY_NAME)}")
+    """A dtype, its name, or that of another library."""
+    found = find_dtype(dtype)
+    if found is None:
+        raise current().fail(f"{dtype!r} is not a dtype", dtype_help(dtype))
+    return found
 
 
 def zeros(shape: Any, dtype: Any = f32) -> Tile:

@@ -17,6 +17,8 @@ from tessera.runtime.timeline import WATCH, Bytes, Entry, HostWait, Launch, Sign
 _NON_BLOCKING = 1
 _UNTIMED = 2
 _RELAXED = 2
+_NOT_READY = 600
+"""`CUDA_ERROR_NOT_READY` of cuda.h."""
 _SET = 1
 """What comes next depends on what is named, and on nothing before."""
 
@@ -119,6 +121,14 @@ class Event:
         driver().call("cuEventSynchronize", ctypes.c_void_p(self.handle))
         if WATCH.note is not None:
             WATCH.note(HostWait(event=self.handle))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the device has come by it."""
+        code = self._library.cuEventQuery(ctypes.c_void_p(self.handle))
+        if code not in (0, _NOT_READY):
+            raise error_of(code, "cuEventQuery", self._library)
+        return not code
 
     def milliseconds_since(self, earlier: Event) -> float:
         """Time on the device between two marks that it has come by."""
@@ -240,7 +250,7 @@ class Graph:
     def hold(self, tensors: Sequence[Any]) -> None:
         """Keep tensors of a captured call; what was made inside may die inside, and its memory is used again there."""
         for tensor in tensors:
-            if tensor.stream == self.stream.handle:
+            if tensor.stream == self.stream.handle and not tensor.is_borrowed:
                 self._own.append(weakref.ref(tensor))
             else:
                 self._held.append(tensor)

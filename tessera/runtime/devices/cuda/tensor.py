@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import math
+import sys
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tessera.diagnostics.codes import RuntimeArgumentError
+from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
 from tessera.diagnostics.frames import guard_class
 from tessera.runtime import arrays, dlpack
 from tessera.runtime.devices.cuda.driver import driver
 from tessera.runtime.devices.cuda.memory import POOL, FreeList, copy_in, copy_out, copy_within
-from tessera.runtime.devices.cuda.streams import CURRENT, current_stream, wait_for
+from tessera.runtime.devices.cuda.streams import CURRENT, Event, current_stream, wait_for
 from tessera.runtime.donation import donated_error
 from tessera.runtime.operators import Operators
-from tessera.runtime.tensor import Tensor, dtype_named
+from tessera.runtime.tensor import Tensor
 from tessera.types.device import Device, gpu
-from tessera.types.dtype import BY_NAME, DType
+from tessera.types.dtype import BY_NAME, DType, parse_dtype
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+_DEVICES = (dlpack.CUDA, dlpack.CUDA_MANAGED)
 _LEGACY = 1
 """How other libraries call the default stream."""
+_NO_WAIT = -1
+"""The stream of DLPack for whom nobody has to wait."""
 _UNNAMED = arrays.NARROW | {"i4"}
 """Dtypes that `__cuda_array_interface__` has no name for."""
 ALIGNED = 16
@@ -64,6 +69,33 @@ class Shared:
         self.free_list.free.append(self.address)
 
 
+class Borrowed:
+    """Memory of another library: it is let go once the work is done that had been put into the stream by then.
+
+    That library may use the memory again in a stream of its own, which does not wait for this one.
+    """
+
+    __slots__ = ("_owner", "_stream")
+    waiting: ClassVar[deque[tuple[Event, Any]]] = deque()
+    """What is let go next, in the order in which it was borrowed no more."""
+
+    def __init__(self, owner: object, stream: int) -> None:
+        self._owner, self._stream = owner, stream
+        self.release()
+
+    @classmethod
+    def release(cls) -> None:
+        """Let go what no work needs any more."""
+        while cls.waiting and cls.waiting[0][0].is_done:
+            cls.waiting.popleft()
+
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # A capture runs nothing, and its graph holds what it reads.
+        if not is_ending() and CURRENT.capture is None:
+            self.waiting.append((Event(timed=False).record(self._stream), self._owner))
+            self.release()
+
+
 class Donated:
     """The owner of a tensor whose memory was donated to a call."""
 
@@ -101,6 +133,11 @@ class CudaTensor(Operators):
         """Whether its memory is from our pool, and nobody else knows where it is."""
         return self._owner.__class__ is FreeList
 
+    @property
+    def is_borrowed(self) -> bool:
+        """Whether its memory is that of another library."""
+        return self._owner.__class__ is Borrowed
+
     def give_to(self, other: CudaTensor | None, stream: int | None = None) -> None:
         """Let its memory be that of another tensor, which had none, or go back to the pool; from now on it is consumed.
 
@@ -123,7 +160,7 @@ class CudaTensor(Operators):
     def empty(shape: Sequence[int], dtype: DType | str) -> CudaTensor:
         """Memory with nothing in it; raises OutOfMemoryError (T0707)."""
         try:
-            form = form_of(dtype_named(dtype), tuple(shape))
+            form = form_of(parse_dtype(dtype), tuple(shape))
         except TypeError:
             raise RuntimeArgumentError(f"a shape is a tuple of sizes, got {shape!r}", fix="write `(2, 3)`") from None
         stream = current_stream()
@@ -135,7 +172,7 @@ class CudaTensor(Operators):
         """A tensor on the device: itself, one of another library's there (shared), or a copy of one in host memory."""
         if isinstance(value, CudaTensor):
             return value
-        if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] == dlpack.CUDA:
+        if hasattr(value, "__dlpack_device__") and value.__dlpack_device__()[0] in _DEVICES:
             return _share_producer(value)
         if hasattr(value, "__cuda_array_interface__"):
             return _from_interface(value)
@@ -215,7 +252,7 @@ class CudaTensor(Operators):
             return
         if isinstance(self._owner, Shared):
             self._owner.free_list = free_list
-        else:
+        elif not self.is_borrowed:
             self._owner = free_list
         self.stream = stream
         self.lane = NOWHERE if self.address % ALIGNED else stream
@@ -270,14 +307,35 @@ class CudaTensor(Operators):
 
 def _share_producer(producer: Any) -> CudaTensor:
     """Another library's tensor; its capsule stays with ours, so that its memory does too."""
-    capsule = dlpack.capsule_from(producer, (dlpack.CUDA,), stream=current_stream() or _LEGACY)
-    taken = dlpack.Import(capsule, (dlpack.CUDA,))
+    stream = current_stream()
+    # What is being captured waits for nothing outside: `capture` has waited for all before.
+    consumer = stream or _LEGACY if CURRENT.capture is None else _NO_WAIT
+    capsule = dlpack.request_capsule(producer, stream=consumer)
+    taken = dlpack.Import(capsule, _DEVICES)
+    _check_ordinal(taken.device[1])
     if not dlpack.is_contiguous(taken.shape, taken.strides, taken.dtype.bytes):
-        raise RuntimeArgumentError(
-            f"a tensor of a GPU with shape {list(taken.shape)} and strides {list(taken.strides)} is not contiguous",
-            fix="make it contiguous first: `.contiguous()`",
+        return _share_producer(_contiguous(producer, taken.shape, taken.strides))
+    return CudaTensor(taken.data, form_of(taken.dtype, taken.shape), stream, Borrowed(capsule, stream))
+
+
+def _check_ordinal(number: int) -> None:
+    own = driver().ordinal
+    if number != own:
+        raise DeviceError(
+            f"the tensor is on cuda:{number}, and this process computes on cuda:{own}",
+            fix=f'copy it there first, as in `x.to("cuda:{own}")`',
         )
-    return CudaTensor(taken.data, form_of(taken.dtype, taken.shape), current_stream(), capsule)
+
+
+def _contiguous(producer: Any, shape: Sequence[int], strides: Sequence[int]) -> Any:
+    """A contiguous copy by the library that the tensor belongs to, in its own stream; raises where it has no word."""
+    copy = getattr(producer, "contiguous", None)
+    if not callable(copy):
+        raise RuntimeArgumentError(
+            f"a tensor of a GPU with shape {list(shape)} and strides {list(strides)} is not contiguous",
+            fix="make a contiguous copy of it with the library that it belongs to",
+        )
+    return copy()
 
 
 def _from_interface(producer: Any) -> CudaTensor:
@@ -290,11 +348,11 @@ def _from_interface(producer: Any) -> CudaTensor:
         raise RuntimeArgumentError(f"elements of type `{given['typestr']}` have no Tessera dtype")
     strides = given.get("strides")
     if strides is not None and not dlpack.is_contiguous(shape, tuple(strides), dtype.bytes):
-        raise RuntimeArgumentError(f"a tensor of a GPU with strides {list(strides)} is not contiguous")
-    other = given.get("stream")
-    if other not in (None, _LEGACY, 2) and other != current_stream():
-        wait_for(current_stream(), other)
-    return CudaTensor(given["data"][0] or 0, form_of(dtype, shape), current_stream(), producer)
+        return CudaTensor.of(_contiguous(producer, shape, strides))
+    other, stream = given.get("stream"), current_stream()
+    if other not in (None, _LEGACY, 2) and other != stream:
+        wait_for(stream, other)
+    return CudaTensor(given["data"][0] or 0, form_of(dtype, shape), stream, Borrowed(producer, stream))
 
 
 # Single numbers beside tensors of a GPU: each is copied there once, and found there the next time.
