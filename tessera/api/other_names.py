@@ -97,7 +97,8 @@ OPS: Mapping[str, str] = {
 }
 
 FRONT: Mapping[str, str] = {
-    **_write("tensor as_tensor asarray from_numpy from_dlpack", "array(values)"),
+    **_write("tensor as_tensor", "array(values)"),
+    **_write("from_numpy from_dlpack", "asarray(values)"),
     **{f"float{bits}": f"write `tessera.f{bits}`" for bits in (16, 32, 64)},
     **{f"int{bits}": f"write `tessera.i{bits}`" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"write `tessera.u{bits}`" for bits in (8, 16, 32, 64)},
