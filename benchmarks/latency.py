@@ -59,6 +59,17 @@ def time_of(function: Callable[[], Any], *, calls: int = 20_000, repeats: int = 
     return max(0.0, statistics.median(loop(function) for _ in range(repeats)) - empty) * 1e-9
 
 
+def processor_time_of(function: Callable[[], Any], *, calls: int = 20_000, repeats: int = 9) -> float:
+    """Seconds of this thread that one call takes: the least over repeats, whatever else the machine is doing."""
+    times: list[int] = []
+    for _ in range(repeats + 1):
+        start = time.thread_time_ns()
+        for _ in range(calls):
+            function()
+        times.append(time.thread_time_ns() - start)
+    return min(times[1:]) / calls * 1e-9
+
+
 def calls() -> list[Finding]:
     """A cached function of four small tensors, for NumPy arrays and tensors, and its entry alone."""
     import tessera as ts  # noqa: PLC0415 - imports are timed in processes of their own
@@ -87,10 +98,10 @@ def calls() -> list[Finding]:
 
 
 def rules() -> list[Finding]:
-    """Rules about sizes: solving them, and the guards that are left at a call."""
+    """Rules about sizes: solving them, and the guards that are left at a call, in time of a CPU."""
     return [
         Finding("a thousand constraints read and solved", solving_time(), 0.1),
-        Finding("what five guards add to a call", guard_time(time_of), 2e-6),
+        Finding("what five guards add to a call", guard_time(processor_time_of), 2e-6),
     ]
 
 

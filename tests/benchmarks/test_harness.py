@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -253,3 +254,30 @@ def test_latency_findings_know_their_limits() -> None:
     assert latency.Finding("a", 1.0).is_reached
     assert not latency.Finding("a", 1.0, 0.5).is_reached
     assert latency.time_of(lambda: None, calls=10, repeats=3) >= 0
+
+
+def slow_guards(time_of: Any) -> float:
+    return 2.1e-6
+
+
+def test_rules_about_sizes_are_within_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate itself, in time of a CPU: a thousand constraints in 100 ms, and 2 us for the guards of a call."""
+    monkeypatch.setattr(latency, "RESULTS", tmp_path)
+    done = run_command(latency, "--only", "solver", "--name", "now")
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "now.json").read_text(encoding="utf-8"))["findings"]
+    assert [one["limit"] for one in found] == [0.1, 2e-6]
+    monkeypatch.setattr(latency, "solving_time", lambda: 0.101)
+    assert run_command(latency, "--only", "solver", "--name", "slow").exit_code == 1
+    monkeypatch.setattr(latency, "solving_time", lambda: 0.099)
+    monkeypatch.setattr(latency, "guard_time", slow_guards)
+    assert run_command(latency, "--only", "solver", "--name", "slow").exit_code == 1
+
+
+def test_the_limits_of_rules_are_recorded() -> None:
+    record = json.loads((environment.ROOT / "benchmarks" / "results" / "limits.json").read_text(encoding="utf-8"))
+    found = {one["name"]: (one["seconds"], one["limit"]) for one in record["findings"]}
+    assert [name for name, (seconds, limit) in found.items() if seconds > limit] == []
+    assert {limit for _, limit in found.values()} == {0.1, 2e-6}
+    assert record["commit"]
+    assert record["versions"]["python"]

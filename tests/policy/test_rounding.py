@@ -114,18 +114,26 @@ def test_l4_tf32_keeps_ten_bits() -> None:
 
 
 @pytest.mark.parametrize("format", ["bf16", "f16", "f8e4m3"])
-def test_n3_1_stochastic_rounding_is_unbiased_and_repeats(format: str) -> None:
-    count, value = 100_000, 1.3
-    x = np.full(count, value, np.float32)
+def test_n3_1_stochastic_rounding_is_unbiased_over_seeds_and_elements_and_repeats(format: str) -> None:
+    """The mean over 1e5 seeds, and over 1e5 elements of one seed, is the number within 4 standard errors."""
+    count, few = 100_000, np.array([1.3, -0.7, 3.1416, 100.02], np.float32)
     f = ts.jit(lambda x, key: ops.round_to(x, format, rounding="stochastic", key=key).cast(ts.f32))
-    given = np.asarray(f(x, ts.random.key(5))).astype(np.float64)
-    low, high = float(given.min()), float(given.max())
-    assert low < float(x[0]) < high
-    share = (float(x[0]) - low) / (high - low)
-    sigma = (high - low) * math.sqrt(share * (1 - share) / count)
-    assert abs(given.mean() - float(x[0])) < 4 * sigma
-    assert np.asarray(f(x, ts.random.key(5))).tobytes() == np.asarray(f(x, ts.random.key(5))).tobytes()
-    assert np.asarray(f(x, ts.random.key(6))).tobytes() != np.asarray(f(x, ts.random.key(5))).tobytes()
+    keys = np.zeros((count, 2), np.uint64)
+    keys[:, 0] = np.arange(count)
+    assert np.asarray(ts.random.key(77)).tolist() == keys[77].tolist()
+    by_seed = np.array([np.asarray(f(few, key)) for key in keys], np.float64)
+    by_element = np.asarray(f(np.repeat(few, count), ts.random.key(5))).astype(np.float64).reshape(len(few), count).T
+    for rounded in (by_seed, by_element):
+        low, high = rounded.min(axis=0), rounded.max(axis=0)
+        assert (low < few).all()
+        assert (few < high).all()
+        assert all(len(np.unique(column)) == 2 for column in rounded.T)
+        share = (few - low) / (high - low)
+        sigma = (high - low) * np.sqrt(share * (1 - share) / count)
+        assert (np.abs(rounded.mean(axis=0) - few) < 4 * sigma).all()
+    again = np.array([np.asarray(f(few, key)) for key in keys[:1000]], np.float64)
+    assert again.tobytes() == by_seed[:1000].tobytes()
+    assert len(np.unique(by_seed, axis=0)) == 2 ** len(few)
 
 
 def test_what_is_a_number_of_the_format_is_never_moved_at_random() -> None:

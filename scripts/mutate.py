@@ -1,0 +1,453 @@
+"""Draws one-line mutants of verifiers, maps, guards, roundings and recipes, and counts those that tests kill.
+
+    python -m scripts.mutate --count 300 --seed 1 --record benchmarks/results/mutants.json
+
+A mutant is the package with one line changed: a comparison swapped, a number off by one, a conjunct dropped, a
+condition negated, two arguments swapped, a statement removed. Each is tried in a copy of the tree, never in place, by
+the tests of its neighbourhood alone (`NEIGHBOURHOODS`); one that all of them pass survives. Survivors are listed: each
+needs a test that kills it, or a reason in `EQUIVALENT` why no program can tell it from the original.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+NEIGHBOURHOODS: Mapping[str, str] = {
+    # Verifiers.
+    "tessera/ir/tile/passes/check_races.py": "tests/lit/tile/check_races.mlir tests/tile/test_check_races.py",
+    "tessera/ir/tile/passes/check_bounds.py": "tests/lit/tile/check_bounds.mlir tests/tile/test_check_bounds.py",
+    "tessera/ir/tile/passes/check_barriers.py": "tests/lit/tile/check_barriers.mlir tests/tile/test_check_barriers.py",
+    "tessera/ir/tile/sampled_run.py": "tests/tile/test_race_observer.py tests/tile/test_check_races.py "
+    "tests/tile/test_check_barriers.py",
+    "tessera/ir/tile/sites.py": "tests/lit/tile tests/tile/test_check_bounds.py tests/tile/test_check_races.py "
+    "tests/tile/test_check_barriers.py",
+    "tessera/ir/tile/ops/access.py": "tests/lit/tile tests/tile/test_memory_ops.py tests/kernel/test_gather.py",
+    "tessera/ir/tile/ops/control.py": "tests/lit/tile tests/kernel/test_pipelines.py",
+    "tessera/ir/base/block_ops.py": "tests/lit/tile tests/lit/target tests/target tests/tile/test_interpret.py",
+    "tessera/ir/target/ops/blocks.py": "tests/lit/target tests/target/test_memory.py tests/target/test_kernel.py "
+    "tests/target/test_mutations.py tests/features/test_lowering.py",
+    "tessera/ir/target/ops/kernel.py": "tests/lit/target tests/target/test_kernel.py tests/target/test_launch.py "
+    "tests/target/test_spaces.py",
+    "tessera/ir/target/ops/matrix.py": "tests/lit/target tests/target/test_kernel.py tests/target/test_mutations.py",
+    "tessera/ir/target/limits.py": "tests/target tests/lit/target tests/lit/nvptx/choose_vectors.mlir",
+    "tessera/ir/schedule/host_program/accesses.py": "tests/lit/schedule tests/schedule/test_lifetimes.py "
+    "tests/schedule/test_in_place.py tests/schedule/test_overlap.py",
+    "tessera/ir/schedule/host_program/memory.py": "tests/lit/schedule/plan_memory.mlir tests/schedule/test_memory.py "
+    "tests/runtime/test_memory.py",
+    "tessera/ir/schedule/ops/plan.py": "tests/lit/schedule tests/schedule/test_plans.py tests/schedule/test_text.py",
+    "tessera/ir/schedule/ops/host.py": "tests/lit/schedule tests/schedule/test_lifetimes.py",
+    "tessera/ir/graph/passes/check_policy.py": "tests/lit/graph/check_policy.mlir tests/policy/test_passthrough.py",
+    "tessera/ir/graph/passes/check_numerics.py": "tests/lit/graph/check_numerics.mlir",
+    "tessera/ir/graph/passes/check_effects.py": "tests/lit/graph/check_effects.mlir tests/effects/test_inference.py",
+    "tessera/ir/graph/passes/check_ranges.py": "tests/lit/graph/check_ranges.mlir tests/policy/test_verify.py",
+    "tessera/ir/graph/tape_analysis.py": "tests/effects/test_order.py tests/policy/test_verify.py "
+    "tests/effects/test_inference.py",
+    "tessera/backends/nvptx/ops/*.py": "tests/backends/nvptx/test_operand_faults.py "
+    "tests/backends/nvptx/test_hopper.py tests/backends/nvptx/test_ampere.py tests/backends/nvptx/test_blackwell.py",
+    "tessera/backends/nvptx/mma/check_copies.py": "tests/backends/nvptx/test_hopper.py "
+    "tests/backends/nvptx/test_passes.py tests/backends/nvptx/test_simulate.py tests/backends/nvptx/test_verify.py",
+    # Maps.
+    "tessera/ir/base/index_maps.py": "tests/ir/base/test_index_maps.py tests/graph/test_movement.py",
+    "tessera/ir/tile/indexing.py": "tests/tile/test_check_bounds.py tests/tile/test_check_races.py "
+    "tests/tile/test_check_barriers.py tests/lit/tile",
+    "tessera/types/dim.py": "tests/types tests/ir/base/test_index_maps.py",
+    "tessera/types/shape.py": "tests/types/test_shape.py tests/types/test_constraint.py tests/graph/test_movement.py",
+    "tessera/backends/nvptx/passes/choose_vectors.py": "tests/lit/nvptx/choose_vectors.mlir "
+    "tests/backends/nvptx/test_layout_passes.py",
+    "tessera/backends/nvptx/layout.py": "tests/backends/nvptx/test_layout.py tests/backends/nvptx/test_lower.py",
+    # Guards.
+    "tessera/types/constraint.py": "tests/types/test_constraint.py",
+    "tessera/types/constraint_proof.py": "tests/types/test_constraint.py",
+    "tessera/types/constraint_store.py": "tests/types/test_constraint.py tests/frontend/test_constraints.py",
+    "tessera/frontend/constraints.py": "tests/frontend/test_constraints.py tests/frontend/test_constraints_of_ops.py",
+    "tessera/runtime/donation.py": "tests/api/test_donation.py",
+    # Rounding.
+    "tessera/ir/base/interval.py": "tests/numerics/test_intervals.py tests/policy/test_verify.py",
+    "tessera/ir/base/scalar_reference.py": "tests/ir/base/test_scalar_functions.py tests/graph/test_elementwise.py "
+    "tests/numerics/test_samples.py",
+    "tessera/types/promotion.py": "tests/types/test_promotion.py",
+    "tessera/ir/target/llvm/convert.py": "tests/backends/cpu/test_convert.py",
+    "tessera/ir/graph/policy_casts.py": "tests/policy/test_accumulators.py tests/policy/test_policy.py "
+    "tests/policy/test_rounding.py tests/lit/graph/apply_policy.mlir",
+    # Recipes.
+    "tessera/ir/graph/ops/reduce.py": "tests/graph/test_reduce.py tests/ir/graph/test_every_op.py",
+    "tessera/ir/graph/ops/sort.py": "tests/graph/test_sort.py",
+    "tessera/ir/graph/ops/normalization.py": "tests/graph/test_norm.py tests/graph/test_softmax.py",
+    "tessera/ir/graph/ops/random.py": "tests/graph/test_random.py",
+    "tessera/ir/tile/interpret.py": "tests/tile/test_interpret.py tests/tile/test_softmax_ops.py "
+    "tests/tile/test_lanes.py",
+}
+"""Modules, and the tests around each: seconds, not the whole suite."""
+
+EQUIVALENT: Mapping[str, str] = {}
+"""`path: line after the change`, and why no program can tell that mutant from the original."""
+
+SKIPPED_CALLS = {"fail", "note", "describe"}
+"""Calls that make texts alone, which golden files hold."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One line of one file, and what it becomes."""
+
+    path: str
+    line: int
+    kind: str
+    before: str
+    after: str
+    text: str
+
+    def source(self, original: str) -> str:
+        """The module with the line changed."""
+        lines = original.splitlines(keepends=True)
+        return "".join([*lines[: self.line - 1], self.text, *lines[self.line :]])
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}: {self.after}"
+
+
+# Where mutants come from.
+
+COMPARISONS: Mapping[type[ast.cmpop], tuple[str, str]] = {
+    ast.Lt: ("<", "<="),
+    ast.LtE: ("<=", "<"),
+    ast.Gt: (">", ">="),
+    ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+    ast.In: (" in ", " not in "),
+    ast.NotIn: (" not in ", " in "),
+    ast.Is: (" is ", " is not "),
+    ast.IsNot: (" is not ", " is "),
+}
+ARITHMETIC: Mapping[type[ast.operator], tuple[str, str]] = {
+    ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"),
+    ast.Mult: ("*", "+"),
+    ast.FloorDiv: ("//", "*"),
+    ast.BitAnd: ("&", "|"),
+    ast.BitOr: ("|", "&"),
+}
+
+
+class _Finder(ast.NodeVisitor):
+    """The mutants of a module, each as (start, end, text) on one line."""
+
+    def __init__(self, source: str) -> None:
+        self.lines = [line.encode() for line in source.splitlines()]
+        self.found: list[tuple[str, int, int, int, str]] = []
+        self.is_inside = False
+
+    def _add(self, kind: str, node: ast.AST, text: str, last: ast.AST | None = None) -> None:
+        """`node`, or all from it to `last`, becomes `text`, where that is one line."""
+        end: Any = last or node
+        first: Any = node
+        if self.is_inside and first.lineno == end.end_lineno:
+            self.found.append((kind, first.lineno, first.col_offset, end.end_col_offset, text))
+
+    def _part(self, line: int, start: int, end: int) -> str:
+        return self.lines[line - 1][start:end].decode()
+
+    def _text(self, node: Any) -> str:
+        is_whole = node.lineno == node.end_lineno
+        return self._part(node.lineno, node.col_offset, node.end_col_offset) if is_whole else ""
+
+    def _between(self, kind: str, left: Any, right: Any, swap: tuple[str, str]) -> None:
+        """The sign between two operands becomes another."""
+        if not self.is_inside or left.end_lineno != right.lineno:
+            return
+        gap = self._part(right.lineno, left.end_col_offset, right.col_offset)
+        if gap.count(swap[0]) == 1:
+            at = left.end_col_offset
+            self.found.append((kind, left.end_lineno, at, right.col_offset, gap.replace(*swap)))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        outer, self.is_inside = self.is_inside, True
+        for statement in node.body:
+            is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            if not is_text:
+                self.visit(statement)
+        self.is_inside = outer
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        """What is said when it is too late is held by golden texts."""
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """Invariants of our own: they do nothing where they hold."""
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """A text."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        operands = [node.left, *node.comparators]
+        for op, left, right in zip(node.ops, operands, operands[1:], strict=False):
+            self._between("comparison", left, right, COMPARISONS[type(op)])
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        texts = [side for side in (node.left, node.right) if isinstance(side, ast.Constant | ast.JoinedStr)]
+        is_text = not all(map(_is_number, texts))
+        if type(node.op) in ARITHMETIC and not is_text:
+            self._between("arithmetic", node.left, node.right, ARITHMETIC[type(node.op)])
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        for number, value in enumerate(node.values):
+            others = [self._text(other) for at, other in enumerate(node.values) if at != number]
+            if all(others) and self._text(value):
+                joined = (" and " if isinstance(node.op, ast.And) else " or ").join(others)
+                self._add("conjunct", node, joined)
+        self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> None:
+        if text := self._text(node.test):
+            self._add("condition", node.test, f"not ({text})")
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if _is_number(node):
+            assert isinstance(node.value, int)
+            self._add("number", node, str(node.value + 1))
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if name in SKIPPED_CALLS:
+            return
+        if name not in ("isinstance", "getattr", "range", "cast", "zip", "min", "max", "gcd") and len(node.args) >= 2:
+            first, second = (self._text(argument) for argument in node.args[:2])
+            is_plain = not any(isinstance(argument, ast.Starred) for argument in node.args[:2])
+            if first and second and is_plain and first != second:
+                self._add("arguments", node.args[0], f"{second}, {first}", node.args[1])
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        call = node.value
+        if isinstance(call, ast.Call) and getattr(call.func, "attr", "") not in SKIPPED_CALLS:
+            self._add("statement", node, "pass")
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        self._add("statement", node, "pass")
+        self.generic_visit(node)
+
+    def visit_Continue(self, node: ast.Continue) -> None:
+        self._add("statement", node, "pass")
+
+
+def _is_number(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def mutants_of(path: str, source: str) -> Iterator[Mutant]:
+    """Every mutant of a module."""
+    finder = _Finder(source)
+    finder.visit(ast.parse(source))
+    lines = source.splitlines(keepends=True)
+    seen: set[tuple[int, str]] = set()
+    for kind, number, start, end, text in finder.found:
+        raw = lines[number - 1].encode()
+        line = (raw[:start] + text.encode() + raw[end:]).decode()
+        if (number, line) not in seen and line != lines[number - 1]:
+            seen.add((number, line))
+            yield Mutant(path, number, kind, lines[number - 1].strip(), line.strip(), line)
+
+
+def draw(count: int, seed: int, only: str = "") -> list[tuple[Mutant, list[str]]]:
+    """Mutants at random, as many of each module as of the others, and the tests around each."""
+    choose, modules = random.Random(seed), list[list[tuple[Mutant, list[str]]]]()
+    for pattern, tests in NEIGHBOURHOODS.items():
+        for file in sorted(ROOT.glob(pattern)):
+            path = str(file.relative_to(ROOT))
+            if only in path and file.name != "__init__.py":
+                found = [(mutant, tests.split()) for mutant in mutants_of(path, file.read_text(encoding="utf-8"))]
+                modules.append(choose.sample(found, len(found)))
+    drawn = [one for row in zip_longest(*modules) for one in row if one is not None]
+    return choose.sample(drawn[:count], min(count, len(drawn)))
+
+
+# Trying them.
+
+PRELOADED = ("numpy", "ml_dtypes", "xdsl.parser", "xdsl.pattern_rewriter", "islpy", "z3")
+"""Libraries that no mutant changes, loaded once for all."""
+
+
+class Laboratory:
+    """A copy of the tree in which mutants are tried, one at a time."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self.folder = Path(tempfile.mkdtemp(prefix="tessera-mutants-"))
+        ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", "build", ".*_cache")
+        shutil.copytree(ROOT, self.folder, ignore=ignored, dirs_exist_ok=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(self, tests: Sequence[str]) -> str:
+        """`passed`, `failed`, `broken` or `timeout`: tests in a process of their own, up to the first failure."""
+        command = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-m", "not slow", *tests]
+        process = os.fork()
+        if not process:
+            self._child(command)
+        end = time.monotonic() + self.timeout
+        while time.monotonic() < end:
+            done, status = os.waitpid(process, os.WNOHANG)
+            if done:
+                return {0: "passed", 1: "failed"}.get(os.waitstatus_to_exitcode(status), "broken")
+            time.sleep(0.05)
+        os.killpg(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        return "timeout"
+
+    def _child(self, command: Sequence[str]) -> None:
+        """Never comes back."""
+        os.setpgid(0, 0)
+        code = 70
+        try:
+            os.chdir(self.folder)
+            sys.path[:] = [str(self.folder), *(path for path in sys.path if Path(path or ".").resolve() != ROOT)]
+            os.environ.update(PYTHONPATH=str(self.folder), PYTHONDONTWRITEBYTECODE="1")
+            sys.dont_write_bytecode = True
+            quiet = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(quiet, 1)
+            os.dup2(quiet, 2)
+            code = int(pytest.main(list(command)))
+        finally:
+            os._exit(code)
+
+    def try_mutant(self, mutant: Mutant, tests: Sequence[str]) -> str:
+        file = self.folder / mutant.path
+        original = file.read_text(encoding="utf-8")
+        file.write_text(mutant.source(original), encoding="utf-8")
+        try:
+            return self.run(tests)
+        finally:
+            file.write_text(original, encoding="utf-8")
+
+
+def check_baseline(laboratory: Laboratory, drawn: Sequence[tuple[Mutant, list[str]]]) -> None:
+    """Stop where tests fail without a mutant: nothing would be learned from them."""
+    for tests in sorted({tuple(tests) for _, tests in drawn}):
+        start = time.monotonic()
+        result = laboratory.run(tests)
+        print(f"  {time.monotonic() - start:6.1f} s  {result}  {' '.join(tests)}", flush=True)
+        if result != "passed":
+            raise SystemExit(f"without any mutant these tests end with `{result}`: {' '.join(tests)}")
+
+
+def try_all(laboratory: Laboratory, drawn: Sequence[tuple[Mutant, list[str]]]) -> list[tuple[Mutant, str]]:
+    """Each mutant and how its tests ended, with progress."""
+    found: list[tuple[Mutant, str]] = []
+    start = time.monotonic()
+    for number, (mutant, tests) in enumerate(drawn, 1):
+        result = laboratory.try_mutant(mutant, tests)
+        found.append((mutant, result))
+        survived = sum(one == "passed" for _, one in found)
+        took = time.monotonic() - start
+        print(
+            f"{number}/{len(drawn)} {took:.0f} s, {survived} alive: {result:7} {mutant.path}:{mutant.line}", flush=True
+        )
+        if result == "passed":
+            print(f"    - {mutant.before}\n    + {mutant.after}", flush=True)
+    return found
+
+
+def summarize(found: Sequence[tuple[Mutant, str]], seed: int) -> dict[str, Any]:
+    """What is recorded: the rate, and every survivor."""
+    survivors = [mutant for mutant, result in found if result == "passed"]
+    equivalent = [mutant for mutant in survivors if mutant.key in EQUIVALENT]
+    alive = [mutant for mutant in survivors if mutant.key not in EQUIVALENT]
+    counted = len(found) - len(equivalent)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": commit.stdout.strip(),
+        "python": sys.version.split()[0],
+        "seed": seed,
+        "mutants": len(found),
+        "results": dict(Counter(result for _, result in found)),
+        "kinds": dict(Counter(mutant.kind for mutant, _ in found)),
+        "rate": round((counted - len(alive)) / max(counted, 1), 4),
+        "survivors": [_shown(mutant) for mutant in alive],
+        "equivalent": [{**_shown(mutant), "reason": EQUIVALENT[mutant.key]} for mutant in equivalent],
+    }
+
+
+def _shown(mutant: Mutant) -> dict[str, Any]:
+    return {name: value for name, value in asdict(mutant).items() if name != "text"}
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """What `--help` shows."""
+    opening, _, rest = (__doc__ or "").partition("\n\n")
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=opening, epilog=rest, formatter_class=form)
+    parser.add_argument("--count", type=int, default=300, help="mutants to draw (300)")
+    parser.add_argument("--seed", type=int, default=1, help="which of them are drawn (1)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="modules whose path contains this")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds for the tests of one (180)")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="where to write the result as JSON")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="try the survivors of a record instead of drawing")
+    parser.add_argument("--list", action="store_true", help="print what would be drawn, and run nothing")
+    return parser.parse_args(arguments)
+
+
+def survivors_of(record: Path) -> list[tuple[Mutant, list[str]]]:
+    """The survivors of a record, as the sources are now."""
+    wanted = {(one["path"], one["before"], one["after"]) for one in json.loads(record.read_text())["survivors"]}
+    drawn = draw(sys.maxsize, 0)
+    return [(one, tests) for one, tests in drawn if (one.path, one.before, one.after) in wanted]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw, try, print; 1 where fewer than 95 % are killed."""
+    given = parse_arguments(arguments)
+    drawn = survivors_of(given.again) if given.again else draw(given.count, given.seed, given.only)
+    if given.list:
+        for mutant, _ in drawn:
+            print(f"{mutant.path}:{mutant.line} {mutant.kind}\n    - {mutant.before}\n    + {mutant.after}")
+        return 0
+    for name in PRELOADED:
+        __import__(name)
+    laboratory = Laboratory(given.timeout)
+    try:
+        print(f"{len(drawn)} mutants, in {laboratory.folder}; first the tests without any", flush=True)
+        check_baseline(laboratory, drawn)
+        record = summarize(try_all(laboratory, drawn), given.seed)
+    finally:
+        laboratory.close()
+    print(json.dumps(record, indent=2))
+    if given.record:
+        given.record.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    print(f"{record['rate']:.1%} of {record['mutants']} mutants are killed; {len(record['survivors'])} survive")
+    return int(record["rate"] < 0.95)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
