@@ -56,8 +56,6 @@ from tessera.types.shape import TensorType
 
 _NAMES = (
     "add sub mul div floordiv mod pow matmul and or xor lshift rshift eq ne lt le gt ge neg pos abs invert getitem T mT"
-    " reshape transpose squeeze expand astype cast broadcast_to flatten swapaxes expand_dims"
-    " sum prod max min mean var any all argmax argmin cumsum cumprod sort argsort exp log sqrt tanh round clip"
 )
 
 
@@ -94,7 +92,7 @@ def begin_support() -> None:
 @cache
 def prepare() -> None:
     """Let tensors have operators, and native support code where the cache has none; once in a process."""
-    operators.set_operators({name: _late(name) for name in _NAMES.split()})
+    operators.set_operators({name: _late(name) for name in (*_NAMES.split(), *operators.METHODS)})
     set_object_compiler(_compile_support)
 
 
@@ -355,7 +353,6 @@ _OPERATOR_NAMES = {
     "lshift": "shift_left",
     "rshift": "shift_right",
     "invert": "bitwise_not",
-    "clip": "clamp",
 }
 
 

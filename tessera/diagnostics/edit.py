@@ -124,9 +124,18 @@ class Expression:
         """How the file writes a name of Tessera such as `ops.pad`; None where it imports nothing that leads there."""
         return _shortest_name(_imports(self.whole.span.file), path)
 
+    def is_of(self, node: ast.expr, module: str) -> bool:
+        """Whether a node is a call or a name of an imported module, as `np.arange(4)` is of NumPy."""
+        func = node.func if isinstance(node, ast.Call) else node
+        found = (
+            _imports(self.whole.span.file).get(_root(func), "") if isinstance(func, ast.Attribute | ast.Name) else ""
+        )
+        return found.split(".")[0] == module
+
     def _positional(self, node: ast.Call) -> list[ast.expr]:
-        func = node.func
-        is_method = isinstance(func, ast.Attribute) and _root(func) not in _imports(self.whole.span.file)
+        func, span = node.func, self.whole.span
+        modules = {**_imports(span.file), **_local_aliases("".join(linecache.getlines(span.file)), span.line)}
+        is_method = isinstance(func, ast.Attribute) and _root(func) not in modules
         return [func.value, *node.args] if is_method and isinstance(func, ast.Attribute) else list(node.args)
 
     def _part(self, node: ast.expr) -> Part:
@@ -232,6 +241,22 @@ def _aliases_in(body: Sequence[ast.stmt], imports: dict[str, str]) -> dict[str, 
                 found |= {name: path} if root and path.startswith("tessera.") else {}
             case _:
                 continue
+    return found
+
+
+@lru_cache(maxsize=16)
+def _local_aliases(text: str, line: int) -> dict[str, str]:
+    """The same of the functions that a line is in: names that they give to parts of Tessera."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        return {}
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_function and node.lineno <= line <= (node.end_lineno or node.lineno):
+            inner = [item for item in ast.walk(node) if isinstance(item, ast.Assign)]
+            found |= _aliases_in(inner, _imports_of(text))
     return found
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from tessera.frontend.arguments import explain_wrong_calls
+from tessera.frontend.arguments import check_int, explain_wrong_calls
 from tessera.frontend.pytree import as_tuple
 
 if TYPE_CHECKING:
@@ -81,6 +82,15 @@ class TensorMethods:
     def __invert__(self) -> Any:
         return _functions().bitwise_not(self)
 
+    def __round__(self, decimals: int = 0) -> Any:
+        return self.round(decimals)
+
+    def __divmod__(self, other: Any) -> Any:
+        return _functions().floordiv(self, other), _functions().mod(self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return _functions().floordiv(other, self), _functions().mod(other, self)
+
     def __eq__(self, other: object) -> Any:
         return _functions().eq(self, other)
 
@@ -124,6 +134,26 @@ class TensorMethods:
         """All elements in one dimension."""
         return _functions().reshape(self, (-1,))
 
+    def ravel(self) -> Any:
+        """All elements in one dimension: NumPy's name for `flatten`."""
+        return _functions().reshape(self, (-1,))
+
+    def repeat(self, repeats: int, axis: int | None = None) -> Any:
+        """Each element repeated along an axis."""
+        return _functions().repeat(self, repeats, axis)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        """The elements whose indices along two axes are equal, as a last axis."""
+        return _functions().diagonal(self, axis1, axis2, offset=offset)
+
+    def take(self, indices: Any, axis: int | None = None) -> Any:
+        """The elements at indices along an axis; by default of all elements in one dimension."""
+        return _functions().take(self.flatten() if axis is None else self, indices, axis or 0)
+
+    def dot(self, other: Any) -> Any:
+        """The matrix product: NumPy's name for `x @ other`."""
+        return _functions().matmul(self, other)
+
     def squeeze(self, axis: Any = None) -> Any:
         """The tensor without axes of size 1."""
         return _functions().squeeze(self, axis)
@@ -133,8 +163,50 @@ class TensorMethods:
         return _functions().expand_dims(self, axis)
 
     def broadcast_to(self, shape: Any) -> Any:
-        """The tensor broadcast to a shape."""
+        """The tensor broadcast to a shape; -1 keeps a dim."""
         return _functions().broadcast_to(self, shape)
+
+    def expand(self, *shape: Any) -> Any:
+        """The tensor broadcast to a shape: PyTorch's name for `broadcast_to`."""
+        return _functions().broadcast_to(self, _unpack(shape))
+
+    def exp(self) -> Any:
+        """`e` to the power of each element."""
+        return _functions().exp(self)
+
+    def log(self) -> Any:
+        """The natural logarithm of each element."""
+        return _functions().log(self)
+
+    def sqrt(self) -> Any:
+        """The square root of each element."""
+        return _functions().sqrt(self)
+
+    def tanh(self) -> Any:
+        """The hyperbolic tangent of each element."""
+        return _functions().tanh(self)
+
+    def abs(self) -> Any:
+        """The magnitude of each element."""
+        return _functions().abs(self)
+
+    def clamp(self, low: Any = None, high: Any = None) -> Any:
+        """Each element clamped to `low..high`."""
+        return _functions().clamp(self, low, high)
+
+    def clip(self, min: Any = None, max: Any = None) -> Any:
+        """Each element clamped to `min..max`: NumPy's name for `clamp`."""
+        return _functions().clamp(self, min, max)
+
+    def round(self, decimals: int = 0) -> Any:
+        """Each element rounded to so many decimals, halves to the even one."""
+        functions = _functions()
+        if not check_int("round", "decimals", decimals):
+            return functions.round(self)
+        scale = 10.0 ** builtins.abs(decimals)
+        if decimals > 0:
+            return functions.div(functions.round(functions.mul(self, scale)), scale)
+        return functions.mul(functions.round(functions.div(self, scale)), scale)
 
     def sum(self, axis: Any = None, *, keepdims: bool = False) -> Any:
         """Sum over axes."""
@@ -151,6 +223,10 @@ class TensorMethods:
     def var(self, axis: Any = None, *, keepdims: bool = False, correction: int = 0) -> Any:
         """Variance over axes."""
         return _functions().var(self, axis, keepdims=keepdims, correction=correction)
+
+    def std(self, axis: Any = None, *, keepdims: bool = False, correction: int = 0) -> Any:
+        """Standard deviation over axes."""
+        return _functions().std(self, axis, keepdims=keepdims, correction=correction)
 
     def max(self, axis: Any = None, *, keepdims: bool = False) -> Any:
         """Largest over axes."""
@@ -179,6 +255,18 @@ class TensorMethods:
     def cumsum(self, axis: int = -1) -> Any:
         """Cumulative sum along an axis."""
         return _functions().cumsum(self, axis)
+
+    def cumprod(self, axis: int = -1) -> Any:
+        """Cumulative product along an axis."""
+        return _functions().cumprod(self, axis)
+
+    def sort(self, axis: int = -1, *, descending: bool = False) -> Any:
+        """The elements in order along an axis, as a new tensor."""
+        return _functions().sort(self, axis, descending=descending)
+
+    def argsort(self, axis: int = -1, *, descending: bool = False) -> Any:
+        """Where the elements of `sort` come from."""
+        return _functions().argsort(self, axis, descending=descending)
 
 
 def _unpack(given: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -207,7 +207,10 @@ def dtype_of(array: np.ndarray[Any, Any]) -> DType:
 
 
 def plain(array: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
-    """`array` itself, or a copy of it that is C-contiguous, aligned and in native byte order; i4 values are checked."""
+    """`array` itself, or a copy of it that is C-contiguous, aligned and in native byte order; i4 values are checked.
+
+    An array of ml_dtypes' int4 is copied to bytes that hold the sign.
+    """
     import numpy  # noqa: PLC0415 (executables run without NumPy)
 
     if is_masked(array):
@@ -216,6 +219,8 @@ def plain(array: Any, dtype: DType | None = None) -> np.ndarray[Any, Any]:
             fix="pass `x.filled(value)`, or `x.data` and `x.mask` as two tensors",
         )
     ready = numpy.asarray(array)
+    if ready.dtype.name == "int4":
+        ready = ready.astype(numpy.int8)  # ml_dtypes leaves the upper half of each byte 0, also below zero
     try:
         if not ready.dtype.isnative:
             ready = ready.astype(ready.dtype.newbyteorder("="))

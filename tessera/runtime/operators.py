@@ -94,7 +94,13 @@ def _unary(name: str) -> Callable[[Any], Any]:
     return method
 
 
+METHODS: list[str] = []
+"""The methods of tensors that the table carries out."""
+
+
 def _method(name: str) -> Callable[..., Any]:
+    METHODS.append(name)
+
     def method(self: Any, *arguments: Any, **options: Any) -> Any:
         return apply(name, self, *arguments, **options)
 
@@ -219,10 +225,22 @@ class Operators:
         """The last two axes exchanged."""
         return apply("mT", self)
 
+    def __round__(self: Any, decimals: int = 0) -> Any:
+        return apply("round", self, decimals)
+
+    def __divmod__(self, other: Any) -> Any:
+        return apply("floordiv", self, other), apply("mod", self, other)
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return apply("floordiv", other, self), apply("mod", other, self)
+
     reshape, transpose, squeeze, expand = (_method(name) for name in ("reshape", "transpose", "squeeze", "expand"))
     astype, broadcast_to, flatten = (_method(name) for name in ("astype", "broadcast_to", "flatten"))
     cast, swapaxes, expand_dims = (_method(name) for name in ("cast", "swapaxes", "expand_dims"))
-    sum, prod, max, min, mean, var = (_method(name) for name in ("sum", "prod", "max", "min", "mean", "var"))
-    any, all, argmax, argmin = (_method(name) for name in ("any", "all", "argmax", "argmin"))
-    cumsum, cumprod, sort, argsort = (_method(name) for name in ("cumsum", "cumprod", "sort", "argsort"))
+    ravel, repeat, diagonal = (_method(name) for name in ("ravel", "repeat", "diagonal"))
+    take, dot, abs, clamp = (_method(name) for name in ("take", "dot", "abs", "clamp"))
+    sum, prod, max, min, mean = (_method(name) for name in ("sum", "prod", "max", "min", "mean"))
+    var, std, any, all = (_method(name) for name in ("var", "std", "any", "all"))
+    argmax, argmin, cumsum, cumprod = (_method(name) for name in ("argmax", "argmin", "cumsum", "cumprod"))
+    sort, argsort = _method("sort"), _method("argsort")
     exp, log, sqrt, tanh, round, clip = (_method(name) for name in ("exp", "log", "sqrt", "tanh", "round", "clip"))

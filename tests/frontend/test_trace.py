@@ -174,7 +174,7 @@ def test_a_dim_named_like_a_coordinate_is_told_apart() -> None:
     ("name", "said"),
     [
         ("view", r"has no attribute `view`: write `x\.reshape\(\.\.\.\)`"),
-        ("exp", r"has no attribute `exp`: write `tessera\.ops\.exp\(x\)`"),
+        ("erf", r"has no attribute `erf`: write `tessera\.ops\.erf\(x\)`"),
         ("no_such", "has no attribute `no_such`$"),
     ],
 )

@@ -91,8 +91,10 @@ def _arg(name: str, x: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
 
 def _norm(x: Array, axes: tuple[int, ...], keepdims: bool, order: float) -> Array:
     wide = np.abs(x.astype(np.float64))
-    if order == math.inf:
-        return wide.max(axis=axes, keepdims=keepdims)
+    if math.isinf(order):
+        return (wide.max if order > 0 else wide.min)(axis=axes, keepdims=keepdims)
+    if order == 0:
+        return (wide != 0).sum(axis=axes, keepdims=keepdims).astype(np.float64)
     return (wide**order).sum(axis=axes, keepdims=keepdims) ** (1 / order)
 
 
@@ -206,7 +208,7 @@ def test_rules() -> None:
         ("max", tensor("B", 0, dtype=f32), {"axes": (1,)}, r"no elements has no value: `x.shape\[1\] = 0`"),
         ("argmin", tensor(0, dtype=f32), {"axes": (0,)}, "no elements"),
         ("norm", tensor(0, dtype=f32), {"axes": (0,), "order": math.inf}, "no elements"),
-        ("norm", tensor(3, dtype=f32), {"axes": (0,), "order": 3.0}, "no order 3"),
+        ("norm", tensor(3, dtype=f32), {"axes": (0,), "order": math.nan}, "no order nan"),
         ("cumsum", tensor(3, dtype=f32), {"axis": 1}, "no axis 1"),
         ("cumulative", tensor(3, dtype=f32), {"axis": 0, "kind": "mean"}, "no kind `mean`"),
     ],

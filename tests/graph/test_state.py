@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import tessera as ts
 from tessera.api.kv_cache import KVCache
 from tessera.diagnostics.codes import AnnotationError
+from tessera.ir.base import dispatch
 from tessera.ir.base.arrays import Array
 from tessera.types.annotation import parse_annotation
 from tessera.types.dtype import bf16, f32, i32, i64
@@ -71,3 +75,17 @@ def test_the_cache_says_what_is_wrong() -> None:
         infer("kv_prune", keys, values, tensor(dtype=i64), keep=-1)
     with pytest.raises(RuleError, match="capacity"):
         infer("kv_prune", tensor(3, dtype=f32), values, length, keep=1)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_pruning_a_cache_whose_dims_are_equal_by_a_guard(backend: str) -> None:
+    @ts.jit(backend=backend)
+    def prune(
+        keys: ts.Tensor["B", "H", "S", "D", ts.f32], values: ts.Tensor["C", "G", "T", "E", ts.f32], length: Any
+    ) -> Any:
+        return dispatch.apply("kv_prune", (keys, values, length), {"keep": 2})
+
+    keys, values = (np.arange(2 * 3 * 5 * d, dtype=np.float32).reshape(2, 3, 5, d) for d in (4, 6))
+    found = prune(keys, values, np.int64(4))
+    for one, wanted in zip(found, reference("kv_prune", keys, values, np.array(4), keep=2), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), wanted)

@@ -128,6 +128,18 @@ def _logsumexp(asked: Asked) -> Array:
     return asked.eps * 2 * (2 * top + np.abs(asked.exact) + share + 4)
 
 
+def _norm(asked: Asked) -> Array:
+    """Of most orders each power differs by the ulps of `pow`, a sum of such too, and its root by their share of it."""
+    order = abs(float(asked.attributes.get("order", 2)))
+    if order in (0, 1, 2, math.inf):
+        return np.zeros_like(asked.exact)
+    axes = tuple(axis % asked.arrays[0].ndim for axis in asked.attributes["axes"])
+    _, length = _rows_of(asked, axes)
+    power = ULP_BOUNDS["pow"][asked.sides - 1] + 0.5
+    relative = asked.eps * ((power + steps(length)) / order + power + 1)
+    return relative * np.abs(asked.exact) + np.finfo(asked.compute).smallest_subnormal
+
+
 def _normalised(asked: Asked) -> Array:
     """The error of the mean moves every centred value; that, and the fold of squares, move the root."""
     x = asked.arrays[0].astype(np.float64)
@@ -254,6 +266,7 @@ BOUNDS: dict[str, Bound] = {
     "log_softmax": _log_softmax,
     "logsumexp": _logsumexp,
     "logsumexp_safe": _logsumexp,
+    "norm": _norm,
     "layernorm_safe": _normalised,
     "rmsnorm_safe": _normalised,
     "attention": _attention,

@@ -216,7 +216,7 @@ def spread(spec: OpSpec, dtype: DType) -> list[Form]:
 def norm(spec: OpSpec, dtype: DType) -> list[Form]:
     """Norms of every order."""
     matrix = (Operand(("A", "B")),)
-    orders = (("sums", 1.0), ("largest", float("inf")))
+    orders = (("sums", 1.0), ("largest", float("inf")), ("count", 0.0), ("cubes", 3.0), ("inverse", -1.5))
     return [
         *reduction(spec, dtype),
         *(Form(name, matrix, MATRIX[::3], _axes(1, order=order)) for name, order in orders),

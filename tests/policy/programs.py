@@ -117,7 +117,7 @@ def _other(name: str, x: Any, y: Any, choice: int) -> Any:
     if name == "scatter_add":
         return ops.scatter_add(x, ts.array([(5 * at + choice) % 7 for at in range(SIZE)]), x, axis=choice % 2)
     if name == "avg_pool":
-        return ops.avg_pool(x, 3, stride=1, padding=1, count_padding=bool(choice % 2))
+        return ops.avg_pool(x, (3,), stride=1, padding=1, count_padding=bool(choice % 2))
     return _moved(name, x, choice)
 
 

@@ -232,7 +232,7 @@ def test_attention_over_a_cache_never_sees_what_lies_beyond_it(filled: int) -> N
 OPS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "cumsum": (lambda x: ops.cumsum(x, axis=1), (ROWS,)),
     "scatter_add": (lambda x, at: ops.scatter_add(x, at, x), (ROWS, INDICES)),
-    "avg_pool": (lambda x: ops.avg_pool(x, 3), (ROWS,)),
+    "avg_pool": (lambda x: ops.avg_pool(x, (3,)), (ROWS,)),
     "conv1d": (lambda x, w: ops.conv1d(x, w), (IMAGE[..., 0].copy(), FILTERS.reshape(6, 4, 3))),
     "attention": (lambda q, k, v: ops.attention(q, k, v), (QUERIES, KEYS, VALUES)),
 }

@@ -92,6 +92,12 @@ def bind_sizes(tape: Tape, arrays: Sequence[Array], sizes: Sizes | None = None) 
     return bound
 
 
+def _as_array(argument: Any) -> Array:
+    """An argument as an array; i4 is stored as i8 here, as tensors of it give it."""
+    array = np.asarray(argument)
+    return array.astype(np.int8) if array.dtype.name == "int4" else array
+
+
 class ReferenceProgram:
     """A tape run op by op on NumPy: the oracle, used only when it is asked for by name."""
 
@@ -105,7 +111,7 @@ class ReferenceProgram:
 
     def run(self, arguments: Sequence[Any]) -> Any:
         """The outputs as tensors."""
-        arrays, given = [np.asarray(argument) for argument in arguments], self.tape.promises.get(DONATED, ())
+        arrays, given = [_as_array(argument) for argument in arguments], self.tape.promises.get(DONATED, ())
         if given:
             spans = [(array.ctypes.data, array.ctypes.data + array.nbytes) for array in arrays]
             Donation(given, ()).check(self.tape.names, spans)

@@ -19,6 +19,7 @@ from typing import Any
 
 from tessera.diagnostics.edit import Expression, Part, expression_at
 from tessera.diagnostics.error import Fix, Span, TesseraError
+from tessera.frontend.concrete import is_array
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types import dtype as dt
@@ -273,7 +274,9 @@ def in_users_words(spec: OpSpec, message: str, inputs: Sequence[str], span: Span
     return _PATH.sub(rename, message)
 
 
-def mixed_fix(span: Span | None, op: str, dtypes: Sequence[DType | None], narrow: DType, wide: DType) -> Fix | None:
+def mixed_fix(
+    span: Span | None, op: str, dtypes: Sequence[DType | None], values: Sequence[Any], narrow: DType, wide: DType
+) -> Fix | None:
     """The edit that casts the first operand of dtype `narrow` to the dtype that the op takes."""
     expression = expression_at(span)
     # Those that are promoted come last: `where` has its condition before them.
@@ -284,8 +287,9 @@ def mixed_fix(span: Span | None, op: str, dtypes: Sequence[DType | None], narrow
         return None
     if not _takes_operands(op, wide, len(dtypes)) and _takes_operands(op, narrow, len(dtypes)):
         narrow, wide = wide, narrow
-    part = parts[dtypes.index(narrow)]
-    return part.edit(_cast_text(expression, part, wide), f"cast `{part.text}` to {wide}")
+    at = dtypes.index(narrow)
+    part = parts[at]
+    return part.edit(_cast_text(expression, part, wide, is_array(values[at])), f"cast `{part.text}` to {wide}")
 
 
 def _takes_operands(op: str, dtype: DType, count: int) -> bool:
@@ -295,7 +299,7 @@ def _takes_operands(op: str, dtype: DType, count: int) -> bool:
     return _holds(spec, _Candidate([TensorType((), dtype)] * count, spec.with_defaults({}), lambda: None))
 
 
-def number_fix(span: Span | None, dtypes: Sequence[DType | None], value: float) -> Fix | None:
+def number_fix(span: Span | None, dtypes: Sequence[DType | None], values: Sequence[Any], value: float) -> Fix | None:
     """The edit that casts the tensor beside a Python number to a dtype that represents both."""
     expression = expression_at(span)
     parts = expression.operands(len(dtypes)) if expression is not None else ()
@@ -307,7 +311,8 @@ def number_fix(span: Span | None, dtypes: Sequence[DType | None], value: float) 
     target = next((dtype for dtype in wider if promote_scalar(dtype, value) is dtype), None)
     if target is None:
         return None
-    return parts[at].edit(_cast_text(expression, parts[at], target), f"cast `{parts[at].text}` to {target}")
+    text = _cast_text(expression, parts[at], target, is_array(values[at]))
+    return parts[at].edit(text, f"cast `{parts[at].text}` to {target}")
 
 
 def _find_source(
@@ -494,10 +499,14 @@ def _cast_message(part: Part, target: DType) -> str:
     return f"compare `{part.text}` with 0" if target.is_bool else f"cast `{part.text}` to {target}"
 
 
-def _cast_text(expression: Expression, part: Part, target: DType) -> str:
+def _cast_text(expression: Expression, part: Part, target: DType, is_array: bool = False) -> str:
+    """The operand in another dtype: an array of NumPy has no method `cast`."""
     if target.is_bool:
         is_argument = isinstance(expression.whole.node, ast.Call)
         return f"{part.operand} != 0" if is_argument else f"({part.operand} != 0)"
+    if is_array or expression.is_of(part.node, "numpy"):
+        cast = expression.name_of("ops.cast") or "tessera.ops.cast"
+        return f"{cast}({part.text}, {dtype_name(expression, target)})"
     return f"{part.operand}.cast({dtype_name(expression, target)})"
 
 

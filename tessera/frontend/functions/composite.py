@@ -7,13 +7,14 @@ from typing import Any
 from tessera.diagnostics.codes import TracingError
 from tessera.frontend.arguments import check_bool, check_number
 from tessera.frontend.functions import elementwise
-from tessera.frontend.functions.operands import axis_of, check_tensors, dtype_of, promote_operands, rank_of
+from tessera.frontend.functions.operands import along_axis, axis_of, check_tensors, dtype_of, promote_operands, rank_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.promotion import FLOATING
 
 
 def _along(op: str, x: Any, axis: int) -> Any:
-    return apply(op, promote_operands(op, (x,), FLOATING), {"axis": axis_of(op, axis, rank_of(x))})
+    (x,) = promote_operands(op, (x,), FLOATING)
+    return along_axis(op, x, axis, lambda own, at: apply(op, (own,), {"axis": at}))
 
 
 def softmax(x: Any, axis: int = -1) -> Any:

@@ -9,11 +9,22 @@ from tessera.diagnostics.codes import ArgumentError, DTypeError, ShapeError
 from tessera.frontend.arguments import check_int, check_sequence, check_string
 from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import where
-from tessera.frontend.functions.movement import reshape
-from tessera.frontend.functions.operands import as_tensor, axis_of, cast, check_tensors, dtype_of, rank_of
+from tessera.frontend.functions.movement import moveaxis, reshape
+from tessera.frontend.functions.operands import (
+    as_tensor,
+    axis_of,
+    cast,
+    check_tensors,
+    dtype_of,
+    rank_of,
+    shape_dims,
+)
+from tessera.frontend.functions.reduction import sum as total_of
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.ir.base.dispatch import apply
-from tessera.types.dtype import FORMATS, DType, f32, parse_dtype
+from tessera.types.dim import Dim, minimum
+from tessera.types.dtype import FORMATS, DType, bool_, f32, i32, parse_dtype
+from tessera.types.promotion import promote_all
 
 # Functions that narrow explicitly: rounding to a format, quantizing by scales, blocks.
 
@@ -48,8 +59,6 @@ def round_to(
         return apply("round_to", (value,), {**limits, "rounding": rounding})
     if key is None:
         raise DTypeError("stochastic rounding needs a `key` to draw from", fix="make one with `random.key(seed)`")
-    from tessera.frontend.functions.operands import shape_dims  # noqa: PLC0415 - rare
-
     bits = apply("random_bits", (key,), {"shape": shape_dims(value)})
     return round_stochastic(value, bits, format, saturation=saturation, denormals=denormals)
 
@@ -147,7 +156,23 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, accumulate: Any = None) -> Any:
     Tensor([1, 1] f32, [[11]])
     """
     check_tensors(a, b)
-    return apply("matmul", (a, b), _numerics(dtype, accumulate))
+    return _contract("matmul", (a, b), {}, dtype, accumulate)
+
+
+def _contract(op: str, operands: Sequence[Any], attributes: dict[str, Any], dtype: Any, accumulate: Any) -> Any:
+    """A contraction; one of bools asks whether any pair is true, and bools beside numbers are 0 and 1."""
+    numerics = _numerics(dtype, accumulate)
+    if op == "einsum":
+        del numerics["accumulate"]
+    dtypes = [dtype_of(operand) for operand in operands]
+    numbers = promote_all([own for own in dtypes if not own.is_bool] or [i32])
+    if numbers is None or not any(own.is_bool for own in dtypes):
+        return apply(op, tuple(operands), {**attributes, **numerics})
+    cast_ones = [
+        cast(operand, numbers) if own.is_bool else operand for operand, own in zip(operands, dtypes, strict=True)
+    ]
+    made = apply(op, tuple(cast_ones), {**attributes, **numerics})
+    return cast(made, bool_) if dtype is None and all(own.is_bool for own in dtypes) else made
 
 
 def dot_general(
@@ -167,7 +192,7 @@ def dot_general(
         for kind, pair in (("batch", batch), ("contract", contract))
         for side, axes, rank in zip(("lhs", "rhs"), check_sequence("dot_general", kind, pair, 2), ranks, strict=True)
     }
-    return apply("dot_general", (a, b), {**axes, **_numerics(dtype, accumulate)})
+    return _contract("dot_general", (a, b), axes, dtype, accumulate)
 
 
 def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:
@@ -178,14 +203,34 @@ def einsum(equation: str, *operands: Any, dtype: Any = None) -> Any:
     """
     equation = check_string("einsum", "equation", equation)
     check_tensors(*operands)
-    return apply("einsum", operands, {"equation": equation, "dtype": _numerics(dtype, None)["dtype"]})
+    return _contract("einsum", operands, {"equation": equation}, dtype, None)
 
 
-def diagonal(x: Any, axis1: int = 0, axis2: int = 1) -> Any:
-    """The elements whose two indices are equal, as a last axis."""
+def diagonal(x: Any, axis1: int = 0, axis2: int = 1, *, offset: int = 0) -> Any:
+    """The elements whose indices along two axes are equal, as a last axis, as in NumPy; `offset` is added to the first.
+
+    >>> ts.ops.diagonal(ts.array([[1, 2, 3], [4, 5, 6]]), offset=1)
+    Tensor([2] i64, [2, 6])
+    """
     rank = rank_of(x)
-    axes = {"axis1": axis_of("diagonal", axis1, rank), "axis2": axis_of("diagonal", axis2, rank)}
-    return apply("diagonal", (x,), axes)
+    first, second = axis_of("diagonal", axis1, rank), axis_of("diagonal", axis2, rank)
+    offset = check_int("diagonal", "offset", offset)
+    dims = list(shape_dims(x))
+    start = [Dim.constant(0)] * rank
+    if first != second:
+        for at, skipped in ((first, max(-offset, 0)), (second, max(offset, 0))):
+            start[at] = minimum(dims[at], skipped)
+        size = minimum(dims[first] - start[first], dims[second] - start[second])
+        stop = [start[at] + size if at in (first, second) else dim for at, dim in enumerate(dims)]
+        if stop != dims or offset:
+            x = apply("slice", (x,), {"start": tuple(start), "stop": tuple(stop), "step": (1,) * rank})
+    made = apply("diagonal", (x,), {"axis1": first, "axis2": second})
+    return moveaxis(made, min(first, second), -1)
+
+
+def trace(x: Any, axis1: int = 0, axis2: int = 1, *, offset: int = 0) -> Any:
+    """The sum of a diagonal."""
+    return total_of(diagonal(x, axis1, axis2, offset=offset), -1)
 
 
 def _padding(op: str, padding: Any, spatial: int) -> dict[str, Any]:
@@ -242,20 +287,34 @@ def _conv(
 
 
 def max_pool(x: Any, window: Any, *, stride: Any = (), padding: Any = 0, dilation: Any = 1) -> Any:
-    """The largest element of each window over the last axes; steps by the window unless `stride` says otherwise."""
+    """The largest element of each window; steps by the window unless `stride` says otherwise.
+
+    A number as window is that size along all spatial axes, which are those after batch and channels; a tuple has the
+    size along each of the last axes. `stride`, `padding` and `dilation` are numbers for all these axes, or tuples.
+
+    >>> ts.ops.max_pool(ts.ones((1, 3, 8, 6)), 2).shape
+    (1, 3, 4, 3)
+    """
     return _pool("max_pool", x, window, stride, padding, dilation, {})
 
 
 def avg_pool(
     x: Any, window: Any, *, stride: Any = (), padding: Any = 0, dilation: Any = 1, count_padding: bool = True
 ) -> Any:
-    """The mean of each window over the last axes; `count_padding` says whether padding counts as elements."""
+    """The mean of each window, as `max_pool` has them; `count_padding` says whether padding counts as elements."""
     return _pool("avg_pool", x, window, stride, padding, dilation, {"count_padding": count_padding})
 
 
 def _pool(op: str, x: Any, window: Any, stride: Any, padding: Any, dilation: Any, more: dict[str, Any]) -> Any:
-    dtype_of(x)
+    rank = rank_of(x)
     sizes = as_tuple(window)
+    if not is_sequence(window):
+        if rank < 3:
+            raise ShapeError(
+                f"`{op}` with a number as window pools the axes after batch and channels: {list(x.shape)} has none",
+                fix=f"write a tuple with the size along each of the last axes, as in `{op}(x, ({window},))`",
+            )
+        sizes *= rank - 2
     form = {
         "window": sizes,
         "stride": as_tuple(stride),
@@ -280,4 +339,5 @@ __all__ = [
     "round_stochastic",
     "round_to",
     "scale_of",
+    "trace",
 ]

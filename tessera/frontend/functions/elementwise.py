@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, promote_operands
+from tessera.frontend.functions.operands import as_truth, cast, compute, dtype_of, promote_operands
 from tessera.frontend.functions.scalar import *  # noqa: F403 - its stub lists them
 from tessera.frontend.functions.scalar import maximum, minimum, mul
 from tessera.ir.base.dispatch import apply
-from tessera.types.dtype import DType, bool_, parse_dtype
+from tessera.types.dtype import DType, parse_dtype
 from tessera.types.promotion import FLOATING
 
 
@@ -27,12 +27,12 @@ def square(x: Any) -> Any:
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """`x` where `condition` holds, else `y`; all three broadcast.
+    """`x` where `condition` holds, else `y`; all three broadcast. Of a condition of numbers, those but zero hold.
 
     >>> ts.ops.where(ts.array([True, False]), 1.0, ts.array([5.0, 6.0]))
     Tensor([2] f32, [1, 6])
     """
-    return apply("where", (as_tensor(condition, bool_), *promote_operands("where", (x, y))))
+    return apply("where", (as_truth(condition), *promote_operands("where", (x, y))))
 
 
 def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
@@ -44,7 +44,7 @@ def clamp(x: Any, low: Any = None, high: Any = None) -> Any:
     if low is None or high is None:
         x = x if low is None else maximum(x, low)
         return x if high is None else minimum(x, high)
-    return apply("clamp", promote_operands("clamp", (x, low, high)))
+    return compute("clamp", (x, low, high))
 
 
 def astype(x: Any, dtype: Any) -> Any:

@@ -97,9 +97,19 @@ def moveaxis(x: Any, source: int, destination: int) -> Any:
 
 
 def broadcast_to(x: Any, shape: Any) -> Any:
-    """`x` stretched to a shape: trailing dims aligned, dims of 1 repeated."""
+    """`x` stretched to a shape: trailing dims aligned, dims of 1 repeated; -1 keeps a dim of `x`."""
     dtype_of(x)
-    dims = dims_of(shape)
+    own, dims = shape_dims(x), list(dims_of(shape))
+    for at, dim in enumerate(dims):
+        if dim.value == -1:
+            axis = at - len(dims) + len(own)
+            if axis < 0:
+                raise ShapeError(
+                    f"`broadcast_to` cannot keep dim {at} of {len(dims)}: `x` has {len(own)} dims, aligned at the end",
+                    fix="write the size of a new dim as a number",
+                )
+            dims[at] = own[axis]
+    dims = tuple(dims)
     return x if dims == shape_dims(x) else apply("broadcast_to", (x,), {"shape": dims})
 
 

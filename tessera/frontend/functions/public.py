@@ -6,5 +6,6 @@ from tessera.frontend.functions.composite import *  # noqa: F403
 from tessera.frontend.functions.contraction import *  # noqa: F403
 from tessera.frontend.functions.creation import *  # noqa: F403
 from tessera.frontend.functions.elementwise import *  # noqa: F403
+from tessera.frontend.functions.indexing import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
 from tessera.frontend.functions.reduction import *  # noqa: F403

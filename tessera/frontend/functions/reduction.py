@@ -1,20 +1,20 @@
-"""Reductions and scans: sums, min/max, means, norms, cumulative sums."""
+"""Reductions, scans and sorts: sums, min/max, means, norms, cumulative sums, order."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tessera.frontend.functions.operands import axes_of, axis_of, promote_operands, rank_of
+from tessera.frontend.functions.operands import along_axis, compute, promote_operands, rank_of, reduced_axes
 from tessera.ir.base.dispatch import apply
-from tessera.types.promotion import FLOATING
+from tessera.types.promotion import ARITHMETIC, FLOATING, INDEX, LOGICAL, SUM, OpClass
 
 
-def _reduce(op: str, x: Any, axis: Any, keepdims: bool) -> Any:
-    return apply(op, (x,), {"axes": axes_of(op, axis, rank_of(x)), "keepdims": keepdims})
+def _reduce(op: str, x: Any, axis: Any, keepdims: bool, group: OpClass = ARITHMETIC) -> Any:
+    return compute(op, (x,), {"axes": reduced_axes(op, axis, rank_of(x)), "keepdims": keepdims}, group)
 
 
 def _reduce_float(op: str, x: Any, axis: Any, keepdims: bool, **more: Any) -> Any:
-    axes = axes_of(op, axis, rank_of(x))
+    axes = reduced_axes(op, axis, rank_of(x))
     return apply(op, promote_operands(op, (x,), FLOATING), {"axes": axes, "keepdims": keepdims, **more})
 
 
@@ -24,12 +24,12 @@ def sum(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     >>> ts.ops.sum(ts.array([[1.0, 2.0], [3.0, 4.0]]), axis=0)
     Tensor([2] f32, [4, 6])
     """
-    return _reduce("sum", x, axis, keepdims)
+    return _reduce("sum", x, axis, keepdims, SUM)
 
 
 def prod(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Product over `axis`; integers in 64 bits, no elements give 1."""
-    return _reduce("prod", x, axis, keepdims)
+    return _reduce("prod", x, axis, keepdims, SUM)
 
 
 def max(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -47,13 +47,13 @@ def min(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 def any(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Whether one element over `axis` is true."""
-    return _reduce("any", x, axis, keepdims)
+    """Whether one element over `axis` is true: of numbers, not zero."""
+    return _reduce("any", x, axis, keepdims, LOGICAL)
 
 
 def all(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """Whether all elements over `axis` are true."""
-    return _reduce("all", x, axis, keepdims)
+    """Whether all elements over `axis` are true: of numbers, not zero."""
+    return _reduce("all", x, axis, keepdims, LOGICAL)
 
 
 def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -62,12 +62,12 @@ def argmax(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     >>> ts.ops.argmax(ts.array([3.0, 7.0, 7.0]))
     Tensor([] i64, 1)
     """
-    return _reduce("argmax", x, axis, keepdims)
+    return _reduce("argmax", x, axis, keepdims, INDEX)
 
 
 def argmin(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     """Where the smallest is: the first of equals; over all axes, counted in row-major order."""
-    return _reduce("argmin", x, axis, keepdims)
+    return _reduce("argmin", x, axis, keepdims, INDEX)
 
 
 def mean(x: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
@@ -104,12 +104,18 @@ def logsumexp_safe(x: Any, axis: Any = -1, *, keepdims: bool = False) -> Any:
 
 
 def norm(x: Any, axis: Any = None, *, order: float = 2, keepdims: bool = False) -> Any:
-    """Vector norm over `axis`: the `order`-th root of the sum of `order`-th powers."""
+    """Vector norm over `axis`: the `order`-th root of the sum of `order`-th powers of sizes.
+
+    Of order infinity it is the largest, of minus infinity the smallest size, and of order 0 how many are not zero.
+
+    >>> ts.ops.norm(ts.array([2.0, -2.0, 0.0]), order=3)
+    Tensor([] f32, 2.51984)
+    """
     return _reduce_float("norm", x, axis, keepdims, order=order)
 
 
-def _running(op: str, x: Any, axis: int) -> Any:
-    return apply(op, (x,), {"axis": axis_of(op, axis, rank_of(x))})
+def _running(op: str, x: Any, axis: int, group: OpClass = SUM) -> Any:
+    return along_axis(op, x, axis, lambda own, at: compute(op, (own,), {"axis": at}, group))
 
 
 def cumsum(x: Any, axis: int = -1) -> Any:
@@ -128,4 +134,24 @@ def cumprod(x: Any, axis: int = -1) -> Any:
 
 def cummax(x: Any, axis: int = -1) -> Any:
     """Running maximum along `axis`."""
-    return _running("cummax", x, axis)
+    return _running("cummax", x, axis, ARITHMETIC)
+
+
+def sort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
+    """`x` in order along `axis`; NaN comes last.
+
+    >>> ts.ops.sort(ts.array([3.0, 1.0, 2.0]))
+    Tensor([3] f32, [1, 2, 3])
+    """
+    return along_axis("sort", x, axis, lambda own, at: apply("sort", (own,), {"axis": at, "descending": descending}))
+
+
+def argsort(x: Any, axis: int = -1, *, descending: bool = False) -> Any:
+    """Where the elements of `sort` come from; equal ones keep their order."""
+    order = {"descending": descending}
+    return along_axis("argsort", x, axis, lambda own, at: apply("argsort", (own,), {"axis": at, **order}))
+
+
+def topk(x: Any, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Any, Any]:
+    """The `k` largest (or smallest) along `axis`, in order, and where they are; of equal ones the first."""
+    return along_axis("topk", x, axis, lambda own, at: apply("topk", (own,), {"k": k, "axis": at, "largest": largest}))

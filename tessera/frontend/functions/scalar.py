@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tessera.frontend.functions.operands import promote_operands
-from tessera.ir.base.dispatch import apply
+from tessera.frontend.functions.operands import compute
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS, GraphOp
 
 
@@ -17,10 +16,10 @@ def _make_function(op: GraphOp, arity: int) -> Callable[..., Any]:
     """The public function of a graph op: operands are cast to the dtype of its group, then the op is applied."""
 
     def unary(x: Any) -> Any:
-        return apply(op.name, promote_operands(op.name, (x,), op.group))
+        return compute(op.name, (x,), group=op.group)
 
     def binary(x: Any, y: Any) -> Any:
-        return apply(op.name, promote_operands(op.name, (x, y), op.group))
+        return compute(op.name, (x, y), group=op.group)
 
     function = {1: unary, 2: binary}[arity]
     function.__name__ = function.__qualname__ = op.name

@@ -124,9 +124,9 @@ def softplus(x: Array) -> Array:
 
 
 def floordiv(x: Array, y: Array) -> Array:
-    """The quotient rounded down; where the quotient is infinite, that infinity."""
+    """The quotient rounded down; where that of a finite number is infinite, that infinity."""
     quotient = x / y
-    return np.where(np.isinf(quotient), quotient, np.floor_divide(x, y))
+    return np.where(np.isinf(quotient) & np.isfinite(x), quotient, np.floor_divide(x, y))
 
 
 def integer_pow(x: Array, y: Array) -> Array:

@@ -305,7 +305,7 @@ REDUCTIONS = (
 # Statistics: reductions made of others, computed in f32 (f64 for f64) and rounded once.
 
 CORRECTION = Attribute("correction", "int", 0, doc="what the count is less by before dividing")
-ORDER = Attribute("order", "float", 2.0, doc="1 (sum of sizes), 2 (Euclid) or infinity (largest size)")
+ORDER = Attribute("order", "float", 2.0, doc="any power; 0 counts what is not zero, inf and -inf choose max and min")
 
 
 def _count_value(b: Builder, x: TensorType, axes: Sequence[int], correction: int = 0) -> Any:
@@ -395,11 +395,28 @@ def _euclid_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array:
     return np.where(np.isinf(plain), np.sqrt(large) * kind(1.0 / ends.down), usual)
 
 
+_PLAIN_NORMS = {0.0: "sum", 1.0: "sum", math.inf: "max", -math.inf: "min"}
+"""Orders whose norm is one reduction: of sizes, and for 0 of whether they are something."""
+
+
 def _norm(builder: Builder, x: Any, attributes: Attributes) -> Any:
-    over = {"axes": attributes["axes"], "keepdims": attributes["keepdims"]}
-    if attributes["order"] == 2:
+    """Powers are of sizes over the largest (the smallest for a negative order), so that they stay finite."""
+    axes, order, dtype = attributes["axes"], float(attributes["order"]), builder.type_of(x).dtype
+    over = {"axes": axes, "keepdims": attributes["keepdims"]}
+    if order == 2:
         return _euclid(builder, x, over)
-    return builder.emit("sum" if attributes["order"] == 1 else "max", builder.emit("abs", x), **over)
+    size, zero = builder.emit("abs", x), constant(builder, 0.0, dtype)
+    if order in _PLAIN_NORMS:
+        counted = cast(builder, builder.emit("ne", x, zero), dtype) if order == 0 else size
+        return builder.emit(_PLAIN_NORMS[order], counted, **over)
+    one = constant(builder, 1.0, dtype)
+    end = builder.emit("max" if order > 0 else "min", size, axes=axes, keepdims=True, identity=True)
+    for is_out in (builder.emit("isinf", end), builder.emit("eq", end, zero)):
+        end = builder.emit("where", is_out, one, end)
+    powers = builder.emit("pow", builder.emit("div", size, end), constant(builder, order, dtype))
+    total = builder.emit("sum", powers, axes=axes, keepdims=True)
+    result = builder.emit("mul", builder.emit("pow", total, constant(builder, 1.0 / order, dtype)), end)
+    return result if attributes["keepdims"] else builder.emit("squeeze", result, axes=axes)
 
 
 def _count(x: Array, axes: Sequence[int], correction: int = 0) -> Any:
@@ -429,10 +446,22 @@ def _logsumexp_values(x: Array, axes: Sequence[int], *, keepdims: bool) -> Array
     return result if keepdims else np.squeeze(result, tuple(axes))
 
 
+def _power(x: Array, order: float) -> Array:
+    """A power, of f32 computed in f64 and rounded once, as the reference of `pow` does."""
+    return np.power(x.astype(np.float64), np.float64(x.dtype.type(order))).astype(x.dtype)
+
+
 def _norm_values(x: Array, axes: Sequence[int], *, keepdims: bool, order: float = 2.0) -> Array:
     if order == 2:
         return _euclid_values(x, axes, keepdims=keepdims)
-    return reduce_lanes("sum" if order == 1 else "max", np.abs(x), axes, keepdims=keepdims)
+    if order in _PLAIN_NORMS:
+        counted = (x != 0).astype(x.dtype) if order == 0 else np.abs(x)
+        return reduce_lanes(_PLAIN_NORMS[order], counted, axes, keepdims=keepdims)
+    end = reduce_lanes("max" if order > 0 else "min", np.abs(x), axes, keepdims=True)
+    end = np.where(np.isinf(end) | (end == 0), x.dtype.type(1), end)
+    total = reduce_lanes("sum", _power(np.abs(x) / end, order), axes, keepdims=True)
+    result = _power(total, 1.0 / order) * end
+    return result if keepdims else np.squeeze(result, tuple(axes))
 
 
 def _statistic(
@@ -452,10 +481,10 @@ def _statistic(
         (x,) = types
         check_dtype(ctx, name, "x", x, FLOATS)
         axes = check_axes(ctx, name, x, attributes["axes"])
-        order = attributes.get("order", 2)
-        if order not in (1, 2, math.inf):
-            raise ctx.fail(f"`{name}` has no order {order}", help="`order` is 1, 2 or infinity")
-        if order == math.inf:
+        order = float(attributes.get("order", 2))
+        if math.isnan(order):
+            raise ctx.fail(f"`{name}` has no order {order}", help="`order` is a number, or infinity")
+        if math.isinf(order):
             check_not_empty(ctx, name, x, axes)
         return [x.with_shape(without_axes(x.shape, axes, keepdims=attributes["keepdims"]))]
 
@@ -552,6 +581,11 @@ STATISTICS = (
         samples=(
             Sample("order 1", normal((5, 67)), {"axes": (1,), "order": 1.0}),
             Sample("largest", normal((5, 67)), {"axes": (0,), "order": math.inf, "keepdims": True}),
+            Sample("smallest", normal((5, 67)), {"axes": (0,), "order": -math.inf}),
+            Sample("count", normal((5, 67)), {"axes": (1,), "order": 0.0}),
+            Sample("order 3", normal((5, 67)), {"axes": (1,), "order": 3.0}),
+            Sample("order 0.5", normal((5, 67)), {"axes": (0,), "order": 0.5, "keepdims": True}),
+            Sample("order -1.5", normal((5, 67)), {"axes": (1,), "order": -1.5}),
         ),
     ),
 )

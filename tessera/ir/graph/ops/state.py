@@ -19,6 +19,7 @@ from tessera.ir.graph.building import (
     constant,
     expand,
     match_dims,
+    restate,
     size_value,
     visits,
 )
@@ -115,7 +116,8 @@ def _decompose_prune(b: Builder, operands: Sequence[Any], attributes: Attributes
     stores: list[Any] = []
     for old in (keys, values):
         zero = cast(b, constant(b, 0.0, dt.f32), b.type_of(old).dtype)
-        stores.append(b.emit("where", filled, _gather_rows(b, old, source, capacity), zero))
+        made = b.emit("where", filled, _gather_rows(b, old, source, b.type_of(old).shape[2]), zero)
+        stores.append(restate(b, made, b.type_of(old).shape))
     return (*stores, kept)
 
 

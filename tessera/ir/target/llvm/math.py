@@ -174,7 +174,7 @@ def modulo(f: FunctionText, a: Value, b: Value) -> Value:
 
 
 def floor_divide(f: FunctionText, a: Value, b: Value) -> Value:
-    """The quotient rounded down; where the quotient is infinite, that infinity."""
+    """The quotient rounded down; where that of a finite number, or by zero, is infinite, that infinity."""
     if a.element == "float":
         return f.cast("fptrunc", floor_divide(f, *_wide(f, a, b)), "float")
     remainder = _remainder(f, a, b)
@@ -187,5 +187,7 @@ def floor_divide(f: FunctionText, a: Value, b: Value) -> Value:
     near = f.select(f.fcmp("ogt", sub(f, exact, down), f.const_like(a, 0.5)), plus(f, down, 1.0), down)
     quotient = f.op("fdiv", a, b)
     result = f.select(f.fcmp("oeq", exact, zero), with_sign(f, zero, quotient), near)
-    infinite = f.fcmp("oeq", absolute(f, quotient), f.const_like(a, float("inf")))
+    infinity = f.const_like(a, float("inf"))
+    kept = f.op("or", f.fcmp("one", absolute(f, a), infinity), f.fcmp("oeq", b, zero))
+    infinite = f.op("and", f.fcmp("oeq", absolute(f, quotient), infinity), kept)
     return f.select(infinite, quotient, result)
