@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.diagnostics.codes import DTypeError, PytreeError, ShapeError, TracingError
+from tessera.diagnostics.codes import ArgumentError, DTypeError, PytreeError, ShapeError, TracingError
 from tessera.diagnostics.error import user_span
 from tessera.frontend.arguments import check_callables, check_int
 from tessera.frontend.concrete import adopt_operand
@@ -220,10 +221,28 @@ def _trace_body(
     types = [*(_type(tensor) for tensor in tensors), *more]
     policies = [*(getattr(tensor, "policy", SILENT) for tensor in tensors), *(SILENT for _ in more)]
     tracers = [trace.add_input(f"operand_{at}", *item) for at, item in enumerate(zip(types, policies, strict=True))]
+    arguments = unflatten(tree, tracers)
+    _check_arity(function, len(arguments))
     with dispatch.record_on(trace):
-        value = function(*unflatten(tree, tracers))
+        value = function(*arguments)
         leaves, form = flatten(value)
         return _Body(trace, [_in(trace, leaf) for leaf in leaves], form)
+
+
+def _check_arity(function: Callable[..., Any], count: int) -> None:
+    """Raise ArgumentError (T0202) for a body that cannot be called with so many arguments."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        return  # one of Python's own does not say what it takes
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        name, given = getattr(function, "__name__", "body"), f"{count} argument{'s' * (count != 1)}"
+        raise ArgumentError(
+            f"`{name}{signature}` is called with {given} here: the operands, or the state and what comes with it",
+            fix=f"give it {count} parameter{'s' * (count != 1)}",
+        ) from None
 
 
 def _tensors_of(value: Any) -> tuple[list[Any], Tree]:

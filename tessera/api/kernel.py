@@ -290,8 +290,9 @@ class Kernel:
         results = [f"`{parameter.name}`" for parameter in self.definition.results]
         if results and len(args) > len(self.signature.parameters):
             # Python would say that there are too many, and they may be all that the author wrote down.
+            count = len(self.signature.parameters)
             raise RuntimeArgumentError(
-                f"`{self.name}` takes {len(self.signature.parameters)} arguments, and {len(args)} are given",
+                f"`{self.name}` takes {count} argument{'s' * (count != 1)}, and {len(args)} are given",
                 notes=(
                     f"{', '.join(results)}: a kernel stores there, so it is a result, which a caller does not pass",
                 ),

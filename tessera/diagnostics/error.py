@@ -159,10 +159,10 @@ class Fix:
         if self.span is None:
             return source
         lines = source.splitlines(keepends=True)
-        text, span = lines[self.span.line - 1], self.span
-        lines[span.line - 1] = (
-            text[: span.column - 1] + self.replacement + text[max(span.column, span.end_column) - 1 :]
-        )
+        span, last = self.span, max(self.span.line, self.span.end_line)
+        end = span.end_column if last > span.line else max(span.column, span.end_column)
+        before, after = lines[span.line - 1][: span.column - 1], lines[last - 1][end - 1 :]
+        lines[span.line - 1 : last] = [before + self.replacement + after]
         return "".join(lines)
 
 
@@ -318,7 +318,9 @@ def _snippet(span: Span, text: str, marks: str, margin: str) -> list[str]:
 def _help(fix: Fix, margin: str) -> list[str]:
     if fix.span is None:
         return [f"{margin} = help: {readable(fix.message)}"]
-    text, span = fix.span.source_line, fix.span
-    start, width = span.column - 1, max(0, span.end_column - span.column)
-    changed = text[:start] + fix.replacement + text[start + width :]
-    return [f"help: {readable(fix.message)}", *_snippet(span, changed, "+" * max(1, len(fix.replacement)), margin)]
+    span, last = fix.span, max(fix.span.line, fix.span.end_line)
+    text, end = span.source_line, linecache.getline(span.file, last).rstrip("\r\n")
+    after = end[(span.end_column if last > span.line else max(span.column, span.end_column)) - 1 :]
+    changed = text[: span.column - 1] + fix.replacement + after
+    message = fix.message + (f" (in place of lines {span.line} to {last})" if last > span.line else "")
+    return [f"help: {readable(message)}", *_snippet(span, changed, "+" * max(1, len(fix.replacement)), margin)]

@@ -281,8 +281,12 @@ def _misfit_error(
     wrong = (at for at, dim in enumerate(annotation.dims) if dim.value not in (None, shape[at]))
     axis = next(wrong)
     size = annotation.dims[axis].value
-    fix = calls.fit_argument(argument, shape, axis, size) if next(wrong, None) is None else None
     message = f"`{path}.shape[{axis}]` must be {size}, got {shape[axis]}"
+    swapped = (*shape[:-2], *shape[:-3:-1])
+    if len(shape) > 1 and all(dim.value in (None, size) for dim, size in zip(annotation.dims, swapped, strict=True)):
+        fix = calls.transpose_argument(argument, len(shape))
+        return RuntimeArgumentError(f"{message}: it fits transposed", notes=declared, fix=fix)
+    fix = calls.fit_argument(argument, shape, axis, size) if next(wrong, None) is None else None
     return RuntimeArgumentError(message, notes=declared, fix=fix)
 
 
@@ -323,13 +327,42 @@ def _disagreement_error(
 ) -> GuardError:
     paths = _tensor_paths(signature)
     left, right = (f"{paths[number]}.shape[{axis}]" for _, number, axis in (first, second))
-    (_, small, axis), (size, _, _) = sorted((first, second), key=lambda item: item[0])
-    return GuardError(
-        f"`{left}` is {first[0]} and `{right}` is {second[0]}, but both are `{name}`",
-        notes=(f"rule: dims of one name are equal (`{name}`)",),
-        fix=fit_argument_fix(signature, tensors, f"{paths[small]}.shape[{axis}]", size)
-        or f'declare them with two names, or as `"_"` where sizes may differ, if they are not the same `{name}`',
+    swapped = next((at for at in (second[1], first[1]) if _fits_transposed(signature, tensors, at)), None)
+    advice = (
+        f"pass tensors of one size there; dims that may differ are declared with two names, or as `_`, not `{name}`"
     )
+    fix: FixLike = advice
+    reason = ""
+    if swapped is not None:
+        reason = f": `{paths[swapped]}` fits transposed"
+        names, calls = as_tuple(signature.tree.data), fixes_of("arguments")
+        if paths[swapped] in names:
+            argument = calls.argument_at(paths[swapped], names.index(paths[swapped]))
+            fix = calls.transpose_argument(argument, len(tensors[swapped].shape))
+    return GuardError(
+        f"`{left}` is {first[0]} and `{right}` is {second[0]}, but both are `{name}`{reason}",
+        notes=(f"rule: dims of one name are equal (`{name}`)",),
+        fix=fix,
+    )
+
+
+def _fits_transposed(signature: Signature, tensors: Sequence[Any], number: int) -> bool:
+    """Whether all names agree once the last two axes of a tensor are swapped."""
+    shapes = [tuple(tensor.shape) for tensor in tensors]
+    if len(shapes[number]) < 2:
+        return False
+    shapes[number] = (*shapes[number][:-2], shapes[number][-1], shapes[number][-2])
+    values: dict[str, int] = {}
+    leaves = [leaf for leaf in signature.leaves if leaf.dtype is not None]
+    for leaf, shape in zip(leaves, shapes, strict=True):
+        for dim, size in zip(leaf.dims, shape, strict=True):
+            wanted = dim if isinstance(dim, int) else dim.value if isinstance(dim, Dim) else size
+            name = dim.symbol_name if isinstance(dim, Dim) else None
+            if name is not None and name != ANONYMOUS:
+                wanted = values.setdefault(name, size)
+            if wanted not in (None, size):
+                return False
+    return True
 
 
 def _wrong_arithmetic_error(

@@ -103,7 +103,7 @@ class Size:
         return bool(self != 0)
 
     def __index__(self) -> int:
-        return _refuse(self, "converted to a number", _LOOP_HELP)
+        return _refuse(self, "converted to a number", lambda span: fixes_of("statements").size_fix(span, _LOOP_HELP))
 
     def __int__(self) -> int:
         return _refuse(self, "converted to a number", _LOOP_HELP)
@@ -140,7 +140,7 @@ def loop_range(size: Any) -> range:
     """The iterations of a Python loop over an axis of this size: each is traced by itself (unrolled)."""
     if isinstance(size, int):
         return range(size)
-    _refuse(size, "the length of a Python loop", _LOOP_HELP)
+    _refuse(size, "the length of a Python loop", lambda span: fixes_of("statements").size_fix(span, _LOOP_HELP))
 
 
 def size_of(dim: Dim) -> Any:

@@ -91,20 +91,30 @@ class TracedTensor(Tracer, TensorMethods):
         return length_of(self.shape[0])
 
     def __bool__(self) -> bool:
-        _refuse(self, "bool()", "choose with `tessera.ops.where(condition, a, b)` or branch with `tessera.cond`")
+        _refuse_as(self, fixes_of("statements").bool_demand)
 
     def __int__(self) -> int:
-        _refuse(self, "int()", "use the tensor itself, or pass the number as a Python int, which is static", "int")
+        help = "use the tensor itself, or pass the number as a Python int, which is static"
+        _refuse(self, "int()", help, "int")
 
     def __float__(self) -> float:
         help = "use the tensor itself, or pass the number as a Python float, which is static"
-        _refuse(self, "float()", help, "float")
+        if _called_at(user_span()) == "float":
+            _refuse(self, "float()", help, "float")
+        _refuse_as(self, lambda span: fixes_of("statements").float_demand(span, "float()", help))
+
+    def __round__(self, digits: int = 0) -> NoReturn:
+        _refuse_as(self, lambda span: fixes_of("statements").float_demand(span, "`round`", "use `tessera.ops.round`"))
+
+    def __format__(self, spec: str) -> str:
+        """Its type where nothing more is asked; the format of a number needs the number."""
+        return repr(self) if not spec else _refuse(self, f"the format `:{spec}`", fixes_of("statements").format_fix)
 
     def __complex__(self) -> complex:
         _refuse(self, "complex()", "complex numbers are not supported")
 
     def __index__(self) -> int:
-        _refuse(self, "an index", "index with `x[i]` on a tensor, which takes tensors of integers")
+        _refuse_as(self, fixes_of("statements").index_demand)
 
     def __iter__(self) -> Iterator[TracedTensor]:
         if not self.type.shape:
@@ -138,11 +148,10 @@ class TracedTensor(Tracer, TensorMethods):
         _refuse(self, "another library", "call the other library outside of the traced function")
 
     def __setitem__(self, index: object, value: object) -> NoReturn:
-        _refuse(
-            self,
-            "assignment to `x[...]`",
-            "compute a new tensor with `tessera.ops.where` or `tessera.ops.scatter`",
-            why="tensors are immutable in a traced function",
+        raise TracingError(
+            f"tensors do not change, and this assigns to elements of a traced tensor {self.type}",
+            notes=(self.trace.origin(self.value),),
+            fix=lambda span: fixes_of("statements").assignment_fix(span),
         )
 
     def item(self) -> NoReturn:
@@ -191,19 +200,35 @@ def _refuse_numpy(tensor: TracedTensor, name: str) -> NoReturn:
 _WHY = "the function is traced once for all values, so the value is not known here"
 
 
-def _refuse(tensor: TracedTensor, what: str, help: str, asked: str = "", why: str = _WHY) -> NoReturn:
+def _called_at(span: Span | None) -> str:
+    """The name of the function that is called at a span."""
+    return fixes_of("operands").called_at(span)
+
+
+def _refuse(tensor: TracedTensor, what: str, help: Any, asked: str = "") -> NoReturn:
     """`asked` is the function or method that needs the value, where removing the call can be the fix."""
 
     def find(span: Span | None) -> Any:
         if what == "NumPy":
             return fixes_of("operands").numpy_fix(span, help)
-        return fixes_of("operands").itself_fix(span, help, (asked,)) if asked else help
+        if asked:
+            return fixes_of("operands").itself_fix(span, help, (asked,))
+        return help(span) if callable(help) else help
 
     raise TracingError(
         f"{what} needs the value of a traced tensor {tensor.type}",
-        notes=(why, tensor.trace.origin(tensor.value)),
+        notes=(_WHY, tensor.trace.origin(tensor.value)),
         fix=find,
     )
+
+
+def _refuse_as(tensor: TracedTensor, find: Callable[[Span | None], Any]) -> NoReturn:
+    """Refuse what the source at the user's line says, with its fix."""
+
+    def fix(span: Span | None) -> Any:
+        return find(span).fix
+
+    _refuse(tensor, find(user_span()).what, fix)
 
 
 @dataclass(slots=True)

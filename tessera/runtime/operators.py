@@ -159,8 +159,7 @@ class Operators:
         at = index if isinstance(index, int) else "..."
         raise OperatorError(
             f"tensors do not change: `x[{at}] = value` is not for them",
-            fix="make a new one with `tessera.ops.where` or `tessera.ops.scatter`, or change a copy in NumPy: "
-            f"`a = x.numpy().copy()`, `a[{at}] = value`, `x = tessera.array(a)`",
+            fix=f"make a new one, as in `x = x.at[{at}].set(value)`",
         )
 
     @property

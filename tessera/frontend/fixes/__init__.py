@@ -7,5 +7,5 @@ from typing import Any
 
 
 def fixes_of(kind: str) -> Any:
-    """The module of one kind of fixes: `operands` or `arguments`."""
+    """The module of one kind of fixes: `operands`, `arguments` or `statements`."""
     return import_module(f"tessera.frontend.fixes.{kind}")

@@ -57,6 +57,17 @@ def reshape_argument(
     return find
 
 
+def transpose_argument(find_argument: FindArgument, rank: int) -> Callable[[Span | None], Fix | str]:
+    """Swap the last two axes of an argument."""
+    suffix = "T" if rank == 2 else "swapaxes(-1, -2)"
+
+    def find(span: Span | None) -> Fix | str:
+        found, advice = find_argument(span), f"transpose it: `x.{suffix}`"
+        return (found is not None and found[1].edit(f"{found[1].operand}.{suffix}", "transpose it")) or advice
+
+    return find
+
+
 def fit_argument(
     find_argument: FindArgument, shape: Sequence[int], axis: int, size: int
 ) -> Callable[[Span | None], Fix | None]:

@@ -20,6 +20,7 @@ from typing import Any
 from tessera.diagnostics.edit import Expression, Part, expression_at
 from tessera.diagnostics.error import Fix, Span, TesseraError
 from tessera.frontend.concrete import is_array
+from tessera.frontend.fixes import fixes_of
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types import dtype as dt
@@ -43,6 +44,12 @@ def itself_fix(span: Span | None, advice: str, names: tuple[str, ...]) -> Fix | 
     if inner is None and isinstance(node.func, ast.Attribute) and not node.args:
         inner = node.func.value
     return (inner is not None and expression.whole.edit(expression.inner(inner).operand, advice)) or advice
+
+
+def called_at(span: Span | None) -> str:
+    """The last name of the function that is called at a span; empty where none is."""
+    expression = expression_at(span)
+    return "" if expression is None else expression.called
 
 
 def length_fix(span: Span | None) -> Fix | str:
@@ -81,7 +88,8 @@ def numpy_fix(span: Span | None, advice: str) -> Fix | str:
     if expression is None or not isinstance(node, ast.Call):
         return advice
     if expression.called in ("asarray", "array"):
-        return itself_fix(span, advice, ("asarray", "array"))
+        outer = fixes_of("statements").array_fix(span, advice)
+        return outer if isinstance(outer, Fix) else itself_fix(span, advice, ("asarray", "array"))
     from tessera.frontend.functions import public  # noqa: PLC0415 - loaded by who traces; not for the others
 
     name, function = expression.name_of(f"ops.{expression.called}"), getattr(public, expression.called, None)

@@ -175,7 +175,8 @@ def _slice_of(item: Any, size: Dim) -> tuple[Dim, Dim, int]:
 
 def _clamp_bound(bound: Any) -> Dim:
     if is_tensor(bound) and not hasattr(bound, "__index__"):
-        raise TracingError("a slice bound must be a number, not a tensor", fix="pick with `tessera.ops.take`")
+        message = "a slice bound must be a number, not a tensor: how long the slice is must be known"
+        raise TracingError(message, fix=lambda span: fixes_of("statements").index_demand(span).fix)
     return dim_of(bound.__index__() if is_tensor(bound) else bound)
 
 

@@ -344,7 +344,9 @@ class Evaluator:
 
         def function(*values: Any) -> Any:
             if len(values) != len(names):
-                raise self.refuse(node, f"this function takes {len(names)} arguments, got {len(values)}")
+                raise self.refuse(
+                    node, f"this function takes {len(names)} argument{'s' * (len(names) != 1)}, got {len(values)}"
+                )
             outer, self.env = self.env, {**self.env, **dict(zip(names, values, strict=True))}
             try:
                 return self.expression(node.body)

@@ -1,0 +1,439 @@
+"""Fixes of Python that needs the value of a tracer or of a symbolic dim, by the statement that it stands in.
+
+Python asks for a value in few ways (`bool`, `index`, `float`, `format`), and a traced value answers all of them with an
+error. What helps depends on what the user wrote: a branch, a loop, `and`, `range`, a slice. So the source around it
+is parsed, and the innermost construct that explains the question gives the headline and the fix.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tessera.diagnostics.edit import expression_at
+from tessera.diagnostics.error import Fix, Span
+from tessera.frontend.methods import TensorMethods
+
+
+class Demand(NamedTuple):
+    """What asks for a value, as a headline names it, and what to write instead."""
+
+    what: str
+    fix: Fix | str
+
+
+def bool_demand(span: Span | None) -> Demand:
+    """Of `bool(x)`: a branch, a loop, an operator of Python's own, or a function that compares."""
+    source = _source_at(span)
+    if source is not None and isinstance(source.chain[0][0], ast.Call):
+        asked = _statement_demand(source, *source.chain[0])
+        return asked or _call_demand(source, source.chain[0][0])
+    operator: Any = None
+    for node, parent in source.chain if source is not None else ():
+        if source is None:
+            break
+        operator = node if _is_python_operator(node) else operator
+        if (asked := _statement_demand(source, node, parent)) is not None:
+            return asked
+        if operator is not None and not _is_python_operator(parent) and not _is_test(operator, parent):
+            return Demand(_operator_name(operator), source.edit(operator, _elementwise(source, operator)))
+    advice = (
+        "choose with `tessera.ops.where(condition, a, b)`, branch with `tessera.cond`, loop with `tessera.while_loop`"
+    )
+    return Demand("bool()", advice)
+
+
+def _statement_demand(source: _Source, node: Any, parent: Any) -> Demand | None:
+    """Of the statement whose condition a node is."""
+    match node, parent:
+        case _, ast.While(test=test) if node is test:
+            return Demand("`while`", _while_fix(source, parent))
+        case _, ast.IfExp(test=test) if node is test:
+            return Demand("`if`", _where_fix(source, parent))
+        case _, ast.If(test=test) if node is test:
+            return Demand("`if`", _branch_fix(source, node))
+        case (ast.Assert(), _) | (_, ast.Assert()):
+            advice = "return the condition and check it after the call, or promise it with `tessera.verify.numerics`"
+            return Demand("`assert`", advice)
+        case _, ast.comprehension():
+            return Demand(
+                "`if`", "the shape does not depend on values: choose with `tessera.ops.where(condition, x, 0)`"
+            )
+        case _:
+            return None
+
+
+def _is_test(node: Any, parent: Any) -> bool:
+    return getattr(parent, "test", None) is node or isinstance(parent, ast.comprehension)
+
+
+def _is_python_operator(node: Any) -> bool:
+    match node:
+        case ast.BoolOp() | ast.UnaryOp(op=ast.Not()) | ast.Compare(ops=[_, _, *_]):
+            return True
+        case _:
+            return False
+
+
+def _operator_name(node: Any) -> str:
+    match node:
+        case ast.BoolOp(op=op):
+            return "`and`" if isinstance(op, ast.And) else "`or`"
+        case ast.UnaryOp():
+            return "`not`"
+        case _:
+            return "a chained comparison"
+
+
+def index_demand(span: Span | None, shape: Sequence[Any] = ()) -> Demand:
+    """Of `index(x)`: a loop of Python's, a slice, or an item of a list; `shape` is that of what is sliced."""
+    source = _source_at(span)
+    number = "pass it as a Python int, which is static: the function is compiled for each"
+    if source is None:
+        return Demand("an index", f"index a tensor, as in `x[i]`, loop with `tessera.fori_loop`, or {number}")
+    for node, parent in source.chain:
+        match node:
+            case ast.Call(func=ast.Name(id="range")):
+                return Demand("`range`", _range_fix(source, node, parent))
+            case ast.Subscript(slice=index) if any(isinstance(one, ast.Slice) for one in _items(index)):
+                return Demand("a slice", _slice_fix(source, node))
+            case ast.Subscript(value=value):
+                stack = source.name_of("ops.stack")
+                text = f"{stack}({source.text(value)})[{source.text(node.slice)}]"
+                is_list = isinstance(value, ast.List | ast.Tuple)
+                advice = f"a list takes ints; stack it to a tensor first: `{text}`"
+                return Demand("an index of a list", (is_list and source.edit(node, text, advice)) or advice)
+            case ast.Call():
+                return _call_demand(source, node, number)
+            case _:
+                continue
+    return Demand("an index", number)
+
+
+def float_demand(span: Span | None, what: str, advice: str) -> Demand:
+    """Of `float(x)` and `round(x)`: a function of `math`, or of Python's own."""
+    source = _source_at(span)
+    node = source.chain[0][0] if source is not None and source.chain else None
+    if source is None or not isinstance(node, ast.Call):
+        return Demand(what, advice)
+    return _call_demand(source, node, advice)
+
+
+def size_fix(span: Span | None, advice: str) -> Fix | str:
+    """Of a symbolic dim as a number: a loop over `range`, or a function of another library that makes a tensor."""
+    source = _source_at(span)
+    for node, parent in source.chain if source is not None else ():
+        if source is None or not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id == "range":
+            return _range_fix(source, node, parent)
+        return _call_demand(source, node, advice).fix
+    return advice
+
+
+def format_fix(span: Span | None) -> Fix | str:
+    """`debug_print` in place of `print` of a formatted string."""
+    advice, source = 'print it while it runs: `tessera.debug_print("{:.2f}", x)`', _source_at(span)
+    if source is None:
+        return advice
+    for node, _ in source.chain:
+        match node:
+            case ast.Call(func=ast.Name(id="print"), args=[ast.JoinedStr(values=values)], keywords=[]):
+                text = _format_text(values)
+                given = [ast.unparse(one.value) for one in values if isinstance(one, ast.FormattedValue)]
+                whole = f"{source.name_of('debug_print')}({text!r}, {', '.join(given)})".replace("'", '"')
+                return source.edit(node, whole, "print it while it runs") or advice
+            case _:
+                continue
+    return advice
+
+
+def assignment_fix(span: Span | None) -> Fix | str:
+    """`x = x.at[0].set(value)` in place of `x[0] = value`."""
+    advice, source = "make a new tensor: `x = x.at[0].set(value)`", _source_at(span)
+    for node, _ in source.chain if source is not None else ():
+        match node:
+            case ast.Assign(targets=[ast.Subscript() as target], value=value):
+                method = "set"
+            case ast.AugAssign(target=ast.Subscript() as target, op=op, value=value):
+                method = _UPDATES.get(type(op), "")
+            case _:
+                continue
+        if source is None or not isinstance(target.value, ast.Name) or not method:
+            return advice
+        name, given = source.text(target.value), source.text(value)
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
+            given = f"-({given})"
+        if isinstance(target.slice, ast.Compare) and method == "set":
+            text = f"{name} = {source.name_of('ops.where')}({source.text(target.slice)}, {given}, {name})"
+            return source.edit(node, text, "choose with `where`: the old tensor stays as it is")
+        if not hasattr(TensorMethods, "at"):
+            return advice
+        text = f"{name} = {name}.at[{source.text(target.slice)}].{method}({given})"
+        return source.edit(node, text, "make a new tensor: the old one stays as it is") or advice
+    return advice
+
+
+def array_fix(span: Span | None, advice: str) -> Fix | str:
+    """Ours in place of a NumPy function around `np.asarray(x)`, which would be refused next."""
+    source = _source_at(span)
+    if source is None or len(source.chain) < 2:
+        return advice
+    node, parent = source.chain[0]
+    match node, parent:
+        case ast.Call(args=[inner]), ast.Call(func=ast.Attribute(value=ast.Name(id=root), attr=called)) if (
+            node in parent.args and root == source.text(node.func).split(".")[0] and _is_function(called)
+        ):
+            given = [source.text(inner if one is node else one) for one in parent.args]
+            given += [f"{one.arg}={source.text(one.value)}" for one in parent.keywords]
+            return source.edit(parent, f"{source.name_of(f'ops.{called}')}({', '.join(given)})", advice)
+        case _:
+            return advice
+
+
+def _is_function(name: str) -> bool:
+    from tessera.frontend.functions import public  # noqa: PLC0415 - loaded by who traces; not for the others
+
+    return bool(name) and callable(getattr(public, name, None))
+
+
+_UPDATES: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul"}
+
+
+# The source around a span.
+
+
+class _Source:
+    """A file parsed, and the nodes around a span of it, innermost first, each with its parent."""
+
+    def __init__(self, span: Span, lines: Sequence[str], chain: list[tuple[Any, Any]]) -> None:
+        self.span, self.lines, self.chain = span, lines, chain
+        found = expression_at(span)
+        self._names: Callable[[str], str | None] = (lambda _: None) if found is None else found.name_of
+
+    def text(self, node: ast.AST) -> str:
+        """How a node is written."""
+        return ast.get_source_segment("".join(self.lines), node) or ast.unparse(node)
+
+    def name_of(self, path: str) -> str:
+        """How the file writes a name of Tessera."""
+        return self._names(path) or f"tessera.{path}"
+
+    def is_whole(self, node: ast.AST) -> bool:
+        """Whether the span is of this node."""
+        return node is self.chain[0][0]
+
+    def edit(self, node: Any, text: str, message: str = "") -> Fix | str:
+        """Write `text` in place of a node, also of one of several lines."""
+        message = message or f"write `{text}`"
+        return Fix(Span.of_node(self.span.file, node), text, message)
+
+
+def _source_at(span: Span | None) -> _Source | None:
+    lines = linecache.getlines(span.file) if span is not None else []
+    tree = _parse("".join(lines)) if lines else None
+    if span is None or tree is None or not 0 < span.line <= len(lines):
+        return None
+    last = max(span.line, span.end_line)
+    start = span.line, len(lines[span.line - 1][: span.column - 1].encode())
+    end = last, len(lines[last - 1][: span.end_column - 1].encode())
+    chain = [pair for pair in _around(tree, start, end) if not isinstance(pair[0], ast.Module)]
+    return _Source(span, lines, chain[::-1]) if chain else None
+
+
+@lru_cache(maxsize=8)
+def _parse(text: str) -> ast.Module | None:
+    try:
+        return ast.parse(text)
+    except SyntaxError:
+        return None
+
+
+def _around(
+    node: ast.AST, start: tuple[int, int], end: tuple[int, int], parent: Any = None
+) -> Iterator[tuple[Any, Any]]:
+    """The nodes that contain a range of text, outermost first."""
+    yield node, parent
+    for child in ast.iter_child_nodes(node):
+        place: Any = child
+        if not hasattr(child, "lineno"):  # the clause of a comprehension has no position of its own
+            inner = next((one for one in ast.iter_child_nodes(child) if _contains(one, start, end)), None)
+            if inner is not None:
+                yield from _around(inner, start, end, child)
+                return
+        elif _contains(place, start, end):
+            yield from _around(child, start, end, node)
+            return
+
+
+def _contains(node: Any, start: tuple[int, int], end: tuple[int, int]) -> bool:
+    if not hasattr(node, "lineno"):
+        return False
+    return (node.lineno, node.col_offset) <= start and end <= (node.end_lineno or 0, node.end_col_offset or 0)
+
+
+def _items(index: ast.expr) -> Sequence[ast.expr]:
+    return index.elts if isinstance(index, ast.Tuple) else [index]
+
+
+# What to write instead.
+
+
+def _elementwise(source: _Source, node: ast.expr) -> str:
+    """`a & b`, `a | b` and `~a` of a condition with Python's own operators."""
+    match node:
+        case ast.BoolOp(op=op, values=values):
+            return (" & " if isinstance(op, ast.And) else " | ").join(_elementwise(source, one) for one in values)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return f"~{_elementwise(source, operand)}"
+        case ast.Compare(left=left, ops=[_, _, *_], comparators=others):
+            operands = [left, *others]
+            pairs = zip(operands, node.ops, others, strict=False)
+            return " & ".join(f"({ast.unparse(ast.Compare(one, [op], [other]))})" for one, op, other in pairs)
+        case ast.Name() | ast.Call() | ast.Attribute() | ast.Subscript():
+            return source.text(node)
+        case _:
+            return f"({source.text(node)})"
+
+
+_OF_ONE = {"any": "any", "all": "all", "max": "max", "min": "min", "sorted": "sort", "sum": "sum", "round": "round"}
+_OF_TWO = {"max": "maximum", "min": "minimum"}
+
+
+def _call_demand(source: _Source, node: ast.Call, advice: str = "use the tensor itself") -> Demand:
+    """Of a function of Python, `math` or NumPy that wants a number: ours of that name, where there is one."""
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    is_method = isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name)
+    what = f"`{called}`" if called and not is_method else "a function"
+    if isinstance(node.func, ast.Name):
+        table = _OF_ONE if len(node.args) == 1 else _OF_TWO if len(node.args) == 2 else {}
+        ours = table.get(called, "")
+    else:
+        ours = _OTHER_FUNCTIONS.get(called, called)
+    if called == "bool" and len(node.args) == 1:
+        inner = node.args[0]
+        return Demand("bool()", source.edit(node, f"({source.text(inner)} != 0)", "compare it with 0"))
+    is_plain = not any(isinstance(one, ast.Starred | ast.GeneratorExp | ast.ListComp) for one in node.args)
+    if node.keywords or is_method or not is_plain or not _is_function(ours):
+        return Demand(what, advice)
+    root = source.text(node.func).split(".")[0]
+    if not isinstance(node.func, ast.Name) and source.name_of(f"ops.{ours}").split(".")[0] == root:
+        return Demand(what, advice)  # it is ours
+    return Demand(what, source.edit(node.func, source.name_of(f"ops.{ours}"), f"use `tessera.ops.{ours}`"))
+
+
+_OTHER_FUNCTIONS = {"pow": "pow", "fabs": "abs", "atan2": "atan2", "empty": "zeros", "empty_like": "zeros_like"}
+
+
+def _where_fix(source: _Source, node: ast.IfExp) -> Fix | str:
+    parts = ", ".join(source.text(part) for part in (node.test, node.body, node.orelse))
+    return source.edit(node, f"{source.name_of('ops.where')}({parts})", "choose with `where`, elementwise")
+
+
+def _branch_fix(source: _Source, test: ast.expr) -> str:
+    text = _elementwise(source, test) if _has_python_operators(test) else source.text(test)
+    where, cond = source.name_of("ops.where"), source.name_of("cond")
+    return f"choose with `{where}({text}, a, b)`, or branch with `{cond}({text}, then, otherwise, x)`"
+
+
+def _has_python_operators(test: ast.expr) -> bool:
+    return any(_is_python_operator(one) for one in ast.walk(test))
+
+
+def _while_fix(source: _Source, node: ast.While) -> Fix | str:
+    """A `while_loop` whose state is what the body assigns."""
+    loop, state = source.name_of("while_loop"), _find_assigned(node.body)
+    test = _elementwise(source, node.test) if _has_python_operators(node.test) else source.text(node.test)
+    only = _only_assignment(node.body)
+    if only is not None and not node.orelse:
+        name, value = only[0], only[1]
+        text = f"{name} = {loop}(lambda {name}: {test}, lambda {name}: {value}, {name})"
+        return source.edit(node, text, "loop where the program runs, with `while_loop`")
+    shown = ", ".join(state) or "state"
+    return f"write `{loop}(condition, body, ({shown}))`: two functions of the state, which is what the loop assigns"
+
+
+def _range_fix(source: _Source, call: ast.Call, parent: Any) -> Fix | str:
+    """A `fori_loop` whose state is what the body assigns."""
+    loop = source.name_of("fori_loop")
+    ends = [source.text(one) for one in call.args]
+    first, last = ("0", ends[0]) if len(ends) == 1 else (ends[0], ends[1]) if len(ends) == 2 else ("0", "n")
+    if not isinstance(parent, ast.For) or not isinstance(parent.target, ast.Name) or len(ends) > 2:
+        return f"loop with `{loop}({first}, {last}, body, state)`, where `body(i, state)` gives the next state"
+    index, only = parent.target.id, _only_assignment(parent.body)
+    if only is not None and not parent.orelse:
+        name, value = only[0], only[1]
+        text = f"{name} = {loop}({first}, {last}, lambda {index}, {name}: {value}, {name})"
+        return source.edit(parent, text, "loop where the program runs, with `fori_loop`")
+    shown = ", ".join(_find_assigned(parent.body)) or "state"
+    return f"write `{loop}({first}, {last}, body, ({shown}))`, where `body({index}, state)` gives the next state"
+
+
+def _find_assigned(body: Sequence[ast.stmt]) -> list[str]:
+    found = [node.id for one in body for node in ast.walk(one) if isinstance(node, ast.Name) and _is_stored(node)]
+    return list(dict.fromkeys(found))
+
+
+def _is_stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _only_assignment(body: Sequence[ast.stmt]) -> tuple[str, str] | None:
+    """The name and the value of a body that is one assignment."""
+    match body:
+        case [ast.Assign(targets=[ast.Name(id=name)], value=value)]:
+            return name, ast.unparse(value)
+        case [ast.AugAssign(target=ast.Name(id=name), op=op, value=value)]:
+            return name, ast.unparse(ast.BinOp(ast.Name(name), op, value))
+        case _:
+            return None
+
+
+def _slice_fix(source: _Source, node: ast.Subscript) -> Fix | str:
+    """A `dynamic_slice` where each slice has a length that is written: `x[i : i + 2]`."""
+    function, base = source.name_of("ops.dynamic_slice"), source.text(node.value)
+    advice = f"how long a slice is must be known: `{function}({base}, (start,), (length,))`"
+    starts: list[str] = []
+    lengths: list[str] = []
+    for axis, item in enumerate(_items(node.slice)):
+        if not isinstance(item, ast.Slice) or item.step is not None:
+            return advice
+        length = _length_of(item, f"{base}.shape[{axis}]")
+        if length is None:
+            return advice
+        starts.append("0" if item.lower is None else source.text(item.lower))
+        lengths.append(length)
+    first, sizes = (f"({', '.join(part)}{',' * (len(part) == 1)})" for part in (starts, lengths))
+    return source.edit(node, f"{function}({base}, {first}, {sizes})", "a slice that starts anywhere has a fixed length")
+
+
+def _length_of(item: ast.Slice, size: str) -> str | None:
+    if item.lower is None and item.upper is None:
+        return size
+    match item.upper:
+        case ast.BinOp(left=left, op=ast.Add(), right=right) if item.lower is not None:
+            for one, other in ((left, right), (right, left)):
+                if ast.dump(one) == ast.dump(item.lower):
+                    return ast.unparse(other)
+        case _:
+            return None
+    return None
+
+
+def _format_text(values: Sequence[ast.expr]) -> str:
+    parts: list[str] = []
+    for one in values:
+        if isinstance(one, ast.FormattedValue):
+            spec = one.format_spec
+            text = (
+                "".join(str(part.value) for part in spec.values if isinstance(part, ast.Constant))
+                if isinstance(spec, ast.JoinedStr)
+                else ""
+            )
+            parts.append(f"{{:{text}}}" if text else "{}")
+        elif isinstance(one, ast.Constant):
+            parts.append(str(one.value).replace("{", "{{").replace("}", "}}"))
+    return "".join(parts)

@@ -1,0 +1,249 @@
+"""What goes wrong on a first day: each mistake is answered in words that help, and what they say to write runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import tessera as ts
+from tessera.diagnostics.error import TesseraError
+from tests.errors.test_programs import PRELUDE, run
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong program, words that its message must have, and the program as they say; None where an edit is offered."""
+
+    program: str
+    words: tuple[str, ...]
+    fixed: str | None = None
+
+
+def traced(body: str, arguments: str = "X", parameters: str = "x") -> str:
+    """A jitted function with this body, called once."""
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    given = "X, M, I = np.ones(4, np.float32), np.ones((4, 3), np.float32), np.int64(1)"
+    return f"{given}\n\n\n@ts.jit\ndef f({parameters}):\n{lines}\n\n\nf({arguments})\n"
+
+
+def returns(expression: str, arguments: str = "X", parameters: str = "x") -> str:
+    return traced(f"return {expression}", arguments, parameters)
+
+
+SYMBOLIC = 'x: Tensor["N", f32]'
+
+MISTAKES: dict[str, Mistake] = {
+    # Python that needs values
+    "while": Mistake(
+        traced("while x.sum() > 1:\n    x = x / 2\nreturn x"),
+        ("`while` needs the value", "ts.while_loop(lambda x: x.sum() > 1"),
+    ),
+    "while of several": Mistake(
+        traced("n = 0\nwhile x.sum() > 1:\n    x = x / 2\n    n = n + 1\nreturn x"),
+        ("`while`", "ts.while_loop(condition, body, (x, n))"),
+        traced("x, n = ts.while_loop(lambda s: s[0].sum() > 1, lambda s: (s[0] / 2, s[1] + 1), (x, 0))\nreturn x"),
+    ),
+    "range": Mistake(
+        traced("for i in range(n):\n    x = x + 1\nreturn x", "X, I", "x, n"),
+        ("`range` needs the value", "ts.fori_loop(0, n, lambda i, x: x + 1, x)"),
+    ),
+    "range of two": Mistake(
+        traced("for i in range(1, n):\n    x += 2\nreturn x", "X, I", "x, n"),
+        ("ts.fori_loop(1, n, lambda i, x: x + 2, x)",),
+    ),
+    "range of a symbolic dim": Mistake(
+        traced("y = 0.0\nfor i in range(x.shape[0]):\n    y = y + x[i]\nreturn y", "X", SYMBOLIC),
+        ("symbolic dim", "ts.fori_loop(0, x.shape[0], lambda i, y: y + x[i], y)"),
+    ),
+    "and": Mistake(returns("ts.ops.where(x > 0 and x < 1, x, 0)"), ("`and` needs the value", "(x > 0) & (x < 1)")),
+    "or": Mistake(returns("ts.ops.where(x > 0 or x < 1, x, 0)"), ("`or` needs the value", "(x > 0) | (x < 1)")),
+    "not": Mistake(returns("ts.ops.where(not x > 0, x, 0)"), ("`not` needs the value", "~(x > 0)")),
+    "and of not": Mistake(returns("ts.ops.where(x > 0 and not x < 1, x, 0)"), ("(x > 0) & ~(x < 1)",)),
+    "a chained comparison": Mistake(
+        returns("ts.ops.where(0 < x < 1, x, 0)"), ("chained comparison", "(0 < x) & (x < 1)")
+    ),
+    "if": Mistake(
+        traced("if x.sum() > 0:\n    return x\nreturn -x"),
+        ("`if` needs the value", "ts.ops.where(x.sum() > 0, a, b)", "ts.cond(x.sum() > 0, then, otherwise, x)"),
+        returns("ts.cond(x.sum() > 0, lambda x: x, lambda x: -x, x)"),
+    ),
+    "if with and": Mistake(
+        traced("if x.sum() > 0 and x.max() < 1:\n    return x\nreturn -x"),
+        ("`if` needs the value", "ts.ops.where((x.sum() > 0) & (x.max() < 1), a, b)"),
+        returns("ts.ops.where((x.sum() > 0) & (x.max() < 1), x, -x)"),
+    ),
+    "if of a not": Mistake(
+        traced("if not x.sum() > 0:\n    return x\nreturn -x"),
+        ("`if` needs the value", "ts.ops.where(~(x.sum() > 0), a, b)"),
+        returns("ts.ops.where(~(x.sum() > 0), x, -x)"),
+    ),
+    "a conditional expression": Mistake(
+        returns("x if x.sum() > 0 else -x"), ("`if` needs the value", "ts.ops.where(x.sum() > 0, x, -x)")
+    ),
+    "an assert": Mistake(
+        traced("assert (x > 0).all()\nreturn x"),
+        ("`assert` needs the value", "check it after the call"),
+        returns("(x, (x > 0).all())"),
+    ),
+    "bool()": Mistake(returns("x * bool(x.sum())"), ("bool() needs the value", "compare it with 0")),
+    "max of two": Mistake(returns("max(x.sum(), 1.0)"), ("`max` needs the value", "ts.ops.maximum")),
+    "min of a symbolic row": Mistake(returns("min(x)", "X", SYMBOLIC), ("ts.ops.min(x)",)),
+    "sum of a symbolic row": Mistake(returns("sum(x)", "X", SYMBOLIC), ("ts.ops.sum(x)",)),
+    "math": Mistake("import math\n" + returns("math.sin(x.sum())"), ("`sin` needs the value", "ts.ops.sin(x.sum())")),
+    "round": Mistake(returns("round(x.sum())"), ("`round` needs the value", "ts.ops.round(x.sum())")),
+    "float()": Mistake(returns("x * float(x.sum())"), ("float() needs the value", "use the tensor itself")),
+    "item": Mistake(returns("x * x.sum().item()"), ("`.item()` needs the value", "use the tensor itself")),
+    "a format": Mistake(
+        traced('print(f"{x.sum():.2f}")\nreturn x'),
+        ("the format `:.2f` needs the value", 'ts.debug_print("{:.2f}", x.sum())'),
+    ),
+    "a format within text": Mistake(
+        traced('print(f"loss {x.sum():.3e} of {x.max()}")\nreturn x'),
+        ('ts.debug_print("loss {:.3e} of {}", x.sum(), x.max())',),
+    ),
+    "a list by a tensor": Mistake(
+        returns("[x, x * 2][i]", "X, I", "x, i"), ("an index of a list", "ts.ops.stack([x, x * 2])[i]")
+    ),
+    # slices and assignments
+    "a slice": Mistake(
+        returns("x[i:i + 2]", "X, I", "x, i"), ("a slice needs the value", "ts.ops.dynamic_slice(x, (i,), (2,))")
+    ),
+    "a slice of rows": Mistake(
+        returns("x[i:i + 2, :]", "M, I", "x, i"), ("ts.ops.dynamic_slice(x, (i, 0), (2, x.shape[1]))",)
+    ),
+    "an assignment": Mistake(traced("x[0] = 1.0\nreturn x"), ("tensors do not change", "x = x.at[0].set(1.0)")),
+    "an addition to an element": Mistake(
+        traced("x[0] += 2\nreturn x"), ("tensors do not change", "x = x.at[0].add(2)")
+    ),
+    "an assignment by a mask": Mistake(traced("x[x < 0] = 0\nreturn x"), ("x = ts.ops.where(x < 0, 0, x)",)),
+    "an eager assignment": Mistake(
+        "x = ts.ones((3,))\nx[0] = 2.0\n",
+        ("tensors do not change", "x = x.at[0].set("),
+        "x = ts.ones((3,))\nx = x.at[0].set(2.0)\n",
+    ),
+    "an index out of range": Mistake(returns("x[4]"), ("index 4 is out of range", "indices are -4..3")),
+    "a mask as an index": Mistake(returns("x[x > 0]"), ("a mask cannot be an index", "ts.ops.where(x > 0, x, 0)")),
+    # NumPy and other libraries
+    "NumPy": Mistake(returns("np.tanh(x)"), ("NumPy needs the value", "ts.ops.tanh(x)")),
+    "NumPy of an array": Mistake(returns("np.tanh(np.asarray(x))"), ("ts.ops.tanh(x)",)),
+    "an array": Mistake(returns("np.asarray(x)"), ("NumPy needs the value",)),
+    "zeros of NumPy": Mistake(
+        returns("x + np.zeros(x.shape)", "X", SYMBOLIC), ("symbolic dim", "ts.ops.zeros(x.shape)")
+    ),
+    "a misspelt function": Mistake(
+        returns("ts.ops.sofmax(x)"), ("did you mean `tessera.ops.softmax`?",), returns("ts.ops.softmax(x)")
+    ),
+    "randn": Mistake(
+        "ts.randn(2, 3)\n",
+        ("`tessera.random.normal(key, (2, 3))`", "`key = tessera.random.key(0)`"),
+        "key = ts.random.key(0)\nts.random.normal(key, (2, 3))\n",
+    ),
+    "nn": Mistake(
+        "ts.nn.Linear(3, 4)\n",
+        ("layers are functions on tensors here, in `tessera.ops`",),
+        "ts.ops.matmul(np.ones((2, 3)), np.ones((3, 4)))\n",
+    ),
+    "linear": Mistake(
+        "ts.ops.linear(np.ones((2, 3)), np.ones((4, 3)))\n",
+        ("`tessera.ops.matmul(x, weight.T) + bias`",),
+        "ts.ops.matmul(np.ones((2, 3)), np.ones((4, 3)).T) + np.ones(4)\n",
+    ),
+    "no_grad": Mistake(
+        "with ts.no_grad():\n    ts.ones((2,))\n", ("nothing to switch off: remove it",), "ts.ones((2,))\n"
+    ),
+    "a dtype of another library": Mistake(
+        "ts.ones((2,), ts.float32)\n", ("write `tessera.f32`",), "ts.ones((2,), ts.f32)\n"
+    ),
+    "tensor": Mistake("ts.tensor([1.0])\n", ("write `tessera.array(values)`",), "ts.array([1.0])\n"),
+    "softmax at the front": Mistake(
+        "ts.softmax(ts.ones((2,)))\n", ("`tessera.ops.softmax`",), "ts.ops.softmax(ts.ones((2,)))\n"
+    ),
+    "view": Mistake("ts.ones((2, 3)).view(6)\n", ("`x.reshape(...)`",), "ts.ones((2, 3)).reshape(6)\n"),
+    "dim for axis": Mistake(
+        "ts.ops.softmax(ts.ones((2, 3)), dim=0)\n",
+        ("unexpected argument `dim`", "`axis=0`"),
+        "ts.ops.softmax(ts.ones((2, 3)), axis=0)\n",
+    ),
+    # shapes
+    "a product": Mistake(returns("M @ x", "X"), ("the inner dimensions", "3", "4"), returns("x @ M")),
+    "a transposed weight": Mistake(
+        returns("x @ w", "np.ones((2, 4), np.float32), np.ones((3, 4), np.float32)", "x, w"),
+        ("cannot multiply", "transpose `w`"),
+    ),
+    "a transposed weight under names": Mistake(
+        returns(
+            "x @ w",
+            "np.ones((2, 4), np.float32), np.ones((3, 4), np.float32)",
+            'x: Tensor["B", "D", f32], w: Tensor["D", "H", f32]',
+        ),
+        ("both are `D`: `w` fits transposed", "transpose it"),
+    ),
+    "a transposed weight under numbers": Mistake(
+        returns(
+            "x @ w",
+            "np.ones((2, 4), np.float32), np.ones((3, 4), np.float32)",
+            'x: Tensor["B", 4, f32], w: Tensor[4, 3, f32]',
+        ),
+        ("`w.shape[0]` must be 4, got 3: it fits transposed", "transpose it"),
+    ),
+    "two sizes of one name": Mistake(
+        returns("x + y", "np.ones(2, np.float32), np.ones(3, np.float32)", 'x: Tensor["B", f32], y: Tensor["B", f32]'),
+        ("both are `B`", "pass tensors of one size there"),
+        returns("x + y", "np.ones(3, np.float32), np.ones(3, np.float32)", 'x: Tensor["B", f32], y: Tensor["B", f32]'),
+    ),
+    "a broadcast": Mistake(returns("x + M"), ("cannot broadcast [4] with [4, 3]", "[4, 1]")),
+    "an axis": Mistake(returns("x.sum(axis=1)"), ("has no axis 1", "axes are -1..0")),
+    "sizes one by one": Mistake("ts.zeros(2, 3)\n", ("pass sizes as one shape, as in `(2, 3)`",), "ts.zeros((2, 3))\n"),
+    # calls
+    "too many arguments": Mistake(
+        returns("x", "X, X"), ("too many positional arguments", "its parameters are `x`"), returns("x")
+    ),
+    "a missing argument": Mistake(returns("x", ""), ("missing a required argument: `x`",), returns("x")),
+    "a branch without parameters": Mistake(
+        returns("ts.cond(x.sum() > 0, lambda: x, lambda y: -y, x)"),
+        ("`<lambda>()` is called with 1 argument", "give it 1 parameter"),
+        returns("ts.cond(x.sum() > 0, lambda y: y, lambda y: -y, x)"),
+    ),
+    "nothing returned": Mistake(traced("x * 2"), ("returns nothing", "`return` the tensors"), returns("x * 2")),
+    "a leaked tracer": Mistake(
+        "KEPT = []\n" + traced("KEPT.append(x * 2)\nreturn x") + "KEPT[0] + 1\n",
+        ("leaked tracer", "return the tensor from the function"),
+        returns("(x, x * 2)"),
+    ),
+    "an unknown option": Mistake(
+        "ts.jit(lambda x: x, bakend='cpu')\n",
+        ("there is no option `bakend`", "backend"),
+        "ts.jit(lambda x: x, backend='cpu')\n",
+    ),
+}
+
+LATER = {
+    "ts.ops.dynamic_slice": hasattr(ts.ops, "dynamic_slice"),
+    ".at[": hasattr(ts.Tensor, "at"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_answered_and_the_answer_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mistake = MISTAKES[name]
+    if any(part in words and not exists for words in mistake.words for part, exists in LATER.items()):
+        pytest.skip("what it says to write is not here yet")
+    with pytest.raises((TesseraError, AttributeError)) as caught:
+        run(mistake.program, tmp_path)
+    message = str(caught.value)
+    for words in mistake.words:
+        assert words in message, message
+    fixed = mistake.fixed
+    if fixed is None:
+        assert isinstance(caught.value, TesseraError)
+        assert caught.value.fix is not None
+        assert caught.value.fix.span is not None, message
+        fixed = caught.value.fix.apply(PRELUDE + mistake.program).removeprefix(PRELUDE)
+    run(fixed, tmp_path)
+
+
+def test_there_are_sixty() -> None:
+    assert len(MISTAKES) >= 60
