@@ -21,6 +21,7 @@ from tests.policy.processes import printed_in_processes
 from tests.policy.programs import POLICIES, random_program
 from tests.policy.test_accumulators import OPS
 from tests.policy.test_accumulators import POLICIES as WHOLE
+from tests.policy.test_rounding import compute_rounded, tie_patterns
 
 pytestmark = pytest.mark.skipif(not is_available(), reason="there is no NVIDIA GPU here")
 
@@ -143,6 +144,12 @@ def test_l6_1_dots_of_f32_are_those_of_f32_unless_tf32_is_asked_for() -> None:
     asked = ts.jit(lambda a, b: a @ b, backend="cuda", policy=ts.compute(ts.tf32))
     assert "compute(tf32)" in repr(asked)
     assert not (np.abs(np.asarray(asked(a, b)) - plain) <= bound).all()
+
+
+def test_l4_tf32_decides_every_tie_to_even_on_a_gpu() -> None:
+    patterns = tie_patterns()
+    given = ts.jit(lambda x: ops.round_to(x, ts.tf32), backend="cuda")(patterns.view(np.float32))
+    np.testing.assert_array_equal(np.asarray(given).view(np.uint32), compute_rounded())
 
 
 def test_d1_a_hundred_runs_are_bit_equal_on_tensor_cores_and_off() -> None:

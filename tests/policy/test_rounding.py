@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -111,6 +113,60 @@ def test_l4_tf32_keeps_ten_bits() -> None:
     wanted = ((x + half + odd) & np.uint32(0xFFFFE000)).view(np.float32)
     given = np.asarray(ts.jit(lambda x: ops.round_to(x, ts.tf32))(x.view(np.float32)))
     same(given, wanted)
+
+
+def tie_patterns() -> Any:
+    """Bits of f32 around every tie of tf32: all ten-bit fractions, a few exponents, subnormals too, and both signs."""
+    exponents = np.array([0, 127, 254], np.uint32)[:, None, None, None]
+    fractions = np.arange(1 << 10, dtype=np.uint32)[:, None, None]
+    rest = np.array([0, 1, 0x0FFF, 0x1000, 0x1001, 0x1FFF], np.uint32)[:, None]
+    signs = np.array([0, 1], np.uint32)
+    return ((signs << 31) | (exponents << 23) | (fractions << 13) | rest).astype(np.uint32).ravel()
+
+
+def round_exactly(bits: int) -> int:
+    """The nearest number with ten fraction bits, of two equally near the one whose last bit is 0; in exact fractions.
+
+    Infinity is as far as the next power of two would be, as IEEE 754 has it.
+    """
+    sign, low = bits & 0x80000000, bits & 0x7FFFE000
+    high = low + 0x2000
+
+    def value(pattern: int) -> Fraction:
+        exponent, fraction = pattern >> 23, Fraction(pattern & 0x7FFFFF, 1 << 23)
+        return (1 + fraction) * Fraction(2) ** (exponent - 127) if exponent else fraction * Fraction(2) ** -126
+
+    given = value(bits & 0x7FFFFFFF)
+    below, above = given - value(low), value(high) - given
+    chosen = low if below < above or (below == above and not low >> 13 & 1) else high
+    return sign | chosen
+
+
+@cache
+def compute_rounded() -> Any:
+    """What each pattern rounds to."""
+    return np.array([round_exactly(int(bits)) for bits in tie_patterns()], np.uint32)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_l4_tf32_decides_every_tie_to_even(backend: str) -> None:
+    patterns = tie_patterns()
+    wanted = compute_rounded()
+    ties = (patterns & 0x1FFF) == 0x1000
+    up = (wanted & 0x7FFFFFFF) > (patterns & 0x7FFFFFFF)
+    assert up[ties].sum() == (~up[ties]).sum() == ties.sum() // 2 == 3 << 10, "ties are decided both ways"
+    given = ts.jit(lambda x: ops.round_to(x, ts.tf32), backend=backend)(patterns.view(np.float32))
+    np.testing.assert_array_equal(np.asarray(given).view(np.uint32), wanted)
+
+
+def test_l4_a_dot_in_tf32_rounds_its_operands_at_ties() -> None:
+    """Operands that are ties, times the identity, show what was rounded: the sums add zeros alone."""
+    patterns = tie_patterns()
+    rows = patterns[((patterns >> 23) & 0xFF) == 127][:4096].reshape(-1, 64)
+    wanted = np.array([round_exactly(int(bits)) for bits in rows.ravel()], np.uint32).reshape(rows.shape)
+    f = ts.jit(lambda x, y: x @ y, policy=ts.compute(ts.tf32))
+    given = f(rows.view(np.float32), np.eye(64, dtype=np.float32))
+    np.testing.assert_array_equal(np.asarray(given).view(np.uint32), wanted)
 
 
 @pytest.mark.parametrize("format", ["bf16", "f16", "f8e4m3"])
