@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,7 +18,8 @@ from xdsl.dialects import test as foreign
 import tessera as ts
 from tessera import Tensor, f32, u64
 from tessera.backends.cpu.passes.lower_kernels import lower_kernel
-from tessera.compiler.compile import standard_library
+from tessera.compiler.compile import lower_tape, standard_library
+from tessera.compiler.options import Options
 from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.effects import declared_effects, effects_of
 from tessera.ir.base.op import SpecOp
@@ -187,6 +189,28 @@ def test_the_attribute_is_the_same_at_all_four_levels() -> None:
     tiles, targets = declared_in(texts.tile), declared_in(texts.target)
     assert tiles == targets
     assert {"random"} in tiles.values()
+
+
+def softmaxes(x: Any, w: Any) -> Any:
+    return ts.ops.softmax(x @ w, axis=-1) + ts.ops.sum(x, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(("backend", "features"), [("cpu", ()), ("cuda", ("sm_80",)), ("cuda", ("sm_90a",))])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
+def test_g3_deterministic_is_kept_at_all_four_levels(backend: str, features: tuple[str, ...], dtype: Any) -> None:
+    """Every function and kernel of every level has it, fallbacks of a GPU too; without it none has."""
+    x = np.ones((64, 64), dtype)
+    heads_of = {"graph": "tgraph.func", "schedule": "tsched.module", "tile": "ttile.kernel", "target": "ttarget.kernel"}
+    scopes = {"{seed = 3}": ts.deterministic(seed=3), "true": ts.deterministic, "": lambda function: function}
+    for promise, scope in scopes.items():
+        tape = ts.jit(scope(softmaxes)).trace(x, x).tape
+        texts = lower_tape(tape, Options.of(backend=backend, features=features))
+        for level, op in heads_of.items():
+            heads = re.findall(rf"{op} @.*", texts[level])
+            assert heads, level
+            for head in heads:
+                assert ("tessera.deterministic" in head) == bool(promise), f"{level}: {head}"
+                assert f"tessera.deterministic = {promise}" in head or not promise
 
 
 def test_promises_of_a_function_or_kernel_hold_for_what_it_becomes() -> None:

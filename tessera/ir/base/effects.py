@@ -8,7 +8,7 @@ from typing import Any
 
 from xdsl.ir import Attribute, Operation
 
-from tessera.diagnostics.codes import EffectError
+from tessera.diagnostics.codes import DeterminismError, EffectError
 from tessera.diagnostics.error import Span
 from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.types import ValueAttr, attribute_of
@@ -82,13 +82,33 @@ def keep_promises(source: Operation, target: Operation) -> None:
 
 def is_deterministic(op: Operation) -> bool:
     """Whether an op stands inside of, or is, what must be the same at every run."""
+    return bool(_plain(deterministic_scope(op)))
+
+
+def deterministic_scope(op: Operation) -> Attribute | None:
+    """What the innermost scope around an op says of its runs; None where none says anything."""
     at: Operation | None = op
     while at is not None:
-        found = _plain(at.attributes.get(DETERMINISTIC))
-        if found is not None:
-            return bool(found)
+        if DETERMINISTIC in at.attributes:
+            return at.attributes[DETERMINISTIC]
         at = at.parent_op()
-    return False
+    return None
+
+
+def check_kernel_order(kernel: SpecOp) -> None:
+    """Raises DeterminismError where a deterministic kernel adds floats in the order in which programs come."""
+    if not is_deterministic(kernel):
+        return
+    for op in kernel.walk():
+        if isinstance(op, SpecOp) and op.kinds.get("mode") == "str" and op.value("mode") == "atomic_add":
+            dtype, name = getattr(op.operands[0].type, "dtype", None), kernel.value("symbol")
+            if dtype is not None and dtype.is_float:
+                raise DeterminismError(
+                    f"kernel `@{name}` is `{DETERMINISTIC}`, and `{op.name}` adds {dtype} atomically: "
+                    "the order of additions differs from run to run",
+                    span=op.span,
+                    fix="let one program own each cell, or add integers",
+                )
 
 
 def _plain(attribute: Attribute | None) -> Any:

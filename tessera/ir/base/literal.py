@@ -54,6 +54,13 @@ def _is_options(value: Any) -> bool:
     return isinstance(value, Mapping)
 
 
+def _is_promise_of_runs(value: Any) -> bool:
+    """All runs are the same, or are with a seed: `true`, `false` or `{seed = 3}`."""
+    return isinstance(value, bool) or (
+        isinstance(value, Mapping) and [*cast("Any", value)] == ["seed"] and type(cast("Any", value)["seed"]) is int
+    )
+
+
 COMPOSITE: dict[str, Callable[[Any], bool]] = {
     "number": lambda value: isinstance(value, bool | int | float),
     "scalar": lambda value: isinstance(value, bool | int | float | Dim),
@@ -63,6 +70,7 @@ COMPOSITE: dict[str, Callable[[Any], bool]] = {
     "sizes": lambda value: _is_list_of_tuples(value, str, Dim),
     "pairs": lambda value: _is_list_of_tuples(value, int, int),
     "options": _is_options,
+    "determinism": _is_promise_of_runs,
     "policies": lambda value: _is_options(value) or _is_tuple_of(value, Mapping),
 }
 """Kinds of values that are built of others, and whether a value is one; `scalar` is a number or a dim."""

@@ -200,7 +200,7 @@ def _check_attributes(op: SpecOp) -> None:
 
 
 DISCARDABLE: dict[str, str] = {
-    "tessera.deterministic": "bool",
+    "tessera.deterministic": "determinism",
     "tessera.donated": "ints",
     "tessera.effects": "strs",
     "tessera.numerics.policy": "policies",

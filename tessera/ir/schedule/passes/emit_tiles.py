@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import field
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Attribute
 
 from tessera.ir.base.build import tape_of
 from tessera.ir.base.compilation import Chooser, StaticChooser
-from tessera.ir.base.effects import declare_effects
+from tessera.ir.base.effects import DETERMINISTIC, declare_effects, deterministic_scope, is_deterministic
 from tessera.ir.base.passes import Pass, refuse
 from tessera.ir.base.policies import declare_policies, policy_over
 from tessera.ir.base.tape import Tape
@@ -48,9 +49,13 @@ class EmitTiles(Pass):
         made: dict[str, tuple[str, ...]] = {}
         asked: dict[str, RecordedChooser] = {}
         prefetched: dict[str, dict[int, str]] = {}
+        scopes: dict[str, Attribute] = {}
         for fuse in fusions_in(module):
             body = tape_of(body_of(fuse, functions).regions[0].block)
             prefetched.setdefault(fuse.body, {}).update(prefetched_arguments(fuse, body))
+            # A kernel that several groups call is as deterministic as the strictest of them.
+            if is_deterministic(fuse) and (scope := deterministic_scope(fuse)) is not None:
+                scopes[fuse.body] = scope
         for fuse in fusions_in(module):
             name = fuse.body
             if name not in made:
@@ -66,6 +71,7 @@ class EmitTiles(Pass):
                 for kernel in kernels:
                     set_prefetch(kernel, stages_of(fuse.pipeline) or _chosen_stages(fuse), prefetched[name])
                     declare_effects(kernel, effects)
+                    kernel.attributes.update({DETERMINISTIC: scopes[name]} if name in scopes else {})
                     drop_plain_roundings(kernel, policies)
                     declare_policies(kernel, policies, always=bool(policy_over(fuse)))
                     module.body.block.insert_op_before(kernel, function)
