@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -368,8 +368,10 @@ def check_baseline(laboratory: Laboratory, drawn: Sequence[tuple[Mutant, list[st
             raise SystemExit(f"without any mutant these tests end with `{result}`: {' '.join(tests)}")
 
 
-def try_all(laboratory: Laboratory, drawn: Sequence[tuple[Mutant, list[str]]]) -> list[tuple[Mutant, str]]:
-    """Each mutant and how its tests ended, with progress."""
+def try_all(
+    laboratory: Laboratory, drawn: Sequence[tuple[Mutant, list[str]]], write: Callable[[list[tuple[Mutant, str]]], None]
+) -> list[tuple[Mutant, str]]:
+    """Each mutant and how its tests ended, with progress; `write` gets what is known after each."""
     found: list[tuple[Mutant, str]] = []
     start = time.monotonic()
     for number, (mutant, tests) in enumerate(drawn, 1):
@@ -382,6 +384,7 @@ def try_all(laboratory: Laboratory, drawn: Sequence[tuple[Mutant, list[str]]]) -
         )
         if result == "passed":
             print(f"    - {mutant.before}\n    + {mutant.after}", flush=True)
+        write(found)
     return found
 
 
@@ -444,16 +447,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in PRELOADED:
         __import__(name)
     laboratory = Laboratory(given.timeout)
+
+    def write(found: list[tuple[Mutant, str]]) -> None:
+        if given.record:
+            given.record.write_text(json.dumps(summarize(found, given.seed), indent=2) + "\n", encoding="utf-8")
+
     try:
         print(f"{len(drawn)} mutants, in {laboratory.folder}", flush=True)
         if not given.trust:
             check_baseline(laboratory, drawn)
-        record = summarize(try_all(laboratory, drawn), given.seed)
+        record = summarize(try_all(laboratory, drawn, write), given.seed)
     finally:
         laboratory.close()
     print(json.dumps(record, indent=2))
-    if given.record:
-        given.record.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     print(f"{record['rate']:.1%} of {record['mutants']} mutants are killed; {len(record['survivors'])} survive")
     return int(record["rate"] < 0.95)
 
