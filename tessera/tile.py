@@ -3,3 +3,8 @@
 from __future__ import annotations
 
 from tessera.frontend.kernel.language import *  # noqa: F403
+from tessera.frontend.kernel.language import __all__ as __all__
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -17,6 +17,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def _read_options(
+    _: Annotated[bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version)] = False,
+) -> None:
+    """Tessera: a tile-first language and optimizing compiler for deep learning."""
+
+
 _TARGET = "What to look at, as `module:function`: a jitted function, a kernel or a plain function."
 _SHAPE = "Shape of a parameter without an annotation: `x=64x128`, `x=64x128:bf16`, `params\\[w]=64x128`, `p.bias=128`."
 _SIZE = "Size of a dim that annotations name: `N=1024`."
@@ -32,7 +45,9 @@ def explain(
     code: Annotated[
         str,
         typer.Argument(
-            help="An error code, such as T0101; without one, all are listed.", metavar="[CODE]", show_default=False
+            help="An error code or class, such as T0101 or ShapeError; without one, all are listed.",
+            metavar="[CODE]",
+            show_default=False,
         ),
     ] = "",
     list_all: Annotated[bool, typer.Option("--list", help="List every code with its one-line meaning.")] = False,

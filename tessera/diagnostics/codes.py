@@ -7,8 +7,9 @@ too, so that code written for lists, dicts and NumPy arrays catches them here as
 from __future__ import annotations
 
 import os
+import re
 
-from tessera.diagnostics.error import CompilationError, TesseraError
+from tessera.diagnostics.error import CompilationError, TesseraError, find_nearest
 
 
 class ShapeError(CompilationError, ValueError):
@@ -289,13 +290,20 @@ def pages_folder() -> str:
 
 
 def explain(code: str) -> str:
-    """The page of `code` in `docs/errors`: a failing program and its fix, in Markdown; `t0101` and `101` will do too.
+    """The page of `code` in `docs/errors`: a failing program and its fix, in Markdown.
 
-    Raises KeyError, naming the nearest codes, when there is none.
+    `t0101` and `101` will do too, and so will the name of its class, `ShapeError`.
+
+    Raises KeyError, naming the nearest codes or classes, when there is none.
     """
-    name = code.strip().upper().removeprefix("T").rjust(4, "0")
-    name = f"T{name}"
     known = all_codes()
+    classes = {cls.__name__.lower(): name for name, cls in known.items()}
+    word = code.strip().rpartition(".")[2]
+    name = classes.get(word.lower(), f"T{word.upper().removeprefix('T').rjust(4, '0')}")
+    if name not in known and word.isidentifier() and not re.fullmatch(r"[tT]?\d*", word):
+        names = [cls.__name__ for cls in known.values()]
+        alike = find_nearest(word, names, 3) or [cls.__name__ for cls in list(known.values())[:3]]
+        raise KeyError(f"no error is called `{code}`; there are {', '.join(alike)}; `tessera explain` lists them all")
     if name not in known:
         alike = [other for other in known if other[:3] == name[:3]] or sorted({other[:3] + "xx" for other in known})
         raise KeyError(

@@ -104,7 +104,10 @@ def _is_hidden(frame: FrameType) -> bool:
 
 def guard(function: Callable[..., Any]) -> Callable[..., Any]:
     """A public function, whose errors show no frames of ours; scopes that it gives too."""
-    if not isinstance(function, FunctionType) or is_guarded(function):
+    if not isinstance(function, FunctionType):
+        return function
+    unquote_annotations(function)
+    if is_guarded(function):
         return function
 
     @functools.wraps(function)
@@ -122,6 +125,19 @@ def guard(function: Callable[..., Any]) -> Callable[..., Any]:
         return made
 
     return call
+
+
+class _Written(str):
+    """An annotation as it was written: `help` shows the `repr` of annotations, which for a string has quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def unquote_annotations(function: Callable[..., Any]) -> None:
+    """Let `help` and `inspect.signature` show annotations as they are written."""
+    annotations = getattr(function, "__annotations__", {})
+    annotations.update({name: _Written(text) for name, text in annotations.items() if type(text) is str})
 
 
 def is_guarded(function: Any) -> bool:
@@ -172,7 +188,9 @@ def guard_class(cls: C) -> C:
 
 
 def guard_public(namespace: MutableMapping[str, Any], names: Any) -> None:
-    """Guard the public functions and classes of a module, in place."""
+    """Guard the public functions and classes of a module, in place; a facade, which has no others, lists them alone."""
+    if namespace.get("__all__") is names:
+        namespace["__dir__"] = lambda: sorted({*names, *(name for name in namespace if name.startswith("__"))})
     for name in names:
         item = namespace.get(name)
         if isinstance(item, FunctionType):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.error import Span, find_nearest
-from tessera.diagnostics.frames import hide_frames
+from tessera.diagnostics.frames import hide_frames, unquote_annotations
 from tessera.frontend.concrete import Tracer, adopt_all, is_array, is_tensor
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size
@@ -56,6 +56,7 @@ def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Calla
                 hide_frames(explained)
                 raise
 
+    unquote_annotations(function)
     call.__module__ = module or function.__module__
     return call
 

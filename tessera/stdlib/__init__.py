@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 __all__ = ["efficient_layernorm", "flash_attention_2", "rotary_embedding", "stable_softmax"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """A kernel, loaded at its first use: the compiler's own library is in this package too."""
     if name not in __all__:

@@ -211,7 +211,8 @@ class Policy:
         parts += [str(self.scales)] if self.scales is not None else []
         return " @ ".join(parts)
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return str(self) or "Policy()"
 
 
 def _by_name(value: Any, names: Mapping[str, Any]) -> Any:

@@ -46,6 +46,22 @@ def test_explain_prints_the_page() -> None:
     assert (result.exit_code, result.output) == (0, explain("T0101"))
 
 
+@pytest.mark.parametrize("name", ["ShapeError", "shapeerror", "tessera.diagnostics.codes.ShapeError"])
+def test_explain_takes_the_class_of_an_error(name: str) -> None:
+    result = RUNNER.invoke(app, ["explain", name])
+    assert (result.exit_code, result.output) == (0, explain("T0101"))
+
+
+def test_every_class_of_an_error_is_explained_by_its_name() -> None:
+    assert all(explain(cls.__name__) == explain(code) for code, cls in all_codes().items())
+
+
+def test_explain_of_an_unknown_class_names_those_alike() -> None:
+    result = RUNNER.invoke(app, ["explain", "ShapesError"])
+    assert result.exit_code == 1
+    assert "no error is called `ShapesError`; there are ShapeError" in " ".join(result.stderr.split())
+
+
 def test_explain_lists_codes() -> None:
     result = RUNNER.invoke(app, ["explain", "--list"])
     assert result.exit_code == 0
@@ -105,6 +121,7 @@ def test_the_doctor_compiles_and_runs_and_says_when_that_fails(monkeypatch: pyte
 
 def test_the_version_is_that_of_the_package() -> None:
     assert RUNNER.invoke(app, ["version"]).output == f"{tessera.__version__}\n"
+    assert RUNNER.invoke(app, ["--version"]).output == f"{tessera.__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 from typing import Any
@@ -312,19 +312,58 @@ def test_Y6_a_new_environment_installs_imports_and_runs(tmp_path: Path) -> None:
     subprocess.run(build, check=True)
     (wheel,) = wheels.glob("tessera-*.whl")
     assert wheel.stat().st_size < 20e6
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Wall time, as a user waits for it; a machine that others keep busy gets a second chance.
+    seconds = _install_and_run(tmp_path / "env", wheel)
+    assert seconds < 60 or _install_and_run(tmp_path / "again", wheel) < 60
+    installer = [sys.executable, "-m", "pip", "--python", str(tmp_path / "env" / "bin" / "python")]
+    listed = subprocess.run([*installer, "list"], capture_output=True, text=True, check=True).stdout
+    assert "torch" not in listed
+    _check_installed(tmp_path / "env", tmp_path)
+
+
+def _install_and_run(folder: Path, wheel: Path) -> float:
+    """Seconds to make an environment, install a wheel into it, import it and run an example on the CPU."""
+    started = time.perf_counter()
     # Nothing is in it but what is installed, not even an installer: the one at hand works on it from outside.
-    venv.create(tmp_path / "env", with_pip=False)
-    python = tmp_path / "env" / "bin" / "python"
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
     installer = [sys.executable, "-m", "pip", "--python", str(python)]
     # Bytecode of all that is installed would be most of the work, and what is imported makes its own.
     subprocess.run([*installer, "install", "--quiet", "--no-compile", str(wheel)], check=True)
     program = "import sys\n" + PROGRAM.format(options="", factor=0.5, shown=RESULT)
     program += "print(sorted({'torch', 'jax', 'cuda'} & sys.modules.keys()))"
-    found = subprocess.run([python, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [python, "-I", "-c", program], cwd=folder, capture_output=True, text=True, check=True, env=_bare_environment()
+    )
     assert found.stdout.splitlines()[1] == "[]"
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # Seconds of the processor, which do not depend on who else is busy.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 60
-    listed = subprocess.run([*installer, "list"], capture_output=True, text=True, check=True).stdout
-    assert "torch" not in listed
+    return time.perf_counter() - started
+
+
+def _bare_environment() -> dict[str, str]:
+    """Nothing of the checkout: no path to its modules or to its scripts."""
+    return {name: value for name, value in os.environ.items() if name in ("HOME", "TMPDIR", "LANG")}
+
+
+def _check_installed(environment: Path, outside: Path) -> None:
+    """Commands, pages of errors, and types of an installed wheel, away from the checkout."""
+
+    def run(*words: str) -> str:
+        command = [str(environment / "bin" / words[0]), *words[1:]]
+        done = subprocess.run(
+            command, cwd=outside, capture_output=True, text=True, check=True, timeout=60, env=_bare_environment()
+        )
+        return done.stdout
+
+    assert run("tessera", "--version") == f"{ts.__version__}\n"
+    assert "inspect" in run("tessera", "--help")
+    assert run("tessera", "explain", "T0102") == (ROOT / "docs" / "errors" / "T0102.md").read_text()
+    assert run("tessera", "explain", "ShapeError").startswith("# T0101")
+    assert "exit status" in run("tessera-opt", "--help")
+    assert "graph-canonicalize" in run("tessera-opt", "--list")
+    (package,) = environment.glob("lib/python*/site-packages/tessera")
+    assert (package / "py.typed").is_file()
+    stubs = {file.relative_to(ROOT / "tessera") for file in (ROOT / "tessera").rglob("*.pyi")}
+    assert stubs
+    assert all((package / stub).is_file() for stub in stubs)
+    pages = {file.name for file in (ROOT / "docs" / "errors").glob("T*.md")}
+    assert {file.name for file in (package / "diagnostics" / "pages").iterdir()} >= pages
