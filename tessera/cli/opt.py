@@ -87,7 +87,7 @@ def _one(text: str, name: str, passes: Sequence[Pass], options: argparse.Namespa
         module = parse_module(text, name)
         stage = _stage(module)
         check_entry(stage, module)
-        stages = Stages()
+        stages = Stages(reads_text=True)
         stages.run(stage, passes, module)
         stages.finish()
         if options.verify:

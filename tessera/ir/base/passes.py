@@ -43,6 +43,8 @@ class Pass(ABC):
     """
 
     name: ClassVar[str] = ""
+    is_lowering: ClassVar[bool] = False
+    """Whether it takes all that passes before it chose as given, which a text need not have."""
 
     def __init_subclass__(cls) -> None:
         cls.name = pass_name(cls.__module__)
@@ -211,11 +213,14 @@ class Stages:
     end, and only a failure is walked again, slowly, to find the pass and the text before it. Without, or with
     `TESSERA_VERIFY=1`, every pass is verified and its text kept until the next. `TESSERA_DUMP=dir` writes the text
     after each pass, `TESSERA_TIMING=1` prints a table at `finish`. With `keep_locations` texts say where ops came from.
+    With `reads_text` the module is of a text, and no pass but those asked for has run: what a lowering makes of it may
+    be more than a machine has, or lack what others choose, and is then refused like the text itself.
     """
 
     rebuild: Callable[[], ModuleOp] | None = None
     keep_snapshots: bool = False
     keep_locations: bool = False
+    reads_text: bool = False
     steps: list[Step] = field(default_factory=list[Step], init=False)
     snapshots: list[Snapshot] = field(default_factory=list[Snapshot], init=False)
     _history: list[Visit] = field(default_factory=list["Visit"], init=False)
@@ -261,6 +266,10 @@ class Stages:
                 check_order(one.name, module, steps)
         except TesseraError:
             raise
+        except OpError as error:
+            if self.reads_text and one.is_lowering:
+                raise refusal(error.op, f"`{one.name}` makes of this: {error.message}", _LOWERING_ADVICE) from error
+            raise self._blame(stage, one, before, error) from error
         except Exception as error:
             raise self._blame(stage, one, before, error) from error
         ops = sum(1 for _ in module.walk()) if self._timing else 0
@@ -343,23 +352,34 @@ def check_entry(stage: str, module: ModuleOp) -> None:
 def user_error(stage: str, error: OpError) -> CompilationError:
     """A verifier's failure as an error of the user's, at the op or, where that has no span, the nearest with one."""
     kind = _USER_ERRORS.get(stage, codes.GraphVerifyError)
-    spans = (span_of(op) for op in (*_ops_around(error.op), *error.op.walk()))
-    return kind(error.message, span=next(filter(None, spans), None), fix=error.advice or None)
+    span = next(filter(None, map(span_of, _ops_near(error.op))), None)
+    return kind(error.message, span=span, fix=error.advice or None)
 
 
-def _ops_around(op: Operation) -> Iterator[Operation]:
-    at: Operation | None = op
-    while at is not None and not isinstance(at, ModuleOp):
-        yield at
-        at = at.parent_op()
+def _ops_near(op: Operation) -> Iterator[Operation]:
+    """An op, those around it, those inside it, then all of its module."""
+    at, root = op, op
+    while (outer := root.parent_op()) is not None:
+        yield root
+        root = outer
+    yield from at.walk()
+    yield from root.walk()
 
 
 STAGE_OF_DIALECT = {"tgraph": "graph", "tsched": "schedule", "ttile": "tile", "ttarget": "target"}
 
 
+_LOWERING_ADVICE = "run the passes before it, which choose what fits, or change what the text chooses"
+
+
+def refusal(op: Operation, message: str, advice: str = "") -> CompilationError:
+    """The verify error of an op's stage."""
+    return user_error(STAGE_OF_DIALECT.get(op.name.split(".", 1)[0], "graph"), OpError(op, message, advice))
+
+
 def refuse(op: Operation, message: str, advice: str = "") -> NoReturn:
     """Raise the verify error of an op's stage: it is right by itself, and not what a pass takes."""
-    raise user_error(STAGE_OF_DIALECT.get(op.name.split(".", 1)[0], "graph"), OpError(op, message, advice))
+    raise refusal(op, message, advice)
 
 
 def _reproducer_header(name: str, message: str, passes: Sequence[str]) -> str:

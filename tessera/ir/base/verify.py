@@ -121,6 +121,9 @@ def _verify_op(op: Operation, visible: set[SSAValue], guards: Guards) -> None:
             _verify_regions(op, visible, guards)
         check_meaning(op, guards)
     elif isinstance(op, ModuleOp):
+        outer = op.parent_op()
+        if isinstance(outer, SpecOp):
+            raise OpError(op, f"a module stands by itself or in another, not in a `{outer.name}`")
         _check_blocks(op)
         for part in op.ops:
             # Functions look at each other: what they say of themselves is right before any looks.

@@ -27,6 +27,7 @@ class LowerKernels(Pass):
     linear offsets, loops of whole steps with tails, contractions as one op.
     """
 
+    is_lowering = True
     features: tuple[str, ...] = ()
 
     def run(self, module: ModuleOp) -> None:

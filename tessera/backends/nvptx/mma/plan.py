@@ -151,6 +151,8 @@ def read_plan(kernel: SpecOp) -> Plan:
     dots: dict[SpecOp, MmaDot] = {}
     for op in ops:
         if isinstance(op, DotOp):
+            if len(op.value("instruction")) != 3 or op.value("unit") not in TENSOR_CORES:
+                raise UnfitError("a dot has no `instruction`: run `nvptx-select-mma` before")
             rows, columns, K = op.value("instruction")
             is_whole = len(TENSOR_CORES[op.value("unit")].instruction.columns) > 1
             parts = sizes_of(op.results[0])[1] // columns if is_whole else 1

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from tessera.backends.nvptx.ampere.lower import WarpLowering
 from tessera.backends.nvptx.approximate_functions import EXACT_MATH
 from tessera.backends.nvptx.blackwell.lower import TensorLowering
-from tessera.backends.nvptx.mma.fit import units_in
+from tessera.backends.nvptx.mma.fit import refuse_choices, units_in
 from tessera.backends.nvptx.mma.lower import MatrixLowering
 from tessera.backends.nvptx.row_plan import ALIGN, SPACE, THREADS, UNROLL, WARPS_PER_ROW
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, gpu_of
@@ -44,6 +44,7 @@ class LowerKernels(Pass):
     accumulators are in tensor memory. With `exact_math` tensor-core kernels too use no approximation of the GPU.
     """
 
+    is_lowering = True
     machine: Machine | str = DEFAULT
     exact_math: bool = False
 
@@ -60,7 +61,8 @@ class LowerKernels(Pass):
             target = lower_thread_kernel(kernel, machine)
             target.set_value("symbol", kernel.symbol.removesuffix(fallback_symbol("")))
             return target
-        target = LOWERINGS[units.name](kernel)
+        with refuse_choices(kernel, "box", "instruction"):
+            target = LOWERINGS[units.name](kernel)
         keep_promises(kernel, target)
         if self.exact_math:
             target.attributes[EXACT_MATH] = attribute_of("bool", True)

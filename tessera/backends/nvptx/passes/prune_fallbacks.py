@@ -11,7 +11,7 @@ from xdsl.rewriter import Rewriter
 from tessera.backends.nvptx.mma.fit import dots_in, tile_kernels, units_in
 from tessera.backends.nvptx.tensor_cores import MMA_SYNC
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.passes import Pass
+from tessera.ir.base.passes import Pass, refuse
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.plan import programs_in
 from tessera.ir.schedule.typed_ops import CallOp
@@ -38,7 +38,14 @@ class PruneFallbacks(Pass):
     def run(self, module: ModuleOp) -> None:
         kernels = {kernel.symbol: kernel for kernel in tile_kernels(module)}
         for clone in [kernel for kernel in kernels.values() if kernel.variant_of and dots_in(kernel)]:
-            _decide(module, kernels[clone.variant_of], clone)
+            kernel = kernels.get(clone.variant_of)
+            if kernel is None or _signature(kernel) != _signature(clone):
+                refuse(clone, f"`@{clone.symbol}` is a variant of `@{clone.variant_of}`, which has other arguments")
+            _decide(module, kernel, clone)
+
+
+def _signature(kernel: KernelOp) -> tuple[object, ...]:
+    return tuple(kernel.symbols), tuple(argument.type for argument in kernel.regions[0].block.args)
 
 
 def _decide(module: ModuleOp, kernel: KernelOp, clone: KernelOp) -> None:

@@ -86,6 +86,8 @@ def specialize_warps(kernel: KernelOp, units: TensorCores) -> None:
     """Write the roles of a kernel; raises `UnfitError` for those that it says and its units do not have."""
     roles, groups = UNIFORM if units is MMA_SYNC else PRODUCER, kernel.warpgroups
     written = kernel.roles
+    if groups not in _REGISTERS and units is WGMMA:
+        raise UnfitError(f"there are {min(_REGISTERS)} to {max(_REGISTERS)} `warpgroups`, got {groups}")
     if written and written != roles:
         copies = "by TMA descriptors, which one thread starts" if roles == PRODUCER else "by all threads"
         raise UnfitError(f"kernels on {units.name} copy {copies}, and `roles` is {written}")

@@ -22,10 +22,11 @@ from tessera.ir.schedule.emit.request import (
     prefetched_arguments,
     set_prefetch,
 )
-from tessera.ir.schedule.kinds import kernel_kinds
+from tessera.ir.schedule.kinds import KernelKind, kernel_kinds
 from tessera.ir.schedule.ops.plan import stages_of
 from tessera.ir.schedule.plan import RecordedChooser, body_of, choices_for, fusions_in, write_choice
 from tessera.ir.schedule.typed_ops import FuseOp
+from tessera.ir.tile.facets import Gather, Library, Pointwise, View
 from tessera.types.effect import PURE
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
@@ -63,9 +64,7 @@ class EmitTiles(Pass):
                 chooser = asked[name] = RecordedChooser(self.chooser, choices_for(fuse))
                 body = tape_of(function.regions[0].block)
                 request = Request(name, body, self.machine, chooser, policy_over(fuse), tuple(fuse.axes), self.library)
-                if fuse.kind not in kernel_kinds():
-                    refuse(fuse, "a group whose tiles are emitted has a `kind`, and this one has none")
-                kernels = kernel_kinds()[fuse.kind].emit(request)
+                kernels = _kind_of(fuse, body, request).emit(request)
                 effects = PURE.join(*(spec_of(record).effects_for(record.attributes) for record in body.records))
                 policies = _policies(fuse, body)
                 for kernel in kernels:
@@ -81,6 +80,21 @@ class EmitTiles(Pass):
             fuse.kernels = made[name]
             for knob, (candidates, choice) in asked[name].new.items():
                 write_choice(fuse, knob, candidates, choice)
+
+
+def _kind_of(fuse: FuseOp, body: Tape, request: Request) -> KernelKind:
+    """The kind of a group; refuses (T0401) a group whose kernel would not compute its body, or is not at hand."""
+    kind = kernel_kinds().get(fuse.kind)
+    if kind is None:
+        refuse(fuse, "a group whose tiles are emitted has a `kind`, and this one has none")
+    facets = [spec_of(record).lower for record in body.records]
+    if any(isinstance(facet, Library) for facet in facets) and request.library is None:
+        refuse(fuse, f"`@{fuse.body}` is computed by a kernel of the library, and there is none here")
+    heads = sum(isinstance(facet, kind.facets) for facet in facets)
+    others = [facet for facet in facets if not isinstance(facet, (Pointwise, View, Gather, *kind.facets))]
+    if others or (kind.takes_epilogue and heads != 1):
+        refuse(fuse, f"a group of kind {fuse.kind} does not compute the ops of `@{fuse.body}`")
+    return kind
 
 
 def _chosen_stages(fuse: FuseOp) -> int:
