@@ -6,7 +6,8 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tessera.api import eager as eager  # the ops that functions call: loaded here, not by the first call of one
 from tessera.api import specialization
@@ -28,6 +29,7 @@ from tessera.frontend.annotations import (
 from tessera.frontend.arguments import check_bool, check_callables, check_strings
 from tessera.frontend.bind import Binder, Call, Signature, static_arguments
 from tessera.frontend.concrete import common_device, copy_to_host, device_class
+from tessera.frontend.kernel.rows import NeedsNumber, RowDims, free_dim_error, specialize_rows
 from tessera.frontend.return_annotations import check_returned
 from tessera.frontend.trace import TracedFunction, trace_function
 from tessera.ir.base import dispatch
@@ -50,6 +52,7 @@ RECENT = 4
 VARIANTS = 16
 """How many specializations of one signature are kept, for different captured variables; the newest stay."""
 
+T = TypeVar("T")
 _EMPTY: Any = inspect.Parameter.empty
 _NO_RULES: tuple[str, ...] = ()
 
@@ -96,6 +99,7 @@ class Jit(_Hot):
         self._within: list[Jit] = []
         self._around, self._history, self._is_here = Around(), History(), is_here
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic, policy=policy)
+        self._rows: RowDims | None = RowDims()
         # Of one signature there may be several, which differ in their captured variables.
         self._specializations: dict[Signature, tuple[Specialization, ...]] = {}
         self._fast: Callable[..., Any] = _not_yet
@@ -185,7 +189,7 @@ class Jit(_Hot):
                 result = self._call_recent(adopted)
             if result is not NotImplemented:
                 return result
-        call = self._binder.bind(args, kwargs)
+        call = self.bind(*args, **kwargs)
         if (there := self._where_they_are(call.tensors)) is not None:
             result = there._call_checked(args, kwargs, is_led=True)
             self._prefer(there._fast)
@@ -210,6 +214,21 @@ class Jit(_Hot):
         return NotImplemented
 
     def _find(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
+        return self._answer(call, self._find_answered)
+
+    def _answer(self, call: Call, work: Callable[[Call], T]) -> T:
+        """What `work` gives, once every dim that a kernel holds in one tile is in a bucket, or static."""
+        while True:
+            try:
+                return work(call)
+            except NeedsNumber as need:
+                if self._rows is None:
+                    raise
+                if not call.tensors or not self._rows.add(need, call.signature):
+                    raise free_dim_error(need) from None
+            call = self._rows.refine(call)
+
+    def _find_answered(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         if (found := self._current(call.signature)) is not None:
             self._hits += 1
             return found
@@ -303,7 +322,8 @@ class Jit(_Hot):
 
     def _trace(self, signature: Signature) -> TracedFunction:
         given = self.function, self.python_signature, signature, self.constraints
-        traced = trace_function(*given, returns=self.returns)
+        with specialize_rows(signature) if self._rows is not None else nullcontext():
+            traced = trace_function(*given, returns=self.returns)
         if self.donate:
             traced.tape.promises[DONATED] = _rules().numbers_of(self.donate, traced.tape.names)
         if self.returns is not None:
@@ -316,7 +336,8 @@ class Jit(_Hot):
 
     def bind(self, *args: Any, **kwargs: Any) -> Call:
         """The signature of a call, and its tensors."""
-        return self._binder.bind(args, kwargs)
+        call = self._binder.bind(args, kwargs)
+        return call if self._rows is None else self._rows.refine(call)
 
     def trace(self, *args: Any, **kwargs: Any) -> TracedFunction:
         """What the function does for such arguments, as a tape; nothing is compiled or run.
@@ -325,12 +346,16 @@ class Jit(_Hot):
         """
         here = self._here()
         with dispatch.suspend_traces():
-            return here._trace(here._requested_signature(args, kwargs))
+            return here._answer(here._requested_call(args, kwargs), lambda call: here._trace(call.signature))
 
-    def _requested_signature(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
-        """The signature that somebody asks about, who may leave the arguments out where all is known."""
+    def _requested_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """The call that somebody asks about, who may leave the arguments out where all is known."""
         if args or kwargs or not self._required:
-            return self._binder.bind(args, kwargs).signature
+            return self.bind(*args, **kwargs)
+        return Call(self._known_signature(), ())
+
+    def _known_signature(self) -> Signature:
+        """The signature of annotations, or of the last call."""
         if (declared := self._binder.declared_signature()) is not None:
             return declared
         if self._last is not None:
@@ -361,13 +386,15 @@ class Jit(_Hot):
             if not args and not kwargs and here._required:
                 known = [(made, one.options) for one in here._all() for made in one.specializations]
                 pages = [explain_traced(made.traced, options, made) for made, options in known]
-                pages = pages or [
-                    explain_traced(here._trace(here._requested_signature(args, kwargs)), here.options, None)
-                ]
+                pages = pages or [explain_traced(here._trace(here._known_signature()), here.options, None)]
                 return Account(repr(here).splitlines()[0], here.cache_info(), tuple(pages))
-            call = here._binder.bind(args, kwargs)
-            found = here._current(call.signature)
-            return explain_traced(here._trace(call.signature), here.options, None if found is None else found[0])
+            return here._answer(here.bind(*args, **kwargs), here._explain)
+
+    def _explain(self, call: Call) -> Any:
+        from tessera.api.compilation import explain_traced  # noqa: PLC0415 - loads the compiler
+
+        found = self._current(call.signature)
+        return explain_traced(self._trace(call.signature), self.options, None if found is None else found[0])
 
     def _all(self) -> tuple[Jit, ...]:
         """This function, and itself in every scope that it was called in."""

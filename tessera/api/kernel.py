@@ -15,7 +15,15 @@ from tessera.api.tuning import Tuning
 from tessera.compiler.backend import machines
 from tessera.compiler.kernel_instance import KernelInstance
 from tessera.compiler.options import Options, for_device
-from tessera.diagnostics.codes import ArgumentError, DTypeError, KernelError, RuntimeArgumentError, ShapeError
+from tessera.diagnostics.codes import (
+    ArgumentError,
+    BlockValueError,
+    DTypeError,
+    GuardError,
+    KernelError,
+    RuntimeArgumentError,
+    ShapeError,
+)
 from tessera.diagnostics.error import CompilationError, Span
 from tessera.diagnostics.frames import guard_class, hide_frames
 from tessera.frontend.annotations import annotation_text
@@ -30,8 +38,8 @@ from tessera.frontend.concrete import (
 from tessera.frontend.functions.movement import reshape
 from tessera.frontend.functions.operands import shape_dims
 from tessera.frontend.kernel.definition import KernelBinder, KernelDefinition, fused_shape, result_annotations
-from tessera.frontend.kernel.extents import NeedsNumber
 from tessera.frontend.kernel.operands import CACHE_FIELDS
+from tessera.frontend.kernel.rows import NeedsNumber, free_dim_error, is_answered, rows_of
 from tessera.frontend.pytree import as_tuple, flatten, is_sequence
 from tessera.frontend.size import size_of
 from tessera.frontend.trace import Trace, TracedFunction
@@ -300,23 +308,34 @@ class Kernel:
             )
         if dispatch.active() is not None:
             return self._jit(*args, **kwargs)
-        return self._jit.retry_with_sizes(lambda: self._jit(*args, **kwargs))
+        try:
+            return self._jit.retry_with_sizes(lambda: self._jit(*args, **kwargs))
+        except GuardError:
+            self._refuse_blocks(args, kwargs)
+            raise
+
+    def _refuse_blocks(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raises BlockValueError (T0504) at the line of the kernel, where its sizes show that blocks are the cause."""
+        try:
+            self.program(*args, **kwargs)
+        except BlockValueError as error:
+            raise error from None
+        except CompilationError:
+            return  # the guard says it
 
     def record_op(self, *args: Any, **kwargs: Any) -> Any:
         """The kernel as an op of the trace that is being made."""
         bound = self._bound(args, kwargs)
         operands, lead = self._operands(bound.arguments, lambda x, shape: reshape(x, tuple(shape)), shape_dims)
         types = [_type_of(operand) for operand in operands]
-        instance = KernelInstance(self.definition, self._statics(bound.arguments), self.given)
+        instance = KernelInstance(self.definition, self._statics(bound.arguments), self.given, rows_of(types))
         try:
             name = instance.register_name(types)
         except NeedsNumber as need:
-            if self._jit.is_own_trace or is_checking():
+            need.kernel = self.name
+            if self._jit.is_own_trace or is_checking() or is_answered():
                 raise
-            raise KernelError(
-                f"`{self.name}` needs `{need.dim}` as a number, since it is the size of a tile, and here it is free",
-                fix="declare that dim with its size, as in `Tensor[..., 128, f32]`",
-            ) from None
+            raise free_dim_error(need) from None
         slot = {} if self.vjp is None else {"vjp": vjp_name(self.vjp)}
         results: tuple[Any, ...] = apply("kernel_call", operands, {"kernel": name, **slot})
         shaped = [_apart(result, lead) for result in results]
@@ -560,7 +579,7 @@ class _KernelJit(Jit):
         call.__name__ = call.__qualname__ = kernel.name
         call.__signature__ = kernel.signature  # type: ignore[attr-defined]
         super().__init__(call, options=kernel.options)
-        self.is_own_trace = False
+        self.is_own_trace, self._rows = False, None
         self.written = kernel.__repr__
         self._binder: KernelBinder = KernelBinder(kernel.definition, self.parameters, kernel.signature)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.compiler.backend import backend_for_kind
-from tessera.frontend.kernel.definition import KernelDefinition
+from tessera.frontend.kernel.block_scope import check_fixed
+from tessera.frontend.kernel.definition import KernelDefinition, Rows
 from tessera.frontend.kernel.legality import check_width, pad_rows
 from tessera.ir.base.dispatch import Outcome, register
 from tessera.ir.tile.records import KernelProgram
@@ -17,12 +18,12 @@ from tessera.types.shape import TensorType
 
 
 def candidates(usual: tuple[int, ...], numeric: Sequence[str], between: bool = False) -> tuple[tuple[int, ...], ...]:
-    """Blocks of rows, columns and K to choose from, the usual ones first; columns stay where they change bits.
+    """Blocks of rows, columns and K to choose from, the usual ones first; those that change bits stay.
 
     Tensor cores take columns `between` powers of two, which leave fewer multiprocessors idle where programs are few.
     """
     m, n, k = usual
-    rows = (m, m // 2, m * 2, m // 4)
+    rows = (m,) if "m" in numeric else (m, m // 2, m * 2, m // 4)
     columns = (n,) if "n" in numeric else (n, n // 2, n * 2, *([n + n // 2] if between else []))
     return tuple((max(1, row), max(1, column), k) for row in rows for column in columns)
 
@@ -31,9 +32,13 @@ class KernelInstance:
     """One use of a kernel: what it computes is known but for the types of its operands."""
 
     def __init__(
-        self, definition: KernelDefinition, statics: Mapping[str, Any], schedule: Schedule | None = None
+        self,
+        definition: KernelDefinition,
+        statics: Mapping[str, Any],
+        schedule: Schedule | None = None,
+        rows: Rows = (),
     ) -> None:
-        self.definition, self.statics, self.schedule = definition, dict(statics), schedule
+        self.definition, self.statics, self.schedule, self.rows = definition, dict(statics), schedule, tuple(rows)
         self._programs: dict[Any, KernelProgram] = {}
 
     def program(self, types: Sequence[TensorType], kind: str = "cpu") -> KernelProgram:
@@ -42,7 +47,8 @@ class KernelInstance:
         found = self._programs.get(key)
         if found is None:
             schedule = self.definition.complete(self.schedule, kind, types)
-            found = self.definition.build(types, self.statics, schedule)
+            found = self.definition.build(types, self.statics, schedule, self.rows)
+            check_fixed(self.definition.name, found.fixed, self.schedule)
             is_padded = backend_for_kind(kind).keeps_rows_in_registers
             found = self._programs[key] = pad_rows(found) if is_padded else found
         return found
@@ -118,7 +124,7 @@ class KernelInstance:
         return "" if share is None else f": {share:.0%} of it are at work"
 
     def _under(self, block: Sequence[int]) -> KernelInstance:
-        return KernelInstance(self.definition, self.statics, Schedule(block=tuple(block)))
+        return KernelInstance(self.definition, self.statics, Schedule(block=tuple(block)), self.rows)
 
     def check(self, types: Sequence[TensorType], machine: Machine, *, tries: bool = True) -> None:
         """Raises ScheduleError (T0401) where the machine cannot carry the schedule out: its numbers, and its code.
@@ -128,7 +134,7 @@ class KernelInstance:
         from tessera.frontend.kernel.legality import check  # noqa: PLC0415 - for schedules that users give
 
         def build(schedule: Schedule) -> KernelProgram:
-            return KernelInstance(self.definition, self.statics, schedule).program(types, machine.kind)
+            return KernelInstance(self.definition, self.statics, schedule, self.rows).program(types, machine.kind)
 
         schedule = self.definition.complete(self.schedule, machine.kind, types)
         source = self.definition.source

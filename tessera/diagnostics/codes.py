@@ -174,6 +174,12 @@ class RaceError(CompilationError):
     code = "T0503"
 
 
+class BlockValueError(CompilationError):
+    """A result of a kernel depends on the size of its blocks."""
+
+    code = "T0504"
+
+
 class TargetVerifyError(CompilationError):
     """A `ttarget` kernel breaks a rule of the dialect or a limit of the machine."""
 

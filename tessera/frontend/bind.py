@@ -52,6 +52,8 @@ class Signature:
     tree: Tree
     leaves: tuple[Leaf, ...]
     policy: Policy = SILENT
+    buckets: tuple[tuple[str, int], ...] = ()
+    """Symbolic dims that kernels hold in one tile, with the largest size of the bucket that they are in."""
 
     def paths(self) -> list[str]:
         """The path of each leaf as Python source: `x`, `params['w']`."""

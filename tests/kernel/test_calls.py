@@ -124,7 +124,7 @@ def test_the_context_shows_the_schedule_in_force() -> None:
     @kernel
     def look(x: KTile["M", "D", f32]) -> Any:
         T = tile.context()
-        return tile.load(x, rows=T.m, cols=T.d) * float(T.m + T.stages)
+        return tile.load(x, rows=T.m, cols=T.d) * tile.per_block(float(T.m + T.stages))
 
     base = Schedule(block=(32,), stages=3)
     x = normal(5, 8)
@@ -178,10 +178,11 @@ def test_a_debugger_stops_on_the_line_of_the_kernel(monkeypatch: pytest.MonkeyPa
 
 
 @kernel
-def first_row(x: KTile["M", 256, f32], out: KTile["M", 256, f32]) -> None:
+def first_row(x: KTile["M", 256, f32], copy: KTile["M", 256, f32], out: KTile["M", 256, f32]) -> None:
     """All blocks of rows write one row."""
     T = tile.context()
-    tile.store(out, tile.sum(tile.load(x, rows=T.m, cols=T.d), 0), (0, slice(None)))
+    tile.store(copy, tile.load(x, rows=T.m, cols=T.d), (T.m, slice(None)))
+    tile.store(out, tile.load(x, 0, T.d), (0, slice(None)))
 
 
 def test_debug_builds_find_programs_that_write_one_cell() -> None:

@@ -314,12 +314,13 @@ def test_a_function_of_the_users_reduces_an_axis(axis: int) -> None:
 
 
 def test_a_reduction_over_an_edge_says_what_it_leaves_as_it_is() -> None:
-    @kernel
+    @kernel(Schedule(block=(4, 16, 64)))
     def edged(x: KTile["M", "N", f32], out: KTile["M", f32], *, start: float | None) -> None:
         T = tile.context()
         total = tile.zeros((T.m,), f32)
         for k in tile.range_k(x.shape, T.k):
-            total = larger(total, tile.reduce(tile.load(x, T.m, k, pad=99.0), 1, larger, start=start))
+            block = tile.reduce(tile.load(x, T.m, k, pad=99.0), 1, larger, start=start, scope="block")
+            total = tile.per_block(larger(total, block))
         tile.store(out, total, T.m)
 
     x = normal(5, 70)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.diagnostics.codes import DTypeError
+from tessera.frontend.kernel.block_scope import in_scope
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.elementwise import Coordinates, where
 from tessera.frontend.kernel.indexing import TensorRef, axis_names, clip, coordinate_tile, mask_beyond
@@ -117,12 +118,17 @@ class PendingDot:
         return _emit(b, self.lhs, self.rhs, acc)
 
 
-def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None) -> Tile:
+def dot(a: Any, b: Any, acc: Any = None, *, accum: DType | None = None, scope: str = "row") -> Tile:
     """`a @ b` of tiles [M, K] and [K, N], plus `acc`: each element is a chain of fused multiply-adds over k.
 
     The accumulator is f32 for floats (f64 for f64) and i32 for integers, unless `accum`, `acc` or the type of a tensor
-    says otherwise, as in `bf16 @ accum(f64)`. `acc + tile.dot(a, b)` is the same as `tile.dot(a, b, acc)`.
+    says otherwise, as in `bf16 @ accum(f64)`. `acc + tile.dot(a, b)` is the same as `tile.dot(a, b, acc)`. With
+    `scope="block"` it is the dot of one block along K, whose size is then fixed.
     """
+    return in_scope(scope, _dot(a, b, acc, accum))
+
+
+def _dot(a: Any, b: Any, acc: Any, accum: DType | None) -> Tile:
     builder = current()
     left, right = dot_operand(builder, a, "left"), dot_operand(builder, b, "right")
     if len(left.shape) != 2 or len(right.shape) != 2 or left.shape[1] != right.shape[0]:

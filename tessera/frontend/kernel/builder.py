@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import KernelError, ShapeError
 from tessera.diagnostics.error import HERE, Span
+from tessera.frontend.kernel.rows import NeedsNumber, below
 from tessera.ir.tile.records import INDEX, Body, Memory, TileOp
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.frozen import frozen
@@ -77,6 +78,20 @@ class ProgramAxis:
         return self.extent if self.size == 1 and self.name.startswith("_b") else self.extent.ceildiv(self.size)
 
 
+class BlockUses:
+    """What a kernel does with block sizes: `block_scope` checks that no result depends on them."""
+
+    def __init__(self) -> None:
+        self.starts: dict[int, Any] = {}
+        """Starts of blocks of loops and slices, by value: coordinates with the role of their size in the schedule."""
+        self.sized: dict[int, tuple[str, ...]] = {}
+        """Constants by value: for each axis the block of the schedule that it is as long as, or nothing."""
+        self.fixed: dict[str, None] = {}
+        """Blocks that the author fixed for numbers of the schedule."""
+        self.rows: dict[Dim, int] = {}
+        """The elements of tiles that hold a whole symbolic dim, by dim."""
+
+
 class KernelBuilder:
     """One kernel under construction; values are numbers into `types`."""
 
@@ -98,7 +113,8 @@ class KernelBuilder:
         """The value of every coordinate that index expressions may use."""
         self.loops: list[str] = []
         self.numeric: dict[str, None] = {}
-        self.has_stores = self.has_dots = False
+        self.has_stores = self.has_dots = self.is_triangle = False
+        """`is_triangle`: whether all results are in the triangle of the schedule."""
         self.equalities: list[tuple[Dim, Dim, str]] = []
         self.whole_dim: Dim | None = None
         """The dim of `T.d`."""
@@ -108,8 +124,6 @@ class KernelBuilder:
         """The results of the kernel, in order."""
         self.zeroed: dict[int, None] = {}
         """Which results are zero-initialized."""
-        self.is_triangle = False
-        """Whether all results are in the triangle of the schedule."""
         self.offsets: dict[str, tuple[str, int]] = {}
         """Coordinates at a constant offset from another: by name, the other one and the offset."""
         self.loop_extents: dict[str, tuple[Dim, int]] = {}
@@ -122,6 +136,7 @@ class KernelBuilder:
         """All coordinates in order of creation, those of finished loops too."""
         self.positions: list[tuple[str, int]] = []
         """Integer tiles used as indices, each with the name of the indexed tensor."""
+        self.blocks = BlockUses()
         self._names: dict[str, int] = {}
 
     # Values and ops.
@@ -245,6 +260,25 @@ class KernelBuilder:
             raise self.misfit(f"{what}: {left} and {right} differ")
         if difference is None:
             self.equalities.append((left, right, what))
+
+    def coordinate_roles(self, name: str) -> frozenset[str]:
+        """Which blocks of the schedule the steps of a coordinate are."""
+        if name in ("_m", "_n"):
+            return frozenset([name[1:]])
+        found = self.blocks.starts.get(self.coords.get(name, -1))
+        return frozenset(found.role.split(",")) if found is not None else frozenset()
+
+    def row_size(self, dim: Dim) -> int:
+        """The elements of a tile that holds a whole symbolic dim; raises NeedsNumber where nothing says how many."""
+        size = self.blocks.rows.get(dim)
+        if size is None:
+            raise NeedsNumber(dim, is_row=True)
+        least = below(size) + 1 if dim.symbol_name is not None else 1
+        rule = f"a tile of {size} elements holds rows of {least} to {size}, and `{dim}` is the length of one"
+        for left in (minimum(dim, size), maximum(dim, least)):
+            if (left, dim, rule) not in self.equalities:
+                self.require_equal(left, dim, rule)
+        return size
 
     def require_equal(self, left: Dim, right: Dim, what: str) -> None:
         """Require two dims to be equal: proved, refuted, or recorded as a guard."""

@@ -8,13 +8,14 @@ import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, TypeAlias
 
 from tessera.diagnostics.codes import KernelError, RuntimeArgumentError
 from tessera.frontend.annotations import Parameter as Bound
 from tessera.frontend.annotations import resolve
 from tessera.frontend.bind import Binder, Leaf, dim_name
 from tessera.frontend.concrete import concrete_dtype, is_concrete
+from tessera.frontend.kernel.block_scope import check_blocks
 from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.evaluate import Evaluator
 from tessera.frontend.kernel.extents import check_positions
@@ -65,6 +66,9 @@ def _loop_coordinates(body: Body) -> set[str]:
         if index == body.arguments[0]
     }
 
+
+Rows: TypeAlias = "Sequence[tuple[int, int, int]]"
+"""Operand, axis, and the elements of a tile that holds all of that dim."""
 
 DOT_FUNCTIONS = ("dot", "softmax_accumulate")
 
@@ -144,13 +148,16 @@ class KernelDefinition:
         return m, n, k
 
     def build(
-        self, types: Sequence[TensorType], statics: Mapping[str, Any], schedule: Schedule, name: str = ""
+        self, types: Sequence[TensorType], statics: Mapping[str, Any], schedule: Schedule, rows: Rows = ()
     ) -> KernelProgram:
         """The tile program for operands of these types: tensors in order of parameters, a random key last.
 
+        `rows` says of symbolic dims, by operand and axis, how many elements a tile has that holds all of one.
+
         Raises NeedsNumber where a dim must be static, and errors of the user's program at their span.
         """
-        b = KernelBuilder(name or self.name, types, schedule, {})
+        b = KernelBuilder(self.name, types, schedule, {})
+        b.blocks.rows = {types[operand].shape[axis]: size for operand, axis, size in rows}
         given = CallOperands(self, types)
         with b.active():
             env = self.environment(b, given, statics)
@@ -177,6 +184,7 @@ class KernelDefinition:
         ops, grid = b.grid()
         b.body.ops[:0] = [*ops, *b.prologue]
         without_unused(b.body)
+        pinned, fixed = check_blocks(b, b.body)
         results = b.result_buffers
         arguments = (*types, *(tensor.type for tensor in results))
         return KernelProgram(
@@ -188,7 +196,10 @@ class KernelDefinition:
             body=b.body,
             types=b.types,
             schedule=tuple(sorted(b.schedule.choices().items())),
-            numeric=(*b.numeric, *([K_SIZE] if uses_partial_dots(b.body) else [])),
+            numeric=tuple(
+                dict.fromkeys([*b.numeric, *([K_SIZE] if uses_partial_dots(b.body) else []), *pinned, *fixed])
+            ),
+            fixed=fixed,
             equalities=tuple(b.equalities),
             zeroed=tuple(b.zeroed),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.frontend.kernel.builder import UNKNOWN, ProgramAxis, current
-from tessera.frontend.kernel.extents import Axis, Extent, Index, Loop
+from tessera.frontend.kernel.extents import Axis, Extent, Index, Loop, RowExtent, roles_of
 from tessera.frontend.kernel.indexing import coordinate_tile
 from tessera.frontend.kernel.tiles import (
     Operand,
@@ -89,12 +89,15 @@ def full(shape: Any, value: Any, dtype: Any = f32) -> Tile:
     b, sizes = current(), shape_of(shape)
     tile = constant(b, value, [int(size) for size in sizes], as_dtype(dtype))
     tile.axes = tuple(_axis(size) for size in sizes)
+    b.blocks.sized[tile.number] = tuple(",".join(sorted(roles_of(size))) for size in sizes)
     return tile
 
 
 def _axis(size: Any) -> Axis | None:
-    """The rows of this program, for a tile with one element or row for each of them."""
+    """The rows of this program, or a whole dim, for a tile with one element or row for each of them."""
     b = current()
+    if isinstance(size, RowExtent):
+        return Axis(b.zero(), size.dim, size.dim)
     known = b.axes.get(f"_{size.role}") if isinstance(size, Extent) and size.role == "m" else None
     return Axis(known.name, known.extent, known.extent) if known is not None else None
 
@@ -148,7 +151,8 @@ def col_index(block: Any = None, offset: Any = None) -> Coordinates:
     if isinstance(block, Loop):
         return Coordinates(Axis(block.name, block.bound), block.size, _offset(offset))
     if isinstance(block, Extent) and block.role == "d":
-        return Coordinates(Axis(b.zero(), None, Dim.constant(int(block))), int(block), _offset(offset))
+        dim = block.dim if isinstance(block, RowExtent) else None
+        return Coordinates(Axis(b.zero(), dim, dim or Dim.constant(int(block))), int(block), _offset(offset))
     if block is not None and not (isinstance(block, Extent) and block.role == "n"):
         raise b.fail(
             f"{type(block).__name__} has no columns",

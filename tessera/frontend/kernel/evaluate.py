@@ -20,10 +20,12 @@ from typing import Any
 
 from tessera.diagnostics.codes import KernelError
 from tessera.diagnostics.error import FixLike, TesseraError
+from tessera.frontend.kernel.block_scope import per_block, tile_shape
 from tessera.frontend.kernel.builder import KernelBuilder
-from tessera.frontend.kernel.extents import Index, Loop, NeedsNumber
+from tessera.frontend.kernel.extents import Index, Loop, check_static, roles_of, with_roles
 from tessera.frontend.kernel.indexing import TensorRef
 from tessera.frontend.kernel.loops import Blocks, Pipeline, write_loop
+from tessera.frontend.kernel.rows import NeedsNumber
 from tessera.frontend.kernel.source import GONE, Source, rebound_name, source_of
 from tessera.frontend.kernel.suggestions import (
     attribute_refusal,
@@ -137,7 +139,7 @@ class Evaluator:
             raise self.refuse(node, "only names can be assigned in place", "write `x = x + y`")
         left = self._name(node.target, node.target.id)
         right = self.expression(node.value)
-        self.env[node.target.id] = self._run(node, lambda: _BINARY[type(node.op)](left, right))
+        self.env[node.target.id] = self._run(node, lambda: _BINARY[type(node.op)](left, right), left, right)
 
     def _bind(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
@@ -238,9 +240,10 @@ class Evaluator:
 
     def _run(self, node: Any, work: Callable[[], Any], *operands: Any) -> Any:
         """The result of `work`, with ops at the span of the node; a Python error becomes a KernelError there."""
+        check_static(*operands)
         with self._at(node):
             try:
-                return work()
+                return with_roles(work(), roles_of(*operands))
             except (TesseraError, NeedsNumber, _Returned):
                 raise
             except (TypeError, ValueError, ZeroDivisionError, AttributeError, KeyError, IndexError) as error:
@@ -280,6 +283,8 @@ class Evaluator:
         refusal = None if is_own else attribute_refusal(owner, node.attr, ast.unparse(node))
         if refusal is not None:
             raise self.refuse(node, *refusal)
+        if isinstance(owner, Operand) and node.attr == "shape":
+            return tile_shape(self.b, owner)
         return self._run(node, lambda: getattr(owner, node.attr))
 
     def _eval_tuple(self, node: ast.Tuple) -> Any:
@@ -385,12 +390,20 @@ class Evaluator:
         if _takes_no_tiles(function) and any(isinstance(value, Operand | Loop | TensorRef) for value in values):
             scope = _captured_names(self.source.function)
             raise self.refuse(node, *call_refusal(node, self.source.span(node.func), values, scope))
+        return self._apply(node, function, arguments, named)
+
+    def _apply(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
+        """A call of a function of the language, of the user's, or of Python."""
+        values = (*arguments, *named.values())
         is_own = isinstance(function, types.FunctionType) and not _is_language(function) and not is_of_library(function)
         if is_own and function.__name__ == "<lambda>":
             return self._run(node, lambda: function(*arguments, **named))  # its body is an expression of this source
         if is_own:
             return self._inline(node, function, arguments, named)
-        return self._run(node, lambda: function(*arguments, **named))
+        if getattr(function, "__name__", "") not in _TAKE_SIZES:
+            check_static(*values)
+        result = self._run(node, lambda: function(*arguments, **named))
+        return result if function is per_block else with_roles(result, roles_of(*values))
 
     def _inline(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
         """A function of the user's, inlined at the call."""
@@ -421,6 +434,8 @@ def _is_language(function: Any) -> bool:
     return module.startswith("tessera.")
 
 
+_TAKE_SIZES = ("load", "store", "atomic_add", "atomic_max", "atomic_min", "zeros", "full", "broadcast", "col_index")
+"""Functions of the language that take sizes of tiles, of which some elements may be beyond the end of a dim."""
 _KNOWN = (float, int, bool, len, tuple, list, abs, round, isinstance, str)
 
 

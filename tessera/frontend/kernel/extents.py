@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from tessera.diagnostics.codes import KernelError, ScheduleError
 from tessera.frontend.kernel.builder import UNKNOWN, KernelBuilder, current
+from tessera.frontend.kernel.rows import NeedsNumber
 from tessera.ir.tile.records import TileOp
 from tessera.types.dim import Atom, Dim, maximum, minimum
 from tessera.types.dtype import DType
@@ -262,13 +263,47 @@ class Axis:
     dim: Dim | None = None
 
 
-class Extent(int):
+class ScheduleInt(int):
+    """An integer of the schedule, or computed from some: `roles` says of which. Results may not depend on it."""
+
+    roles: frozenset[str]
+
+    def __new__(cls, value: int, roles: Any) -> Self:
+        made = super().__new__(cls, value)
+        made.roles = frozenset(roles)
+        return made
+
+
+class ScheduleFloat(float):
+    """A float that is computed from numbers of the schedule."""
+
+    roles: frozenset[str]
+
+    def __new__(cls, value: float, roles: Any) -> Self:
+        made = super().__new__(cls, value)
+        made.roles = frozenset(roles)
+        return made
+
+
+def roles_of(*values: Any) -> frozenset[str]:
+    """What values of the schedule numbers are computed from."""
+    return frozenset[str]().union(*(getattr(value, "roles", ()) for value in values))
+
+
+def with_roles(value: Any, roles: frozenset[str]) -> Any:
+    """A number with the numbers of the schedule that it is computed from."""
+    if not roles or isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return ScheduleInt(value, roles) if isinstance(value, int) else ScheduleFloat(value, roles)
+
+
+class Extent(ScheduleInt):
     """A block size with its role: `m` and `n` of the grid, `k` of a loop step, `d` a whole dim."""
 
     role: str
 
     def __new__(cls, size: int, role: str) -> Self:
-        made = super().__new__(cls, size)
+        made = super().__new__(cls, size, () if role == "d" else (role,))
         made.role = role
         return made
 
@@ -282,6 +317,30 @@ class Extent(int):
                 "`T.m.start` and `T.n.start` are the start of this program's block, `k.start` that of a loop step",
             )
         return Index(Dim.symbol(b.declared_axis(self.role).name))
+
+
+class RowExtent(Extent):
+    """The size of a tile that holds a whole dim and may be longer: `dim` is how many elements count.
+
+    It is a position and a size of tiles. Where a kernel computes with it, the dim itself must be static.
+    """
+
+    dim: Dim
+
+    def __new__(cls, size: int, dim: Dim) -> Self:
+        made = super().__new__(cls, size, "d")
+        made.dim = dim
+        return made
+
+
+def check_static(*values: Any) -> None:
+    """Raises NeedsNumber where a value, or one in a tuple, is the size of a tile that may be longer than its dim."""
+    for value in values:
+        if isinstance(value, RowExtent):
+            raise NeedsNumber(value.dim)
+        if isinstance(value, tuple | list):
+            items: Any = value  # pyright: ignore[reportUnknownVariableType]
+            check_static(*items)
 
 
 @frozen
@@ -387,14 +446,6 @@ class Index:
         return str(self.dim)
 
 
-class NeedsNumber(Exception):  # noqa: N818 - a request, which the front end answers
-    """Raised where a dim must be static, as the size of a tile is: the front end specializes it and starts again."""
-
-    def __init__(self, dim: Dim) -> None:
-        super().__init__(str(dim))
-        self.dim = dim
-
-
 def index_of(dim: Dim) -> Any:
     """A dim as the kernel language shows it: an int where it is static."""
     return Index(dim) if dim.value is None else dim.value
@@ -435,9 +486,11 @@ class Context:
         """The whole last dim of the first tensor that has rows and columns."""
         if self._whole is None:
             raise current().fail("`T.d` is the last dim of the first tensor, and the kernel has no tensor")
-        if self._whole.value is None:
-            raise NeedsNumber(self._whole)
         given = self.schedule.d
+        if self._whole.value is None:
+            if given is not None:
+                raise NeedsNumber(self._whole)
+            return RowExtent(current().row_size(self._whole), self._whole)
         if given is not None and given != self._whole.value:
             raise ScheduleError(
                 f"the schedule has d={given}, but that dim has {self._whole} elements",
@@ -451,17 +504,17 @@ class Context:
     @property
     def vector(self) -> int:
         """Elements of one access; 0 lets the compiler choose."""
-        return self.schedule.vector or 0
+        return ScheduleInt(self.schedule.vector or 0, ("vector",))
 
     @property
     def warps(self) -> int:
         """Warps of a program; 0 lets the compiler choose."""
-        return self.schedule.warps or 0
+        return ScheduleInt(self.schedule.warps or 0, ("warps",))
 
     @property
     def stages(self) -> int:
         """Pipeline stages; 0 lets the compiler choose."""
-        return self.schedule.stages or 0
+        return ScheduleInt(self.schedule.stages or 0, ("stages",))
 
     def _size(self, role: str) -> Extent:
         size = getattr(self.schedule, role)

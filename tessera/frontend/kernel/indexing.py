@@ -18,10 +18,12 @@ from tessera.frontend.kernel.extents import (
     Extent,
     IndexBounds,
     Loop,
-    NeedsNumber,
+    RowExtent,
     dim_of,
     index_of,
+    roles_of,
 )
+from tessera.frontend.kernel.rows import NeedsNumber
 from tessera.frontend.kernel.tiles import (
     Operand,
     Tile,
@@ -32,6 +34,7 @@ from tessera.frontend.kernel.tiles import (
     result_axes,
     unary,
 )
+from tessera.ir.tile.block_facts import Coordinate
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, i32, i64
 from tessera.types.frozen import frozen
@@ -152,6 +155,9 @@ def _slice_of_dim(b: KernelBuilder, tensor: TensorRef, axis: int, position: slic
     # The axis bound masks elements past the end of the dim; a window masks those before its start.
     is_proved = not start.symbols & set(b.coords) or IndexBounds(b).is_natural(start)
     name = b.define_coordinate("_part", start)
+    roles = roles_of(position.start, position.stop)
+    if roles and not start.symbols & set(b.coords):
+        b.blocks.starts[b.coords[name]] = Coordinate(f"%{name}", ",".join(sorted(roles)), size, tensor.dims[axis], True)
     extent = None if is_proved else tensor.type.shape[axis]
     return DimAccess(Dim.symbol(name), Axis(name, tensor.dims[axis]), size, extent=extent)
 
@@ -184,7 +190,7 @@ def _loop_block(b: KernelBuilder, tensor: TensorRef, axis: int, loop: Loop) -> D
 def _whole_dim(b: KernelBuilder, tensor: TensorRef, axis: int, position: Any) -> DimAccess:
     dim = tensor.type.shape[axis]
     if dim.value is None:
-        raise NeedsNumber(dim)
+        return _symbolic_dim(b, tensor, axis, position)
     if not dim.value:
         raise b.misfit(*NO_ROW, fix=NO_ROW_FIX)
     if isinstance(position, Extent) and int(position) != dim.value:
@@ -195,6 +201,18 @@ def _whole_dim(b: KernelBuilder, tensor: TensorRef, axis: int, position: Any) ->
         )
     bound = tensor.filled.get(axis)
     return DimAccess(Dim.symbol(b.zero()), Axis(b.zero(), bound, dim), dim.value)
+
+
+def _symbolic_dim(b: KernelBuilder, tensor: TensorRef, axis: int, position: Any) -> DimAccess:
+    """A whole symbolic dim in a tile that may be longer: elements beyond its end are masked."""
+    dim = tensor.type.shape[axis]
+    if isinstance(position, Extent) and not isinstance(position, RowExtent):
+        raise NeedsNumber(dim)
+    size = b.row_size(dim)
+    if isinstance(position, RowExtent):
+        b.require_equal(position.dim, dim, f"`T.d` is the whole of dim {axis} of `{tensor.name}`")
+        size = int(position)
+    return DimAccess(Dim.symbol(b.zero()), Axis(b.zero(), tensor.filled.get(axis, dim), dim), size)
 
 
 def dim_accesses(b: KernelBuilder, tensor: TensorRef, positions: Sequence[Any]) -> list[DimAccess]:

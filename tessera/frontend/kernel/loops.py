@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tessera.frontend.kernel.builder import KernelBuilder, current
-from tessera.frontend.kernel.extents import Axis, Loop, dim_of
+from tessera.frontend.kernel.extents import Axis, Loop, dim_of, roles_of
 from tessera.frontend.kernel.indexing import DimAccess, Origin, TensorRef
 from tessera.frontend.kernel.memory import load
 from tessera.frontend.kernel.source import GONE, assigned_names
 from tessera.frontend.kernel.tiles import Operand, Tile, number_of, unbroadcast
 from tessera.frontend.pytree import as_tuple, is_sequence
+from tessera.ir.tile.block_facts import Coordinate
 from tessera.ir.tile.records import INDEX, Body, TileOp
 from tessera.types.dim import Dim, maximum
 from tessera.types.dim import minimum as smaller
@@ -215,8 +216,8 @@ class Blocks:
     """
 
     def __init__(self, extent: Dim, size: int, letter: str, prefetch: int | None, *, is_whole: bool) -> None:
-        self.extent, self.size, self.letter, self.prefetch = extent, size, letter, prefetch
-        self.is_whole = is_whole
+        self.extent, self.size, self.letter, self.prefetch = extent, int(size), letter, prefetch
+        self.is_whole, self.role = is_whole, ",".join(sorted(roles_of(size)))
         self.starts: list[str] = []
         """The coordinates of first blocks, used before the loop."""
 
@@ -271,7 +272,7 @@ def _blocks(shape: Any, axis: int, size: Any, letter: str, prefetch: int | None)
         raise b.fail(f"the step of a loop is a positive integer, got {size!r}", "write `T.n`, or a number")
     if prefetch is not None and (not isinstance(prefetch, int) or not 0 <= prefetch <= 8):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise b.fail(f"`prefetch` is 0..8 blocks, got {prefetch}")
-    return Blocks(extent, int(size), letter, prefetch, is_whole=is_shape or extent.symbol_name is not None)
+    return Blocks(extent, size, letter, prefetch, is_whole=is_shape or extent.symbol_name is not None)
 
 
 def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
@@ -289,6 +290,8 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     inner[node.target.id] = Loop(coordinate, over.size, over.extent, is_whole=over.is_whole)
     body.arguments = (step, *(inner[name].number for name in start))
     b.coords[coordinate], b.loop_extents[coordinate] = step, (over.extent, over.size)
+    if over.role and (over.extent.value is None or over.extent.value > over.size):
+        b.blocks.starts[step] = Coordinate(f"%{coordinate}", over.role, over.size, over.extent, is_loop=True)
     stored, b.has_stores = b.has_stores, False
     evaluator.env = inner
     with b.inside(body, coordinate):
@@ -301,7 +304,7 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     high = _high(b, over, coordinate, ends)
     b.has_stores = stored or b.has_stores
     results = [b.new(tile.type) for tile in start.values()]
-    values: dict[str, Any] = {"step": over.size}
+    values: dict[str, Any] = {"step": over.size, **({"block": over.role} if over.role else {})}
     if over.prefetch is not None:
         # The block being read, and those being prefetched.
         values.update(prefetch=over.prefetch, buffers=over.prefetch + 1)

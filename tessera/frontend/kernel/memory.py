@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import DTypeError
 from tessera.frontend.kernel.attention import Transposed
+from tessera.frontend.kernel.block_scope import check_number
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.extents import Extent
 from tessera.frontend.kernel.indexing import DimAccess, Origin, TensorRef, access_of, dim_accesses
@@ -158,6 +159,7 @@ def _positions(
 
 def _number(b: KernelBuilder, tensor: TensorRef, pad: Any) -> Any:
     if isinstance(pad, bool | int | float):
+        check_number(b, pad)
         return float(pad) if tensor.dtype.is_float else pad
     raise b.fail(f"`pad` is a number, got {type(pad).__name__}")
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tessera.frontend.kernel.block_scope import in_scope
 from tessera.frontend.kernel.builder import KernelBuilder, current
 from tessera.frontend.kernel.elementwise import full, where
 from tessera.frontend.kernel.indexing import mask_beyond
+from tessera.frontend.kernel.rows import NeedsNumber
 from tessera.frontend.kernel.scalar import exp
 from tessera.frontend.kernel.tiles import (
     INF,
@@ -36,12 +38,17 @@ def identity(kind: str, dtype: DType) -> Any:
     return 0.0 if kind == "sum" and dtype.is_float else reduction_identity(kind, dtype)
 
 
-def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> Tile:
+def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None, scope: str = "row") -> Tile:
     """Reduce an axis by `sum`, `prod`, `max`, `min`, `any` or `all`, in a balanced binary tree.
 
     A function of two tiles, the result so far and the next element, reduces sequentially; where the axis may end within
-    the tile, `start` is its identity.
+    the tile, `start` is its identity. A result may not depend on block sizes (T0504): the axis is a whole dim, or a
+    loop accumulates over its blocks. With `scope="block"` it is a reduction of each block, and fixes the block's size.
     """
+    return in_scope(scope, _reduce(x, axis, kind, start))
+
+
+def _reduce(x: Any, axis: int, kind: Any, start: Any) -> Tile:
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "reduce", x))
     if not callable(kind) and kind not in KINDS:
@@ -60,12 +67,21 @@ def reduce(x: Any, axis: int = -1, kind: Any = "sum", *, start: Any = None) -> T
     return make_tile(b, "reduce", [whole.number], {"kind": kind, "axis": axis}, tile.type.with_shape(kept), axes)
 
 
+def check_whole(tile: Tile, axis: int) -> None:
+    """Raises NeedsNumber for a tile that may be longer along an axis than the dim it holds: the axis must end there."""
+    origin = tile.axes[axis]
+    if origin is not None and origin.name == "_z" and origin.dim is not None and origin.dim.value is None:
+        raise NeedsNumber(origin.dim)
+
+
 def _reduce_by_function(
     b: KernelBuilder, tile: Tile, axis: int, combine: Callable[[Tile, Tile], Tile], start: Any
 ) -> Tile:
     """A reduction by a function of the user's: the last element of its scan."""
     if len(tile.shape) > 2:
         raise b.misfit(f"a function reduces tiles of rank 1 or 2, got {list(tile.shape)}")
+    if start is None:
+        check_whole(tile, axis)
     whole = mask_beyond(b, tile, axis, 0 if start is None else start)
     if start is None and whole is not tile:
         raise b.fail(
@@ -75,29 +91,29 @@ def _reduce_by_function(
     return _Scan(b, whole, axis, exclusive=False, reverse=False).run(combine, 0, is_own=True, is_last=True)
 
 
-def sum(x: Any, axis: int = -1) -> Tile:
+def sum(x: Any, axis: int = -1, *, scope: str = "row") -> Tile:
     """The sum along an axis."""
-    return reduce(x, axis, "sum")
+    return reduce(x, axis, "sum", scope=scope)
 
 
-def max(x: Any, axis: int = -1) -> Tile:
+def max(x: Any, axis: int = -1, *, scope: str = "row") -> Tile:
     """The largest along an axis; NaN if there is one."""
-    return reduce(x, axis, "max")
+    return reduce(x, axis, "max", scope=scope)
 
 
-def min(x: Any, axis: int = -1) -> Tile:
+def min(x: Any, axis: int = -1, *, scope: str = "row") -> Tile:
     """The smallest along an axis; NaN if there is one."""
-    return reduce(x, axis, "min")
+    return reduce(x, axis, "min", scope=scope)
 
 
-def tile_reduce_rowmax(x: Any) -> Tile:
+def tile_reduce_rowmax(x: Any, *, scope: str = "row") -> Tile:
     """The largest of each row."""
-    return reduce(x, -1, "max")
+    return reduce(x, -1, "max", scope=scope)
 
 
-def tile_reduce_rowsum(x: Any) -> Tile:
+def tile_reduce_rowsum(x: Any, *, scope: str = "row") -> Tile:
     """The sum of each row."""
-    return reduce(x, -1, "sum")
+    return reduce(x, -1, "sum", scope=scope)
 
 
 def shift_of(top: Tile) -> Tile:
@@ -105,7 +121,7 @@ def shift_of(top: Tile) -> Tile:
     return where(top == -INF, 0.0, top)
 
 
-def tile_softmax_rmax(x: Any, eps: float = 0.0) -> Tile:
+def tile_softmax_rmax(x: Any, eps: float = 0.0, *, scope: str = "row") -> Tile:
     """The softmax of whole rows, with each row's maximum subtracted first; `eps` is added to the sums."""
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "tile_softmax_rmax", x))
@@ -117,24 +133,31 @@ def tile_softmax_rmax(x: Any, eps: float = 0.0) -> Tile:
     total = reduce(weights, 1, "sum")
     if eps:
         total = total + eps
-    return weights / where(total == 0.0, 1.0, total)[:, None]
+    return in_scope(scope, weights / where(total == 0.0, 1.0, total)[:, None])
 
 
-def softmax(x: Any) -> Tile:
+def softmax(x: Any, *, scope: str = "row") -> Tile:
     """The softmax of whole rows."""
-    return tile_softmax_rmax(x)
+    return tile_softmax_rmax(x, scope=scope)
 
 
 _SCAN_FUNCTIONS: dict[str, str] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def scan(
-    x: Any, combine: Any = "sum", axis: int = -1, *, exclusive: bool = False, reverse: bool = False, start: Any = None
+    x: Any,
+    combine: Any = "sum",
+    axis: int = -1,
+    *,
+    exclusive: bool = False,
+    reverse: bool = False,
+    start: Any = None,
+    scope: str = "row",
 ) -> Tile:
     """A sequential scan along an axis: each element combined with all before it.
 
     `combine` is `sum`, `prod`, `max`, `min`, or a function of two tiles, the result so far and the next element; then
-    `start` is the first value of an exclusive scan.
+    `start` is the first value of an exclusive scan. `scope` is as in `reduce`.
     """
     b = current()
     tile = to_compute_dtype(b, tile_of(b, "scan", x))
@@ -142,6 +165,8 @@ def scan(
     if rank not in (1, 2) or not -rank <= axis < rank:
         raise b.misfit(f"`scan` takes an axis of a tile of rank 1 or 2, got axis {axis} of {list(tile.shape)}")
     function: Any = combine
+    if reverse:
+        check_whole(tile, axis % rank)
     if callable(combine):
         begin = 0 if start is None else start
         if exclusive and start is None:
@@ -150,7 +175,8 @@ def scan(
         if combine not in _SCAN_FUNCTIONS:
             raise b.fail(f"`combine` is one of {', '.join(_SCAN_FUNCTIONS)} or a function, got {combine!r}")
         begin, function = identity(combine, tile.dtype), partial(binary, _SCAN_FUNCTIONS[combine])
-    return _Scan(b, tile, axis % rank, exclusive=exclusive, reverse=reverse).run(function, begin, callable(combine))
+    lines = _Scan(b, tile, axis % rank, exclusive=exclusive, reverse=reverse)
+    return in_scope(scope, lines.run(function, begin, callable(combine)))
 
 
 class _Scan:
@@ -263,6 +289,8 @@ SHUFFLES = ("down", "up", "index")
 def _in_segments(b: KernelBuilder, fn: str, x: Any, width: Any) -> Tile:
     """The tile with its broadcast materialized; raises unless segments fill its last axis."""
     tile = tile_of(b, fn, x)
+    if tile.shape:
+        check_whole(tile, len(tile.shape) - 1)
     if not tile.shape:
         raise b.misfit(f"`{fn}` works along the last axis of a tile, and a scalar has none")
     if isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= WARP or width & (width - 1):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import DTypeError, KernelError
 from tessera.frontend.concrete import is_array
 from tessera.frontend.kernel.builder import KernelBuilder, current
-from tessera.frontend.kernel.extents import Axis, Index
+from tessera.frontend.kernel.extents import Axis, Index, check_static, roles_of
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.types.annotation import TensorAnnotation, annotation_of
@@ -177,6 +177,11 @@ def number_of(b: KernelBuilder, tile: Tile) -> int:
 
 def constant(b: KernelBuilder, value: Any, shape: Sequence[int], dtype: DType) -> Tile:
     """A tile of one number."""
+    check_static(value)
+    if roles_of(value):
+        from tessera.frontend.kernel.block_scope import check_number  # noqa: PLC0415 - it makes tiles
+
+        check_number(b, value)
     number = float(value) if dtype.is_float else bool(value) if dtype.is_bool else int(value)
     type = TensorType.of(shape, dtype)
     return make_tile(b, "constant", (), {"value": number}, type, [None] * len(shape), number)

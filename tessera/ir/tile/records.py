@@ -59,6 +59,8 @@ class KernelProgram:
     schedule: tuple[tuple[str, Any], ...] = ()
     numeric: tuple[str, ...] = ()
     """Extents that change bits, not only speed: the block of an online softmax."""
+    fixed: tuple[str, ...] = ()
+    """Extents that change results, since the author computes on single blocks; a schedule must give them."""
     equalities: tuple[tuple[Dim, Dim, str], ...] = ()
     """Dims that must be equal, where that is not known yet."""
     zeroed: tuple[int, ...] = ()

@@ -79,6 +79,7 @@ class ForOp(SpecOp):
     high: SSAValue
     carried: Sequence[SSAValue]
     step: int
+    block: str
     prefetch: int
     buffers: int
     stages: int
@@ -130,6 +131,9 @@ class LoadOp(SpecOp):
     box: tuple[int, ...]
     stages: int
     ring: int
+
+class PerBlockOp(SpecOp):
+    tile: SSAValue
 
 class ProgramIdOp(SpecOp):
     axis: int

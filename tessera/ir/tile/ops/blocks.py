@@ -47,6 +47,15 @@ def _exchange(tile: Any, *, by: int, width: int) -> Any:
     return shuffle(tile, mode="xor", by=by, width=width)
 
 
+def _check_per_block(op: SpecOp) -> None:
+    if op.operands[0].type != op.results[0].type:
+        op.fail(f"`{op.name}` of {op.operands[0].type} gives the same, not {op.results[0].type}")
+
+
+def _same(tile: Any) -> Any:
+    return tile
+
+
 OPS = BlockOps(
     "ttile",
     TileAttr,
@@ -101,6 +110,13 @@ SPECS = (
         attributes=(Attribute("by", "int", doc="the bits of the lane's number that differ"), WIDTH),
         reference=_exchange,
         verify=_check_butterfly,
+    ),
+    OpSpec(
+        name="ttile.per_block",
+        summary="The same tile; its author says that it depends on block sizes, which are fixed.",
+        operands=("tile",),
+        reference=_same,
+        verify=_check_per_block,
     ),
     OpSpec(
         name="ttile.softmax",

@@ -70,6 +70,7 @@ SPECS = (
         results=("carried*",),
         attributes=(
             STEP,
+            Attribute("block", "str", "", "which blocks of the schedule its step is: m, n, k; empty for a number"),
             Attribute("prefetch", "int", 0, "how many steps ahead to copy what is loaded, where the machine can"),
             Attribute("buffers", "int", 0, "buffers of each tile that is loaded; 0 for as many as the machine likes"),
             Attribute("stages", "int", 0, "buffers that it has in shared memory; 0 where nothing is copied there"),

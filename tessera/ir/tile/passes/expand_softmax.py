@@ -8,19 +8,24 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import KernelPass
 from tessera.ir.tile.interpret import attend, softmax
 from tessera.ir.tile.language import TileWriter, tile_type
-from tessera.ir.tile.typed_ops import AttendOp, SoftmaxOp
+from tessera.ir.tile.typed_ops import AttendOp, PerBlockOp, SoftmaxOp
 
 
 class ExpandSoftmax(KernelPass):
     """Expand the composite softmax ops, `ttile.softmax` and `ttile.attend`, into reductions and elementwise ops.
 
-    Before: `%y = ttile.softmax %x`. After: `reduce` to maxima, `exp` of the rows less them, `reduce` to sums, `div`.
+    Marks, `ttile.per_block`, are for `tile-check-blocks`, and go. Before: `%y = ttile.softmax %x`. After: `reduce`
+    to maxima, `exp` of the rows less them, `reduce` to sums, `div`.
     """
 
     def run_kernel(self, kernel: SpecOp) -> None:
         for op in list(kernel.walk()):
             if isinstance(op, SoftmaxOp | AttendOp):
                 _expand(op)
+            elif isinstance(op, PerBlockOp):
+                op.result.replace_all_uses_with(op.tile)
+                op.detach()
+                op.erase()
 
 
 def _expand(op: SpecOp) -> None:

@@ -1,0 +1,169 @@
+"""Kernels with whole-row tiles inside `jit` where the row's length is symbolic: one specialization per bucket."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera import KTile, Tensor, f32, kernel, tile
+from tessera.diagnostics.codes import KernelError, ShapeError
+from tessera.frontend.kernel.rows import below, bucket_of
+from tests.oracles.nvptx_backend import NvptxBackend
+
+RNG = np.random.default_rng(5)
+
+
+def normal(*shape: int) -> Any:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+@kernel
+def softmax(x: KTile["M", "N", f32]) -> Any:
+    T = tile.context()
+    return tile.softmax(tile.load(x, T.m, T.d))
+
+
+@kernel
+def centred(x: KTile["M", "N", f32], w: KTile["N", f32]) -> Any:
+    T = tile.context()
+    v = tile.load(x, T.m, slice(None))
+    mean = tile.sum(v, 1) / x.shape[1]
+    return (v - mean[:, None]) * tile.load(w, slice(None))
+
+
+@kernel
+def sums(x: KTile["M", "N", f32], ones: KTile["M", f32], top: KTile["M", f32], least: KTile["M", f32]) -> None:
+    T = tile.context()
+    v = tile.load(x, T.m, T.d)
+    tile.store(ones, tile.sum(tile.full((T.m, T.d), 1.0), 1), T.m)
+    tile.store(top, tile.max(v, 1), T.m)
+    tile.store(least, tile.min(v * 2.0 - 1.0, 1), T.m)
+
+
+@kernel
+def scanned(x: KTile["M", "N", f32]) -> Any:
+    T = tile.context()
+    return tile.scan(tile.load(x, T.m, T.d)) + tile.cast(tile.col_index(T.d), f32)[None, :]
+
+
+@kernel
+def matmul(x: KTile["M", "K", f32], y: KTile["K", "N", f32]) -> Any:
+    T = tile.context()
+    return tile.dot(tile.load(x, T.m, slice(None)), tile.load(y, slice(None), T.n))
+
+
+@kernel
+def whole_columns(x: KTile["M", "N", f32]) -> Any:
+    T = tile.context()
+    v = tile.load(x, slice(None), T.n)
+    return v / tile.sum(v, 0)[None, :]
+
+
+CASES: dict[str, tuple[Any, Any]] = {
+    "softmax": (softmax, lambda m, n: (normal(m, n),)),
+    "centred": (centred, lambda m, n: (normal(m, n), normal(n))),
+    "sums": (sums, lambda m, n: (normal(m, n),)),
+    "scanned": (scanned, lambda m, n: (normal(m, n),)),
+    "matmul": (matmul, lambda m, n: (normal(m, n), normal(n, 9))),
+    "whole_columns": (whole_columns, lambda m, n: (normal(n, m),)),
+}
+SHORT = ("scanned", "whole_columns")
+"""Kernels whose code is long for long rows."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_of_any_length_give_the_bits_of_static_rows(name: str) -> None:
+    one, make = CASES[name]
+    inside = ts.jit(lambda *operands: one(*operands), dynamic=True)
+    for rows, length in ((5, 1), (3, 9), (7, 14)) if name in SHORT else ((5, 1), (3, 17), (7, 31), (2, 300), (6, 290)):
+        operands = make(rows, length)
+        found, expected = inside(*operands), one(*operands)
+        for left, right in zip(
+            *(item if isinstance(item, tuple) else (item,) for item in (found, expected)), strict=True
+        ):
+            np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
+    assert inside.cache_info().compiles == (1 if name in SHORT else 3)
+
+
+def test_one_specialization_serves_a_bucket_and_explain_shows_it() -> None:
+    @ts.jit
+    def program(x: Tensor["M", "N", f32]) -> Any:
+        return softmax(x * 2.0).sum(axis=0)
+
+    for length in (130, 200, 256, 131):
+        x = normal(3, length)
+        expected = np.exp(2 * x - (2 * x).max(1, keepdims=True))
+        expected = (expected / expected.sum(1, keepdims=True)).sum(0)
+        np.testing.assert_allclose(np.asarray(program(x)), expected, rtol=1e-4)
+    assert program.cache_info().compiles == 1
+    program(normal(3, 257))
+    assert program.cache_info().compiles == 2
+    assert "a tile of 256 elements holds rows of 129 to 256" in str(program.explain(normal(3, 140)))
+    assert "a tile of 320 elements holds rows of 257 to 320" in str(program.explain())
+    assert "!ttile.tile<[16, 256], f32>" in program.lower(normal(3, 140)).tile
+
+
+def test_a_length_that_the_kernel_computes_with_is_specialized_for_itself() -> None:
+    @kernel
+    def scaled(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        v = tile.load(x, T.m, T.d)
+        return v * (1.0 / float(T.d)) + v.shape[1]
+
+    @ts.jit
+    def program(x: Tensor["M", "N", f32]) -> Any:
+        return scaled(x)
+
+    for length in (100, 101, 100):
+        x = normal(2, length)
+        np.testing.assert_allclose(np.asarray(program(x)), x / length + length, rtol=1e-6)
+    assert program.cache_info().compiles == 2
+
+
+def test_what_has_no_length_at_compile_time_and_rows_of_nothing_are_refused() -> None:
+    @ts.jit
+    def program(x: Tensor["M", "N", f32]) -> Any:
+        return softmax(x)
+
+    with pytest.raises(KernelError, match="`softmax` needs `N` as a number"):
+        program.lower()
+    with pytest.raises(ShapeError, match="0 elements cannot be a tile"):
+        program(normal(3, 0))
+    np.testing.assert_allclose(np.asarray(program(normal(3, 4))).sum(1), 1, rtol=1e-6)
+
+
+def test_derived_lengths_are_in_buckets_too() -> None:
+    @ts.jit
+    def program(x: Tensor["M", "N", f32], y: Tensor["M", "N", f32]) -> Any:
+        return softmax(ts.ops.concat([x, y], axis=1))
+
+    for length in (9, 12, 60):
+        x, y = normal(3, length), normal(3, length)
+        np.testing.assert_array_equal(np.asarray(program(x, y)), np.asarray(softmax(np.concatenate([x, y], 1))))
+    assert program.cache_info().compiles == 2
+
+
+@settings(max_examples=200, deadline=None)
+@given(size=st.integers(1, 40_000))
+def test_buckets_hold_their_sizes_and_waste_little(size: int) -> None:
+    bucket = bucket_of(size)
+    assert below(bucket) < size <= bucket
+    assert bucket == bucket_of(bucket)
+    assert size <= 256 or bucket - size <= bucket / 5
+
+
+def test_rows_in_buckets_have_code_for_a_gpu() -> None:
+    from tessera.compiler.kernel_instance import KernelInstance
+    from tessera.ir.tile.write_records import write_kernel
+    from tessera.types.dim import Dim
+    from tessera.types.shape import TensorType
+
+    backend = NvptxBackend()
+    type = TensorType((Dim.symbol("M"), Dim.symbol("N")), f32)
+    program = KernelInstance(softmax.definition, {}, None, [(0, 1, 320)]).program([type], "gpu")
+    assert "define ptx_kernel" in backend.code(backend.lower(write_kernel(program))).text
