@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, cast
 
 from tessera.diagnostics.codes import LoadError
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.frozen import frozen
 
 MAGIC = b"TESSERAX"
-VERSION = 3
+VERSION = 4
 _PREFIX = struct.Struct("<8sII")  # magic, version, bytes of the JSON header
 _DIGEST_BYTES = 32
+_FACTS = ("inputs", "outputs", "symbols", "binding", "guards", "metadata")
+"""What the header says of the code."""
 
 
 @frozen
@@ -86,9 +89,14 @@ class Executable:
         return replace(self, support=support)
 
     def to_bytes(self) -> bytes:
-        """A versioned file: prefix, JSON header, blobs, and a SHA-256 of all that."""
+        """A versioned file: prefix, JSON header, blobs, and a SHA-256 of all that.
+
+        The header has a digest of its own, of what it says together with the objects that it says it of: a header that
+        was changed does not belong to its code any more, even where the file is sealed anew. Neither is a signature:
+        who may write the file may write any code into it.
+        """
         blobs = (*self.objects, self.support)
-        header = {
+        header: dict[str, Any] = {
             "inputs": [[port.dtype, list(port.dims), port.name] for port in self.inputs],
             "outputs": [[port.dtype, list(port.dims), port.name] for port in self.outputs],
             "symbols": list(self.symbols),
@@ -97,6 +105,7 @@ class Executable:
             "metadata": self.metadata,
             "blobs": [len(blob) for blob in blobs],
         }
+        header["belongs"] = _bond(header, self.objects)
         text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
         body = b"".join((_PREFIX.pack(MAGIC, VERSION, len(text)), text, *blobs))
         return body + hashlib.sha256(body).digest()
@@ -109,12 +118,17 @@ class Executable:
         """
         header, start = _read_header(data)
         end = len(data) - _DIGEST_BYTES
+        problem = _header_problem(header)
+        if problem:
+            raise LoadError(f"executable is damaged: {problem}", span=None)
         blobs: list[bytes] = []
         for size in header["blobs"]:
             blobs.append(data[start : start + size])
             start += size
         if start != end:
             raise LoadError(f"executable is damaged: its parts end at byte {start}, the file at {end}", span=None)
+        if header["belongs"] != _bond(header, blobs[:-1]):
+            raise LoadError("executable is damaged: its header does not belong to its code", span=None)
         return Executable(
             objects=tuple(blobs[:-1]),
             inputs=_ports(header["inputs"]),
@@ -146,4 +160,68 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     if hashlib.sha256(data[:-_DIGEST_BYTES]).digest() != data[-_DIGEST_BYTES:]:
         raise LoadError("executable is damaged: its SHA-256 does not match its contents", span=None)
     start = _PREFIX.size + length
-    return json.loads(data[_PREFIX.size : start]), start
+    try:
+        return json.loads(data[_PREFIX.size : start]), start
+    except (ValueError, RecursionError) as error:
+        raise LoadError(f"executable is damaged: its header is no JSON: {error}", span=None) from error
+
+
+def _bond(header: Mapping[str, Any], objects: Sequence[bytes]) -> str:
+    """What ties a header to the objects it describes."""
+    facts = json.dumps([header[name] for name in _FACTS], sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(f"tessera executable {VERSION}\0{facts}\0".encode())
+    for one in objects:
+        digest.update(hashlib.sha256(one).digest())
+    return digest.hexdigest()
+
+
+def _is_list(value: Any, of: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and all(map(of, cast("list[Any]", value)))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_port(value: Any) -> bool:
+    return (
+        isinstance(value, list)
+        and len(cast("list[Any]", value)) == 3
+        and _is_text(value[0])
+        and _is_list(value[1], _is_text)
+        and _is_text(value[2])
+    )
+
+
+def _is_guard(value: Any) -> bool:
+    return _is_list(value, _is_text) and len(value) == 3
+
+
+_HEADER: Mapping[str, Callable[[Any], bool]] = {
+    "inputs": lambda value: _is_list(value, _is_port),
+    "outputs": lambda value: _is_list(value, _is_port),
+    "symbols": lambda value: _is_list(value, _is_text),
+    "binding": lambda value: _is_list(value, _is_count),
+    "guards": lambda value: _is_list(value, _is_guard),
+    "metadata": lambda value: isinstance(value, dict),
+    "blobs": lambda value: _is_list(value, _is_count) and len(value) > 0,
+    "belongs": _is_text,
+}
+"""The fields of a header, and whether a value is one."""
+
+
+def _header_problem(header: Any) -> str:
+    """What is wrong with the form of a header, or nothing."""
+    if not isinstance(header, dict):
+        return "its header is no table of fields"
+    found = cast("dict[str, Any]", header)
+    if found.keys() != _HEADER.keys():
+        return f"its header has the fields {sorted(found)}, and needs {sorted(_HEADER)}"
+    return next(
+        (f"`{name}` of its header is of another form" for name, is_one in _HEADER.items() if not is_one(found[name])),
+        "",
+    )

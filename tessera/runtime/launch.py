@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from tessera.diagnostics.codes import GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
@@ -244,7 +244,10 @@ def _bytes_text(count: int) -> str:
 
 def _check_machine(executable: Executable) -> None:
     host_architecture()
-    missing = missing_features(executable.metadata.get("features", ()))
+    features = executable.metadata.get("features", ())
+    if not isinstance(features, list | tuple) or not all(isinstance(one, str) for one in cast("Any", features)):
+        raise LoadError("executable is damaged: its `features` are no names", span=None)
+    missing = missing_features(cast("Sequence[str]", features))
     if missing:
         raise LoadError(
             f"executable was made for a CPU with {', '.join(missing)}, which this one lacks",

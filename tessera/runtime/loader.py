@@ -148,6 +148,8 @@ _SYMTAB, _RELA_TABLE, _NOBITS = 2, 4, 8
 _WRITE, _ALLOC, _TLS = 0x1, 0x2, 0x400
 _UNDEFINED, _ABSOLUTE, _COMMON = 0, 0xFFF1, 0xFFF2
 _LOCAL, _GLOBAL, _WEAK = 0, 1, 2
+_MOST_BYTES, _ALIGNMENTS = 1 << 30, tuple(1 << power for power in range(13))
+"""What a section may have: LLVM aligns nothing to more than a page, and no program of ours comes near a gigabyte."""
 
 
 class Section(NamedTuple):
@@ -190,7 +192,21 @@ class ObjectFile(NamedTuple):
 
 
 def read_object(data: bytes) -> ObjectFile:
-    """Parse one relocatable file; raises LoadError (T0704) if it is not one for this architecture."""
+    """Parse one relocatable file; raises LoadError (T0704) if it is damaged, or not one for this architecture."""
+    try:
+        found = _read_object(data)
+    except (struct.error, ValueError, IndexError) as error:  # a table that leads outside the file, or to no name
+        raise LoadError(f"object is damaged: {error}", span=None) from error
+    sizes = {section.number: section.size for section in found.sections}
+    for symbol in found.symbols:
+        if symbol.section in sizes and symbol.value > sizes[symbol.section]:
+            raise LoadError(f"object is damaged: `{symbol.name}` is outside its section", span=None)
+    if any(one.symbol >= len(found.symbols) for one in found.relocations):
+        raise LoadError("object is damaged: a relocation is against a symbol that there is not", span=None)
+    return found
+
+
+def _read_object(data: bytes) -> ObjectFile:
     if len(data) < _HEADER.size or data[:4] != b"\x7fELF" or data[4] != 2 or data[5] != 1:
         raise LoadError("object is not a 64-bit little-endian ELF file", span=None)
     _, kind, machine, _, _, _, table, _, _, _, _, entry, count, names_at = _HEADER.unpack_from(data)
@@ -214,6 +230,8 @@ def read_object(data: bytes) -> ObjectFile:
             continue
         if flags & _TLS:
             raise LoadError(f"object has thread-local data (`{name}`), which is not linked", span=None)
+        if size > _MOST_BYTES or max(align, 1) not in _ALIGNMENTS:
+            raise LoadError(f"object is damaged: `{name}` has {size} bytes, aligned to {align}", span=None)
         contents = b"" if kind == _NOBITS else _bytes_of(data, header)
         sections.append(Section(name, index, bool(flags & _WRITE), max(align, 1), size, contents))
     loaded = {section.number for section in sections}
@@ -275,7 +293,7 @@ class LinkedCode:
     def address(self, name: str) -> int:
         """The address of a global symbol; raises LoadError (T0704) if no object defines it."""
         found = self.symbols.get(name)
-        if found is None:
+        if found is None or not self.base <= found < self.base + self.size:
             raise LoadError(f"no object of the executable defines `{name}`", span=None)
         return found
 
@@ -375,6 +393,8 @@ def _definitions(files: Sequence[ObjectFile], image: _Image, base: int) -> dict[
             if known is None or (known[1] == _WEAK and symbol.binding == _GLOBAL):
                 address = symbol.value
                 if symbol.section != _ABSOLUTE:
+                    if (number, symbol.section) not in image.offsets:
+                        raise LoadError(f"`{symbol.name}` is in a section that is not loaded", span=None)
                     address += base + image.offset((number, symbol.section))
                 found[symbol.name] = (address, symbol.binding)
     return {name: address for name, (address, _) in found.items()}
