@@ -155,7 +155,6 @@ def faults(op: SpecOp) -> Iterator[tuple[str, Any]]:
     yield "axes", axes[1:]
     yield "guarded", (*op.value("guarded"), "elsewhere")
     yield "bounds", (*op.value("bounds"), op.value("offset"))
-    yield "offset", op.value("offset") * 2 + 1
     yield "offset", op.value("offset") + Dim.symbol("unheard_of")
 
 
@@ -187,7 +186,7 @@ def test_X5_1_faults_of_memory_ops_are_caught() -> None:
                     injected += 1
                     missed += [] if is_caught(kernel, number, name, value) else [f"{op.name} {name} = {value}"]
     assert injected > 100
-    assert len(missed) <= 0.05 * injected, missed
+    assert missed == []
 
 
 def test_X10_a_declaration_makes_both_the_page_and_the_check_of_an_op() -> None:

@@ -300,9 +300,23 @@ def test_Q9_every_room_stands_where_it_is_said_and_has_tests() -> None:
         assert (ROOT / "docs" / "contributing" / "stages" / f"{name}.md").is_file()
         assert list((ROOT / "tests" / "lit" / name).glob("*.mlir"))
     assert 'tessera-opt = "tessera.cli.opt:main"' in (ROOT / "pyproject.toml").read_text()
+    for name in ("tessera", "tests", "docs", "tools"):
+        assert (ROOT / name).is_dir()
     known = {ROOT / room for room in ROOMS}
     folders = [path for path in (ROOT / "tessera").iterdir() if path.is_dir() and (path / "__init__.py").is_file()]
     assert {path for path in folders if path.name not in ("ir", "backends")} <= known
+
+
+def test_Q9_the_tool_of_a_checkout_runs_passes(tmp_path: Path) -> None:
+    """From any folder, with nothing installed on the path."""
+    text = "ttile.kernel @k() attributes {symbols = [], grid = [], writes = []} {\n  ttile.return\n}\n"
+    (tmp_path / "k.mlir").write_text(text)
+    command = [sys.executable, str(ROOT / "tools" / "tessera-opt"), "k.mlir", "-p", "tile-check-bounds"]
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=tmp_path, env=bare, capture_output=True, text=True, check=True)
+    assert "ttile.kernel @k() attributes" in done.stdout
+    broken = subprocess.run([*command[:-1], "no-such-pass"], cwd=tmp_path, env=bare, capture_output=True, check=False)
+    assert broken.returncode
 
 
 @pytest.mark.slow

@@ -47,22 +47,45 @@ tsched.collective %attn { algo = "ring", quantize = "fp8" }
 """
 
 
-def bare(text: str) -> str:
-    """A text without comments and white space."""
-    return re.sub(r"\s", "", re.sub(r"//[^\n]*", "", text))
+PRINTED = {
+    ATTENTION: """tsched.module {
+  %attn = tsched.fuse @attention(%Q, %K, %V) {pattern = "flash_attention"}
+  tsched.layout %Q {partition = ["batch"], mesh_axes = ["dp"]}
+  tsched.layout %K {partition = ["head"], mesh_axes = ["tp"]}
+  tsched.layout %V {partition = ["head"], mesh_axes = ["tp"]}
+  tsched.tile %attn candidates = [[128, 128, 64], [64, 128, 64], [128, 64, 64]]
+  tsched.collective %attn {pattern = "RS_MM_AG", axis = "tp"}
+  %f = tsched.materialize %attn : !tsched.func
+  tsched.return %f
+}
+""",
+    PIPELINE: """tsched.pipeline @train {axis = "pp", stages = 3, microbatch = 8}
+""",
+}
+"""What is printed, letter by letter: one op a line, a space behind commas and around `=`, and no comments."""
+
+
+def tokens_of(text: str) -> list[str]:
+    """Words, texts and signs; white space separates them, and comments are none."""
+    return re.findall(r'"[^"]*"|[%@!]?[\w.]+|[^\s\w]', re.sub(r"//[^\n]*", "", text))
 
 
 @pytest.mark.parametrize("text", [ATTENTION, PIPELINE])
 def test_texts_of_the_specification_print_back(text: str) -> None:
+    """Every token comes back in its order, in one form, and that form comes back letter by letter."""
     module = parse_module(text)
     verify(module)
-    assert bare("".join(print_module(op) for op in module.ops)) == bare(text)
+    (printed,) = [print_module(op) for op in module.ops]
+    assert printed == PRINTED[text]
+    assert tokens_of(printed) == tokens_of(text)
+    (again,) = [print_module(op) for op in parse_module(printed).ops]
+    assert again == printed
 
 
 def test_hooks_are_part_of_a_plan() -> None:
     (plan,) = parse_module(f"tsched.module {{\n{HOOKS}\ntsched.return\n}}").ops
     hooks = list(plan.regions[0].block.ops)[:-1]
-    assert bare("".join(print_module(op) for op in hooks)) == bare(HOOKS)
+    assert tokens_of("".join(print_module(op) for op in hooks)) == tokens_of(HOOKS)
 
 
 def test_free_names_are_inputs_in_the_order_they_are_met() -> None:

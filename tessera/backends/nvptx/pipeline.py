@@ -108,7 +108,7 @@ def target_passes(machine: Machine, choices: MmaChoices) -> list[Pass]:
         HoistDescriptors(),
         PlaceShared(),
         # Last: sizes of shared memory and of registers are known.
-        CheckKernels(),
+        CheckKernels(machine.shared),
     ]
 
 

@@ -89,7 +89,7 @@ def _check_threads(op: SpecOp) -> None:
         op.fail(
             f"a program has threads where lanes are those of a warp, got {threads} threads of {op.value('lanes')} lanes"
         )
-    if threads and threads != 1 and (threads % WARP or threads > MAX_THREADS):
+    if threads and threads != 1 and (threads % WARP or not 0 < threads <= MAX_THREADS):
         op.fail(f"a program has one thread, or whole warps of up to {MAX_THREADS} threads, got {threads}")
     warps = op.value("warps_per_row")
     if warps and (threads != WARP or warps not in ROW_WARPS):
@@ -102,13 +102,13 @@ def _check_threads(op: SpecOp) -> None:
         op.fail("caps of registers and shared memory are for programs of threads, and this one has none")
     if registers and not 16 <= registers <= MAX_REGISTERS_OF_THREAD:
         op.fail(f"`max_registers` is 16 to {MAX_REGISTERS_OF_THREAD} of a thread, got {registers}")
-    if shared < 0 or (shared and _shared_bytes(op) > shared):
-        op.fail(f"`max_shared` allows {shared} bytes, and its shared scratch alone takes {_shared_bytes(op)}")
+    if shared < 0 or (shared and shared_bytes(op) > shared):
+        op.fail(f"`max_shared` allows {shared} bytes, and its shared scratch alone takes {shared_bytes(op)}")
     if vector not in (1, 2, 4, 8, 16) or align not in (0, 4, 8, 16):
         op.fail(f"`vector` is a power of two up to 16 and `align` up to 16 bytes, got {vector} and {align}")
 
 
-def _shared_bytes(op: SpecOp) -> int:
+def shared_bytes(op: SpecOp) -> int:
     """Bytes of shared scratch of a program."""
     found = 0
     for part in op.walk():
