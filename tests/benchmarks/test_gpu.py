@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from benchmarks import gpu, gpu_cases, gpu_clusters, gpu_ranges, gpu_record, gpu_replay, gpu_sanitize
+from benchmarks import gpu, gpu_cases, gpu_clusters, gpu_ranges, gpu_record, gpu_replay, gpu_roles, gpu_sanitize
 from benchmarks.gpu_cases import CASES, LIBRARY, Case
 from tessera.runtime.devices.cuda.driver import is_available
 from tessera.stdlib import __all__ as library
@@ -87,7 +87,7 @@ def test_an_unknown_measurement_is_refused_with_those_there_are(capsys: pytest.C
     assert left(["--help"]) == 0
 
 
-@pytest.mark.parametrize("name", ["compile", "clusters", "ranges", "sanitize"])
+@pytest.mark.parametrize("name", ["compile", "clusters", "ranges", "roles", "sanitize"])
 def test_an_unknown_part_is_refused_with_those_there_are(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert left([name, "--only", "nothing"]) == 2
     assert "there is no nothing: the parts are" in capsys.readouterr().err
@@ -319,3 +319,25 @@ def test_compile_times_leave_a_record_without_a_gpu(tmp_path: Path, monkeypatch:
     assert {row["case"] for row in made["rows"]} == {"running", "turned"}
     assert all(row["lower_seconds"] > 0 and row["ptx_seconds"] > 0 and row["ptx_lines"] > 10 for row in made["rows"])
     assert left(["compile", "--architecture", "sm_1"]) == 2
+
+
+def test_variants_of_roles_are_what_they_are_called() -> None:
+    """Compiled as they will be measured: with a producer, and with warps that are all alike."""
+    for variant, overrides in gpu_roles.VARIANTS.items():
+        assert gpu_roles.roles_of("nt", (2048, 2048, 2048), overrides) == {variant.split()[0]}
+
+
+def test_a_gain_is_over_the_slower_of_two_runs() -> None:
+    found = gpu_roles.judged({"producer": 1e-6, "uniform": 3e-6, "producer again": 2e-6})
+    assert (found["gain"], found["noise"]) == (1.5, 1.0)
+
+
+def test_roles_were_faster_in_one_process_as_recorded() -> None:
+    file = gpu_record.RESULTS / "gpu-roles.json"
+    if not file.exists():
+        pytest.skip("there is no record of it yet: `python -m benchmarks.gpu roles --out FILE` on a Hopper GPU")
+    made = json.loads(file.read_text(encoding="utf-8"))
+    assert {tuple(row["size"]) for row in made["rows"]} >= {(4096, 4096, 4096)}
+    for row in made["rows"]:
+        assert row["roles"] == {"producer": ["producer"], "uniform": ["uniform"], "producer again": ["producer"]}
+        assert row["gain"] > 1 + row["noise"], row
