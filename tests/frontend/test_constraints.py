@@ -273,3 +273,16 @@ def test_a_check_that_others_prove_is_dropped() -> None:
     pairs = [(Dim.of(left), Dim.of(right), what) for left, right, what in (("D % 8", 0, "a"), ("D % 4", 0, "b"))]
     assert [what for _, _, what in needed_checks(pairs)] == ["a"]
     assert [what for _, _, what in needed_checks(pairs[::-1])] == ["b", "a"]
+
+
+def test_a_misspelt_size_is_corrected_and_a_broken_rule_says_where_its_sizes_are() -> None:
+    def f(x: ts.Tensor["Batch", "Heads", ts.f32]) -> Any:
+        return x * 2.0
+
+    with pytest.raises(ConstraintError) as caught:
+        ts.jit(f, constraints=["Bach % 2 == 0"])(np.ones((2, 4), np.float32))
+    assert "there is a size named `Batch`" in str(caught.value)
+    assert "Batch % 2 == 0" in str(caught.value)
+    with pytest.raises((ConstraintError, GuardError)) as caught:
+        ts.jit(f, constraints=["Batch % 2 == 0"])(np.ones((3, 4), np.float32))
+    assert "x.shape[0]" in str(caught.value)

@@ -138,3 +138,18 @@ def test_proofs_and_refutations_agree_with_running(shift: int, scale: int, bound
         y = np.zeros(values["N"], np.float32)
         with pytest.raises(BoundsError):
             run_kernel(kernel, [y, y.copy()], {"N": values["N"]})
+
+
+def test_sizes_that_only_callers_compare_are_no_mistake() -> None:
+    """M rows of a buffer of N: whether they fit is for the caller to keep; rows beyond the only size are a mistake."""
+
+    def copy(extent: Dim, *symbols: str) -> SpecOp:
+        line = TensorType.of([extent], f32)
+        b = TileBuilder("rows", [line, line], symbols=list(symbols), grid=[M], writes=[1], kind="map")
+        region = TileRegion({"i": b.program_id(0)})
+        b.store(b.load(b.arguments[0], [ROW], region), b.arguments[1], [ROW], region)
+        return kernels.verify_kernel(b.finish())
+
+    assert set(verdicts(copy(N, "M", "N"))) == {UNKNOWN}
+    assert set(verdicts(copy(M, "M"))) == {PROVEN}
+    assert REFUTED in verdicts(copy(M - 1, "M"))

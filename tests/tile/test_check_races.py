@@ -127,3 +127,20 @@ def test_atomics_of_one_mode_are_in_any_order_and_of_two_are_not(first: str, sec
 def test_an_atomic_and_a_plain_store_race(mode: str) -> None:
     for kernel in (accumulate(mode, "set"), accumulate(mode, "set", by_index=True)):
         assert find_race(kernel) is not None
+
+
+def store_then_read(*, own: bool) -> SpecOp:
+    """x[i] = 1, then out[i] = x[i], or x of the next program: a store stands before the load that it races with."""
+    line = TensorType.of([N + 1], f32)
+    b = TileBuilder("after", [line, line], symbols=["N"], grid=[N], writes=[0, 1], kind="map")
+    region = TileRegion({"i": b.program_id(0)})
+    b.store(b.full(1.0, (), f32), b.arguments[0], [ROW], region)
+    b.store(b.load(b.arguments[0], [ROW if own else ROW + 1], region), b.arguments[1], [ROW], region)
+    return kernels.verify_kernel(b.finish())
+
+
+def test_a_read_behind_the_store_that_it_races_with_is_found() -> None:
+    assert find_race(store_then_read(own=True)) is None
+    race = find_race(store_then_read(own=False))
+    assert race is not None
+    assert (race.first.name, race.second.name) == ("ttile.store", "ttile.load")

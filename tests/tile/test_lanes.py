@@ -217,3 +217,15 @@ def test_mistakes_are_told_at_their_line() -> None:
 def test_kernels_that_use_lanes_have_code_for_a_gpu(made: Any) -> None:
     program = made.program(np.zeros((64, 64), np.float32), kind="gpu")
     assert "define ptx_kernel" in NvptxBackend().code(NvptxBackend().lower(write_kernel(program))).text
+
+
+@pytest.mark.parametrize("width", [1, 2, 8, 32])
+@pytest.mark.parametrize("mode", ["xor", "up", "down", "index"])
+def test_partners_stay_in_their_segment(mode: str, width: int) -> None:
+    """As a warp's shuffle: by lanes of a segment, and whoever has no partner keeps its own."""
+    for by in range(width):
+        for index in range(64):
+            lane, start = index % width, index // width * width
+            other = {"xor": lane ^ by, "up": lane - by, "down": lane + by, "index": by}[mode]
+            wanted = start + other if 0 <= other < width else index
+            assert block_ops.partner(mode, by, width, index) == wanted
