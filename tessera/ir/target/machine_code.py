@@ -7,7 +7,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, as_completed
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
@@ -179,8 +179,12 @@ def _find_object(key: str, store: Store | None) -> bytes | None:
 
 def _answer(key: str, text: str, target: CodeTarget, timeout: float) -> Answer:
     begun = _begun.pop(key, None)
-    # One that was cancelled belonged to workers that are closed.
-    return _submit(text, target, timeout) if begun is None or begun.cancelled() else begun
+    return _submit(text, target, timeout) if begun is None or _was_closed(begun) else begun
+
+
+def _was_closed(answer: Answer) -> bool:
+    """Whether it belonged to workers that are closed."""
+    return answer.cancelled() or (answer.done() and isinstance(answer.exception(), worker_pool.PoolClosedError))
 
 
 def _submit(text: str, target: CodeTarget, timeout: float) -> Answer:
@@ -190,9 +194,18 @@ def _submit(text: str, target: CodeTarget, timeout: float) -> Answer:
 def _results(
     pending: Sequence[tuple[str, Answer]], texts: dict[str, str], target: CodeTarget
 ) -> Iterable[tuple[str, bytes]]:
-    for key, future in pending:
+    keys = {future: key for key, future in pending}
+    # In the order in which they end, so that a failure does not wait for those that are well.
+    for future in as_completed(keys):
+        key = keys[future]
         try:
             value, _ = future.result()
+        except (worker_pool.PoolClosedError, CancelledError) as error:
+            raise CodegenError(
+                "the code generator was closed while it made code: nothing is compiled while the interpreter ends",
+                span=None,
+                fix="compile before the program ends, and wait for threads that compile",
+            ) from error
         except worker_pool.RefusedTextError as error:
             raise _failure(
                 f"LLVM refused a kernel: {_first_lines(str(error))}", str(error), texts[key], target

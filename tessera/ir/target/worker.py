@@ -37,12 +37,15 @@ class RefusedError(Exception):
     """LLVM, or a check of ours, says no to the text; the process is well."""
 
 
+def to_frame(header: dict[str, Any], body: bytes) -> bytes:
+    """One frame as bytes."""
+    head = json.dumps(header).encode() + b"\n"
+    return LENGTH.pack(len(head) + len(body)) + head + body
+
+
 def write_frame(stream: BinaryIO, header: dict[str, Any], body: bytes) -> None:
     """Send one frame."""
-    head = json.dumps(header).encode() + b"\n"
-    stream.write(LENGTH.pack(len(head) + len(body)))
-    stream.write(head)
-    stream.write(body)
+    stream.write(to_frame(header, body))
     stream.flush()
 
 

@@ -13,12 +13,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from queue import LifoQueue
+from queue import Empty, SimpleQueue
 from typing import IO, Any, NoReturn
 
 from tessera.ir.target import worker as protocol
@@ -29,6 +30,8 @@ _LIMIT = 8
 """More workers than this help no compile that we have seen, and each holds some 60 MB."""
 END_SECONDS = 0.5
 """How long workers that are asked to end may take, all together, before they are killed."""
+KILL_SECONDS = 0.3
+"""How long the process that forked workers may take to see that they were killed."""
 START_SECONDS = 30.0
 """How long a worker may take to start: far more than it needs on a machine under load."""
 
@@ -41,15 +44,22 @@ def _generator_folders() -> tuple[str, ...]:
 
 
 class WorkerDiedError(Exception):
-    """The worker ended, or was ended, before it answered; `text` is the last that it printed."""
+    """The worker ended, or was ended, before it answered; `text` is the last that it printed.
 
-    def __init__(self, reason: str, text: str) -> None:
+    `is_sudden` is whether somebody else may have ended it: then another worker may well do the same work.
+    """
+
+    def __init__(self, reason: str, text: str, *, is_sudden: bool) -> None:
         super().__init__(reason)
-        self.reason, self.text = reason, text
+        self.reason, self.text, self.is_sudden = reason, text, is_sudden
 
 
 class RefusedTextError(Exception):
     """The worker is well and will not compile the text; the message says why."""
+
+
+class PoolClosedError(Exception):
+    """The workers were closed before they answered, as they are when the interpreter ends."""
 
 
 class WorkerGroup:
@@ -115,7 +125,7 @@ class WorkerGroup:
         return self._exit_codes.get(index)
 
     def kill(self, index: int) -> None:
-        """End a worker that does not listen, or all of them where none is forked yet."""
+        """End a worker that does not listen, or all of them where none is forked yet; it is gone a little later."""
         # Not one that is known to have ended: another process may have its number by now.
         if self.exit_code(index, timeout=0) is not None:
             return
@@ -124,7 +134,11 @@ class WorkerGroup:
             return
         with suppress(ProcessLookupError):
             os.kill(self._process_ids[index], signal.SIGKILL)
-        self.exit_code(index, timeout=0.2)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the process that forked the workers go on where somebody stopped it: it has to see how they end."""
+        self._process.send_signal(signal.SIGCONT)
 
     def read_printed(self) -> str:
         """What the group printed: why it could not start."""
@@ -133,16 +147,24 @@ class WorkerGroup:
     def _receive(self, is_known: Callable[[], bool], timeout: float) -> None:
         """Read what the group reports until something is known, or the time is over, or the group has ended."""
         deadline = time.monotonic() + timeout
-        reports = self._process.stdout
-        with self._lock, selectors.DefaultSelector() as selector:
-            if reports is None or reports.closed:
-                return
-            selector.register(reports, selectors.EVENT_READ)
-            while not is_known() and selector.select(max(0.0, deadline - time.monotonic())):
-                chunk = os.read(reports.fileno(), 1 << 12)
-                if not chunk:
+        while True:
+            rest = deadline - time.monotonic()
+            with self._lock:  # not for long: others ask too, and one of them may close the group
+                if is_known() or not self._receive_some(min(max(0.0, rest), 0.02)) or rest <= 0:
                     return
-                self._parse(chunk)
+
+    def _receive_some(self, timeout: float) -> bool:
+        """Whether there may be more to read."""
+        reports = self._process.stdout
+        if reports is None or reports.closed:
+            return False
+        with selectors.DefaultSelector() as selector:
+            selector.register(reports, selectors.EVENT_READ)
+            if not selector.select(timeout):
+                return True
+        chunk = os.read(reports.fileno(), 1 << 12)
+        self._parse(chunk)
+        return bool(chunk)
 
     def _parse(self, chunk: bytes) -> None:
         """The ids of all workers come first, then an id and an exit code for each that ends."""
@@ -163,10 +185,11 @@ class WorkerGroup:
             self._running -= 1
             if self._running:
                 return
-        for pipe in self.pipes():
-            pipe.close()
+            for pipe in self.pipes():
+                pipe.close()
+        self.wake()
         try:
-            self._process.wait(timeout=END_SECONDS)
+            self._process.wait(timeout=KILL_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -198,7 +221,7 @@ class Worker:
         """The worker's answer; raises WorkerDiedError after which this worker must not be asked again."""
         deadline = time.monotonic() + timeout
         try:
-            protocol.write_frame(self._requests, header, body)  # pyright: ignore[reportArgumentType]
+            self._write(protocol.to_frame(header, body), deadline)
             (size,) = protocol.LENGTH.unpack(self._read(self._replies.fileno(), protocol.LENGTH.size, deadline))
             payload = self._read(self._replies.fileno(), size, deadline)
         except BrokenPipeError:
@@ -206,13 +229,30 @@ class Worker:
         head, _, body = payload.partition(b"\n")
         return protocol.json.loads(head), body
 
+    def has_ended(self) -> bool:
+        """Whether an idle worker's pipe is at its end; there is nothing else to read from one that was not asked."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._replies.fileno(), selectors.EVENT_READ)
+            return bool(selector.select(0))
+
+    def _write(self, frame: bytes, deadline: float) -> None:
+        """Send a frame; a worker that was stopped reads none, and the pipe is full soon."""
+        descriptor, rest = self._requests.fileno(), memoryview(frame)
+        os.set_blocking(descriptor, False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_WRITE)
+            while rest:
+                if not selector.select(max(0.0, deadline - time.monotonic())):
+                    self._end_early("took too long and was ended", is_sudden=False)
+                rest = rest[os.write(descriptor, rest[: 1 << 16]) :]
+
     def _read(self, descriptor: int, size: int, deadline: float) -> bytes:
         parts = bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
             while len(parts) < size:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    self._end_early("took too long and was ended")
+                    self._end_early("took too long and was ended", is_sudden=False)
                 chunk = os.read(descriptor, min(size - len(parts), 1 << 20))
                 if not chunk:
                     self._end_early(self._how_it_ended())
@@ -220,16 +260,25 @@ class Worker:
         return bytes(parts)
 
     def _how_it_ended(self) -> str:
-        code = self.group.exit_code(self._index, timeout=2)
+        code = self.group.exit_code(self._index, timeout=1)
         if code is None:
             return "closed its pipe"
         return f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
 
-    def _end_early(self, reason: str) -> NoReturn:
-        self.group.kill(self._index)
+    def _end_early(self, reason: str, *, is_sudden: bool = True) -> NoReturn:
+        self.kill()
         text = _read_printed(self._printed) or self.group.read_printed()
+        self._wait(time.monotonic() + KILL_SECONDS)
         self._close_files()
-        raise WorkerDiedError(reason, text)
+        raise WorkerDiedError(reason, text, is_sudden=is_sudden)
+
+    def kill(self) -> None:
+        """End a worker that does not listen, or that is not to answer any more."""
+        self.group.kill(self._index)
+
+    def _wait(self, deadline: float) -> bool:
+        """Whether the worker has ended by then."""
+        return self.group.exit_code(self._index, timeout=max(0.0, deadline - time.monotonic())) is not None
 
     def ask_to_end(self) -> None:
         """Close the pipe, which the worker reads as the end."""
@@ -241,8 +290,9 @@ class Worker:
     def end(self, deadline: float) -> None:
         """Ask the worker to end and wait for it; kill it where it does not listen."""
         self.ask_to_end()
-        if self.group.exit_code(self._index, timeout=max(0.0, deadline - time.monotonic())) is None:
-            self.group.kill(self._index)
+        if not self._wait(deadline):
+            self.kill()
+            self._wait(deadline + KILL_SECONDS)
         self._close_files()
 
     def _close_files(self) -> None:
@@ -252,52 +302,115 @@ class Worker:
         self.group.end_one()
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A text that waits for a worker, and who waits for its bytes."""
+
+    future: Future[tuple[bytes, dict[str, float]]]
+    header: dict[str, Any]
+    text: str
+    timeout: float
+
+
 class WorkerPool:
-    """`size` workers, which all start together; requests wait for an idle one."""
+    """`size` workers, which all start together; requests wait for an idle one.
+
+    The threads that talk to workers are daemons: the interpreter waits for others before it runs what is registered
+    for its end, and so for a worker that was stopped, which only `close` ends.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
         # Last in, first out: a worker that has answered is surely ready, one that was never asked may be starting.
-        self._idle: LifoQueue[Worker] = LifoQueue()
+        self._idle: list[Worker] = []
         self._all: set[Worker] = set()
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(size, thread_name_prefix="tessera-codegen")
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._is_closed = False
         self._start(size)
 
     def _start(self, count: int) -> None:
         workers = WorkerGroup(count).workers
         with self._lock:
-            self._all.update(workers)
-        for worker in workers:
-            self._idle.put(worker)
+            if not self._is_closed:
+                self._all.update(workers)
+                self._idle += workers
+                return
+        for worker in workers:  # closed meanwhile
+            worker.end(time.monotonic())
 
     def submit(self, header: dict[str, Any], text: str, timeout: float) -> Future[tuple[bytes, dict[str, float]]]:
         """The object bytes and the seconds of each step, later; fails with one of this file's errors."""
-        return self._threads.submit(self._run, header, text, timeout)
+        job = _Job(Future(), header, text, timeout)
+        with self._lock:
+            if self._is_closed:
+                job.future.set_exception(PoolClosedError())
+                return job.future
+            if len(self._threads) < self.size:
+                thread = threading.Thread(target=self._serve, name=f"tessera-codegen-{len(self._threads)}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+            self._jobs.put(job)
+        return job.future
 
-    def _run(self, header: dict[str, Any], text: str, timeout: float) -> tuple[bytes, dict[str, float]]:
-        body = text.encode()
+    def _serve(self) -> None:
+        """One of `size` threads: each talks to one worker at a time."""
+        while (job := self._jobs.get()) is not None:
+            if not job.future.set_running_or_notify_cancel():
+                continue
+            try:
+                answer = self._run(job)
+            except BaseException as error:
+                job.future.set_exception(PoolClosedError() if self._is_closed else error)
+            else:
+                job.future.set_result(answer)
+
+    def _run(self, job: _Job) -> tuple[bytes, dict[str, float]]:
+        body = job.text.encode()
+        try:
+            answer, body = self._ask(job.header, body, job.timeout)
+        except WorkerDiedError as error:
+            # Somebody may have ended it, a user or the system for want of memory; what ends two was the text.
+            if not error.is_sudden or self._is_closed:
+                raise
+            answer, body = self._ask(job.header, body, job.timeout)
+        if not answer["ok"]:
+            raise RefusedTextError(body.decode(errors="replace"))
+        return body, answer["seconds"]
+
+    def _ask(self, header: dict[str, Any], body: bytes, timeout: float) -> tuple[dict[str, Any], bytes]:
         worker = self._take()
         try:
-            answer, body = worker.ask(header, body, timeout)
+            answer = worker.ask(header, body, timeout)
         except BaseException as error:
             with self._lock:
                 self._all.discard(worker)
             if not isinstance(error, WorkerDiedError):  # which has closed it
                 worker.end(time.monotonic())
             raise
-        self._idle.put(worker)
-        if not answer["ok"]:
-            raise RefusedTextError(body.decode(errors="replace"))
-        return body, answer["seconds"]
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(worker)
+                return answer
+        worker.end(time.monotonic() + KILL_SECONDS)
+        return answer
 
     def _take(self) -> Worker:
-        """An idle worker; a new one where some have died. There are as many threads as workers, so nobody waits."""
-        with self._lock:
-            is_short = len(self._all) < self.size
-        if is_short and self._idle.empty():
-            self._start(1)
-        return self._idle.get()
+        """An idle worker; a new one where there is none, as some have died: there are as many threads as workers."""
+        while True:
+            with self._lock:
+                if self._is_closed:
+                    raise PoolClosedError
+                worker = self._idle.pop() if self._idle else None
+            if worker is None:
+                self._start(1)
+            elif not worker.has_ended():
+                return worker
+            else:  # it was ended while it was idle
+                with self._lock:
+                    self._all.discard(worker)
+                worker.end(time.monotonic() + KILL_SECONDS)
 
     def descriptors(self) -> list[int]:
         """The numbers of all open pipes to workers."""
@@ -310,14 +423,25 @@ class WorkerPool:
         return [*workers, *{worker.group.own_id for worker in self._all}]
 
     def close(self) -> None:
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """End all workers, those that work as well: their requests, and those that wait, fail with PoolClosedError."""
         with self._lock:
-            workers, self._all = list(self._all), set()
-        for worker in workers:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            busy, self._all = self._all - set(idle), set()
+        with suppress(Empty):
+            while (job := self._jobs.get_nowait()) is not None:
+                job.future.cancel()
+        for worker in idle:
             worker.ask_to_end()
+        for worker in busy:
+            worker.kill()  # its thread reads the end of the pipe, and closes the files
+        for _ in self._threads:
+            self._jobs.put(None)
         deadline = time.monotonic() + END_SECONDS
-        for worker in workers:
+        for worker in idle:
             worker.end(deadline)
+        for thread in self._threads:
+            thread.join(max(0.0, deadline + KILL_SECONDS - time.monotonic()))
 
 
 _pool: WorkerPool | None = None

@@ -7,7 +7,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -242,14 +245,125 @@ os._exit(7)
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 7
 
 
-def test_a_worker_that_is_killed_says_by_which_signal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TESSERA_REPRODUCERS", str(tmp_path))
+def test_a_worker_that_is_killed_while_idle_fails_nobody() -> None:
     worker_pool.close_pool()
-    for process_id in worker_pool.pool().process_ids():
+    for number in range(3):
+        for process_id in worker_pool.pool().process_ids():
+            os.kill(process_id, signal.SIGKILL)
+        assert compile_text(add(100 + number), X86)[:4] == b"\x7fELF"
+    worker_pool.close_pool()
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_worker_that_is_killed_at_work_is_replaced_at_once_and_the_second_death_says_by_which_signal(
+    deaths: int,
+) -> None:
+    pool = worker_pool.WorkerPool(1)
+    seconds_of_work = "\n".join(add(number).replace("@f", f"@f{number}") for number in range(4000))
+    future, killed, started = None, set[int](), time.monotonic()
+
+    def find_next() -> int | None:
+        return next((one for one in pool.process_ids()[:1] if one not in killed), None)
+
+    for _ in range(deaths):
+        process_id: int = wait_for(find_next)
+        future = future or pool.submit(machine_code._header(X86), seconds_of_work, 30.0)  # pyright: ignore[reportPrivateUsage]
+        time.sleep(0.1)
+        killed.add(process_id)
         os.kill(process_id, signal.SIGKILL)
-    with pytest.raises(CodegenError, match=r"was ended by signal 9|closed its pipe"):
-        machine_code.compile_text("define i32 @fresh() { ret i32 77 }", CodeTarget("x86_64-unknown-linux-gnu"))
+    assert future is not None
+    if deaths == 1:
+        assert future.result()[0][:4] == b"\x7fELF"
+    else:
+        with pytest.raises(worker_pool.WorkerDiedError, match="was ended by signal 9"):
+            future.result()
+    assert time.monotonic() - started < 15
+    pool.close()
+
+
+def test_a_failure_does_not_wait_for_texts_that_are_well() -> None:
     worker_pool.close_pool()
+    pool = worker_pool.pool()
+    long = "\n".join(add(number).replace("@f", f"@f{number}") for number in range(20_000))
+    started = time.monotonic()
+    with pytest.raises(CodegenError, match="expected type"):
+        compile_texts([long, "define i64 @f( {"], X86)
+    if pool.size > 1:
+        assert time.monotonic() - started < 3
+    worker_pool.close_pool()  # ends the one that is at work
+    assert time.monotonic() - started < 5
+
+
+def test_a_text_that_a_stopped_worker_does_not_read_has_a_deadline() -> None:
+    pool = worker_pool.WorkerPool(1)
+    ids = pool.process_ids()
+    os.kill(ids[0], signal.SIGSTOP)
+    large = "; " + "x" * (1 << 21)  # more than a pipe holds
+    with pytest.raises(worker_pool.WorkerDiedError, match="took too long"):
+        pool.submit(machine_code._header(X86), large, 0.2).result(10)  # pyright: ignore[reportPrivateUsage]
+    pool.close()
+    assert [one for one in ids if Path(f"/proc/{one}").exists()] == []
+
+
+@pytest.mark.parametrize("stopped", ["worker", "supervisor", "all"])
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_closing_a_pool_with_stopped_processes_takes_less_than_two_seconds(stopped: str, is_busy: bool) -> None:
+    pool = worker_pool.WorkerPool(3)
+    ids = pool.process_ids()
+    for one in {"worker": ids[:1], "supervisor": ids[-1:], "all": ids}[stopped]:
+        os.kill(one, signal.SIGSTOP)
+    futures = [pool.submit(machine_code._header(X86), add(130 + n), 60.0) for n in range(5 * is_busy)]  # pyright: ignore[reportPrivateUsage]
+    time.sleep(0.1)
+    started = time.monotonic()
+    pool.close()
+    assert time.monotonic() - started < 2
+    assert all(future.done() for future in futures)
+    assert wait_for(lambda: not [one for one in ids if is_running(one)])
+
+
+def is_running(process_id: int) -> bool:
+    """Whether there is such a process; one that has ended and that nobody has waited for is none."""
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 10
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return found
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from tessera.ir.target import worker_pool
+from tessera.ir.target.machine_code import CodeTarget, compile_text
+
+ids = worker_pool.pool().process_ids()
+for one in ids[:-1]:
+    os.kill(one, signal.SIGSTOP)
+print(*ids, flush=True)
+compile_text("define i32 @f() { ret i32 5 }", CodeTarget("x86_64-unknown-linux-gnu"))
+"""
+
+
+def test_an_interrupt_with_stopped_workers_ends_the_process_and_all_workers(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "TESSERA_CACHE_DIR": str(tmp_path / "c")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert process.stdout is not None
+    ids = list(map(int, process.stdout.readline().split()))
+    time.sleep(0.5)
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert time.monotonic() - started < 2
+    assert b"KeyboardInterrupt" in errors
+    assert wait_for(lambda: not [one for one in ids if is_running(one)])
 
 
 def test_a_request_that_fails_before_it_is_sent_leaves_no_process() -> None:
