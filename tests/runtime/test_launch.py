@@ -241,7 +241,7 @@ define i64 @set(i64 %mode) {
 
 
 def test_denormals_are_kept_on_every_thread_whatever_the_caller_has_set(support: Support) -> None:
-    body = "  call void @tessera_pool_run(ptr @multiply, ptr %outputs, i64 2, i64 0)\n  ret i64 0"
+    body = f"  call void @tessera_pool_run(ptr @multiply, ptr %outputs, i64 {2 | 1 << 62}, i64 0)\n  ret i64 0"
     before = support.threads()
     support.configure(2)
     program, code = load_body(body, 2, extra=DENORMAL), link([compile_text(MODE)])

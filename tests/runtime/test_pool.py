@@ -21,6 +21,7 @@ from tessera.runtime.native.support import Support
 from tests.runtime.programs import compile_text
 
 ROOT = Path(__file__).parents[2]
+NUMBERED = 1 << 62  # these kernels know a task by its number (4611686018427387920 is 16 of them): none is run in parts
 
 # Counts each task, notes its scratch and its thread, fills its scratch, and takes a while.
 KERNELS = """
@@ -51,13 +52,45 @@ loop:
 done:
   ret void
 }
+; Programs total * task / tasks up to those of the next task, as kernels divide them; the first hundred take a while.
+define void @cover(ptr %counts, i64 %task, i64 %tasks, ptr %scratch) {
+entry:
+  %total = load i64, ptr %counts
+  %calls.at = getelementptr i64, ptr %counts, i64 1
+  %calls = atomicrmw add ptr %calls.at, i64 1 monotonic
+  %a = mul i64 %total, %task
+  %low = udiv i64 %a, %tasks
+  %after = add i64 %task, 1
+  %b = mul i64 %total, %after
+  %high = udiv i64 %b, %tasks
+  br label %head
+head:
+  %i = phi i64 [ %low, %entry ], [ %i.next, %next ]
+  %more = icmp slt i64 %i, %high
+  br i1 %more, label %body, label %done
+body:
+  %at = add i64 %i, 2
+  %count.at = getelementptr i64, ptr %counts, i64 %at
+  %old = atomicrmw add ptr %count.at, i64 1 monotonic
+  %slow = icmp slt i64 %i, 100
+  br i1 %slow, label %wait, label %next
+wait:
+  %ignored = call i32 @usleep(i32 1000)
+  br label %next
+next:
+  %i.next = add i64 %i, 1
+  br label %head
+done:
+  ret void
+}
+declare i32 @usleep(i32)
 define void @count(ptr %counts, i64 %task, i64 %tasks, ptr %scratch) {
   %count.at = getelementptr i64, ptr %counts, i64 %task
   %old = atomicrmw add ptr %count.at, i64 1 monotonic
   ret void
 }
 define void @nested(ptr %counts, i64 %task, i64 %tasks, ptr %scratch) {
-  %missing = call i64 @tessera_pool_run(ptr @count, ptr %counts, i64 16, i64 0)
+  %missing = call i64 @tessera_pool_run(ptr @count, ptr %counts, i64 4611686018427387920, i64 0)
   ret void
 }
 """
@@ -71,7 +104,7 @@ def link_objects(table_owner: Support) -> LinkedCode:
 def run(support: Support, kernel: str, tasks: int, scratch: int, words: int) -> list[int]:
     counts = (ctypes.c_int64 * max(1, words))()
     code = link_objects(support)  # held while it runs: two threads may both have link_objects it
-    assert support.pool_run(code.address(kernel), ctypes.addressof(counts), tasks, scratch) == 0
+    assert support.pool_run(code.address(kernel), ctypes.addressof(counts), tasks | NUMBERED, scratch) == 0
     return list(counts)[:words]
 
 
@@ -103,6 +136,18 @@ def test_every_task_runs_once_with_scratch_of_its_thread(threads: Support, count
         assert all(scratch % 64 == 0 for scratch in scratches)
         # One thread, one scratch; two threads, two scratches.
         assert len({*zip(scratches, owners, strict=True)}) == len({*scratches}) == len({*owners}) <= count
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(("total", "tasks"), [(1, 1), (3, 2), (7, 7), (1000, 8), (1000, 3), (5, 40)])
+def test_tasks_in_parts_run_every_program_once(threads: Support, count: int, total: int, tasks: int) -> None:
+    threads.configure(count)
+    notes = (ctypes.c_int64 * (total + 2))(total)
+    address = link_objects(threads).address("cover")
+    assert threads.pool_run(address, ctypes.addressof(notes), tasks, 0) == 0
+    assert list(notes)[2:] == [1] * total
+    if tasks > 1:
+        assert notes[1] > tasks  # in parts
 
 
 def test_scratch_grows_when_a_later_kernel_wants_more(threads: Support) -> None:

@@ -26,10 +26,11 @@ from tessera.backends.cpu.registers import (
     emit_versions,
     find_split,
     is_worth_versions,
+    loop_in_strips,
 )
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr, IndexAttr, VectorAttr
-from tessera.ir.target.llvm.instructions import Index, TargetText, Value, dim_value
+from tessera.ir.target.llvm.instructions import Index, TargetText, Value, constant_of, dim_value
 from tessera.ir.target.llvm.text import FunctionText, ModuleText
 from tessera.ir.target.typed_ops import GemmOp, ProgramsOp
 from tessera.types.dim import Dim, product
@@ -198,7 +199,14 @@ class Emitter:
         def body(index: Value, carried: list[Value]) -> list[Value]:
             return self._emit_iteration(op, index, carried)
 
-        self.bind(op.results, self.f.loop(low, whole, op.step, body, starts))
+        # The pool cuts tasks of many programs by itself. A loop that nobody knows the length of is worth strips where
+        # there are few: to begin one costs some 2 ns, which is much for many short rows.
+        is_known = constant_of(low) is not None and constant_of(whole) is not None
+        if not is_known and product(_grid_of(self.kernel)).value is None:
+            self.bind(op.results, self.f.loop(low, whole, op.step, body, starts))
+            return
+        has_loops = any(part.regions for part in op.walk() if part is not op)
+        self.bind(op.results, loop_in_strips(self.f, low, whole, op.step, body, starts, has_loops=has_loops))
 
     def on_tail(self, op: TailOp) -> None:
         _, high, whole = self.bounds(op)

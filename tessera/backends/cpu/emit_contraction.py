@@ -162,6 +162,10 @@ def accumulator_of(op: GemmOp) -> DType:
     return type.dtype
 
 
+NUMBERED = 1 << 62
+"""Added to a number of tasks, it asks the pool for them as they are: each is a part of a grid, known by its number."""
+
+
 def slot_of(kernel: SpecOp) -> int:
     """The slot of the context that belongs to the kernel: it follows buffers and sizes."""
     return len(kernel.regions[0].block.args) + len(kernel.value("symbols"))
@@ -184,7 +188,7 @@ def contraction_tasks(f: FunctionText, op: GemmOp, sizes: Mapping[str, Index], s
     whole = f.icmp("eq", parts, 1)
     work = f.mul(f.mul(batch, m), f.mul(n, f.smax(k, 1)))
     batch_tasks = f.select(f.icmp("slt", work, SMALL), f.const_i(1), f.smin(batch, f.mul(threads, 4)))
-    tasks = f.select(whole, batch_tasks, f.mul(batch, parts))
+    tasks = f.select(whole, batch_tasks, f.op("or", f.mul(batch, parts), f.const_i(NUMBERED)))
     return f.select(f.icmp("eq", f.mul(f.mul(batch, m), n), 0), f.const_i(0), tasks)
 
 

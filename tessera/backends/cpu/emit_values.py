@@ -11,7 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tessera.backends.cpu.emit_access import constant_in_register
-from tessera.backends.cpu.registers import LaneCoordinate, Layout, Vectors, lane_values, register_type
+from tessera.backends.cpu.registers import (
+    LaneCoordinate,
+    Layout,
+    Vectors,
+    lane_values,
+    leave_when_stopped,
+    loop_in_strips,
+    register_type,
+)
 from tessera.ir.base.block_ops import partner
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
@@ -64,19 +72,30 @@ def emit_sort(emitter: Any, op: ttarget.SortOp) -> None:
     f.call(name, [*buffers, f.index(emitter.indices[op.operands[4]])])
 
 
+_PART = 1 << 18
+"""Elements of each of two runs that are merged at a time: some milliseconds."""
+
+
 class _Sort(KeySort):
     """Writes one sort."""
 
     def write(self) -> None:
         f = self.f
         keys, indices, spare_keys, spare_indices, count = f.arguments
-        f.loop(0, count, RUN, lambda low: self._insert(keys, indices, low, f.smin(f.add(low, RUN), count)))
+
+        def insert(low: Value, _: list[Value]) -> list[Value]:
+            self._insert(keys, indices, low, f.smin(f.add(low, RUN), count))
+            return []
+
+        loop_in_strips(f, 0, count, RUN, insert, [], has_loops=True)
 
         def merge_all(state: list[Value]) -> list[Value]:
             width, *lines = state
             double = f.mul(width, 2)
 
             def merge(low: Value) -> None:
+                is_due = f.icmp("eq", f.op("and", low, f.const_i(_PART - 1)), 0)
+                leave_when_stopped(f, f.select(is_due, low, f.const_i(0)))
                 middle = f.smin(f.add(low, width), count)
                 self._merge(lines, low, middle, f.smin(f.add(low, double), count))
 
@@ -123,9 +142,8 @@ class _Sort(KeySort):
         f = self.f
         keys, indices, to_keys, to_indices = lines
 
-        def both(state: list[Value]) -> Value:
-            left, right = state
-            return f.op("and", f.icmp("slt", left, middle), f.icmp("slt", right, high))
+        def are_before(state: list[Value], ends: list[Value]) -> Value:
+            return f.op("and", *(f.icmp("slt", at, end) for at, end in zip(state, ends, strict=True)))
 
         def step(state: list[Value]) -> list[Value]:
             left, right = state
@@ -138,7 +156,13 @@ class _Sort(KeySort):
             one = f.cast("zext", is_right, "i64")
             return [f.add(left, f.sub(1, one)), f.add(right, one)]
 
-        left, right = f.while_([low, middle], both, step)
+        def part(state: list[Value]) -> list[Value]:
+            """Some of both runs: a long merge sees between two parts that its call is stopped."""
+            ends = [f.smin(f.add(at, _PART), end) for at, end in zip(state, (middle, high), strict=True)]
+            leave_when_stopped(f, f.sub(f.add(*state), f.add(low, middle)))
+            return f.while_(state, lambda here: are_before(here, ends), step)
+
+        left, right = f.while_([low, middle], lambda state: are_before(state, [middle, high]), part)
 
         def copy_remainder(begin: Value, end: Value, shift: Value) -> None:
             """The remainder of one run; `shift` is how far it moves."""

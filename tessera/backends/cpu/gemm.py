@@ -26,6 +26,7 @@ from tessera.backends.cpu.packing import (
     pack_rhs,
     panel_elements,
 )
+from tessera.backends.cpu.registers import leave_when_stopped
 from tessera.backends.cpu.windows import MAX_K, Area, Read, WindowVectors
 from tessera.ir.target.llvm import convert
 from tessera.ir.target.llvm.instructions import Index, TargetText, Value, bytes_of, vector
@@ -197,6 +198,7 @@ class _Gemm:
         pack_rhs(f, self.shape, self.rhs_panels, p.rhs, Area(j, nc, k, kc), p.columns)
 
         def rows(ic: Value) -> None:
+            leave_when_stopped(f, f.add(f.add(k, f.sub(ic, p.m_lo)), f.sub(j, p.n_lo)))
             mc = f.smin(plan.MC, f.sub(end, ic))
             if not p.lhs.is_runs:
                 pack_lhs(f, self.shape, self.lhs_panels, p.lhs, Area(ic, mc, k, kc), p.rows)
@@ -254,6 +256,7 @@ class _Gemm:
             self._clear(m, nc)
 
             def k_count(k: Value) -> None:
+                leave_when_stopped(f, f.add(k, f.sub(j, p.n_lo)))
                 kc = f.smin(plan.KC, f.sub(p.k, k))
                 self._copy_lhs(f.index(p.m_lo), m, k, kc)
                 self._stream(m, Area(j, nc, k, kc))

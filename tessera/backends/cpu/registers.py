@@ -11,7 +11,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import VectorAttr
 from tessera.ir.target.llvm.convert import compute_type, storage_type
-from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, vector
+from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, constant_of, dim_value, vector
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.ir.target.typed_ops import ClipOp, LoadOp, StoreOp
 from tessera.types.dim import Atom, Dim, product
@@ -400,6 +400,40 @@ def _emit_iteration(emitter: Emitter, op: SpecOp, row: Value, ops: Sequence[Spec
     emitter.indices[op.regions[0].block.args[0]] = row
     with emitter.own_reads():
         emitter.run_ops(ops, then)
+
+
+# Loops that may take seconds, in strips: between two of them a kernel sees that its call is stopped, as by Ctrl-C.
+
+_STRIP, _STRIP_OF_LOOPS = 1 << 16, 64
+"""Iterations of a loop, and of one with loops in it, that are over in some milliseconds."""
+
+
+def leave_when_stopped(f: FunctionText, done: Value) -> None:
+    """Return where the call is stopped; not asked where nothing is `done` yet, as in all that is short."""
+    f.if_(f.icmp("ne", done, 0), lambda: f.if_(f.call("tessera_is_stopped", [], "i1"), f.ret))
+
+
+def loop_in_strips(
+    f: FunctionText,
+    low: Index,
+    high: Index,
+    step: int,
+    body: Callable[[Value, list[Value]], list[Value]],
+    carried: Sequence[Value],
+    *,
+    has_loops: bool = False,
+) -> list[Value]:
+    """`f.loop`, in strips where it may be long; `f` is a function without a result."""
+    strip = step * (_STRIP_OF_LOOPS if has_loops else _STRIP)
+    first, last = constant_of(low), constant_of(high)
+    if first is not None and last is not None and last - first <= strip:
+        return f.loop(low, high, step, body, carried)
+
+    def part(start: Value, values: list[Value]) -> list[Value]:
+        leave_when_stopped(f, f.sub(start, low))
+        return f.loop(start, f.smin(f.add(start, strip), high), step, body, values, is_nonempty=True)
+
+    return f.loop(low, high, strip, part, carried)
 
 
 # The remainder of a block of ops in two versions: one where nothing reaches beyond an edge, one where something may.

@@ -247,6 +247,12 @@ go:
   %calls = load i64, ptr %calls.at, align 8
   %calls.next = add i64 %calls, 1
   store i64 %calls.next, ptr %calls.at, align 8
+  %main = call i1 @is_main()
+  br i1 %main, label %fresh, label %run
+fresh:
+  store i64 0, ptr @asked, align 8
+  br label %run
+run:
   %state = call ptr @PyEval_SaveThread()
   call void @llvm.x86.sse.stmxcsr(ptr %mode)
   call void @llvm.x86.sse.ldmxcsr(ptr @float_mode)

@@ -3,15 +3,16 @@
 
 ; Each field that threads fight over has a cache line of its own.
 ;  0 generation (the futex workers sleep on)   2 next task
-;  4 kernel  5 context  6 tasks  7 scratch bytes  8 the caller's CPU
+;  4 kernel  5 context  6 tasks  7 scratch bytes  8 the caller's CPU  9 the most parts of a task
 ; 10 how many workers are inside, plus 2^30 while the call is open
 ; 12 sleepers
 ; 14 busy  15 threads  16 workers started  17 epoch (workers of an older one leave)  18 nanoseconds to spin
-%Pool = type { i32, [60 x i8], i64, [56 x i8], ptr, ptr, i64, i64, i32, [28 x i8], i32, [60 x i8], i32, [60 x i8],
+%Pool = type { i32, [60 x i8], i64, [56 x i8], ptr, ptr, i64, i64, i32, { i64, [16 x i8] },
+               i32, [60 x i8], i32, [60 x i8],
                i32, i32, i32, i32, i64, [40 x i8] }
 
 @pool = internal global %Pool { i32 0, [60 x i8] zeroinitializer, i64 0, [56 x i8] zeroinitializer, ptr null, ptr null,
-  i64 0, i64 0, i32 0, [28 x i8] zeroinitializer, i32 0, [60 x i8] zeroinitializer, i32 0, [60 x i8] zeroinitializer,
+  i64 0, i64 0, i32 0, { i64, [16 x i8] } zeroinitializer, i32 0, [60 x i8] zeroinitializer, i32 0, [60 x i8] zeroinitializer,
   i32 0, i32 1, i32 0, i32 0, i64 200000, [40 x i8] zeroinitializer }, align 64
 
 define internal i64 @now() #0 {
@@ -25,9 +26,77 @@ define internal i64 @now() #0 {
   ret i64 %sum
 }
 
-; Run tasks until the counter is used up.
-define internal void @drain(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch) #0 {
+; How a thread does its tasks: into how many parts it cuts one, the most that it may, when it began the last part (in
+; cycles), and how it learns that the call is stopped: never (0), by asking Python, as the main thread (1), or by being
+; told, as one who works with the pool (2).
+%Pace = type { i64, i64, i64, i32 }
+
+; A task in parts, so that between two of them the thread sees that the call is stopped; whether it is. A part is the
+; task of that number where there were so many tasks, which kernels allow. The first parts are quarters, as nobody knows
+; how long they take; after one that is done in a millisecond (2^22 cycles) parts are twice as large, above 20 ms an
+; eighth. Quarters cost a kernel of 6 us 150 ns (two calls, four divisions); one is 0.3 s of 10 s on two threads.
+define internal i1 @run_task(ptr %kernel, ptr %context, i64 %task, i64 %tasks, ptr %scratch, ptr %pace) #0 {
 entry:
+  %most.at = getelementptr %Pace, ptr %pace, i32 0, i32 1
+  %began.at = getelementptr %Pace, ptr %pace, i32 0, i32 2
+  %role.at = getelementptr %Pace, ptr %pace, i32 0, i32 3
+  %parts.before = load i64, ptr %pace, align 8
+  %most = load i64, ptr %most.at, align 8
+  %began.before = load i64, ptr %began.at, align 8
+  %role = load i32, ptr %role.at, align 4
+  br label %run
+run:
+  %parts = phi i64 [ %parts.before, %entry ], [ %parts.next, %go_on ]
+  %part = phi i64 [ 0, %entry ], [ %part.next, %go_on ]
+  %began = phi i64 [ %began.before, %entry ], [ %now, %go_on ]
+  %earlier = mul i64 %task, %parts
+  %number = add i64 %earlier, %part
+  %count = mul i64 %tasks, %parts
+  call void %kernel(ptr %context, i64 %number, i64 %count, ptr %scratch)
+  %now = call i64 @llvm.readcyclecounter()
+  %took = sub i64 %now, %began
+  %after = add i64 %part, 1
+  %odd.bit = and i64 %after, 1
+  %even = icmp eq i64 %odd.bit, 0
+  %short = icmp ult i64 %took, 4194304
+  %several = icmp ugt i64 %parts, 1
+  %may_halve = and i1 %short, %several
+  %halve = and i1 %may_halve, %even
+  %long = icmp ugt i64 %took, 67108864
+  %few = icmp ult i64 %parts, %most
+  %refine = and i1 %long, %few
+  %parts.half = lshr i64 %parts, 1
+  %part.half = lshr i64 %after, 1
+  %parts.many = shl i64 %parts, 3
+  %part.many = shl i64 %after, 3
+  %parts.finer = select i1 %refine, i64 %parts.many, i64 %parts
+  %part.finer = select i1 %refine, i64 %part.many, i64 %after
+  %parts.next = select i1 %halve, i64 %parts.half, i64 %parts.finer
+  %part.next = select i1 %halve, i64 %part.half, i64 %part.finer
+  switch i32 %role, label %go_on [ i32 1, label %ask  i32 2, label %look ]
+ask:
+  %raised = call i1 @ask_main(i64 %now)
+  br i1 %raised, label %stop, label %go_on
+look:
+  %stopped = load atomic i32, ptr @stopped acquire, align 4
+  %stop_here = icmp ne i32 %stopped, 0
+  br i1 %stop_here, label %stop, label %go_on
+go_on:
+  %all = icmp eq i64 %after, %parts
+  br i1 %all, label %done, label %run
+done:
+  store i64 %parts.next, ptr %pace, align 8
+  store i64 %now, ptr %began.at, align 8
+  ret i1 false
+stop:
+  ret i1 true
+}
+
+; Run tasks until the counter is used up, or the call is stopped.
+define internal void @drain(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch, i64 %most, i32 %role) #0 {
+entry:
+  %pace = alloca %Pace, align 8
+  call void @set_pace(ptr %pace, i64 %most, i32 %role)
   %next.at = getelementptr %Pool, ptr @pool, i32 0, i32 2
   br label %loop
 loop:
@@ -35,9 +104,23 @@ loop:
   %more = icmp slt i64 %task, %tasks
   br i1 %more, label %run, label %done
 run:
-  call void %kernel(ptr %context, i64 %task, i64 %tasks, ptr %scratch)
-  br label %loop
+  %stop = call i1 @run_task(ptr %kernel, ptr %context, i64 %task, i64 %tasks, ptr %scratch, ptr %pace)
+  br i1 %stop, label %done, label %loop
 done:
+  ret void
+}
+
+define internal void @set_pace(ptr %pace, i64 %most, i32 %role) #0 {
+  %cut = icmp ugt i64 %most, 1
+  %parts = select i1 %cut, i64 4, i64 1
+  store i64 %parts, ptr %pace, align 8
+  %most.at = getelementptr %Pace, ptr %pace, i32 0, i32 1
+  store i64 %most, ptr %most.at, align 8
+  %began.at = getelementptr %Pace, ptr %pace, i32 0, i32 2
+  %now = call i64 @llvm.readcyclecounter()
+  store i64 %now, ptr %began.at, align 8
+  %role.at = getelementptr %Pace, ptr %pace, i32 0, i32 3
+  store i32 %role, ptr %role.at, align 4
   ret void
 }
 
@@ -123,6 +206,8 @@ entry:
   store ptr null, ptr %scratch.var, align 8
   store i64 0, ptr %held.var, align 8
   call void @llvm.x86.sse.ldmxcsr(ptr @float_mode)
+  %key = load i32, ptr @worker_key, align 4
+  %marked = call i32 @pthread_setspecific(i32 %key, ptr @pool)
   %zeroed = call ptr @memset(ptr %allowed, i32 0, i64 128)
   %ignored = call i32 @sched_getaffinity(i32 0, i64 128, ptr %allowed)
   %epoch.at = getelementptr %Pool, ptr @pool, i32 0, i32 17
@@ -131,6 +216,7 @@ entry:
   %context.at = getelementptr %Pool, ptr @pool, i32 0, i32 5
   %tasks.at = getelementptr %Pool, ptr @pool, i32 0, i32 6
   %need.at = getelementptr %Pool, ptr @pool, i32 0, i32 7
+  %most.at = getelementptr %Pool, ptr @pool, i32 0, i32 9, i32 0
   br label %loop
 loop:
   %seen = phi i32 [ 0, %entry ], [ %generation, %leave ]
@@ -169,7 +255,8 @@ grow:
   br i1 %none, label %leave, label %work
 work:
   %scratch = load ptr, ptr %scratch.var, align 8
-  call void @drain(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch)
+  %most = load i64, ptr %most.at, align 8
+  call void @drain(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch, i64 %most, i32 2)
   br label %leave
 leave:
   %left = atomicrmw sub ptr %inside.at, i32 1 release
@@ -215,25 +302,42 @@ done:
   ret void
 }
 
-; All tasks in order on the calling thread.
-define internal void @run_alone(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch) #0 {
+; All tasks in order on the calling thread; a single one, which is small or cannot be cut, as it is.
+define internal void @run_alone(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch, i64 %most, i1 %main) #0 {
 entry:
+  %pace = alloca %Pace, align 8
+  %single = icmp eq i64 %tasks, 1
+  br i1 %single, label %once, label %several
+once:
+  call void %kernel(ptr %context, i64 0, i64 1, ptr %scratch)
+  ret void
+several:
+  %role = zext i1 %main to i32
+  call void @set_pace(ptr %pace, i64 %most, i32 %role)
   br label %loop
 loop:
-  %task = phi i64 [ 0, %entry ], [ %task.next, %run ]
+  %task = phi i64 [ 0, %several ], [ %task.next, %run ]
   %more = icmp slt i64 %task, %tasks
   br i1 %more, label %run, label %done
 run:
-  call void %kernel(ptr %context, i64 %task, i64 %tasks, ptr %scratch)
+  %stop = call i1 @run_task(ptr %kernel, ptr %context, i64 %task, i64 %tasks, ptr %scratch, ptr %pace)
   %task.next = add i64 %task, 1
-  br label %loop
+  br i1 %stop, label %done, label %loop
 done:
   ret void
 }
 
 ; Busy was taken: hand the call to the workers, help, and wait until nobody is inside.
-define internal void @run_together(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes, ptr %scratch) #0 {
+define internal void @run_together(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes, ptr %scratch, i64 %most, i1 %main) #0 {
 entry:
+  %own = zext i1 %main to i32
+  %most.at = getelementptr %Pool, ptr @pool, i32 0, i32 9, i32 0
+  store i64 %most, ptr %most.at, align 8
+  br i1 %main, label %own_pool, label %begin
+own_pool:
+  store i32 1, ptr @owned, align 4
+  br label %begin
+begin:
   %generation.at = getelementptr %Pool, ptr @pool, i32 0, i32 0
   %next.at = getelementptr %Pool, ptr @pool, i32 0, i32 2
   %kernel.at = getelementptr %Pool, ptr @pool, i32 0, i32 4
@@ -263,7 +367,8 @@ wake:
   %r = call i64 (i64, ...) @syscall(i64 202, ptr %generation.at, i32 129, i32 %count, ptr null, ptr null, i32 0)
   br label %help
 help:
-  call void @drain(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch)
+  %role = sub i32 2, %own
+  call void @drain(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch, i64 %most, i32 %role)
   %closed = atomicrmw and ptr %inside.at, i32 1073741823 seq_cst
   br label %wait
 wait:
@@ -282,6 +387,12 @@ yield:
   %ignored = call i32 @sched_yield()
   br label %wait
 done:
+  br i1 %main, label %give_back, label %end
+give_back:
+  store i32 0, ptr @owned, align 4
+  store atomic i32 0, ptr @stopped release, align 4
+  br label %end
+end:
   ret void
 }
 
@@ -289,8 +400,11 @@ done:
 ; when it began and ended, and the thread that called it.
 @tessera_timeline = global ptr null, align 8
 
-; Run kernel(context, task, tasks, scratch) for every task; returns 0 when all are done. Where there is no memory for the
-; caller's scratch nothing runs, and the bytes asked for come back (2^63 - 1 where they are more than that).
+; Run kernel(context, task, tasks, scratch) for every task; returns 0 when all are done, and -2 where a handler of a
+; signal has raised meanwhile: then some are not, and no thread works on any. Where there is no memory for the caller's
+; scratch nothing runs, and the bytes asked for come back (2^63 - 1 where they are more than that). Tasks are run in
+; parts: the kernel may be called with more tasks, each a part of one, in this order. `tasks` plus 2^62 asks for tasks as
+; they are, of kernels that know them by their numbers.
 define i64 @tessera_pool_run(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes) #0 {
 entry:
   %record = load atomic ptr, ptr @tessera_timeline monotonic, align 8
@@ -323,8 +437,12 @@ note:
   ret i64 %noted
 }
 
-define internal i64 @run_kernel(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes) #0 {
+define internal i64 @run_kernel(ptr %kernel, ptr %context, i64 %wanted_tasks, i64 %bytes) #0 {
 entry:
+  %tasks = and i64 %wanted_tasks, 4611686018427387903
+  %as_they_are = icmp ugt i64 %wanted_tasks, %tasks
+  %most = select i1 %as_they_are, i64 1, i64 1048576
+  %main = call i1 @is_main()
   %some = icmp sgt i64 %tasks, 0
   br i1 %some, label %prepare, label %done
 prepare:
@@ -360,15 +478,19 @@ start:
   call void @start_workers()
   br label %together
 together:
-  call void @run_together(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes, ptr %scratch)
+  call void @run_together(ptr %kernel, ptr %context, i64 %tasks, i64 %bytes, ptr %scratch, i64 %most, i1 %main)
   store atomic i32 0, ptr %busy.at release, align 4
   br label %tidy
 alone:
-  call void @run_alone(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch)
+  call void @run_alone(ptr %kernel, ptr %context, i64 %tasks, ptr %scratch, i64 %most, i1 %main)
   br label %tidy
 tidy:
   call void @tessera_free(ptr %scratch)
-  br label %done
+  br i1 %main, label %ask, label %done
+ask:
+  ; A single task is small, or asks by itself.
+  %code = call i64 @end_kernel(i1 %several.tasks)
+  ret i64 %code
 done:
   ret i64 0
 }
@@ -384,6 +506,12 @@ define i64 @tessera_threads() #0 {
 define void @tessera_pool_configure(i64 %threads, i64 %spin) #1 {
 entry:
   %busy.at = getelementptr %Pool, ptr @pool, i32 0, i32 14
+  %known = load i32, ptr @has_key, align 4
+  %has_key = icmp ne i32 %known, 0
+  br i1 %has_key, label %try, label %make_key
+make_key:
+  %key = call i32 @pthread_key_create(ptr @worker_key, ptr null)
+  store i32 1, ptr @has_key, align 4
   br label %try
 try:
   %swap = cmpxchg ptr %busy.at, i32 0, i32 1 acquire monotonic
@@ -417,6 +545,12 @@ define void @tessera_pool_after_fork() #1 {
   store i32 0, ptr %inside.at, align 4
   %sleepers.at = getelementptr %Pool, ptr @pool, i32 0, i32 12
   store i32 0, ptr %sleepers.at, align 4
+  store i32 0, ptr @owned, align 4
+  store i32 0, ptr @stopped, align 64
+  store i32 0, ptr @raised, align 4
+  ; The thread that forked is the only one, and Python's main thread.
+  %self = call i64 @pthread_self()
+  store i64 %self, ptr @tessera_main_thread, align 8
   %started.at = getelementptr %Pool, ptr @pool, i32 0, i32 16
   store i32 0, ptr %started.at, align 4
   %epoch.at = getelementptr %Pool, ptr @pool, i32 0, i32 17

@@ -214,6 +214,7 @@ class Support:
             "tessera_copy_strided", None, _pointer, _pointer, _int, _pointer, _pointer, _long
         )
         self._fill_tables()
+        ctypes.c_uint64.from_address(address("tessera_main_thread")).value = threading.main_thread().ident or 0
         settings = Settings.from_environment()
         self.memory.limit = settings.memory_bytes
         self._spin = settings.spin_microseconds * 1000

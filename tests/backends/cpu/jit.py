@@ -23,11 +23,16 @@ _AVX2 = TargetText(8, "haswell", "+avx2,+fma,+f16c,+bmi2,-avx512f")
 _AVX512 = architectures()["x86_64"].levels[0].text
 
 
+_never_stopped = ctypes.CFUNCTYPE(ctypes.c_bool)(lambda: False)
+"""What kernels ask the runtime."""
+
+
 @cache
 def _host() -> tuple[str, str, bool]:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
+    llvm.add_symbol("tessera_is_stopped", ctypes.cast(_never_stopped, ctypes.c_void_p).value)
     features = llvm.get_host_cpu_features()
     return llvm.get_host_cpu_name(), features.flatten(), bool(features.get("avx512f"))
 

@@ -12,6 +12,7 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.cpu.compile import CpuBackend
+from tessera.backends.cpu.emit_contraction import NUMBERED
 from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import BufferAttr
@@ -24,6 +25,8 @@ from tessera.types.dtype import DType
 from tessera.types.machine import Machine
 
 _MARGIN = 256
+_NEVER_STOPPED = "define i1 @tessera_is_stopped() {\n  ret i1 false\n}\n"
+"""What kernels ask the runtime."""
 _CANARY = 0xFF
 """Not a number in every float, -1 in every integer: what is read outside shows in what is written."""
 
@@ -85,13 +88,17 @@ class Native:
         types = [ctypes.c_int64] * len(arguments)
         return int(ctypes.CFUNCTYPE(ctypes.c_int64, *types)(self.code.address(name))(*arguments))
 
+    def tasks(self, context: Array, threads: int) -> int:
+        """How many tasks there are; whether the pool may run them in parts is nothing to us."""
+        return self.call(f"{self.kernel.value('symbol')}_tasks", context.ctypes.data, threads) & ~NUMBERED
+
     def run(self, arrays: Sequence[Array], sizes: Mapping[str, int], threads: int = 1) -> list[Array]:
         """What the buffers hold after all tasks, run one after the other."""
         name = self.kernel.value("symbol")
         fenced = [Fenced(array) for array in arrays]
         slots = [part.address for part in fenced] + [sizes[symbol] for symbol in self.kernel.value("symbols")]
         context = np.array([*slots, 0], np.int64)
-        tasks = self.call(f"{name}_tasks", context.ctypes.data, threads)
+        tasks = self.tasks(context, threads)
         wanted = self.call(f"{name}_scratch", context.ctypes.data)
         room = np.full(wanted + 2 * _MARGIN, 0xFF, np.uint8)
         start = _MARGIN + (-room.ctypes.data - _MARGIN) % 64
@@ -108,7 +115,7 @@ def build(kernel: SpecOp, machine: Machine) -> Native:
     target = backend.lower(kernel)
     verify(ModuleOp([target]))
     (text,), shared = backend.parts([target])
-    return Native(kernel, target, link(compile_texts([text, *shared.values()], backend.code_target)))
+    return Native(kernel, target, link(compile_texts([text, *shared.values(), _NEVER_STOPPED], backend.code_target)))
 
 
 def interpret(kernel: SpecOp, arrays: Sequence[Array], sizes: Mapping[str, int]) -> list[Array]:

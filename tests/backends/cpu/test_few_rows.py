@@ -137,7 +137,7 @@ def test_no_element_outside_is_read(case: Windows, at_end: bool) -> None:
             symbols = [sizes[name] for name in native.kernel.value("symbols")]
             context = np.array([*(part.address for part in walled), *symbols, 0], np.int64)
             name = native.kernel.value("symbol")
-            tasks = native.call(f"{name}_tasks", context.ctypes.data, 1)
+            tasks = native.tasks(context, 1)
             room = np.empty(native.call(f"{name}_scratch", context.ctypes.data) + 64, np.uint8)
             scratch = room.ctypes.data + -room.ctypes.data % 64
             for task in range(tasks):
