@@ -208,7 +208,7 @@ def test_an_interval_with_nan_is_within_no_bound() -> None:
     assert not Interval(0.0, 1.0, may_be_nan=True).is_within(0.0, 1.0)
     assert not Interval(-0.1, 1.0).is_within(0.0, 1.0)
     assert not Interval(0.0, 1.1).is_within(0.0, 1.0)
-    root = ts.verify.numerics(bounded=[-4, 4])(lambda x: ops.sqrt(x))
+    root = ts.verify.numerics(bounded=[-4, 4], debug=True)(lambda x: ops.sqrt(x))
     assert np.asarray(root(np.ones(3, np.float32))).tolist() == [1.0] * 3
     with pytest.raises(NumericsError):
         root(np.array([1.0, -1.0], np.float32))

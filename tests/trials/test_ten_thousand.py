@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -29,3 +31,19 @@ def test_a_fault_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert record["results"] == {"failed": 5}
         assert record["failures"]
         assert ten_thousand.main([trial, "--count", "5"]) == 1
+
+
+@pytest.mark.parametrize(("trial", "count"), [("systems", 10_000), ("programs", 500)])
+def test_what_was_recorded_had_no_failure(trial: str, count: int) -> None:
+    """When and of which commit it ran is in the record; of its seeds this test and others rerun the first."""
+    file = ten_thousand.environment.ROOT / "benchmarks" / "results" / f"trial-{trial}.json"
+    record = json.loads(file.read_text(encoding="utf-8"))
+    assert record["count"] == sum(record["results"].values()) >= count
+    assert record["failures"] == []
+    assert "failed" not in record["results"]
+    assert "slower than a second" not in record["results"]
+    assert record["changed_files"] == 0
+    assert re.fullmatch(r"[0-9a-f]{40}", record["commit"])
+    assert record["versions"]["python"]
+    again = ten_thousand.run(trial, 5, record["first"] + record["count"] - 5)
+    assert again["failures"] == []
