@@ -86,7 +86,8 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     # Guards.
     "tessera/types/constraint.py": "tests/types/test_constraint.py",
     "tessera/types/constraint_proof.py": "tests/types/test_constraint.py",
-    "tessera/types/constraint_store.py": "tests/types/test_constraint.py tests/frontend/test_constraints.py",
+    "tessera/types/constraint_store.py": "tests/types/test_constraint_values.py tests/types/test_constraint.py "
+    "tests/frontend/test_constraints.py",
     "tessera/frontend/constraints.py": "tests/frontend/test_constraints.py tests/frontend/test_constraints_of_ops.py",
     "tessera/runtime/donation.py": "tests/api/test_donation.py",
     # Rounding.
@@ -111,6 +112,11 @@ EQUIVALENT: Mapping[str, str] = {
     "tessera/ir/tile/sampled_run.py: self.count += 2": "how long a run is watched is a budget, and no promise",
     "tessera/backends/nvptx/layout.py: lanes = max(1, min(banks, 33, lines // vector))": "there are 32 banks at most",
     "tessera/backends/nvptx/layout.py: moving = f.add(fixed, quotient)": "a sum in the other order",
+    "tessera/ir/base/interval.py: return made if nan else combine(y, x, -INF, INF)": "it joins both in any order",
+    "tessera/ir/graph/ops/normalization.py: made = multiply(other, made) if number == 0 else "
+    "add(IntervalQuery((made, other), (), {}, query.result))": "a product in the other order",
+    "tessera/ir/base/index_maps.py: ends = {product(dim for _, dim in given[:end]): end for end in "
+    "range(1, len(given) + 2)}": "a slice that ends behind the last is the whole, as the one before it",
     "tessera/types/promotion.py: return _join(b, a)": "the dtype that two meet in has no order, which a test holds",
     "tessera/ir/target/llvm/convert.py: sticky = f.const_like(value, (below - 1) >> 1)": "bits below the "
     "sticky one are set in its place: they are rounded up to it, or are as sticky as it is",

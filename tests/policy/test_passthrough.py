@@ -21,8 +21,8 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.policies import POLICY, check_kernel_policy, policies_of
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.graph.dialect import from_tape, to_tape
-from tessera.ir.graph.passes.check_policy import CheckPolicy
-from tessera.types.policy import SILENT, Policy
+from tessera.ir.graph.passes.check_policy import CheckPolicy, _is_satisfied  # pyright: ignore[reportPrivateUsage]
+from tessera.types.policy import SILENT, Policy, tf32
 from tests.policy.programs import POLICIES, random_program
 
 X = np.linspace(-2, 2, 64 * 64, dtype=np.float32).reshape(64, 64)
@@ -166,3 +166,11 @@ def test_g3_the_line_refuses_it_too() -> None:
     tape.promises[POLICY] = {"rounding": "toward_zero"}
     with pytest.raises(PolicyError, match="makes bf16 of f32 by plain rounding"):
         lower(tape, Options())
+
+
+def test_a_compute_mode_is_satisfied_by_itself_and_by_what_is_narrower() -> None:
+    assert _is_satisfied(tf32, {"tf32"})
+    assert _is_satisfied(tf32, {"bf16"})
+    assert not _is_satisfied(tf32, {"f32"})
+    assert not _is_satisfied(tf32, {"f64", "f32"})
+    assert not _is_satisfied(tf32, set())

@@ -153,3 +153,17 @@ def test_sizes_that_only_callers_compare_are_no_mistake() -> None:
     assert set(verdicts(copy(N, "M", "N"))) == {UNKNOWN}
     assert set(verdicts(copy(M, "M"))) == {PROVEN}
     assert REFUTED in verdicts(copy(M - 1, "M"))
+
+
+def test_a_grid_of_one_program_more_than_a_size_may_be_of_none() -> None:
+    """Of N programs there is one only where N is 1 and more, and of N + 1 there is one where N is 0."""
+
+    def first_cell(grid: Dim) -> SpecOp:
+        line = TensorType.of([N], f32)
+        b = TileBuilder("first", [line, line], symbols=["N"], grid=[grid], writes=[1], kind="map")
+        region = TileRegion({"i": b.program_id(0)})
+        b.store(b.load(b.arguments[0], [Dim.constant(0)], region), b.arguments[1], [ROW * 0], region)
+        return kernels.verify_kernel(b.finish())
+
+    assert set(verdicts(first_cell(N))) == {PROVEN}
+    assert PROVEN not in verdicts(first_cell(N + 1))
