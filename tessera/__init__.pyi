@@ -13,7 +13,7 @@ from tessera.api.placement import device, prefetch
 from tessera.api.precision import AdaptivePrecision, LossScaler, Quantized, quantize
 from tessera.api.shape_trace import ShapeTrace, shape_trace
 from tessera.compiler.options import Options
-from tessera.diagnostics.error import TesseraError, InternalError
+from tessera.diagnostics.error import TesseraError, InternalError, RecompileWarning
 from tessera.frontend.kernel.language import KTile
 from tessera.frontend.pytree import register as register_tree
 from tessera.frontend.scopes import policy
@@ -37,6 +37,7 @@ __all__ = [
     "Options",
     "Policy",
     "Quantized",
+    "RecompileWarning",
     "Schedule",
     "ShapeTrace",
     "Tensor",

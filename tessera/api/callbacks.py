@@ -12,6 +12,7 @@ from tessera.frontend.functions.operands import dtype_of
 from tessera.frontend.scopes import active_trace
 from tessera.frontend.size import dim_of
 from tessera.frontend.trace import Trace
+from tessera.frontend.traced_number import TracedNumber
 from tessera.ir.base import dispatch
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dtype import f32
@@ -56,6 +57,7 @@ def _split(text: str, values: Sequence[Any], named: Mapping[str, Any]) -> tuple[
         if field == "":
             field, automatic = str(automatic), automatic + 1
         value = _looked_up(text, field, values, named)
+        value = value.tensor if type(value) is TracedNumber else value
         if isinstance(value, Tracer) or is_concrete(value):
             dtype = dtype_of(value)
             # Whether a format fits elements is a question of their kind alone, so that any one of them answers it.

@@ -11,7 +11,7 @@ from tessera.compiler.backend import backend_for_kind, manifest_of
 from tessera.diagnostics import error as source
 from tessera.diagnostics.codes import ArgumentError, RankError, TracingError
 from tessera.frontend.arguments import check_callables, check_int, check_string
-from tessera.frontend.functions.operands import axis_of, dtype_of, rank_of
+from tessera.frontend.functions.operands import axis_of, cast, dtype_of, rank_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
@@ -20,11 +20,12 @@ from tessera.runtime import tensor
 from tessera.runtime.ranks import world
 from tessera.runtime.ranks.world import MESH, Mesh, mesh_in_force, mesh_of
 from tessera.types.dim import Dim
+from tessera.types.promotion import float_of
 
 if TYPE_CHECKING:
     from tessera.runtime.timeline import Span
 
-_REDUCTIONS = ("sum", "prod", "max", "min")
+_REDUCTIONS = ("sum", "prod", "max", "min", "mean")
 
 
 def run(
@@ -110,8 +111,12 @@ def mesh(**sizes: int) -> Generator[None]:
 
 
 def all_reduce(x: Any, axis: str, op: str = "sum") -> Any:
-    """`x` of all devices along mesh axis `axis`, reduced by `op`; every device gets the result."""
-    return _on_mesh("all_reduce", (x,), {"axis": axis, "op": _reduction("all_reduce", op)})
+    """`x` of all devices along mesh axis `axis`, reduced by `op`; every device gets the result.
+
+    `op` is sum, prod, max, min or mean; integers become floats for a mean, as for `ops.mean`.
+    """
+    op = _reduction("all_reduce", op)
+    return _on_mesh("all_reduce", (_as_operand(x, op),), {"axis": axis, "op": op})
 
 
 def all_gather(x: Any, axis: str, dim: int = 0) -> Any:
@@ -122,7 +127,8 @@ def all_gather(x: Any, axis: str, dim: int = 0) -> Any:
 def reduce_scatter(x: Any, axis: str, dim: int = 0, op: str = "sum") -> Any:
     """`x` of all devices reduced by `op`, each device keeping its part along `dim`."""
     dim = axis_of("reduce_scatter", dim, rank_of(x))
-    return _on_mesh("reduce_scatter", (x,), {"axis": axis, "dim": dim, "op": _reduction("reduce_scatter", op)})
+    op = _reduction("reduce_scatter", op)
+    return _on_mesh("reduce_scatter", (_as_operand(x, op),), {"axis": axis, "dim": dim, "op": op})
 
 
 def all_to_all(x: Any, axis: str, split: int = 0, concat: int = 0) -> Any:
@@ -140,6 +146,11 @@ def axis_index(axis: str) -> Any:
 def replicated(x: Any, axis: str) -> Any:
     """`x`, promised to be the same on all devices along mesh axis `axis`, so that it may decide for all of them."""
     return _on_mesh("replicated", (x,), {"axis": axis})
+
+
+def _as_operand(x: Any, op: str) -> Any:
+    """The operand of a reduction: for a mean, a float."""
+    return cast(x, float_of(dtype_of(x))) if op == "mean" else x
 
 
 def _reduction(name: str, op: str) -> str:

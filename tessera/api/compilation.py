@@ -332,8 +332,13 @@ def _format(name: str, value: Any) -> list[str]:
     return [f"  {name}:", *(f"    {item}" for item in items)]
 
 
-def explain_traced(traced: TracedFunction, options: Options, made: Specialization | None) -> Explanation:
-    """The account of one signature; `made` is its specialization if it has been called."""
+def explain_traced(
+    traced: TracedFunction, options: Options, made: Specialization | None, needed: Mapping[str, str]
+) -> Explanation:
+    """The account of one signature; `made` is its specialization if it has been called.
+
+    `needed` are the floats whose values the program needs, and why.
+    """
     tape, options = traced.tape, choose_device(options, traced.tape)
     inputs = ", ".join(f"{name}: {tape.types[value]}" for name, value in zip(tape.names, tape.inputs, strict=True))
     outputs = ", ".join(str(tape.types[value]) for value in tape.outputs)
@@ -354,14 +359,18 @@ def explain_traced(traced: TracedFunction, options: Options, made: Specializatio
             f"`{path}`, read at each call" if path else "a constant made while tracing"
             for path in (made.captures.paths if made is not None else ())
         ),
-        static=_static_texts(made.signature) if made is not None else (),
+        static=_static_texts(made.signature, needed) if made is not None else (),
     )
 
 
-def _static_texts(signature: Signature) -> tuple[str, ...]:
-    """The Python values that a specialization was made for."""
-    leaves = zip(signature.paths(), signature.leaves, strict=True)
-    return tuple([f"{path} = {describe_value(leaf.static)}" for path, leaf in leaves if leaf.dtype is None])
+def _static_texts(signature: Signature, needed: Mapping[str, str]) -> tuple[str, ...]:
+    """The Python values that a specialization was made for; of a float that could be traced, why it is not."""
+    texts: list[str] = []
+    for path, leaf in zip(signature.paths(), signature.leaves, strict=True):
+        if leaf.dtype is None:
+            reason = f": {needed[path]}" if path in needed else ""
+            texts.append(f"{path} = {describe_value(leaf.static)}{reason}")
+    return tuple(texts)
 
 
 _ORDER = ("groups", "kernels", "movements", "choices", "flops", "bytes", "workspace")

@@ -18,6 +18,7 @@ from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
 from tessera.frontend.shape_inference import check_sizes
 from tessera.frontend.size import dim_of
 from tessera.frontend.trace import Trace, TracedTensor
+from tessera.frontend.traced_number import TracedNumber
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
@@ -56,7 +57,7 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     """
     check_callables("cond", then=then, otherwise=otherwise)
     predicate, operands = adopt_operand(predicate), _adopt(operands)
-    if isinstance(predicate, bool):
+    if isinstance(predicate, bool) and type(predicate) is not TracedNumber:
         return then(*operands) if predicate else otherwise(*operands)
     outer = dispatch.tracing()
     if outer is None:

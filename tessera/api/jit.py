@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -17,10 +18,12 @@ from tessera.api.specialization import Around, CacheInfo, History, Specializatio
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options, check_names, for_device
 from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError
+from tessera.diagnostics.error import RecompileWarning, user_span
 from tessera.diagnostics.frames import guard_class, hide_frames
 from tessera.frontend.annotations import (
     annotation_text,
     order_of,
+    other_annotations,
     parameters_of,
     required_of,
     resolve,
@@ -32,6 +35,7 @@ from tessera.frontend.concrete import common_device, copy_to_host, device_class
 from tessera.frontend.kernel.rows import NeedsNumber, RowDims, free_dim_error, specialize_rows
 from tessera.frontend.return_annotations import check_returned
 from tessera.frontend.trace import TracedFunction, trace_function
+from tessera.frontend.traced_number import NeedsValue
 from tessera.ir.base import dispatch
 from tessera.ir.base.tape import DONATED
 from tessera.runtime.foreign import adopt, adopt_tensors
@@ -97,9 +101,10 @@ class Jit(_Hot):
         self.policy, self.donate = policy, _rules().donated_names(donate, self.parameters) if donate else ()
         self._under: dict[tuple[Policy, Device | None], Jit] = {}
         self._within: list[Jit] = []
-        self._around, self._history, self._is_here = Around(), History(), is_here
+        self._around, self._is_here = Around(), is_here
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic, policy=policy)
         self._rows: RowDims | None = RowDims()
+        self._history = History(self._binder.needed, other_annotations(self.python_signature, self.parameters))
         # Of one signature there may be several, which differ in their captured variables.
         self._specializations: dict[Signature, tuple[Specialization, ...]] = {}
         self._fast: Callable[..., Any] = _not_yet
@@ -121,7 +126,7 @@ class Jit(_Hot):
         """Another function under the same settings and more constraints, with nothing compiled yet."""
         static = [parameter.name for parameter in self.parameters if parameter.static]
         given = (*constraints, *(item for item in self.constraints if item not in getattr(self, CONSTRAINTS, ())))
-        return Jit(
+        made = Jit(
             function,
             static_argnames=static,
             dynamic=self.dynamic,
@@ -131,6 +136,12 @@ class Jit(_Hot):
             donate=self.donate,
             is_here=self._is_here,
         )
+        made._binder.traces_floats = self._binder.traces_floats
+        return made
+
+    def trace_floats(self, given: bool) -> None:
+        """Whether floats that are arguments are traced, as they are unless told otherwise."""
+        self._binder.traces_floats = given
 
     def under(self, policy: Policy, device: Device | None = None) -> Jit:
         """The same function in a scope of a policy, and on a device; what it is declared with comes before both."""
@@ -139,6 +150,7 @@ class Jit(_Hot):
             made.policy = made._binder.policy = policy.overridden(self.policy)
             made.options = for_device(self.options, device)
             made._around, made._history = Around(device), self._history
+            made._binder.needed = self._binder.needed
             self._under[policy, device] = made
         return self._under[policy, device]
 
@@ -146,6 +158,7 @@ class Jit(_Hot):
         """The same function as one calls it that promises something, which `function` around it holds it to."""
         made = self.with_function(function)
         made.options, made._history, made._around = self.options, self._history, Around(self._around.device, promise)
+        made._binder.needed = self._binder.needed
         self._within.append(made)
         return made
 
@@ -194,7 +207,11 @@ class Jit(_Hot):
             result = there._call_checked(args, kwargs, is_led=True)
             self._prefer(there._fast)
             return result
-        made, captured = self._find(call)
+        try:
+            made, captured = self._find(call)
+        except NeedsValue as need:
+            self._binder.need_values(need)
+            return self._call_checked(args, kwargs, is_led=is_led)
         captured = [adopt(tensor) for tensor in captured]
         if captured and (there := self._where_they_are((*call.tensors, *captured), made)) is not None:
             return there(*args, **kwargs)
@@ -316,9 +333,18 @@ class Jit(_Hot):
         self._compiles += origin.source != "disk cache"
         self._last = made
         self._history.add(made, self._around)
+        self._warn_of_many()
         others = self._specializations.get(signature, ())
         self._specializations[signature] = (made, *others)[:VARIANTS]
         return made, traced.lifted
+
+    def _warn_of_many(self) -> None:
+        """Tell once that a function is compiled again and again, what for, and how to stop it."""
+        text = self._history.warning(self.name)
+        if text:
+            span = user_span()
+            where = (span.file, span.line) if span is not None else ("<unknown>", 1)
+            warnings.warn_explicit(text, RecompileWarning, *where)
 
     def _trace(self, signature: Signature) -> TracedFunction:
         given = self.function, self.python_signature, signature, self.constraints
@@ -346,7 +372,17 @@ class Jit(_Hot):
         """
         here = self._here()
         with dispatch.suspend_traces():
-            return here._answer(here._requested_call(args, kwargs), lambda call: here._trace(call.signature))
+            return here.with_values(
+                lambda: here._answer(here._requested_call(args, kwargs), lambda call: here._trace(call.signature))
+            )
+
+    def with_values(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives, once every float whose value it needs is static."""
+        while True:
+            try:
+                return work()
+            except NeedsValue as need:
+                self._binder.need_values(need)
 
     def _requested_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         """The call that somebody asks about, who may leave the arguments out where all is known."""
@@ -385,16 +421,17 @@ class Jit(_Hot):
         with dispatch.suspend_traces():
             if not args and not kwargs and here._required:
                 known = [(made, one.options) for one in here._all() for made in one.specializations]
-                pages = [explain_traced(made.traced, options, made) for made, options in known]
-                pages = pages or [explain_traced(here._trace(here._known_signature()), here.options, None)]
+                needed = here._binder.needed
+                pages = [explain_traced(made.traced, options, made, needed) for made, options in known]
+                pages = pages or [explain_traced(here.trace(), here.options, None, needed)]
                 return Account(repr(here).splitlines()[0], here.cache_info(), tuple(pages))
-            return here._answer(here.bind(*args, **kwargs), here._explain)
+            return here.with_values(lambda: here._answer(here.bind(*args, **kwargs), here._explain))
 
     def _explain(self, call: Call) -> Any:
         from tessera.api.compilation import explain_traced  # noqa: PLC0415 - loads the compiler
 
-        found = self._current(call.signature)
-        return explain_traced(self._trace(call.signature), self.options, None if found is None else found[0])
+        found, needed = self._current(call.signature), self._binder.needed
+        return explain_traced(self._trace(call.signature), self.options, None if found is None else found[0], needed)
 
     def _all(self) -> tuple[Jit, ...]:
         """This function, and itself in every scope that it was called in."""
@@ -431,8 +468,8 @@ class Jit(_Hot):
 
         Before the first one, a function whose parameters all declare their dtypes is traced as it is declared.
         """
-        if not self._specializations and (signature := self._binder.declared_signature()) is not None:
-            return self._trace(signature).effects
+        if not self._specializations and self._binder.declared_signature() is not None:
+            return self.trace().effects
         return self._seen_effects()
 
     def _seen_effects(self) -> Effects:
@@ -492,11 +529,15 @@ def jit(
     """Compile a function: the first call with a new signature traces it, every later one runs native code.
 
     Dims named in annotations (`Tensor["B", 128, f32]`) are symbolic: one compilation serves all their values. Dims of
-    arguments without annotation are static, or all symbolic with `dynamic=True`. Python values are static: part of the
-    signature. Tensors that the function captures (globals, closures, attributes of objects) are read at each call;
-    captured numbers, bools, functions and other values are part of what was compiled, and where one has changed the
-    function is traced again, as `explain_recompile()` says. Further keywords are compiler options (`fusion`,
-    `overrides`, `backend`, `debug`, `features`).
+    arguments without annotation are static, or all symbolic with `dynamic=True`. A float that is an argument by itself
+    is a scalar of the program, weak as a constant is; where the program needs its value (`if rate:`), the function is
+    specialized for it, as `explain()` says. Other Python values, and floats in containers, are static: part of the
+    signature. A function that is compiled for more than 8 signatures warns once (`RecompileWarning`).
+
+    Tensors that the function captures (globals, closures, attributes of objects) are read at each call; captured
+    numbers, bools, functions and other values are part of what was compiled, and where one has changed the function is
+    traced again, as `explain_recompile()` says. Further keywords are compiler options (`fusion`, `overrides`,
+    `backend`, `debug`, `features`).
 
     `constraints` must hold for sizes: `["D % 8 == 0", "S <= 8192", "B in 1..=4096", "D = H*Dh"]`. They name dims of
     annotations and integer arguments. What they prove of shapes costs nothing; they themselves are checked in native

@@ -589,6 +589,9 @@ class _KernelJit(Jit):
     def _where_they_are(self, tensors: Sequence[Any], made: Specialization | None = None) -> None:
         """The kernel has looked."""
 
+    def _warn_of_many(self) -> None:
+        """A size that is that of a tile has to be a number: nothing that its caller writes could change that."""
+
     @property
     def fast(self) -> Callable[..., Any]:
         """The fast path to the specialization that was called last."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.api.jit import Jit
 from tessera.diagnostics.error import Span, TesseraError, readable
-from tessera.frontend.bind import named_sizes
+from tessera.frontend.bind import Call, named_sizes
 from tessera.frontend.shape_inference import Assumption
 from tessera.frontend.trace import Trace, trace_function
 from tessera.ir.base.tape import Tape
@@ -77,7 +77,9 @@ def shape_trace(function: Callable[..., Any]) -> Callable[..., ShapeTrace]:
     jitted = function if isinstance(function, Jit) else Jit(function)
 
     def trace_shapes(*args: Any, **kwargs: Any) -> ShapeTrace:
-        call = jitted.bind(*args, **kwargs)
+        return jitted.with_values(lambda: trace_call(jitted.bind(*args, **kwargs)))
+
+    def trace_call(call: Call) -> ShapeTrace:
         trace, error = Trace(), None
         try:
             trace_function(jitted.function, jitted.python_signature, call.signature, jitted.constraints, trace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import Fix, TesseraError, readable, user_span
 from tessera.frontend.bind import Leaf, Signature, fit_argument_fix, named_sizes
 from tessera.frontend.concrete import common_device
-from tessera.frontend.pytree import as_tuple, make_flattener
+from tessera.frontend.pytree import Flattener, as_tuple, make_flattener
 from tessera.frontend.shape_inference import Assumption
 from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import DONATED
@@ -138,6 +139,7 @@ class Specialization:
             and not any(leaf.dims == () for leaf in signature.leaves)
         )
         self.returns_outputs = _returns_outputs(traced)
+        self._numbers = _number_makers(signature, traced, loaded)
         self.fast = self._fast_call()
         self._checked_calls = 0
 
@@ -146,7 +148,10 @@ class Specialization:
         try:
             if self._capacity is not None:
                 self._capacity.check(tensors)
-            outputs = self.loaded.run((*tensors, *map(adopt, captured)))
+            given = [*tensors, *map(adopt, captured)]
+            for at, make in self._numbers:
+                given[at] = make(given[at].item())
+            outputs = self.loaded.run(given)
             self._checked_calls += 1
             if self._watch is not None:
                 self.captures, self._watch = self._watch(), None
@@ -194,15 +199,14 @@ class Specialization:
             return call if captures.is_empty else _watched_call(call, captures)
         leaves = iter(self.signature.leaves)
         takers = [make_flattener(child, leaves) for child in self.signature.tree.children]
-        count, result, is_alone = len(takers), self._result, captures.is_empty
+        result, is_alone, numbers = self._result, captures.is_empty, self._numbers
 
         def call_around(*arguments: Any) -> Any:
-            if len(arguments) != count:
+            tensors = _collect_tensors(takers, arguments)
+            if tensors is None:
                 return NotImplemented
-            tensors: list[Any] = []
-            for take, argument in zip(takers, arguments, strict=True):
-                if not take(argument, tensors):
-                    return NotImplemented
+            for at, make in numbers:
+                tensors[at] = make(tensors[at])
             if not is_alone:
                 captured = captures.tensors()
                 if captured is None:
@@ -214,6 +218,32 @@ class Specialization:
             return result(as_tuple(outputs))
 
         return call_around
+
+
+def _collect_tensors(takers: Sequence[Flattener], arguments: Sequence[Any]) -> list[Any] | None:
+    """The tensors of arguments, in order; None for arguments of another form."""
+    if len(arguments) != len(takers):
+        return None
+    tensors: list[Any] = []
+    for take, argument in zip(takers, arguments, strict=True):
+        if not take(argument, tensors):
+            return None
+    return tensors
+
+
+def _number_makers(
+    signature: Signature, traced: TracedFunction, loaded: Program
+) -> list[tuple[int, Callable[[float], Any]]]:
+    """Which tensors of a call are Python floats, and what makes each a scalar that the program takes."""
+    tape = traced.tape
+    leaves = enumerate([leaf for leaf in signature.leaves if leaf.dtype is not None])
+    dtypes = [(at, tape.types[tape.inputs[at]].dtype) for at, leaf in leaves if leaf.is_number]
+    if not dtypes:
+        return []
+    placed: Any = getattr(loaded, "number_maker", None)
+    if placed is None:
+        from tessera.runtime.tensor import number_maker as placed  # noqa: PLC0415 - few functions take numbers
+    return [(at, placed(dtype, is_given=DONATED in tape.promises)) for at, dtype in dtypes]
 
 
 def _watched_call(call: Callable[..., Any], captures: Captures) -> Callable[..., Any]:
@@ -281,19 +311,43 @@ class Around:
     promise: str = ""
 
 
-class History:
-    """The last two specializations of a function, in whatever scopes they were made."""
+MANY = 8
+"""Specializations of a function up to which nobody is told."""
 
-    def __init__(self) -> None:
+
+class History:
+    """The last two specializations of a function, in whatever scopes they were made, and what changed so far.
+
+    `needed` are floats whose values the program needs, and why; `annotations` those of parameters that are not
+    Tessera's, as they are written.
+    """
+
+    def __init__(self, needed: Mapping[str, str], annotations: Mapping[str, str]) -> None:
         self._seen: list[tuple[Specialization, Around]] = []
+        self._needed, self._annotations = needed, annotations
+        self._changed: Counter[str] = Counter()
+        self.count, self._is_told = 0, False
 
     def add(self, made: Specialization, around: Around) -> None:
         """A new specialization."""
         self._seen = [*self._seen[-1:], (made, around)]
+        self.count += 1
+        if len(self._seen) == 2:
+            self._changed.update(_changed_arguments(*(one.signature for one, _ in self._seen)))
 
     def clear(self) -> None:
         """Forget all of them."""
-        self._seen = []
+        self._seen, self.count, self._is_told = [], 0, False
+        self._changed.clear()
+
+    def warning(self, name: str) -> str:
+        """What to tell of a function that was specialized often, once; else nothing."""
+        if self.count <= MANY or self._is_told:
+            return ""
+        self._is_told = True
+        most = self._changed.most_common(1)
+        changed = f": `{most[0][0]}` changed {most[0][1]} times" if most else ""
+        return f"`{name}` has been compiled for {self.count} signatures{changed}\n{self.explain(name)}"
 
     def explain(self, name: str) -> str:
         """Why the last one was needed: what changed, and what to write so that it would not."""
@@ -303,10 +357,26 @@ class History:
         lines = [f"`{name}` was specialized again because", *_scope_changes(there, here)]
         old, new = before.signature, after.signature
         lines += _policy_change(old.policy, new.policy) if old.policy != new.policy else []
-        lines += _form_changes(old, new) if old.tree != new.tree else _leaf_changes(old, new)
+        lines += _form_changes(old, new) if old.tree != new.tree else self._leaf_changes(old, new)
         # Between equal signatures on equal devices, the change is in captured variables.
         lines += _captured_changes(after.captures.differences(before.captures)) if len(lines) == 1 else []
         return "\n".join(lines)
+
+    def _leaf_changes(self, old: Signature, new: Signature) -> list[str]:
+        lines: list[str] = []
+        for path, before, after in zip(new.paths(), old.leaves, new.leaves, strict=True):
+            if before != after:
+                known = self._needed.get(path, ""), self._annotations.get(path, "")
+                lines += [f"  {line}" for line in _changes(path, before, after, *known)]
+        return lines
+
+
+def _changed_arguments(old: Signature, new: Signature) -> list[str]:
+    """The paths of the leaves in which two signatures of one form differ."""
+    if old.tree != new.tree:
+        return []
+    triples = zip(new.paths(), old.leaves, new.leaves, strict=True)
+    return [path for path, before, after in triples if before != after]
 
 
 def _scope_changes(old: Around, new: Around) -> list[str]:
@@ -340,17 +410,9 @@ def _form_changes(old: Signature, new: Signature) -> list[str]:
     return lines
 
 
-def _leaf_changes(old: Signature, new: Signature) -> list[str]:
-    lines: list[str] = []
-    for path, before, after in zip(new.paths(), old.leaves, new.leaves, strict=True):
-        if before != after:
-            lines += [f"  {line}" for line in _changes(path, before, after)]
-    return lines
-
-
-def _changes(path: str, before: Leaf, after: Leaf) -> list[str]:
+def _changes(path: str, before: Leaf, after: Leaf, needed: str, annotation: str) -> list[str]:
     if before.dtype is None and after.dtype is None:
-        return [_static_change(path, before, after)]
+        return [_static_change(path, before, after, needed)]
     if before.dtype is None or after.dtype is None:
         return [f"`{path}` changed between a Python value and a tensor"]
     lines: list[str] = []
@@ -363,14 +425,22 @@ def _changes(path: str, before: Leaf, after: Leaf) -> list[str]:
     for axis in changed:
         lines.append(f"`{path}.shape[{axis}]` changed from {before.dims[axis]} to {after.dims[axis]}")
     if changed:
-        lines.append(f"  = help: annotate `{path}: {_freeing(after, changed)}` to serve all sizes with one compilation")
+        instead = f", in place of `{annotation}`, which says no sizes," if annotation else ""
+        wanted = f"`{path}: {_freeing(after, changed)}`{instead}"
+        lines.append(f"  = help: annotate {wanted} to serve all sizes with one compilation")
     return lines
 
 
-def _static_change(path: str, before: Leaf, after: Leaf) -> str:
-    line = f"`{path}` changed from {before.static!r} to {after.static!r}: Python values are static"
+def _static_change(path: str, before: Leaf, after: Leaf, needed: str) -> str:
+    line = f"`{path}` changed from {before.static!r} to {after.static!r}: "
+    if needed:
+        advice = "choose with `tessera.ops.where` or `tessera.cond`, so that it stays a number of the program"
+        return f"{line}{needed}\n    = help: {advice}"
+    line += "Python values are static"
     if isinstance(after.static, float):
-        line += f"\n    = help: annotate `{path}: Tensor[f32]` to pass it as a number that may change"
+        line += "\n    = help: pass it as an argument of its own, or in a tensor, as a number that may change"
+    elif isinstance(after.static, int) and not isinstance(after.static, bool):
+        line += f"\n    = help: annotate `{path}: Tensor[i64]` to pass it as a number that may change"
     return line
 
 

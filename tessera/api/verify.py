@@ -183,6 +183,7 @@ def _verify(target: Callable[..., Any], rules: Rules) -> Any:
         promised = {"numerics.bounded": rules.bounded, "numerics.inputs": dict(rules.inputs)}
         setattr(run_checked, PROMISES, {**getattr(own, PROMISES, {}), **promised})
     made = jitted.with_function(run_checked)
+    made.trace_floats(False)  # what is proved of a number is proved of its value
     return Watched(made, own, rules) if rules.debug else made
 
 

@@ -293,6 +293,10 @@ def _rebuild_internal(message: str, where: str, reproducer: str, command: str, s
     return InternalError(message, where=where, reproducer=reproducer, command=command, script=script)
 
 
+class RecompileWarning(UserWarning):
+    """A function is compiled again and again; `warnings.filterwarnings` takes it by this class."""
+
+
 def find_nearest(name: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:
     """The names that somebody who misspelt one may have meant, nearest first."""
     from difflib import get_close_matches  # noqa: PLC0415 - for errors alone

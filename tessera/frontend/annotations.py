@@ -41,6 +41,14 @@ class Parameter:
         return self.name if self.annotation is None else f"{self.name}: {annotation_text(self.annotation)}"
 
 
+def other_annotations(signature: inspect.Signature, parameters: Iterable[Parameter]) -> dict[str, str]:
+    """Annotations that say nothing of tensors, as `np.ndarray` does not, as they are written."""
+    empty = {one.name for one in parameters if one.annotation is None}
+    found = {name: one.annotation for name, one in signature.parameters.items() if one.annotation is not _EMPTY}
+    texts = {name: one if isinstance(one, str) else annotation_text(one) for name, one in found.items()}
+    return {name: text for name, text in texts.items() if name in empty and text not in _PLAIN}
+
+
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     """The signature of a function to be traced; raises `ArgumentError` (T0202) where Python has none."""
     if type(function).__module__ == "numpy":

@@ -15,13 +15,13 @@ from typing import Any
 from tessera.diagnostics.codes import DTypeError, GuardError, PytreeError, RuntimeArgumentError
 from tessera.diagnostics.error import FixLike, TesseraError
 from tessera.frontend.annotations import Parameter, declared_form
-from tessera.frontend.concrete import concrete_dtype
+from tessera.frontend.concrete import concrete_dtype, scalar_tensor
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, is_value, leaf_paths, static_key
 from tessera.runtime.foreign import is_foreign, share
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType
+from tessera.types.dtype import DType, f64
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
 from tessera.types.shape import TensorType
@@ -34,7 +34,7 @@ class Leaf:
     """One leaf of a call's arguments: a tensor with its dtype and declared dims, or a static Python value.
 
     A dim is an int when it is static, a `Dim` when an annotation names it, None when it is dynamic and unnamed. Static
-    values are compared by `key`, which is finer than their own equality.
+    values are compared by `key`, which is finer than their own equality. `is_number` is a Python float that is traced.
     """
 
     dtype: DType | None
@@ -43,6 +43,7 @@ class Leaf:
     key: Hashable = None
     policy: Policy = SILENT
     is_declared: bool = False
+    is_number: bool = False
 
 
 @frozen
@@ -77,6 +78,10 @@ class Binder:
         self.policy = policy
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self.signature, self.dynamic = signature, dynamic
+        self.traces_floats = True
+        """Whether a float that is an argument by itself is traced; those in containers are static."""
+        self.needed: dict[str, str] = {}
+        """Floats that are static all the same, and why the program needs their values."""
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         """The signature of a call, and its tensors; raises where arguments contradict the annotations."""
@@ -95,6 +100,10 @@ class Binder:
     def _bind_argument(self, parameter: Parameter, value: Any, leaves: list[Leaf], tensors: list[Any]) -> Tree:
         if parameter.static:
             leaves.append(_static_leaf(value, parameter.name))
+            return _LEAF_TREE
+        if value.__class__ is float and self._is_traced(parameter):
+            leaves.append(_NUMBER)
+            tensors.append(scalar_tensor(value, f64))
             return _LEAF_TREE
         flat, tree = flatten(value)
         check_form(parameter, tree)
@@ -122,6 +131,14 @@ class Binder:
             leaves.append(Leaf(dtype, dims, policy=policy, is_declared=annotation is not None))
             tensors.append(leaf)
         return tree
+
+    def _is_traced(self, parameter: Parameter) -> bool:
+        return self.traces_floats and not parameter.is_annotated and parameter.name not in self.needed
+
+    def need_values(self, need: Any) -> None:
+        """Let arguments be static whose values a trace asked for, from now on."""
+        assert not need.names <= self.needed.keys(), "a value that is static is known to the trace"
+        self.needed.update(dict.fromkeys(need.names - self.needed.keys(), need.reason))
 
     def declared_signature(self) -> Signature | None:
         """The signature of all calls, where annotations and defaults determine it; else None."""
@@ -191,6 +208,7 @@ class _Arguments(tuple[Any, ...]):
 
 
 _LEAF_TREE = Tree()
+_NUMBER = Leaf(f64, is_number=True)
 
 
 def arguments_of(tree: Tree, leaves: Sequence[Any], rebuild: Callable[[Tree, Sequence[Any]], Any]) -> dict[str, Any]:
@@ -207,8 +225,6 @@ def _scalar_tensor(leaf: Any, annotation: TensorAnnotation | None) -> Any:
     """A Python number for a declared scalar becomes a tensor; anything else is returned as it is."""
     if annotation is None or annotation.dims or not _is_number(leaf):
         return leaf
-    from tessera.frontend.concrete import scalar_tensor  # noqa: PLC0415 - rare, and needs the runtime
-
     return scalar_tensor(leaf, annotation.dtype)
 
 

@@ -364,8 +364,14 @@ def _flatten_leaf(leaf: Leaf) -> Flattener:
         out.append(value)
         return value.__class__ not in _NUMBERS  # without annotation a Python number is static
 
+    def take_float(value: Any, out: list[Any]) -> bool:
+        out.append(value)
+        return value.__class__ is float
+
     if dtype is None:
         return _match_static(leaf.static, leaf.key)
+    if leaf.is_number:
+        return take_float
     if leaf.dims:
         return take
     return take_scalar if leaf.is_declared else take_tensor

@@ -25,6 +25,7 @@ from tessera.frontend.methods import TensorMethods, function_named
 from tessera.frontend.pytree import Tree, Unflattener, flatten, leaf_paths, make_unflattener, unflatten
 from tessera.frontend.shape_inference import Assumption, Facts, Inference, check_bytes, check_sizes
 from tessera.frontend.size import length_of, loop_range, size_of
+from tessera.frontend.traced_number import TracedNumber, settle_numbers
 from tessera.ir.base import dispatch
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import POLICY, Record, Tape
@@ -98,7 +99,7 @@ class TracedTensor(Tracer, TensorMethods):
         _refuse(self, "int()", help, "int")
 
     def __float__(self) -> float:
-        help = "use the tensor itself, or pass the number as a Python float, which is static"
+        help = "use the tensor itself, or pass the number as a Python float, which is specialized here"
         if _called_at(user_span()) == "float":
             _refuse(self, "float()", help, "float")
         _refuse_as(self, lambda span: fixes_of("statements").float_demand(span, "float()", help))
@@ -131,9 +132,9 @@ class TracedTensor(Tracer, TensorMethods):
         """`array + x` is `x.__radd__(array)`; any other ufunc needs values."""
         name: str = ufunc.__name__
         is_reflected = len(inputs) == 2 and not isinstance(inputs[0], Tracer)
-        if name not in _OPERATORS or method != "__call__" or options or not is_reflected:
-            _refuse_numpy(self, _OPERATORS.get(name, name))
-        return function_named(_OPERATORS[name])(*inputs)
+        if name not in OPERATORS or method != "__call__" or options or not is_reflected:
+            _refuse_numpy(self, OPERATORS.get(name, name))
+        return function_named(OPERATORS[name])(*inputs)
 
     def __array_function__(self, function: Any, _: Any, inputs: Any, options: Any) -> Any:
         """NumPy functions that only need shapes and methods of ours run; those that pass a method more are refused."""
@@ -167,8 +168,7 @@ class TracedTensor(Tracer, TensorMethods):
         _refuse(self, "`.numpy()`", "return the tensor and convert it after the call", "numpy")
 
 
-# Functions of ours by the NumPy ufunc that an operator calls.
-_OPERATORS = {
+OPERATORS = {
     "add": "add",
     "subtract": "sub",
     "multiply": "mul",
@@ -189,6 +189,7 @@ _OPERATORS = {
     "greater": "gt",
     "greater_equal": "ge",
 }
+"""Functions of ours by the NumPy ufunc that an operator calls."""
 
 
 def _refuse_numpy(tensor: TracedTensor, name: str) -> NoReturn:
@@ -259,6 +260,8 @@ class Trace:
         self.bits: Any = parent.bits if parent is not None else None
         # Values whose static sizes come from the arguments of the call, not from annotations.
         self.given: set[int] = set()
+        # Inputs that are Python floats.
+        self.numbers: list[int] = []
 
     def add_input(self, name: str, type: TensorType, policy: Policy = SILENT, *, given: bool = False) -> TracedTensor:
         """A tracer for one argument; `given` where its static sizes are those of the call, not declared."""
@@ -506,7 +509,10 @@ def trace_function(
             continue
         type = next(remaining)
         trace.facts.anchor(type)
-        leaves.append(trace.add_input(path, type, leaf.policy, given=not leaf.is_declared))
+        tracer = trace.add_input(path, type, leaf.policy, given=not leaf.is_declared)
+        if leaf.is_number:
+            trace.numbers.append(tracer.value)
+        leaves.append(TracedNumber(tracer, frozenset((path,))) if leaf.is_number else tracer)
     bound = inspect.BoundArguments(parameters, arguments_of(signature.tree, leaves, unflatten))  # pyright: ignore[reportArgumentType]
     if constraints:
         from tessera.frontend.constraints import impose  # noqa: PLC0415 - few functions have any
@@ -544,6 +550,7 @@ def finish_trace(trace: Trace, value: Any) -> TracedFunction:
     slots: list[Slot] = []
     outputs: list[Any] = []
     for leaf, path in zip(leaves, leaf_paths(tree, "result"), strict=True):
+        leaf = leaf.result() if type(leaf) is TracedNumber else leaf
         if isinstance(leaf, Tracer) or is_concrete(leaf):
             slots.append(Slot(len(outputs)))
             outputs.append(leaf)
@@ -555,6 +562,7 @@ def finish_trace(trace: Trace, value: Any) -> TracedFunction:
                 fix="return tensors, Python numbers, or containers of them",
             )
     tape = trace.finish(outputs)
+    settle_numbers(tape, trace.numbers)
     lifted = tuple(item.tensor for item in trace.lifted.values())
     assumptions = tuple(trace.facts.assumptions)
     effects, proved = Effects(tape.promises.get("tessera.effects", ())), tuple(trace.facts.proved)

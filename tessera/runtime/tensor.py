@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
@@ -16,7 +17,8 @@ from tessera.runtime.arrays import FORMATS, Scalar, decode, encode, render
 from tessera.runtime.native.support import Support, load_support, slot_offset
 from tessera.runtime.operators import Operators
 from tessera.types.annotation import TensorAnnotation, annotation_of
-from tessera.types.dtype import ALL, BY_NAME, DType, parse_dtype
+from tessera.types.dtype import ALL, BY_NAME, DType, f32, f64, parse_dtype
+from tessera.types.dtype import FORMATS as FORMATS_OF
 
 if TYPE_CHECKING:
     import numpy as np
@@ -390,6 +392,33 @@ class _Raw:
     def __init__(self, tensor: Tensor, struct: object) -> None:
         self._tensor = tensor
         self.__array_struct__ = struct
+
+
+_LARGEST = FORMATS_OF["f32"].largest
+
+
+def number_maker(dtype: DType, *, is_given: bool = False) -> Callable[[float], Any]:
+    """What makes Python floats scalars of a dtype, rounded once, as arguments of programs on the CPU.
+
+    The last one is kept, as most numbers stay as they are; but not where it `is_given` to the call, and consumed.
+    """
+    kept: tuple[Any, Any] = (None, None)
+    numpy: Any = None if is_given else sys.modules.get("numpy")
+
+    def make(value: float) -> Any:
+        nonlocal kept
+        last = kept
+        if last[0] is value and not is_given:
+            return last[1]
+        # NumPy's scalars are made in a tenth of the time; it warns where a number is beyond all others.
+        if numpy is not None and (dtype is f64 or (dtype is f32 and -_LARGEST <= value <= _LARGEST)):
+            made = numpy.array(value, numpy.float64 if dtype is f64 else numpy.float32)
+        else:
+            made = Tensor.of(value, dtype)
+        kept = value, made
+        return made
+
+    return make
 
 
 def _on_host(shared: Any) -> Tensor:

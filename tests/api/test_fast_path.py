@@ -167,9 +167,9 @@ def test_explain_tells_where_the_code_came_from() -> None:
 
 def test_recent_specializations_are_all_tried() -> None:
     f = ts.jit(lambda x, y, mode: x + y)
-    for mode in (1, 2, 3, 1.0, True, "one"):
+    for mode in (1, 2, 3, (1.0,), True, "one"):
         assert is_fast(f, ones(), ones(), mode)
     assert f.cache_info().misses == 6
     assert is_fast(f, ones(), ones(), True)
-    assert is_fast(f, ones(), ones(), 1.0)
+    assert is_fast(f, ones(), ones(), (1.0,))
     assert f.cache_info().misses == 6

@@ -107,18 +107,19 @@ def test_a_size_that_is_no_multiple_is_told_the_nearest_that_are() -> None:
 
 def test_dtypes_and_static_values_are_their_own_specializations() -> None:
     @ts.jit(backend="reference")
-    def f(x: ts.Tensor["N"], *, times: float = 2.0) -> Any:
+    def f(x: ts.Tensor["N"], *, times: int = 2) -> Any:
         return x * times
 
     for dtype in (np.float32, np.float16, np.float64):
         assert np.asarray(f(np.ones(2, dtype))).dtype == dtype
     assert f.cache_info().compiles == 3
-    f(np.ones(2, F32), times=3.0)
-    assert "`times` changed from 2.0 to 3.0" in f.explain_recompile()
+    f(np.ones(2, F32), times=3)
+    assert "`times` changed from 2 to 3" in f.explain_recompile()
     assert f.cache_info().compiles == 4
     # Equal values of different types trace differently, so they are different keys.
-    f(np.ones(2, F32), times=3)
-    assert f.cache_info().compiles == 5
+    for other in (3.0, True):
+        f(np.ones(2, F32), times=other)  # pyright: ignore[reportArgumentType]
+    assert f.cache_info().compiles == 6
 
 
 def test_a_declared_scalar_takes_numbers_without_a_new_specialization() -> None:

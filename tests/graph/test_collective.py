@@ -9,7 +9,7 @@ import pytest
 
 from tessera.ir.base.arrays import Array, round_as
 from tessera.types.dim import Dim
-from tessera.types.dtype import bf16, bool_, f32
+from tessera.types.dtype import bf16, bool_, f32, i32
 from tests.graph.eager import RuleDTypeError, RuleError, Rules, infer, registry, tensor
 
 DP = Dim.symbol("dp")
@@ -36,6 +36,10 @@ def test_collectives_equal_numpy(count: int) -> None:
         np.testing.assert_allclose(out, np.sum(xs, 0), rtol=1e-6, atol=1e-6)
     for out in simulate("all_reduce", xs, op="max"):
         np.testing.assert_array_equal(out, np.max(xs, 0))
+    for out in simulate("all_reduce", xs, op="mean"):
+        np.testing.assert_allclose(out, np.mean(xs, 0), rtol=1e-6, atol=1e-6)
+    for rank, out in enumerate(simulate("reduce_scatter", xs, op="mean")):
+        np.testing.assert_allclose(out, np.split(np.mean(xs, 0), count)[rank], rtol=1e-6, atol=1e-6)
     for out in simulate("all_gather", xs, dim=1):
         np.testing.assert_array_equal(out, np.concatenate(xs, 1))
     for rank, out in enumerate(simulate("reduce_scatter", xs, dim=1)):
@@ -58,6 +62,8 @@ def test_all_to_all_undoes_itself_and_scatter_then_gather_is_reduce() -> None:
 def test_narrow_floats_reduce_in_f32_and_round_once() -> None:
     xs = [round_as([256.0], bf16)] + [round_as([0.5], bf16)] * 8
     assert float(simulate("all_reduce", xs)[0][0]) == 260.0
+    # 260 / 9 = 28.888..., and not the nearest bf16 to 260 divided and rounded again.
+    assert float(simulate("all_reduce", xs, op="mean")[0][0]) == float(round_as([260.0 / 9], bf16)[0])
 
 
 def test_shapes_follow_the_mesh_axis() -> None:
@@ -84,9 +90,11 @@ def test_collectives_say_what_is_wrong() -> None:
     with pytest.raises(RuleError, match=r"divides `x.shape\[0\] = 6` among the 4 ranks of `tp`"):
         infer("reduce_scatter", tensor(6, dtype=f32), **mesh)
     with pytest.raises(RuleError, match="reduces with sum, prod, max, min"):
-        infer("all_reduce", tensor(6, dtype=f32), op="mean", **mesh)
+        infer("all_reduce", tensor(6, dtype=f32), op="median", **mesh)
     with pytest.raises(RuleDTypeError, match="numbers"):
         infer("all_reduce", tensor(6, dtype=bool_), **mesh)
+    with pytest.raises(RuleDTypeError, match="means of floats, got i32"):
+        infer("all_reduce", tensor(6, dtype=i32), **mesh, op="mean")
     with pytest.raises(RuleError, match="name of a mesh axis"):
         infer("all_gather", tensor(6, dtype=f32), axis="", size=(DP,))
     with pytest.raises(RuleError, match="no axis 1"):

@@ -16,6 +16,7 @@ from tessera.frontend.functions.operands import (
     shape_dims,
 )
 from tessera.frontend.size import Size, dim_of
+from tessera.frontend.traced_number import TracedNumber
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.types.dtype import f32, i64, parse_dtype
@@ -36,6 +37,8 @@ def _full(shape: Any, value: Any, dtype: Any, like: Any = None) -> Any:
     if not isinstance(value, bool | int | float):
         check_number("full", "value", value)  # a scalar of NumPy is one too
     chosen = scalar_dtype(value) if dtype is None else parse_dtype(dtype)
+    if type(value) is TracedNumber and chosen.is_float:
+        return apply("broadcast_to", (value.to(chosen),), {"shape": dims_of(shape)})
     if not chosen.is_float and not math.isfinite(value):
         raise ArgumentError(f"`full` takes `value` as a number that {chosen} holds, got {value}")
     filled = float(value) if chosen.is_float else int(bool(value)) if chosen.is_bool else int(value)

@@ -11,6 +11,7 @@ from tessera.frontend.concrete import Tracer, adopt_operand, concrete_dtype, is_
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import as_tuple
 from tessera.frontend.size import Condition, Size, dim_of
+from tessera.frontend.traced_number import TracedNumber
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
@@ -51,6 +52,8 @@ def rank_of(value: Any) -> int:
 
 def constant(value: bool | float, dtype: DType) -> Any:
     """A Python number as an operand: part of the program while tracing, a scalar tensor eagerly."""
+    if type(value) is TracedNumber:
+        return value.to(dtype)
     if dispatch.tracing() is None:
         return scalar_tensor(value, dtype)
     number = float(value) if dtype.is_float else int(value) if isinstance(value, bool) else value
@@ -78,7 +81,7 @@ _RELATIONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "g
 def as_truth(value: Any) -> Any:
     """A bool tensor: numbers, sizes and tensors of numbers are true where they are not zero (NaN is)."""
     if isinstance(value, bool | int | float):
-        return as_tensor(bool(value), bool_)
+        return as_tensor(value != 0 if type(value) is TracedNumber else bool(value), bool_)
     return cast(as_tensor(value), bool_)
 
 

@@ -241,6 +241,7 @@ class KernelBinder(Binder):
 
     def __init__(self, definition: KernelDefinition, parameters: Sequence[Bound], signature: inspect.Signature) -> None:
         super().__init__(parameters, signature, dynamic=False)
+        self.traces_floats = False  # parameters of a kernel that take no tensor are part of its program
         self.kinds: dict[str, Parameter] = {parameter.name: parameter for parameter in definition.inputs}
         self.values = {parameter.name for parameter in definition.statics}
         self.numbers: set[str] = set()

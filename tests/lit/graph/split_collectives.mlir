@@ -23,6 +23,20 @@ tgraph.func @sum(%x: !tgraph.tensor<[B], bf16>) -> !tgraph.tensor<[B], bf16> {
   tgraph.return %0 : (!tgraph.tensor<[B], bf16>) -> ()
 }
 
+// A mean divides the sum by the number of ranks, before it is rounded.
+// CHECK-LABEL: tgraph.func @mean(
+// CHECK:         purpose = "`all_reduce` (mean)"
+// CHECK:         %[[T:[a-z0-9]+]] = tgraph.add
+// CHECK-NEXT:    %[[U:[a-z0-9]+]] = tgraph.add %[[T]]
+// CHECK-NEXT:    %[[N:[a-z0-9]+]] = tgraph.full {value = 3.0, shape = [], dtype = f32}
+// CHECK-NEXT:    %[[M:[a-z0-9]+]] = tgraph.div %[[U]], %[[N]]
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tgraph.cast %[[M]] {dtype = bf16}
+// CHECK-NEXT:    tgraph.return %[[Y]]
+tgraph.func @mean(%x: !tgraph.tensor<[B], bf16>) -> !tgraph.tensor<[B], bf16> {
+  %0 = tgraph.all_reduce %x {axis = "dp", size = [3], op = "mean"} : (!tgraph.tensor<[B], bf16>) -> !tgraph.tensor<[B], bf16>
+  tgraph.return %0 : (!tgraph.tensor<[B], bf16>) -> ()
+}
+
 // A reduce-scatter: the axis is split and transposed to the front, each rank receives its parts from all, and reduces them.
 // CHECK-LABEL: tgraph.func @share(
 // CHECK-NEXT:    %[[C:[a-z0-9]+]] = tgraph.reshape %x {shape = [4, 2, 3]}

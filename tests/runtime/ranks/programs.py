@@ -25,7 +25,10 @@ def everything(x: Any, axis: str) -> Any:
     gathered = tuple(ts.dist.all_gather(x, axis, dim) for dim in (0, 1))
     shared = ts.dist.reduce_scatter(x, axis, 1)
     swapped = ts.dist.all_to_all(x, axis, 1, 0)
-    return (*reduced, *gathered, shared, swapped, ts.dist.axis_index(axis))
+    narrow, whole = x.cast("bf16"), (x * 100.0).cast("i32")
+    means = tuple(ts.dist.all_reduce(one, axis, "mean") for one in (x, narrow, whole))
+    parts = ts.dist.reduce_scatter(narrow, axis, 1, "mean")
+    return (*reduced, *means, parts, *gathered, shared, swapped, ts.dist.axis_index(axis))
 
 
 JITTED = ts.jit(everything, static_argnames="axis", dynamic=True)

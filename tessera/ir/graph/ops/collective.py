@@ -25,7 +25,8 @@ MESH = (
     Attribute("axis", "str", doc="name of the mesh axis"),
     Attribute("size", "dims", doc="how many ranks that axis has, as one dim"),
 )
-REDUCE = Attribute("op", "str", "sum", "sum, prod, max or min, reduced in the order of the ranks")
+REDUCE = Attribute("op", "str", "sum", "sum, prod, max, min or mean, reduced in the order of the ranks")
+REDUCTIONS = (*REDUCTION_UFUNCS, "mean")
 
 
 def mesh_size(ctx: InferContext, op: str, attributes: Attributes) -> Dim:
@@ -41,10 +42,12 @@ def mesh_size(ctx: InferContext, op: str, attributes: Attributes) -> Dim:
 
 
 def _check_reduction(ctx: InferContext, op: str, x: TensorType, attributes: Attributes) -> None:
-    if attributes["op"] not in REDUCTION_UFUNCS:
-        raise ctx.fail(f"`{op}` reduces with {', '.join(REDUCTION_UFUNCS)}, not {attributes['op']!r}")
+    if attributes["op"] not in REDUCTIONS:
+        raise ctx.fail(f"`{op}` reduces with {', '.join(REDUCTIONS)}, not {attributes['op']!r}")
     if x.dtype.is_bool:
         raise ctx.fail_dtype(f"`{op}` reduces numbers, got bool", help="cast it, as in `x.cast(i32)`")
+    if attributes["op"] == "mean" and not x.dtype.is_float:
+        raise ctx.fail_dtype(f"`{op}` gives means of floats, got {x.dtype}", help="cast it, as in `x.cast(f32)`")
 
 
 def _part_of_rank(ctx: InferContext, op: str, x: TensorType, axis: int, size: Dim, mesh: str) -> Dim:
@@ -100,14 +103,20 @@ def _world(ranks: Sequence[Array], size: Sequence[Dim | int]) -> None:
 
 def _reduce_ranks(ranks: Sequence[Array], op: str) -> Array:
     total = widen_array(ranks[0])
+    ufunc = REDUCTION_UFUNCS["sum" if op == "mean" else op]
     with np.errstate(over="ignore", invalid="ignore"):
         for other in ranks[1:]:
-            total = REDUCTION_UFUNCS[op](total, widen_array(other))
+            total = ufunc(total, widen_array(other))
+    if op == "mean":
+        total = total / total.dtype.type(len(ranks))
     return round_as(total, dtype_of(ranks[0]))
 
 
 def all_reduce_reference(*ranks: Array, axis: str, size: Sequence[Dim], op: str = "sum") -> tuple[Array, ...]:
-    """The reduction over all ranks, rank 0 first, on every rank; narrow floats are reduced in f32 and rounded once."""
+    """The reduction over all ranks, rank 0 first, on every rank; narrow floats are reduced in f32 and rounded once.
+
+    A mean is the sum divided by the number of ranks, before it is rounded.
+    """
     _world(ranks, size)
     return (_reduce_ranks(ranks, op),) * len(ranks)
 

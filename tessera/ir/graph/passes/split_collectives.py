@@ -11,13 +11,13 @@ from tessera.diagnostics.codes import ScheduleError
 from tessera.ir.base.build import Build, Pattern, Rewriter, rewrite
 from tessera.ir.base.op import SpecOp, rule_attributes
 from tessera.ir.base.passes import Pass
-from tessera.ir.graph.building import cast, restate, slice_axis, widen
+from tessera.ir.graph.building import cast, constant, restate, slice_axis, widen
 from tessera.ir.graph.passes.canonicalize import replace_results
 from tessera.ir.graph.typed_ops import AllGatherOp, AllToAllOp
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
-_REDUCTIONS = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
+_REDUCTIONS = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "mean": "add"}
 _ONE = Dim.constant(1)
 
 MOST_GATHERED = 1 << 18
@@ -29,8 +29,9 @@ class SplitCollectives(Pass):
 
     Before: `%y = tgraph.all_reduce %x {size = [2]}`. After: `%g = tgraph.all_gather` of `%x` with an axis of ranks in
     front, for the purpose "`all_reduce` (sum)", and `%y` the sum of its slices, rank 0 first: narrow floats are widened
-    before it, and rounded once at its end. Large operands are scattered instead: each rank reduces a part, by the same
-    rule, and all gather the parts. A collective of one rank stays as it is, for it moves nothing.
+    before it, and rounded once at its end; a mean divides before that. Large operands are scattered instead: each rank
+    reduces a part, by the same rule, and all gather the parts. A collective of one rank stays as it is, for it moves
+    nothing.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -139,6 +140,8 @@ class _Exchange:
         total, *others = [widen(build, build.emit("reshape", row, shape=shape)) for row in rows]
         for other in others:
             total = build.emit(_REDUCTIONS[op], total, other)
+        if op == "mean":
+            total = build.emit("div", total, constant(build, float(self.ranks), build.type_of(total).dtype))
         return cast(build, total, dtype)
 
 

@@ -14,7 +14,7 @@ from tessera.runtime.devices.cuda.graphs import NodeTable, Replays
 from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, FreeList, copy_in, copy_out
 from tessera.runtime.devices.cuda.metrics import TOO_FAR, TensorMaps, ranges, too_far, watch
 from tessera.runtime.devices.cuda.streams import CURRENT, Words, current_stream, wait_for
-from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, Form, form_of
+from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, Form, form_of, number_maker
 from tessera.runtime.dlpack import new_capsule
 from tessera.runtime.donation import Donation
 from tessera.runtime.executable import Executable, Port
@@ -303,6 +303,9 @@ class CudaProgram:
         self._node_tables: dict[int, NodeTable] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._sizes = Sizes(executable)
+
+    number_maker = staticmethod(number_maker)
+    """What makes a Python float an argument."""
 
     def _state(self, stream: int) -> Any:
         """The table that the entry reads, for a stream."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from collections import deque
@@ -17,6 +18,7 @@ from tessera.runtime.devices.cuda.streams import CURRENT, Event, current_stream,
 from tessera.runtime.donation import donated_error
 from tessera.runtime.operators import Operators
 from tessera.runtime.tensor import Tensor
+from tessera.runtime.timeline import WATCH, Launch
 from tessera.types.device import Device, gpu
 from tessera.types.dtype import BY_NAME, DType, parse_dtype
 
@@ -376,6 +378,43 @@ def number(value: Any) -> Any:
         if len(_NUMBERS) > KEPT:
             _NUMBERS.pop(next(iter(_NUMBERS)), None)
     return found
+
+
+_FILLS = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async", 8: "cuMemsetD32Async"}
+
+
+def _fill(value: float, dtype: DType) -> CudaTensor:
+    """A scalar whose value goes to the device with the command itself: nobody waits, and a capture contains it."""
+    made, data, item = CudaTensor.empty((), dtype), arrays.encode(dtype, [value]), min(4, dtype.bytes)
+    if WATCH.note is not None:
+        WATCH.note(Launch("a number", made.stream, (), ((made.address, made.address + made.nbytes),)))
+    for start in range(0, dtype.bytes, item):
+        bits = ctypes.c_uint32(int.from_bytes(data[start : start + item], "little"))
+        where = ctypes.c_uint64(made.address + start)
+        driver().call(_FILLS[item], where, bits, ctypes.c_size_t(1), ctypes.c_void_p(made.stream))
+    return made
+
+
+def number_maker(dtype: DType, *, is_given: bool = False) -> Callable[[float], Any]:
+    """What makes Python floats scalars of the device, in the current stream; the last one of each stream is kept.
+
+    A new value is in another block than the last one, which is free then: two blocks alternate, so that a call with
+    numbers that change has one of two sets of addresses, and is replayed.
+    """
+    kept: dict[int, tuple[float, CudaTensor]] = {}
+
+    def make(value: float) -> CudaTensor:
+        stream = current_stream()
+        last = kept.get(stream)
+        if last is not None and last[0] is value and not is_given:
+            return last[1]
+        made = _fill(value, dtype)
+        # What is being captured runs later, and not for others.
+        if CURRENT.capture is None and not is_given:
+            kept[stream] = value, made
+        return made
+
+    return make
 
 
 class WithNumbers:
