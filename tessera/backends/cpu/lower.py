@@ -200,6 +200,14 @@ _LEFT_TO_DOT = ("ttile.load", "ttile.cast", "ttile.transpose")
 _SCALAR = ("ttile.program_id", "ttile.index", "ttile.fetch", "ttile.scratch")
 
 
+def panel_bytes(lanes: int, lhs: TileAttr, out: TileAttr) -> int:
+    """Bytes for both operands of a dot in panels, with slack for whole registers."""
+    rows, max_k = (dim.value or 0 for dim in lhs.shape)
+    columns = out.shape[1].value or 0
+    wide = -(-columns // (4 * lanes)) * 4 * lanes
+    return (rows * max_k + wide * max_k + 16 * lanes) * 8 + 128
+
+
 def has_dots(kernel: SpecOp) -> bool:
     """Whether a kernel multiplies tiles."""
     return any(isinstance(op, ttile.DotOp) for op in kernel.walk())
@@ -376,6 +384,12 @@ class BlockLowering(Lowering):
                 self.values[op.result] = operands[0]  # all rows have it
             else:
                 self.values[op.result] = self.emit("broadcast", operands, {"axes": ()}, self.vectors(op.results)).result
+        elif isinstance(op, ttile.TransposeOp):
+            raise TargetVerifyError(
+                "rows of a transposed tile are not rows of the block it comes from",
+                span=op.span,
+                fix="load the tile transposed",
+            )
         elif isinstance(op, ttile.ReduceOp | ttile.ArgReduceOp):
             self._row_reduce(op)
         elif isinstance(op, ttile.LoadOp | ttile.StoreOp | ttile.CoordinateOp | ttile.ClipOp) and op.axes:
@@ -503,7 +517,7 @@ class BlockLowering(Lowering):
         names = dict(coords) | where
         width = acc.type.shape[1].value or 0
         max_k = lhs.type.shape[1].value or 0
-        panels = self.allocate(TensorType.of([self._panel_bytes(lhs.type, acc.type)], u8))
+        panels = self.allocate(TensorType.of([panel_bytes(self.machine.lanes, lhs.type, acc.type)], u8))
         values = {
             "names": tuple(names),
             "m": rows,
@@ -518,14 +532,6 @@ class BlockLowering(Lowering):
         }
         operands = [self.storage[lhs], self.values[load.operands[0]], self.storage[op.result], panels]
         self.emit("block_dot", [*operands, *self.of(list(names.values()))], values)
-
-    def _panel_bytes(self, lhs: TileAttr, out: TileAttr) -> int:
-        """Bytes for both operands in panels, with slack for whole registers."""
-        rows, max_k = (dim.value or 0 for dim in lhs.shape)
-        columns = out.shape[1].value or 0
-        lanes = self.machine.lanes
-        wide = -(-columns // (4 * lanes)) * 4 * lanes
-        return (rows * max_k + wide * max_k + 16 * lanes) * 8 + 128
 
     def _rhs_in_memory(self, load: ttile.LoadOp, is_transposed: bool) -> tuple[Dim, Dim, dict[str, SSAValue], Dim]:
         """B in memory: how much of K and of its columns is there, index values, offset over `_inner_k` and `_col`."""
@@ -550,3 +556,72 @@ class BlockLowering(Lowering):
             {axis: Dim.symbol(axis) + Dim.symbol(name) for axis, name in zip(axes, inner, strict=True)}
         )
         return extents["_inner_k"], extents["_col"], coords, offset
+
+
+# Kernels whose tiles are computed in loops over parts of them (`tile_loops.py`): whole tiles are left to dots alone,
+# which find them in scratch.
+
+
+class LoopLowering(Lowering):
+    """The lowering of a kernel that `TileLoops` has written."""
+
+    def lower_load(self, op: LoadOp) -> None:
+        if not _is_of_dots(op):
+            super().lower_load(op)
+
+    def lower_constant(self, op: SpecOp) -> None:
+        if not _is_of_dots(op):
+            self.lower_same(op)
+
+    def lower_store(self, op: StoreOp) -> None:
+        if not isinstance(op.operands[0].owner, ttile.DotOp):
+            super().lower_store(op)
+
+    def lower_dot(self, op: SpecOp) -> None:
+        (use,) = op.results[0].uses
+        out, acc = use.operation.operands[1], op.results[0].type
+        assert isinstance(acc, TileAttr)
+        lhs, lhs_offset = self._in_scratch(op.operands[0], ("_row", "_inner_k"))
+        rhs, rhs_offset = self._in_scratch(op.operands[1], ("_inner_k", "_col"))
+        type = op.operands[0].type
+        assert isinstance(type, TileAttr)
+        panels = self.allocate(TensorType.of([panel_bytes(self.machine.lanes, type, acc)], u8))
+        (m, k), n = type.shape, acc.shape[1]
+        values = {
+            "names": (),
+            "m": m,
+            "n": n,
+            "k": k,
+            "max_rows": m.value,
+            "max_k": k.value,
+            "out_stride": n.value,
+            "lhs_offset": lhs_offset,
+            "rhs_offset": rhs_offset,
+            "is_fresh": is_fresh(op.operands[2]),
+        }
+        self.emit("block_dot", [lhs, rhs, self.values[out], panels], values)
+
+    def _in_scratch(self, value: SSAValue, axes: tuple[str, str]) -> tuple[SSAValue, Dim]:
+        """The memory of an operand, and the offset of an element."""
+        load = value.owner
+        assert isinstance(load, LoadOp)
+        buffer = load.operands[0].type
+        assert isinstance(buffer, BufferAttr)
+        names = dict(zip(load.axes, map(Dim.symbol, axes), strict=True))
+        return self.values[load.operands[0]], linear(load.map, buffer.shape).substitute(names)
+
+    def loop_values(self, op: SpecOp, name: str) -> dict[str, Any]:
+        low, high = (self.expr(value) for value in op.operands[:2])
+        return {"step": op.value("step"), "is_partial": not is_multiple(high - low, op.value("step"))}
+
+    def lower_for(self, op: ttile.ForOp) -> None:
+        """One loop, whose last iteration may be of a part of a step: a tail would be the whole text once more."""
+        low, high = (self.expr(value) for value in op.operands[:2])
+        end = largest(high, self.tops)
+        step = op.step if is_multiple(high - low, op.step) else 1
+        self.lower_body("loop", op, [], None if end is None else end - step)
+
+
+def _is_of_dots(op: SpecOp) -> bool:
+    """Whether only dots read a tile."""
+    return all(isinstance(use.operation, ttile.DotOp) for use in op.results[0].uses)

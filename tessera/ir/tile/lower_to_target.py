@@ -216,17 +216,17 @@ class KernelLowering(OpLowering, IndexRanges):
         step = op.step
         carried = self.of(op.operands[2:])
         end = largest(high, self.tops)
-        results: Sequence[SSAValue] = self._body("loop", op, carried, None if end is None else end - step).results
+        results: Sequence[SSAValue] = self.lower_body("loop", op, carried, None if end is None else end - step).results
         is_empty = all(part.name == "ttile.yield" for part in op.regions[0].block.ops)
         if not is_multiple(high - low, step) and not is_empty:
-            results = self._body("tail", op, list(results), None if end is None else end - 1).results
+            results = self.lower_body("tail", op, list(results), None if end is None else end - 1).results
         self.values.update(zip(op.results, results, strict=True))
 
     def loop_values(self, op: SpecOp, name: str) -> dict[str, Any]:
         """The attributes of a `loop` or `tail`."""
         return {"step": op.value("step")}
 
-    def _body(self, name: str, op: ForOp, carried: Sequence[SSAValue], top: Dim | None) -> SpecOp:
+    def lower_body(self, name: str, op: ForOp, carried: Sequence[SSAValue], top: Dim | None) -> SpecOp:
         """The body as a `loop` or a `tail`; `top` is the largest value of its index."""
         source, outer = op.regions[0].block, self.block
         types = [value.type for value in carried]

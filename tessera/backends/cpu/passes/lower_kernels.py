@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.cpu.block_kernels import is_rowwise
-from tessera.backends.cpu.lower import BlockLowering, Lowering, has_dots
-from tessera.backends.cpu.match_contraction import can_expand, expand_dots, match_contraction
+from tessera.backends.cpu.lower import BlockLowering, LoopLowering, Lowering, has_dots
+from tessera.backends.cpu.match_contraction import match_contraction
+from tessera.backends.cpu.tile_loops import TileLoops
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.build import replace_ops
 from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
+from tessera.ir.base.types import VectorAttr
 from tessera.ir.target.architectures import host_features, machine_of
+from tessera.ir.target.limits import registers_of
+from tessera.ir.target.typed_ops import ElementwiseOp, ShuffleOp, VoteOp
 from tessera.ir.tile.choices import tensor_core_attributes
 from tessera.ir.tile.typed_ops import DotOp
 from tessera.types.frozen import frozen
@@ -39,13 +47,58 @@ def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     """The `ttarget.kernel` of a `ttile.kernel`.
 
     A contraction, and a kernel whose tiles fit registers, keep their tiles there; one with dots inside keeps them as
-    blocks in scratch, and so does a user's kernel that works on tall tiles row by row.
+    blocks in scratch, and so does a user's kernel that works on tall tiles row by row. A user's kernel that does
+    neither, or whose text would be long, goes over its tiles in loops.
     """
     _check_units(kernel)
     is_blocked = match_contraction(kernel) is None and (has_dots(kernel) or is_rowwise(kernel))
-    target = _lower_blocks(kernel, machine) if is_blocked else Lowering(kernel, machine).run()
+    target: SpecOp | None = None
+    try:
+        target = (BlockLowering if is_blocked else Lowering)(kernel, machine).run()
+    except TargetVerifyError:
+        if kernel.value("schedule") is None:
+            raise
+    if target is None or (kernel.value("schedule") is not None and text_estimate(target) > LONGEST):
+        target = LoopLowering(TileLoops(kernel, machine.lanes).run(), machine).run()
     keep_promises(kernel, target)
     return target
+
+
+LONGEST = 3500
+"""The largest `text_estimate` of a kernel that is unrolled: about 0.7 s of LLVM for AVX2 (measured)."""
+_LARGEST = 512
+"""Vectors of the largest tile that is unrolled, well below what `ttarget.kernel` allows on the smallest machine."""
+_POLYNOMIAL = 10
+"""Instructions of a function that is approximated, at least."""
+_LANE = 3
+"""Instructions for each lane that exchanges its element: vectors are taken apart and put together again."""
+_CARRIED = 16
+"""A vector that a loop carries costs as much as so many others: a loop of 512 of them takes LLVM 20 s (measured)."""
+
+
+def text_estimate(kernel: SpecOp) -> int:
+    """How long LLVM takes for a `ttarget.kernel`, in vector instructions that take as long."""
+    lanes, total = kernel.value("lanes"), 0
+    for op in kernel.walk():
+        types = [value.type for value in (*op.results, *op.operands[:1]) if isinstance(value.type, VectorAttr)]
+        counts = [registers_of(type.sizes, lanes) * (2 if _is_scalar(type.sizes, lanes) else 1) for type in types]
+        if max(counts, default=0) > _LARGEST:
+            return LONGEST + 1
+        if op.regions:
+            total += _CARRIED * sum(counts)
+        elif isinstance(op, ElementwiseOp):
+            function = SCALAR_FUNCTIONS[op.fn]
+            total += max(counts) * (function.flops if function.ulp is None else max(function.flops, _POLYNOMIAL))
+        elif isinstance(op, ShuffleOp | VoteOp):
+            total += _LANE * prod(types[0].sizes)
+        else:
+            total += max(counts, default=0)
+    return total
+
+
+def _is_scalar(sizes: Sequence[int], lanes: int) -> bool:
+    """Whether rows are not whole vectors: then every element is computed on its own."""
+    return bool(sizes) and sizes[-1] > lanes and sizes[-1] % lanes != 0
 
 
 def _check_units(kernel: SpecOp) -> None:
@@ -62,13 +115,3 @@ def _check_units(kernel: SpecOp) -> None:
             span=kernel.span,
             fix=f"leave {listed} out",
         )
-
-
-def _lower_blocks(kernel: SpecOp, machine: Machine) -> SpecOp:
-    """Blocks in scratch; where a user's kernel does not work row by row, dots as loops over tiles in registers."""
-    try:
-        return BlockLowering(kernel, machine).run()
-    except TargetVerifyError:
-        if kernel.value("schedule") is None or not can_expand(kernel):
-            raise
-        return Lowering(expand_dots(kernel), machine).run()
