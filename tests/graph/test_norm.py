@@ -54,3 +54,16 @@ def test_norms_say_what_is_wrong() -> None:
         infer("rmsnorm_safe", x, tensor(8, dtype=f32), tensor(8, dtype=f32))
     with pytest.raises(RuleDTypeError, match="floating"):
         infer("rmsnorm_safe", tensor(8, dtype=i32))
+
+
+@pytest.mark.parametrize("op", ["layernorm_safe", "rmsnorm_safe"])
+def test_parameters_are_floats_of_the_normalized_axes(op: str) -> None:
+    x = tensor("B", 64, dtype=f32)
+    infer(op, x, tensor(64, dtype=f32))
+    with pytest.raises(RuleDTypeError, match="weight"):
+        infer(op, x, tensor(64, dtype=i32))
+    with pytest.raises(RuleError, match="`weight` of that shape"):
+        infer(op, x, tensor("B", 64, dtype=f32))
+    if op == "layernorm_safe":
+        with pytest.raises(RuleDTypeError, match="bias"):
+            infer(op, x, tensor(64, dtype=f32), tensor(64, dtype=i32))

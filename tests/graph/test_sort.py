@@ -78,3 +78,13 @@ def test_scatter_says_what_is_wrong() -> None:
         infer("scatter_add", x, index, tensor(5, 3, dtype=bf16))
     with pytest.raises(RuleDTypeError, match="adds numbers"):
         infer("scatter_add", tensor(4, dtype=bool_), index, tensor(5, dtype=bool_))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -2])
+@pytest.mark.parametrize("descending", [False, True])
+def test_any_axis_is_sorted_as_the_last_is(axis: int, descending: bool) -> None:
+    x = np.random.default_rng(4).permutation(60).reshape(3, 4, 5).astype(np.float32)
+    wanted = np.flip(np.sort(x, axis), axis) if descending else np.sort(x, axis)
+    np.testing.assert_array_equal(run_decomposition("sort", x, axis=axis, descending=descending), wanted)
+    order = run_decomposition("argsort", x, axis=axis, descending=descending)
+    np.testing.assert_array_equal(np.take_along_axis(x, order, axis), wanted)

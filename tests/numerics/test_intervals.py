@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tessera.ir.base.arrays import Array, dtype_of
-from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, always_within
+from tessera.ir.base.interval import ANYTHING, Interval, IntervalQuery, always_within, total_of
 from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.graph.ops import REGISTRY, interval_of
+from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
 from tests.numerics.forms import results
 
@@ -63,3 +64,10 @@ def test_a_wrong_interval_is_found() -> None:
     wrong = replace(REGISTRY["softmax"], interval=always_within(5.0, 6.0))
     with pytest.raises(AssertionError, match=r"is in \[0.*its `interval` says \[5"):
         check_interval(wrong, [np.ones((2, 40), np.float32)], wrong.with_defaults({}), "ones")
+
+
+def test_a_sum_may_be_nan_where_both_infinities_may_meet() -> None:
+    inf = float("inf")
+    for low, high, may_be_nan in ((-inf, inf, True), (-inf, 0.0, False), (0.0, inf, False), (-1.0, 1.0, False)):
+        assert total_of(Interval(low, high), 3, f32).may_be_nan == may_be_nan
+    assert total_of(Interval(0.0, 1.0, may_be_nan=True), 3, f32).may_be_nan

@@ -109,3 +109,11 @@ def test_solutions_of_a_factor_are_one_class(factor: int, target: int, modulus: 
     assert (found is None) == (not some)
     if found is not None:
         assert some == [x for x in range(144) if x % found[0] == found[1] % found[0]]
+
+
+def test_a_divisor_that_may_be_zero_still_bounds_a_quotient() -> None:
+    found = quotient(Value(0, 9), Value(0, 3))
+    assert (found.low, found.high) == (0, 9)
+    found = remainder(Value(0, 9), Value(0, 3))
+    assert found.low == 0
+    assert found.high <= 9
