@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import os
 import re
@@ -15,6 +16,7 @@ from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ import numpy as np
 from tessera.api.jit import Jit, jit
 from tessera.api.kernel import Kernel
 from tessera.api.kv_cache import KVCache
+from tessera.cli.module_slice import SLICES, forget, slice_module
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.annotations import declared_form
 from tessera.frontend.pytree import unflatten
@@ -74,19 +77,55 @@ class Arguments:
         return np.zeros(shape, numpy_dtype(dtype))
 
 
-def find(target: str) -> Jit | Kernel:
-    """The function or kernel that `module:function` names, jitted if it is neither."""
+@frozen
+class Look:
+    """How a command goes about its work: whether it executes modules whole, and whether it says what it is at.
+
+    Progress goes to standard error, where that is a terminal or it is asked for.
+    """
+
+    executes: bool = False
+    progress: bool | None = None
+
+    def say(self, message: str) -> None:
+        """Print what is being done."""
+        if sys.stderr.isatty() if self.progress is None else self.progress:
+            print(f"tessera: {message}", file=sys.stderr, flush=True)
+
+    def find(self, target: str) -> Jit | Kernel:
+        """The function or kernel that `module:function` or `file.py:function` names."""
+        self.say(f"importing {target.partition(':')[0]}")
+        function = find(target, executes=self.executes)
+        found = SLICES.get(_module_name(target))
+        if found is not None and found.skipped_lines:
+            lines = ", ".join(map(str, found.skipped_lines[:8])) + ", ..." * (len(found.skipped_lines) > 8)
+            self.say(f"not executed of {Path(found.file).name}: lines {lines} (--execute executes all)")
+        return function
+
+
+def _module_name(target: str) -> str:
+    module = target.partition(":")[0]
+    return Path(module).stem if module.endswith(".py") else module
+
+
+def find(target: str, *, executes: bool = False) -> Jit | Kernel:
+    """The function or kernel that `module:function` names, jitted if it is neither.
+
+    Of the module only what the function needs is executed (`module_slice.py`), or with `executes` all of it.
+    """
     module, _, name = target.partition(":")
-    if not name or not all(part.isidentifier() for part in module.split(".")):
+    is_file = module.endswith(".py")
+    if not name or not (is_file or all(part.isidentifier() for part in module.split("."))):
         raise TargetError(f"`{target}` must be module:function, such as `model:forward`")
-    if module.endswith(".py"):
-        raise TargetError(f"`{module}` is a file; write its module: `{module.removesuffix('.py')}:{name}`")
-    sys.path.insert(0, "")
+    if is_file and not Path(module).is_file():
+        raise TargetError(f"there is no file `{module}`")
+    sys.path.insert(0, str(Path(module).parent) if is_file else "")
+    module = _module_name(target)
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = importlib.import_module(module) if executes else _import_slice(module, name.split(".")[0])
         for part in name.split("."):
             found = getattr(found, part)
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         raise TargetError(str(error)) from error
     except AttributeError as error:
         raise TargetError(f"{error}{_functions_of(sys.modules.get(module))}") from error
@@ -102,15 +141,42 @@ def find(target: str) -> Jit | Kernel:
     return jit(found)
 
 
+def _import_slice(module: str, name: str) -> ModuleType:
+    """A module with what one of its names needs; raises TargetError for what that itself raises."""
+    spec = importlib.util.find_spec(module)
+    found = None if spec is None else slice_module(module, spec)
+    if found is None:
+        return importlib.import_module(module)
+    try:
+        found.provide(name)
+    except (ImportError, TesseraError):
+        forget(found)
+        raise
+    except Exception as error:
+        forget(found)
+        frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == found.file]
+        line = f":{frames[-1].lineno}" if frames else ""
+        raise TargetError(
+            f"{Path(found.file).name}{line} raised {type(error).__name__}: {error}; only what `{name}` needs was "
+            "executed, and --execute executes the whole module"
+        ) from error
+    return found.module
+
+
 def _functions_of(module: Any) -> str:
     """Which functions of a module can be looked at, as the end of a sentence."""
-    own = [
-        name
-        for name, value in vars(module or object).items()
-        if not name.startswith("_")
-        and (isinstance(value, Jit | Kernel) or inspect.isfunction(value))
-        and getattr(value, "__module__", None) == getattr(module, "__name__", "")
-    ]
+    sliced = SLICES.get(getattr(module, "__name__", ""))
+    own = (
+        sliced.functions
+        if sliced is not None
+        else [
+            name
+            for name, value in vars(module or object).items()
+            if not name.startswith("_")
+            and (isinstance(value, Jit | Kernel) or inspect.isfunction(value))
+            and getattr(value, "__module__", None) == getattr(module, "__name__", "")
+        ]
+    )
     return f"; it has {', '.join(own)}" if own else ""
 
 

@@ -30,13 +30,17 @@ def _read_options(
     """Tessera: a tile-first language and optimizing compiler for deep learning."""
 
 
-_TARGET = "What to look at, as `module:function`: a jitted function, a kernel or a plain function."
+_TARGET = "What to look at, as `module:function` or `file.py:function`: a jitted function, a kernel or a plain one."
+_EXECUTE = "Execute the whole module; else only what the function needs of it, and no top-level work, is."
+_PROGRESS = "Say on standard error what is being done; a terminal is told anyway."
 _SHAPE = "Shape of a parameter without an annotation: `x=64x128`, `x=64x128:bf16`, `params\\[w]=64x128`, `p.bias=128`."
 _SIZE = "Size of a dim that annotations name: `N=1024`."
 _VALUE = "Python value of a parameter: `causal=True`."
 Target = Annotated[str, typer.Argument(help=_TARGET, metavar="MODULE:FUNCTION")]
 Shapes = Annotated[list[str] | None, typer.Option("--shape", help=_SHAPE, metavar="NAME=SHAPE")]
 Sizes = Annotated[list[str] | None, typer.Option("--size", help=_SIZE, metavar="DIM=NUMBER")]
+Execute = Annotated[bool, typer.Option("--execute", help=_EXECUTE)]
+Progress = Annotated[bool | None, typer.Option("--progress/--quiet", help=_PROGRESS, show_default=False)]
 Values = Annotated[list[str] | None, typer.Option("--value", help=_VALUE, metavar="NAME=VALUE")]
 
 
@@ -93,16 +97,20 @@ def inspect(
     value: Values = None,
     output: Annotated[str, typer.Option(help="The file that the page is written to.", metavar="FILE")] = "inspect.html",
     rows: Annotated[int, typer.Option(help="Most lines of a cell in the terminal; the page has all.")] = 24,
+    architecture: Annotated[str, typer.Option(help="The GPU of PTX and occupancy; `none` for neither.")] = "sm_90a",
+    execute: Execute = False,
+    progress: Progress = None,
 ) -> None:
     """Show a function at all four levels of IR, side by side.
 
-    Also writes a page where a click on a line lights up what it came from and became.
-    Example: `tessera inspect examples.softmax:by_hand`
+    Also writes a page where a click on a line lights up what it came from and became, with the cost of each kernel, its
+    LLVM and its PTX. Example: `tessera inspect examples.softmax:by_hand`
     """
-    from tessera.cli.arguments import Given
+    from tessera.cli.arguments import Given, Look
     from tessera.cli.show import show_levels
 
-    raise typer.Exit(show_levels(target, Given(shape or (), size or (), value or ()), output, rows))
+    given, gpu = Given(shape or (), size or (), value or ()), "" if architecture == "none" else architecture
+    raise typer.Exit(show_levels(target, given, output, rows, gpu, Look(execute, progress)))
 
 
 @app.command()
@@ -113,16 +121,19 @@ def lint(
     value: Values = None,
     architecture: Annotated[str, typer.Option(help="The GPU to compile for; none need be here.")] = "sm_90a",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    execute: Execute = False,
+    progress: Progress = None,
 ) -> None:
     """Say what each kernel takes of a GPU, and where it waits.
 
     Registers, shared memory, occupancy, and bank conflicts in shared memory; no GPU is needed.
     Example: `tessera lint examples.softmax:rows --size N=1024`
     """
-    from tessera.cli.arguments import Given
+    from tessera.cli.arguments import Given, Look
     from tessera.cli.show import show_lint
 
-    raise typer.Exit(show_lint(target, Given(shape or (), size or (), value or ()), architecture, as_json=as_json))
+    given, look = Given(shape or (), size or (), value or ()), Look(execute, progress)
+    raise typer.Exit(show_lint(target, given, architecture, as_json=as_json, look=look))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

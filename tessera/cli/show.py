@@ -13,10 +13,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tessera.cli.arguments import Given, TargetError, find, looked_at
+from tessera.cli.arguments import Given, Look, TargetError, looked_at
 from tessera.compiler.backend import backend_for_kind
 from tessera.compiler.compile import lower
-from tessera.compiler.inspect import LEVELS, Inspection, Line, inspect_tape, page
+from tessera.compiler.inspect import LEVELS, Inspection, KernelView, Line, inspect_tape, kernel_views
+from tessera.compiler.inspect_page import page
 from tessera.diagnostics.error import TesseraError
 
 # `tessera inspect module:function`: a function at four levels, side by side in the terminal and as a page.
@@ -34,13 +35,23 @@ _ROWS = 24
 """Lines of a cell; the page has all of them."""
 
 
-def show_levels(target: str, given: Given, output: str, rows: int = _ROWS) -> int:
-    """Print the levels of a function and write its page; the exit status."""
-    console = Console()
+def show_levels(
+    target: str, given: Given, output: str, rows: int = _ROWS, architecture: str = "", look: Look | None = None
+) -> int:
+    """Print the levels of a function and write its page; the exit status.
+
+    With an `architecture` the page also has PTX, occupancy and bank conflicts of its kernels on that GPU.
+    """
+    console, look = Console(), look or Look()
     try:
-        function = find(target)
+        function = look.find(target)
+        look.say(f"tracing `{function.name}`")
         tape, sizes = looked_at(function, given)
-        found = inspect_tape(tape, function.options)
+        look.say("lowering it to all levels")
+        found = inspect_tape(tape, function.options, function.name)
+        if architecture:
+            look.say(f"compiling its kernels for {architecture}")
+            found = _with_gpu(found, tape, function, architecture)
     except TargetError as error:
         console.print(Text(f"tessera inspect: {error}"), style="red", soft_wrap=True)
         return 2
@@ -49,11 +60,38 @@ def show_levels(target: str, given: Given, output: str, rows: int = _ROWS) -> in
         return 1
     shown = columns_table if console.width >= _WIDE else rows_table
     console.print(shown(found, rows or _ROWS))
+    for kernel in found.kernels:
+        cost = ", ".join(filter(None, (kernel.grid, f"{kernel.flops} flops", f"{kernel.bytes} bytes", kernel.gpu)))
+        console.print(Text(f"kernel {kernel.name} ({kernel.detail}): {cost}"))
     Path(output).write_text(page(found, target), encoding="utf-8")
     if sizes:
         console.print(Text(sizes))
     console.print(Text(f"the whole of it, to click through: {output}"))
     return 0
+
+
+def _with_gpu(found: Inspection, tape: Any, function: Any, architecture: str) -> Inspection:
+    """An inspection with what its kernels are on a GPU: those of a CPU program are compiled for one beside it."""
+    try:
+        lowering, looked = _lower_for_gpu(tape, function, architecture)
+        objects = lowering.code.objects()
+    except TesseraError as error:
+        return replace(
+            found, kernels=tuple(replace(one, gpu=f"not compiled: {error.message}") for one in found.kernels)
+        )
+    views = {one.symbol: one for one in kernel_views(lowering, function.name)}
+    made: dict[str, KernelView] = {}
+    # The host program comes first among the objects, and then the PTX of each kernel.
+    for one, ptx in zip(looked, objects[1:], strict=False):
+        view = views[one.resources.name]
+        gpu = f"{architecture}: {_occupancy_text(one)}; {_conflicts_text(one)}"
+        made[view.symbol] = replace(view, gpu=gpu, ptx=ptx.decode())
+    kept = [
+        replace(one, gpu=made[one.symbol].gpu, ptx=made[one.symbol].ptx) if one.symbol in made else one
+        for one in found.kernels
+    ]
+    known = {one.symbol for one in kept}
+    return replace(found, kernels=(*kept, *(one for name, one in made.items() if name not in known)))
 
 
 def columns_table(found: Inspection, rows: int) -> Table:
@@ -101,14 +139,23 @@ def _short(text: str) -> str:
 # `tessera lint module:function`: what each kernel takes of a GPU, and what makes it wait.
 
 
-def show_lint(target: str, given: Given, architecture: str, *, as_json: bool = False) -> int:
+def _lower_for_gpu(tape: Any, function: Any, architecture: str) -> tuple[Any, Sequence[Any]]:
+    """A program lowered for a GPU that need not be here, and what there is to say of its kernels."""
+    options = replace(function.options, backend=backend_for_kind("gpu").name, features=(architecture,))
+    lowering = lower(tape, options, keep_snapshots=True, keep_locations=True)
+    return lowering, lowering.code.lint()
+
+
+def show_lint(target: str, given: Given, architecture: str, *, as_json: bool = False, look: Look | None = None) -> int:
     """Print what was seen; 1 where there is something to complain of, 2 where nothing could be looked at."""
-    console = Console(highlight=False, soft_wrap=True)
+    console, look = Console(highlight=False, soft_wrap=True), look or Look()
     try:
-        function = find(target)
+        function = look.find(target)
+        look.say(f"tracing `{function.name}`")
         tape, sizes = looked_at(function, given)
-        backend = backend_for_kind("gpu").name
-        looked = lower(tape, replace(function.options, backend=backend, features=(architecture,))).code.lint()
+        look.say(f"compiling its kernels for {architecture}")
+        lowering, looked = _lower_for_gpu(tape, function, architecture)
+        views = {one.symbol: one for one in kernel_views(lowering, function.name)}
     except TargetError as error:
         console.print(Text(f"tessera lint: {error}"), style="red")
         return 2
@@ -116,35 +163,63 @@ def show_lint(target: str, given: Given, architecture: str, *, as_json: bool = F
         console.print(Text(error.render()))
         return 2
     if as_json:
-        console.print_json(json.dumps([_fields(one) for one in looked]))
+        console.print_json(json.dumps([_fields(one, views[one.resources.name]) for one in looked]))
     else:
         for one in looked:
-            _print(console, one)
+            _print(console, one, views[one.resources.name])
         if sizes:
             console.print(Text(sizes))
     return 1 if any(one.complaints for one in looked) else 0
 
 
-def _fields(one: Any) -> dict[str, object]:
+def _fields(one: Any, view: KernelView) -> dict[str, object]:
     resources = one.resources
     return {
-        "kernel": resources.name,
+        "kernel": view.name,
+        "symbol": view.symbol,
         "threads": resources.threads,
         "shared": resources.shared,
         "registers": resources.registers.registers,
         "live": resources.registers.live,
         "blocks": resources.occupancy.blocks,
+        "occupancy": _occupancy_text(one),
         "limiter": resources.occupancy.limiter,
         "launch": resources.launch,
+        "bank_conflicts": [{"degree": access.degree, "what": str(access)} for access in one.conflicts],
         "accesses": [{"op": access.op.name, "what": access.what, "degree": access.degree} for access in one.accesses],
-        "complaints": list(one.complaints),
+        "complaints": _complaints(one, view),
     }
 
 
-def _print(console: Console, one: Any) -> None:
-    console.print(Text(str(one.resources)))
-    clean = len(one.accesses) - len(one.conflicts)
-    if one.accesses:
-        console.print(Text(f"  shared memory: {clean} of {len(one.accesses)} accesses have no bank conflict"))
-    for complaint in one.complaints:
+def _occupancy_text(one: Any) -> str:
+    held = one.resources.occupancy
+    blocks = f"{held.blocks} block{'s' * (held.blocks != 1)} per SM"
+    return (
+        f"occupancy {held.fraction:.0%}: {held.warps} of {held.most_warps} warps, {blocks}, limited by {held.limiter}"
+    )
+
+
+def _conflicts_text(one: Any) -> str:
+    """How many accesses of shared memory have bank conflicts, and of which degree."""
+    if not one.accesses:
+        return "no bank conflicts: no access of shared memory whose lanes are known"
+    if not one.conflicts:
+        return f"no bank conflicts in {len(one.accesses)} accesses of shared memory"
+    worst = max(access.degree for access in one.conflicts)
+    return f"bank conflicts in {len(one.conflicts)} of {len(one.accesses)} accesses of shared memory, up to {worst}-way"
+
+
+def _complaints(one: Any, view: KernelView) -> list[str]:
+    """What should be otherwise, with the kernel called as its user calls it."""
+    return [complaint.replace(view.symbol, view.name) for complaint in one.complaints]
+
+
+def _print(console: Console, one: Any, view: KernelView) -> None:
+    resources = one.resources
+    console.print(Text(f"{view.name}", style="bold"), Text(f" ({view.detail})"), sep="")
+    shared = f"{resources.shared} bytes of shared memory"
+    console.print(Text(f"  {resources.threads} threads a block, {resources.registers}, {shared}"))
+    console.print(Text(f"  {_occupancy_text(one)}; launched {resources.launch}"))
+    console.print(Text(f"  {_conflicts_text(one)}"))
+    for complaint in _complaints(one, view):
         console.print(Text(f"  warning: {complaint}"), style="yellow")

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import html
-import json
 import linecache
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
+from typing import Any
 
 from xdsl.ir import Operation
 
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
-from tessera.diagnostics.error import Span
+from tessera.diagnostics.error import Span, readable
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.text import parse_module, print_module
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule.plan import fusions_in
 from tessera.ir.schedule.typed_ops import CallOp, FreeOp, TileOp
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 
 LEVELS = ("graph", "schedule", "tile", "target")
@@ -39,15 +39,34 @@ class Line:
 
 
 @frozen
+class KernelView:
+    """A kernel as a user knows it: whose it is, what it computes, its cost, and its code."""
+
+    name: str
+    detail: str
+    symbol: str
+    sources: frozenset[str] = frozenset()
+    grid: str = ""
+    flops: str = ""
+    bytes: str = ""
+    time: str = ""
+    llvm: str = ""
+    gpu: str = ""
+    """Occupancy and bank conflicts, or why there is nothing to say of them."""
+    ptx: str = ""
+
+
+@frozen
 class Inspection:
-    """The source lines of a program, by key, and its text at each level."""
+    """The source lines of a program, by key, its text at each level, and its kernels."""
 
     sources: Mapping[str, str]
     levels: Mapping[str, tuple[Line, ...]]
+    kernels: tuple[KernelView, ...] = ()
 
 
-def inspect_tape(tape: Tape, options: Options) -> Inspection:
-    """Lower a tape and keep track of where everything came from."""
+def inspect_tape(tape: Tape, options: Options, function: str = "main") -> Inspection:
+    """Lower a tape and keep track of where everything came from; `function` is what its user calls it."""
     lowering = lower(tape, options, keep_snapshots=True, keep_locations=True)
     groups = _Groups(lowering)
     graph = next(one.text for one in reversed(lowering.stages.snapshots) if one.stage == "graph")
@@ -58,12 +77,56 @@ def inspect_tape(tape: Tape, options: Options) -> Inspection:
         "target": tuple(_kernel_lines(lowering.targets, groups)),
     }
     keys = {key for lines in levels.values() for line in lines for key in line.keys}
-    return Inspection({key: _source_text(key) for key in sorted(keys, key=_location)}, levels)
+    sources = {key: _source_text(key) for key in sorted(keys, key=_location)}
+    return Inspection(sources, levels, tuple(kernel_views(lowering, function)))
+
+
+# Kernels by the names that users know: a kernel of theirs by its own, any other by its function and lines.
+
+
+def kernel_views(lowering: Lowering, function: str) -> Iterator[KernelView]:
+    """The kernels of a program in the order they are called, with what the static model says of their cost."""
+    groups = _Groups(lowering)
+    calls = [op for op in lowering.program.walk() if isinstance(op, CallOp)]
+    texts = dict(zip((one.value("symbol") for one in lowering.targets), lowering.texts, strict=False))
+    grids = {kernel.symbol: kernel for kernel in lowering.kernels}
+    order = dict.fromkeys((*(call.kernel for call in calls), *texts))
+    for symbol in order:
+        own = [call for call in calls if call.kernel == symbol]
+        first = next((call for call in own if call.flops is not None), None)
+        name, detail, sources = groups.describe(symbol, function, grids.get(symbol))
+        runs = f"{len(own)} launch{'es' * (len(own) != 1)}" if own else "where it fits better"
+        yield KernelView(
+            name,
+            detail,
+            symbol,
+            sources,
+            f"{runs}, grid {_grid_text(grids[symbol], own)}" if symbol in grids else runs,
+            _cost(first.flops if first else None),
+            _cost(first.bytes if first else None),
+            _cost(first.time if first else None, " ns"),
+            texts.get(symbol, ""),
+        )
+
+
+def _grid_text(kernel: KernelOp, calls: Sequence[CallOp]) -> str:
+    """The grid of a kernel in sizes of the program."""
+    sizes = dict(zip(kernel.symbols, calls[0].sizes, strict=True)) if calls else {}
+    return readable(f"[{', '.join(str(dim.substitute(sizes)) for dim in kernel.grid)}]")
+
+
+def _cost(dim: Any, unit: str = "") -> str:
+    return "" if dim is None else f"{int(str(dim)):,}{unit}" if str(dim).isdigit() else f"{readable(str(dim))}{unit}"
 
 
 def _location(key: str) -> tuple[str, int]:
     file, _, line = key.rpartition(":")
     return file, int(line)
+
+
+def line_number(key: str) -> int:
+    """The line of a key."""
+    return _location(key)[1]
 
 
 def _source_text(key: str) -> str:
@@ -104,19 +167,65 @@ class _Groups:
         formed = parse_module(texts["schedule-form-groups"], _SNAPSHOT)
         functions = symbol_table(formed)
         bodies = [_keys(functions[fuse.body]) for fuse in fusions_in(formed)]
+        formed_ops = [_ops(functions[fuse.body]) for fuse in fusions_in(formed)]
         names = [fuse.body for fuse in fusions_in(parse_module(texts["schedule-deduplicate"]))]
         self.sources = [frozenset(filter(None, body)) for body in bodies]
         self.twins: dict[str, dict[str, set[str]]] = {}
+        self._ops = dict(zip(names, formed_ops, strict=True))
         first: dict[str, list[str]] = {}
         for name, body in zip(names, bodies, strict=True):
             own = first.setdefault(name, body)
             for kept, key in zip_longest(own, body, fillvalue=""):
                 self.twins.setdefault(name, {}).setdefault(kept, set()).update(filter(None, (kept, key)))
 
+    def body_of(self, kernel: str) -> str:
+        """The body of a kernel, whose name starts with it."""
+        return max((name for name in self.twins if kernel.startswith(name)), key=len, default="")
+
     def twins_of(self, kernel: str) -> Mapping[str, set[str]]:
-        """The twins of a kernel, whose name starts with that of its body."""
-        body = max((name for name in self.twins if kernel.startswith(name)), key=len, default="")
-        return self.twins.get(body, {})
+        """The twins of a kernel."""
+        return self.twins.get(self.body_of(kernel), {})
+
+    def describe(self, kernel: str, function: str, tile: KernelOp | None) -> tuple[str, str, frozenset[str]]:
+        """What its user calls a kernel, what it is beside that, and the source lines it is made of."""
+        body = self.body_of(kernel)
+        ops = self._ops.get(body, ())
+        sources = frozenset(key for keys in self.twins.get(body, {}).values() for key in keys)
+        written = [name.partition(":")[2] for name in ops if name.startswith(_USER)]
+        if written and tile is not None:  # its own lines, and not those that call it
+            own = {key_of(op.span) for op in tile.walk() if isinstance(op, SpecOp) and op is not tile}
+            sources = frozenset(filter(None, own)) or sources
+        others = [name for name in ops if not name.startswith(_USER)]
+        name = written[0] if written else function
+        if not written and len(self.twins) > 1:
+            name = f"{function}: {', '.join(others[:4])}{', ...' * (len(others) > 4)}"
+        variant = kernel.removeprefix(body).strip("_")
+        parts = [_lines_text(sources), "" if written else ", ".join(others), f"variant `{variant}`" if variant else ""]
+        return name, "; ".join(filter(None, [*parts, kernel])), sources
+
+
+_USER = "user kernel:"
+"""How a call of a kernel that its user wrote begins among the ops of a group; its name follows."""
+
+
+def _ops(function: SpecOp) -> tuple[str, ...]:
+    """The ops of a body by their short names, a kernel of the user's by its own."""
+    ops = [op for op in function.regions[0].block.ops if isinstance(op, SpecOp) and not op.spec.is_terminator]
+    names = [
+        _USER + op.value("kernel").partition(":")[0] if op.name == "tgraph.kernel_call" else op.spec.short_name
+        for op in ops
+    ]
+    return tuple(dict.fromkeys(names))
+
+
+def _lines_text(sources: Iterable[str]) -> str:
+    """`model.py:24-25`, or nothing where no line is known."""
+    by_file: dict[str, list[int]] = {}
+    for key in sources:
+        file, line = _location(key)
+        by_file.setdefault(file.rpartition("/")[2], []).append(line)
+    texts = [f"{file}:{min(lines)}" + f"-{max(lines)}" * (len(lines) > 1) for file, lines in sorted(by_file.items())]
+    return ", ".join(texts)
 
 
 def _keys(function: SpecOp) -> list[str]:
@@ -162,71 +271,3 @@ def _kernel_lines(kernels: Iterable[SpecOp], groups: _Groups) -> Iterator[Line]:
             is_shared = number == 0 or (not own and _OP.search(line.text) is not None)
             yield Line(line.text, everything if is_shared else own)
         yield Line("")
-
-
-# An inspection as one self-contained HTML page: a click on a line lights up what it came from and what it became.
-
-_STYLE = """
-:root { color-scheme: light dark; --line: color-mix(in srgb, currentColor 12%, transparent); }
-body { margin: 0; font: 13px/1.45 ui-monospace, monospace; display: flex; flex-direction: column; height: 100vh; }
-header { padding: 8px 12px; border-bottom: 1px solid var(--line); font: 14px system-ui, sans-serif; }
-main { flex: 1; display: grid; grid-template-columns: repeat(5, minmax(0, 1fr)); min-height: 0; }
-section { display: flex; flex-direction: column; min-height: 0; border-right: 1px solid var(--line); }
-h2 { margin: 0; padding: 4px 12px; font: 600 12px system-ui, sans-serif; border-bottom: 1px solid var(--line); }
-.lines { overflow: auto; flex: 1; padding: 4px 0; }
-.l { white-space: pre; padding: 0 12px; min-width: max-content; }
-.l[data-k] { cursor: pointer; }
-.l[data-k]:hover { background: var(--line); }
-.on { background: #ffd54a; color: #000; }
-"""
-
-_SCRIPT = """
-const lines = [...document.querySelectorAll('.l[data-k]')];
-const keysOf = (line) => line.dataset.k.split(' ');
-function light(chosen) {
-  const keys = new Set(keysOf(chosen));
-  const seen = new Set();
-  for (const line of lines) {
-    const on = keysOf(line).some((key) => keys.has(key));
-    line.classList.toggle('on', on);
-    const pane = line.parentElement;
-    if (on && line !== chosen && pane !== chosen.parentElement && !seen.has(pane)) {
-      seen.add(pane);
-      pane.scrollTop = line.offsetTop - pane.offsetTop - pane.clientHeight / 3;
-    }
-  }
-}
-for (const line of lines) line.addEventListener('click', () => light(line));
-addEventListener('keydown', (event) => {
-  if (event.key === 'Escape') for (const line of lines) line.classList.remove('on');
-});
-"""
-
-
-def page(inspection: Inspection, title: str) -> str:
-    """The whole page; nothing is loaded from elsewhere."""
-    numbers = {key: str(number) for number, key in enumerate(inspection.sources)}
-    source = [Line(f"{_location(key)[1]:>4}  {text}", frozenset([key])) for key, text in inspection.sources.items()]
-    panes = [("source", source), *((level, list(inspection.levels[level])) for level in LEVELS)]
-    sections = "\n".join(_section(name, lines, numbers) for name, lines in panes)
-    return (
-        "<!doctype html>\n"
-        f'<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>\n'
-        f"<style>{_STYLE}</style></head><body>\n"
-        f"<header><b>{html.escape(title)}</b>: click a line to see it at every level; Escape clears</header>\n"
-        f"<main>{sections}</main>\n"
-        f"<script>{_SCRIPT}</script>\n"
-        f'<script type="application/json" id="sources">{json.dumps(list(inspection.sources))}</script>\n'
-        "</body></html>\n"
-    )
-
-
-def _section(name: str, lines: list[Line], numbers: dict[str, str]) -> str:
-    body = "\n".join(_row(line, numbers) for line in lines)
-    return f'<section><h2>{name}</h2><div class="lines" data-level="{name}">\n{body}\n</div></section>'
-
-
-def _row(line: Line, numbers: dict[str, str]) -> str:
-    keys = " ".join(sorted((numbers[key] for key in line.keys), key=int))
-    marked = f' data-k="{keys}"' if keys else ""
-    return f'<div class="l"{marked}>{html.escape(line.text) or "&nbsp;"}</div>'

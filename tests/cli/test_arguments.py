@@ -148,7 +148,7 @@ def test_a_target_is_a_module_and_a_function(target: str) -> None:
 
 
 def test_a_file_is_answered_with_its_module() -> None:
-    with pytest.raises(TargetError, match=r"`model\.py` is a file; write its module: `model:forward`"):
+    with pytest.raises(TargetError, match=r"there is no file `model\.py`"):
         find("model.py:forward")
 
 

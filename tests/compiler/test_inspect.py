@@ -11,7 +11,8 @@ import pytest
 from tessera import ops
 from tessera.cli import show as command
 from tessera.cli.arguments import Given
-from tessera.compiler.inspect import LEVELS, Inspection, inspect_tape, page
+from tessera.compiler.inspect import LEVELS, Inspection, inspect_tape
+from tessera.compiler.inspect_page import page
 from tessera.compiler.options import Options
 from tests.schedule.programs import tensor, trace
 
