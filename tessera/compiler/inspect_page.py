@@ -22,7 +22,8 @@ header label { margin-left: 10px; white-space: nowrap; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: 3px 12px; }
 td { overflow-wrap: anywhere; }
-th { white-space: nowrap; position: sticky; top: 0; background: Canvas; font-weight: 600; border-bottom: 1px solid var(--line); }
+th { position: sticky; top: 0; white-space: nowrap; font-weight: 600; background: Canvas;
+  border-bottom: 1px solid var(--line); }
 td.name { font-weight: 600; cursor: pointer; }
 td small { color: var(--soft); font-weight: 400; }
 button { font: inherit; padding: 0 8px; }

@@ -310,7 +310,8 @@ class Decision(Generic[T]):
     default: T
 
     def __post_init__(self) -> None:
-        DISCARDABLE[self.name] = "pairs" if isinstance(self.default, tuple) else type(self.default).__name__
+        kinds: dict[type[object], str] = {tuple: "pairs", int: "count", bool: "bool", str: "str"}
+        DISCARDABLE[self.name] = kinds[type(self.default)]
 
     def of(self, op: Operation) -> T:
         """What was decided for an op."""

@@ -62,6 +62,7 @@ def _is_promise_of_runs(value: Any) -> bool:
 
 
 COMPOSITE: dict[str, Callable[[Any], bool]] = {
+    "count": lambda value: type(value) is int and value >= 0,
     "number": lambda value: isinstance(value, bool | int | float),
     "scalar": lambda value: isinstance(value, bool | int | float | Dim),
     "range": _is_pair_of_numbers,

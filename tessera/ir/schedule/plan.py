@@ -53,7 +53,10 @@ def kernel_of(call: typed_ops.CallOp, kernels: Mapping[str, SpecOp]) -> SpecOp:
 
 def tensor_of(value: SSAValue) -> TensorType:
     """The shape and dtype of a value of a plan or of a host program."""
-    assert isinstance(value.type, TensorAttr | BufferAttr)
+    if not isinstance(value.type, TensorAttr | BufferAttr):
+        op = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
+        assert op is not None
+        refuse(op, f"a value of a program is a tensor or a buffer here, got {value.type}")
     return value.type.data
 
 

@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.row_plan import ALIGNED, MOST_NEIGHBOURS
 from tessera.backends.nvptx.text import WARP
-from tessera.ir.base.passes import Pass
+from tessera.ir.base.passes import Pass, refuse
 from tessera.ir.base.types import shaped_type
 from tessera.ir.target.limits import buffer_alignment, index_multiple, multiple_of
 from tessera.ir.target.typed_ops import ArgReduceOp, KernelOp, LoadOp, ReduceOp, StoreOp
@@ -29,6 +29,8 @@ class ChooseVectors(Pass):
     def run(self, module: ModuleOp) -> None:
         for op in module.ops:
             if isinstance(op, KernelOp) and op.threads:
+                if MOST_NEIGHBOURS.of(op) not in (1, 2, 4, 8, 16):
+                    refuse(op, f"neighbours of a thread are a power of two up to 16, got {MOST_NEIGHBOURS.of(op)}")
                 align_accesses(op)
                 op.vector = min(choose_vector(op), MOST_NEIGHBOURS.of(op))
 

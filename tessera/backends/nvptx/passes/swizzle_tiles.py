@@ -8,7 +8,7 @@ from tessera.backends.nvptx.mma.boxes import shared_stores, stores_in
 from tessera.backends.nvptx.mma.fit import kernels_on_units, refuse_choices
 from tessera.backends.nvptx.mma.plan import CopiedOperand, plan_of
 from tessera.backends.nvptx.mma.rings import swizzle_of
-from tessera.backends.nvptx.tensor_cores import SPAN, TensorCores
+from tessera.backends.nvptx.tensor_cores import SPAN, TensorCores, UnfitError
 from tessera.ir.base.passes import Pass
 from tessera.ir.tile.choices import SHARED
 from tessera.ir.tile.typed_ops import KernelOp
@@ -35,6 +35,8 @@ def swizzle_tiles(kernel: KernelOp, units: TensorCores) -> None:
     plan, stores = plan_of(kernel, units), shared_stores(kernel, units)
     for operand in (operand for dot in plan.dots.values() for operand in dot.operands):
         if isinstance(operand, CopiedOperand):
+            if operand.load.value("space") != SHARED:
+                raise UnfitError("an operand that is copied has no `space`: run `nvptx-choose-spaces` before")
             operand.load.set_value("swizzle", swizzle_of(operand))
             operand.load.set_value("box", operand.box.sizes)
     for op in stores_in(kernel):

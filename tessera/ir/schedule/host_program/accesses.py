@@ -31,6 +31,7 @@ from tessera.ir.schedule.host_program.memory import (
     strip_aliases,
 )
 from tessera.ir.schedule.ops.host import has_buffers
+from tessera.ir.schedule.plan import tensor_of
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.dim import Dim
 from tessera.types.effect import Effects
@@ -411,11 +412,7 @@ def _pairs(op: tsched.WhileOp | tsched.ForOp) -> Sequence[SSAValue]:
 
 
 def _bytes(value: SSAValue) -> Dim:
-    if not isinstance(value.type, ShapedAttr):
-        op = value.owner if isinstance(value.owner, Operation) else value.owner.parent_op()
-        assert op is not None
-        refuse(op, f"a value of a host program is a tensor or a buffer here, got {value.type}")
-    return value.type.data.bytes
+    return tensor_of(value).bytes
 
 
 def modes_of(kernel: SpecOp) -> list[str]:

@@ -9,7 +9,7 @@ from xdsl.ir import BlockArgument, Region, SSAValue
 
 from tessera.ir.base.infer import needed_checks
 from tessera.ir.base.op import SpecOp
-from tessera.ir.base.passes import Pass
+from tessera.ir.base.passes import Pass, refuse
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule import typed_ops
 from tessera.ir.schedule.host_program.builder import HostBuilder
@@ -27,6 +27,9 @@ class PlaceBuffers(Pass):
     def run(self, module: ModuleOp) -> None:
         kernels = symbol_table(module)
         for program in programs_in(module):
+            placed = next((op for op in program.walk() if isinstance(op, typed_ops.AllocOp | typed_ops.FreeOp)), None)
+            if placed is not None or program.workspace is not None:
+                refuse(placed or program, "values have buffers here already, and are given them once")
             _place(program, kernels)
 
 
