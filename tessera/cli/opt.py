@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,7 +77,11 @@ def run(arguments: Sequence[str], stdin: TextIO, stdout: TextIO, stderr: TextIO)
         status = max(status, code)
         output += (f"{_SPLIT}\n" if output else "") + printed
     if options.output:
-        Path(options.output).write_text(output)
+        try:
+            Path(options.output).write_text(output, encoding="utf-8")
+        except OSError as error:
+            stderr.write(f"tessera-opt: cannot write {options.output}: {error.strerror}\n")
+            return USAGE
     else:
         stdout.write(output)
     return status
@@ -159,7 +164,8 @@ def _listing() -> str:
 
 
 def main() -> None:
-    """The command."""
+    """The command; a reader that goes away, such as `head`, ends it as it ends other commands of a pipe."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(run(sys.argv[1:], sys.stdin, sys.stdout, sys.stderr))
 
 

@@ -61,6 +61,18 @@ def test_a_text_that_is_no_utf_8_is_a_wrong_command_line(tmp_path: Path) -> None
     assert piped.stderr.startswith(b"tessera-opt: cannot read <stdin>: it is no text in UTF-8")
 
 
+def test_an_output_that_cannot_be_written_is_a_wrong_command_line(tmp_path: Path) -> None:
+    status, output, errors = run("-o", str(tmp_path / "absent" / "file"))
+    assert (status, output) == (2, "")
+    assert errors.startswith("tessera-opt: cannot write ")
+
+
+def test_a_reader_that_goes_away_ends_it_without_a_word() -> None:
+    command = f"{sys.executable} -m tessera.cli.opt --list | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
