@@ -58,6 +58,8 @@ def leaving_a_script(tape: Tape, options: Options) -> Generator[None]:
         raise
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
+        if isinstance(error, RecursionError):
+            message += "; a program or a stack this deep needs `sys.setrecursionlimit(10_000)` before it is compiled"
         script = write_script(tape, options, message)
         command = f"python {script}" if script else ""
         raise InternalError(message, where="compiler", script=script, command=command) from error

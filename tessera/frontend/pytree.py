@@ -142,28 +142,36 @@ class Tree:
 
 
 LEAF = Tree()
+MOST_NESTED = 100
+"""Levels of containers: far more than models have, and few enough for Python's stack."""
 
 
 def flatten(value: Any, *, keep_order: bool = False) -> tuple[list[Any], Tree]:
     """The leaves of a value, in a fixed order, and its form.
 
-    Keys of dicts are sorted, so that dicts of the same keys have one form; `keep_order` keeps insertion order.
+    Keys of dicts are sorted, so that dicts of the same keys have one form; `keep_order` keeps insertion order. Raises
+    PytreeError where containers nest deeper than `MOST_NESTED`, as of a list that holds itself.
 
     >>> flatten({"b": (1, 2), "a": 3})[0]
     [3, 1, 2]
     """
     leaves: list[Any] = []
-    return leaves, _flatten_into(value, leaves, keep_order)
+    return leaves, _flatten_into(value, leaves, keep_order, MOST_NESTED)
 
 
-def _flatten_into(value: Any, leaves: list[Any], keep_order: bool) -> Tree:
+def _flatten_into(value: Any, leaves: list[Any], keep_order: bool, levels: int) -> Tree:
     kind = _type_of(value)
     node = _NODES.get(kind) or _discover_node(kind)
     if node is None:
         leaves.append(value)
         return LEAF
+    if not levels:
+        raise PytreeError(
+            f"containers nest {MOST_NESTED} deep at most, and this `{kind.__name__}` is deeper, or holds itself",
+            fix="give the tensors in fewer levels, as in one list or dict",
+        )
     children, data = (list(value.values()), tuple(value)) if keep_order and kind is dict else node.split(value)
-    return Tree(kind, data, tuple([_flatten_into(child, leaves, keep_order) for child in children]))
+    return Tree(kind, data, tuple([_flatten_into(child, leaves, keep_order, levels - 1) for child in children]))
 
 
 def _type_of(value: Any) -> type[Any]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, Union
 from tessera.diagnostics.codes import AnnotationError
 from tessera.diagnostics.error import Fix, Span, readable
 from tessera.types import policy as policies
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, parse_dim
 from tessera.types.dtype import BLOCK_FORMATS, BY_NAME, OTHER_NAMES, DType, find_dtype
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, ComputeMode, Policy, PolicyType, attach
@@ -158,7 +158,7 @@ def _named_dim(text: str) -> Dim:
             fix=lambda span: _unquoted_fix(span, text, ours),
         )
     try:
-        return Dim.of(text)
+        return parse_dim(text, refuses_zero=True)
     except ValueError as error:
         raise AnnotationError(
             str(error), notes=('a dimension is a name, a size, or arithmetic: `"B*H"`, `"S+1"`',)

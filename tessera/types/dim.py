@@ -349,10 +349,11 @@ _LONGEST_NUMBER, _MOST_TERMS, _MOST_FACTORS = 19, 1000, 64
 
 
 @lru_cache(maxsize=1 << 12)
-def parse_dim(text: str) -> Dim:
+def parse_dim(text: str, *, refuses_zero: bool = False) -> Dim:
     """A dim from text: names, integers, `+ - * // %`, `floordiv`, `mod`, `ceildiv`, `max(a, b)`, `min(a, b)`.
 
-    Raises ValueError where the text is not such an expression.
+    Raises ValueError where the text is not such an expression, and, if asked to, where it divides by 0: at run time a
+    dim divided by a size of 0 is 0, as compiled code has it, but nobody writes that.
     """
     tokens: list[str] = []
     at = 0
@@ -364,9 +365,9 @@ def parse_dim(text: str) -> Dim:
         word = match.group(match.lastindex or 0)
         tokens.append(_WORDS.get(word, word))
         at = match.end()
-    if sum(token in _NESTING for token in tokens) > _MOST_NESTED:
-        raise ValueError(f"a dimension divides and compares {_MOST_NESTED} times at most")
-    parser = _Parser(text, tokens)
+    if sum(token in _NESTING for token in tokens) > _MOST_NESTED or tokens.count("(") > _MOST_NESTED:
+        raise ValueError(f"a dimension divides, compares and has parentheses {_MOST_NESTED} times at most")
+    parser = _Parser(text, tokens, refuses_zero)
     result = parser.sum()
     if parser.at != len(tokens):
         raise ValueError(f"`{text}` is not a dimension: unexpected `{tokens[parser.at]}`")
@@ -382,8 +383,8 @@ def _degree(dim: Dim) -> int:
 class _Parser:
     """Recursive descent over the tokens of one dimension."""
 
-    def __init__(self, text: str, tokens: list[str]) -> None:
-        self.text, self.tokens, self.at = text, tokens, 0
+    def __init__(self, text: str, tokens: list[str], refuses_zero: bool) -> None:
+        self.text, self.tokens, self.at, self.refuses_zero = text, tokens, 0, refuses_zero
 
     def peek(self) -> str:
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
@@ -407,6 +408,8 @@ class _Parser:
             operator, right = self.take(), self.factor()
             if len(total.terms) * len(right.terms) > _MOST_TERMS or _degree(total) + _degree(right) > _MOST_FACTORS:
                 raise ValueError(f"a product has {_MOST_TERMS} terms of {_MOST_FACTORS} factors at most")
+            if self.refuses_zero and operator != "*" and right.value == 0:
+                raise ValueError(f"`{self.text}` divides by 0")
             if operator == "*":
                 total = total * right
             elif operator == "ceildiv":

@@ -26,7 +26,6 @@ SHORT = {
     "tessera/frontend/functions/elementwise.py": "a family of public functions beside the table's",
     "tessera/frontend/functions/public.py": "a facade, `tessera.ops`",
     "tessera/frontend/kernel/language.py": "a facade, `tessera.tile`",
-    "tessera/frontend/kernel/source.py": "a kernel's source is read where nothing of a kernel is known",
     "tessera/ir/graph/samples.py": "samples, which only declarations of ops read",
     "tessera/ir/tile/write_records.py": "writing needs xDSL, records do not",
     "tessera/runtime/devices/cuda/device.py": "one implementation of the protocol `Device`",

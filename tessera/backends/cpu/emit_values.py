@@ -325,9 +325,17 @@ def _vote_of(f: FunctionText, bools: list[Value], kind: str) -> Value:
     return total
 
 
+_DEEPEST = 100
+"""Ops of a chain that are written at their last one's use: each takes three frames of Python's stack."""
+
+
 def _define(emitter: Emitter, op: SpecOp, make: Callable[[int], Value]) -> None:
     layout, dtype = emitter.layout(op.result)
-    emitter.blocks[op.result] = Vectors(layout, dtype, make)
+    block = emitter.blocks[op.result] = Vectors(layout, dtype, make)
+    block.depth = 1 + max((emitter.blocks[one].depth for one in op.operands if one in emitter.blocks), default=0)
+    if block.depth > _DEEPEST:
+        block.all()
+        block.depth = 0
 
 
 def emit_elementwise(emitter: Emitter, op: ttarget.ElementwiseOp) -> None:

@@ -68,6 +68,8 @@ class Vectors:
         self.layout, self.dtype = layout, dtype
         self._make = make
         self._made: dict[int, Value] = {}
+        self.depth = 0
+        """Blocks that a vector may have to be made of first, one of the other."""
 
     @staticmethod
     def of(layout: Layout, dtype: DType, values: Sequence[Value]) -> Vectors:

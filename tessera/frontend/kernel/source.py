@@ -19,6 +19,8 @@ from tessera.diagnostics.error import Span
 from tessera.types.frozen import frozen
 
 WRITERS = ("store", "atomic_add", "atomic_max", "atomic_min")
+MOST_NESTED = 200
+"""Levels of an expression: each takes a few frames of Python's stack."""
 REBINDING = ("mask_causal",)
 """Functions that rebind their first argument when called as a statement."""
 GONE: Any = object()
@@ -61,7 +63,24 @@ def source_of(function: Callable[..., Any]) -> Source:
             node.end_lineno = (node.end_lineno or node.lineno) + first - 1
             node.col_offset += indent
             node.end_col_offset = (node.end_col_offset or 0) + indent
-    return Source(inspect.getsourcefile(function) or "<kernel>", tree, function)
+    found = Source(inspect.getsourcefile(function) or "<kernel>", tree, function)
+    _check_nesting(found)
+    return found
+
+
+def _check_nesting(source: Source) -> None:
+    """Raise KernelError (T0206) for an expression that is too deep to be evaluated, or written as text, recursively."""
+    waiting: list[tuple[ast.AST, int]] = [(source.tree, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > MOST_NESTED and isinstance(node, ast.expr):
+            raise KernelError(
+                f"an expression of `{source.tree.name}` nests more than {MOST_NESTED} deep",
+                span=source.span(node),
+                fix="compute parts of it in statements of their own, or in a loop",
+            )
+        inside = depth + 1 if isinstance(node, ast.expr) else 0
+        waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
 
 
 def called_names(tree: ast.AST) -> set[str]:
