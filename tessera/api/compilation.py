@@ -176,8 +176,10 @@ def key_parts(tape: Tape, options: Options) -> dict[str, str]:
     """What a key is made of, a digest each."""
     texts = {"options": options.text, "machine": machine_text(), "compiler": compiler_text()}
     digests = {part: hashlib.sha256(text.encode()).hexdigest() for part, text in texts.items()}
-    # A debug build names lines when it runs: the same program on other lines, or in another file, is another one.
-    lines = {"lines": hashlib.sha256("\n".join(_lines(tape)).encode()).hexdigest()} if options.debug else {}
+    # A debug build names lines when it runs, and so does a check of indices: the same program on other lines, or in
+    # another file, is another one.
+    is_named = options.debug or _checks_indices(tape)
+    lines = {"lines": hashlib.sha256("\n".join(_lines(tape)).encode()).hexdigest()} if is_named else {}
     return {"program": tape_hash(tape), **digests, **lines}
 
 
@@ -187,6 +189,12 @@ def _lines(tape: Tape) -> list[str]:
 
     known = sorted(_called_kernels(tape) & KERNELS.keys())
     return [*spans_of(tape, repr), *(f"{name} {KERNELS[name].location}" for name in known)]
+
+
+def _checks_indices(tape: Tape) -> bool:
+    return any(
+        record.attributes.get("mode") == "error" or any(map(_checks_indices, record.bodies)) for record in tape.records
+    )
 
 
 def _called_kernels(tape: Tape) -> set[str]:

@@ -14,6 +14,7 @@ from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import (
     AxisError,
     BroadcastError,
+    PositionError,
     RuntimeArgumentError,
     ShapeError,
     SpecializationError,
@@ -54,9 +55,7 @@ from tessera.types.shape import TensorType
 
 # `tessera.Tensor` as users get it: with operators, and with someone to make its native support code.
 
-_NAMES = (
-    "add sub mul div floordiv mod pow matmul and or xor lshift rshift eq ne lt le gt ge neg pos abs invert getitem T mT"
-)
+_NAMES = "add sub mul div floordiv mod pow matmul and or xor lshift rshift eq ne lt le gt ge neg pos abs invert getitem"
 
 
 def _late(name: str) -> Any:
@@ -92,7 +91,7 @@ def begin_support() -> None:
 @cache
 def prepare() -> None:
     """Let tensors have operators, and native support code where the cache has none; once in a process."""
-    operators.set_operators({name: _late(name) for name in (*_NAMES.split(), *operators.METHODS)})
+    operators.set_operators({name: _late(name) for name in (*_NAMES.split(), "at", "T", "mT", *operators.METHODS)})
     set_object_compiler(_compile_support)
 
 
@@ -127,10 +126,13 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
             options = _options_for(op, operands) if options is None else options
             found = _keep(key, _with_numbers(_load_traced(_trace_op(op, types, attributes), options), operands))
     program, is_single = found
-    result = program.call(*operands)
-    if result is NotImplemented:
-        is_here = options is not None and manifest_of(options.backend).runs_in_host_memory
-        result = program.run(copy_to_host(operands) if is_here else operands)
+    try:
+        result = program.call(*operands)
+        if result is NotImplemented:
+            is_here = options is not None and manifest_of(options.backend).runs_in_host_memory
+            result = program.run(copy_to_host(operands) if is_here else operands)
+    except PositionError as error:
+        raise error.at(user_span()) from None  # the program has the line that it was first called from
     return result if is_single else as_tuple(result)
 
 

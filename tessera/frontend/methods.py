@@ -13,6 +13,8 @@ from tessera.frontend.pytree import as_tuple
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from tessera.frontend.functions.updates import At
+
 _FUNCTIONS: list[ModuleType] = []
 
 
@@ -99,6 +101,13 @@ class TensorMethods:
 
     def __getitem__(self, index: Any) -> Any:
         return _functions().getitem(self, index)
+
+    @property
+    def at(self) -> At:
+        """What gives new tensors with elements replaced: `x.at[index].set(values)`, and `add`, `mul`, `max`, `min`."""
+        from tessera.frontend.functions.updates import At  # noqa: PLC0415 - see `_functions`
+
+        return At(self)
 
     @property
     def T(self) -> Any:  # noqa: N802 - NumPy's name for it

@@ -56,8 +56,13 @@ def out_of_bounds_error(
     stands = _standing((found, index), source)
     stands = f"{stands} that {who} uses" if stands else f"{who} uses it"
     if ends:
-        rule = f"rule: an index is in -{extent}..{extent - 1}; a debug build checks, others clamp"
-        fix = f"use indices of the axis, or clamp them where that is meant: `ops.clamp(i, 0, {extent - 1})`"
+        does = {
+            "clip": "a debug build checks, others clamp",
+            "drop": "a debug build checks, others write nothing there",
+        }
+        allowed = f"an index is in -{extent}..{extent - 1}" if extent else "an axis of no elements has no index"
+        rule = f"rule: {allowed}; {does.get(site.get('mode', ''), 'the mode is `error`')}"
+        fix = 'use indices of the axis, or say what happens to others: `mode="clip"` or `mode="drop"`'
     elif site.get("masked") is None:
         rule = f"rule: a position is in 0..{extent - 1}; a debug build checks, in others it reads as 0"
         fix = "say what is read out of bounds: `pad=0`, or `mask=` where there is one"

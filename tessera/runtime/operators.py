@@ -215,6 +215,11 @@ class Operators:
         return cpu
 
     @property
+    def at(self) -> Any:
+        """What gives new tensors with elements replaced: `x.at[index].set(values)`, and `add`, `mul`, `max`, `min`."""
+        return apply("at", self)
+
+    @property
     def T(self) -> Any:  # noqa: N802 (NumPy's name for it)
         """All axes in reverse order."""
         return apply("T", self)

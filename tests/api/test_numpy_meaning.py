@@ -263,7 +263,7 @@ def test_corrections(run: Callable[..., Any], correction: int) -> None:
 
 def test_tensors_and_tracers_have_the_same_methods() -> None:
     traced = {name for name in vars(TensorMethods) if not name.startswith("_")}
-    assert traced == set(METHODS) | {"T", "mT"}
+    assert traced == set(METHODS) | {"T", "mT", "at"}
     operators = {name for name in vars(TensorMethods) if name.startswith("__")}
     assert operators - {"__slots__", "__doc__", "__module__"} <= set(dir(Tensor))
 

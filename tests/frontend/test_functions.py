@@ -25,7 +25,7 @@ OTHER_NAMES = {
     "kv_append", "kv_prune", "kv_offload", "kv_prefetch", "cached_attention",  # KVCache
     "prefetch",  # tessera.prefetch
     "attention_with_lse",  # attention(..., return_lse=True)
-    "cast", "slice", "index_get",  # astype, x[...]
+    "cast", "slice", "index_get", "index_put",  # astype, x[...], x.at[...]
 }  # fmt: skip
 PARTS = {
     "conv_windows", "cumulative", "dim_size", "constant", "fused", "kernel_call", "philox", "scatter_rows", "sort_rows",

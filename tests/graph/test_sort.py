@@ -51,8 +51,12 @@ def test_scatter_keeps_the_last_and_scatter_add_adds_in_order() -> None:
     x = np.zeros((3, 2), np.float32)
     indices = np.array([1, -1, 1, 9])
     updates = np.arange(8, dtype=np.float32).reshape(4, 2)
-    np.testing.assert_array_equal(run_decomposition("scatter", x, indices, updates), [[0, 0], [4, 5], [6, 7]])
-    np.testing.assert_array_equal(run_decomposition("scatter_add", x, indices, updates), [[0, 0], [4, 6], [8, 10]])
+    for op, dropped, clipped in (
+        ("scatter", [[0, 0], [4, 5], [2, 3]], [[0, 0], [4, 5], [6, 7]]),
+        ("scatter_add", [[0, 0], [4, 6], [2, 3]], [[0, 0], [4, 6], [8, 10]]),
+    ):
+        for mode, wanted in (("", dropped), ("drop", dropped), ("clip", clipped)):
+            np.testing.assert_array_equal(run_decomposition(op, x, indices, updates, mode=mode), wanted)
 
 
 def test_scatter_add_of_narrow_floats_rounds_once() -> None:

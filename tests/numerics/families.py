@@ -80,6 +80,7 @@ FAMILIES: dict[str, Forms] = {
     "one_hot": movement.one_hot,
     **dict.fromkeys(("scatter", "scatter_add"), movement.scatter),
     "scatter_rows": movement.scatter_rows,
+    "index_put": movement.index_put,
     **dict.fromkeys(("sort", "argsort"), movement.sort),
     "sort_rows": movement.sort_rows,
     "topk": movement.topk,

@@ -360,9 +360,26 @@ def scatter(spec: OpSpec, dtype: DType) -> list[Form]:
 
 
 def scatter_rows(spec: OpSpec, dtype: DType) -> list[Form]:
-    """Both modes."""
-    operands = (Operand((2, "A", "B")), _index("N", values=FIRST), Operand((2, "N", "B")))
-    return [Form(mode, operands, MANY, constantly(mode=mode)) for mode in ("set", "add")]
+    """Every mode."""
+    operands = (Operand((2, "A", "B")), Operand((2, "N", "B")), _index("N", values=FIRST))
+    modes = ("set", "add", "mul", "max", "min")
+    return [
+        Form(mode, operands, MANY[:: 1 + 2 * (mode not in ("set", "add"))], constantly(mode=mode)) for mode in modes
+    ]
+
+
+def index_put(spec: OpSpec, dtype: DType) -> list[Form]:
+    """Rows, columns whose dims move, and single elements; each way to combine, each mode."""
+    rows, columns = (*X, Operand(("N", "B")), _index("N")), (*X, Operand(("N", "A")), _index("N"))
+    forms = [Form("rows", rows, MANY, constantly(axes=(0,)))]
+    if dtype.name == sample_dtype(spec):
+        points = (*X, Operand(("N",)), _index("N"), _index("N"))
+        forms += [
+            Form("columns", columns, MANY[::2], constantly(axes=(1,), reduce="max", mode="clip")),
+            Form("points", points, MANY[::2], constantly(axes=(0, 1), reduce="add")),
+            Form("points, clipped", points, MANY[::2], constantly(axes=(0, 1), reduce="mul", mode="clip")),
+        ]
+    return forms
 
 
 def sort(spec: OpSpec, dtype: DType) -> list[Form]:

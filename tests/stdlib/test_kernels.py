@@ -75,18 +75,29 @@ def test_a_scan_keeps_a_negative_zero_and_lets_nan_win() -> None:
     assert np.isnan(found[0, 2:]).all()
 
 
-@pytest.mark.parametrize("mode", ["set", "add"])
+@pytest.mark.parametrize("mode", ["set", "add", "mul", "max", "min"])
 @pytest.mark.parametrize("dtype", [dt.f32, dt.i16, dt.f64], ids=str)
 @pytest.mark.parametrize("shape", [(2, 5, 37), (3, 7, 1), (1, 4, 130), (2, 3, 0)])
 def test_scatters(mode: str, dtype: dt.DType, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(8)
     array = numpy_dtype(dtype)
     x = (rng.standard_normal(shape) * 9).astype(np.float32).astype(array)
-    indices = rng.integers(0, shape[1], 11)
+    indices = rng.integers(0, shape[1] + (mode != "add"), 11)
     updates = (rng.standard_normal((shape[0], 11, shape[2])) * 9).astype(np.float32).astype(array)
-    shapes = [["O", "A", shape[2] if shape[2] == 1 else "I"], [11], ["O", 11, shape[2] if shape[2] == 1 else "I"]]
-    (found,) = run_library("scatter_rows", [x, indices, updates], {"mode": mode}, shapes)
-    assert found.tobytes() == reference("scatter_rows", x, indices, updates, mode=mode).tobytes()
+    inner = shape[2] if shape[2] == 1 else "I"
+    form = {"mode": mode, "drops": mode != "add"}
+    (found,) = run_library("scatter_rows", [x, updates, indices], form, [["O", "A", inner], ["O", 11, inner], [11]])
+    assert found.tobytes() == reference("scatter_rows", x, updates, indices, **form).tobytes()
+
+
+def test_scatters_along_two_axes() -> None:
+    rng = np.random.default_rng(8)
+    x, updates = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 3, 37), (2, 25, 37)))
+    lines = [rng.integers(0, size + 1, 25) for size in (4, 3)]
+    form = {"mode": "add", "drops": True}
+    shapes: list[list[Any]] = [["O", "A", "B", "I"], ["O", "N", "I"], ["N"], ["N"]]
+    (found,) = run_library("scatter_rows", [x, updates, *lines], form, shapes)
+    assert found.tobytes() == reference("scatter_rows", x, updates, *lines, **form).tobytes()
 
 
 @pytest.mark.parametrize("dtype", [dt.f32, dt.bf16, dt.f8e5m2, dt.f64, dt.i64, dt.u8, dt.bool_], ids=str)
@@ -191,7 +202,7 @@ def test_blocks_of_queries_change_no_bit() -> None:
 SOUND: list[tuple[str, list[list[Any]], list[dt.DType], dict[str, Any], int]] = [
     ("cumulative", [["A", "B", "C"]], [dt.f32], {"kind": "sum", "axis": 1}, 0),
     ("cumulative", [["A", "B"]], [dt.f32], {"kind": "sum", "axis": 1, "reverse": True}, 0),
-    ("scatter_rows", [["O", "A", "I"], ["N"], ["O", "N", "I"]], [dt.f32, dt.i64, dt.f32], {"mode": "add"}, 2),
+    ("scatter_rows", [["O", "A", "I"], ["O", "N", "I"], ["N"]], [dt.f32, dt.f32, dt.i64], {"mode": "add"}, 2),
     ("sort_rows", [["R", "N"]], [dt.f32], {}, 0),
     ("attention", FREE, [dt.f32] * 3, {"causal": True}, 3),
     ("attention", FIXED_HEAD, [dt.f32] * 3, {}, 0),

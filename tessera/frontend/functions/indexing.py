@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.diagnostics.codes import IndexRangeError, ShapeError, TracingError
+from tessera.diagnostics.codes import ArgumentError, IndexRangeError, ShapeError, TracingError
 from tessera.diagnostics.error import FixLike, user_span
-from tessera.frontend.arguments import check_bool
+from tessera.frontend.arguments import check_bool, check_int, describe_value
 from tessera.frontend.concrete import copy_to_host, is_array, is_concrete, place_like
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.functions import movement
 from tessera.frontend.functions.operands import (
+    as_tensor,
     axis_of,
     dtype_of,
     is_tensor,
@@ -21,11 +22,12 @@ from tessera.frontend.functions.operands import (
 )
 from tessera.frontend.pytree import is_sequence
 from tessera.frontend.size import Size, dim_of
+from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dim import Dim
-from tessera.types.dtype import f32, parse_dtype
-from tessera.types.shape import normalize_slice
+from tessera.types.dtype import f32, i64, parse_dtype
+from tessera.types.shape import is_at_least, normalize_slice
 
 _ALL = slice(None)
 
@@ -41,16 +43,69 @@ def getitem(x: Any, index: Any) -> Any:
     Tensor([2, 2] i64, [[2, 1],
                         [4, 3]])
     """
-    x, items = _expand_index(x, index)
-    picked, positions = _slice_axes(x, items)
-    return _pick(picked, positions, _picked_axis(items)) if positions else picked
+    return read(x, index, None)
+
+
+def read(x: Any, index: Any, mode: str | None) -> Any:
+    """`x[index]`, with a mode for what is out of bounds."""
+    check_mode("x[...]", mode)
+    x, items = expand_index(x, index)
+    picked, positions = slice_axes(x, items)
+    if not positions:
+        return picked
+    axes, out_axis = tuple(sorted(positions)), picked_axis(items)
+    if len(axes) == 1 and out_axis == axes[0] and mode is None:
+        return take(picked, positions[out_axis], out_axis)
+    return index_get(picked, [positions[axis] for axis in axes], axes, out_axis, mode, "x[...]")
+
+
+def index_get(x: Any, indices: Sequence[Any], axes: Sequence[int], out_axis: int, mode: str | None, by: str) -> Any:
+    """Elements by indices along some axes; their dims stand at `out_axis` of the result."""
+    where = {"axes": tuple(axes), "out_axis": out_axis, "by": by}
+    return apply("index_get", (x, *indices), {**where, **_reading(x, axes, mode)})
+
+
+def check_mode(op: str, mode: Any) -> None:
+    """Raises `ArgumentError` (T0202) for a mode that there is not."""
+    if not (mode is None or (isinstance(mode, str) and mode in ("clip", "drop", "error"))):
+        raise ArgumentError(
+            f'`{op}` takes `mode` as "clip", "drop" or "error", got {describe_value(mode)}',
+            fix='write `mode="clip"`',
+        )
+
+
+def _reading(x: Any, axes: Sequence[int], mode: str | None) -> dict[str, Any]:
+    """The attributes of a read: in the body of a loop or branch, which may not run, an axis may have no elements."""
+    attributes: dict[str, Any] = {"mode": mode} if mode else {}
+    if getattr(dispatch.tracing(), "parent", None) is not None:
+        dims = shape_dims(x)
+        if not all(is_at_least(dims[axis], 1) for axis in axes):
+            attributes["may_be_empty"] = True
+    return attributes
+
+
+def joined_dims(indices: Sequence[Any]) -> tuple[Dim, ...]:
+    """The shape that tensors of indices broadcast to; where they do not, the rule of the op that takes them says so."""
+    shapes = [shape_dims(index) for index in indices]
+    rank = max(len(shape) for shape in shapes)
+    padded = [(Dim.constant(1),) * (rank - len(shape)) + shape for shape in shapes]
+    return tuple(next((dim for dim in dims if dim.value != 1), dims[0]) for dims in zip(*padded, strict=True))
+
+
+def scalar_index(op: str, value: Any) -> Any:
+    """An index as a scalar of integers, from a number, a size or a tensor."""
+    if not is_tensor(value):
+        return as_tensor(value, i64) if isinstance(value, Size) else as_tensor(check_int(op, "starts", value), i64)
+    if rank_of(value) or not dtype_of(value).is_integer:
+        raise ShapeError(f"`{op}` takes starts as integers, got {dtype_of(value)} of shape {list(value.shape)}")
+    return value
 
 
 def _is_tuple(index: Any) -> bool:
     return isinstance(index, tuple)
 
 
-def _expand_index(x: Any, index: Any) -> tuple[Any, list[Any]]:
+def expand_index(x: Any, index: Any) -> tuple[Any, list[Any]]:
     """The index with one item for each axis, and None for each new one; and `x`, its masked axes as long as masks."""
     given = [_mask_of(item) for item in (index if _is_tuple(index) else (index,))]
     items: list[Any] = []
@@ -119,10 +174,8 @@ def _index_fix(rank: int) -> FixLike:
     return lambda span: fixes_of("arguments").index_fix(span, rank)
 
 
-def _slice_axes(x: Any, items: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
+def slice_axes(x: Any, items: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
     """What ints, slices and new axes make of `x`, and the tensors of positions by the axis they then pick from."""
-    dims = shape_dims(x)
-    start, stop, step = [Dim.constant(0)] * len(dims), list(dims), [1] * len(dims)
     dropped: list[int] = []
     kept: list[tuple[str, Any]] = []
     axis = 0
@@ -131,24 +184,37 @@ def _slice_axes(x: Any, items: Sequence[Any]) -> tuple[Any, dict[int, Any]]:
             kept.append(("new", None))
             continue
         if _is_slice(item):
-            start[axis], stop[axis], step[axis] = _slice_of(item, dims[axis])
             kept.append(("axis", None))
-        elif _is_position(item):
-            at = _position(item, dims[axis], axis)
-            start[axis], stop[axis] = at, at + 1
+        elif is_position(item):
             dropped.append(axis)
         else:
             kept.append(("pick", _positions(item, x)))
         axis += 1
-    if start != [Dim.constant(0)] * len(dims) or stop != list(dims) or step != [1] * len(dims):
-        x = apply("slice", (x,), {"start": tuple(start), "stop": tuple(stop), "step": tuple(step)})
+    places = slices_of(x, [item for item in items if item is not None])
+    if places != [(Dim.constant(0), dim, 1) for dim in shape_dims(x)]:
+        start, stop, step = zip(*places, strict=True)
+        x = apply("slice", (x,), {"start": start, "stop": stop, "step": step})
     x = movement.squeeze(x, tuple(dropped)) if dropped else x
     new = tuple(at for at, (kind, _) in enumerate(kept) if kind == "new")
     x = movement.expand_dims(x, new) if new else x
     return x, {at: positions for at, (kind, positions) in enumerate(kept) if kind == "pick"}
 
 
-def _is_position(item: Any) -> bool:
+def slices_of(x: Any, items: Sequence[Any]) -> list[tuple[Dim, Dim, int]]:
+    """What an index with one item for each axis takes of it, as start, stop and step; all for a tensor of positions."""
+    found: list[tuple[Dim, Dim, int]] = []
+    for axis, (item, size) in enumerate(zip(items, shape_dims(x), strict=True)):
+        if _is_slice(item):
+            found.append(_slice_of(item, size))
+        elif is_position(item):
+            at = _position(item, size, axis)
+            found.append((at, at + 1, 1))
+        else:
+            found.append((Dim.constant(0), size, 1))
+    return found
+
+
+def is_position(item: Any) -> bool:
     """A plain number: an int, a size, or a NumPy integer; a scalar tensor is a tensor of positions."""
     if isinstance(item, bool):
         raise IndexRangeError(f"an index cannot be {item}", fix="choose elements with `tessera.ops.where`")
@@ -218,46 +284,47 @@ def _positions(item: Any, x: Any) -> Any:
     return item
 
 
-def _picked_axis(items: Sequence[Any]) -> int:
+def picked_axis(items: Sequence[Any]) -> int:
     """The position of the picked axes in the result: that of the index tensors if adjacent, else the front."""
     plain = [item is None or isinstance(item, slice) for item in items]
     first, last = plain.index(False), len(plain) - 1 - plain[::-1].index(False)
     return first if not any(plain[first : last + 1]) else 0
 
 
-def _pick(x: Any, positions: dict[int, Any], axis: int) -> Any:
-    axes = sorted(positions)
-    if len(axes) == 1 and axis == axes[0]:
-        return take(x, positions[axis], axis)
-    return apply("index_get", (x, *(positions[own] for own in axes)), {"axes": tuple(axes), "out_axis": axis})
-
-
-def take(x: Any, positions: Any, axis: int = 0) -> Any:
+def take(x: Any, positions: Any, axis: int = 0, *, mode: str | None = None) -> Any:
     """The elements of `x` at these positions along `axis`; negative positions count from the end.
+
+    `mode` is what a position out of bounds reads: "clip" (the default) the nearest element, "drop" 0, and "error" ends
+    the run with PositionError (T0710).
 
     >>> ts.ops.take(ts.array([10.0, 20.0, 30.0]), ts.array([2, 0]))
     Tensor([2] f32, [30, 10])
     """
-    dtype_of(x)
-    return apply("take", (x, _positions(positions, x)), {"axis": axis_of("take", axis, rank_of(x))})
+    check_mode("take", mode)
+    at = axis_of("take", axis, rank_of(x))
+    return apply("take", (x, _positions(positions, x)), {"axis": at, **_reading(x, (at,), mode)})
 
 
-def take_along_axis(x: Any, indices: Any, axis: int = -1) -> Any:
-    """`x` at positions that differ by row: the result has the shape of `indices`."""
-    dtype_of(x)
-    return apply("take_along_axis", (x, _positions(indices, x)), {"axis": axis_of("take_along_axis", axis, rank_of(x))})
+def take_along_axis(x: Any, indices: Any, axis: int = -1, *, mode: str | None = None) -> Any:
+    """`x` at positions that differ by row: the result has the shape of `indices`. `mode` is that of `take`."""
+    check_mode("take_along_axis", mode)
+    at = axis_of("take_along_axis", axis, rank_of(x))
+    return apply("take_along_axis", (x, _positions(indices, x)), {"axis": at, **_reading(x, (at,), mode)})
 
 
-def gather(x: Any, indices: Any) -> Any:
-    """The parts of `x` at points: the last axis of `indices` holds a position for each leading axis of `x`."""
-    dtype_of(x)
-    return apply("gather", (x, _positions(indices, x)))
+def gather(x: Any, indices: Any, *, mode: str | None = None) -> Any:
+    """The parts of `x` at points: the last axis of `indices` holds a position for each leading axis of `x`.
+
+    `mode` is that of `take`.
+    """
+    check_mode("gather", mode)
+    return apply("gather", (x, _positions(indices, x)), _reading(x, range(rank_of(x)), mode))
 
 
-def embedding(table: Any, indices: Any) -> Any:
-    """Rows of `table` by number."""
-    dtype_of(table)
-    return apply("embedding", (table, _positions(indices, table)))
+def embedding(table: Any, indices: Any, *, mode: str | None = None) -> Any:
+    """Rows of `table` by number. `mode` is that of `take`: a number out of bounds reads the nearest row by default."""
+    check_mode("embedding", mode)
+    return apply("embedding", (table, _positions(indices, table)), _reading(table, range(rank_of(table)), mode))
 
 
 def one_hot(indices: Any, depth: Any, dtype: Any = f32) -> Any:
@@ -265,23 +332,37 @@ def one_hot(indices: Any, depth: Any, dtype: Any = f32) -> Any:
     return apply("one_hot", (_positions(indices, None),), {"depth": (dim_of(depth),), "dtype": parse_dtype(dtype)})
 
 
-def scatter(x: Any, indices: Any, updates: Any, axis: int = 0) -> Any:
-    """`x` with `updates` in place of what is at `indices` along `axis`; of equal indices the last one is kept."""
-    return _scatter("scatter", x, indices, updates, axis)
+def scatter(x: Any, indices: Any, updates: Any, axis: int = 0, *, mode: str | None = None) -> Any:
+    """`x` with `updates` in place of what is at `indices` along `axis`; of equal indices the last one is kept.
+
+    `mode` is what an index out of bounds does: "drop" (the default) writes nothing, "clip" writes to the nearest
+    element, and "error" ends the run with PositionError (T0710). Negative indices count from the end.
+    """
+    return _scatter("scatter", x, indices, updates, axis, mode)
 
 
-def scatter_add(x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: bool = True) -> Any:
-    """`x` with `updates` added at `indices` along `axis`, in order; `ordered=False` allows any order, and any bits."""
+def scatter_add(
+    x: Any, indices: Any, updates: Any, axis: int = 0, *, ordered: bool = True, mode: str | None = None
+) -> Any:
+    """`x` with `updates` added at `indices` along `axis`, in order; `ordered=False` allows any order, and any bits.
+
+    `mode` is that of `scatter`.
+    """
     if check_bool("scatter_add", "ordered", ordered):
-        return _scatter("scatter_add", x, indices, updates, axis)
+        return _scatter("scatter_add", x, indices, updates, axis, mode)
     attributes = {"ordered": False}
     from tessera.frontend.scopes import active_trace, settle_nondeterminism  # noqa: PLC0415 - few calls need it
 
     if active_trace() is None:  # a trace does so itself
         settle_nondeterminism(REGISTRY["scatter_add"], attributes, user_span())
-    return _scatter("scatter_add", x, indices, updates, axis, **attributes)
+    return _scatter("scatter_add", x, indices, updates, axis, mode, **attributes)
 
 
-def _scatter(op: str, x: Any, indices: Any, updates: Any, axis: int, **more: Any) -> Any:
+def _scatter(op: str, x: Any, indices: Any, updates: Any, axis: int, mode: str | None, **more: Any) -> Any:
+    check_mode(op, mode)
     x, updates = promote_operands(op, (x, updates))
-    return apply(op, (x, _positions(indices, x), updates), {"axis": axis_of(op, axis, rank_of(x)), **more})
+    attributes = {"axis": axis_of(op, axis, rank_of(x)), "mode": mode or "", **more}
+    return apply(op, (x, _positions(indices, x), updates), attributes)
+
+
+__all__ = ["embedding", "gather", "getitem", "one_hot", "scatter", "scatter_add", "take", "take_along_axis"]

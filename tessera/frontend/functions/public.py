@@ -9,3 +9,4 @@ from tessera.frontend.functions.elementwise import *  # noqa: F403
 from tessera.frontend.functions.indexing import *  # noqa: F403
 from tessera.frontend.functions.movement import *  # noqa: F403
 from tessera.frontend.functions.reduction import *  # noqa: F403
+from tessera.frontend.functions.updates import *  # noqa: F403

@@ -281,6 +281,8 @@ class EinsumOp(SpecOp):
 class EmbeddingOp(SpecOp):
     table: SSAValue
     indices: SSAValue
+    mode: str
+    may_be_empty: bool
 
 class EqOp(SpecOp):
     x: SSAValue
@@ -347,6 +349,8 @@ class FusedOp(SpecOp):
 class GatherOp(SpecOp):
     x: SSAValue
     indices: SSAValue
+    mode: str
+    may_be_empty: bool
 
 class GeOp(SpecOp):
     x: SSAValue
@@ -365,6 +369,9 @@ class IndexGetOp(SpecOp):
     indices: Sequence[SSAValue]
     axes: tuple[int, ...]
     out_axis: int
+    mode: str
+    may_be_empty: bool
+    by: str
 
 class IndexLegalOp(SpecOp):
     x: SSAValue
@@ -372,6 +379,18 @@ class IndexLegalOp(SpecOp):
     axes: tuple[int, ...]
     out_axis: int
     checked: Any
+    masked: bool
+
+class IndexPutOp(SpecOp):
+    x: SSAValue
+    updates: SSAValue
+    indices: Sequence[SSAValue]
+    axes: tuple[int, ...]
+    out_axis: int
+    reduce: str
+    mode: str
+    accumulate: DType | None
+    by: str
 
 class IoCallbackOp(SpecOp):
     slot: int
@@ -682,22 +701,25 @@ class ScatterOp(SpecOp):
     indices: SSAValue
     updates: SSAValue
     axis: int
+    mode: str
 
 class ScatterAddOp(SpecOp):
     x: SSAValue
     indices: SSAValue
     updates: SSAValue
     axis: int
+    mode: str
     ordered: bool
     accumulate: DType | None
 
 class ScatterRowsOp(SpecOp):
     x: SSAValue
-    indices: SSAValue
     updates: SSAValue
+    indices: Sequence[SSAValue]
     mode: str
     accumulate: DType | None
     checked: Any
+    drops: bool
     in_place: bool
 
 class ShiftLeftOp(SpecOp):
@@ -788,17 +810,22 @@ class TakeOp(SpecOp):
     x: SSAValue
     indices: SSAValue
     axis: int
+    mode: str
+    may_be_empty: bool
 
 class TakeAlongAxisOp(SpecOp):
     x: SSAValue
     indices: SSAValue
     axis: int
+    mode: str
+    may_be_empty: bool
 
 class TakeAlongLegalOp(SpecOp):
     x: SSAValue
     indices: SSAValue
     axis: int
     checked: Any
+    masked: bool
 
 class TanOp(SpecOp):
     x: SSAValue

@@ -58,7 +58,7 @@ def pipeline(
         # Once kernels are known by name and arguments, calls can be.
         PlaceBuffers(),
         # With the calls there, and before offsets are planned: index checks have buffers too.
-        *([WatchPositions()] if debug else []),
+        WatchPositions(every=debug),
         # The order of all calls is fixed now, and with it the lifetimes of buffers.
         PlanMemory(),
         # Last: what the program declares must hold of its host program and kernels.

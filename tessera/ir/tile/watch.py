@@ -56,9 +56,15 @@ class _Position:
     coordinate: str = ""
 
 
-def watch(kernel: SpecOp) -> Watch | None:
-    """The kernels that look at what a kernel is indexed by; None where none is checked, or it reads what it writes."""
-    found = [position for op in kernel.walk() if isinstance(op, SpecOp) for position in _positions(op)]
+def watch(kernel: SpecOp, *, every: bool = True) -> Watch | None:
+    """The kernels that look at what a kernel is indexed by; None where none is checked, or it reads what it writes.
+
+    Without `every`, only what is in the mode `error` is looked at.
+    """
+    accesses = [op for op in kernel.walk() if isinstance(op, SpecOp) and _is_checked(op, every)]
+    if not accesses:
+        return None
+    found = [position for op in accesses for position in _positions(op)]
     live = _Live(kernel, found)
     if not found or live.reads & set(kernel.value("writes")):
         return None
@@ -77,9 +83,14 @@ def _parts(op: SpecOp) -> tuple[list[SSAValue], list[SSAValue]]:
     return indices, operands[len(indices) :]
 
 
+def _is_checked(op: SpecOp, every: bool) -> bool:
+    if op.name not in ("ttile.load", "ttile.store"):
+        return False
+    facts = op.value("checked")
+    return facts is not None and (every or facts.get("mode") == "error")
+
+
 def _positions(op: SpecOp) -> list[_Position]:
-    if op.name not in ("ttile.load", "ttile.store") or op.value("checked") is None:
-        return []
     indices, tiles = _parts(op)
     windows = list(op.value("windows"))
     numbers = tiles[:-1] if op.value("checked").get("masked") else tiles

@@ -145,23 +145,35 @@ def _copy(call: Call) -> SpecOp:
 
 
 def _write_scatter(call: Call) -> list[SpecOp]:
-    """`out[o, indices[n], j]` for all n in order."""
-    x, indices, _ = call.operands
-    outer, _, inner = x.shape
+    """`out[o, indices[n], j]` for all n in order; one that is to be dropped is the size of its axis."""
+    x, updates, *indices = call.operands
+    outer, *extents, inner = x.shape
     b, columns, column = _column_programs(call, "scatter.tile", outer, inner)
-    narrow = call.narrow_accumulator
-    outer_at, number, row = Dim.symbol("_o"), Dim.symbol("_n"), Dim.symbol("_r")
+    narrow, mode = call.narrow_accumulator, str(call.attributes["mode"])
+    outer_at, number = Dim.symbol("_o"), Dim.symbol("_n")
+    rows = [Dim.symbol(f"_r{axis}") for axis in range(len(indices))]
+    at = [outer_at, *rows, column]
 
     def put(n: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        region = columns.with_coords(_n=n, _r=b.fetch(call.input(b, 1), [number], {"_n": n}))
-        update = b.load(call.input(b, 2), [outer_at, number, column], region)
-        if call.attributes["mode"] == "add":
-            update = b.elementwise("add", b.load(call.output(b, 0), [outer_at, row, column], region), update)
-            update = update if narrow is None else b.round(update, format=narrow)
-        b.store(update, call.output(b, 0), [outer_at, row, column], region, checked=call.attributes["checked"])
+        fetched = {f"_r{axis}": b.fetch(call.input(b, 2 + axis), [number], {"_n": n}) for axis in range(len(indices))}
+        region = columns.with_coords(_n=n, **fetched)
+
+        def write(_: SSAValue | None, carried: list[SSAValue]) -> list[SSAValue]:
+            update = b.load(call.input(b, 1), [outer_at, number, column], region)
+            if mode != "set":
+                update = b.elementwise(mode, b.load(call.output(b, 0), at, region), update)
+                update = update if narrow is None else b.round(update, format=narrow)
+            b.store(update, call.output(b, 0), at, region, checked=call.attributes["checked"])
+            return carried
+
+        if not call.attributes["drops"]:
+            return write(None, carried)
+        # A loop of one iteration, or of none: all of a program are at the same index, so that nothing is masked.
+        inside = product(minimum(1, extent - row) for extent, row in zip(extents, rows, strict=True))
+        b.loop(b.index(0), b.index(inside, fetched), 1, write)
         return carried
 
-    b.loop(b.index(0), b.index(indices.shape[0]), 1, put)
+    b.loop(b.index(0), b.index(updates.shape[1]), 1, put)
     writer = b.finish()
     return [writer] if call.attributes["in_place"] else [_copy(call), writer]
 

@@ -747,15 +747,15 @@ tgraph.func @argmin(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], i64> a
 // -----
 // CHECK-LABEL: tgraph.func @scatter(
 // CHECK: tgraph.scatter
-tgraph.func @scatter(%x0: !tgraph.tensor<[N5, N4], f32>, %x1: !tgraph.tensor<[N7], i64>, %x2: !tgraph.tensor<[N7, N4], f32>) -> !tgraph.tensor<[N5, N4], f32> attributes {names = ["x0", "x1", "x2"], guards = [[dim<min(1, N5)>, dim<1>, "the op's rule"]]} {
+tgraph.func @scatter(%x0: !tgraph.tensor<[N5, N4], f32>, %x1: !tgraph.tensor<[N7], i64>, %x2: !tgraph.tensor<[N7, N4], f32>) -> !tgraph.tensor<[N5, N4], f32> attributes {names = ["x0", "x1", "x2"]} {
   %0 = tgraph.scatter %x0, %x1, %x2 : (!tgraph.tensor<[N5, N4], f32>, !tgraph.tensor<[N7], i64>, !tgraph.tensor<[N7, N4], f32>) -> !tgraph.tensor<[N5, N4], f32>
   tgraph.return %0 : (!tgraph.tensor<[N5, N4], f32>) -> ()
 }
 // -----
 // CHECK-LABEL: tgraph.func @scatter_rows(
 // CHECK: tgraph.scatter_rows{{.*}} {mode = "set"}
-tgraph.func @scatter_rows(%x0: !tgraph.tensor<[N2, N5, N3], f32>, %x1: !tgraph.tensor<[N4], i64>, %x2: !tgraph.tensor<[N2, N4, N3], f32>) -> !tgraph.tensor<[N2, N5, N3], f32> attributes {names = ["x0", "x1", "x2"]} {
-  %0 = tgraph.scatter_rows %x0, %x1, %x2 {mode = "set"} : (!tgraph.tensor<[N2, N5, N3], f32>, !tgraph.tensor<[N4], i64>, !tgraph.tensor<[N2, N4, N3], f32>) -> !tgraph.tensor<[N2, N5, N3], f32>
+tgraph.func @scatter_rows(%x0: !tgraph.tensor<[N2, N5, N3], f32>, %x1: !tgraph.tensor<[N2, N4, N3], f32>, %x2: !tgraph.tensor<[N4], i64>) -> !tgraph.tensor<[N2, N5, N3], f32> attributes {names = ["x0", "x1", "x2"]} {
+  %0 = tgraph.scatter_rows %x0, %x1, %x2 {mode = "set"} : (!tgraph.tensor<[N2, N5, N3], f32>, !tgraph.tensor<[N2, N4, N3], f32>, !tgraph.tensor<[N4], i64>) -> !tgraph.tensor<[N2, N5, N3], f32>
   tgraph.return %0 : (!tgraph.tensor<[N2, N5, N3], f32>) -> ()
 }
 // -----
@@ -932,4 +932,11 @@ tgraph.func @attention_join(%x0: !tgraph.tensor<[N2, N3, N3, N8], f32>, %x1: !tg
 tgraph.func @kv_write(%x0: !tgraph.tensor<[N2, N3, N7, N4], f32>, %x1: !tgraph.tensor<[], i64>, %x2: !tgraph.tensor<[N2, N3, N1, N4], f32>) -> !tgraph.tensor<[N2, N3, N7, N4], f32> attributes {names = ["x0", "x1", "x2"]} {
   %0 = tgraph.kv_write %x0, %x1, %x2 : (!tgraph.tensor<[N2, N3, N7, N4], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[N2, N3, N1, N4], f32>) -> !tgraph.tensor<[N2, N3, N7, N4], f32>
   tgraph.return %0 : (!tgraph.tensor<[N2, N3, N7, N4], f32>) -> ()
+}
+// -----
+// CHECK-LABEL: tgraph.func @index_put(
+// CHECK: tgraph.index_put{{.*}} {axes = [0]}
+tgraph.func @index_put(%x0: !tgraph.tensor<[N5, N4], f32>, %x1: !tgraph.tensor<[N9, N4], f32>, %x2: !tgraph.tensor<[N9], i64>) -> !tgraph.tensor<[N5, N4], f32> attributes {names = ["x0", "x1", "x2"]} {
+  %0 = tgraph.index_put %x0, %x1, %x2 {axes = [0]} : (!tgraph.tensor<[N5, N4], f32>, !tgraph.tensor<[N9, N4], f32>, !tgraph.tensor<[N9], i64>) -> !tgraph.tensor<[N5, N4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N5, N4], f32>) -> ()
 }

@@ -1,33 +1,30 @@
-"""Reading by index: take, gather, take_along_axis, index_get, embedding, one_hot; writing by index: scatter.
+"""Reading by index: take, gather, take_along_axis, index_get, embedding, one_hot.
 
-One rule for every index: a negative one counts from the end, and one that is still out of bounds is clamped to the
-nearest end. The rule is put in front of the `_legal` ops, which read memory and trust their indices. In a debug build
-those are `checked`: nothing is clamped, and a run ends at an out-of-bounds index, before it is used.
+One rule for every index: a negative one counts from the end, and `mode` says what one that is still out of bounds does.
+It is clamped to the nearest end (`clip`, the default of reads), reads 0 and writes nothing (`drop`, the default of
+writes), or ends the run before it is used (`error`). The rule is put in front of the `_legal` ops, which read memory
+and trust their indices, unless they are `masked`, or `checked`: for `error`, and for the defaults in debug builds.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array, dtype_of, numpy_dtype, round_as, static
+from tessera.ir.base.arrays import Array, numpy_dtype, static
 from tessera.ir.base.index_maps import IndexMap
 from tessera.ir.base.index_maps import coordinate as at
-from tessera.ir.base.interval import ANYTHING, SAME, always_within
+from tessera.ir.base.interval import SAME, always_within
 from tessera.ir.base.spec import (
-    INTEGERS,
     KEEP,
     NUMBERS,
-    ROUND,
     Attribute,
     Attributes,
     Builder,
     InferContext,
-    Nondeterminism,
     OpSpec,
     Sample,
 )
@@ -35,33 +32,48 @@ from tessera.ir.graph.building import (
     Types,
     axes_attribute,
     cast,
-    check_accumulator,
     check_at_least,
     check_integer,
-    common_dtype,
     constant,
-    cost_of,
     expand,
     index_axis,
     size_value,
     visits,
 )
 from tessera.ir.graph.samples import Make
-from tessera.ir.tile.facets import Gather, Library
+from tessera.ir.tile.facets import Gather
 from tessera.types import dtype as dt
-from tessera.types.dim import Dim, product
+from tessera.types.dim import Dim
 from tessera.types.dtype import DType
-from tessera.types.shape import Named, Shape, TensorType, broadcast, equal_dims, normalize_axis, path, text
+from tessera.types.shape import Named, Shape, TensorType, broadcast, equal_dims, is_at_least, normalize_axis, path, text
 
 STORED = (*NUMBERS, "i4", "bool")
 _MOST = Dim.constant((1 << 63) - 1)
-RULE = "negative indices count from the end, others are clamped"
+RULE = "negative indices count from the end, and `mode` says what others out of bounds do"
+MODES = ("", "clip", "drop", "error")
+MODE = Attribute(
+    "mode",
+    "str",
+    "",
+    "out of bounds: clip (to an end), drop (0 is read, nothing written), error, or the default",
+)
+BY = Attribute("by", "str", "", "the function that it is part of, by which an error names it")
+MAY_BE_EMPTY = Attribute("may_be_empty", "bool", False, "an axis may have no elements, and is then read as 0")
+MASKED = Attribute("masked", "bool", False, "indices may be out of bounds, where 0 is read")
 
 
-def legal_indices(b: Builder, indices: Any, extent: Dim, checked: Any = None) -> Any:
-    """Indices as i64 within 0..extent-1, by the rule of this file; those that are `checked` are left where they are."""
+def check_mode(ctx: InferContext, op: str, attributes: Attributes) -> str:
+    """The `mode` of an op; raises for one that there is not."""
+    mode = str(attributes["mode"])
+    if mode not in MODES:
+        raise ctx.fail(f"`{op}` has no mode {mode!r}", help='`mode` is "clip", "drop" or "error"')
+    return mode
+
+
+def legal_indices(b: Builder, indices: Any, extent: Dim, *, kept: bool = False) -> Any:
+    """Indices as i64 within 0..extent-1, by the rule of this file; with `kept`, those out of bounds stay so."""
     kind = b.type_of(indices).dtype
-    if kind.kind == "uint" and checked is not None:
+    if kind.kind == "uint" and kept:
         return cast(
             b, indices if kind is not dt.u64 else b.emit("minimum", indices, size_value(b, _MOST, kind)), dt.i64
         )
@@ -72,7 +84,7 @@ def legal_indices(b: Builder, indices: Any, extent: Dim, checked: Any = None) ->
     wide = cast(b, indices, dt.i64)
     zero = constant(b, 0, dt.i64)
     wrapped = b.emit("where", b.emit("lt", wide, zero), b.emit("add", wide, size_value(b, extent)), wide)
-    return wrapped if checked is not None else b.emit("clamp", wrapped, zero, _last(b, extent))
+    return wrapped if kept else b.emit("clamp", wrapped, zero, _last(b, extent))
 
 
 def _last(b: Builder, extent: Dim) -> Any:
@@ -87,36 +99,53 @@ def legal_array(indices: Array, extent: int) -> Array:
     return np.clip(np.where(wide < 0, wide + extent, wide), 0, max(extent - 1, 0))
 
 
-def refuse_outside(checked: Any, indices: Array, extent: int) -> None:
+def refuse_outside(checked: Any, indices: Array, extent: int, *, ends: bool = False) -> None:
     """Raises PositionError (T0710) where indices that are `checked` are out of bounds, counted from the front."""
     if checked is None:
         return
-    wrong = np.flatnonzero((indices < 0) | (indices >= extent))
+    wrong = np.flatnonzero(~inside(indices, extent) if ends else (indices < 0) | (indices >= extent))
     if wrong.size:
         from tessera.runtime.callback import out_of_bounds_error  # noqa: PLC0415 - tracing needs no runtime
         from tessera.runtime.tensor import Tensor  # noqa: PLC0415
 
         first = int(indices.reshape(-1)[wrong[0]])
+        first += extent if ends and first < 0 else 0
         raise out_of_bounds_error(checked, first, extent, Tensor.of(np.ascontiguousarray(indices)))
 
 
-def check_readable(ctx: InferContext, op: str, extent: Dim, indices: TensorType) -> None:
-    """Raises, or guards, where there are indices and nothing to read."""
-    if indices.size.value != 0:
+def inside(indices: Array, extent: int) -> Array:
+    """Whether each index is in bounds, counted from either end."""
+    if indices.dtype.kind == "u":
+        return indices < np.uint64(extent)
+    wide = indices.astype(np.int64)
+    return (wide >= -extent) & (wide < extent)
+
+
+def reference_mode(mode: str, checked: Any, op: str) -> tuple[str, Any]:
+    """What a reference does with an out-of-bounds index, and what it reports of it."""
+    return ("error", checked or {"op": op, "ends": True, "mode": mode}) if mode == "error" else (mode, checked)
+
+
+def check_readable(ctx: InferContext, op: str, extent: Dim, indices: TensorType, attributes: Attributes) -> None:
+    """Raises, or guards, where there are indices and nothing to read, and that is no answer."""
+    is_answered = attributes.get("may_be_empty") or attributes.get("masked") or attributes.get("mode") == "drop"
+    if indices.size.value != 0 and not is_answered:
         check_at_least(ctx, extent, 1, f"`{op}` reads from an axis of no elements")
 
 
-def _infer_gathered(
-    ctx: InferContext, op: str, x: TensorType, indices: Types, axes: Sequence[int], out_axis: int
+def infer_gathered(
+    ctx: InferContext, op: str, x: TensorType, indices: Types, axes: Sequence[int], out_axis: int, given: Attributes
 ) -> TensorType:
     """The dims that are kept, with the dims of the indices put in at `out_axis`."""
+    if "mode" in given:
+        check_mode(ctx, op, given)
     if len(indices) != len(axes) or not axes or len(set(axes)) != len(axes):
         raise ctx.fail(f"`{op}` needs one index for each of its axes {tuple(axes)}, got {len(indices)}")
     for axis, index in zip(axes, indices, strict=True):
         check_integer(ctx, op, index, "indices")
         if not 0 <= axis < x.rank:
             raise ctx.fail(f"`{op}` has no axis {axis} on a value of rank {x.rank}")
-        check_readable(ctx, op, x.shape[axis], index)
+        check_readable(ctx, op, x.shape[axis], index, given)
     joined = broadcast(ctx, op, *(Named(f"index {number}", index.shape) for number, index in enumerate(indices)))
     kept = [dim for axis, dim in enumerate(x.shape) if axis not in axes]
     if not 0 <= out_axis <= len(kept):
@@ -126,7 +155,7 @@ def _infer_gathered(
 
 def _infer_index(op: str, ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     x, *indices = types
-    return [_infer_gathered(ctx, op, x, indices, axes_attribute(attributes, "axes"), attributes["out_axis"])]
+    return [infer_gathered(ctx, op, x, indices, axes_attribute(attributes, "axes"), attributes["out_axis"], attributes)]
 
 
 def _index_maps(types: Types, outs: Types, attributes: Attributes) -> Sequence[IndexMap]:
@@ -159,23 +188,55 @@ def _stretched_map(own: Shape, joined: Shape, first: int) -> IndexMap:
 def _decompose_index(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     x, *indices = operands
     shape, axes = b.type_of(x).shape, axes_attribute(attributes, "axes")
+    how = _how(attributes, [shape[axis] for axis in axes])
+    kept = keeps_outside(attributes)
+    legal = [legal_indices(b, index, shape[axis], kept=kept) for index, axis in zip(indices, axes, strict=True)]
+    return b.emit("index_legal", x, *legal, axes=axes, out_axis=attributes["out_axis"], **how)
+
+
+def _how(attributes: Attributes, extents: Sequence[Dim]) -> dict[str, Any]:
+    """How a `_legal` op reads: whether it is checked, or masked."""
     checked = attributes.get("checked")
-    legal = [legal_indices(b, index, shape[axis], checked) for index, axis in zip(indices, axes, strict=True)]
-    return b.emit("index_legal", x, *legal, axes=axes, out_axis=attributes["out_axis"], checked=checked)
+    is_dropped = attributes["mode"] == "drop" and checked is None
+    # What is clamped is out of bounds all the same where there is nothing.
+    is_empty = bool(attributes["may_be_empty"]) and not all(is_at_least(extent, 1) for extent in extents)
+    return {"checked": checked, "masked": is_dropped or is_empty}
 
 
-def index_reference(x: Array, *indices: Array, axes: Sequence[int], out_axis: int, checked: Any = None) -> Array:
+def keeps_outside(attributes: Attributes) -> bool:
+    """Whether out-of-bounds indices are left for the `_legal` op to see."""
+    return attributes.get("checked") is not None or attributes["mode"] == "drop"
+
+
+def index_reference(
+    x: Array,
+    *indices: Array,
+    axes: Sequence[int],
+    out_axis: int,
+    checked: Any = None,
+    mode: str = "",
+    masked: bool = False,
+    may_be_empty: bool = False,
+    by: str = "",
+) -> Array:
     """NumPy's own indexing, with legal indices, and the indexed dims moved to their position."""
-    for index, axis in zip(indices, axes, strict=True):
-        refuse_outside(checked, index, x.shape[axis])
-    moved = np.moveaxis(x, tuple(axes), tuple(range(len(axes))))
+    mode, checked = reference_mode(mode, checked, by or "index_get")
+    sizes = [x.shape[axis] for axis in axes]
     joined = np.broadcast_shapes(*(index.shape for index in indices))
-    if 0 in joined:
-        out = np.zeros((*joined, *moved.shape[len(axes) :]), x.dtype)
+    for index, size in zip(indices, sizes, strict=True):
+        refuse_outside(checked, index, size, ends=mode == "error")
+    moved = np.moveaxis(x, tuple(axes), tuple(range(len(axes))))
+    kept, rank = moved.shape[len(axes) :], len(joined)
+    if 0 in joined or 0 in sizes:
+        out = np.zeros((*joined, *kept), x.dtype)
     else:
-        out = moved[tuple(legal_array(index, x.shape[axis]) for index, axis in zip(indices, axes, strict=True))]
-    rank = len(joined)
-    kept = moved.shape[len(axes) :]
+        out = moved[tuple(legal_array(index, size) for index, size in zip(indices, sizes, strict=True))]
+        if mode == "drop" or masked:
+            known = np.ones(joined, np.bool_)
+            for index, size in zip(indices, sizes, strict=True):
+                # What is masked counts from the front alone, and was made legal where it is to be.
+                known &= inside(index, size) & ((index >= 0) | (not masked))
+            out = np.where(known.reshape(joined + (1,) * len(kept)), out, np.zeros((), x.dtype))
     return np.ascontiguousarray(np.moveaxis(out, tuple(range(rank)), tuple(range(out_axis, out_axis + rank)))).reshape(
         (*kept[:out_axis], *joined, *kept[out_axis:])
     )
@@ -184,29 +245,38 @@ def index_reference(x: Array, *indices: Array, axes: Sequence[int], out_axis: in
 def _infer_take(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     x, indices = types
     axis = normalize_axis(ctx, "take", attributes["axis"], x.rank)
-    return [_infer_gathered(ctx, "take", x, [indices], (axis,), axis)]
+    return [infer_gathered(ctx, "take", x, [indices], (axis,), axis, attributes)]
 
 
 def _decompose_take(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
     axis = int(attributes.get("axis", 0)) % b.type_of(operands[0]).rank
-    return b.emit("index_get", *operands, axes=(axis,), out_axis=axis)
+    return b.emit("index_get", *operands, axes=(axis,), out_axis=axis, **_own_mode("take", attributes))
 
 
-def take_reference(x: Array, indices: Array, *, axis: int = 0) -> Array:
+def _own_mode(op: str, attributes: Attributes) -> dict[str, Any]:
+    """What the reader under another op takes from it."""
+    mode = {"mode": attributes["mode"], "may_be_empty": attributes["may_be_empty"]}
+    return {**mode, "by": "embedding" if "axis" not in attributes and op == "take" else op}
+
+
+def take_reference(
+    x: Array, indices: Array, *, axis: int = 0, mode: str = "", may_be_empty: bool = False, by: str = "take"
+) -> Array:
     """Slices of one axis, by index."""
-    return index_reference(x, indices, axes=(axis % x.ndim,), out_axis=axis % x.ndim)
+    return index_reference(x, indices, axes=(axis % x.ndim,), out_axis=axis % x.ndim, mode=mode, by=by)
 
 
 def _infer_embedding(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     table, indices = types
     if table.rank != 2:
         raise ctx.fail(f"`embedding` needs a table [rows, size], got {text(table.shape)}")
-    return [_infer_gathered(ctx, "embedding", table, [indices], (0,), 0)]
+    return [infer_gathered(ctx, "embedding", table, [indices], (0,), 0, attributes)]
 
 
 def _infer_gather(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     x, indices = types
     check_integer(ctx, "gather", indices, "indices")
+    check_mode(ctx, "gather", attributes)
     depth = indices.shape[-1].value if indices.rank else None
     if depth is None or not 1 <= depth <= x.rank:
         raise ctx.fail(
@@ -214,7 +284,7 @@ def _infer_gather(ctx: InferContext, types: Types, attributes: Attributes) -> Ty
             f"got {text(indices.shape)}"
         )
     for axis in range(depth):
-        check_readable(ctx, "gather", x.shape[axis], indices)
+        check_readable(ctx, "gather", x.shape[axis], indices, attributes)
     return [x.with_shape((*indices.shape[:-1], *x.shape[depth:]))]
 
 
@@ -223,13 +293,14 @@ def _decompose_gather(b: Builder, operands: Sequence[Any], attributes: Attribute
     shape = b.type_of(indices).shape
     depth = static(shape[-1])
     columns = [index_axis(b, indices, len(shape) - 1, number) for number in range(depth)]
-    return b.emit("index_get", x, *columns, axes=tuple(range(depth)), out_axis=0)
+    return b.emit("index_get", x, *columns, axes=tuple(range(depth)), out_axis=0, **_own_mode("gather", attributes))
 
 
-def gather_reference(x: Array, indices: Array) -> Array:
+def gather_reference(x: Array, indices: Array, *, mode: str = "", may_be_empty: bool = False) -> Array:
     """The elements, or slices, that the last axis of `indices` names."""
     depth = indices.shape[-1]
-    return index_reference(x, *(indices[..., number] for number in range(depth)), axes=range(depth), out_axis=0)
+    columns = [indices[..., number] for number in range(depth)]
+    return index_reference(x, *columns, axes=range(depth), out_axis=0, mode=mode, by="gather")
 
 
 def _infer_along(op: str, ctx: InferContext, types: Types, attributes: Attributes) -> Types:
@@ -238,7 +309,9 @@ def _infer_along(op: str, ctx: InferContext, types: Types, attributes: Attribute
     axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
     if indices.rank != x.rank:
         raise ctx.fail(f"`{op}` needs indices of rank {x.rank}, got {text(indices.shape)}")
-    check_readable(ctx, op, x.shape[axis], indices)
+    if "mode" in attributes:
+        check_mode(ctx, op, attributes)
+    check_readable(ctx, op, x.shape[axis], indices, attributes)
     dims: list[Dim] = []
     for own, (left, right) in enumerate(zip(x.shape, indices.shape, strict=True)):
         if own == axis:
@@ -263,21 +336,36 @@ def _decompose_along(b: Builder, operands: Sequence[Any], attributes: Attributes
     x, indices = operands
     shape = b.type_of(x).shape
     axis = int(attributes["axis"]) % len(shape)
-    checked = attributes.get("checked")
-    return b.emit("take_along_legal", x, legal_indices(b, indices, shape[axis], checked), axis=axis, checked=checked)
+    how = _how(attributes, [shape[axis]])
+    legal = legal_indices(b, indices, shape[axis], kept=keeps_outside(attributes))
+    return b.emit("take_along_legal", x, legal, axis=axis, **how)
 
 
-def take_along_reference(x: Array, indices: Array, *, axis: int = -1, checked: Any = None) -> Array:
+def take_along_reference(
+    x: Array,
+    indices: Array,
+    *,
+    axis: int = -1,
+    checked: Any = None,
+    mode: str = "",
+    masked: bool = False,
+    may_be_empty: bool = False,
+) -> Array:
     """One element for each index, along an axis; the other axes broadcast."""
     axis %= x.ndim
-    refuse_outside(checked, indices, x.shape[axis])
+    mode, checked = reference_mode(mode, checked, "take_along_axis")
+    refuse_outside(checked, indices, x.shape[axis], ends=mode == "error")
     legal = legal_array(indices, x.shape[axis])
     shape = [max(a, c) if min(a, c) else 0 for a, c in zip(x.shape, legal.shape, strict=True)]
     own = [n if number == axis else shape[number] for number, n in enumerate(x.shape)]
     asked = [n if number == axis else shape[number] for number, n in enumerate(legal.shape)]
-    if 0 in asked:
+    if 0 in asked or 0 in own:
         return np.zeros(asked, x.dtype)
-    return np.take_along_axis(np.broadcast_to(x, own), np.broadcast_to(legal, asked), axis)
+    out = np.take_along_axis(np.broadcast_to(x, own), np.broadcast_to(legal, asked), axis)
+    if mode == "drop" or masked:
+        known = inside(indices, x.shape[axis]) & ((indices >= 0) | (not masked))
+        out = np.where(np.broadcast_to(known, asked), out, np.zeros((), x.dtype))
+    return out
 
 
 def _infer_one_hot(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
@@ -351,182 +439,12 @@ _INDEXED_AXES_SAMPLES = (
 )
 
 
-# Writing by index: scatter sets, scatter_add adds, both in the order of the indices, so duplicates have one answer.
-
-
-def _infer_scatter(op: str, ctx: InferContext, types: Types, attributes: Attributes) -> Types:
-    x, indices, updates = types
-    check_integer(ctx, op, indices, "indices")
-    common_dtype(ctx, op, (x, updates))
-    if op == "scatter_add" and x.dtype.is_bool:
-        raise ctx.fail_dtype("`scatter_add` adds numbers, got bool", help="cast to i32, or use `scatter`")
-    check_accumulator(ctx, op, x, attributes.get("accumulate"), x.dtype.compute)
-    axis = normalize_axis(ctx, op, attributes["axis"], x.rank)
-    wanted = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
-    if updates.rank != len(wanted):
-        raise ctx.fail(
-            f"`{op}` into {text(x.shape)} at {text(indices.shape)} needs updates {text(wanted)}, "
-            f"got {text(updates.shape)}"
-        )
-    for own, (left, right) in enumerate(zip(wanted, updates.shape, strict=True)):
-        equal_dims(ctx, op, left, right, f"{left} and {path('updates', own, right)}")
-    check_readable(ctx, op, x.shape[axis], indices)
-    return [x]
-
-
-def _decompose_scatter(mode: str, b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """To [outer, axis, inner]; sums in the dtype floats compute in, rounded once."""
-    x, indices, updates = operands
-    kind, index = b.type_of(x), b.type_of(indices)
-    axis = int(attributes["axis"]) % kind.rank
-    outer, inner = product(kind.shape[:axis]), product(kind.shape[axis + 1 :])
-    total: DType | None = attributes.get("accumulate")
-    compute = (total or kind.dtype).compute if mode == "add" else kind.dtype
-    checked = attributes.get("checked")
-    legal = legal_indices(b, indices, kind.shape[axis], checked)
-    out = b.emit(
-        "scatter_rows",
-        b.emit("reshape", cast(b, x, compute), shape=(outer, kind.shape[axis], inner)),
-        b.emit("reshape", legal, shape=(index.size,)),
-        b.emit("reshape", cast(b, updates, compute), shape=(outer, index.size, inner)),
-        mode=mode,
-        accumulate=total,
-        checked=checked,
-    )
-    return cast(b, b.emit("reshape", out, shape=kind.shape), kind.dtype)
-
-
-def _infer_scatter_rows(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
-    x, indices, updates = types
-    check_integer(ctx, "scatter_rows", indices, "indices")
-    common_dtype(ctx, "scatter_rows", (x, updates))
-    if (x.rank, indices.rank, updates.rank) != (3, 1, 3):
-        raise ctx.fail(
-            f"`scatter_rows` needs [outer, axis, inner], [n], [outer, n, inner], got {x}, {indices}, {updates}"
-        )
-    if attributes["mode"] not in ("set", "add"):
-        raise ctx.fail(f"`scatter_rows` has modes set and add, not {attributes['mode']!r}")
-    total: DType | None = attributes["accumulate"]
-    if total is not None and attributes["mode"] == "set":
-        raise ctx.fail_dtype(f"`scatter_rows` that sets adds nothing up, and has no accumulator: got {total}")
-    check_accumulator(ctx, "scatter_rows", x, total, x.dtype.compute)
-    if total is not None and total.compute is not x.dtype.compute:
-        raise ctx.fail_dtype(f"`scatter_rows` of {x.dtype} keeps its sums in its result, which does not hold {total}")
-    for own, left in ((0, x.shape[0]), (1, indices.shape[0]), (2, x.shape[2])):
-        equal_dims(
-            ctx, "scatter_rows", left, updates.shape[own], f"{left} and {path('updates', own, updates.shape[own])}"
-        )
-    return [x]
-
-
-def scatter_rows_reference(
-    x: Array,
-    indices: Array,
-    updates: Array,
-    *,
-    mode: str,
-    accumulate: DType | None = None,
-    checked: Any = None,
-    in_place: bool = False,
-) -> Array:
-    """One index after the other, wherever they are; a narrow accumulator rounds what was added to, and nothing else."""
-    refuse_outside(checked, indices, x.shape[1])
-    out = x.copy()
-    narrow = None if accumulate is None or accumulate.compute is accumulate else accumulate
-    with np.errstate(over="ignore", invalid="ignore"):
-        for number, row in enumerate(indices):
-            made = updates[:, number] if mode == "set" else out[:, row] + updates[:, number]
-            out[:, row] = made if narrow is None else round_as(made, narrow).astype(x.dtype)
-    return out
-
-
-def scatter_reference(
-    x: Array,
-    indices: Array,
-    updates: Array,
-    *,
-    mode: str,
-    axis: int = 0,
-    ordered: bool = True,
-    accumulate: DType | None = None,
-) -> Array:
-    """The last of equal indices is kept, or their updates add up, in order: also where any order would do."""
-    axis %= x.ndim
-    shape = (math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]))
-    compute = numpy_dtype((accumulate or dtype_of(x)).compute) if mode == "add" else x.dtype
-    flat = legal_array(indices, x.shape[axis]).reshape(-1)
-    rows = updates.astype(compute).reshape(shape[0], flat.size, shape[2])
-    out = scatter_rows_reference(x.astype(compute).reshape(shape), flat, rows, mode=mode, accumulate=accumulate)
-    return round_as(out.reshape(x.shape), dtype_of(x))
-
-
-def _find_unordered(attributes: Attributes) -> Nondeterminism | None:
-    if attributes["ordered"]:
-        return None
-    return Nondeterminism(
-        "it adds updates in the order in which threads come to them",
-        "leave `ordered=False` out, or call it within `with tessera.effects.ordered():`",
-        r",\s*ordered\s*=\s*False",
-    )
-
-
-def _write_sample(shape: Sequence[int], indices: Sequence[int], axis: int, low: int = -3, high: int = 4) -> Make:
-    def make(rng: np.random.Generator) -> Sequence[Array]:
-        updates = (*shape[:axis], *indices, *shape[axis + 1 :])
-        return [
-            rng.standard_normal(tuple(shape)).astype(np.float32),
-            rng.integers(low, high, tuple(indices), dtype=np.int64),
-            rng.standard_normal(updates).astype(np.float32),
-        ]
-
-    return make
-
-
-_WRITE_SAMPLES = (
-    Sample("rows", _write_sample((5, 4), (7,), 0)),
-    Sample("columns", _write_sample((3, 6), (2, 4), 1), {"axis": -1}),
-    Sample("one", _write_sample((5, 3), (), 0)),
-    Sample("none", _write_sample((5, 3), (0,), 0)),
-    Sample("outside", _write_sample((4, 2), (9,), 0, -9, 9)),
-)
-
-
-SCATTER_ACCUMULATE = Attribute(
-    "accumulate", "dtype", None, "dtype of the running sums; default f32 (f64 for f64), integers"
-)
-ORDERED = Attribute("ordered", "bool", True, "in the order of the indices; without it, runs may differ")
-
-
-_WRITE_COST = cost_of(lambda operands, results, attributes: operands[2].size)
-
-IN_PLACE = Attribute("in_place", "bool", False, "the result is in the memory of `x`: only the rows are written")
-
-
-def _writer(name: str, summary: str, mode: str, dtypes: tuple[str, ...]) -> OpSpec:
-    return OpSpec(
-        name=f"tgraph.{name}",
-        summary=summary,
-        operands=("x", "indices", "updates"),
-        attributes=(FIRST_AXIS, ORDERED, SCATTER_ACCUMULATE) if mode == "add" else (FIRST_AXIS,),
-        infer=partial(_infer_scatter, name),
-        reference=partial(scatter_reference, mode=mode),
-        nondeterminism=_find_unordered if mode == "add" else None,
-        samples=_WRITE_SAMPLES,
-        dtypes=dtypes,
-        cost=_WRITE_COST,
-        decompose=partial(_decompose_scatter, mode),
-        takes_positions=True,
-        policy=ROUND if mode == "add" else KEEP,
-        interval=ANYTHING,
-    )
-
-
 SPECS: tuple[OpSpec, ...] = (
     _reader(
         "index_legal",
         "Elements of `x` at legal indices along some axes.",
         ("x", "indices*"),
-        (*INDEXED_AXES, CHECKED),
+        (*INDEXED_AXES, CHECKED, MASKED),
         partial(_infer_index, "index_legal"),
         index_reference,
         _INDEXED_AXES_SAMPLES,
@@ -536,12 +454,17 @@ SPECS: tuple[OpSpec, ...] = (
         "index_get",
         f"x[...] with integer arrays along some axes; {RULE}.",
         ("x", "indices*"),
-        INDEXED_AXES,
+        (*INDEXED_AXES, MODE, MAY_BE_EMPTY, BY),
         partial(_infer_index, "index_get"),
         index_reference,
         (
             *_INDEXED_AXES_SAMPLES,
             Sample("outside", index_arrays((5, 4), (30,), low=-9, high=9), {"axes": (0,), "out_axis": 0}),
+            Sample(
+                "dropped",
+                index_arrays((5, 3, 4), (9, 1), (30,), low=-9, high=9),
+                {"axes": (0, 2), "out_axis": 1, "mode": "drop"},
+            ),
         ),
         decompose=_decompose_index,
         takes_positions=True,
@@ -550,13 +473,14 @@ SPECS: tuple[OpSpec, ...] = (
         "take",
         f"Slices of an axis by index; {RULE}.",
         ("x", "indices"),
-        (FIRST_AXIS,),
+        (FIRST_AXIS, MODE, MAY_BE_EMPTY),
         _infer_take,
         take_reference,
         (
             Sample("rows", index_arrays((5, 7), (4,))),
             Sample("columns", index_arrays((3, 5), (2, 3), low=-9, high=9), {"axis": -1}),
             Sample("scalar index", index_arrays((5, 3), ())),
+            Sample("clipped", index_arrays((5, 3), (20,), low=-9, high=9), {"mode": "clip"}),
         ),
         decompose=_decompose_take,
     ),
@@ -564,17 +488,20 @@ SPECS: tuple[OpSpec, ...] = (
         "embedding",
         f"Rows of a table by index; {RULE}.",
         ("table", "indices"),
-        (),
+        (MODE, MAY_BE_EMPTY),
         _infer_embedding,
-        take_reference,
-        (Sample("tokens", index_arrays((7, 16), (2, 5), low=0, high=7)),),
+        partial(take_reference, by="embedding"),
+        (
+            Sample("tokens", index_arrays((7, 16), (2, 5), low=0, high=7)),
+            Sample("dropped", index_arrays((7, 16), (2, 9), low=-12, high=12), {"mode": "drop"}),
+        ),
         decompose=_decompose_take,
     ),
     _reader(
         "gather",
         f"Elements or slices named by the last axis of `indices`; {RULE}.",
         ("x", "indices"),
-        (),
+        (MODE, MAY_BE_EMPTY),
         _infer_gather,
         gather_reference,
         (
@@ -587,7 +514,7 @@ SPECS: tuple[OpSpec, ...] = (
         "take_along_legal",
         "One element for each legal index along an axis; other axes broadcast.",
         ("x", "indices"),
-        (LAST_AXIS, CHECKED),
+        (LAST_AXIS, CHECKED, MASKED),
         partial(_infer_along, "take_along_legal"),
         take_along_reference,
         (
@@ -600,12 +527,13 @@ SPECS: tuple[OpSpec, ...] = (
         "take_along_axis",
         f"One element for each index along an axis; other axes broadcast; {RULE}.",
         ("x", "indices"),
-        (LAST_AXIS,),
+        (LAST_AXIS, MODE, MAY_BE_EMPTY),
         partial(_infer_along, "take_along_axis"),
         take_along_reference,
         (
             Sample("rows", index_arrays((4, 5), (4, 3), low=-9, high=9)),
             Sample("first axis", index_arrays((5, 3), (2, 3)), {"axis": 0}),
+            Sample("dropped", index_arrays((4, 5), (4, 30), low=-9, high=9), {"mode": "drop"}),
         ),
         decompose=_decompose_along,
         takes_positions=True,
@@ -629,34 +557,5 @@ SPECS: tuple[OpSpec, ...] = (
         decompose=_decompose_one_hot,
         policy=KEEP,
         interval=always_within(0.0, 1.0, is_exact=True),
-    ),
-    _writer(
-        "scatter",
-        "`x` with slices of an axis replaced; of equal indices the last is kept; indices follow the rule of `take`.",
-        "set",
-        STORED,
-    ),
-    _writer(
-        "scatter_add",
-        "`x` with updates added to slices of an axis, in the order of the indices, in f32 and rounded once.",
-        "add",
-        NUMBERS,
-    ),
-    OpSpec(
-        name="tgraph.scatter_rows",
-        summary="x[:, indices[i]] = updates[:, i], or +=, for i in order, at legal indices.",
-        operands=("x", "indices", "updates"),
-        attributes=(Attribute("mode", "str", doc="set or add"), SCATTER_ACCUMULATE, CHECKED, IN_PLACE),
-        infer=_infer_scatter_rows,
-        reference=scatter_rows_reference,
-        samples=(
-            Sample("set", _write_sample((2, 5, 3), (4,), 1, low=0), {"mode": "set"}),
-            Sample("add", _write_sample((1, 5, 7), (40,), 1, low=0), {"mode": "add"}),
-        ),
-        dtypes=("f32", "f64", *INTEGERS),
-        cost=_WRITE_COST,
-        lower=Library("scatter", overwrites=0),
-        policy=KEEP,
-        interval=ANYTHING,
     ),
 )

@@ -337,9 +337,9 @@ class Evaluator:
         indices = [self.value(operand, map, region) for operand, map in others]
         assert data in self.buffers, "what is gathered from is in memory"
         checked = record.attributes.get("checked")
-        if checked is None:
+        if checked is None and not record.attributes.get("masked"):
             return self.load(data, where, region, indices=indices)
-        # Nothing is clamped: a window masks an out-of-bounds index, which is reported before the kernel runs.
+        # A window masks an out-of-bounds index, which reads 0, or is reported before the kernel runs.
         types = [self.body.types[operand] for operand in record.operands]
         read = lower.maps(types, [self.body.types[result] for result in record.results], record.attributes)[0]
         pairs = zip(read, types[0].shape, strict=True)

@@ -1,4 +1,4 @@
-"""Check indices that kernels read from memory before the kernels run, in debug builds."""
+"""Check indices that kernels read from memory before the kernels run: all in debug builds, else where that is asked."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ from tessera.ir.schedule.typed_ops import CallOp
 from tessera.ir.tile.language import buffer_type
 from tessera.ir.tile.watch import Site, Watch, watch
 from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
 
+@frozen
 class WatchPositions(Pass):
     """Before each call of a kernel with data-dependent indices, call a kernel that checks those indices.
 
     Before: `tsched.call @rows(%x, %i, %y)`, whose load is `checked`. After: a buffer of records, `tsched.call
     @rows_begin` and `tsched.call @rows_watch(%i, %records)`, a callback that ends the run where a record says that a
-    index is out of bounds, and the call. A kernel with an out-of-bounds index never runs.
+    index is out of bounds, and the call. A kernel with an out-of-bounds index never runs. Unless `every` access that is
+    `checked` counts, as in a debug build, those of the mode `error` do.
     """
+
+    every: bool = True
 
     def run(self, module: ModuleOp) -> None:
         kernels = symbol_table(module)
@@ -37,7 +42,7 @@ class WatchPositions(Pass):
             for call in [op for op in program.walk() if isinstance(op, CallOp)]:
                 name, called = call.kernel, kernel_of(call, kernels)
                 if name not in watched:
-                    watched[name] = found = watch(called)
+                    watched[name] = found = watch(called, every=self.every)
                     for kernel in (found.begin, found.look) if found is not None else ():
                         module.body.block.insert_op_before(kernel, called)
                 found = watched[name]

@@ -1,0 +1,35 @@
+"""A part of the trial of random op calls, that it draws every op, and that it would notice a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tessera import ops
+from tests.trials import op_calls
+from tests.trials.op_moves import ELSEWHERE, FAMILIES
+
+
+def test_the_first_calls_agree() -> None:
+    count, problems = op_calls.run(2 * len(FAMILIES))
+    assert count == 2 * len(FAMILIES)
+    assert problems == []
+
+
+@pytest.mark.slow
+def test_more_calls_agree() -> None:
+    assert op_calls.run(1500, seed=10_000)[1] == []
+
+
+def test_every_op_is_drawn() -> None:
+    assert set(ops.__all__) - set(FAMILIES) == set(ELSEWHERE)
+
+
+def test_a_wrong_result_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_wrong(call: op_calls.Call, how: str) -> Any:
+        return [np.asarray(one).astype(np.float64) + 1 for one in call.expected]
+
+    monkeypatch.setattr(op_calls, "run_call", run_wrong)
+    assert len(op_calls.run(20)[1]) >= 15
