@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tessera.backends.cpu.compile import CpuBackend
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.target.limits import (
@@ -24,6 +25,7 @@ from tessera.types.dtype import f32
 from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
 from tests.backends.cpu.native import machines
+from tests.oracles.nvptx_backend import NvptxBackend
 from tests.target.texts import BUFFER, INDEX, LINE, check, check_refused, kernel, load, store
 
 WIDE = '["avx2", "avx512f"]'
@@ -176,6 +178,13 @@ def test_a_tile_that_no_registers_hold_is_refused_with_the_numbers(machine: Mach
     backend.lower(large(most, machine.lanes))
     with pytest.raises(TargetVerifyError, match=f"takes {2 * most} registers, and code is written for {most} at most"):
         backend.lower(large(2 * most, machine.lanes))
+
+
+def test_a_thread_of_a_gpu_has_2048_elements_of_a_block_and_no_more() -> None:
+    backend = NvptxBackend(GPUS["sm_90a"])
+    backend.lower(large(512, 1024))
+    with pytest.raises(TargetVerifyError, match=r"takes 4096 registers of each of 256 threads, .* for 2048 at most"):
+        backend.lower(large(1024, 1024))
 
 
 def test_the_plain_copy_is_accepted() -> None:

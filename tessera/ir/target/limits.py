@@ -231,8 +231,11 @@ LINE = 64
 
 MAX_REGISTERS = 64
 """A block may be as large as so many times the register file: every vector of it is code of its own."""
-MAX_THREAD_REGISTERS = 8 * MAX_REGISTERS_OF_THREAD
-"""Elements of a block that one of a program's threads may have, most of which it then keeps in memory of its own."""
+MAX_THREAD_REGISTERS = 8 * (MAX_REGISTERS_OF_THREAD + 1)
+"""Elements of a block that one of a program's threads may have, most of which it then keeps in memory of its own.
+
+A power of two, as blocks and threads are: a block of 2^19 elements is 2048 for each of 256 threads.
+"""
 
 
 def registers_of(sizes: Sequence[int], lanes: int) -> int:
