@@ -15,7 +15,7 @@ from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
 from tessera.diagnostics.codes import CodegenError, TargetVerifyError
 from tessera.diagnostics.error import InternalError, TesseraError
-from tessera.ir.base.compilation import StaticChooser, write_reproducer
+from tessera.ir.base.compilation import KNOBS, StaticChooser, write_reproducer
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Stages
 from tessera.ir.base.tape import Tape
@@ -165,7 +165,7 @@ def lower(
 ) -> Lowering:
     """All of a compilation but the machine code; `begin` gets each kernel's text as soon as there is one."""
     backend = backend_of(options.backend)
-    chooser = StaticChooser(dict(options.overrides), {**all_models(), **backend.models})
+    chooser = StaticChooser(dict(options.overrides), {**all_models(), **backend.models}, KNOBS)
     compilation = backend.compilation(options, chooser)
     stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
     module = from_tape(tape)

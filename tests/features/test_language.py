@@ -17,7 +17,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import DTypeError, OverrideError
+from tessera.diagnostics.codes import DTypeError
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.types.dtype import BY_NAME, DType
 from tessera.types.promotion import integer_range
@@ -277,43 +277,3 @@ def test_L8_the_block_of_the_document_equals_numpy() -> None:
         np.testing.assert_allclose(np.asarray(y), model.compute_expected(x), rtol=3e-5, atol=3e-5)
         assert int(cache.length) == length
     assert block.cache_info().misses == 1
-
-
-KNOBS: dict[str, tuple[Any, str]] = {
-    "fusion.map": (False, "fusion"),
-    "fusion.row": (False, "fusion"),
-    "fusion.contraction": (False, "fusion"),
-    "contraction.block": ((32, 64, 64), "tile"),
-    "map.tile": (64, "tile"),
-}
-
-
-def test_L11_each_choice_can_be_fixed_and_is_seen() -> None:
-    def program(x: Any, w: Any, b: Any) -> Any:
-        return ops.softmax(ops.gelu(x @ w + b)), ops.exp(x) * 2 + x
-
-    given = tuple(np.ones(shape, np.float32) for shape in ((3, 4), (4, 5), (5,)))
-    plain = ts.jit(program, dynamic=True)
-    default = plain.lower(*given)
-    plain(*given)
-    asked = {line.split("@")[0].split(" ")[0] for line in plain.explain(*given).report["choices"]}
-    assert {name for name in asked if "." in name} <= KNOBS.keys(), "a knob without a test"
-    for knob, (value, _) in KNOBS.items():
-        fixed = ts.jit(program, dynamic=True, overrides={knob: value})
-        lowered = fixed.lower(*given)
-        assert lowered.tile != default.tile, knob
-        fixed(*given)
-        assert any(line.startswith(knob) and "(override)" in line for line in fixed.explain(*given).report["choices"])
-    assert default.schedule.count("tsched.call") < ts.jit(program, dynamic=True, fusion=False).lower(
-        *given
-    ).schedule.count("tsched.call")
-    narrow = ts.jit(program, dynamic=True, features=("sse2",)).lower(*given)
-    assert "lanes = 4" in narrow.target
-    assert "lanes = 4" not in default.target
-    wide: Any = ts.jit(_accumulating(ts.f32, ts.f64))
-    assert "accumulate = f64" in wide.lower(*given[:2]).graph
-    for wrong in ({"tile.q": 1}, {"map.tile": 3}):
-        with pytest.raises(OverrideError):
-            ts.jit(program, overrides=wrong)(*given)
-    with pytest.raises(OverrideError, match="no option `fuse`"):
-        ts.jit(program, fuse=False)

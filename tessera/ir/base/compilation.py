@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tessera.diagnostics.codes import OverrideError
+from tessera.diagnostics.error import find_nearest
 from tessera.runtime.private_files import make_folder, open_folder, write_file
 from tessera.types.frozen import frozen
 
@@ -39,6 +40,32 @@ class Chooser(Protocol):
         ...
 
 
+KNOBS: Mapping[str, str] = {
+    "fusion.map": "whether an elementwise group is fused with others",
+    "fusion.row": "whether a group of rows is fused with others",
+    "fusion.contraction": "whether a contraction takes an epilogue",
+    "map.tile": "elements of a tile of an elementwise group",
+    "row.columns": "columns of a tile of a reduction over rows",
+    "contraction.block": "the block (M, N, K) of a contraction",
+    "pipeline.stages": "pipeline stages of a contraction's copies; 0 lets the machine decide",
+    "attention.queries": "queries of a block of attention",
+    "scan.tile": "columns of a tile of a scan",
+    "scatter.tile": "columns of a tile of a scatter",
+    "sort.tile": "columns of a tile of a sort",
+    "select.tile": "columns of a tile of a selection",
+    "select.stretches": "stretches that a selection reads a row in",
+    "topk.algorithm": "how the largest elements are found",
+    "matrix.instruction": "the tensor cores that dots run on",
+    "matrix.multicast": "whether a cluster shares its loads",
+    "matrix.lag": "dots in flight on tensor cores",
+    "matrix.epilogue": "where an epilogue on tensor cores runs",
+    "math.exp": "how a GPU computes `exp`: exactly as the recipe, or by its own instruction",
+    "launch.streams": "CUDA streams of a program",
+    "collectives.overlap": "whether kernels run while ranks communicate",
+}
+"""Every choice that a compilation makes and `overrides` may fix. One that is asked for and not declared is a bug."""
+
+
 Model: TypeAlias = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 
 
@@ -51,12 +78,15 @@ class StaticChooser:
 
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
     models: Mapping[str, tuple[str, Model]] = field(default_factory=dict[str, tuple[str, Model]])
+    knobs: Mapping[str, str] | None = None
+    """The knobs that may be asked for; any where it is None."""
     asked: dict[str, Choice] = field(default_factory=dict[str, Choice], init=False)
 
     def choose(self, key: str, candidates: Sequence[Any], context: Mapping[str, Any]) -> Choice:
         if not candidates:
             raise ValueError(f"`{key}` was asked for without candidates")
         knob = key.partition("@")[0]
+        assert self.knobs is None or knob in self.knobs, f"the knob `{knob}` is not declared in `KNOBS`"
         for name in (key, knob):
             if name in self.overrides:
                 choice = Choice(_match_candidate(name, self.overrides[name], candidates), "override")
@@ -73,8 +103,11 @@ class StaticChooser:
         for name in self.overrides:
             if name not in known:
                 listed = ", ".join(sorted(known)) or "none"
+                near = find_nearest(name, self.knobs or known)
+                is_known = name.partition("@")[0] in (self.knobs or known)
+                guess = "" if is_known or not near else f"did you mean `{near[0]}`? "
                 raise OverrideError(
-                    f"`{name}` is not a choice of this program", span=None, fix=f"its choices: {listed}"
+                    f"`{name}` is not a choice of this program", span=None, fix=f"{guess}its choices: {listed}"
                 )
 
 
