@@ -54,8 +54,9 @@ def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -
     """Within it, ops run on a device: `gpu[n]`, or `cpu`. An inner scope overrides an outer one.
 
     Ops called eagerly, jitted functions and kernels take tensors from anywhere and return them where they ran. Inside
-    a jitted function it says where the whole function runs: its program has `tessera.device`. A function with a
-    `backend` of its own keeps it. `otherwise` is where to go on a machine that lacks the device.
+    a jitted function each op in the scope has `tessera.device` in Graph IR, and so has the function: it runs on one
+    device, and ops outside of any scope run there too. A function with a `backend` of its own keeps it.
+    `otherwise` is where to go on a machine that lacks the device.
 
     Raises: DeviceError (T0720) where there is no such device and no `otherwise`; inside `jit`, when the function runs.
 
@@ -72,7 +73,11 @@ def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -
     target = wanted if is_traced and otherwise is None else _resolve(wanted, otherwise)
     if is_traced:
         _note(active, target)
-        yield target
+        outer, active.placed = active.placed, str(target)
+        try:
+            yield target
+        finally:
+            active.placed = outer
         return
     policy, bits = (SILENT, static_bits()) if active is None else (active.policy, active.bits)
     with dispatch.record_on(PolicyScope(policy, bits, target)):

@@ -258,6 +258,8 @@ class Trace:
         """The policy of the whole function; `own` is that of the op being recorded, where it differs."""
         self.own: Policy = SILENT
         self.bits: Any = parent.bits if parent is not None else None
+        self.placed: str = parent.placed if parent is not None else ""
+        """The device of the open scope; empty without one."""
         # Values whose static sizes come from the arguments of the call, not from annotations.
         self.given: set[int] = set()
         # Inputs that are Python floats.
@@ -323,7 +325,7 @@ class Trace:
         numbers = tuple(self.tape.new_value(type) for type in results)
         if self.given and not self.given.isdisjoint(values):
             self.given.update(numbers)
-        self.tape.records.append(Record(spec.name, values, full, numbers, span, self.own))
+        self.tape.records.append(Record(spec.name, values, full, numbers, span, self.own, self.placed))
         self.effects |= effects
         outputs = tuple(TracedTensor(self, number, type) for number, type in zip(numbers, results, strict=True))
         return outputs[0] if _has_one_result(spec) else outputs
@@ -332,7 +334,7 @@ class Trace:
         self, spec: OpSpec, values: tuple[int, ...], attributes: Mapping[str, Any], span: Span | None
     ) -> None:
         """Record an op without results later than it was called."""
-        self.tape.records.append(Record(spec.name, values, attributes, (), span))
+        self.tape.records.append(Record(spec.name, values, attributes, (), span, device=self.placed))
         trace: Trace | None = self
         while trace is not None:
             trace.effects |= spec.effects

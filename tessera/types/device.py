@@ -156,7 +156,7 @@ def problem(source: str, target: str, features: tuple[str, ...] | None = None) -
 
 
 DEVICE = "tessera.device"
-"""The attribute of a function that says where it runs: `cpu:0`, `gpu:1`."""
+"""The attribute of a function, or of an op in a scope, that says where it runs: `cpu:0`, `gpu:1`."""
 
 
 @frozen

@@ -10,7 +10,11 @@ import pytest
 import tessera as ts
 from tessera import KTile, Tensor, f32, kernel, tile
 from tessera.diagnostics.codes import ArgumentError, DeviceError, TracingError
+from tessera.ir.base.text import parse_module, print_module
+from tessera.ir.graph.dialect import from_tape
+from tessera.ir.graph.pipeline import pipeline
 from tessera.runtime.devices.cuda.driver import is_available
+from tessera.types.device import DEVICE
 
 WITHOUT = pytest.mark.skipif(is_available(), reason="this machine has a GPU")
 
@@ -51,6 +55,54 @@ def test_the_program_says_where_it_runs() -> None:
     assert '"backend":"cuda"' in on_gpu.explain(x).options
 
 
+@ts.jit
+def partly(x: Tensor["M", "N", f32], n: Tensor[ts.i64]) -> Any:
+    """Ops in a scope, in a body in it, in a function called in it, and outside of any."""
+    y = ts.ops.exp(x)
+    with ts.device(ts.gpu[0]):
+        y = ts.ops.softmax(y)
+        y = ts.fori_loop(0, n, lambda i, state: ts.ops.tanh(state), y)
+        y = more(y)
+    return ts.ops.sqrt(y)
+
+
+def test_ops_in_a_scope_say_where_they_are_placed() -> None:
+    x = np.ones((4, 3), np.float32)
+    placed = {record.op: record.device for record in partly.trace(x, np.int64(2)).tape.records}
+    assert placed["tgraph.exp"] == placed["tgraph.sqrt"] == ""
+    assert {placed[name] for name in ("tgraph.softmax", "tgraph.while", "tgraph.mul") if name in placed} == {"gpu:0"}
+    graph = partly.lower(x, np.int64(2)).graph
+    for line in graph.splitlines():
+        if "tgraph.tanh" in line or "tgraph.softmax" in line:
+            assert 'tessera.device = "gpu:0"' in line
+        if "tgraph.sqrt" in line:
+            assert "tessera.device" not in line
+    assert "tgraph.tanh" in graph
+
+
+def test_what_an_op_is_decomposed_to_stays_where_it_is_placed() -> None:
+    @ts.jit
+    def program(x: Tensor["M", 8, f32]) -> Any:
+        with ts.device(ts.cpu):
+            y = ts.ops.layernorm(x)
+        return y * 2.0
+
+    module = from_tape(program.trace(np.ones((2, 8), np.float32)).tape)
+    for one in pipeline():
+        one.run(module)
+    placed = [op.name for op in module.walk() if op.name != "tgraph.func" and DEVICE in op.attributes]
+    assert len(placed) > 3
+    assert "tgraph.layernorm_safe" not in placed
+
+
+def test_a_placed_program_survives_its_text() -> None:
+    module = from_tape(on_gpu.trace(np.ones(4, np.float32)).tape)
+    text = print_module(module)
+    records = on_gpu.trace(np.ones(4, np.float32)).tape.records
+    assert text.count('tessera.device = "gpu:0"') == 1 + len(records) > 2
+    assert print_module(parse_module(text)) == text
+
+
 @WITHOUT
 def test_a_device_that_is_not_there_is_refused_with_what_to_write() -> None:
     x = np.ones(4, np.float32)
@@ -61,6 +113,8 @@ def test_a_device_that_is_not_there_is_refused_with_what_to_write() -> None:
         assert "device(gpu[1], otherwise=cpu)" in str(raised.value)
     with pytest.raises(DeviceError):
         on_gpu(x)
+    with pytest.raises(DeviceError):
+        partly(np.ones((4, 3), np.float32), np.int64(2))
 
 
 @WITHOUT
@@ -78,7 +132,7 @@ def test_a_scope_goes_where_it_says_otherwise() -> None:
             return x * 2.0
 
     np.testing.assert_array_equal(np.asarray(program(x)), x * 2)
-    assert 'tessera.device = "cpu:0"' in program.lower(x).graph
+    assert program.lower(x).graph.count('tessera.device = "cpu:0"') > 1
 
 
 def test_scopes_of_devices_and_of_policies_are_nested() -> None:

@@ -70,6 +70,31 @@ def reduce(x: Any) -> Any:
     return y + ops.exp(x) @ x
 
 
+@ts.kernel
+def shifted(x: ts.KTile["M", "N", ts.f32]) -> ts.KTile["M", "N", ts.f32]:
+    """Every element, and one."""
+    T = ts.tile.context()
+    return ts.tile.load(x, rows=T.m, cols=T.n) + 1.0
+
+
+@ts.kernel
+def multiplied(a: ts.KTile["M", "K", ts.bf16], b: ts.KTile["K", "N", ts.bf16]) -> ts.KTile["M", "N", ts.f32]:
+    """A dot."""
+    T = ts.tile.context()
+    acc = ts.tile.zeros((T.m, T.n), ts.f32)
+    for k in ts.tile.range_k(a.shape, T.k):
+        acc += ts.tile.dot(ts.tile.load(a, T.m, k), ts.tile.load(b, k, T.n))
+    return acc
+
+
+@ts.kernel
+def normalized(x: ts.KTile["M", "D", ts.f32]) -> ts.KTile["M", "D", ts.f32]:
+    """Whole rows."""
+    T = ts.tile.context()
+    row = ts.tile.load(x, rows=T.m, cols=T.d)
+    return row / ts.tile.sum(row, 1)[:, None]
+
+
 BLOCK = full(3, 4), full(4, 5), full(5)
 WIDE = full(256, 256, dtype=ml_dtypes.bfloat16), full(256, 256, dtype=ml_dtypes.bfloat16)
 HEADS = (full(1, 2, 64, 32),) * 3
@@ -93,6 +118,7 @@ CASES: dict[str, Case] = {
     "map.tile": Case(block, BLOCK, 64),
     "row.columns": Case(columns, (full(300, 400),), 64),
     "contraction.block": Case(product, BLOCK[:2], (64, 64, 64)),
+    "kernel.block": Case(multiplied, WIDE, (32, 64, 64)),
     "pipeline.stages": Case(product, WIDE, 3, "target", "cuda"),
     "attention.queries": Case(attend, HEADS, 32),
     "scan.tile": Case(scan, (full(64, 40),), 32),
@@ -201,31 +227,6 @@ def test_L11_every_part_of_a_numerics_policy_is_seen_in_graph_ir(name: str) -> N
     given = full(8, 8), full(8, 8)
     assert words not in ts.jit(product).lower(*given).graph
     assert words in ts.jit(product, policy=policy).lower(*given).graph
-
-
-@ts.kernel
-def shifted(x: ts.KTile["M", "N", ts.f32]) -> ts.KTile["M", "N", ts.f32]:
-    """Every element, and one."""
-    T = ts.tile.context()
-    return ts.tile.load(x, rows=T.m, cols=T.n) + 1.0
-
-
-@ts.kernel
-def multiplied(a: ts.KTile["M", "K", ts.bf16], b: ts.KTile["K", "N", ts.bf16]) -> ts.KTile["M", "N", ts.f32]:
-    """A dot."""
-    T = ts.tile.context()
-    acc = ts.tile.zeros((T.m, T.n), ts.f32)
-    for k in ts.tile.range_k(a.shape, T.k):
-        acc += ts.tile.dot(ts.tile.load(a, T.m, k), ts.tile.load(b, k, T.n))
-    return acc
-
-
-@ts.kernel
-def normalized(x: ts.KTile["M", "D", ts.f32]) -> ts.KTile["M", "D", ts.f32]:
-    """Whole rows."""
-    T = ts.tile.context()
-    row = ts.tile.load(x, rows=T.m, cols=T.d)
-    return row / ts.tile.sum(row, 1)[:, None]
 
 
 BASE = ts.Schedule(block=(64, 64, 64))

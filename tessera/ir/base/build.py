@@ -17,6 +17,7 @@ from tessera.ir.base.policies import carried_policy
 from tessera.ir.base.spec import Producer, Registry
 from tessera.ir.base.tape import POLICY, Record, Tape
 from tessera.ir.base.types import ShapedAttr, TensorAttr, attribute_of, location_of
+from tessera.types.device import DEVICE
 from tessera.types.dim import Dim
 from tessera.types.policy import SILENT, Policy
 from tessera.types.shape import TensorType
@@ -80,6 +81,8 @@ def _op_of(record: Record, values: Mapping[int, SSAValue], tape: Tape) -> SpecOp
     }
     regions = regions_of(cls, given) if cls.spec.region_names else ()
     promises = {POLICY: attribute_of("any", record.policy.entries)} if record.policy else {}
+    if record.device:
+        promises[DEVICE] = attribute_of("str", record.device)
     return cls.create(
         operands=[values[operand] for operand in record.operands],
         result_types=[TensorAttr.of(tape.types[result]) for result in record.results],
@@ -141,7 +144,8 @@ def tape_of(block: Block, names: Sequence[str] = ()) -> Tape:
         results = tuple(number(result) for result in op.results)
         own = op.attributes.get(POLICY)
         policy = SILENT if own is None else Policy.of(plain(own))
-        tape.records.append(Record(op.name, operands, attributes, results, op.span, policy))
+        device = str(plain(op.attributes[DEVICE])) if DEVICE in op.attributes else ""
+        tape.records.append(Record(op.name, operands, attributes, results, op.span, policy, device))
     return tape
 
 

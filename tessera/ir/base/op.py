@@ -201,6 +201,7 @@ def _check_attributes(op: SpecOp) -> None:
 
 DISCARDABLE: dict[str, str] = {
     "tessera.deterministic": "determinism",
+    "tessera.device": "str",
     "tessera.donated": "ints",
     "tessera.effects": "strs",
     "tessera.numerics.policy": "policies",

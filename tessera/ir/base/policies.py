@@ -13,6 +13,7 @@ from tessera.diagnostics.error import TesseraError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import POLICY
 from tessera.ir.base.types import ShapedAttr, ValueAttr, attribute_of
+from tessera.types.device import DEVICE
 from tessera.types.dtype import FORMATS
 from tessera.types.policy import SILENT, Policy
 
@@ -57,8 +58,7 @@ def declare_policies(op: Operation, policies: Iterable[Policy], *, always: bool 
 
 def carried_policy(op: Operation) -> Mapping[str, Attribute]:
     """What an op passes on to those it is rewritten to."""
-    found = op.attributes.get(POLICY)
-    return {} if found is None else {POLICY: found}
+    return {name: op.attributes[name] for name in (POLICY, DEVICE) if name in op.attributes}
 
 
 def policy_text(op: Operation) -> str:

@@ -24,7 +24,10 @@ DONATED = "tessera.donated"
 
 @frozen
 class Record:
-    """One op: operands and results are value numbers of the tape; `policy` is its own, unlike its function's."""
+    """One op: operands and results are value numbers of the tape; `policy` is its own, unlike its function's.
+
+    `device` is where a scope of the program says it runs; empty where none does.
+    """
 
     op: str
     operands: tuple[int, ...]
@@ -32,6 +35,7 @@ class Record:
     results: tuple[int, ...]
     span: Span | None = None
     policy: Policy = SILENT
+    device: str = ""
 
     @property
     def bodies(self) -> list[Tape]:

@@ -11,6 +11,7 @@ from tessera.ir.graph.dialect import STRUCTURE
 from tessera.ir.graph.passes.apply_policy import ApplyPolicy
 from tessera.ir.graph.passes.canonicalize import Canonicalize
 from tessera.ir.graph.passes.check_effects import CheckEffects
+from tessera.ir.graph.passes.check_placement import CheckPlacement
 from tessera.ir.graph.passes.check_policy import CheckPolicy
 from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
@@ -46,6 +47,7 @@ def pipeline(*, checks: bool = False) -> Sequence[Pass]:
         # Before anything changes, so that an error shows the program as it was written.
         CheckEffects(),
         CheckPolicy(),
+        CheckPlacement(),
         # While ops are as the user wrote them: a policy applies to a softmax, not to the sums inside it.
         ApplyPolicy(),
         # Before the passes that match ops, so that they see one form of each; tracing leaves casts to the same dtype
