@@ -6,7 +6,7 @@ from tessera.api.constraints import constrain, require
 from tessera.api.control import cond, while_loop, fori_loop, scan
 from tessera.api.eager import Tensor, array, asarray, zeros, ones, full, arange
 from tessera.api.effects import deterministic
-from tessera.api.jit import jit, Jit
+from tessera.api.jit import jit, Jit, autodiff
 from tessera.api.kernel import kernel, Kernel
 from tessera.api.kv_cache import KVCache
 from tessera.api.placement import device, prefetch
@@ -47,6 +47,7 @@ __all__ = [
     "arange",
     "array",
     "asarray",
+    "autodiff",
     "bf16",
     "bool_",
     "compute",

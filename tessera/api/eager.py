@@ -14,6 +14,7 @@ from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import (
     AxisError,
     BroadcastError,
+    GuardError,
     PositionError,
     RuntimeArgumentError,
     ShapeError,
@@ -133,6 +134,10 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
             result = program.run(copy_to_host(operands) if is_here else operands)
     except PositionError as error:
         raise error.at(user_span()) from None  # the program has the line that it was first called from
+    except (RuntimeArgumentError, GuardError):
+        # The program was made for other sizes: the rule of the op says what is wrong in the user's words.
+        _trace_op(op, [_type_of(operand) for operand in operands], attributes)
+        raise
     return result if is_single else as_tuple(result)
 
 

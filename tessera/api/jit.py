@@ -572,6 +572,37 @@ def jit(
     return decorate if function is None else decorate(function)
 
 
+class Transform:
+    """A transform of functions: `@transform` alone, or composed with others by `@`, as in `@jit @ autodiff`."""
+
+    def __init__(self, transform: Callable[[Callable[..., Any]], Any]) -> None:
+        functools.update_wrapper(self, transform)
+        self._transform = transform
+
+    def __call__(self, function: Callable[..., Any], /) -> Any:
+        check_callables(self._transform.__name__, function=function)
+        return self._transform(function)
+
+    def __matmul__(self, other: Callable[[Callable[..., Any]], Any]) -> Transform:
+        return Transform(lambda function: self(other(function)))
+
+    def __rmatmul__(self, other: Callable[[Any], Any]) -> Transform:
+        return Transform(lambda function: other(self(function)))
+
+
+@Transform
+def autodiff(function: Callable[..., Any]) -> Any:
+    """Mark a function as one whose derivatives are to be taken; it runs as it is, and derivatives are not taken yet.
+
+    >>> @ts.jit @ ts.autodiff
+    ... def double(x: ts.Tensor["N", ts.f32]):
+    ...     return x * 2.0
+    >>> double(ts.array([1.0, 2.0]))
+    Tensor([2] f32, [2, 4])
+    """
+    return function
+
+
 def _rules() -> Any:
     from tessera.api import constraints  # noqa: PLC0415 - few functions donate anything, or have rules
 

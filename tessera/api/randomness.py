@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import struct
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import ArgumentError
-from tessera.diagnostics.error import user_span
 from tessera.frontend import scopes as scopes
 from tessera.frontend.arguments import check_int
 from tessera.frontend.functions.operands import (
@@ -20,7 +18,6 @@ from tessera.frontend.functions.operands import (
 )
 from tessera.frontend.size import Size
 from tessera.ir.base.dispatch import apply
-from tessera.ir.graph.ops import REGISTRY
 from tessera.types.dtype import f32, i64, parse_dtype, u32
 from tessera.types.promotion import FLOATING
 
@@ -41,7 +38,7 @@ def key(seed: int | None = None) -> Any:
     (2,)
     """
     if seed is None:
-        return _fresh()
+        return scopes.make_key()
     number = _seed("key", seed)
     from tessera.api.eager import Tensor  # noqa: PLC0415 - a key is a tensor with data
 
@@ -55,19 +52,6 @@ def _seed(op: str, value: Any) -> int:
             f"`{op}` takes `seed` from 0 to 2^64 - 1, got {number}", fix=f"write `seed % 2**64`, here {number % _SEEDS}"
         )
     return number
-
-
-def _fresh() -> Any:
-    scope = scopes.find(scopes.Seeded)
-    if scope is None and scopes.active_trace() is not None:
-        return apply("fresh_key", ())
-    if scope is None:
-        scopes.settle_nondeterminism(REGISTRY["fresh_key"], {}, user_span())
-    from tessera.api.eager import Tensor  # noqa: PLC0415 - a key is a tensor with data
-    from tessera.runtime.callback import fresh_key  # noqa: PLC0415
-
-    words = scope.next_words() if scope is not None else list(struct.unpack("=QQ", fresh_key()))
-    return Tensor.of(words, "u64")
 
 
 def run(seed: int | RunRecord | None = None) -> AbstractContextManager[RunRecord]:

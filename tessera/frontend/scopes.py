@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -115,6 +116,20 @@ def scopes_here() -> list[Scope]:
 def find(kind: type[Any]) -> Any:
     """The innermost scope of a kind, or None."""
     return next((scope for scope in scopes_here() if isinstance(scope, kind)), None)
+
+
+def make_key() -> Any:
+    """A random key without a seed: another one at every run, except where a scope or a run around it has a seed."""
+    scope = find(Seeded)
+    if scope is None and active_trace() is not None:
+        return dispatch.apply("fresh_key", ())
+    if scope is None:
+        settle_nondeterminism(REGISTRY["fresh_key"], {}, user_span())
+    from tessera.runtime.callback import fresh_key  # noqa: PLC0415 - few programs draw
+    from tessera.runtime.tensor import Tensor  # noqa: PLC0415 - a key is a tensor with data
+
+    words = scope.next_words() if scope is not None else list(struct.unpack("=QQ", fresh_key()))
+    return Tensor.of(words, "u64")
 
 
 _PROMISED: WeakKeyDictionary[Any, dict[tuple[str, int | None], Any]] = WeakKeyDictionary()

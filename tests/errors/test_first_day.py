@@ -196,6 +196,16 @@ MISTAKES: dict[str, Mistake] = {
     "a broadcast": Mistake(returns("x + M"), ("cannot broadcast [4] with [4, 3]", "[4, 1]")),
     "an axis": Mistake(returns("x.sum(axis=1)"), ("has no axis 1", "axes are -1..0")),
     "sizes one by one": Mistake("ts.zeros(2, 3)\n", ("pass sizes as one shape, as in `(2, 3)`",), "ts.zeros((2, 3))\n"),
+    "sizes that fitted before": Mistake(
+        "ts.ones((2, 3)) @ ts.ones((3, 2))\nts.ones((2, 5)) @ ts.ones((3, 2))\n",
+        ("cannot multiply [2, 5] by [3, 2]",),
+        "ts.ones((2, 5)) @ ts.ones((5, 2))\n",
+    ),
+    "a sum that fitted before": Mistake(
+        "ts.ones((2, 3)) + ts.ones((3,))\nts.ones((2, 3)) + ts.ones((4,))\n",
+        ("cannot broadcast [2, 3] with [4]",),
+        "ts.ones((2, 3)) + ts.ones((3,))\n",
+    ),
     # calls
     "too many arguments": Mistake(
         returns("x", "X, X"), ("too many positional arguments", "its parameters are `x`"), returns("x")

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import TracingError
 from tessera.frontend.arguments import check_bool, check_number
 from tessera.frontend.functions import elementwise
-from tessera.frontend.functions.operands import along_axis, axis_of, check_tensors, dtype_of, promote_operands, rank_of
+from tessera.frontend.functions.contraction import matmul
+from tessera.frontend.functions.creation import iota
+from tessera.frontend.functions.indexing import take
+from tessera.frontend.functions.movement import swapaxes
+from tessera.frontend.functions.operands import (
+    along_axis,
+    as_tensor,
+    axis_of,
+    cast,
+    check_tensors,
+    dtype_of,
+    promote_operands,
+    rank_of,
+    shape_dims,
+)
+from tessera.frontend.size import Size, size_of
 from tessera.ir.base.dispatch import apply
+from tessera.types.dtype import i64
 from tessera.types.promotion import FLOATING
 
 
@@ -113,10 +130,9 @@ def attention(
 
 
 def _attend_cache(q: Any, cache: Any, causal: bool, scale: float | None) -> Any:
-    if not all(hasattr(cache, name) for name in ("K", "V", "length")):
-        raise TracingError("`attention` takes `k` and `v`, or one cache", fix="write `attention(q, k, v)`")
+    length = _cache_length(cache)
     operands = promote_operands("attention", (q, cache.K, cache.V), FLOATING)
-    return apply("cached_attention", (*operands, cache.length), {"causal": causal, "scale": scale})
+    return apply("cached_attention", (*operands, length), {"causal": causal, "scale": scale})
 
 
 def _additive(mask: Any) -> Any:
@@ -127,12 +143,78 @@ def _additive(mask: Any) -> Any:
 
 
 def flash_attention(
-    q: Any, k: Any, v: Any = None, mask: Any = None, *, causal: bool = False, scale: Any = None, dropout: float = 0.0
+    q: Any,
+    k: Any,
+    v: Any = None,
+    mask: Any = None,
+    *,
+    causal: bool = False,
+    scale: Any = None,
+    dropout: float = 0.0,
+    key: Any = None,
 ) -> Any:
-    """`attention`, which never stores the scores; dropout of scores is refused."""
-    if check_number("flash_attention", "dropout", dropout):
-        raise TracingError("`flash_attention` has no dropout yet", fix="pass `dropout=0.0`, and drop its result")
-    return attention(q, k, v, mask, causal=causal, scale=scale)
+    """`attention`, which never stores the scores, unless a fraction `dropout` of the weights is dropped.
+
+    Weights that are kept are scaled up to keep the mean; which are is decided by `key`, element by element, so equal
+    keys drop the same ones on every machine. Without a key another is made at every run (`random.key()`), which a
+    `random.run(seed)` around the call repeats. With dropout the effect is random, and the weights are stored.
+
+    >>> q = ts.ones((1, 1, 2, 4))
+    >>> ts.ops.flash_attention(q, q, q, dropout=0.5, key=ts.random.key(1)).shape
+    (1, 1, 2, 4)
+    """
+    rate = check_number("flash_attention", "dropout", dropout)
+    if not rate:
+        return attention(q, k, v, mask, causal=causal, scale=scale)
+    factor = None if scale is None else check_number("flash_attention", "scale", scale)
+    if v is None and mask is not None:
+        raise TracingError("`flash_attention` over a cache takes no mask", fix="pass `causal=True`")
+    length = _cache_length(k) if v is None else None
+    operands = promote_operands("flash_attention", (q, k, v) if v is not None else (q, k.K, k.V), FLOATING)
+    is_causal = check_bool("flash_attention", "causal", causal)
+    return _attend_with_dropout(operands, mask, length, is_causal, factor, rate, _given_or_new(key))
+
+
+def _given_or_new(key: Any) -> Any:
+    from tessera.frontend.scopes import make_key  # noqa: PLC0415 - few programs draw
+
+    return make_key() if key is None else key
+
+
+def _attend_with_dropout(
+    operands: Sequence[Any], mask: Any, length: Any, causal: bool, scale: Any, rate: float, key: Any
+) -> Any:
+    """Scores, softmax, dropout and values, in the compute dtype and rounded once; `length` is that of a cache."""
+    if {rank_of(operand) for operand in operands} != {4}:
+        return attention(*operands)  # whose shape rule says what is wrong
+    dtype = dtype_of(operands[0])
+    q, k, v = (cast(operand, dtype.compute) for operand in operands)
+    if shape_dims(q)[1] != shape_dims(k)[1]:
+        own = elementwise.floordiv(iota((q.shape[1],)), size_of(shape_dims(q)[1] // shape_dims(k)[1]))
+        k, v = (take(x, own, 1) for x in (k, v))
+    queries, keys, head = q.shape[2], k.shape[2], q.shape[3]
+    if scale is None:
+        one = as_tensor(head, i64) if isinstance(head, Size) else max(head, 1)
+        scale = one**-0.5 if isinstance(one, int) else elementwise.rsqrt(cast(one, dtype.compute))
+    scores = matmul(elementwise.mul(q, scale), swapaxes(k, -1, -2))
+    if mask is not None:
+        scores = elementwise.add(scores, cast(_additive(mask), dtype.compute))
+    seen = as_tensor(keys, i64) if length is None else elementwise.clamp(cast(length, i64), 0, keys)
+    if length is not None:
+        v = elementwise.where(elementwise.lt(iota((keys, 1)), seen), v, 0.0)
+    if causal:
+        last = elementwise.sub(elementwise.add(iota((queries, 1)), elementwise.add(seen, 1)), queries)
+        seen = elementwise.minimum(last, seen)
+    if causal or length is not None:
+        scores = elementwise.where(elementwise.lt(iota((queries, keys), 1), seen), scores, float("-inf"))
+    weights = apply("dropout", (softmax_safe(scores), key), {"rate": rate})
+    return cast(matmul(weights, v), dtype)
+
+
+def _cache_length(cache: Any) -> Any:
+    if not all(hasattr(cache, name) for name in ("K", "V", "length")):
+        raise TracingError("`attention` takes `k` and `v`, or one cache", fix="write `attention(q, k, v)`")
+    return cache.length
 
 
 def split_qkv(x: Any, *, heads: int, kv_heads: int | None = None) -> tuple[Any, Any, Any]:
@@ -148,10 +230,8 @@ def rotary(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
 
 
 def residual(x: Any, y: Any, *, dropout: float = 0.0, key: Any = None) -> Any:
-    """`x + y`, with a fraction of `y` dropped if asked for, which needs a key."""
+    """`x + y`, with a fraction of `y` dropped if asked for; without a key another is made at every run."""
     operands = promote_operands("residual", (x, y))
     rate = check_number("residual", "dropout", dropout)
-    if rate and key is None:
-        raise TracingError("`residual` with dropout needs a key", fix="pass `key=tessera.random.key(seed)`")
-    keys = (key,) if rate else ()
+    keys = () if not rate else (_given_or_new(key),)
     return apply("residual", (*operands, *keys), {"dropout": rate})

@@ -21,10 +21,12 @@ from tessera.frontend.functions.operands import (
 )
 from tessera.frontend.functions.reduction import sum as total_of
 from tessera.frontend.pytree import as_tuple, is_sequence
+from tessera.frontend.size import size_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import FORMATS, DType, bool_, f32, i32, parse_dtype
 from tessera.types.promotion import promote_all
+from tessera.types.shape import is_refuted
 
 # Functions that narrow explicitly: rounding to a format, quantizing by scales, blocks.
 
@@ -152,11 +154,25 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, accumulate: Any = None) -> Any:
 
     Sums are kept in `accumulate` (f32 for floats below 64 bits) and rounded once to `dtype`.
 
+    Heads [batch, heads, length, head dim] times a matrix of heads * head dim rows are merged first, where the head dim
+    alone does not fit: a projection of what attention gives, [batch, length, columns].
+
     >>> ts.ops.matmul(ts.array([[1.0, 2.0]]), ts.array([[3.0], [4.0]]))
     Tensor([1, 1] f32, [[11]])
     """
     check_tensors(a, b)
-    return _contract("matmul", (a, b), {}, dtype, accumulate)
+    return _contract("matmul", (_merge_heads(a, b), b), {}, dtype, accumulate)
+
+
+def _merge_heads(a: Any, b: Any) -> Any:
+    """[batch, heads, length, head dim] as [batch, length, heads * head dim], where that alone fits a matrix."""
+    if rank_of(a) != 4 or rank_of(b) != 2:
+        return a
+    batch, heads, length, head = shape_dims(a)
+    rows = shape_dims(b)[0]
+    if not is_refuted(head, rows) or heads * head != rows:
+        return a
+    return reshape(moveaxis(a, 1, 2), tuple(size_of(dim) for dim in (batch, length, rows)))
 
 
 def _contract(op: str, operands: Sequence[Any], attributes: dict[str, Any], dtype: Any, accumulate: Any) -> Any:
