@@ -20,6 +20,7 @@ from tessera.compiler.options import Options, check_names, for_device
 from tessera.diagnostics.codes import PolicyError, RuntimeArgumentError
 from tessera.diagnostics.error import RecompileWarning, user_span
 from tessera.diagnostics.frames import guard_class, hide_frames
+from tessera.frontend import check_broadcasts
 from tessera.frontend.annotations import (
     annotation_text,
     order_of,
@@ -347,6 +348,7 @@ class Jit(_Hot):
             warnings.warn_explicit(text, RecompileWarning, *where)
 
     def _trace(self, signature: Signature) -> TracedFunction:
+        check_broadcasts.check_broadcasts(self.function, signature)
         given = self.function, self.python_signature, signature, self.constraints
         with specialize_rows(signature) if self._rows is not None else nullcontext():
             traced = trace_function(*given, returns=self.returns)

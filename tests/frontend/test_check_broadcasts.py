@@ -1,0 +1,168 @@
+"""Broadcasts before tracing: wrong ones are refused with nothing run, and no program that traces is."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tessera as ts
+from tessera.diagnostics.codes import BroadcastError, ShapeError
+from tessera.diagnostics.error import TesseraError
+from tessera.frontend import check_broadcasts as checked
+
+NUMBER = count()
+PARAMETERS = 'x: ts.Tensor["B", 6, ts.f32], y: ts.Tensor["B", 4, ts.f32], z: ts.Tensor["B", 6, ts.f32], n'
+ARGUMENTS = [np.ones((2, size), np.float32) for size in (6, 4, 6)]
+PRELUDE = """import tessera as ts
+import numpy as np
+from contextlib import suppress
+W = np.ones((6,), np.float32)
+V = np.ones((5,), np.float32)
+"""
+
+
+def define(body: str, reached: list[str]) -> ts.Jit:
+    """A jitted function with this body, in a file of its own."""
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    program = f"{PRELUDE}\ndef f({PARAMETERS}):\n    reached.append('ran')\n{lines}\n"
+    name = f"<program {next(NUMBER)}>"
+    linecache.cache[name] = (len(program), None, list[str](program.splitlines(keepends=True)), name)
+    scope: dict[str, Any] = {"reached": reached}
+    exec(compile(program, name, "exec"), scope)
+    function: Callable[..., Any] = scope["f"]
+    return ts.jit(function)
+
+
+WRONG = [
+    "return x + y",
+    "a = x * 2\nb = ts.ops.exp(a)\nreturn b - y",
+    "a = x + z\na *= y\nreturn a",
+    "with ts.device(ts.cpu):\n    a = x + y\nreturn a",
+    "a, b = x + y, z\nreturn a",
+    "return ts.ops.maximum(x, y)",
+    "a = -x\nfor i in range(3):\n    b = i\nreturn a > y",
+    "return x + V",
+    "return (x + z) + (x - y)",
+]
+
+
+@pytest.mark.parametrize("body", WRONG)
+def test_a_wrong_broadcast_is_refused_before_anything_runs(body: str) -> None:
+    reached: list[str] = []
+    with pytest.raises(BroadcastError, match=r"cannot broadcast .*shape\[\d\] = \d.* and .*shape\[\d\] = \d") as caught:
+        define(body, reached)(*ARGUMENTS, 0)
+    assert reached == []
+    assert caught.value.span is not None
+    assert caught.value.span.source_line.strip()
+
+
+RIGHT = [
+    "if n:\n    return x + y\nreturn x + z",
+    "if n == 0:\n    return x + z\nreturn x + y",
+    "a = x\nif n == 0:\n    a = y\nreturn a + y",
+    "with suppress(ValueError):\n    x + y\nreturn x",
+    "try:\n    return x + y\nexcept ValueError:\n    return x",
+    "return x + z if n == 0 else x + y",
+    "a = n == 0 or x + y\nreturn x",
+    "x = y\nreturn x + y",
+    "def g():\n    nonlocal x\n    x = y\ng()\nreturn x + y",
+    "for x in (y,):\n    pass\nreturn x + y",
+    "g = lambda: x + y\nreturn x",
+    "a = [x + y for _ in range(n)]\nreturn x",
+    "(x := y)\nreturn x + y",
+    "return (x := y) * 1 + (x + y)",
+    "def g():\n    yield x + y\nreturn x",
+    "import numpy as ts_\nx = y\nreturn x * y",
+    "x, a = y, z\nreturn x + y",
+    "del x\nx = y\nreturn x - y",
+    "while n:\n    x + y\nreturn z",
+    "ts = np\nreturn x",
+]
+
+
+@pytest.mark.parametrize("body", RIGHT)
+def test_what_does_not_run_is_not_refused(body: str) -> None:
+    reached: list[str] = []
+    define(body, reached).trace(*ARGUMENTS, 0)
+    assert reached == ["ran"]
+
+
+def test_source_that_is_not_what_runs_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    program = f"{PRELUDE}\ndef f({PARAMETERS}):\n    return x + z\n"
+    file.write_text(program, encoding="utf-8")
+    scope: dict[str, Any] = {}
+    exec(compile(program, str(file), "exec"), scope)
+    file.write_text(program.replace("x + z", "x + y"), encoding="utf-8")
+    linecache.checkcache(str(file))
+    function: Callable[..., Any] = scope["f"]
+    ts.jit(function).trace(*ARGUMENTS, 0)
+
+
+NAMES = st.sampled_from(["x", "y", "z", "a", "b", "W", "2.0", "n"])
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 2) -> str:
+    if depth == 0 or draw(st.booleans()):
+        return draw(NAMES)
+    left, right = draw(expressions(depth - 1)), draw(expressions(depth - 1))
+    form = draw(st.sampled_from(["({} + {})", "({} * {})", "({} - {})", "ts.ops.maximum({}, {})", "({} < {})"]))
+    single = draw(st.sampled_from(["ts.ops.exp({})", "-{}", "{}.T", "{}.sum(axis=-1, keepdims=True)"]))
+    return form.format(left, right) if draw(st.integers(0, 2)) else single.format(left)
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> str:
+    lines = ["a = x", "b = y"]
+    for _ in range(draw(st.integers(1, 5))):
+        name, value = draw(st.sampled_from(["a", "b", "x", "c"])), draw(expressions())
+        form = draw(
+            st.sampled_from(
+                [
+                    "{name} = {value}",
+                    "{name} = {value}",
+                    "if n:\n    {name} = {value}",
+                    "if n:\n    return {value}",
+                    "for i in range(2):\n    {name} = {value}",
+                    "try:\n    {name} = {value}\nexcept (TypeError, ValueError, AttributeError):\n    pass",
+                    "with ts.device(ts.cpu):\n    {name} = {value}",
+                ]
+            )
+        )
+        lines.append(form.format(name=name, value=value))
+    return "\n".join([*lines, f"return {draw(expressions())}"])
+
+
+@given(bodies(), st.integers(0, 1))
+def test_a_program_that_traces_is_never_refused(body: str, n: int) -> None:
+    """What is read is the prefix that always runs, by the rules that tracing asks."""
+    f = define(body, [])
+    original = checked.check_broadcasts
+    refused: list[TesseraError] = []
+
+    def check(*given: Any) -> None:
+        try:
+            original(*given)
+        except TesseraError as error:
+            refused.append(error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checked, "check_broadcasts", check)
+        try:
+            f.trace(*ARGUMENTS, n)
+        except (ShapeError, BroadcastError) as error:
+            found: Exception | None = error
+        except (TesseraError, AttributeError, NameError, TypeError) as error:
+            found = error
+        else:
+            found = None
+    assert not refused or found is not None, f"refused, and it traces:\n{body}\n{refused[0]}"
