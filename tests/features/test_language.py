@@ -92,13 +92,13 @@ def ask(*command: str, typed: str, cache: Path) -> str:
 
 def test_L2_a_prompt_and_a_debugger_run_it(tmp_path: Path) -> None:
     shown = "\nprint('shape', out.shape, int(cache.length))\n"
-    typed = ask("-i", "-q", typed=BLOCK + shown, cache=tmp_path)
+    typed = ask("-i", "-q", typed=BLOCK + shown, cache=tmp_path / "cache")
     assert "shape (2, 3, 8) 3" in typed
     file = tmp_path / "model.py"
     file.write_text(BLOCK + shown)
     line = 1 + BLOCK.splitlines().index("    cache = cache.append(k,v)")
     commands = f"b {line}\nc\np q.shape, k.dtype\np x.shape[0]\nn\np cache.length\nwhere\nc\nq\n"
-    debugged = ask("-m", "pdb", str(file), typed=commands, cache=tmp_path)
+    debugged = ask("-m", "pdb", str(file), typed=commands, cache=tmp_path / "cache")
     assert "(B, 2, S, 4), f32" in debugged
     assert f"model.py({line + 1})transformer_block()" in debugged
     assert "shape (2, 3, 8) 3" in debugged
