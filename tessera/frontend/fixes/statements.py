@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from tessera.diagnostics.edit import expression_at
 from tessera.diagnostics.error import Fix, Span
-from tessera.frontend.methods import TensorMethods
 
 
 class Demand(NamedTuple):
@@ -170,8 +169,6 @@ def assignment_fix(span: Span | None) -> Fix | str:
         if isinstance(target.slice, ast.Compare) and method == "set":
             text = f"{name} = {source.name_of('ops.where')}({source.text(target.slice)}, {given}, {name})"
             return source.edit(node, text, "choose with `where`: the old tensor stays as it is")
-        if not hasattr(TensorMethods, "at"):
-            return advice
         text = f"{name} = {name}.at[{source.text(target.slice)}].{method}({given})"
         return source.edit(node, text, "make a new tensor: the old one stays as it is") or advice
     return advice
