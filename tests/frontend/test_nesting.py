@@ -15,7 +15,7 @@ from tessera.diagnostics.codes import AnnotationError, KernelError, PytreeError
 from tessera.frontend.pytree import MOST_NESTED, flatten
 from tessera.types.dim import Dim
 
-# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
 
 X = np.ones(4, np.float32)
 

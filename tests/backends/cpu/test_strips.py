@@ -11,6 +11,7 @@ import pytest
 import tessera as ts
 
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 
 OPS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "sum": (lambda x: x.sum(), lambda x: x.sum(dtype=x.dtype)),
