@@ -117,6 +117,8 @@ EQUIVALENT: Mapping[str, str] = {
     "add(IntervalQuery((made, other), (), {}, query.result))": "a product in the other order",
     "tessera/ir/base/index_maps.py: ends = {product(dim for _, dim in given[:end]): end for end in "
     "range(1, len(given) + 2)}": "a slice that ends behind the last is the whole, as the one before it",
+    "tessera/ir/schedule/host_program/memory.py: while isinstance(value.owner, AliasOp):": "an argument is "
+    "owned by a block, and no op",
     "tessera/types/promotion.py: return _join(b, a)": "the dtype that two meet in has no order, which a test holds",
     "tessera/ir/target/llvm/convert.py: sticky = f.const_like(value, (below - 1) >> 1)": "bits below the "
     "sticky one are set in its place: they are rounded up to it, or are as sticky as it is",

@@ -122,7 +122,7 @@ class Expression:
 
     def name_of(self, path: str) -> str | None:
         """How the file writes a name of Tessera such as `ops.pad`; None where it imports nothing that leads there."""
-        return _shortest_name(_imports(self.whole.span.file), path)
+        return name_in(self.whole.span.file, path)
 
     def is_of(self, node: ast.expr, module: str) -> bool:
         """Whether a node is a call or a name of an imported module, as `np.arange(4)` is of NumPy."""
@@ -265,7 +265,8 @@ def _target(item: ast.alias) -> str:
     return item.name if item.asname else item.name.split(".")[0]
 
 
-def _shortest_name(imports: dict[str, str], path: str) -> str | None:
-    whole = f"tessera.{path}"
+def name_in(file: str, path: str) -> str | None:
+    """How a file writes a name of Tessera such as `ops.pad`; None where it imports nothing that leads there."""
+    whole, imports = f"tessera.{path}", _imports(file)
     found = [name + whole[len(target) :] for name, target in imports.items() if f"{whole}.".startswith(f"{target}.")]
     return min(found, key=len, default=None)

@@ -14,6 +14,7 @@ import pytest
 
 from tessera.diagnostics.codes import all_codes, explain, pages_folder
 from tessera.diagnostics.error import TesseraError
+from tests.golden import comparable
 
 PAGE = re.compile(
     r"# (?P<code>T\d{4}): (?P<title>[^\n]+)\n\n(?P<story>.+?)\n\n"
@@ -73,7 +74,7 @@ def test_the_program_fails_as_shown(code: str, tmp_path: Path, monkeypatch: pyte
         new = page.whole.replace(f"```text\n{page.text}```", f"```text\n{caught.value}\n```")
         page.file.write_text(new, encoding="utf-8")
     else:
-        assert f"{caught.value}\n" == page.text
+        assert comparable(f"{caught.value}\n") == comparable(page.text)
 
 
 @pytest.mark.parametrize("code", all_codes())

@@ -11,6 +11,7 @@ from xdsl.ir import SSAValue
 
 from tessera.diagnostics.codes import BoundsError
 from tessera.ir.base.op import SpecOp
+from tessera.ir.tile.indexing import known_ends
 from tessera.ir.tile.interpret import run_kernel
 from tessera.ir.tile.language import TileBuilder, TileRegion
 from tessera.ir.tile.passes.check_bounds import PROVEN, REFUTED, UNKNOWN, CheckBounds, examine
@@ -167,3 +168,15 @@ def test_a_grid_of_one_program_more_than_a_size_may_be_of_none() -> None:
 
     assert set(verdicts(first_cell(N))) == {PROVEN}
     assert PROVEN not in verdicts(first_cell(N + 1))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ends"), [(0, 8, (0, 8)), (3, N, None), (N, 9, None), (M, N, None), (2, 2, (2, 2))]
+)
+def test_ends_of_a_loop_are_known_where_both_are_numbers(
+    low: Dim | int, high: Dim | int, ends: tuple[int, int] | None
+) -> None:
+    b = TileBuilder("loop", [], symbols=["M", "N"], grid=[], writes=[], kind="map")
+    b.loop(b.index(low), b.index(high), 1, lambda index, carried: [])
+    (loop,) = [op for op in b.finish().walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
+    assert known_ends(loop) == ends

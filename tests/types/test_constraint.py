@@ -142,6 +142,11 @@ def test_reasons_are_those_that_are_needed() -> None:
     assert [item.text for item in asked(rules, "D == 100").because] == ["D <= 64"]
     assert [item.text for item in asked(rules, "D == 60").because] == ["D % 8 == 0"]
     assert str(asked(rules, "B == 1")) == "unknown"
+    other = "B in 1..=4; S < 64; S < T"
+    assert [item.text for item in asked(other, "S % 64 == S").because] == ["S < 64"]
+    assert [item.text for item in asked(other, "S % T == S").because] == ["S < T"]
+    assert [item.text for item in asked(other, "min(S, 64) == S").because] == ["S < 64"]
+    assert [item.text for item in asked(other, "max(S, T) == T").because] == ["S < T"]
 
 
 def test_a_contradiction_names_both_constraints() -> None:

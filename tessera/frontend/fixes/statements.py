@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tessera.diagnostics.edit import expression_at
+from tessera.diagnostics.edit import name_in
 from tessera.diagnostics.error import Fix, Span
 
 
@@ -208,8 +208,6 @@ class _Source:
 
     def __init__(self, span: Span, lines: Sequence[str], chain: list[tuple[Any, Any]]) -> None:
         self.span, self.lines, self.chain = span, lines, chain
-        found = expression_at(span)
-        self._names: Callable[[str], str | None] = (lambda _: None) if found is None else found.name_of
 
     def text(self, node: ast.AST) -> str:
         """How a node is written."""
@@ -217,7 +215,7 @@ class _Source:
 
     def name_of(self, path: str) -> str:
         """How the file writes a name of Tessera."""
-        return self._names(path) or f"tessera.{path}"
+        return name_in(self.span.file, path) or f"tessera.{path}"
 
     def is_whole(self, node: ast.AST) -> bool:
         """Whether the span is of this node."""
