@@ -159,6 +159,12 @@ def test_passes_over_groups_after_their_bodies_became_kernels_say_what_to_run_be
     assert outcome_of(text, "-p", f"{chain},schedule-emit-tiles") == "T0401"
 
 
+def test_a_schedule_counts_warps_by_a_number() -> None:
+    text = "ttile.kernel @k() attributes {symbols = [], grid = [1], writes = [], schedule = {warps = [4]}} {\n"
+    assert outcome_of(f"{text}  ttile.return\n}}\n", "-p", "nvptx-plan-threads") == "T0501"
+    assert outcome_of(f"{text.replace('[4]', '4')}  ttile.return\n}}\n", "-p", "nvptx-plan-threads") == "ok"
+
+
 def test_bytes_that_are_no_text_are_refused_by_the_command() -> None:
     command = [sys.executable, "-m", "tessera.cli.opt"]
     for data, status in ((b"\xff\x00", 2), (b"\x00" * 10, 1), (b'"' + b"a" * 5000, 1)):

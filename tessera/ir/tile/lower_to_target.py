@@ -72,8 +72,8 @@ class OpLowering(Writer):
             own(op)
         elif name in _SAME:
             self.lower_same(op)
-        else:
-            assert name in ("return", "yield"), f"{op.name} has no lowering in {type(self).__name__}"
+        elif name not in ("return", "yield"):
+            op.fail(f"`{op.name}` has no lowering in {type(self).__name__}")
 
     def lower_block(self, source: Block) -> None:
         """Lower the ops of a block, in order."""

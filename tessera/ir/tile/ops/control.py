@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr
@@ -13,6 +15,13 @@ def _check_kernel(op: SpecOp) -> None:
     check_arguments(op)
     check_grid(op)
     check_order(op)
+    schedule: dict[str, Any] = op.value("schedule") or {}
+    for name, value in schedule.items():
+        if name in _COUNTS and not (type(value) is int and value >= 0):
+            op.fail(f"`{name}` of a schedule is a count, got {value}")
+
+
+_COUNTS = ("warps", "stages", "max_registers", "max_shared")
 
 
 def _check_program(op: SpecOp) -> None:
