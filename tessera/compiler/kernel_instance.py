@@ -151,5 +151,9 @@ class KernelInstance:
         return str(self.definition.source.span(self.definition.source.tree))
 
     @property
+    def given_schedule(self) -> dict[str, Any]:
+        return {} if self.schedule is None else self.schedule.choices()
+
+    @property
     def vjp(self) -> Callable[..., Any] | None:
         return self.definition.vjp

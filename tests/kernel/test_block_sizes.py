@@ -186,7 +186,7 @@ def test_a_sum_of_one_block_of_columns_is_refused_at_its_line_with_its_numbers()
     with pytest.raises(BlockValueError, match="one block of 256 of 700 elements"):
         made(normal(7, 700))
     with pytest.raises(GuardError, match="must be 1"):
-        ts.jit(lambda x: made(x), dynamic=True)(normal(7, 700))
+        ts.jit(made.record_op, dynamic=True)(normal(7, 700))
 
 
 REFUSED: dict[str, Any] = {}

@@ -47,7 +47,23 @@ def together(x: KTile["M", "N"], *, to: Any) -> Any:
     block = tile.cast(tile.load(x, rows=T.m, cols=T.n), ts.f32)
     column = tile.full((T.m,), 3.0)
     wide = tile.broadcast(column[:, None], (T.m, T.n))
-    return tile.cast(tile.rsqrt(block) + tile.zeros((T.m, T.n)) * wide + 1.5, to)
+    return tile.cast(tile.rsqrt(block) * wide + tile.zeros((T.m, T.n)) + tile.full((T.m, T.n), 1.5), to)
+
+
+@kernel
+def filled(x: KTile["M", "N"], row: KTile["N"], whole: KTile["M", "N"], rows: KTile["M", "N"], *, value: Any) -> None:
+    """One number in every element, and a row of the operand in every row."""
+    T = tile.context()
+    tile.store(whole, tile.full((T.m, T.n), value, x.dtype), T.m, T.n)
+    tile.store(rows, tile.broadcast(tile.load(row, T.n)[None, :], (T.m, T.n)), T.m, T.n)
+
+
+@kernel
+def emptied(x: KTile["M", "N"]) -> Any:
+    """Zeros, and the operand where it is not."""
+    T = tile.context()
+    block = tile.load(x, rows=T.m, cols=T.n)
+    return tile.zeros((T.m, T.n), x.dtype) + block * 0, block
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -73,9 +89,25 @@ def test_casts_roots_constants_and_spreading_equal_numpy(name: str) -> None:
     for shape in SHAPES:
         x = numbers(shape, DTYPES[name])
         (found,) = arrays(together(x, to=getattr(ts, name)))
-        exact = (1.0 / np.sqrt(x.astype(np.float32)) + np.float32(1.5)).astype(DTYPES[name])
+        exact = (np.float32(3) / np.sqrt(x.astype(np.float32)) + np.float32(1.5)).astype(DTYPES[name])
         step = {"bf16": 2.0**-7, "i32": 0.0}.get(name, 2.0**-22)
         np.testing.assert_allclose(found, exact.astype(np.float64), rtol=step)
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_full_broadcast_and_zeros_have_the_values_that_they_say(name: str) -> None:
+    assert len(SHAPES) * len(DTYPES) == 20
+    for number, shape in enumerate(SHAPES):
+        x, value = numbers(shape, DTYPES[name]), 3 + number
+        whole, rows = filled(x, np.ascontiguousarray(x[0]), value=value)
+        np.testing.assert_array_equal(np.asarray(whole), np.full(shape, value, DTYPES[name]))
+        np.testing.assert_array_equal(np.asarray(rows), np.broadcast_to(x[0], shape))
+        for found in (filled.interpret, filled.run_tiles):
+            for one, expected in zip(found(x, np.ascontiguousarray(x[0]), value=value), (whole, rows), strict=True):
+                np.testing.assert_array_equal(np.asarray(one), np.asarray(expected))
+        zeros, same = emptied(x)
+        np.testing.assert_array_equal(np.asarray(zeros).astype(np.float64), np.zeros(shape))
+        np.testing.assert_array_equal(np.asarray(same), x)
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -111,12 +143,12 @@ def test_every_helper_is_plain_tile_ir_that_runs_from_its_text(helper: Any, shap
     (again,) = [op for op in module.ops if isinstance(op, SpecOp) and op.name == "ttile.kernel"]
     expected = arrays(helper.run_tiles(*operands, **statics))
     results = [np.zeros(one.shape, np.float32) for one in expected]
-    run_kernel(again, [*operands, *results], _sizes(again, [*operands, *results]))
+    run_kernel(again, [*operands, *results], sizes_of(again, [*operands, *results]))
     for found, wanted in zip(results, expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
 
 
-def _sizes(kernel_op: SpecOp, buffers: list[Any]) -> dict[str, int]:
+def sizes_of(kernel_op: SpecOp, buffers: list[Any]) -> dict[str, int]:
     """What the sizes of a kernel are for these buffers."""
     found: dict[str, int] = {}
     for argument, buffer in zip(kernel_op.regions[0].block.args, buffers, strict=True):

@@ -13,6 +13,7 @@ import tessera as ts
 from tessera import KTile, Tensor, f32, kernel, tile
 from tessera.diagnostics.codes import KernelError, ShapeError
 from tessera.frontend.kernel.rows import below, bucket_of
+from tessera.frontend.pytree import as_tuple, is_sequence
 from tests.oracles.nvptx_backend import NvptxBackend
 
 RNG = np.random.default_rng(5)
@@ -64,29 +65,37 @@ def whole_columns(x: KTile["M", "N", f32]) -> Any:
     return v / tile.sum(v, 0)[None, :]
 
 
-CASES: dict[str, tuple[Any, Any]] = {
-    "softmax": (softmax, lambda m, n: (normal(m, n),)),
-    "centred": (centred, lambda m, n: (normal(m, n), normal(n))),
-    "sums": (sums, lambda m, n: (normal(m, n),)),
-    "scanned": (scanned, lambda m, n: (normal(m, n),)),
-    "matmul": (matmul, lambda m, n: (normal(m, n), normal(n, 9))),
-    "whole_columns": (whole_columns, lambda m, n: (normal(n, m),)),
-}
+CASES: dict[str, Any] = {one.name: one for one in (softmax, centred, sums, scanned, matmul, whole_columns)}
+
+
+def operands_of(name: str, rows: int, length: int) -> list[Any]:
+    """Operands whose whole dim has a length."""
+    if name == "whole_columns":
+        return [normal(length, rows)]
+    second = {"centred": [normal(length)], "matmul": [normal(length, 9)]}
+    return [normal(rows, length), *second.get(name, [])]
+
+
+def results_of(value: Any) -> list[Any]:
+    return [np.asarray(one) for one in (as_tuple(value) if is_sequence(value) else (value,))]
+
+
 SHORT = ("scanned", "whole_columns")
 """Kernels whose code is long for long rows."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_rows_of_any_length_give_the_bits_of_static_rows(name: str) -> None:
-    one, make = CASES[name]
-    inside = ts.jit(lambda *operands: one(*operands), dynamic=True)
+    one = CASES[name]
+
+    @ts.jit(dynamic=True)
+    def inside(*operands: Any) -> Any:
+        return one(*operands)
+
     for rows, length in ((5, 1), (3, 9), (7, 14)) if name in SHORT else ((5, 1), (3, 17), (7, 31), (2, 300), (6, 290)):
-        operands = make(rows, length)
-        found, expected = inside(*operands), one(*operands)
-        for left, right in zip(
-            *(item if isinstance(item, tuple) else (item,) for item in (found, expected)), strict=True
-        ):
-            np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
+        operands = operands_of(name, rows, length)
+        for left, right in zip(results_of(inside(*operands)), results_of(one(*operands)), strict=True):
+            np.testing.assert_array_equal(left, right)
     assert inside.cache_info().compiles == (1 if name in SHORT else 3)
 
 

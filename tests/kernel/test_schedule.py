@@ -18,11 +18,11 @@ from tessera.compiler.compile import lower
 from tessera.compiler.kernel_trial import refusal
 from tessera.compiler.options import Options
 from tessera.diagnostics.codes import ScheduleError
-from tessera.frontend.kernel.legality import footprint_of, violations
+from tessera.frontend.kernel.legality import footprint_of
+from tessera.ir.base.text import parse_module, print_module
 from tessera.types.schedule import Space, block
 from tests.kernel import kernels
-
-HOPPER = GPUS["sm_90a"]
+from tests.oracles.legal_schedules import legal_points
 
 
 @kernel
@@ -64,6 +64,30 @@ def test_a_chain_is_the_schedule_it_says() -> None:
     assert str(made.schedule) == ("Schedule(block=(128, 256, 64), warps=8, stages=3, vector=8, swizzle='xor')")
 
 
+CHAINS: list[tuple[Any, str]] = [
+    (
+        block(128, 256).k(64).warps(8).stages(3).vector(8).swizzle("xor"),
+        '{block = [128, 256, 64], warps = 8, stages = 3, vector = 8, swizzle = "xor"}',
+    ),
+    (block(64, 64, 32), "{block = [64, 64, 32]}"),
+    (block(32, 48).k(16).d(128).stages(2), "{block = [32, 48, 16], d = 128, stages = 2}"),
+    (block(64, 64).triangular_only("lower"), '{block = [64, 64], triangular = "lower"}'),
+]
+
+
+@pytest.mark.parametrize(("chain", "text"), CHAINS, ids=lambda item: str(item)[:30])
+def test_a_chain_is_the_choice_of_its_group_in_schedule_ir(chain: Any, text: str) -> None:
+    small = np.zeros((256, 128), ml_dtypes.bfloat16)
+    lowered = product.with_schedule(chain).lower(small, np.ascontiguousarray(small.T)).schedule
+    plan = lowered.split("tsched.return")[0]
+    (line,) = [line.strip() for line in plan.splitlines() if "tsched.tile" in line]
+    assert line == f'tsched.tile %0 chosen = {text} {{source = "schedule", knob = "kernel.schedule"}}'
+    # The text is IR: read and written again, it is the same.
+    module = parse_module(lowered.split("\n\n")[0])
+    assert line in print_module(module)
+    assert "tsched.tile" not in product.lower(small, np.ascontiguousarray(small.T)).schedule.split("tsched.return")[0]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -101,10 +125,30 @@ def test_a_space_has_every_combination_of_its_choices() -> None:
     assert len(points) == len(space) == 24
     assert len(set(points)) == 24
     assert points[0] == Schedule(block=(64, 64, 64), warps=4, stages=2)
-    legal = product.legal(space, SQUARE, SQUARE)
-    programs = [product.with_schedule(one).program(SQUARE, SQUARE) for one in points]
-    assert legal == [one for one, program in zip(points, programs, strict=True) if not violations(program, one, HOPPER)]
-    assert legal != points
+
+
+SPACES: list[dict[str, list[Any]]] = [
+    {"m": [64, 128], "n": [64, 96, 256], "k": [64], "warps": [4, 8], "stages": [2, 5]},
+    {"m": [128, 256], "n": [128, 256], "k": [32, 64, 128], "warps": [8], "stages": [2, 3, 4]},
+    {"m": [128], "n": [64, 100, 136], "k": [64], "warps": [4, 8], "stages": [2], "vector": [4, 8, 16]},
+    {"m": [64], "n": [72, 100, 256], "k": [32, 64], "warps": [8], "stages": [3], "swizzle": ["none", "xor"]},
+    {"m": [16, 64], "n": [16, 64], "k": [16], "warps": [4, 32], "stages": [2]},
+]
+
+
+@pytest.mark.parametrize("axes", SPACES, ids=str)
+def test_the_legal_part_of_a_space_is_the_product_less_what_does_not_fit(axes: dict[str, list[Any]]) -> None:
+    """What fits is computed apart from the compiler, from the figures of the manuals."""
+    sizes = {name: axes[name] for name in ("m", "n", "k")}
+    chain = block(**sizes)
+    for name in [name for name in axes if name not in sizes]:
+        chain = getattr(chain, name)(axes[name])
+    expected = legal_points(axes)
+    assert 0 < len(expected) < len(chain.space)
+    found = product.legal(chain.space, SQUARE, SQUARE)
+    assert [(*one.block, one.warps, one.stages, one.vector, one.swizzle) for one in found] == [
+        (p["m"], p["n"], p["k"], p["warps"], p["stages"], p.get("vector"), p.get("swizzle")) for p in expected
+    ]
 
 
 def test_schedules_inherit_and_remember_how_they_came_about() -> None:

@@ -43,6 +43,11 @@ class UserKernel(Protocol):
         ...
 
     @property
+    def given_schedule(self) -> dict[str, Any]:
+        """What its author chose of its schedule, by name; empty where nothing."""
+        ...
+
+    @property
     def vjp(self) -> Any:
         """What differentiates it, or None: a function of operands, results and gradients of the results."""
         ...

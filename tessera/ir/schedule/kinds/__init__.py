@@ -73,6 +73,10 @@ class GroupKind:
         """The choices of a group of this kind, each with its candidates in order of preference."""
         return ()
 
+    def read_choices(self, body: Tape) -> Sequence[tuple[str, Any]]:
+        """Choices that were made before: the schedule that its author gave a kernel."""
+        return ()
+
     def context(self, body: Tape, policy: Policy) -> dict[str, Any]:
         """What models of those choices may look at, beside machine, flops and bytes."""
         return {}

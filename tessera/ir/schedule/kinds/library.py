@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from tessera.ir.base.dispatch import KERNELS
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Tape
 from tessera.ir.schedule.emit.evaluate import spec_of
@@ -22,6 +24,11 @@ class LibraryKind(KernelKind):
 
     def check(self, body: Tape, axes: tuple[int, ...]) -> None:
         check_epilogue(body, Library)
+
+    def read_choices(self, body: Tape) -> Sequence[tuple[str, Any]]:
+        called = [KERNELS.get(str(record.attributes.get("kernel", ""))) for record in body.records]
+        chosen = [schedule for one in called if one is not None and (schedule := one.given_schedule)]
+        return [("kernel.schedule", schedule) for schedule in chosen]
 
     def emit(self, request: Request) -> Sequence[SpecOp]:
         facets = [spec_of(record).lower for record in request.body.records]

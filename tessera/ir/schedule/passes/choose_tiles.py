@@ -29,6 +29,7 @@ class ChooseTiles(Pass):
 
     Before: `%a = tsched.fuse @matmul_3f(%x, %w)`. After: the same, and `tsched.tile %a candidates = [[64, 128, 64],
     ...] chosen = [64, 128, 64] {source = "default", knob = "contraction.block"}`. Groups of one body get one answer.
+    The schedule that a kernel's author gave is recorded beside, with `schedule` as its source.
     """
 
     machine: Machine = field(default_factory=lambda: Machine("generic"))
@@ -45,6 +46,9 @@ class ChooseTiles(Pass):
                 if key not in answers:
                     answers[key] = self.chooser.choose(key, candidates, self._context(kind, fuse, bodies))
                 write_choice(fuse, knob, candidates, answers[key])
+            if fuse.body in bodies:
+                for knob, value in kind.read_choices(tape_of(body_of(fuse, bodies).regions[0].block)):
+                    write_choice(fuse, knob, (), Choice(value, "schedule"))
 
     def _estimate(self, fuse: FuseOp) -> None:
         if fuse.flops is not None and fuse.bytes is not None:
