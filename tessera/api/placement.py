@@ -95,8 +95,9 @@ def prefetch(obj: Any, /, *, into: str = "smem", overlap: str = "compute") -> Ge
 
     Inside a jitted function the movement is an op of the program (`tgraph.prefetch`, of caches `tgraph.kv_prefetch`),
     and whatever reads the object in the block reads it there; so does what reads the one that is given. The loops that
-    load it prefetch it, and `explain` lists it with its kernels. On a GPU blocks are prefetched ahead of their dots;
-    on a machine of one memory nothing moves. Results are the same.
+    load it prefetch it, and `explain` lists it with its kernels, and by what. On a GPU blocks are prefetched ahead of
+    their dots, into two buffers at least; on a CPU contiguous loads ask for cache lines ahead, by prefetch
+    instructions. Where that changes nothing, `explain` says so. Results are the same.
 
     Raises: ArgumentError (T0202) for what holds no tensors, for another memory, or for other work to go on beside.
 

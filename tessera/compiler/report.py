@@ -13,6 +13,7 @@ from tessera.ir.base.policies import policy_text
 from tessera.ir.base.types import ShapedAttr
 from tessera.ir.schedule.typed_ops import AliasOp, CallOp, ModuleOp
 from tessera.ir.target.program import Code
+from tessera.ir.target.typed_ops import LoadOp
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.dim import Dim
 
@@ -21,9 +22,10 @@ from tessera.types.dim import Dim
 ENGINES = {
     "ttarget.tensor_map": "by the TMA, blocks ahead of their use",
     "ttarget.copy_async": "by asynchronous copies (cp.async), blocks ahead of their use",
+    "ttarget.gemm": "packed into the caches block by block, as without `prefetch`",
 }
 """What a machine moves an argument with, by the op that says so."""
-LOADS = "by its own loads"
+LOADS = "by its own loads, straight into registers, as without `prefetch`"
 
 
 def movements_of(program: ModuleOp, targets: Sequence[SpecOp]) -> list[str]:
@@ -66,8 +68,12 @@ def _engine(name: str, index: int, targets: Sequence[SpecOp]) -> str:
             continue
         for op in kernel.walk():
             read = [value for value in op.operands if isinstance(value, BlockArgument) and value.index == index]
-            if op.name in ENGINES and any(value.block is kernel.regions[0].block for value in read):
+            if not any(value.block is kernel.regions[0].block for value in read):
+                continue
+            if op.name in ENGINES:
                 return ENGINES[op.name]
+            if isinstance(op, LoadOp) and op.prefetch:
+                return f"by prefetch instructions, {op.prefetch} bytes ahead of its loads"
     return LOADS
 
 

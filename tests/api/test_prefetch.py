@@ -5,6 +5,7 @@
 # pyright: reportArgumentType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -15,11 +16,16 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, f32, kernel, tile
+from tessera.backends.nvptx.compile import NvptxCode
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
 from tessera.compiler.report import movements_of
 from tessera.diagnostics.codes import ArgumentError
+from tessera.ir.target.machine_code import compile_text
+from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tests.oracles.nvptx_backend import NvptxBackend
 
+GPU = NvptxBackend()
 W = ts.array(np.arange(32, dtype=np.float32).reshape(8, 4))
 X, V = np.ones((3, 8), np.float32), np.arange(4, dtype=np.float32)
 
@@ -69,6 +75,71 @@ def test_on_a_gpu_tma_moves_it() -> None:
     (line,) = movements_of(made.program, made.code.targets)
     assert line.startswith("`w` [512, 512] bf16 to shared for matmul")
     assert "by the TMA" in line
+
+
+def test_on_a_cpu_loads_ask_for_cache_lines_ahead() -> None:
+    def program(x: Any, w: Any, *, prefetched: bool) -> Any:
+        if not prefetched:
+            return ts.ops.softmax(x + w)
+        with ts.prefetch(w, into="smem", overlap="compute"):
+            return ts.ops.softmax(x + w)
+
+    jitted = ts.jit(program)
+    for shape in ((1, 1), (3, 17), (37, 300)):
+        x, w = (np.random.default_rng(seed).normal(size=shape).astype(np.float32) for seed in (1, 2))
+        texts = [jitted.lower(x, w, prefetched=prefetched) for prefetched in (True, False)]
+        counts = [text.llvm.count("call void @llvm.prefetch.p0(") for text in texts]
+        assert counts[1] == 0
+        assert counts[0] > 0 or shape == (1, 1)
+        assert ("prefetch = 512" in texts[0].target) == (counts[0] > 0)
+        found = [np.asarray(jitted(x, w, prefetched=prefetched)) for prefetched in (True, False)]
+        np.testing.assert_array_equal(*found)
+    (line,) = jitted.explain(x, w, prefetched=True).report["movements"]
+    assert "by prefetch instructions, 512 bytes ahead of its loads" in line
+    (packed, *_) = near.explain(X, V).report["movements"]
+    assert "as without `prefetch`" in packed
+
+
+def test_a_kernel_of_a_user_asks_for_cache_lines_of_what_it_reads_in_a_loop() -> None:
+    @kernel
+    def sums(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        total = tile.zeros((T.m,))
+        for k in tile.range_k(x.shape, T.k):
+            total += tile.sum(tile.load(x, T.m, k), 1)
+        return total
+
+    @ts.jit
+    def program(x: Any) -> Any:
+        with ts.prefetch(x):
+            return sums(x)
+
+    x = np.random.default_rng(4).normal(size=(9, 333)).astype(np.float32)
+    assert "call void @llvm.prefetch.p0(" in program.lower(x).llvm
+    np.testing.assert_array_equal(np.asarray(program(x)), np.asarray(sums(x)))
+
+
+def test_on_a_gpu_one_buffer_becomes_two_where_something_is_prefetched() -> None:
+    def multiply(x: Any, w: Any, *, prefetched: bool) -> Any:
+        if not prefetched:
+            return x @ w
+        with ts.prefetch(w, into="smem", overlap="compute"):
+            return x @ w
+
+    narrow = np.ones((512, 512), ml_dtypes.bfloat16)
+    found: list[set[str]] = []
+    for prefetched in (False, True):
+        traced = ts.jit(multiply).trace(narrow, narrow, prefetched=prefetched)
+        made = lower(traced.tape, Options.of(backend="cuda", features=("sm_90a",), overrides={"pipeline.stages": 1}))
+        assert isinstance(made.code, NvptxCode)
+        found.append(set(re.findall(r"stages = \d", "".join(map(str, made.code.targets)))))
+        for code in made.code.codes:
+            text = compile_text(code.text, GPU.code_target)
+            assert b"cp.async.bulk.tensor" in text  # the TMA
+            if assembler() is not None:
+                assemble(text, "sm_90a")
+    assert "stages = 1" in found[0]
+    assert found[1] == {"stages = 2"}
 
 
 def test_kernels_with_and_without_are_one_code_for_a_gpu() -> None:

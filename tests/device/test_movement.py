@@ -127,3 +127,20 @@ def test_quantized_products_are_near_float64(name: str) -> None:
         return x.dequantize() @ w.dequantize().T
 
     assert distance(on_gpu(multiplied, a, b), test_scaled.exact(a) @ test_scaled.exact(b).T) <= 1e-6
+
+
+def test_one_buffer_and_two_of_what_is_prefetched_have_one_result() -> None:
+    def multiply(x: Any, w: Any, *, prefetched: bool) -> Any:
+        if not prefetched:
+            return x @ w
+        with ts.prefetch(w, into="smem", overlap="compute"):
+            return x @ w
+
+    x, w = random((300, 520)), random((520, 264))
+    found = [
+        on_gpu(lambda x, w, prefetched=prefetched: multiply(x, w, prefetched=prefetched), x, w, overrides=overrides)
+        for prefetched in (False, True)
+        for overrides in ({}, {"pipeline.stages": 1})
+    ]
+    assert distance(found[0], wide(x) @ wide(w)) <= 2.0**-8
+    assert len({one.tobytes() for one in found}) == 1

@@ -22,6 +22,7 @@ from tessera.backends.cpu.registers import (
     register_type,
     transpose,
 )
+from tessera.ir.target.limits import LINE
 from tessera.ir.target.llvm.convert import atomic_instruction, narrow, storage_type
 from tessera.ir.target.llvm.instructions import Index, Value, bytes_of, dim_value, mangle, vector
 from tessera.ir.target.llvm.text import FunctionText
@@ -246,6 +247,8 @@ class Access:
         if pattern != "contiguous" and step is None:
             return self._in_register(self._gather(at, mask, pad))
         address, type_ = self._address(at.env), vector(stored, lanes)
+        if isinstance(self.op, LoadOp) and self.op.prefetch and not number * lanes * self.dtype.bytes % LINE:
+            f.prefetch(f.gep(address, self.op.prefetch, "i8"))
         if pattern != "contiguous" and step is not None:
             value = load_strided(f, address, stored, lanes, step, mask, pad)
         else:

@@ -130,6 +130,7 @@ class LoadOp(SpecOp):
     bounds: tuple[Dim, ...]
     windows: tuple[Dim, ...]
     pad: Any
+    prefetch: int
 
 class LoopOp(SpecOp):
     body: Region

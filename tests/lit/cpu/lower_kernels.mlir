@@ -140,3 +140,14 @@ tgraph.func @joined(%x: !tgraph.tensor<[B], f32>, %y: !tgraph.tensor<[4], f32>) 
   %0 = tgraph.concat %x, %y {axis = 0} : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[B + 4], f32>
   tgraph.return %0 : (!tgraph.tensor<[B + 4], f32>) -> ()
 }
+// -----
+// What is prefetched is loaded with the cache lines after it asked for; what is not, is loaded as ever.
+// CHECK-LABEL: tsched.module @prefetched(
+// CHECK:       ttarget.kernel @{{.*}}(%[[X:.*]]: !ttile.buffer<[B*C], f32>, %[[W:.*]]: !ttile.buffer<[B*C], f32>,
+// CHECK-DAG:     ttarget.load %[[X]], {{.*}} align = 4}
+// CHECK-DAG:     ttarget.load %[[W]], {{.*}} prefetch = 512}
+tgraph.func @prefetched(%x: !tgraph.tensor<[B, C], f32>, %w: !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B, C], f32> {
+  %0 = tgraph.prefetch %w {space = "shared", overlap = "compute"} : (!tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B, C], f32>
+  %1 = tgraph.add %x, %0 : (!tgraph.tensor<[B, C], f32>, !tgraph.tensor<[B, C], f32>) -> !tgraph.tensor<[B, C], f32>
+  tgraph.return %1 : (!tgraph.tensor<[B, C], f32>) -> ()
+}

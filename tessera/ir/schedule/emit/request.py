@@ -49,7 +49,8 @@ def _space_of_value(value: SSAValue) -> str:
 def set_prefetch(kernel: SpecOp, stages: int, prefetched: Mapping[int, str]) -> None:
     """Write how far loops prefetch: `stages` buffers for each tile they load, where 0 leaves it to the machine.
 
-    Loads of `prefetched` arguments get a hint, and the loops around them prefetch one step where nothing else is said.
+    Loads of `prefetched` arguments get a hint, and the loops around them prefetch one step where nothing else is said:
+    one buffer alone leaves nothing to prefetch into, so they then have two.
     """
     if stages:
         for loop in kernel.walk():
@@ -63,8 +64,8 @@ def set_prefetch(kernel: SpecOp, stages: int, prefetched: Mapping[int, str]) -> 
         hints: dict[str, Any] = {**(op.hints or {}), "space": prefetched[number]}
         op.hints = dict(sorted(hints.items()))
         for loop in _loops_around(op):
-            if not loop.prefetch and not loop.buffers:
-                loop.prefetch = 1
+            if not loop.prefetch:
+                loop.prefetch, loop.buffers = 1, 2 if loop.buffers else 0
 
 
 def _loops_around(op: SpecOp) -> Iterator[ForOp]:

@@ -239,7 +239,11 @@ SPECS = (
         name="ttarget.load",
         summary="Elements into registers; those out of bounds are `pad`.",
         operands=("buffer", "at*"),
-        attributes=(*_ACCESS, PAD),
+        attributes=(
+            *_ACCESS,
+            PAD,
+            Attribute("prefetch", "int", 0, "bytes from each cache line that it reads to the one it asks for; 0: none"),
+        ),
         effects=MEMORY,
         verify=_check_load,
     ),
