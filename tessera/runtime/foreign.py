@@ -18,7 +18,7 @@ from tessera.runtime import dlpack
 _PROTOCOLS = ("__dlpack__", "__cuda_array_interface__", "__array_interface__")
 _FOREIGN: set[type[Any]] = set()
 """Classes that were found to have one; the others are not kept, so that nothing holds on to them."""
-_OWN = ("tessera", "numpy")
+_OWN = ("tessera", "numpy", "builtins")
 
 
 def is_foreign(value: Any) -> bool:

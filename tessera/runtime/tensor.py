@@ -90,6 +90,9 @@ MOVED, CONSUMED = 4, 8
 _OWNER_OBJECT = 2
 _BY_FORMAT = {mark: name for name, mark in FORMATS.items() if name != "i4"} | {"l": "i64", "L": "u64"}
 
+_PLAIN = frozenset((bool, int, float, list, tuple))
+"""What holds numbers without memory of its own to share."""
+
 _support: Support | None = None
 
 
@@ -133,6 +136,8 @@ class Tensor(Operators):
         `dtype`, and are rounded to it; for the others it must agree. Raises RuntimeArgumentError (T0701).
         """
         wanted = dtype if dtype is None else parse_dtype(dtype)
+        if value.__class__ in _PLAIN:
+            return _from_values(value, wanted)
         if isinstance(value, Tensor):
             made = value
         elif arrays.is_array(value):

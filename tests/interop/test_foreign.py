@@ -154,6 +154,18 @@ def test_operators_of_the_other_library_leave_it_to_ours(library: Any) -> None:
     assert ts.jit(lambda y: x + y)(own).tolist() == [3.0] * 3
 
 
+def test_results_go_back_to_jax_without_a_copy() -> None:
+    jax: Any = pytest.importorskip("jax")
+    made = ts.jit(lambda x: x * 2.0)(jax.numpy.arange(6, dtype=jax.numpy.float32).reshape(2, 3))
+    back = jax.dlpack.from_dlpack(made)
+    assert back.tolist() == [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]]
+    assert back.unsafe_buffer_pointer() == made.address
+    for dtype in (jax.numpy.bfloat16, jax.numpy.float16, jax.numpy.int32, jax.numpy.uint8, jax.numpy.bool_):
+        given = jax.numpy.ones((2, 3), dtype)
+        assert ts.asarray(given).dtype is ts.zeros(1, dtype).dtype
+        assert ts.asarray(given).tolist() == given.tolist()
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_kernels(library: Any) -> None:
     for rows in (3, 40):
