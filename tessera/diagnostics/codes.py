@@ -253,7 +253,7 @@ class CallbackError(TesseraError):
 
 
 class PositionError(TesseraError, IndexError):
-    """An out-of-bounds index in a debug build, which does not clamp it silently."""
+    """An out-of-bounds index, where it is neither clamped nor dropped."""
 
     code = "T0710"
 

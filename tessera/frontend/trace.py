@@ -104,9 +104,6 @@ class TracedTensor(Tracer, TensorMethods):
             _refuse(self, "float()", help, "float")
         _refuse_as(self, lambda span: fixes_of("statements").float_demand(span, "float()", help))
 
-    def __round__(self, digits: int = 0) -> NoReturn:
-        _refuse_as(self, lambda span: fixes_of("statements").float_demand(span, "`round`", "use `tessera.ops.round`"))
-
     def __format__(self, spec: str) -> str:
         """Its type where nothing more is asked; the format of a number needs the number."""
         return repr(self) if not spec else _refuse(self, f"the format `:{spec}`", fixes_of("statements").format_fix)

@@ -75,6 +75,7 @@ def test_a_broken_promise_is_refused_by_its_verifier(
     contract: Contract, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TESSERA_FULL_TRACEBACK", "1")  # the verifier's own frames are what is looked for
     with pytest.raises(TesseraError) as caught:
         break_promise(contract, tmp_path)
     assert caught.value.code == contract.code, str(caught.value)

@@ -39,6 +39,7 @@ PROPERTIES = {
     "graph-canonicalize": f"{GRAPH}::test_canonicalize_keeps_every_bit_and_leaves_no_pair_of_transposes",
     "graph-check-effects": CHECKED,
     "graph-check-numerics": CHECKED,
+    "graph-check-placement": CHECKED,
     "graph-check-policy": "tests/policy/test_passthrough.py::test_what_is_traced_under_a_policy_keeps_it",
     "graph-check-ranges": "tests/policy/test_verify.py::test_every_value_lies_in_its_interval",
     "graph-check-rules": "tests/effects/test_order.py::test_who_may_decide_over_a_collective",
@@ -86,6 +87,7 @@ PROPERTIES = {
     "nvptx-hoist-descriptors": "tests/backends/nvptx/test_layout_passes.py::test_maps_are_made_once_wherever_they_were",
     "nvptx-place-shared": "tests/backends/nvptx/test_layout_passes.py::test_parts_lie_apart_and_placed_ones_stay",
     "tile-check-barriers": "tests/tile/test_check_barriers.py::test_proofs_and_refutations_agree_with_running",
+    "tile-check-blocks": ("tests/kernel/test_block_sizes.py::test_kernels_that_pass_give_one_result_for_all_blocks"),
     "tile-check-bounds": "tests/tile/test_check_bounds.py::test_proofs_and_refutations_agree_with_running",
     "tile-check-effects": CHECKED,
     "tile-check-policy": CHECKED,
@@ -116,7 +118,7 @@ PROPERTIES = {
 """Of each pass, the test that holds it to its property, on programs that are drawn or on all that are listed."""
 
 CHECKS = {
-    "graph": ("graph-check-effects", "graph-check-numerics", "graph-check-policy"),
+    "graph": ("graph-check-effects", "graph-check-numerics", "graph-check-placement", "graph-check-policy"),
     "schedule": ("schedule-check-effects", "schedule-check-policy"),
     "tile": ("tile-check-effects", "tile-check-policy"),
     "target": ("target-check-effects", "target-check-kernels", "target-check-policy"),

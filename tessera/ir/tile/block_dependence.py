@@ -54,6 +54,7 @@ class BlockDependence(TileFacts):
             kind = "sum"
         along = any(state.loop in coordinates_of(axis, self.known) for axis in other.axes)
         is_counted = along or state.loop in other.obligations or kind in IDEMPOTENT
+        is_counted = is_counted or self.known[state.loop].role in other.marked
         if not kind or state.kind not in ("", kind) or other.state is not None or other.shift or not is_counted:
             return None
         addend = other if state.addend is None else self.combine(op, COMBINES[kind], [state.addend, other], numbers)
@@ -151,7 +152,8 @@ class _Finish:
         found = addend.obligations
         mine = found.pop(name, None)
         along = any(name in coordinates_of(axis, self.walk.known) for axis in addend.axes)
-        if mine is None and not along and state.kind not in IDEMPOTENT:
+        is_fixed = self.coordinate.role in addend.marked
+        if mine is None and not along and not is_fixed and state.kind not in IDEMPOTENT:
             return None
         if mine is not None and (mine.kind != state.kind or along):
             return None

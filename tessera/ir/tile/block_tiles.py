@@ -226,7 +226,10 @@ class TileFacts(ABC):
         value = self.facts[op.operands[0]]
         roles = frozenset(self.known[name].role for name in self.depends([value]))
         self.marked |= dict.fromkeys(sorted(roles))
-        self.facts[op.results[0]] = Fact(axes=value.axes, seen=value.seen, marked=value.marked | roles)
+        # An axis along blocks whose size is fixed is an axis like any other.
+        fixed = {one.name for one in self.known.values() if one.role in roles}
+        axes = tuple(None if fixed & coordinates_of(axis, self.known) else axis for axis in value.axes)
+        self.facts[op.results[0]] = Fact(axes=axes, seen=value.seen, marked=value.marked | roles)
 
     def _do_cast(self, op: TileOp) -> None:
         value = self.facts[op.operands[0]]

@@ -79,7 +79,7 @@ def by_diagonal(a: KTile["K", "K"], b: KTile["N", "K"], c: KTile["M", "N"]) -> A
     T = tile.context()
     acc = tile.load(c, rows=T.m, cols=T.n)
     for k in tile.range_k(a.shape, T.k):
-        acc += tile.dot(tile.load(a, rows=k, cols=k), tile.load(b, rows=T.n, cols=k).T)
+        acc += tile.per_block(tile.dot(tile.load(a, rows=k, cols=k), tile.load(b, rows=T.n, cols=k).T))
     return acc
 
 
