@@ -34,7 +34,7 @@ def without(kernel):
     return made
 
 lower_kernels.LOWERINGS["wgmma"] = without
-check_kernels.check_kernel = lambda kernel: None
+check_kernels.check_kernel = lambda *_: None
 pipeline.target.check_module = lambda module, machine, **_: None
 
 def nt(x, w):

@@ -14,7 +14,7 @@ import tessera as ts
 from tessera import ops
 from tessera.compiler.compile import Lowering, lower
 from tessera.compiler.options import Options
-from tessera.diagnostics.codes import OverrideError
+from tessera.diagnostics.codes import FusionError, OverrideError
 from tessera.ir.base.compilation import KNOBS
 from tessera.ir.base.text import print_module
 
@@ -55,6 +55,10 @@ def attend(q: Any, k: Any, v: Any) -> Any:
 
 def scan(x: Any) -> Any:
     return ops.cumsum(x, axis=0)
+
+
+def activated(q: Any, k: Any, v: Any) -> Any:
+    return ops.epilogue.chain([ops.epilogue.act("relu")])(ops.attention(q, k, v))
 
 
 def scatter(x: Any, i: Any, u: Any) -> Any:
@@ -111,10 +115,14 @@ class Case:
     backend: str = "cpu"
 
 
+PROMISED = "fusion.library"
+"""Kernels of the library take what `epilogue.chain` promises alone, so without it there is no program."""
+
 CASES: dict[str, Case] = {
     "fusion.map": Case(block, BLOCK, False, "schedule"),
     "fusion.row": Case(block, BLOCK, False, "schedule"),
     "fusion.contraction": Case(block, BLOCK, False, "schedule"),
+    PROMISED: Case(activated, HEADS, False, "schedule"),
     "map.tile": Case(block, BLOCK, 64),
     "row.columns": Case(columns, (full(300, 400),), 64),
     "contraction.block": Case(product, BLOCK[:2], (64, 64, 64)),
@@ -156,7 +164,7 @@ def test_every_declared_choice_has_a_case() -> None:
     assert CASES.keys() == KNOBS.keys()
 
 
-@pytest.mark.parametrize("knob", KNOBS)
+@pytest.mark.parametrize("knob", sorted(KNOBS.keys() - {PROMISED}))
 def test_L11_a_choice_is_overridden_and_seen(knob: str) -> None:
     case = CASES[knob]
     plain, fixed = lowered(case), lowered(case, **{knob: case.value})
@@ -167,6 +175,12 @@ def test_L11_a_choice_is_overridden_and_seen(knob: str) -> None:
     assert all((choice.source, choice.value) == ("override", case.value) for choice in chosen)
     fixed.chooser.check_overrides()
     assert text_of(plain, case.level) != text_of(fixed, case.level)
+
+
+def test_a_choice_against_a_promise_is_refused() -> None:
+    assert f"{PROMISED}@" in " ".join(lowered(CASES[PROMISED]).chooser.asked)
+    with pytest.raises(FusionError, match="fusion with `attention` is switched off"):
+        lowered(CASES[PROMISED], **{PROMISED: False})
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def torch_tensor(array: Any) -> Any:
 
 
 def jax_array(array: Any) -> Any:
-    return pytest.importorskip("jax").numpy.asarray(array)
+    jax: Any = pytest.importorskip("jax")
+    return jax.device_put(array, jax.devices("cpu")[0])
 
 
 LIBRARIES = [torch_tensor, jax_array, Plain, Interface, Held]
