@@ -358,6 +358,8 @@ class Laboratory:
             sys.path[:] = [str(self.folder), *(path for path in sys.path if Path(path or ".").resolve() != ROOT)]
             os.environ.update(PYTHONPATH=str(self.folder), PYTHONDONTWRITEBYTECODE="1")
             sys.dont_write_bytecode = True
+            for name in [name for name in sys.modules if name.partition(".")[0] in ("tessera", "tests")]:
+                del sys.modules[name]
             quiet = os.open(os.devnull, os.O_WRONLY)
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)

@@ -294,7 +294,11 @@ def _rebuild_internal(message: str, where: str, reproducer: str, command: str, s
 
 
 class RecompileWarning(UserWarning):
-    """A function is compiled again and again; `warnings.filterwarnings` takes it by this class."""
+    """A function is compiled again and again; `warnings.filterwarnings` takes it by this class.
+
+    >>> import warnings
+    >>> warnings.filterwarnings("ignore", category=RecompileWarning)
+    """
 
 
 def find_nearest(name: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6) -> list[str]:

@@ -92,7 +92,7 @@ def test_explain_of_cached_code_names_the_lines_of_this_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The code was made for a program that stands elsewhere, and is the same."""
-    monkeypatch.setattr("tessera.runtime.cache.default_store", lambda: Store(tmp_path))
+    monkeypatch.setattr("tessera.runtime.cache.default_store", lambda: Store(tmp_path / "cache"))
     given = inputs(3, 4, 5)
     for name, line in (("first", 1), ("second", 8)):
         source = "\n" * (line - 1) + "def f(x, w, b): return ts.ops.softmax(ts.ops.gelu(x @ w + b) * 0.375)\n"

@@ -221,7 +221,7 @@ i8 i8 - i8           i8 i16 - i16          i8 u8 - i16           i32 i64 - i64  
 u32 u64 - u64        i4 i8 - i8            i4 bf16 - bf16        f32 f32 f64 f32       bf16 bf16 f32 bf16
 f16 f16 f32 f16      f8e4m3 f8e4m3 f32 f8e4m3  f8e5m2 f8e5m2 f32 f8e5m2  bf16 bf16 f64 bf16  f16 f16 f64 f16
 f8e4m3 f8e5m2 - !    f8e4m3 f32 - !        f8e5m2 bf16 - !       i64 f32 - !           u64 i64 - !
-i32 f32 - !          bool bool - !
+i32 f32 - !          bool bool - bool
 """
 
 

@@ -231,7 +231,10 @@ def _parser_class() -> Any:
             start = self.pos
             op = super().parse_operation()
             if isinstance(op, SpecOp):
-                upgrade(op, self.version)
+                try:
+                    upgrade(op, self.version)
+                except (TypeError, ValueError) as error:  # an attribute that is missing, or of another kind
+                    raise ParseError(Part(start, self.pos, self._parser_state.lexer.input), str(error)) from error
             if op.location == UNKNOWN_LOC:
                 op.location = location_of(self.source.span_at(start))
             return op

@@ -145,8 +145,10 @@ def test_errors_of_two_operands(target: TargetText, dtype: DType, name: str) -> 
     y = np.concatenate([y, np.array([b for _, b in corners], x.dtype)])
     with np.errstate(all="ignore"):
         if name == "floordiv":
-            quotient = x.astype(np.float64) / y
-            exact = np.where(np.isinf(quotient), quotient, np.floor_divide(x.astype(np.float64), y)).astype(LONG)
+            wide = x.astype(np.float64)
+            quotient = wide / y
+            is_beyond = np.isinf(quotient) & np.isfinite(wide)  # a quotient of numbers that no float64 holds
+            exact = np.where(is_beyond, quotient, np.floor_divide(wide, y)).astype(LONG)
         else:
             exact = EXACT[name](x.astype(LONG), y.astype(LONG))
     actual = run(target, name, dtype, x, y)
