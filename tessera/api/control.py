@@ -57,7 +57,8 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     """
     check_callables("cond", then=then, otherwise=otherwise)
     predicate, operands = adopt_operand(predicate), _adopt(operands)
-    if isinstance(predicate, bool) and type(predicate) is not TracedNumber:
+    kind: Any = type(predicate)
+    if isinstance(predicate, bool) and kind is not TracedNumber:
         return then(*operands) if predicate else otherwise(*operands)
     outer = dispatch.tracing()
     if outer is None:

@@ -68,7 +68,7 @@ def device(where: Device | Gpus, /, *, otherwise: Device | Gpus | None = None) -
     wanted = _device_named("device", where)
     otherwise = None if otherwise is None else _device_named("otherwise", otherwise)
     active: Any = dispatch.active()
-    is_traced = active is not None and not getattr(active, "is_scope", False)
+    is_traced = not getattr(active, "is_scope", active is None)
     # What is traced may be meant for another machine: only one that runs it must have the device.
     target = wanted if is_traced and otherwise is None else _resolve(wanted, otherwise)
     if is_traced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -138,7 +139,7 @@ def test_one_buffer_and_two_of_what_is_prefetched_have_one_result() -> None:
 
     x, w = random((300, 520)), random((520, 264))
     found = [
-        on_gpu(lambda x, w, prefetched=prefetched: multiply(x, w, prefetched=prefetched), x, w, overrides=overrides)
+        on_gpu(partial(multiply, prefetched=prefetched), x, w, overrides=overrides)
         for prefetched in (False, True)
         for overrides in ({}, {"pipeline.stages": 1})
     ]

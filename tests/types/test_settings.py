@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,9 +106,13 @@ def test_an_unknown_variable_is_named_in_one_warning(monkeypatch: pytest.MonkeyP
     warn_unknown_variables()  # warnings are errors here
 
 
+def triple(x: Any) -> Any:
+    return x * 3
+
+
 def test_an_unknown_variable_is_reported_at_the_line_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TESSERA_CACHE", "0")
     monkeypatch.setattr("tessera.types.settings._warned", set[str]())
     with pytest.warns(UserWarning, match="`TESSERA_CACHE` is set") as caught:
-        ts.jit(lambda x: x * 3)(np.ones(3, np.float32))
+        ts.jit(triple)(np.ones(3, np.float32))
     assert [one.filename for one in caught] == [__file__]

@@ -50,7 +50,7 @@ def rank_of(value: Any) -> int:
     return len(adopt_operand(value).shape)
 
 
-def constant(value: bool | float, dtype: DType) -> Any:
+def constant(value: Any, dtype: DType) -> Any:
     """A Python number as an operand: part of the program while tracing, a scalar tensor eagerly."""
     if type(value) is TracedNumber:
         return value.to(dtype)
@@ -80,8 +80,9 @@ _RELATIONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "g
 
 def as_truth(value: Any) -> Any:
     """A bool tensor: numbers, sizes and tensors of numbers are true where they are not zero (NaN is)."""
+    kind: Any = type(value)
     if isinstance(value, bool | int | float):
-        return as_tensor(value != 0 if type(value) is TracedNumber else bool(value), bool_)
+        return as_tensor(value != 0 if kind is TracedNumber else bool(value), bool_)
     return cast(as_tensor(value), bool_)
 
 

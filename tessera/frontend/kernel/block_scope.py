@@ -60,8 +60,11 @@ def tile_shape(b: KernelBuilder, x: Operand) -> tuple[int, ...]:
     for axis, (origin, size) in enumerate(zip(tile.axes, tile.shape, strict=True)):
         known = b.coordinate_roles(origin.name) if origin is not None else frozenset[str]()
         given = roles_of_text(roles[axis]) if axis < len(roles) else frozenset[str]()
-        is_row = origin is not None and origin.name == "_z" and origin.dim is not None and origin.dim.value is None
-        found.append(RowExtent(size, origin.dim) if is_row else with_roles(size, known | given))  # pyright: ignore[reportOptionalMemberAccess]
+        dim = origin.dim if origin is not None and origin.name == "_z" else None
+        if dim is not None and dim.value is None:
+            found.append(RowExtent(size, dim))
+        else:
+            found.append(with_roles(size, known | given))
     return tuple(found)
 
 

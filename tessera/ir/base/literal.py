@@ -462,7 +462,7 @@ class Reader:
             array = array.reshape(shape)
             if not _is_tuple_of(tuple(elements), bool | int | float):
                 raise ValueError("an element is no number")
-            if bits is None and not declared.is_float and [float(item) for item in array.flat] != elements:
+            if bits is None and not declared.is_float and [int(item) for item in array.flat] != elements:
                 raise ValueError("a value is not of the dtype")
         except LiteralError:
             raise

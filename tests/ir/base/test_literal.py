@@ -71,6 +71,13 @@ def test_constants_that_are_not_finite_survive(dtype: Any) -> None:
     assert parse_value(text_of(array), "array").tobytes() == array.tobytes()
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint64, np.bool_])
+def test_integers_of_any_size_come_back(dtype: Any) -> None:
+    ends = [0, 1] if dtype is np.bool_ else [np.iinfo(dtype).min, np.iinfo(dtype).max, np.iinfo(dtype).max // 3]
+    array = np.array(ends, dtype)
+    assert parse_value(text_of(array), "array").tobytes() == array.tobytes()
+
+
 def test_the_text_reads_well() -> None:
     assert text_of((1, 2.0, True, None, "a", dtypes.bf16)) == '[1, 2.0, true, none, "a", bf16]'
     assert text_of((Dim.of("B"), Dim.of("S+1"), Dim.of(4)), "dims") == "[B, S + 1, 4]"

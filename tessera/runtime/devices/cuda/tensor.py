@@ -87,9 +87,15 @@ class Borrowed:
 
     @classmethod
     def release(cls) -> None:
-        """Let go what no work needs any more."""
-        while cls.waiting and cls.waiting[0][0].is_done:
-            cls.waiting.popleft()
+        """Let go what no work needs any more; an entry is taken before it is looked at, since other threads do, too."""
+        while cls.waiting:
+            try:
+                entry = cls.waiting.popleft()
+            except IndexError:
+                return
+            if not entry[0].is_done:
+                cls.waiting.appendleft(entry)
+                return
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # A capture runs nothing, and its graph holds what it reads.
@@ -352,7 +358,9 @@ def _from_interface(producer: Any) -> CudaTensor:
     if strides is not None and not dlpack.is_contiguous(shape, tuple(strides), dtype.bytes):
         return CudaTensor.of(_contiguous(producer, shape, strides))
     other, stream = given.get("stream"), current_stream()
-    if other not in (None, _LEGACY, 2) and other != stream:
+    # Streams that are made here do not wait for the legacy one, which is stream 0 by another number.
+    is_ordered = other == stream or (other, stream) == (_LEGACY, 0)
+    if other is not None and not is_ordered and CURRENT.capture is None:
         wait_for(stream, other)
     return CudaTensor(given["data"][0] or 0, form_of(dtype, shape), stream, Borrowed(producer, stream))
 
