@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from tests.compilers import hide_compilers
 # once for all workers of one run, which share it as concurrent processes of a user would.
 OWN_CACHE = None if "TESSERA_CACHE_DIR" in os.environ else tempfile.mkdtemp(prefix="tessera-test-cache-")
 os.environ.setdefault("TESSERA_CACHE_DIR", OWN_CACHE or "")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell ignores it for what it starts in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BYTECODE = None if OWN_CACHE is None else f"{OWN_CACHE}-bytecode"
 
