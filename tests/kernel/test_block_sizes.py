@@ -405,6 +405,19 @@ def test_scales_of_groups_that_blocks_do_not_divide_are_refused() -> None:
 
 
 @kernel
+def shifted_by_blocks(x: KTile["M", "N", f32], rows: KTile["M", f32]) -> None:
+    """The largest element with the sum of its own block added, over all blocks."""
+    T = tile.context()
+    v = tile.load(x, T.m, T.n)
+    tile.atomic_max(rows, tile.max(v + tile.sum(v, 1)[:, None], 1), T.m)
+
+
+def test_an_atomic_does_not_make_good_a_shift_by_each_block() -> None:
+    with pytest.raises(BlockValueError, match="depends on its size"):
+        shifted_by_blocks.with_schedule(Schedule(block=(4, 16))).program(normal(5, 64))
+
+
+@kernel
 def block_norms(x: KTile["M", "N", f32], out: KTile["M", "G", f32], *, G: int) -> None:
     """The largest of each group of columns; a group is a block."""
     T = tile.context()

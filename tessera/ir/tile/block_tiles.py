@@ -184,7 +184,9 @@ class TileFacts(ABC):
 
     def _sink(self, op: TileOp, value: Fact, access: Fact) -> None:
         """What is stored outside: its dependences are found, but for partial results that an atomic accumulates."""
-        found = dict.fromkeys(self.depends([value]), OTHER) | {name: one.kind for name, one in value.partial}
+        # What comes by a symbol, such as a shift by a block's own sum, no atomic makes good.
+        symbolic = self.depends([value.with_obligations({})])
+        found = {name: one.kind for name, one in value.partial} | dict.fromkeys(symbolic, OTHER)
         kind = _ACCUMULATED.get(op.values.get("mode", "set"), "")
         causes = {name: one.op for name, one in value.partial}
         found = {name: how for name, how in found.items() if not (kind and how == kind)}
