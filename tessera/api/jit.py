@@ -203,6 +203,7 @@ class Jit(_Hot):
                 result = self._call_recent(adopted)
             if result is not NotImplemented:
                 return result
+        known = frozenset(self._binder.needed)
         call = self.bind(*args, **kwargs)
         if (there := self._where_they_are(call.tensors)) is not None:
             result = there._call_checked(args, kwargs, is_led=True)
@@ -211,7 +212,7 @@ class Jit(_Hot):
         try:
             made, captured = self._find(call)
         except NeedsValue as need:
-            self._binder.need_values(need)
+            self._binder.need_values(need, known)
             return self._call_checked(args, kwargs, is_led=is_led)
         captured = [adopt(tensor) for tensor in captured]
         if captured and (there := self._where_they_are((*call.tensors, *captured), made)) is not None:
@@ -381,10 +382,11 @@ class Jit(_Hot):
     def with_values(self, work: Callable[[], Any]) -> Any:
         """What `work` gives, once every float whose value it needs is static."""
         while True:
+            known = frozenset(self._binder.needed)
             try:
                 return work()
             except NeedsValue as need:
-                self._binder.need_values(need)
+                self._binder.need_values(need, known)
 
     def _requested_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         """The call that somebody asks about, who may leave the arguments out where all is known."""

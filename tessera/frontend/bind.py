@@ -135,9 +135,12 @@ class Binder:
     def _is_traced(self, parameter: Parameter) -> bool:
         return self.traces_floats and not parameter.is_annotated and parameter.name not in self.needed
 
-    def need_values(self, need: Any) -> None:
-        """Let arguments be static whose values a trace asked for, from now on."""
-        assert not need.names <= self.needed.keys(), "a value that is static is known to the trace"
+    def need_values(self, need: Any, known: frozenset[str]) -> None:
+        """Let arguments be static whose values a trace asked for, from now on; `known` were so before it was bound.
+
+        Another thread may have asked for the same since then: then binding again is all there is to do.
+        """
+        assert not need.names <= known, "a value that is static is known to the trace"
         self.needed.update(dict.fromkeys(need.names - self.needed.keys(), need.reason))
 
     def declared_signature(self) -> Signature | None:

@@ -16,6 +16,7 @@ import pytest
 
 import tessera as ts
 from tessera import KTile, kernel, tile
+from tessera.api.jit import Jit
 from tessera.diagnostics.codes import EscapedTracerError
 from tessera.runtime.executable import Executable
 from tessera.runtime.launch import LoadedExecutable
@@ -323,6 +324,31 @@ def test_threads_each_see_their_own_number() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_threads_that_first_need_a_value_at_once_all_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = ts.jit(lambda x, lr: x * 2.0 if lr > 0.1 else x * 3.0)
+    rates, found = [0.05 * number for number in range(6)], dict[float, Any]()
+    barrier, find = threading.Barrier(len(rates)), Jit._find  # pyright: ignore[reportPrivateUsage]
+    waited = threading.local()
+
+    def find_together(self: Jit, call: Any) -> Any:
+        if not hasattr(waited, "once"):
+            waited.once = barrier.wait(60)
+        return find(self, call)
+
+    def call(lr: float) -> None:
+        found[lr] = np.asarray(function(X, lr))
+
+    monkeypatch.setattr(Jit, "_find", find_together)
+    threads = [threading.Thread(target=call, args=(lr,)) for lr in rates]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == rates
+    for lr, made in found.items():
+        np.testing.assert_array_equal(made, X * (2 if lr > 0.1 else 3))
 
 
 def test_a_number_that_leaks_says_so() -> None:
