@@ -243,9 +243,11 @@ class Jit(_Hot):
             except NeedsNumber as need:
                 if self._rows is None:
                     raise
-                if not call.tensors or not self._rows.add(need, call.signature):
+                with self._lock:
+                    answered = self._rows.answer(need, call)
+                if answered is None:
                     raise free_dim_error(need) from None
-            call = self._rows.refine(call)
+            call = answered
 
     def _find_answered(self, call: Call) -> tuple[Specialization, Sequence[Any]]:
         if (found := self._current(call.signature)) is not None:

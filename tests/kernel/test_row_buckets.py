@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import tessera as ts
 from tessera import KTile, Tensor, f32, kernel, tile
+from tessera.api.jit import Jit
 from tessera.diagnostics.codes import KernelError, ShapeError
 from tessera.frontend.kernel.rows import below, bucket_of
 from tessera.frontend.pytree import as_tuple, is_sequence
@@ -115,6 +117,36 @@ def test_one_specialization_serves_a_bucket_and_explain_shows_it() -> None:
     assert "a tile of 256 elements holds rows of 129 to 256" in str(program.explain(normal(3, 140)))
     assert "a tile of 320 elements holds rows of 257 to 320" in str(program.explain())
     assert "!ttile.tile<[16, 256], f32>" in program.lower(normal(3, 140)).tile
+
+
+def test_threads_that_first_ask_for_a_row_at_once_share_its_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    @ts.jit
+    def attend(x: Tensor["B", "L", f32]) -> Any:
+        return softmax(x * 2.0)
+
+    lengths, found = [20, 21, 25, 30, 31, 32], dict[int, Any]()
+    given = {length: normal(3, length) for length in lengths}
+    barrier, find = threading.Barrier(len(lengths)), Jit._find  # pyright: ignore[reportPrivateUsage]
+
+    def find_together(self: Jit, call: Any) -> Any:
+        if self is attend:
+            barrier.wait(60)
+        return find(self, call)
+
+    def call(length: int) -> None:
+        found[length] = np.asarray(attend(given[length]))
+
+    monkeypatch.setattr(Jit, "_find", find_together)
+    threads = [threading.Thread(target=call, args=(length,)) for length in lengths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.undo()
+    assert sorted(found) == lengths
+    assert attend.cache_info().misses == 1, "all lengths are in one bucket"
+    for length, made in found.items():
+        np.testing.assert_array_equal(made, np.asarray(attend(given[length])))
 
 
 def test_a_length_that_the_kernel_computes_with_is_specialized_for_itself() -> None:

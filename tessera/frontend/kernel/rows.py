@@ -97,15 +97,19 @@ def _is_growing(dim: Dim) -> bool:
 
 
 class RowDims:
-    """The dims of a function that kernels hold in one tile (`rows`), and those that they need as numbers (`exact`)."""
+    """The dims of a function that kernels hold in one tile (`rows`), and those that they need as numbers (`exact`).
+
+    Calls of other threads read both while one adds to them, so that sets are replaced, and never changed.
+    """
 
     def __init__(self) -> None:
-        self.rows: set[str] = set()
-        self.exact: set[str] = set()
+        self.rows: frozenset[str] = frozenset()
+        self.exact: frozenset[str] = frozenset()
 
     def refine(self, call: Call) -> Call:
         """The call with those dims static, or in buckets."""
-        if not self.rows and not self.exact:
+        rows, exact = self.rows, self.exact
+        if not rows and not exact:
             return call
         types, _ = input_types(call.signature)
         sizes: dict[str, int] = {}
@@ -114,13 +118,25 @@ class RowDims:
                 if dim.symbol_name is not None:
                     sizes.setdefault(dim.symbol_name, size)
         # A row of no elements is no tile, which the kernel says.
-        exact = self.exact | {name for name in self.rows if not sizes.get(name)}
+        exact |= {name for name in rows if not sizes.get(name)}
         at, leaves = iter(zip(types, call.tensors, strict=True)), list[Any]()
         for leaf in call.signature.leaves:
             leaves.append(leaf if leaf.dtype is None else _with_numbers(leaf, *next(at), exact))
-        buckets = sorted((name, bucket_of(sizes[name])) for name in self.rows - exact if name in sizes)
+        buckets = sorted((name, bucket_of(sizes[name])) for name in rows - exact if name in sizes)
         signature = replace(call.signature, leaves=tuple(leaves), buckets=tuple(buckets))
         return Call(signature, call.tensors)
+
+    def answer(self, need: NeedsNumber, call: Call) -> Call | None:
+        """The call with a dim that a kernel asks for static, or in a bucket; None where its arguments do not decide it.
+
+        Another thread may have added dims since the call was refined: what this one lacks may be among them.
+        """
+        if not call.tensors:
+            return None
+        refined = self.refine(call)
+        if refined.signature != call.signature:
+            return refined
+        return self.refine(call) if self.add(need, call.signature) else None
 
     def add(self, need: NeedsNumber, signature: Signature) -> bool:
         """Take a dim that a kernel asks for into account; False where the sizes of the arguments do not decide it."""
@@ -128,14 +144,16 @@ class RowDims:
         if not need.dim.symbols <= known:
             return False
         is_new_row = need.is_row and not need.dim.symbols <= self.rows and _is_growing(need.dim)
-        wanted = self.rows if is_new_row else self.exact
-        if need.dim.symbols <= wanted:
+        if need.dim.symbols <= (self.rows if is_new_row else self.exact):
             return False
-        wanted |= need.dim.symbols
+        if is_new_row:
+            self.rows |= need.dim.symbols
+        else:
+            self.exact |= need.dim.symbols
         return True
 
 
-def _with_numbers(leaf: Any, type: TensorType, tensor: Any, exact: set[str]) -> Any:
+def _with_numbers(leaf: Any, type: TensorType, tensor: Any, exact: frozenset[str]) -> Any:
     dims = [
         size if dim.symbols and dim.symbols <= exact else declared
         for declared, dim, size in zip(leaf.dims, type.shape, tensor.shape, strict=True)
