@@ -25,7 +25,7 @@ from tessera.frontend.methods import TensorMethods, function_named
 from tessera.frontend.pytree import Tree, Unflattener, flatten, leaf_paths, make_unflattener, unflatten
 from tessera.frontend.shape_inference import Assumption, Facts, Inference, check_bytes, check_sizes
 from tessera.frontend.size import length_of, loop_range, size_of
-from tessera.frontend.traced_number import TracedNumber, settle_numbers
+from tessera.frontend.traced_number import NeedsValue, TracedNumber, settle_numbers
 from tessera.ir.base import dispatch
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import POLICY, Record, Tape
@@ -261,6 +261,8 @@ class Trace:
         self.given: set[int] = set()
         # Inputs that are Python floats.
         self.numbers: list[int] = []
+        self.pending: tuple[frozenset[str], str, Span | None] | None = None
+        """The first need for the value of a number, as `NeedsValue` has it: no tape made without it is right."""
 
     def add_input(self, name: str, type: TensorType, policy: Policy = SILENT, *, given: bool = False) -> TracedTensor:
         """A tracer for one argument; `given` where its static sizes are those of the call, not declared."""
@@ -518,7 +520,7 @@ def trace_function(
 
         impose(trace, constraints, signature)
     with dispatch.record_on(trace):
-        value = function(*bound.args, **bound.kwargs)
+        value = _run(trace, function, bound)
         if returns is not None:
             from tessera.frontend.return_annotations import check_sizes  # noqa: PLC0415 - few functions declare any
 
@@ -530,6 +532,19 @@ def trace_function(
         if value is None:
             _check_used(trace, function)
         return finish_trace(trace, value)
+
+
+def _run(trace: Trace, function: Callable[..., Any], bound: inspect.BoundArguments) -> Any:
+    """What the function returns; raises NeedsValue where the program caught one, whatever it did then."""
+    try:
+        value = function(*bound.args, **bound.kwargs)
+    except Exception:
+        if trace.pending is None:
+            raise
+    else:
+        if trace.pending is None:
+            return value
+    raise NeedsValue(*trace.pending)
 
 
 def _check_used(trace: Trace, function: Callable[..., Any]) -> None:

@@ -31,7 +31,10 @@ NUMBER = TensorType((), f64)
 
 
 class NeedsValue(BaseException):
-    """The values of these arguments are needed: no error, so that no `except Exception` of the program sees it."""
+    """The values of these arguments are needed: no error, so that no `except Exception` of the program sees it.
+
+    A bare `except:` does, or `finally: return`, so that the trace keeps it too, and its end raises it again.
+    """
 
     def __init__(self, names: frozenset[str], what: str, span: Span | None) -> None:
         super().__init__(", ".join(sorted(names)))
@@ -94,9 +97,14 @@ class TracedNumber:
             raise leaked_tracer_error(self.tensor)
 
     def need_value(self, what: str) -> NoReturn:
-        """Let the trace begin again with the value."""
+        """Let the trace begin again with the value: now, or at its end where the program catches this."""
         self.check_open()
-        raise NeedsValue(self.names, what, user_span())
+        need = self.names, what, user_span()
+        trace: Any = self.tensor.trace
+        while trace is not None:
+            trace.pending = trace.pending or need
+            trace = trace.parent
+        raise NeedsValue(*need)
 
     def to(self, dtype: DType) -> Any:
         """A tensor of it, rounded once, as a constant would be."""

@@ -5,6 +5,7 @@
 # pyright: reportUnknownLambdaType=false, reportUnknownParameterType=false
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import warnings
@@ -130,6 +131,62 @@ def test_a_number_whose_value_is_needed_is_specialized(name: str) -> None:
     assert "needs its value" in str(function.explain(X, 0.5))
     assert "`p` changed from 0.5 to 0.25" in function.explain_recompile()
     assert "needs its value" in function.explain_recompile()
+
+
+def caught_by_a_bare_except(x: Any, lr: float) -> Any:
+    try:
+        return x * 2.0 if lr > 0.1 else x * 3.0
+    except:  # noqa: E722 - as programs do
+        return x * 5.0
+
+
+def caught_by_suppress(x: Any, lr: float) -> Any:
+    factor = 5.0
+    with contextlib.suppress(BaseException):
+        factor = 2.0 if lr > 0.1 else 3.0
+    return x * factor
+
+
+def caught_by_finally(x: Any, lr: float) -> Any:
+    factor = 5.0
+    try:
+        factor = 2.0 if lr > 0.1 else 3.0
+    finally:
+        return x * factor  # noqa: B012
+
+
+def caught_and_raised_as_an_error(x: Any, lr: float) -> Any:
+    try:
+        return x * 2.0 if lr > 0.1 else x * 3.0
+    except BaseException as error:
+        raise ValueError("the rate is bad") from error
+
+
+def caught_in_a_body(x: Any, lr: float) -> Any:
+    def body(x: Any) -> Any:
+        return x * 2.0 if lr * 2.0 > 0.2 else x * 3.0
+
+    try:
+        return ts.cond(x.sum() < 1e9, body, body, x)
+    except BaseException:
+        return x * 5.0
+
+
+CAUGHT = [
+    caught_by_a_bare_except,
+    caught_by_suppress,
+    caught_by_finally,
+    caught_and_raised_as_an_error,
+    caught_in_a_body,
+]
+
+
+@pytest.mark.parametrize("program", CAUGHT, ids=lambda one: one.__name__)
+def test_a_need_that_the_program_catches_is_met_all_the_same(program: Any) -> None:
+    function: Any = ts.jit(program)
+    for lr, factor in ((0.5, 2.0), (0.05, 3.0)):
+        assert function(ts.array(X), lr).tolist() == (X * np.float32(factor)).tolist()
+    assert "lr" in str(function.explain())
 
 
 def test_only_the_number_that_is_needed_is_static() -> None:
