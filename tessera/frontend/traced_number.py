@@ -55,6 +55,30 @@ def _weak(op: str, *, is_reflected: bool = False) -> Callable[[Any, Any], Any]:
     return method
 
 
+def _logical(op: str) -> Callable[[Any, Any], Any]:
+    """`&`, `|` or `^` of bools, which are the same either way round; of floats Python has none."""
+
+    def method(self: TracedNumber, other: Any) -> Any:
+        if is_array(other) or is_foreign(other):
+            return function_named(f"bitwise_{op}")(self, other)
+        if self.__class__ is not bool or not isinstance(other, bool | int):
+            return NotImplemented
+        if not isinstance(other, bool):
+            self.need_value("an operator of integers")
+        self.check_open()
+        pair = [self.tensor, _as_bool(other)]
+        return TracedNumber(_record(f"logical_{op}", pair), self.names | _names_of(other))
+
+    return method
+
+
+def _as_bool(value: Any) -> Any:
+    if type(value) is TracedNumber:
+        value.check_open()
+        return value.tensor
+    return _record("full", (), {"shape": (), "value": float(value), "dtype": bool_})
+
+
 def _names_of(value: Any) -> frozenset[str]:
     return value.names if type(value) is TracedNumber else frozenset()
 
@@ -128,6 +152,16 @@ class TracedNumber:
     __pow__, __rpow__ = _weak("pow"), _weak("pow", is_reflected=True)
     __lt__, __le__, __gt__, __ge__ = _weak("lt"), _weak("le"), _weak("gt"), _weak("ge")
     __neg__, __abs__ = _unary("neg"), _unary("abs")
+
+    __and__ = __rand__ = _logical("and")
+    __or__ = __ror__ = _logical("or")
+    __xor__ = __rxor__ = _logical("xor")
+
+    def __invert__(self) -> NoReturn:
+        """Python's: `~True` is -2, an integer."""
+        if self.__class__ is not bool:
+            raise TypeError("bad operand type for unary ~: 'float'")
+        self.need_value("`~`")
 
     def __eq__(self, other: object) -> Any:
         return _weak("eq")(self, other)

@@ -47,6 +47,47 @@ def test_a_number_is_rounded_and_promoted_as_a_constant_is(dtype: Any, backend: 
     assert function.cache_info().misses == 1
 
 
+LOGIC: dict[str, Any] = {
+    "and": lambda lr: (lr > 0.2) & (lr < 0.9),
+    "or": lambda lr: (lr < 0.2) | (lr > 0.9),
+    "xor": lambda lr: (lr > 0.2) ^ (lr > 0.9),
+    "with bools": lambda lr: True & (lr > 0.2) | False ^ (lr > 0.9),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", LOGIC)
+def test_logic_of_comparisons_is_part_of_the_program(name: str, backend: str) -> None:
+    holds = LOGIC[name]
+    function: Any = ts.jit(lambda x, lr: (ts.ops.where(holds(lr), x, -x), x * holds(lr)), backend=backend)
+    branch: Any = ts.jit(lambda x, lr: x * 2.0 if holds(lr) else x * 3.0, backend=backend)
+    for lr in (0.1, 0.2, 0.5, 0.9, 1.0, math.nan):
+        chosen, scaled = function(X, lr)
+        assert chosen.tolist() == (X if holds(lr) else -X).tolist()
+        assert scaled.tolist() == (X * np.float32(holds(lr))).tolist()
+        assert branch(X, lr).tolist() == (X * np.float32(2 if holds(lr) else 3)).tolist()
+    assert function.cache_info().misses == 1
+
+
+def test_logic_with_tensors_integers_and_floats_is_as_of_pythons_numbers() -> None:
+    mask = np.array([True, False, True])
+    beside: Any = ts.jit(lambda m, lr: (m & (lr > 0.2), (lr > 0.2) | m, (lr > 0.2) ^ mask, mask & (lr > 0.2)))
+    numbers: Any = ts.jit(lambda x, lr: (x * ((lr > 0.2) & 3), x * (6 | (lr > 0.2)), x * ~(lr > 0.2)))
+    for lr in (0.1, 0.5):
+        holds = lr > 0.2
+        wanted = (mask & holds, mask | holds, mask ^ holds, mask & holds)
+        assert [one.tolist() for one in beside(mask, lr)] == [one.tolist() for one in wanted]
+        factors = (int(holds) & 3, 6 | int(holds), ~int(holds))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            made = numbers(X, lr)
+        assert [one.tolist() for one in made] == [(X * np.float32(one)).tolist() for one in factors]
+    assert beside.cache_info().misses == 1
+    for wrong in (lambda x, lr: x * (lr & True), lambda x, lr: x * (True | lr), lambda x, lr: x * ~lr):
+        with pytest.raises(TypeError, match=r"bad operand|unsupported operand"):
+            ts.jit(wrong)(X, 0.5)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_arithmetic_of_numbers_alone_is_pythons(backend: str) -> None:
     def scale(lr: float, decay: float) -> Any:
