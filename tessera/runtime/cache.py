@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import stat
 import sys
 import threading
@@ -22,6 +23,7 @@ from tessera.runtime.private_files import (
     open_folder,
     read_file,
     remove_file,
+    why_unsafe,
     write_file,
     write_new_file,
 )
@@ -37,6 +39,7 @@ _UNFINISHED = re.compile(r"\.[0-9a-f]{8,}\.\d+\.[0-9a-f]{8}")
 _TAG = "CACHEDIR.TAG"
 _KNOWN = frozenset({_TAG, "locks"})
 """What else is in the folder: the tag, and locks of ranks (`runtime/ranks/world.py`)."""
+_ANOTHER_FOLDER = "set TESSERA_CACHE_DIR to a folder of yours that nobody else can write"
 _TAG_TEXT = b"""Signature: 8a477f597d28d172789f06886806bc55
 # Compiled code of Tessera; whatever is here can be removed. See https://bford.info/cachedir/
 """
@@ -127,14 +130,43 @@ class Store:
         with suppress(OSError), open_folder(self._root) as root, open_folder(key[:2], root) as folder:
             remove_file(key + _SUFFIX, folder)
 
-    def clear(self) -> None:
-        """Forget every entry; raises CacheError (T0703) where the folder holds files of others."""
+    def clear(self) -> Usage:
+        """Forget every entry, and tell what was removed from disk.
+
+        A folder of this user's is cleared whatever its mode is: nothing is read from it. Raises CacheError (T0703)
+        where the folder holds files of others, and where entries cannot be removed.
+        """
         self._open()
         if self._memory is not None:
             self._memory.clear()
-        for folder, name, _ in self._files():
-            remove_file(name, folder)
         self._total = None
+        removed: list[os.stat_result] = []
+        kept: list[str] = []
+        try:
+            _check_link(self._root)
+            with open_folder(self._root, is_private=False) as root:
+                _check_owner(root, self._root)
+                self._check_others(_find_others(root))
+                for name in filter(_FOLDER.fullmatch, os.listdir(root)):
+                    try:
+                        removed += _clear_folder(name, root)
+                    except FileNotFoundError:
+                        pass
+                    except OSError as error:
+                        kept.append(_why_kept(f"`{name}` in it", error))
+        except FileNotFoundError:
+            pass  # there is none, or somebody removed it meanwhile
+        except OSError as error:
+            kept.append(_why_kept("it", error))
+        if kept:
+            raise CacheError(
+                f"the cache folder {self.folder} cannot be cleared: {kept[0]}",
+                span=None,
+                fix="remove it as the user that it belongs to, or set TESSERA_CACHE_DIR to a folder of yours",
+            )
+        return Usage(
+            len(removed), sum(one.st_size for one in removed), min((o.st_mtime for o in removed), default=None)
+        )
 
     def usage(self) -> Usage:
         """How many entries there are on disk, of how many bytes, and when the longest unused was used.
@@ -154,9 +186,7 @@ class Store:
             return
         others: list[str] = []
         try:
-            link = os.lstat(self._root)
-            if stat.S_ISLNK(link.st_mode) and link.st_uid != os.geteuid():
-                raise UnsafeFileError(f"is a link of user {link.st_uid}, and this is user {os.geteuid()}", self._root)
+            _check_link(self._root)
             with open_folder(self._root) as root:
                 others = _find_others(root)
         except UnsafeFileError as error:
@@ -165,6 +195,10 @@ class Store:
             self._is_open = True
         except OSError as error:
             self._fall_back(f"cannot be used ({error.strerror or error})")
+        self._check_others(others)
+        self._is_open = True
+
+    def _check_others(self, others: list[str]) -> None:
         if others:
             shown = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
             raise CacheError(
@@ -172,7 +206,6 @@ class Store:
                 span=None,
                 fix="set TESSERA_CACHE_DIR to a folder of its own, which need not exist",
             )
-        self._is_open = True
 
     def _read(self, key: str) -> bytes | None:
         name = key + _SUFFIX
@@ -207,17 +240,19 @@ class Store:
     def _distrust(self, error: UnsafeFileError) -> None:
         """Take nothing from a folder that others can change: they may have written code there."""
         self._is_trusted = False
-        inside = "" if error.filename == self._root else f" holds `{error.filename}`, which"
-        self._fall_back(f"is not used: it{inside} {error.strerror}")
+        is_root = error.filename == self._root
+        inside = "" if is_root else f" holds `{error.filename}`, which"
+        mode = f"`chmod {'' if is_root else '-R '}go-w {shlex.quote(self._root)}` makes it yours alone"
+        self._fall_back(f"is not used: it{inside} {error.strerror}", mode if error.is_mode else _ANOTHER_FOLDER)
 
-    def _fall_back(self, reason: str) -> None:
+    def _fall_back(self, reason: str, fix: str = _ANOTHER_FOLDER) -> None:
         with self._lock:
             if self._memory is not None:
                 return
             self._memory = OrderedDict()
         warnings.warn(
             f"the cache folder {self.folder} {reason}; compiled code is kept in memory and made again in the next "
-            "process; set TESSERA_CACHE_DIR to a folder of yours that nobody else can write",
+            f"process; {fix}",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -286,6 +321,38 @@ def _check_key(key: str) -> None:
 
 def _digest(key: str, data: bytes) -> bytes:
     return hashlib.sha256(key.encode() + data).digest()
+
+
+def _check_link(root: str) -> None:
+    """Raises UnsafeFileError for a link of another user's, FileNotFoundError where there is nothing."""
+    link = os.lstat(root)
+    if stat.S_ISLNK(link.st_mode) and link.st_uid != os.geteuid():
+        raise UnsafeFileError(f"is a link of user {link.st_uid}, and this is user {os.geteuid()}", root)
+
+
+def _check_owner(folder: int, path: str) -> None:
+    found = os.fstat(folder)
+    if found.st_uid != os.geteuid():
+        raise UnsafeFileError(why_unsafe(found), path)
+
+
+def _why_kept(what: str, error: OSError) -> str:
+    is_unsafe = isinstance(error, UnsafeFileError)
+    return f"{what} {error.strerror}" if is_unsafe else f"{what} cannot be changed ({error.strerror or error})"
+
+
+def _clear_folder(name: str, root: int) -> list[os.stat_result]:
+    """Remove the entries of a folder of this user's; gives the finished ones. Raises OSError where one stays."""
+    removed: list[os.stat_result] = []
+    with open_folder(name, root, is_private=False) as folder:
+        _check_owner(folder, name)
+        for file in os.listdir(folder):
+            if not _is_entry(file, name) or (found := _find_plain(file, folder)) is None:
+                continue
+            with suppress(FileNotFoundError):
+                os.unlink(file, dir_fd=folder)
+                removed += [found] if file.endswith(_SUFFIX) else []
+    return removed
 
 
 def _find_others(root: int) -> list[str]:

@@ -20,10 +20,14 @@ _NEW_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnsafeFileError(PermissionError):
-    """Another user owns what was opened, or may write it; `strerror` says which."""
+    """Another user owns what was opened, or may write it; `strerror` says which.
 
-    def __init__(self, reason: str, path: str) -> None:
+    `is_mode` where it is this user's and another mode is all it needs. A sticky folder, like `/tmp`, is for others too.
+    """
+
+    def __init__(self, reason: str, path: str, *, is_mode: bool = False) -> None:
         super().__init__(errno.EPERM, reason, path)
+        self.is_mode = is_mode
 
 
 def why_unsafe(found: os.stat_result) -> str:
@@ -38,7 +42,8 @@ def why_unsafe(found: os.stat_result) -> str:
 def _check(descriptor: int, path: str) -> os.stat_result:
     found = os.fstat(descriptor)
     if reason := why_unsafe(found):
-        raise UnsafeFileError(reason, path)
+        is_mode = found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX
+        raise UnsafeFileError(reason, path, is_mode=is_mode)
     return found
 
 

@@ -206,3 +206,25 @@ def test_the_cache_is_shown_and_cleared(tmp_path: Path, monkeypatch: pytest.Monk
     cleared = RUNNER.invoke(app, ["cache", "clear"])
     assert (cleared.exit_code, cleared.output) == (0, "removed 2 entries, 4.0 KiB\n")
     assert Store(tmp_path).get(key_of("a")) is None
+
+
+def test_a_cache_that_others_may_write_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path))
+    Store(tmp_path).put(key_of("a"), bytes(2000))
+    tmp_path.chmod(0o775)
+    with pytest.warns(RuntimeWarning, match="mode 775"):
+        cleared = RUNNER.invoke(app, ["cache", "clear"])
+    assert (cleared.exit_code, cleared.stdout) == (0, "removed 1 entries, 2.0 KiB\n")
+    assert not list(tmp_path.rglob("*.entry"))
+
+
+def test_a_cache_that_cannot_be_cleared_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("TESSERA_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr("sys.argv", ["tessera", "cache", "clear"])
+    with pytest.warns(RuntimeWarning, match="cannot be used"), pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == 1
+    assert "cannot be cleared: it cannot be changed (Not a directory)" in capsys.readouterr().err

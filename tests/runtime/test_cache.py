@@ -260,12 +260,31 @@ def test_what_others_may_write_is_not_used(tmp_path: Path, what: str) -> None:
     entry = tmp_path / KEY[:2] / f"{KEY}.entry"
     {"root": tmp_path, "folder": entry.parent, "entry": entry}[what].chmod(0o777)
     store = Store(tmp_path)
-    with pytest.warns(RuntimeWarning, match=r"is not used: it.* can be written by others \(mode 777\)"):
+    fix = f"`chmod {'' if what == 'root' else '-R '}go-w {tmp_path}` makes it yours alone$"
+    with pytest.warns(RuntimeWarning, match=rf"is not used: it.* can be written by others \(mode 777\); .*; {fix}"):
         assert store.get(KEY) is None
     assert not store.on_disk
     store.put(KEY, b"mine")
-    store.clear()
     assert entry.exists()
+    assert store.clear().entries == 1
+    assert store.get(KEY) is None
+    assert not entry.exists()
+
+
+def test_clear_follows_no_link_in_a_folder_that_others_may_write(tmp_path: Path) -> None:
+    Store(tmp_path / "a").put(KEY, b"bytes")
+    Store(tmp_path / "b").put(KEY, b"bytes")
+    entry = tmp_path / "a" / KEY[:2] / f"{KEY}.entry"
+    target = tmp_path / "b" / KEY[:2]
+    (entry.parent / f"{KEY[:2]}00000000.entry").symlink_to(target / entry.name)
+    (tmp_path / "a").chmod(0o775)
+    with pytest.warns(RuntimeWarning, match="mode 775"):
+        assert Store(tmp_path / "a").clear().entries == 1
+    entry.parent.rename(tmp_path / "moved")
+    entry.parent.symlink_to(target)
+    with pytest.warns(RuntimeWarning, match="mode 775"), pytest.raises(CacheError, match="not Tessera's"):
+        Store(tmp_path / "a").clear()
+    assert (target / entry.name).exists()
 
 
 def test_an_entry_behind_a_link_is_not_used(tmp_path: Path) -> None:
@@ -293,7 +312,8 @@ def test_swapped_entries_are_misses(tmp_path: Path) -> None:
 def test_a_folder_like_tmp_is_not_used_and_says_so_once(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
     store = Store(tmp_path)
-    with pytest.warns(RuntimeWarning, match=rf"is not used: it can be written by others \(mode {mode:o}\)"):
+    fix = "set TESSERA_CACHE_DIR" if mode & 0o1000 else "`chmod go-w "
+    with pytest.warns(RuntimeWarning, match=rf"is not used: it can be written by others \(mode {mode:o}\).*; {fix}"):
         store.put(KEY, b"bytes")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -329,9 +349,13 @@ def test_what_another_user_owns_is_not_used(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr("tessera.runtime.private_files.os.fstat", of_others)
     store = Store(tmp_path)
-    with pytest.warns(RuntimeWarning, match=f"belongs to user {own + 1}, and this is user {own}"):
+    with pytest.warns(RuntimeWarning, match=f"belongs to user {own + 1}, and this is user {own}; .*TESSERA_CACHE_DIR"):
         assert store.get(KEY) is None
-    store.clear()
+    if what == "entry":  # the folder is this user's, and so is what it holds to be removed
+        assert store.clear().entries == 1
+        return
+    with pytest.raises(CacheError, match=f"cannot be cleared: .*it belongs to user {own + 1}, and this is user {own}"):
+        store.clear()
     assert entry.exists()
 
 
