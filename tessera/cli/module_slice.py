@@ -3,8 +3,10 @@
 A script may train a model when it is run, with or without `if __name__ == "__main__"`, and to look at one of its
 functions must not. So only those statements of the module itself are executed that define a name the function needs:
 its imports, the functions, classes and constants it reads, and what those need in turn. Loops, calls and tests at the
-top level are left out, as are assignments to names that nothing needed reads; modules that it imports are imported as
-ever. What cannot be told from the source (an object changed by a call later on) is not done, and `--execute` does all.
+top level are left out, as are assignments to names that nothing needed reads, and loops that change a name which an
+assignment or definition binds already: a loop that trains parameters is work, and their first values do. Modules that
+it imports are imported as ever, and `sys.argv` holds the file alone. What cannot be told from the source (an object
+changed by a call later on) is not done, and `--execute` does all.
 """
 
 from __future__ import annotations
@@ -52,9 +54,14 @@ class ModuleSlice:
         needed = sorted(self._find_needed(name) - self.executed)
         self.executed.update(needed)
         flags = future.annotations.compiler_flag if _defers_annotations(self.statements) else 0
-        for number in needed:
-            code = compile(ast.Module([self.statements[number]], []), self.file, "exec", flags=flags, dont_inherit=True)
-            exec(code, vars(self.module))
+        given = sys.argv
+        sys.argv = [self.file]  # a parser of arguments must not be given those of this command
+        try:
+            for number in needed:
+                part = ast.Module([self.statements[number]], [])
+                exec(compile(part, self.file, "exec", flags=flags, dont_inherit=True), vars(self.module))
+        finally:
+            sys.argv = given
 
     def _find_needed(self, name: str) -> set[int]:
         found = {number for number, one in enumerate(self.statements) if _is_always_executed(one)}
@@ -62,7 +69,10 @@ class ModuleSlice:
             set[str](),
             [name, *(used for number in found for used in _find_names(self.statements[number]))],
         )
-        defined = [set(_find_bindings(one)) for one in self.statements]
+        plain = {name for one in self.statements for name in _find_plain_bindings(one)}
+        defined = [
+            set(_find_bindings(one)) - (plain - set(_find_bindings(one, enters_loops=False))) for one in self.statements
+        ]
         while waiting:
             wanted = waiting.pop()
             if wanted in names:
@@ -128,8 +138,22 @@ def _defers_annotations(statements: list[ast.stmt]) -> bool:
     return any(alias.name == "annotations" for one in imports for alias in one.names)
 
 
-def _find_bindings(statement: ast.AST) -> Iterator[str]:
-    """The names of the module that a statement binds or changes."""
+def _find_plain_bindings(statement: ast.stmt) -> set[str]:
+    """The names that a statement binds wherever it is executed, and without what they were before."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Import | ast.ImportFrom):
+        return set(_find_bindings(statement))
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+        return set()
+    names = [part for part in ast.walk(statement) if isinstance(part, ast.Name)]
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    bound = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return bound - {part.id for part in names if isinstance(part.ctx, ast.Load)}
+
+
+def _find_bindings(statement: ast.AST, *, enters_loops: bool = True) -> Iterator[str]:
+    """The names of the module that a statement binds or changes, in loops too or outside of them alone."""
+    if isinstance(statement, ast.For | ast.AsyncFor | ast.While) and not enters_loops:
+        return
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield statement.name
         return
@@ -142,7 +166,7 @@ def _find_bindings(statement: ast.AST) -> Iterator[str]:
     elif isinstance(statement, ast.Name) and isinstance(statement.ctx, ast.Store):
         yield statement.id
     for part in ast.iter_child_nodes(statement):
-        yield from _find_bindings(part)
+        yield from _find_bindings(part, enters_loops=enters_loops)
 
 
 def _roots(target: ast.expr) -> Iterator[str]:

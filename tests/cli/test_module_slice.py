@@ -111,6 +111,57 @@ def test_what_needed_statements_raise_is_told_with_the_way_out(tmp_path: Path, m
     assert find("sliced_wrong:f", executes=True).name == "f"
 
 
+TRAINING = """import sys
+from pathlib import Path
+
+words = sys.argv
+params = [1.0]
+rate = 0.5
+for step in range(3):
+    Path("trained.txt").write_text("ran")
+    params = [one - rate for one in params]
+while rate > 0.1:
+    Path("trained.txt").write_text("ran")
+    rate *= 0.5
+if rate:
+    with open("trained.txt", "w") as log:
+        for step in range(3):
+            params[0] -= rate
+for width in range(5):
+    depth = 2 * width
+total = 0
+for one in range(4):
+    total = total + one
+total = total * 2
+
+
+def f(x):
+    return x * params[0] * rate * depth * len(words)
+"""
+
+
+@pytest.mark.parametrize("command", ["lint", "inspect"])
+def test_loops_that_change_what_is_bound_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    file = tmp_path / "sliced_training.py"
+    file.write_text(TRAINING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "sliced_training", raising=False)
+    monkeypatch.setattr(sys, "argv", ["tessera", command, "sliced_training:f"])
+    output = ["--output", "page.html"] if command == "inspect" else []
+    done = CliRunner().invoke(app, [command, "sliced_training:f", "--shape", "x=8:f32", "--progress", *output])
+    assert done.exit_code == 0, done.output
+    assert "not executed of sliced_training.py: lines 7, 10, 13, 19, 20, 22 (" in done.stderr
+    assert not (tmp_path / "trained.txt").exists()
+    module: Any = sys.modules["sliced_training"]
+    # A name that loops alone bind needs them.
+    assert (module.params, module.rate, module.depth) == ([1.0], 0.5, 8)
+    assert module.words == [str(file)]
+    assert sys.argv == ["tessera", command, "sliced_training:f"]
+
+
 def test_progress_is_for_terminals_and_those_who_ask(script: Path, capsys: Any) -> None:
     Look().find("sliced_script:forward")
     assert capsys.readouterr().err == ""
