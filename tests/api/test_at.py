@@ -118,6 +118,32 @@ def test_dtypes(run: Callable[..., Any], dtype: str) -> None:
         np.testing.assert_array_equal(np.asarray(found).astype(wide), wanted.astype(kind).astype(wide), err_msg=name)
 
 
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize(
+    ("index", "shape", "selected"),
+    [
+        (slice(0, 2), (5,), r"\[2\]"),
+        ([0, 1], (5,), r"\[2\]"),
+        (slice(0, 2), (1, 2), r"\[2\]"),
+        (0, (5,), r"\[\]"),
+    ],
+)
+def test_values_that_do_not_fit_are_told_with_both_shapes(
+    method: str, index: Any, shape: tuple[int, ...], selected: str
+) -> None:
+    given = ", ".join(map(str, shape))
+    with pytest.raises(ShapeError, match=rf"the values, \[{given}\], do not fit what `at\[...\]` selects, {selected}"):
+        getattr(ts.zeros((4,)).at[index], method)(ts.zeros(shape))
+
+
+def test_values_of_traced_sizes_that_never_fit_are_refused() -> None:
+    def wrong(x: ts.Tensor["N", ts.f32]) -> Any:
+        return x.at[:].set(ops.concat([x, ts.zeros((1,))]))
+
+    with pytest.raises(ShapeError, match=r"the values, \[N \+ 1\], do not fit what `at\[...\]` selects, \[N\]"):
+        ts.jit(wrong)(ts.zeros((4,)))
+
+
 def test_values_that_the_dtype_does_not_hold_are_refused() -> None:
     with pytest.raises(DTypeError, match=r"keeps the dtype of `x`, i64, which does not hold 0\.5"):
         ts.arange(3).at[0].set(0.5)

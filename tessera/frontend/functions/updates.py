@@ -14,7 +14,7 @@ from tessera.frontend.size import dim_of, size_of
 from tessera.ir.base.dispatch import apply
 from tessera.types.dim import Dim
 from tessera.types.dtype import i4, i8, i64, u8
-from tessera.types.shape import is_at_least
+from tessera.types.shape import is_at_least, is_refuted, text
 
 _FEW_ROWS = 16
 """Rows up to which a slice is replaced row by row, which may be done in place; more are replaced together."""
@@ -100,7 +100,7 @@ def _update(x: Any, index: Any, values: Any, reduce: str, mode: str | None) -> A
     if positions:
         made = _put(picked, positions, indexing.picked_axis(items), values, reduce, mode)
     else:
-        values = movement.broadcast_to(values, picked.shape)
+        values = _broadcast(values, shape_dims(picked))
         made = values if reduce == "set" else getattr(elementwise, _COMBINE[reduce])(picked, values)
     return made if picked is x else _place(x, items, made)
 
@@ -117,12 +117,25 @@ def _values_for(x: Any, values: Any) -> Any:
     return made
 
 
+def _broadcast(values: Any, picked: Sequence[Dim]) -> Any:
+    """Values in the shape of the elements that they are for; raises ShapeError (T0101) where they cannot fit."""
+    own = shape_dims(values)
+    pairs = zip(reversed(own), reversed(picked), strict=False)
+    if len(own) > len(picked) or any(one.value != 1 and is_refuted(one, other) for one, other in pairs):
+        given, wanted = text(own), text(picked)
+        raise ShapeError(
+            f"the values, {given}, do not fit what `at[...]` selects, {wanted}",
+            fix=f"give values that broadcast to {wanted}" if picked else "give one value, without axes",
+        )
+    return movement.broadcast_to(values, tuple(picked))
+
+
 def _put(x: Any, positions: dict[int, Any], out_axis: int, values: Any, reduce: str, mode: str | None) -> Any:
     axes = sorted(positions)
     indices = [positions[axis] for axis in axes]
     joined = indexing.joined_dims(indices)
     kept = [dim for axis, dim in enumerate(shape_dims(x)) if axis not in axes]
-    updates = movement.broadcast_to(values, (*kept[:out_axis], *joined, *kept[out_axis:]))
+    updates = _broadcast(values, (*kept[:out_axis], *joined, *kept[out_axis:]))
     where = {"axes": tuple(axes), "out_axis": out_axis}
     return apply("index_put", (x, updates, *indices), {**where, "reduce": reduce, "mode": mode or "", "by": "at"})
 
