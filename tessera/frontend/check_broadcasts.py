@@ -2,17 +2,20 @@
 
 Nothing of the user's runs for it. The source of the function is read as far as it is a straight line: assignments and
 returns, Python's operators, and functions of ours whose shape rule is known. Whatever else stands there has an unknown
-shape, and ends what is read where it might return. An op of known shapes goes through the rule that tracing would ask,
+shape, and ends what is read where it might return. So does any call of what is not ours: it may raise an error of the
+user's, or rebind a name. An op of known shapes goes through the rule that tracing would ask,
 with the same facts about symbolic dims, so only what tracing would refuse is refused.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import dis
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -55,6 +58,10 @@ class _Scalar:
 _SCALAR = _Scalar()
 
 
+class _Stopped(Exception):  # noqa: N818 - no error: the end of what is read
+    """Code of others runs here, and nothing is certain after it."""
+
+
 def check_broadcasts(function: Callable[..., Any], signature: Signature) -> None:
     """Raise BroadcastError (T0106) at an op of the function whose operands cannot be broadcast for such arguments."""
     node = _find_definition(function)
@@ -74,7 +81,8 @@ def check_broadcasts(function: Callable[..., Any], signature: Signature) -> None
     names = {argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
     rebound = {name for one in ast.walk(node) if isinstance(one, ast.Nonlocal | ast.Global) for name in one.names}
     reader = _Reader(trace, function, {name: value for name, value in known.items() if name in names}, rebound)
-    reader.read(node.body)
+    with suppress(_Stopped):
+        reader.read(node.body)
 
 
 class _Reader:
@@ -102,6 +110,7 @@ class _Reader:
                 self._bind(name, self.value_of(value))
             case ast.Assign(targets=targets, value=value):
                 self.value_of(value)
+                self._stop_at_calls(*targets)
                 self._forget(targets)
             case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
                 left = self.env.get(name)
@@ -113,16 +122,66 @@ class _Reader:
                     self.value_of(value)
                 return False
             case ast.AugAssign():
+                self._stop_at_calls(node)
                 self._forget([node])
         return True
 
     def _read_block(self, node: ast.stmt) -> bool:
         """Of statements in which others stand, a scope of ours is read; what the others bind is unknown after them."""
         if isinstance(node, ast.With) and all(self._is_ours(item.context_expr) for item in node.items):
+            self._stop_at_calls(*(item.context_expr for item in node.items))
             self._forget(node.items)
             return self.read(node.body)
+        match node:
+            case ast.FunctionDef(decorator_list=[], args=arguments):
+                self._stop_at_calls(arguments)
+            case ast.FunctionDef() | ast.ClassDef() | ast.With() | ast.Import() | ast.ImportFrom():
+                raise _Stopped
+            case _:
+                self._stop_at_calls(node)
         self._forget([node])
         return not any(isinstance(one, ast.Return | ast.Raise | ast.Assert) for one in ast.walk(node))
+
+    def _stop_at_calls(self, *nodes: ast.AST) -> None:
+        """Raise _Stopped where something in the nodes may run code of others."""
+        for node in nodes:
+            for one in ast.walk(node):
+                if isinstance(one, ast.Call) and not self._is_harmless(one):
+                    raise _Stopped
+
+    def _is_harmless(self, node: ast.Call) -> bool:
+        """Whether a call runs no code but ours: of a function of ours, or of a tensor, with no function given to it."""
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        match node.func:
+            case ast.Name(id="range") if self._is_builtin("range"):
+                return all(isinstance(one, ast.Constant) and isinstance(one.value, int) for one in given)
+            case ast.Attribute(value=ast.Name(id=name)) if isinstance(self.env.get(name), int):
+                return all(self._is_data(one) for one in given)
+            case ast.Attribute(value=ast.Name(id=name), attr="append") if name not in {*self.local, *self.rebound}:
+                return type(self.outside.get(name)) is list and len(given) == 1
+            case func:
+                name = getattr(func, "attr", getattr(func, "id", ""))
+                is_known = name in _SAME_SHAPE | _ELEMENTWISE
+                return self._is_ours(func) and (is_known or all(self._is_data(one) for one in given))
+
+    def _is_builtin(self, name: str) -> bool:
+        return name not in {*self.local, *self.rebound, *self.outside} and hasattr(builtins, name)
+
+    def _is_data(self, node: ast.expr) -> bool:
+        """Whether an argument is for certain no function."""
+        match node:
+            case ast.Constant() | ast.BinOp() | ast.Compare() | ast.UnaryOp():
+                return True
+            case ast.Name(id=name):
+                return name in self.env or self._look_up(name) is not None
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return all(self._is_data(item) for item in items)
+            case ast.Attribute():
+                return self._is_ours(node)
+            case ast.Call():
+                return self._is_harmless(node)
+            case _:
+                return False
 
     def _forget(self, nodes: Sequence[ast.AST]) -> None:
         for name in _bound_in(nodes):
@@ -150,12 +209,16 @@ class _Reader:
             case ast.Attribute(value=ast.Name(id=name), attr="T") if isinstance(self.env.get(name), int):
                 return self._reshape(node, lambda shape: tuple(reversed(shape)), self.env[name])
             case ast.Call(func=func, args=args, keywords=[]) if not any(isinstance(one, ast.Starred) for one in args):
-                return self._call(node, func, [self.value_of(one) for one in args])
+                self._stop_at_calls(func)
+                values = [self.value_of(one) for one in args]
+                self._stop_at_calls(node)
+                return self._call(node, func, values)
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 for item in items:
                     self.value_of(item)
                 return None
             case _:
+                self._stop_at_calls(node)
                 return None
 
     def _look_up(self, name: str) -> Any:
@@ -192,6 +255,8 @@ class _Reader:
         value = self.outside.get(found.id)
         for part in reversed(parts):
             value = getattr(value, part, None) if isinstance(value, ModuleType) else None
+        if isinstance(value, ModuleType) or (callable(value) and not isinstance(value, FunctionType | type)):
+            return False  # one of our objects that may hold a function of the user's
         return str(getattr(value, "__module__", "")).startswith("tessera.")
 
     def _reshape(self, node: ast.expr, change: Callable[[Any], Any], value: int) -> int:
@@ -304,8 +369,14 @@ def _bound_in(nodes: Sequence[ast.AST]) -> list[str]:
             match one:
                 case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
                     found.append(name)
-                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                     found.append(name)
+                case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                    found.append(name)
+                case ast.ExceptHandler(name=str(name)):
+                    found.append(name)
+                case ast.alias(name=name, asname=given):
+                    found.append(given or name.partition(".")[0])
                 case ast.Nonlocal(names=names) | ast.Global(names=names):
                     found += names
                 case _:

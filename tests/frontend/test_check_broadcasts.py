@@ -26,6 +26,17 @@ import numpy as np
 from contextlib import suppress
 W = np.ones((6,), np.float32)
 V = np.ones((5,), np.float32)
+U = np.ones((5,), np.float32)
+class Refusal(ValueError):
+    pass
+def setup():
+    global U
+    U = W
+def validate(a, b):
+    if a.shape[1] != b.shape[1]:
+        raise Refusal("sizes of the user's")
+def run(function):
+    return function()
 """
 
 
@@ -85,6 +96,22 @@ RIGHT = [
     "del x\nx = y\nreturn x - y",
     "while n:\n    x + y\nreturn z",
     "ts = np\nreturn x",
+    "setup()\nreturn x + U",
+    "a = setup() or 1\nreturn x + U",
+    "a = [setup()]\nreturn x + U",
+    "if n == 0:\n    setup()\nreturn x + U",
+    "@run\ndef g():\n    setup()\nreturn x + U",
+    "class A:\n    setup()\nreturn x + U",
+    "a = ts.jit(setup)()\nreturn x + U",
+    "match x.shape:\n    case (_, y):\n        pass\nreturn x + y",
+    "match x.shape:\n    case (*y,):\n        pass\nreturn x + y[1]",
+    "match {'a': 1}:\n    case {'a': 1, **y}:\n        pass\ny = z\nreturn x + y",
+    "match 3:\n    case y:\n        pass\nreturn x + y",
+    "import math as y\nreturn x + y.pi",
+    "from math import pi as y\nreturn x + y",
+    "for y in (1, 2):\n    pass\nreturn x + y",
+    "if (y := 3):\n    pass\nreturn x + y",
+    "with ts.device(ts.cpu) as y:\n    pass\ny = 1\nreturn x + y",
 ]
 
 
@@ -93,6 +120,20 @@ def test_what_does_not_run_is_not_refused(body: str) -> None:
     reached: list[str] = []
     define(body, reached).trace(*ARGUMENTS, 0)
     assert reached == ["ran"]
+
+
+CHECKED = [
+    "validate(x, y)\nreturn x + y",
+    "a = validate(x, y)\nreturn x + y",
+    "if validate(x, y):\n    pass\nreturn x + y",
+    "run(lambda: validate(x, y))\nreturn x + y",
+]
+
+
+@pytest.mark.parametrize("body", CHECKED)
+def test_an_error_of_the_user_comes_first(body: str) -> None:
+    with pytest.raises(ValueError, match="sizes of the user's"):
+        define(body, [])(*ARGUMENTS, 0)
 
 
 def test_source_that_is_not_what_runs_is_not_read(tmp_path: Path) -> None:
