@@ -91,7 +91,6 @@ MISTAKES: dict[str, Mistake] = {
     "min of a symbolic row": Mistake(returns("min(x)", "X", SYMBOLIC), ("ts.ops.min(x)",)),
     "sum of a symbolic row": Mistake(returns("sum(x)", "X", SYMBOLIC), ("ts.ops.sum(x)",)),
     "math": Mistake("import math\n" + returns("math.sin(x.sum())"), ("`sin` needs the value", "ts.ops.sin(x.sum())")),
-    "round": Mistake(returns("round(x.sum())"), ("`round` needs the value", "ts.ops.round(x.sum())")),
     "float()": Mistake(returns("x * float(x.sum())"), ("float() needs the value", "use the tensor itself")),
     "item": Mistake(returns("x * x.sum().item()"), ("`.item()` needs the value", "use the tensor itself")),
     "a format": Mistake(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from typing import Any
 
 import numpy as np
@@ -465,6 +466,78 @@ def test_a_search_drops_blocks_that_do_not_hold_a_row() -> None:
     np.testing.assert_allclose(arrays(normalized(x))[0], x / x.sum(1, keepdims=True), rtol=1e-5)
     assert normalized.tuning is not None
     assert any("one block of 32 of 100" in why for _, why in normalized.tuning.dropped)
+
+
+DECISIONS = {
+    "if_expression": "return v if T.n > 40 else v * 2",
+    "if": "if T.n // 64:\n        v = v * 2\n    return v",
+    "not": "return v if not T.n // 64 else v * 2",
+    "and": "return v if T.n // 64 and True else v * 2",
+    "equal": "return v if 32 == T.n else v * 2",
+    "in": "return v if T.n in (32, 16) else v * 2",
+    "shapes": "return v if v.shape == (4, 32) else v * 2",
+    "loop": "for i in range(T.n // 16):\n        v = v + 1.0\n    return v",
+    "length": "return v * len(range(T.n))",
+    "item": "return v * [1.0, 2.0, 3.0][T.n // 64]",
+    "items": "return v * len([1.0, 2.0, 3.0][: T.n // 32])",
+    "key": "return v * TABLE[T.n]",
+    "repeated": "return v * len([1.0] * T.n)",
+    "bool": "return v * float(bool(T.n // 64))",
+    "text": "return v * len(str(T.n * 2))",
+    "method": "return v * T.n.bit_length()",
+    "attribute": "return v * T.n.real",
+    "largest": "return v * max([T.n, 40])",
+    "sum": "return v * sum((T.n, 1))",
+}
+
+
+def _decide(body: str) -> Any:
+    text = (
+        f"def decided(x: KTile['M', 'N', f32]):\n    T = tile.context()\n    v = tile.load(x, T.m, T.n)\n    {body}\n"
+    )
+    name = f"<decision {abs(hash(body))}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    scope: dict[str, Any] = {"KTile": KTile, "f32": f32, "tile": tile, "TABLE": {32: 1.0, 64: 2.0}}
+    exec(compile(text, name, "exec"), scope)
+    return kernel(Schedule(block=(4, 32)))(scope["decided"])
+
+
+@pytest.mark.parametrize("body", DECISIONS.values(), ids=DECISIONS)
+def test_python_that_decides_by_a_block_size_is_refused(body: str) -> None:
+    with pytest.raises(BlockValueError, match=r"is computed from .*`T\.[mn]`, a choice of the schedule"):
+        _decide(body)(normal(5, 70))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return v * 2 if tile.per_block(T.n) < 40 else v",
+        "return tile.per_block(v * 2 if T.n < 40 else v)",
+        "for i in range(tile.per_block(T.n) // 32):\n        v = v * 2\n    return v",
+    ],
+)
+def test_a_decision_by_a_fixed_block_fixes_it(body: str) -> None:
+    x = normal(5, 70)
+    decided = _decide(body)
+    np.testing.assert_array_equal(arrays(decided(x))[0], x * 2)
+    assert "n" in decided.program(x).fixed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return v * 2 + tile.zeros((T.m, T.n))",
+        "return v * 2 + tile.zeros(tuple(v.shape))",
+        "assert T.n > 16\n    return v * len(v.shape)",
+        "return v * 2 if T.n is not None else v",
+        "return v * 2 if isinstance(T.n, int) else v",
+    ],
+)
+def test_sizes_of_tiles_and_assertions_stay_free(body: str) -> None:
+    x = normal(5, 70)
+    decided = _decide(body)
+    np.testing.assert_array_equal(arrays(decided(x))[0], x * 2)
+    assert decided.program(x).fixed == ()
 
 
 def test_numbers_of_the_schedule_are_marked_too_and_other_scopes_are_unknown() -> None:

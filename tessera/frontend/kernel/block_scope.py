@@ -11,7 +11,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import BlockValueError, ScheduleError
 from tessera.frontend.kernel.builder import UNKNOWN, KernelBuilder, ProgramAxis, current
-from tessera.frontend.kernel.extents import RowExtent, roles_of, with_roles
+from tessera.frontend.kernel.extents import RowExtent, ScheduleFloat, ScheduleInt, roles_of, with_roles
 from tessera.frontend.kernel.tiles import Operand, Tile, make_tile, number_of, unbroadcast
 from tessera.ir.tile.block_dependence import FIX, RULE, BlockDependence, describe_dependence
 from tessera.ir.tile.block_facts import Coordinate
@@ -85,6 +85,25 @@ def check_number(b: KernelBuilder, value: Any) -> None:
         notes=(RULE,),
         fix="use a size of a tensor, such as `x.shape[1]`, or a number; `tile.per_block(...)` fixes the block",
     )
+
+
+def check_choice(b: KernelBuilder, is_fixed: bool, *values: Any) -> None:
+    """Raises BlockValueError (T0504) where Python decides by a number of the schedule, or fixes its blocks."""
+    for value in numbers_in(values):
+        if not is_fixed:
+            check_number(b, value)
+        b.blocks.fixed.update(dict.fromkeys(sorted(roles_of(value))))
+
+
+def numbers_in(value: Any) -> list[Any]:
+    """The numbers of the schedule in a value: in its items, and in the parts of slices."""
+    if isinstance(value, slice):
+        part: Any = value  # pyright: ignore[reportUnknownVariableType]
+        return numbers_in((part.start, part.stop, part.step))
+    if isinstance(value, tuple | list):
+        items: Any = value  # pyright: ignore[reportUnknownVariableType]
+        return [number for item in items for number in numbers_in(item)]
+    return [value] if isinstance(value, ScheduleInt | ScheduleFloat) and value.roles else []
 
 
 def check_blocks(b: KernelBuilder, body: Body) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import KernelError
 from tessera.diagnostics.error import FixLike, TesseraError
-from tessera.frontend.kernel.block_scope import per_block, tile_shape
+from tessera.frontend.kernel.block_scope import check_choice, numbers_in, per_block, tile_shape
 from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.extents import Index, Loop, check_static, roles_of, with_roles
 from tessera.frontend.kernel.indexing import TensorRef
@@ -91,6 +91,7 @@ class Evaluator:
     def __init__(self, b: KernelBuilder, source: Source, env: dict[str, Any], level: int = 0) -> None:
         self.b, self.source, self.env, self.level = b, source, env, level
         self.in_loop = 0
+        self.is_checking = self.is_fixing = False  # in an assertion, and in the arguments of `per_block`
 
     def run(self) -> Any:
         """The return value of the function."""
@@ -139,6 +140,8 @@ class Evaluator:
             raise self.refuse(node, "only names can be assigned in place", "write `x = x + y`")
         left = self._name(node.target, node.target.id)
         right = self.expression(node.value)
+        if is_sequence(left):
+            self._choose(node.value, right if not is_sequence(right) else None)
         self.env[node.target.id] = self._run(node, lambda: _BINARY[type(node.op)](left, right), left, right)
 
     def _bind(self, target: ast.expr, value: Any) -> None:
@@ -167,7 +170,14 @@ class Evaluator:
                 "this is known only at run time, and `if` is decided at compile time",
                 "choose with `tile.where(condition, a, b)`",
             )
+        self._choose(node, value)
         return bool(value)
+
+    def _choose(self, node: ast.expr, *values: Any) -> None:
+        """Python decides by these values: no number of the schedule is among them, but for an assertion."""
+        if not self.is_checking:
+            with self._at(node):
+                check_choice(self.b, self.is_fixing, *values)
 
     def _do_return(self, node: ast.Return) -> None:
         if self.in_loop:
@@ -213,8 +223,13 @@ class Evaluator:
         manager.__exit__(None, None, None)
 
     def _do_assert(self, node: ast.Assert) -> None:
-        if not self._truth(node.test):
-            message = self.expression(node.msg) if node.msg is not None else ast.unparse(node.test)
+        outer, self.is_checking = self.is_checking, True
+        try:
+            is_true = self._truth(node.test)
+            message = ast.unparse(node.test) if is_true or node.msg is None else self.expression(node.msg)
+        finally:
+            self.is_checking = outer
+        if not is_true:
             raise self.refuse(node, f"assertion failed in the kernel: {message}", "see the assertion")
 
     def _do_functiondef(self, node: ast.FunctionDef) -> None:
@@ -285,7 +300,8 @@ class Evaluator:
             raise self.refuse(node, *refusal)
         if isinstance(owner, Operand) and node.attr == "shape":
             return tile_shape(self.b, owner)
-        return self._run(node, lambda: getattr(owner, node.attr))
+        roles = roles_of(owner) if isinstance(owner, int | float) else frozenset[str]()
+        return with_roles(self._run(node, lambda: getattr(owner, node.attr)), roles)
 
     def _eval_tuple(self, node: ast.Tuple) -> Any:
         return tuple(self.expression(item) for item in node.elts)
@@ -297,10 +313,14 @@ class Evaluator:
         left, right = self.expression(node.left), self.expression(node.right)
         if (refusal := tensor_refusal((left, right))) is not None:
             raise self.refuse(node, *refusal)
+        if is_sequence(left) or is_sequence(right) or isinstance(left, str):
+            self._choose(node, *(value for value in (left, right) if not is_sequence(value)))
         return self._run(node, lambda: _BINARY[type(node.op)](left, right), left, right)
 
     def _eval_unaryop(self, node: ast.UnaryOp) -> Any:
         value = self.expression(node.operand)
+        if isinstance(node.op, ast.Not):
+            self._choose(node, value)
         return self._run(node, lambda: _UNARY[type(node.op)](value), value)
 
     def _eval_compare(self, node: ast.Compare) -> Any:
@@ -309,6 +329,8 @@ class Evaluator:
         left, right = self.expression(node.left), self.expression(node.comparators[0])
         if not isinstance(node.ops[0], ast.Is | ast.IsNot) and not isinstance(left, Operand):
             left, right = self._static_operand(node, left, right), self._static_operand(node, right, left)
+            if not isinstance(right, Operand):
+                self._choose(node, left, right)
         return self._run(node, lambda: _COMPARE[type(node.ops[0])](left, right), left, right)
 
     def _static_operand(self, node: ast.Compare, value: Any, other: Any) -> Any:
@@ -338,6 +360,8 @@ class Evaluator:
 
     def _eval_subscript(self, node: ast.Subscript) -> Any:
         owner, key = self.expression(node.value), self.expression(node.slice)
+        if isinstance(owner, _HELD):
+            self._choose(node.slice, key)
         return self._run(node, lambda: owner[key], owner)
 
     def _eval_slice(self, node: ast.Slice) -> Any:
@@ -367,13 +391,11 @@ class Evaluator:
 
     def _eval_call(self, node: ast.Call) -> Any:
         function = self.expression(node.func)
-        arguments: list[Any] = []
-        for argument in node.args:
-            if isinstance(argument, ast.Starred):
-                arguments += list(self.expression(argument.value))
-            else:
-                arguments.append(self.expression(argument))
-        named = {str(item.arg): self.expression(item.value) for item in node.keywords if item.arg is not None}
+        outer, self.is_fixing = self.is_fixing, self.is_fixing or function is per_block
+        try:
+            arguments, named = self._arguments(node)
+        finally:
+            self.is_fixing = outer
         if len(named) != len(node.keywords):
             raise self.refuse(node, "`**` is not part of the kernel language", "name the arguments")
         if function is builtins.breakpoint:
@@ -392,6 +414,16 @@ class Evaluator:
             raise self.refuse(node, *call_refusal(node, self.source.span(node.func), values, scope))
         return self._apply(node, function, arguments, named)
 
+    def _arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+        arguments: list[Any] = []
+        for argument in node.args:
+            if isinstance(argument, ast.Starred):
+                arguments += list(self.expression(argument.value))
+            else:
+                arguments.append(self.expression(argument))
+        named = {str(item.arg): self.expression(item.value) for item in node.keywords if item.arg is not None}
+        return arguments, named
+
     def _apply(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
         """A call of a function of the language, of the user's, or of Python."""
         values = (*arguments, *named.values())
@@ -403,7 +435,15 @@ class Evaluator:
         if getattr(function, "__name__", "") not in _TAKE_SIZES:
             check_static(*values)
         result = self._run(node, lambda: function(*arguments, **named))
-        return result if function is per_block else with_roles(result, roles_of(*values))
+        if function is per_block:
+            return result
+        if not _is_of_python(function):
+            return with_roles(result, roles_of(*values))
+        numbers = numbers_in((getattr(function, "__self__", None), *values))
+        if function is not builtins.len and (isinstance(result, bool) or not isinstance(result, int | float | None)):
+            self._choose(node, *numbers)
+            return result
+        return result if function is builtins.len else with_roles(result, roles_of(*numbers))
 
     def _inline(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
         """A function of the user's, inlined at the call."""
@@ -427,6 +467,17 @@ def _captured_names(function: Any) -> dict[str, Any]:
         except ValueError:
             continue
     return {**function.__globals__, **captured}
+
+
+_HELD: Any = (tuple, list, dict, str, range)
+"""Values of Python that an index chooses from."""
+
+
+def _is_of_python(function: Any) -> bool:
+    """Whether a function is Python's own, and computes with numbers: `range`, `bool`, `min`, a method of a number."""
+    if isinstance(function, type):
+        return function in (range, bool, str, int, float)
+    return isinstance(function, types.BuiltinFunctionType) and function not in (isinstance, id, repr)
 
 
 def _is_language(function: Any) -> bool:
