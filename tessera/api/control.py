@@ -18,7 +18,7 @@ from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
 from tessera.frontend.shape_inference import check_sizes
 from tessera.frontend.size import dim_of
 from tessera.frontend.trace import Trace, TracedTensor
-from tessera.frontend.traced_number import TracedNumber
+from tessera.frontend.traced_number import is_traced_number
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
@@ -57,8 +57,7 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     """
     check_callables("cond", then=then, otherwise=otherwise)
     predicate, operands = adopt_operand(predicate), _adopt(operands)
-    kind: Any = type(predicate)
-    if isinstance(predicate, bool) and kind is not TracedNumber:
+    if isinstance(predicate, bool) and not is_traced_number(predicate):
         return then(*operands) if predicate else otherwise(*operands)
     outer = dispatch.tracing()
     if outer is None:

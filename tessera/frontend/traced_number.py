@@ -210,6 +210,11 @@ def as_double(value: Any) -> Any:
     return _record("full", (), {"shape": (), "value": float(value), "dtype": f64})
 
 
+def is_traced_number(value: object) -> bool:
+    """Whether a value is a traced number: `isinstance` takes one for the float or the bool that it stands for."""
+    return type(value) is TracedNumber
+
+
 # Numbers that a program takes in one dtype alone are rounded before the call, and not in the program.
 
 

@@ -11,7 +11,7 @@ from tessera.frontend.concrete import Tracer, adopt_operand, concrete_dtype, is_
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import as_tuple
 from tessera.frontend.size import Condition, Size, dim_of
-from tessera.frontend.traced_number import TracedNumber
+from tessera.frontend.traced_number import TracedNumber, is_traced_number
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.graph.ops import REGISTRY
@@ -80,9 +80,8 @@ _RELATIONS = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "g
 
 def as_truth(value: Any) -> Any:
     """A bool tensor: numbers, sizes and tensors of numbers are true where they are not zero (NaN is)."""
-    kind: Any = type(value)
     if isinstance(value, bool | int | float):
-        return as_tensor(value != 0 if kind is TracedNumber else bool(value), bool_)
+        return as_tensor(value != 0 if is_traced_number(value) else bool(value), bool_)
     return cast(as_tensor(value), bool_)
 
 
