@@ -124,14 +124,26 @@ class Callback:
     outputs: tuple[tuple[str, int], ...]
 
     @staticmethod
-    def read(fields: Sequence[Any]) -> Callback:
-        """From the lists that an executable's file has."""
-        call, slot, text, inputs, outputs = fields
-        return Callback(call, slot, text, tuple(map(tuple, inputs)), tuple(map(tuple, outputs)))
+    def read(fields: Any) -> Callback:
+        """From the lists that an executable's file has; raises LoadError (T0704) for anything else."""
+        match fields:
+            case [str(call), int(slot), str(text), [*inputs], [*outputs]] if all(map(_is_port, (*inputs, *outputs))):
+                return Callback(call, slot, text, tuple(map(tuple, inputs)), tuple(map(tuple, outputs)))
+            case _:
+                raise LoadError(f"this executable lists a callback that is none: {str(fields)[:80]}")
 
     def fields(self) -> list[Any]:
         """What `read` takes, as JSON holds it."""
         return [self.call, self.slot, self.text, [list(port) for port in self.inputs], [list(p) for p in self.outputs]]
+
+
+def _is_port(port: Any) -> bool:
+    """A dtype by its name, and a rank."""
+    match port:
+        case [str(), int()]:
+            return True
+        case _:
+            return False
 
 
 # ---- What calls do, for compiled code, for the reference and for eager ops alike.
@@ -267,7 +279,9 @@ class Callbacks:
     def of(cls, facts: Mapping[str, Any], functions: Sequence[Callable[..., Any]]) -> Self | None:
         """Those that an executable lists in its metadata; None where it calls nothing."""
         found = facts.get("callbacks")
-        return cls([Callback.read(fields) for fields in found], functions) if found else None
+        if not isinstance(found, list | tuple | None):
+            raise LoadError(f"the callbacks of this executable are a list, got `{type(found).__name__}`")
+        return cls([Callback.read(fields) for fields in cast("Sequence[Any]", found)], functions) if found else None
 
     @property
     def address(self) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.diagnostics.codes import LoadError
+from tessera.runtime.callback import Callbacks
 from tessera.runtime.executable import MAGIC, VERSION, Executable, Guard, Port
 from tests.runtime.programs import add_executable
 
@@ -71,3 +74,20 @@ def test_a_binding_outside_the_input_dims_is_refused() -> None:
 def test_an_unknown_dtype_is_refused() -> None:
     with pytest.raises(LoadError, match="unknown dtype `f31`"):
         Port("f31", ())
+
+
+NO_CALLBACKS: list[Any] = [
+    *(7, "no list", {"a": 1}, [None], [[]]),
+    *(
+        [["print", 0, "x", []]],
+        [["print", "0", "x", [], []]],
+        [["print", 0, "x", 3, []]],
+        [["print", 0, "x", [[1]], []]],
+    ),
+]
+
+
+@pytest.mark.parametrize("callbacks", NO_CALLBACKS)
+def test_callbacks_that_are_none_are_refused(callbacks: Any) -> None:
+    with pytest.raises(LoadError, match="callback"):
+        Callbacks.of({"callbacks": callbacks}, ())
