@@ -216,11 +216,17 @@ def _imports(file: str) -> dict[str, str]:
 
 
 @lru_cache(maxsize=16)
-def _imports_of(text: str) -> dict[str, str]:
+def _parse(text: str) -> ast.Module:
+    """The program of a text; an empty one where it is none."""
     try:
-        tree = ast.parse(text)
+        return ast.parse(text)
     except SyntaxError:
-        return {}
+        return ast.Module([], [])
+
+
+@lru_cache(maxsize=16)
+def _imports_of(text: str) -> dict[str, str]:
+    tree = _parse(text)
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -247,10 +253,7 @@ def _aliases_in(body: Sequence[ast.stmt], imports: dict[str, str]) -> dict[str, 
 @lru_cache(maxsize=16)
 def _local_aliases(text: str, line: int) -> dict[str, str]:
     """The same of the functions that a line is in: names that they give to parts of Tessera."""
-    try:
-        tree = ast.parse(text)
-    except SyntaxError:
-        return {}
+    tree = _parse(text)
     found: dict[str, str] = {}
     for node in ast.walk(tree):
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

@@ -30,7 +30,7 @@ BODIES: dict[str, tuple[str, ...]] = {
     "cast": (LOAD, "return tile.cast(tile.cast(v * 9.0, i32), f32)"),
     "bitcast": (LOAD, "return tile.cast(tile.bitcast(v, i32), f32)"),
     "broadcast": (LOAD, "return v * tile.broadcast(tile.load(x, T.m, 3)[:, None], (T.m, T.d))"),
-    "transpose": ("tile.store(turned, tile.transpose(tile.load(x, T.m, T.n) * 2.0), T.n, T.m)",),
+    "transpose": ("tile.store(transposed, tile.transpose(tile.load(x, T.m, T.n) * 2.0), T.n, T.m)",),
     "per_block": (LOAD, "return v * tile.per_block(T.m)"),
     "row_index": (LOAD, "return v + tile.cast(tile.row_index(), f32)[:, None]"),
     "col_index": (LOAD, "return v + tile.cast(tile.col_index(T.d), f32)[None, :]"),
@@ -115,7 +115,7 @@ NO_FUNCTIONS = {"INF", "KTile", "Tile"}
 def make(name: str) -> Any:
     """The kernel of a function, as if it were typed."""
     body = BODIES[name]
-    results = {"out": '"M", "N"', "turned": '"N", "M"', "columns": '"N"'}
+    results = {"out": '"M", "N"', "transposed": '"N", "M"', "columns": '"N"'}
     written = [
         f", {one}: KTile[{dims}, f32]" for one, dims in results.items() if any(f"({one}," in line for line in body)
     ]

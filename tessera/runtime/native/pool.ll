@@ -387,8 +387,8 @@ yield:
   %ignored = call i32 @sched_yield()
   br label %wait
 done:
-  br i1 %main, label %give_back, label %end
-give_back:
+  br i1 %main, label %release, label %end
+release:
   store i32 0, ptr @owned, align 4
   store atomic i32 0, ptr @stopped release, align 4
   br label %end

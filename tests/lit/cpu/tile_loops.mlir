@@ -24,11 +24,11 @@ ttile.kernel @columns(%x: !ttile.buffer<[100, 512], f32>, %y: !ttile.buffer<[512
 }
 // -----
 // A dot of a transposed tile finds both of its operands in scratch, and packs them from there.
-// CHECK-LABEL: ttarget.kernel @turned(
+// CHECK-LABEL: ttarget.kernel @transposed(
 // CHECK:         ttarget.store %{{.*}}, %[[A:.*]], %{{.*}}, %{{.*}} {coords = ["_0", "_1"], axes = ["_0", "_1"], offset = 40*_0 + _1
 // CHECK:         ttarget.store %{{.*}}, %[[B:.*]], %{{.*}}, %{{.*}} {coords = ["_0", "_1"], axes = ["_0", "_1"], offset = 56*_0 + _1
 // CHECK:         ttarget.block_dot %[[A]], %[[B]], %{{.*}} lhs_offset = 40*_inner_k + _row, rhs_offset = _col + 56*_inner_k, out_stride = 56, is_fresh = true}
-ttile.kernel @turned(%a: !ttile.buffer<[24, 40], f32>, %b: !ttile.buffer<[24, 56], f32>, %y: !ttile.buffer<[40, 56], f32>) attributes {symbols = [], grid = [1], writes = [2], schedule = {block = [40, 56, 24]}} {
+ttile.kernel @transposed(%a: !ttile.buffer<[24, 40], f32>, %b: !ttile.buffer<[24, 56], f32>, %y: !ttile.buffer<[40, 56], f32>) attributes {symbols = [], grid = [1], writes = [2], schedule = {block = [40, 56, 24]}} {
   %0 = ttile.index {names = [], expr = 0} : () -> !ttile.index
   %1 = ttile.load %a, %0, %0 {coords = ["_k", "_m"], axes = ["_k", "_m"], map = [_k, _m], bounds = [-1, -1]} : (!ttile.buffer<[24, 40], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[24, 40], f32>
   %2 = ttile.transpose %1 : (!ttile.tile<[24, 40], f32>) -> !ttile.tile<[40, 24], f32>
