@@ -6,12 +6,20 @@ A mutant is the package with one line changed: a comparison swapped, a number of
 condition negated, two arguments swapped, a statement removed. Each is tried in a copy of the tree, never in place, by
 the tests of its neighbourhood alone (`NEIGHBOURHOODS`); one that all of them pass survives. Survivors are listed: each
 needs a test that kills it, or a reason in `EQUIVALENT` why no program can tell it from the original.
+
+    python -m pytest -p scripts.reach --reach build/reach.json.gz -n 2 -m "not slow"
+    python -m scripts.mutate --reach build/reach.json.gz --jobs 2 --count 1000 --seed 2
+
+With `--reach` a mutant is tried by tests that reach its line, wherever they are, before those of its neighbourhood;
+`scripts.reach` writes that map. `--jobs` tries so many mutants at a time, each in a copy of its own. `--again` tries
+the survivors of a record, and `--only` keeps to modules whose path contains a text, of a draw and of a record.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gzip
 import json
 import os
 import random
@@ -152,7 +160,13 @@ class Mutant:
         return f"{self.path}: {self.after}"
 
 
+Trial = tuple[Mutant, list[str]]
+"""A mutant, and the tests that try it."""
+
 # Where mutants come from.
+
+STATEMENT_LINES = 12
+"""How far above its line the start of a mutant's statement is looked for."""
 
 COMPARISONS: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
@@ -302,17 +316,41 @@ def mutants_of(path: str, source: str) -> Iterator[Mutant]:
             yield Mutant(path, number, kind, lines[number - 1].strip(), line.strip(), line)
 
 
-def draw(count: int, seed: int, only: str = "") -> list[tuple[Mutant, list[str]]]:
+def modules(only: str = "") -> dict[str, list[str]]:
+    """The modules that are changed, those whose path contains `only`, and the tests around each."""
+    files = ((file, tests) for pattern, tests in NEIGHBOURHOODS.items() for file in sorted(ROOT.glob(pattern)))
+    found = {str(file.relative_to(ROOT)): tests.split() for file, tests in files if file.name != "__init__.py"}
+    return {path: tests for path, tests in found.items() if only in path}
+
+
+def draw(count: int, seed: int, only: str = "") -> list[Trial]:
     """Mutants at random, as many of each module as of the others, and the tests around each."""
-    choose, modules = random.Random(seed), list[list[tuple[Mutant, list[str]]]]()
-    for pattern, tests in NEIGHBOURHOODS.items():
-        for file in sorted(ROOT.glob(pattern)):
-            path = str(file.relative_to(ROOT))
-            if only in path and file.name != "__init__.py":
-                found = [(mutant, tests.split()) for mutant in mutants_of(path, file.read_text(encoding="utf-8"))]
-                modules.append(choose.sample(found, len(found)))
-    drawn = [one for row in zip_longest(*modules) for one in row if one is not None]
+    choose, rows = random.Random(seed), list[list[Trial]]()
+    for path, tests in modules(only).items():
+        found = [(mutant, tests) for mutant in mutants_of(path, (ROOT / path).read_text(encoding="utf-8"))]
+        rows.append(choose.sample(found, len(found)))
+    drawn = [one for row in zip_longest(*rows) for one in row if one is not None]
     return choose.sample(drawn[:count], min(count, len(drawn)))
+
+
+def survivors_of(record: Path, only: str = "") -> list[Trial]:
+    """The survivors of a record, as the sources are now."""
+    wanted = {(one["path"], one["before"], one["after"]) for one in json.loads(record.read_text())["survivors"]}
+    drawn = draw(sys.maxsize, 0, only)
+    return [(one, tests) for one, tests in drawn if (one.path, one.before, one.after) in wanted]
+
+
+def add_reaching(drawn: Sequence[Trial], file: Path) -> list[Trial]:
+    """Mutants with the tests that reach their lines, by a map of `scripts.reach`, before those around them."""
+    known = json.loads(gzip.decompress(file.read_bytes()))
+    found: list[Trial] = []
+    for mutant, tests in drawn:
+        lines = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()
+        # A line inside a statement of several may have no event of its own: the next above it that has one.
+        above = (f"{mutant.path}: {line.strip()}" for line in lines[mutant.line - 1 :: -1][:STATEMENT_LINES])
+        numbers = next((known["lines"][line] for line in above if line in known["lines"]), ())
+        found.append((mutant, [*(known["tests"][number] for number in numbers), *tests]))
+    return found
 
 
 # Trying them.
@@ -326,6 +364,8 @@ class Laboratory:
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
+        self.process, self.end = 0, 0.0
+        self.changed: tuple[Path, str] | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="tessera-mutants-"))
         ignored = shutil.ignore_patterns(".git", ".venv", "__pycache__", "build", ".*_cache")
         shutil.copytree(ROOT, self.folder, ignore=ignored, dirs_exist_ok=True)
@@ -333,21 +373,38 @@ class Laboratory:
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def run(self, tests: Sequence[str]) -> str:
-        """`passed`, `failed`, `broken` or `timeout`: tests in a process of their own, up to the first failure."""
+    def start(self, tests: Sequence[str], mutant: Mutant | None = None) -> None:
+        """Run tests in a process of their own, up to the first failure."""
+        if mutant is not None:
+            file = self.folder / mutant.path
+            original = file.read_text(encoding="utf-8")
+            self.changed = file, original
+            file.write_text(mutant.source(original), encoding="utf-8")
         command = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "-m", "not slow", *tests]
-        process = os.fork()
-        if not process:
+        self.end = time.monotonic() + self.timeout
+        self.process = os.fork()
+        if not self.process:
             self._child(command)
-        end = time.monotonic() + self.timeout
-        while time.monotonic() < end:
-            done, status = os.waitpid(process, os.WNOHANG)
-            if done:
-                return {0: "passed", 1: "failed"}.get(os.waitstatus_to_exitcode(status), "broken")
+
+    def poll(self) -> str:
+        """`passed`, `failed`, `broken` or `timeout`, and the copy as it was; nothing while tests run."""
+        done, status = os.waitpid(self.process, os.WNOHANG)
+        if not done and time.monotonic() < self.end:
+            return ""
+        if not done:
+            os.killpg(self.process, signal.SIGKILL)
+            os.waitpid(self.process, 0)
+        if self.changed is not None:
+            self.changed[0].write_text(self.changed[1], encoding="utf-8")
+            self.changed = None
+        return {0: "passed", 1: "failed"}.get(os.waitstatus_to_exitcode(status), "broken") if done else "timeout"
+
+    def run(self, tests: Sequence[str], mutant: Mutant | None = None) -> str:
+        """How tests end, with a mutant or without."""
+        self.start(tests, mutant)
+        while not (result := self.poll()):
             time.sleep(0.05)
-        os.killpg(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-        return "timeout"
+        return result
 
     def _child(self, command: Sequence[str]) -> None:
         """Never comes back."""
@@ -367,17 +424,8 @@ class Laboratory:
         finally:
             os._exit(code)
 
-    def try_mutant(self, mutant: Mutant, tests: Sequence[str]) -> str:
-        file = self.folder / mutant.path
-        original = file.read_text(encoding="utf-8")
-        file.write_text(mutant.source(original), encoding="utf-8")
-        try:
-            return self.run(tests)
-        finally:
-            file.write_text(original, encoding="utf-8")
 
-
-def check_baseline(laboratory: Laboratory, drawn: Sequence[tuple[Mutant, list[str]]]) -> None:
+def check_baseline(laboratory: Laboratory, drawn: Sequence[Trial]) -> None:
     """Stop where tests fail without a mutant: nothing would be learned from them."""
     print("first the tests without any mutant", flush=True)
     for tests in sorted({tuple(tests) for _, tests in drawn}):
@@ -388,20 +436,31 @@ def check_baseline(laboratory: Laboratory, drawn: Sequence[tuple[Mutant, list[st
             raise SystemExit(f"without any mutant these tests end with `{result}`: {' '.join(tests)}")
 
 
+def run_trials(laboratories: Sequence[Laboratory], drawn: Sequence[Trial]) -> Iterator[tuple[Mutant, str]]:
+    """Each mutant and how its tests ended, as they end."""
+    waiting, running = list(drawn), dict[Laboratory, Mutant]()
+    while waiting or running:
+        for laboratory in laboratories:
+            if laboratory not in running and waiting:
+                mutant, tests = waiting.pop(0)
+                laboratory.start(tests, mutant)
+                running[laboratory] = mutant
+            elif laboratory in running and (result := laboratory.poll()):
+                yield running.pop(laboratory), result
+        time.sleep(0.05)
+
+
 def try_all(
-    laboratory: Laboratory, drawn: Sequence[tuple[Mutant, list[str]]], write: Callable[[list[tuple[Mutant, str]]], None]
+    laboratories: Sequence[Laboratory], drawn: Sequence[Trial], write: Callable[[list[tuple[Mutant, str]]], None]
 ) -> list[tuple[Mutant, str]]:
     """Each mutant and how its tests ended, with progress; `write` gets what is known after each."""
     found: list[tuple[Mutant, str]] = []
     start = time.monotonic()
-    for number, (mutant, tests) in enumerate(drawn, 1):
-        result = laboratory.try_mutant(mutant, tests)
+    for mutant, result in run_trials(laboratories, drawn):
         found.append((mutant, result))
         survived = sum(one == "passed" for _, one in found)
-        took = time.monotonic() - start
-        print(
-            f"{number}/{len(drawn)} {took:.0f} s, {survived} alive: {result:7} {mutant.path}:{mutant.line}", flush=True
-        )
+        took = f"{len(found)}/{len(drawn)} {time.monotonic() - start:.0f} s"
+        print(f"{took}, {survived} alive: {result:7} {mutant.path}:{mutant.line}", flush=True)
         if result == "passed":
             print(f"    - {mutant.before}\n    + {mutant.after}", flush=True)
         write(found)
@@ -444,41 +503,38 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--timeout", type=float, default=180, help="seconds for the tests of one (180)")
     parser.add_argument("--record", type=Path, metavar="FILE", help="where to write the result as JSON")
     parser.add_argument("--again", type=Path, metavar="FILE", help="try the survivors of a record instead of drawing")
+    parser.add_argument("--reach", type=Path, metavar="FILE", help="a map of `scripts.reach`, to choose tests by lines")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants tried at a time (1)")
     parser.add_argument("--trust", action="store_true", help="do not run the tests without a mutant first")
     parser.add_argument("--list", action="store_true", help="print what would be drawn, and run nothing")
     return parser.parse_args(arguments)
 
 
-def survivors_of(record: Path) -> list[tuple[Mutant, list[str]]]:
-    """The survivors of a record, as the sources are now."""
-    wanted = {(one["path"], one["before"], one["after"]) for one in json.loads(record.read_text())["survivors"]}
-    drawn = draw(sys.maxsize, 0)
-    return [(one, tests) for one, tests in drawn if (one.path, one.before, one.after) in wanted]
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw, try, print; 1 where fewer than 95 % are killed."""
     given = parse_arguments(arguments)
-    drawn = survivors_of(given.again) if given.again else draw(given.count, given.seed, given.only)
+    drawn = survivors_of(given.again, given.only) if given.again else draw(given.count, given.seed, given.only)
     if given.list:
         for mutant, _ in drawn:
             print(f"{mutant.path}:{mutant.line} {mutant.kind}\n    - {mutant.before}\n    + {mutant.after}")
         return 0
     for name in PRELOADED:
         __import__(name)
-    laboratory = Laboratory(given.timeout)
+    laboratories = [Laboratory(given.timeout) for _ in range(given.jobs)]
 
     def write(found: list[tuple[Mutant, str]]) -> None:
         if given.record:
             given.record.write_text(json.dumps(summarize(found, given.seed), indent=2) + "\n", encoding="utf-8")
 
     try:
-        print(f"{len(drawn)} mutants, in {laboratory.folder}", flush=True)
+        print(f"{len(drawn)} mutants, in {', '.join(str(one.folder) for one in laboratories)}", flush=True)
         if not given.trust:
-            check_baseline(laboratory, drawn)
-        record = summarize(try_all(laboratory, drawn, write), given.seed)
+            check_baseline(laboratories[0], drawn)
+        trials = add_reaching(drawn, given.reach) if given.reach else drawn
+        record = summarize(try_all(laboratories, trials, write), given.seed)
     finally:
-        laboratory.close()
+        for laboratory in laboratories:
+            laboratory.close()
     print(json.dumps(record, indent=2))
     print(f"{record['rate']:.1%} of {record['mutants']} mutants are killed; {len(record['survivors'])} survive")
     return int(record["rate"] < 0.95)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from scripts import mutate
+from scripts import mutate, reach
+from tessera.types import dtype, promotion
 
 SOURCE = '''"""A module."""
 
@@ -59,19 +63,66 @@ def test_every_neighbourhood_is_there() -> None:
         assert [test for test in tests.split() if not (mutate.ROOT / test).exists()] == [], pattern
 
 
+def test_survivors_are_tried_again_of_the_modules_that_are_asked_for(tmp_path: Path) -> None:
+    drawn = mutate.draw(3, 1, "types/promotion") + mutate.draw(3, 1, "types/shape")
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"survivors": [{**vars(one)} for one, _ in drawn]}))
+    everything, some = mutate.survivors_of(record), mutate.survivors_of(record, "types/shape")
+    assert {one.path for one, _ in everything} == {"tessera/types/promotion.py", "tessera/types/shape.py"}
+    assert {one for one, _ in some} == {one for one, _ in everything if "shape" in one.path}
+
+
+def test_the_tests_that_reach_a_line_come_first(tmp_path: Path) -> None:
+    path, (around, *_) = "tessera/types/promotion.py", mutate.modules("types/promotion").values()
+    mutants = list(mutate.mutants_of(path, (mutate.ROOT / path).read_text(encoding="utf-8")))
+    reached, other = mutants[0], next(one for one in mutants if one.line > mutants[0].line + mutate.STATEMENT_LINES)
+    file = tmp_path / "map.gz"
+    seen = [(0.2, "tests/a.py::slow"), (0.1, "tests/a.py::quick[1]"), (0.1, "tests/a.py::quick[2]")]
+    reach.write_map(file, {f"{path}: {reached.before}": [*seen, *seen]})
+    (_, first), (_, second) = mutate.add_reaching([(reached, around), (other, around)], file)
+    assert first == ["tests/a.py::quick[1]", "tests/a.py::quick[2]", "tests/a.py::slow", *around]
+    assert second == around
+
+
+def test_of_the_tests_that_reach_a_line_few_of_each_are_kept() -> None:
+    cases = [
+        (0.5, f"tests/f{file}.py::test{function}[{case}]") for file in "ab" for function in "xyzuv" for case in "12345"
+    ]
+    chosen = reach.choose([*cases, (60.0, "tests/c.py::hours"), (0.0, "tests/c.py::test")])
+    assert chosen[0] == "tests/c.py::test"
+    assert len(chosen) == 1 + 2 * reach.OF_FILE
+    assert max(Counter(one.partition("[")[0] for one in chosen).values()) == reach.OF_FUNCTION
+
+
+def test_lines_are_seen_while_a_test_runs() -> None:
+    watch, traced = reach.Watch(), sys.gettrace()
+    for test, error in (("one", None), ("two", ValueError)):
+        run = watch.run(test)
+        next(run)
+        assert promotion.holds(dtype.f32, dtype.bf16)
+        with pytest.raises(StopIteration):
+            run.send(SimpleNamespace(excinfo=error))
+    sys.settrace(traced)
+    assert {line.partition(": ")[0] for line in watch.reached} == {"tessera/types/promotion.py"}
+    assert {test for tests in watch.reached.values() for _, test in tests} == {"one"}
+
+
 @pytest.mark.slow
 def test_a_mutant_is_killed_in_a_copy_and_the_tree_is_left_alone() -> None:
-    laboratory = mutate.Laboratory(180)
+    laboratory, other = mutate.Laboratory(180), mutate.Laboratory(180)
     try:
         path, tests = "tessera/types/promotion.py", ["tests/types/test_promotion.py"]
         source = (mutate.ROOT / path).read_text()
         killed = next(one for one in mutate.mutants_of(path, source) if one.kind == "condition")
         assert laboratory.run(tests) == "passed"
-        assert laboratory.try_mutant(killed, tests) in ("failed", "broken")
+        assert laboratory.run(tests, killed) in ("failed", "broken")
         assert laboratory.run(tests) == "passed"
         assert (mutate.ROOT / path).read_text() == source
+        found = list(mutate.run_trials([laboratory, other], [(killed, tests)] * 3))
+        assert [(one, result in ("failed", "broken")) for one, result in found] == [(killed, True)] * 3
     finally:
         laboratory.close()
+        other.close()
     assert not laboratory.folder.exists()
 
 
