@@ -88,6 +88,10 @@ class Import:
         check_device(device, devices)
         self.device, self.dtype, self.data = (device, number), _dtype(code, bits, lanes), data + offset
         self.shape: tuple[int, ...] = _numbers(shape, rank)
+        if not data and 0 not in self.shape:
+            raise RuntimeArgumentError(
+                f"a tensor of shape {list(self.shape)} has no memory", fix="make a copy with its own library first"
+            )
         item = self.dtype.bytes
         # A producer may leave strides out where they are those of C order.
         given = [stride * item for stride in _numbers(strides, rank)] if strides else c_strides(self.shape, item)
@@ -160,6 +164,22 @@ def request_capsule(producer: Any, **options: Any) -> Any:
     except TypeError:
         # A producer from before DLPack 1.0 does not know the argument.
         return producer.__dlpack__(**options)
+
+
+_EXCHANGE = b"dlpack_exchange_api"
+
+
+def exchange_table(capsule: Any) -> int | None:
+    """Where a `DLPackExchangeAPI` of version 1 is; None for any other, and for what is no capsule of one."""
+    if not _is_valid(id(capsule), _EXCHANGE):
+        return None
+    address = int(_pointer_of(id(capsule), _EXCHANGE))
+    while address:
+        major, _, older = struct.unpack("=IIQ", ctypes.string_at(address, 16))
+        if major == 1:
+            return address
+        address = older
+    return None
 
 
 # Contiguous tensors of a device, given to other libraries and kept until they are let go.

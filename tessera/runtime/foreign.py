@@ -50,12 +50,18 @@ def share(value: Any) -> Any:
     Raises RuntimeArgumentError (T0701) for what cannot be shared.
     """
     kind = cast("type[Any]", type(value))
+    if kind in _EXCHANGED:
+        made = _native().from_exchange(value)
+        if made is not NotImplemented:
+            return made if made.__class__ is not tuple else _device_tensor().borrow(*made)
     try:
         if hasattr(kind, "is_neg") and value.is_neg():
             value = value.resolve_neg()  # PyTorch's memory holds the opposite of such elements
         if hasattr(value, "__dlpack__"):
             _check_memory(kind)
-            return _share_dlpack(value)
+            made = _share_dlpack(value)
+            _read_in_place(kind)
+            return made
         if hasattr(value, "__cuda_array_interface__"):
             return _on_gpu(value)
     except TesseraError:
@@ -101,9 +107,40 @@ def _on_host() -> Any:
 
 
 def _on_gpu(value: Any) -> Any:
+    return _device_tensor().of(value)
+
+
+def _device_tensor() -> Any:
     from tessera.runtime.devices.cuda.tensor import CudaTensor  # noqa: PLC0415 - only where there is a device
 
-    return CudaTensor.of(value)
+    return CudaTensor
+
+
+def _native() -> Any:
+    from tessera.runtime.tensor import native  # noqa: PLC0415 - as `_on_host`
+
+    return native()
+
+
+# Libraries that have a table of C functions beside DLPack's methods are asked by native code: a call of a compiled
+# function then reads their tensors as it reads ours, where the methods, written in Python, take ten times as long.
+
+_TABLE = "__dlpack_c_exchange_api__"
+_EXCHANGED: set[type[Any]] = set()
+"""Classes whose tables native code knows."""
+
+
+def _read_in_place(kind: type[Any]) -> None:
+    """Let native code ask a class for its tensors, one of which was shared before: what it refuses was said there."""
+    owner = next((one for one in kind.__mro__ if "__dlpack__" in vars(one)), None)
+    # Who has methods of its own under an inherited table may mean something else by them.
+    if kind in _EXCHANGED or owner is None or _TABLE not in vars(owner):
+        return
+    _EXCHANGED.add(kind)
+    table = dlpack.exchange_table(vars(owner)[_TABLE])
+    if table is not None:
+        names = [name if hasattr(kind, name) else None for name in ("requires_grad", "is_neg")]
+        _native().read_in_place(kind, table, *names)
 
 
 def _check_memory(kind: type[Any]) -> None:

@@ -182,6 +182,9 @@ class Tensor(Operators):
     def from_dlpack(producer: Any) -> Tensor:
         """Share a tensor of another library (or its capsule) through DLPack, whatever its strides."""
         capsule = dlpack.capsule_from(producer) if hasattr(producer, "__dlpack__") else producer
+        shared = native().from_capsule(capsule)
+        if shared is not NotImplemented:
+            return shared
         taken = dlpack.Import(capsule)
         plain = dlpack.is_contiguous(taken.shape, taken.strides, taken.dtype.bytes)
         flags = (_CONTIGUOUS if plain else 0) | (_READ_ONLY if taken.read_only else 0)

@@ -1,9 +1,12 @@
 ; The call path: from a vector of Python objects to a compiled function and back, in about the time of one Python call.
 ; Whatever does not fit is answered with NotImplemented, and Python takes the slow path, which explains or repairs it.
 
-; Check one argument against its port; store its data pointer and its dims. Tensors and NumPy arrays are read in place.
+; Check one argument against its port; store its data pointer and its dims. Tensors, NumPy arrays and
+; tensors of libraries with a table of C functions are read in place.
 define internal i1 @unpack(ptr %object, ptr %port, ptr %data.to, ptr %dims.to) #0 {
 entry:
+  %x.data.at = alloca ptr, align 8
+  %x.dims.at = alloca ptr, align 8
   %dtype = load i32, ptr %port, align 4
   %rank.at = getelementptr %Port, ptr %port, i32 0, i32 1
   %rank = load i32, ptr %rank.at, align 4
@@ -44,7 +47,7 @@ foreign:
   %array.type.at = getelementptr %Environment, ptr @tessera_environment, i32 0, i32 2
   %array.type = load ptr, ptr %array.type.at, align 8
   %is_array = icmp eq ptr %type, %array.type
-  br i1 %is_array, label %array, label %fail
+  br i1 %is_array, label %array, label %other
 array:
   ; Of the flags, C-contiguous is 0x1 and aligned 0x100.
   %a.rank.at = getelementptr i8, ptr %object, i64 $PyArrayObject.nd
@@ -68,9 +71,20 @@ take.array:
   %a.dims.at = getelementptr i8, ptr %object, i64 $PyArrayObject.dimensions
   %a.dims = load ptr, ptr %a.dims.at, align 8
   br label %take
+other:
+  %known = call ptr @exchange_of(ptr %type)
+  %unknown = icmp eq ptr %known, null
+  br i1 %unknown, label %fail, label %exchanged
+exchanged:
+  %x.ok = call i1 @unpack_exchanged(ptr %object, ptr %known, i32 %dtype, i32 %rank, ptr %x.data.at, ptr %x.dims.at)
+  br i1 %x.ok, label %take.exchanged, label %fail
+take.exchanged:
+  %x.data = load ptr, ptr %x.data.at, align 8
+  %x.dims = load ptr, ptr %x.dims.at, align 8
+  br label %take
 take:
-  %data = phi ptr [ %r.data, %take.tensor ], [ %a.data, %take.array ]
-  %dims = phi ptr [ %r.dims, %take.tensor ], [ %a.dims, %take.array ]
+  %data = phi ptr [ %r.data, %take.tensor ], [ %a.data, %take.array ], [ %x.data, %take.exchanged ]
+  %dims = phi ptr [ %r.dims, %take.tensor ], [ %a.dims, %take.array ], [ %x.dims, %take.exchanged ]
   store ptr %data, ptr %data.to, align 8
   br label %loop
 loop:

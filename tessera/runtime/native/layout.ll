@@ -17,8 +17,10 @@ target datalayout = "e-m:e-p270:32:32-p271:32:32-p272:64:64-i64:64-i128:128-f80:
 %Program = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, ptr, ptr, ptr, i64 }
 
 ; What Python fills in: the Tensor type, the offset of its handle, the ndarray type or null, the function that raises
-; when there is no memory; then by dtype code the NumPy descriptor or null, the DLPack dtype word, bytes of an element.
-%Environment = type { ptr, i64, ptr, ptr, [32 x ptr], [32 x i32], [32 x i64] }
+; when there is no memory; then by dtype code the NumPy descriptor or null, the DLPack dtype word, bytes of an element;
+; types of other libraries with their tables of C functions (`dlpack_import.ll`), the attribute that must be False and
+; the method that must answer False, where they have those; and the DLPack dtype words that those may have.
+%Environment = type { ptr, i64, ptr, ptr, [32 x ptr], [32 x i32], [32 x i64], [8 x [4 x ptr]], [32 x i32] }
 
 @tessera_environment = global %Environment zeroinitializer, align 64
 @handle_name = internal constant [15 x i8] c"tessera.tensor\00"
@@ -62,6 +64,12 @@ declare ptr @PyLong_FromLongLong(i64)
 declare ptr @PyErr_NoMemory()
 declare i32 @PyErr_CheckSignals()
 declare ptr @PyObject_CallFunctionObjArgs(ptr, ...)
+declare ptr @PyObject_CallMethodObjArgs(ptr, ptr, ...)
+declare ptr @PyObject_GetAttr(ptr, ptr)
+declare void @PyErr_Clear()
+declare i32 @PyCapsule_SetName(ptr, ptr)
+declare i32 @PyCapsule_SetDestructor(ptr, ptr)
+@_Py_FalseStruct = external global i8
 @_Py_NotImplementedStruct = external global i8
 
 declare void @llvm.x86.sse2.pause()

@@ -144,10 +144,12 @@ def _refusal(name: str, what: str, expected: int | None = None) -> LoadError:
 
 ObjectCompiler = Callable[[str], bytes]
 
-_PARTS = ("layout", "memory", "pool", "copy", "tensor", "array", "dlpack", "interrupt", "dispatch")
+_PARTS = ("layout", "memory", "pool", "copy", "tensor", "array", "dlpack", "dlpack_import", "interrupt", "dispatch")
 # The copy loop is written once and made for each width of an element.
 _TEMPLATE, _WIDTHS = "copy_plane", (8, 16, 32, 64)
 _SLOTS = 32  # entries of the tables by dtype code in %Environment
+_EXCHANGES = 8  # types of other libraries that calls read in place; tensors of further ones are adopted first
+_NO_WORD = 2**32 - 1
 
 
 class Environment(ctypes.Structure):
@@ -161,6 +163,8 @@ class Environment(ctypes.Structure):
         ("descriptors", ctypes.c_void_p * _SLOTS),
         ("dlpack", ctypes.c_uint32 * _SLOTS),
         ("item_bytes", ctypes.c_int64 * _SLOTS),
+        ("exchanges", (ctypes.c_void_p * 4) * _EXCHANGES),
+        ("exchanged", ctypes.c_uint32 * _SLOTS),
     ]
 
 
@@ -196,6 +200,9 @@ class Support:
             "describe", "tessera_tensor_describe"
         )
         self.from_array: Callable[[object], Any] = self._builtin("from_array", "tessera_tensor_from_array")
+        self.from_capsule: Callable[[object], Any] = self._builtin("from_capsule", "tessera_tensor_from_capsule")
+        self.from_exchange: Callable[[object], Any] = self._builtin("from_exchange", "tessera_tensor_from_exchange")
+        self._kept: list[tuple[object, ...]] = []
         self.array_struct: Callable[[object], object] = self._builtin("array_struct", "tessera_array_struct")
         # PYFUNCTYPE keeps the GIL: these touch Python objects, or are too short to be worth letting it go.
         self.tensor_new = self._with_gil("tessera_tensor_new", _pointer, _int, _int, _pointer)
@@ -243,10 +250,27 @@ class Support:
     def _without_gil(self, symbol: str, result: Any, *arguments: Any) -> Callable[..., Any]:
         return ctypes.CFUNCTYPE(result, *arguments)(self.code.address(symbol))
 
+    def read_in_place(self, kind: type[Any], table: int, gradient: str | None, negative: str | None) -> None:
+        """Let calls read tensors of another library's type, whose `DLPackExchangeAPI` is at `table`, as they are.
+
+        `gradient` is an attribute, and `negative` a method, that must give False; None where there is none.
+        """
+        at = len(self._kept)
+        if at == _EXCHANGES or any(kept[0] is kind for kept in self._kept):
+            return
+        self._kept.append((kind, gradient, negative))
+        names = [0 if name is None else id(name) for name in (gradient, negative)]
+        self.environment.exchanges[at][1:] = [table, *names]
+        # The type last: native code takes an entry to be complete that has one.
+        self.environment.exchanges[at][0] = id(kind)
+
     def _fill_tables(self) -> None:
+        self.environment.exchanged[:] = [_NO_WORD] * _SLOTS
         for code, dtype in enumerate(ALL):
             kind, bits = CODES[dtype.name]
             self.environment.dlpack[code] = kind | bits << 8 | 1 << 16
+            if dtype.name != "i4":  # which DLPack has no name for
+                self.environment.exchanged[code] = self.environment.dlpack[code]
             self.environment.item_bytes[code] = dtype.bytes
 
     def _register_fork_handlers(self) -> None:

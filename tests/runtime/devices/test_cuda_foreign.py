@@ -5,10 +5,14 @@ from __future__ import annotations
 import gc
 import math
 import struct
+import sys
+import threading
+import time
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,9 +20,10 @@ from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
 from tessera.runtime import dlpack
 from tessera.runtime.devices.cuda import memory, streams, tensor
 from tessera.runtime.devices.cuda.memory import FreeList, Pool
-from tessera.runtime.devices.cuda.streams import stream
+from tessera.runtime.devices.cuda.streams import Graph, stream
 from tessera.runtime.devices.cuda.tensor import Borrowed, CudaTensor, number_maker
 from tessera.runtime.foreign import is_foreign, share
+from tessera.runtime.tensor import CODES
 from tessera.types.dtype import bf16, f32, f64
 
 OTHER = 1 << 40
@@ -63,8 +68,13 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     waiting: deque[Any] = deque()
     monkeypatch.setattr(Borrowed, "waiting", waiting)
     yield fake
+    streams.CURRENT.capture, streams.CURRENT.handle = None, 0
     fake.done = True
     Borrowed.release()
+
+
+class Memory:
+    """What another library holds."""
 
 
 class Theirs:
@@ -72,7 +82,7 @@ class Theirs:
 
     def __init__(self, shape: tuple[int, ...] = (2, 3), ordinal: int = 0, *, is_strided: bool = False) -> None:
         self.shape, self.ordinal, self.is_strided = shape, ordinal, is_strided
-        self.owner = SimpleNamespace()
+        self.owner = Memory()
         self.streams: list[int | None] = []
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -161,3 +171,129 @@ def test_a_number_that_is_donated_is_new_each_time(cuda: FakeDriver) -> None:
     value = 0.5
     made: list[CudaTensor] = [make(value), make(value)]
     assert made[0] is not made[1]
+
+
+def captured_graph(cuda: FakeDriver) -> Graph:
+    """A graph whose capture has begun in this thread."""
+    cuda.library.cuGraphLaunch = None
+    graph = Graph()
+    graph.stream.handle = OTHER
+    graph.is_capturing = True
+    streams.CURRENT.capture, streams.CURRENT.handle = graph, OTHER
+    return graph
+
+
+def end_capture(graph: Graph) -> None:
+    graph.is_capturing = False
+    streams.CURRENT.capture, streams.CURRENT.handle = None, 0
+
+
+def test_what_is_borrowed_in_a_capture_lives_as_long_as_its_graph(cuda: FakeDriver) -> None:
+    graph = captured_graph(cuda)
+    given = Theirs()
+    gone = weakref.ref(given.owner)
+    shared = share(given)
+    del given, shared
+    gc.collect()
+    assert gone() is not None
+    assert not Borrowed.waiting  # an event would be a part of the graph
+    end_capture(graph)
+    gc.collect()
+    assert gone() is not None
+    del graph
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_was_borrowed_before_a_capture_waits_for_its_own_stream(cuda: FakeDriver) -> None:
+    given: Any = Theirs()
+    gone, shared = weakref.ref(given.owner), share(given)
+    graph = captured_graph(cuda)
+    del given, shared
+    gc.collect()
+    assert [(one[0], one[2] or 0) for one in cuda.asked if one[0] == "cuEventRecord"] == [("cuEventRecord", 0)]
+    cuda.done = True
+    Borrowed.release()
+    assert gone() is not None  # the graph may have been given its address
+    end_capture(graph)
+    del graph
+    gc.collect()
+    assert gone() is None
+
+
+def test_after_its_capture_it_waits_for_what_came_since(cuda: FakeDriver) -> None:
+    graph = captured_graph(cuda)
+    shared = share(Theirs())
+    end_capture(graph)
+    del graph, shared
+    gc.collect()
+    assert len(Borrowed.waiting) == 1
+
+
+def test_a_library_that_works_in_our_stream_gets_its_memory_back_in_order(cuda: FakeDriver) -> None:
+    owner = SimpleNamespace()
+    for theirs, waits, kept in ((0, 0, 0), (1, 0, 0), (OTHER, 1, 1)):
+        before = len(cuda.asked)
+        shared = CudaTensor.borrow(owner, (0x7000, CODES[f32], 0, theirs), (2, 3))
+        assert (shared.address, shared.shape, shared.dtype, shared.stream) == (0x7000, (2, 3), f32, 0)
+        assert [one[0] for one in cuda.asked[before:]].count("cuStreamWaitEvent") == waits
+        del shared
+        gc.collect()
+        assert len(Borrowed.waiting) == kept
+    with pytest.raises(DeviceError, match=r"on cuda:1, and this process computes on cuda:0"):
+        CudaTensor.borrow(owner, (0x7000, CODES[f32], 1, 0), (2, 3))
+
+
+class Mark:
+    """An event of the race below, which is done once its number is in `done`."""
+
+    done: ClassVar[set[int]] = set()
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    @property
+    def is_done(self) -> bool:
+        time.sleep(0)  # another thread comes in between
+        return self.number in self.done
+
+
+class Owner:
+    """What is let go, and when: too early where its event is not done."""
+
+    freed: ClassVar[list[tuple[int, bool]]] = []
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        self.freed.append((self.number, self.number in Mark.done))
+
+
+def test_threads_that_release_at_once_lose_nothing_and_let_go_nothing_early(cuda: FakeDriver) -> None:
+    count, before, stop = 2000, sys.getswitchinterval(), threading.Event()
+    Mark.done.clear()
+    Owner.freed.clear()
+
+    def work() -> None:
+        while not stop.is_set():
+            Borrowed.release()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for number in range(count):
+            Borrowed.waiting.append((Mark(number), Owner(number)))  # pyright: ignore[reportArgumentType]
+            Mark.done.add(number - 3)
+        Mark.done.update(range(count))
+        end = time.monotonic() + 20
+        while len(Owner.freed) < count and time.monotonic() < end:
+            Borrowed.release()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(before)
+    assert sorted(Owner.freed) == [(number, True) for number in range(count)]

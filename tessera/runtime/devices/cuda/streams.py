@@ -176,6 +176,8 @@ class Graph:
     def __init__(self) -> None:
         self._executable, self._graph = ctypes.c_void_p(), ctypes.c_void_p()
         self._held: list[Any] = []
+        self._owners: list[object] = []
+        self.is_capturing = False
         self._own: list[weakref.ref[Any]] = []
         self._made: list[Any] = []
         self._blocks: list[tuple[FreeList, int]] = []
@@ -255,6 +257,10 @@ class Graph:
             else:
                 self._held.append(tensor)
 
+    def keep(self, owner: object) -> None:
+        """Keep what has memory that the graph may read, as long as it can be replayed."""
+        self._owners.append(owner)
+
     def _take_blocks(self) -> None:
         """What was made inside and lives stays; memory of the rest is free now, and nobody else may have it.
 
@@ -279,11 +285,11 @@ class Graph:
         self.stream.synchronize()
         with stream(self.stream):
             cuda.call("cuStreamBeginCapture_v2", handle, _RELAXED)
-            CURRENT.capture = self
+            CURRENT.capture, self.is_capturing = self, True
             try:
                 yield self
             finally:
-                CURRENT.capture = None
+                CURRENT.capture, self.is_capturing = None, False
                 code = cuda.library.cuStreamEndCapture(handle, ctypes.byref(self._graph))
                 _SPARE.extend(_BRANCHES.pop(self.stream.handle, ()))
                 self._take_blocks()

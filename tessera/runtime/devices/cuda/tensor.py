@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +21,7 @@ from tessera.runtime.operators import Operators
 from tessera.runtime.tensor import Tensor
 from tessera.runtime.timeline import WATCH, Launch
 from tessera.types.device import Device, gpu
-from tessera.types.dtype import BY_NAME, DType, parse_dtype
+from tessera.types.dtype import ALL, BY_NAME, DType, parse_dtype
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,15 +75,18 @@ class Shared:
 class Borrowed:
     """Memory of another library: it is let go once the work is done that had been put into the stream by then.
 
-    That library may use the memory again in a stream of its own, which does not wait for this one.
+    That library may use the memory again in a stream of its own, which does not wait for this one. Where it
+    `is_ordered`, the library works in this very stream, and what it does with the memory next comes after all that is
+    in it. What is borrowed while a graph is captured, or dies meanwhile, belongs to the graph: its replays read it.
     """
 
-    __slots__ = ("_owner", "_stream")
+    __slots__ = ("_capture", "_is_ordered", "_owner", "_stream")
     waiting: ClassVar[deque[tuple[Event, Any]]] = deque()
     """What is let go next, in the order in which it was borrowed no more."""
 
-    def __init__(self, owner: object, stream: int) -> None:
-        self._owner, self._stream = owner, stream
+    def __init__(self, owner: object, stream: int, *, is_ordered: bool = False) -> None:
+        self._owner, self._stream, self._is_ordered = owner, stream, is_ordered
+        self._capture = None if CURRENT.capture is None else weakref.ref(CURRENT.capture)
         self.release()
 
     @classmethod
@@ -98,8 +102,15 @@ class Borrowed:
                 return
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        # A capture runs nothing, and its graph holds what it reads.
-        if not is_ending() and CURRENT.capture is None:
+        if is_ending():
+            return
+        made_in = None if self._capture is None else self._capture()
+        for graph in (CURRENT.capture, made_in):
+            if graph is not None:
+                graph.keep(self._owner)
+        # A stream that is captured runs nothing, and an event in it would be part of the graph. Others go on, and what
+        # was put into them before the capture is not the graph's.
+        if not self._is_ordered and (made_in is None or not made_in.is_capturing):
             self.waiting.append((Event(timed=False).record(self._stream), self._owner))
             self.release()
 
@@ -188,6 +199,17 @@ class CudaTensor(Operators):
         made = CudaTensor.empty(host.shape, host.dtype)
         copy_in(made.address, host.address, host.nbytes, made.stream)
         return made
+
+    @staticmethod
+    def borrow(owner: object, facts: tuple[int, int, int, int], shape: tuple[int, ...]) -> CudaTensor:
+        """Another library's contiguous tensor: address, dtype code, device, and the stream that library works in."""
+        address, code, device, theirs = facts
+        _check_ordinal(device)
+        stream = current_stream()
+        is_ordered = theirs == stream or (theirs, stream) == (_LEGACY, 0)
+        if not is_ordered and CURRENT.capture is None:
+            wait_for(stream, theirs)
+        return CudaTensor(address, form_of(ALL[code], shape), stream, Borrowed(owner, stream, is_ordered=is_ordered))
 
     @property
     def shape(self) -> tuple[int, ...]:
