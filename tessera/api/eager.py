@@ -6,7 +6,7 @@ import importlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 from tessera.api.compilation import load
 from tessera.compiler.backend import manifest_of
@@ -15,6 +15,7 @@ from tessera.diagnostics.codes import (
     AxisError,
     BroadcastError,
     GuardError,
+    OperatorError,
     PositionError,
     RuntimeArgumentError,
     ShapeError,
@@ -35,6 +36,7 @@ from tessera.frontend.concrete import (
     is_tensor,
     scalar_dtype,
 )
+from tessera.frontend.fixes import fixes_of
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import dtype_of
 from tessera.frontend.methods import TensorMethods
@@ -56,7 +58,8 @@ from tessera.types.shape import TensorType
 
 # `tessera.Tensor` as users get it: with operators, and with someone to make its native support code.
 
-_NAMES = "add sub mul div floordiv mod pow matmul and or xor lshift rshift eq ne lt le gt ge neg pos abs invert getitem"
+_NAMES = "add sub mul div floordiv mod pow matmul and or xor lshift rshift eq ne lt le gt ge neg pos abs invert"
+_NAMES += " getitem setitem delitem"
 
 
 def _late(name: str) -> Any:
@@ -367,6 +370,20 @@ def _same(x: Any) -> Any:
     return x
 
 
+def _refuse_assignment(x: Any, index: Any) -> NoReturn:
+    raise OperatorError(
+        f"tensors do not change, and this assigns to elements of a tensor {TensorType.of(x.shape, x.dtype)}",
+        fix=lambda span: fixes_of("assignments").assignment_fix(span, index, x),
+    )
+
+
+def _refuse_deletion(x: Any) -> NoReturn:
+    raise OperatorError(
+        f"tensors do not change, and this deletes elements of a tensor {TensorType.of(x.shape, x.dtype)}",
+        fix=lambda span: fixes_of("assignments").deletion_fix(span, x),
+    )
+
+
 def install() -> None:
     """Let ops run eagerly, and tensors have their operators and methods."""
     dispatch.install(run_op)
@@ -375,7 +392,7 @@ def install() -> None:
     methods = {name: item for name, item in vars(TensorMethods).items() if not name.startswith("_")}
     table |= {name: item.fget if isinstance(item, property) else item for name, item in methods.items()}
     table |= {name: getattr(public, function) for name, function in _OPERATOR_NAMES.items()}
-    table |= {"pos": _same, "getitem": public.getitem}
+    table |= {"pos": _same, "getitem": public.getitem, "setitem": _refuse_assignment, "delitem": _refuse_deletion}
     operators.set_operators(table)
 
 

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from tessera.diagnostics.error import Fix, Span
 
-_ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Tuple)
+ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Tuple)
 """What a dot, a call or an index can follow without parentheses."""
 
 
@@ -28,7 +28,7 @@ class Part:
     @property
     def operand(self) -> str:
         """The text as something that a dot or an index can follow."""
-        return self.text if isinstance(self.node, _ATOMS) else f"({self.text})"
+        return self.text if isinstance(self.node, ATOMS) else f"({self.text})"
 
     @property
     def value(self) -> object:

@@ -63,12 +63,16 @@ class Span:
 
 def user_span() -> Span | None:
     """Where the user's code stands now: the innermost frame that is neither Tessera nor what it is built on."""
+    frame = user_frame()
+    return None if frame is None else Span.of_frame(frame)
+
+
+def user_frame() -> FrameType | None:
+    """The frame of the user's code that is running now."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None:
-        if not is_ours(frame.f_code.co_filename):
-            return Span.of_frame(frame)
+    while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
-    return None
+    return frame
 
 
 def user_stacklevel() -> int:

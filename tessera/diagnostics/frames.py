@@ -24,7 +24,7 @@ C = TypeVar("C", bound=type[Any])
 _OFF = ("", "0", "false", "no", "off")
 _OPERATORS = "add sub mul truediv floordiv mod pow and or xor lshift rshift matmul"
 _OTHERS = (
-    "eq ne lt le gt ge neg abs invert getitem setitem class_getitem init new call get enter exit"
+    "eq ne lt le gt ge neg abs invert getitem setitem delitem class_getitem init new call get enter exit"
     " iter len bool int float complex index contains format getattr array array_ufunc array_function dlpack"
 )
 _DUNDERS = frozenset(

@@ -149,7 +149,14 @@ class TracedTensor(Tracer, TensorMethods):
         raise TracingError(
             f"tensors do not change, and this assigns to elements of a traced tensor {self.type}",
             notes=(self.trace.origin(self.value),),
-            fix=lambda span: fixes_of("statements").assignment_fix(span),
+            fix=lambda span: fixes_of("assignments").assignment_fix(span, index, self),
+        )
+
+    def __delitem__(self, index: object) -> NoReturn:
+        raise TracingError(
+            f"tensors do not change, and this deletes elements of a traced tensor {self.type}",
+            notes=(self.trace.origin(self.value),),
+            fix=lambda span: fixes_of("assignments").deletion_fix(span, self),
         )
 
     def item(self) -> NoReturn:

@@ -155,12 +155,11 @@ class Operators:
     def __getitem__(self, index: Any) -> Any:
         return apply("getitem", self, index)
 
-    def __setitem__(self, index: Any, value: Any) -> NoReturn:
-        at = index if isinstance(index, int) else "..."
-        raise OperatorError(
-            f"tensors do not change: `x[{at}] = value` is not for them",
-            fix=f"make a new one, as in `x = x.at[{at}].set(value)`",
-        )
+    def __setitem__(self, index: Any, value: Any) -> None:
+        apply("setitem", self, index)
+
+    def __delitem__(self, index: Any) -> None:
+        apply("delitem", self)
 
     @property
     def ndim(self: Any) -> int:

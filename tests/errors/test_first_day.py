@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import tessera as ts
 from tessera.diagnostics.error import TesseraError
 from tests.errors.test_programs import PRELUDE, run
 
@@ -117,10 +119,79 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "an assignment by a mask": Mistake(traced("x[x < 0] = 0\nreturn x"), ("x = ts.ops.where(x < 0, 0, x)",)),
     "an eager assignment": Mistake(
-        "x = ts.ones((3,))\nx[0] = 2.0\n",
-        ("tensors do not change", "x = x.at[0].set("),
-        "x = ts.ones((3,))\nx = x.at[0].set(2.0)\n",
+        "x = ts.ones((3,))\nx[0] = 2.0\n", ("tensors do not change", "x = x.at[0].set(2.0)")
     ),
+    "an eager addition": Mistake("x = ts.ones((3, 4))\nx[0, 1] += 2\n", ("x = x.at[0, 1].add(2)",)),
+    "a subtraction from an element": Mistake(traced("x[0] -= 1\nreturn x"), ("x = x.at[0].set(x[0] - 1)",)),
+    "a quotient of an element": Mistake(traced("x[0] /= 1 + 1\nreturn x"), ("x = x.at[0].set(x[0] / (1 + 1))",)),
+    "two targets": Mistake(
+        traced("x[:, 0], y = x[:, 1], 3\nreturn x * y", "M"), ("x, y = x.at[:, 0].set(x[:, 1]), 3",)
+    ),
+    "a swap": Mistake(traced("x[0], x[1] = x[1], x[0]\nreturn x"), ("x = x.at[0].set(x[1]).at[1].set(x[0])",)),
+    "targets of a call": Mistake(
+        traced("x[0], y = divmod(7, 2)\nreturn x * y"),
+        ("value, y = divmod(7, 2); x = x.at[0].set(value)",),
+    ),
+    "an index that the statement binds": Mistake(
+        traced("i, x[i] = 1, 2\nreturn x"), ("i, value = 1, 2; x = x.at[i].set(value)",)
+    ),
+    "a chain of targets": Mistake(
+        traced("x[0] = x[1] = 3\nreturn x"),
+        ("value = 3; x = x.at[0].set(value); x = x.at[1].set(value)",),
+    ),
+    "an item of a dict": Mistake(traced('d["w"][0] = 1\nreturn d', '{"w": X}', "d"), ('d["w"] = d["w"].at[0].set(1)',)),
+    "an item of a tuple": Mistake(
+        traced("p[1][0] = 1\nreturn p", "(X, X)", "p"), ("p = (*p[:1], p[1].at[0].set(1), *p[1 + 1 :])",)
+    ),
+    "an item of a list": Mistake(traced("p[1][0] = 1\nreturn p", "[X, X]", "p"), ("p[1] = p[1].at[0].set(1)",)),
+    "a row of a row": Mistake(
+        traced("x[i][j] = v\nreturn x", "M, 1, 2, 3.0", "x, i, j, v"), ("x = x.at[i, j].set(v)",)
+    ),
+    "a row of a slice": Mistake(
+        traced("x[:, 1:][0] = 3\nreturn x", "M"), ("x = x.at[:, 1:].set(x[:, 1:].at[0].set(3))",)
+    ),
+    "a column": Mistake(traced("x.T[0] = 3\nreturn x", "M"), ("x = x.T.at[0].set(3).T",)),
+    "a field": Mistake(
+        "from types import SimpleNamespace\np = SimpleNamespace(w=ts.ones((3,)))\np.w[0] = 1\n",
+        ("p.w = p.w.at[0].set(1)",),
+    ),
+    "a field of a named tuple": Mistake(
+        "from typing import NamedTuple, Any\nclass P(NamedTuple):\n    w: Any\n"
+        + traced("p.w[0] = 1\nreturn p", "P(X)", "p"),
+        ("p = p._replace(w=p.w.at[0].set(1))",),
+    ),
+    "a field of a frozen class": Mistake(
+        "import dataclasses\nfrom typing import Any\n@dataclasses.dataclass(frozen=True)\nclass P:\n    w: Any\n"
+        + traced("p.w[0] = 1\nreturn p", "P(X)", "p"),
+        ("p = dataclasses.replace(p, w=p.w.at[0].set(1))",),
+    ),
+    "what is captured": Mistake(
+        "from types import SimpleNamespace\np = SimpleNamespace(w=ts.ones((4,)))\n"
+        + traced("p.w[0] = 1\nreturn x + p.w"),
+        ("write `w = p.w.at[0].set(1)`, and use `w` from there on",),
+        "from types import SimpleNamespace\np = SimpleNamespace(w=ts.ones((4,)))\n"
+        + traced("w = p.w.at[0].set(1)\nreturn x + w"),
+    ),
+    "a captured name": Mistake(
+        "W = ts.ones((4,))\n" + traced("W[0] = 1\nreturn x + W"),
+        ("write `new = W.at[0].set(1)`, and use `new` from there on",),
+        "W = ts.ones((4,))\n" + traced("new = W.at[0].set(1)\nreturn x + new"),
+    ),
+    "the target of a loop": Mistake(
+        traced("for x[0] in (1, 2):\n    pass\nreturn x"),
+        ("bind a name", "`x = x.at[0].set(value)`"),
+        traced("for value in (1, 2):\n    x = x.at[0].set(value)\nreturn x"),
+    ),
+    "a mask that is a name": Mistake(traced("x[m] = 0\nreturn x", "M, M > 0", "x, m"), ("x = ts.ops.where(m, 0, x)",)),
+    "a mask of rows": Mistake(
+        traced("x[m] += 1\nreturn x", "M, M[:, 0] > 0", "x, m"), ("x = ts.ops.where(m[..., None], x + 1, x)",)
+    ),
+    "a mask of `at`": Mistake(
+        returns("x.at[m].max(2)", "M, M > 0", "x, m"), ("ts.ops.where(m, ts.ops.maximum(x, 2), x)",)
+    ),
+    "a deletion": Mistake(traced("del x[0]\nreturn x"), ("this deletes elements", "x = x[1:]")),
+    "a deletion in the middle": Mistake(traced("del x[1]\nreturn x"), ("x = ts.ops.concat([x[:1], x[2:]])",)),
+    "an eager deletion": Mistake("x = ts.ones((4, 2))\ndel x[-1]\n", ("x = x[:-1]",)),
     "an index out of range": Mistake(returns("x[4]"), ("index 4 is out of range", "indices are -4..3")),
     "a mask as an index": Mistake(returns("x[x > 0]"), ("a mask cannot be an index", "ts.ops.where(x > 0, x, 0)")),
     # NumPy and other libraries
@@ -244,6 +315,21 @@ def test_a_mistake_is_answered_and_the_answer_runs(name: str, tmp_path: Path, mo
         assert caught.value.fix.span is not None, message
         fixed = caught.value.fix.apply(PRELUDE + mistake.program).removeprefix(PRELUDE)
     run(fixed, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    {
+        "x[0, 1] += 2": "as in `x = x.at[0, 1].set(value)`",
+        "x[:2, ::3] = 2": "as in `x = x.at[:2, ::3].set(value)`",
+        "x[..., None, -1] = 2": "as in `x = x.at[..., None, -1].set(value)`",
+        "x[[1, 2]] = 2": "as in `x = x.at[index].set(value)`",
+        "del x[0]": "as in `x = tessera.ops.concat([x[:i], x[i + 1 :]])`",
+    }.items(),
+)
+def test_without_source_an_assignment_is_answered_by_its_index(statement: str, words: str) -> None:
+    with pytest.raises(TesseraError, match=re.escape(words)):
+        exec(compile(statement, "<no source>", "exec"), {"x": ts.ones((3, 4))})
 
 
 def test_there_are_sixty() -> None:

@@ -190,7 +190,7 @@ def test_tensors_that_are_joined_are_given_as_a_list() -> None:
 def test_writing_into_a_tensor_says_what_to_write_instead() -> None:
     with pytest.raises(OperatorError, match="tensors do not change") as caught:
         X[0] = 1.0
-    assert "`x = x.at[0].set(value)`" in str(caught.value)
+    assert "`new = X.at[0].set(1.0)`" in str(caught.value)
 
 
 def mean_in_f32(x: Any) -> Any:

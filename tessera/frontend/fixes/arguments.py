@@ -195,18 +195,6 @@ def step_fix(span: Span | None) -> Fix | None:
     return None
 
 
-def mask_fix(span: Span | None) -> Fix | str:
-    """`where` in place of an index by a mask."""
-    advice, expression = "write `tessera.ops.where(mask, x, other)`", expression_at(span)
-    node = expression.whole.node if expression is not None else None
-    where = expression.name_of("ops.where") if expression is not None else None
-    items = expression.items() if expression is not None else ()
-    if expression is None or where is None or not isinstance(node, ast.Subscript) or len(items) != 1:
-        return advice
-    message = "`where` keeps the shape: 0 where the mask is false"
-    return expression.whole.edit(f"{where}({items[0].text}, {expression.inner(node.value).text}, 0)", message) or advice
-
-
 def positions_fix(span: Span | None) -> Fix | None:
     """A tensor of indices cast to integers."""
     expression = expression_at(span)

@@ -26,7 +26,7 @@ class Demand(NamedTuple):
 
 def bool_demand(span: Span | None) -> Demand:
     """Of `bool(x)`: a branch, a loop, an operator of Python's own, or a function that compares."""
-    source = _source_at(span)
+    source = source_at(span)
     if source is not None and isinstance(source.chain[0][0], ast.Call):
         asked = _statement_demand(source, *source.chain[0])
         return asked or _call_demand(source, source.chain[0][0])
@@ -45,7 +45,7 @@ def bool_demand(span: Span | None) -> Demand:
     return Demand("bool()", advice)
 
 
-def _statement_demand(source: _Source, node: Any, parent: Any) -> Demand | None:
+def _statement_demand(source: Source, node: Any, parent: Any) -> Demand | None:
     """Of the statement whose condition a node is."""
     match node, parent:
         case _, ast.While(test=test) if node is test:
@@ -89,7 +89,7 @@ def _operator_name(node: Any) -> str:
 
 def index_demand(span: Span | None, shape: Sequence[Any] = ()) -> Demand:
     """Of `index(x)`: a loop of Python's, a slice, or an item of a list; `shape` is that of what is sliced."""
-    source = _source_at(span)
+    source = source_at(span)
     number = "pass it as a Python int, which is static: the function is compiled for each"
     if source is None:
         return Demand("an index", f"index a tensor, as in `x[i]`, loop with `tessera.fori_loop`, or {number}")
@@ -114,7 +114,7 @@ def index_demand(span: Span | None, shape: Sequence[Any] = ()) -> Demand:
 
 def float_demand(span: Span | None, what: str, advice: str) -> Demand:
     """Of `float(x)` and `round(x)`: a function of `math`, or of Python's own."""
-    source = _source_at(span)
+    source = source_at(span)
     node = source.chain[0][0] if source is not None and source.chain else None
     if source is None or not isinstance(node, ast.Call):
         return Demand(what, advice)
@@ -123,7 +123,7 @@ def float_demand(span: Span | None, what: str, advice: str) -> Demand:
 
 def size_fix(span: Span | None, advice: str) -> Fix | str:
     """Of a symbolic dim as a number: a loop over `range`, or a function of another library that makes a tensor."""
-    source = _source_at(span)
+    source = source_at(span)
     for node, parent in source.chain if source is not None else ():
         if source is None or not isinstance(node, ast.Call):
             continue
@@ -135,7 +135,7 @@ def size_fix(span: Span | None, advice: str) -> Fix | str:
 
 def format_fix(span: Span | None) -> Fix | str:
     """`debug_print` in place of `print` of a formatted string."""
-    advice, source = 'print it while it runs: `tessera.debug_print("{:.2f}", x)`', _source_at(span)
+    advice, source = 'print it while it runs: `tessera.debug_print("{:.2f}", x)`', source_at(span)
     if source is None:
         return advice
     for node, _ in source.chain:
@@ -150,33 +150,9 @@ def format_fix(span: Span | None) -> Fix | str:
     return advice
 
 
-def assignment_fix(span: Span | None) -> Fix | str:
-    """`x = x.at[0].set(value)` in place of `x[0] = value`."""
-    advice, source = "make a new tensor: `x = x.at[0].set(value)`", _source_at(span)
-    for node, _ in source.chain if source is not None else ():
-        match node:
-            case ast.Assign(targets=[ast.Subscript() as target], value=value):
-                method = "set"
-            case ast.AugAssign(target=ast.Subscript() as target, op=op, value=value):
-                method = _UPDATES.get(type(op), "")
-            case _:
-                continue
-        if source is None or not isinstance(target.value, ast.Name) or not method:
-            return advice
-        name, given = source.text(target.value), source.text(value)
-        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
-            given = f"-({given})"
-        if isinstance(target.slice, ast.Compare) and method == "set":
-            text = f"{name} = {source.name_of('ops.where')}({source.text(target.slice)}, {given}, {name})"
-            return source.edit(node, text, "choose with `where`: the old tensor stays as it is")
-        text = f"{name} = {name}.at[{source.text(target.slice)}].{method}({given})"
-        return source.edit(node, text, "make a new tensor: the old one stays as it is") or advice
-    return advice
-
-
 def array_fix(span: Span | None, advice: str) -> Fix | str:
     """Ours in place of a NumPy function around `np.asarray(x)`, which would be refused next."""
-    source = _source_at(span)
+    source = source_at(span)
     if source is None or len(source.chain) < 2:
         return advice
     node, parent = source.chain[0]
@@ -197,13 +173,10 @@ def _is_function(name: str) -> bool:
     return bool(name) and callable(getattr(public, name, None))
 
 
-_UPDATES: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul"}
-
-
 # The source around a span.
 
 
-class _Source:
+class Source:
     """A file parsed, and the nodes around a span of it, innermost first, each with its parent."""
 
     def __init__(self, span: Span, lines: Sequence[str], chain: list[tuple[Any, Any]]) -> None:
@@ -227,7 +200,8 @@ class _Source:
         return Fix(Span.of_node(self.span.file, node), text, message)
 
 
-def _source_at(span: Span | None) -> _Source | None:
+def source_at(span: Span | None) -> Source | None:
+    """The file that a span is of, parsed; None where there is no source."""
     lines = linecache.getlines(span.file) if span is not None else []
     tree = _parse("".join(lines)) if lines else None
     if span is None or tree is None or not 0 < span.line <= len(lines):
@@ -236,7 +210,7 @@ def _source_at(span: Span | None) -> _Source | None:
     start = span.line, len(lines[span.line - 1][: span.column - 1].encode())
     end = last, len(lines[last - 1][: span.end_column - 1].encode())
     chain = [pair for pair in _around(tree, start, end) if not isinstance(pair[0], ast.Module)]
-    return _Source(span, lines, chain[::-1]) if chain else None
+    return Source(span, lines, chain[::-1]) if chain else None
 
 
 @lru_cache(maxsize=8)
@@ -277,7 +251,7 @@ def _items(index: ast.expr) -> Sequence[ast.expr]:
 # What to write instead.
 
 
-def _elementwise(source: _Source, node: ast.expr) -> str:
+def _elementwise(source: Source, node: ast.expr) -> str:
     """`a & b`, `a | b` and `~a` of a condition with Python's own operators."""
     match node:
         case ast.BoolOp(op=op, values=values):
@@ -298,7 +272,7 @@ _OF_ONE = {"any": "any", "all": "all", "max": "max", "min": "min", "sorted": "so
 _OF_TWO = {"max": "maximum", "min": "minimum"}
 
 
-def _call_demand(source: _Source, node: ast.Call, advice: str = "use the tensor itself") -> Demand:
+def _call_demand(source: Source, node: ast.Call, advice: str = "use the tensor itself") -> Demand:
     """Of a function of Python, `math` or NumPy that wants a number: ours of that name, where there is one."""
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     is_method = isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name)
@@ -323,12 +297,12 @@ def _call_demand(source: _Source, node: ast.Call, advice: str = "use the tensor 
 _OTHER_FUNCTIONS = {"pow": "pow", "fabs": "abs", "atan2": "atan2", "empty": "zeros", "empty_like": "zeros_like"}
 
 
-def _where_fix(source: _Source, node: ast.IfExp) -> Fix | str:
+def _where_fix(source: Source, node: ast.IfExp) -> Fix | str:
     parts = ", ".join(source.text(part) for part in (node.test, node.body, node.orelse))
     return source.edit(node, f"{source.name_of('ops.where')}({parts})", "choose with `where`, elementwise")
 
 
-def _branch_fix(source: _Source, test: ast.expr) -> str:
+def _branch_fix(source: Source, test: ast.expr) -> str:
     text = _elementwise(source, test) if _has_python_operators(test) else source.text(test)
     where, cond = source.name_of("ops.where"), source.name_of("cond")
     return f"choose with `{where}({text}, a, b)`, or branch with `{cond}({text}, then, otherwise, x)`"
@@ -338,7 +312,7 @@ def _has_python_operators(test: ast.expr) -> bool:
     return any(_is_python_operator(one) for one in ast.walk(test))
 
 
-def _while_fix(source: _Source, node: ast.While) -> Fix | str:
+def _while_fix(source: Source, node: ast.While) -> Fix | str:
     """A `while_loop` whose state is what the body assigns."""
     loop, state = source.name_of("while_loop"), _find_assigned(node.body)
     test = _elementwise(source, node.test) if _has_python_operators(node.test) else source.text(node.test)
@@ -351,7 +325,7 @@ def _while_fix(source: _Source, node: ast.While) -> Fix | str:
     return f"write `{loop}(condition, body, ({shown}))`: two functions of the state, which is what the loop assigns"
 
 
-def _range_fix(source: _Source, call: ast.Call, parent: Any) -> Fix | str:
+def _range_fix(source: Source, call: ast.Call, parent: Any) -> Fix | str:
     """A `fori_loop` whose state is what the body assigns."""
     loop = source.name_of("fori_loop")
     ends = [source.text(one) for one in call.args]
@@ -387,7 +361,7 @@ def _only_assignment(body: Sequence[ast.stmt]) -> tuple[str, str] | None:
             return None
 
 
-def _slice_fix(source: _Source, node: ast.Subscript) -> Fix | str:
+def _slice_fix(source: Source, node: ast.Subscript) -> Fix | str:
     """A `dynamic_slice` where each slice has a length that is written: `x[i : i + 2]`."""
     function, base = source.name_of("ops.dynamic_slice"), source.text(node.value)
     advice = f"how long a slice is must be known: `{function}({base}, (start,), (length,))`"

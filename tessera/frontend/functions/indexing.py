@@ -275,7 +275,7 @@ def _positions(item: Any, x: Any) -> Any:
     if dtype.is_bool:
         raise IndexRangeError(
             "a mask cannot be an index: how many elements it picks is not known while compiling",
-            fix=lambda span: fixes_of("arguments").mask_fix(span),
+            fix=lambda span: fixes_of("assignments").mask_fix(span, item, x),
         )
     if not dtype.is_integer:
         raise IndexRangeError(
