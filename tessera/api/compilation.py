@@ -381,7 +381,7 @@ def _static_texts(signature: Signature, needed: Mapping[str, str]) -> tuple[str,
     return tuple(texts)
 
 
-_ORDER = ("groups", "kernels", "movements", "choices", "flops", "bytes", "workspace")
+_ORDER = ("groups", "steps", "kernels", "movements", "choices", "flops", "bytes", "workspace")
 
 
 def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
@@ -393,7 +393,7 @@ def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
         if now not in locations.setdefault(then, []):
             locations[then].append(now)
     report = {**{name: report[name] for name in _ORDER if name in report}, **report}
-    for name in ("groups", "movements"):
+    for name in ("groups", "steps", "movements"):
         if name in report:
             report[name] = [_with_locations(line, locations) for line in report[name]]
     if manifest_of(backend).has_launch_schedule:

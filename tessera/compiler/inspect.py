@@ -93,7 +93,7 @@ def kernel_views(lowering: Lowering, function: str) -> Iterator[KernelView]:
     order = dict.fromkeys((*(call.kernel for call in calls), *texts))
     for symbol in order:
         own = [call for call in calls if call.kernel == symbol]
-        first = next((call for call in own if call.flops is not None), None)
+        first = next((call for call in own if call.part == 0), None)
         name, detail, sources = groups.describe(symbol, function, grids.get(symbol))
         runs = f"{len(own)} launch{'es' * (len(own) != 1)}" if own else "where it fits better"
         yield KernelView(
@@ -249,7 +249,7 @@ def _host_keys(ops: Sequence[Operation], groups: _Groups) -> dict[Operation, fro
         if not isinstance(op, CallOp):
             continue
         # The first call of a group says what the group costs; further ones are more kernels of the same group.
-        number += op.flops is not None
+        number += op.part == 0
         found[op] = groups.sources[number]
         for operand in op.operands:
             if isinstance(operand.owner, Operation):

@@ -11,11 +11,20 @@ from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.policies import policy_text
 from tessera.ir.base.types import ShapedAttr
-from tessera.ir.schedule.typed_ops import AliasOp, CallOp, ModuleOp
+from tessera.ir.schedule.typed_ops import (
+    AliasOp,
+    CallbackOp,
+    CallOp,
+    CollectiveStartOp,
+    CopyOp,
+    ForOp,
+    IfOp,
+    ModuleOp,
+    WhileOp,
+)
 from tessera.ir.target.program import Code
 from tessera.ir.target.typed_ops import LoadOp
 from tessera.ir.tile.typed_ops import KernelOp
-from tessera.types.dim import Dim
 
 # What `explain` says of prefetched tensors: which kernel reads each, and by what it is moved where.
 
@@ -81,18 +90,17 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
     """Plain values only: the report travels in the executable."""
     calls = [op for op in program.walk() if isinstance(op, CallOp)]
     movements = movements_of(program, code.targets)
-    flops = _total(call.flops for call in calls)
-    moved = _total(call.bytes for call in calls)
     return {
-        "groups": [_group_line(call) for call in calls if call.flops is not None],
+        "groups": [_group_line(call) for call in calls if call.part == 0],
         "kernels": [f"{kernel.symbol}: {kernel.kind}, grid {_grid(kernel, calls)}" for kernel in kernels],
+        **({"steps": steps} if (steps := _steps(program)) else {}),
         **code.facts(),
         **({"movements": movements} if movements else {}),
         "choices": _choices(chooser),
         "numerics": _numerics(kernels, code.approximations()),
         **_policies(kernels),
-        "flops": str(flops),
-        "bytes": str(moved),
+        "flops": str(program.flops),
+        "bytes": str(program.bytes),
         "workspace": f"{program.workspace} bytes",
     }
 
@@ -133,6 +141,21 @@ def _group_line(call: CallOp) -> str:
     return f"{call.kernel}: {call.flops} flops, {call.bytes} bytes{where}"
 
 
+def _steps(program: ModuleOp) -> list[str]:
+    """What a program does beside its groups, and what each costs by the static model."""
+    names = {CopyOp: "copy", CallbackOp: "callback", IfOp: "branch", WhileOp: "loop", ForOp: "loop"}
+    lines: list[str] = []
+    for op in program.walk():
+        if isinstance(op, CollectiveStartOp):
+            name = f"{op.call} of {op.ranks} ranks over `{op.axis}`"
+        elif isinstance(op, CopyOp | CallbackOp | IfOp | WhileOp | ForOp):
+            name = names[type(op)] + (f" of {op.trips} iterations" if isinstance(op, WhileOp | ForOp) else "")
+        else:
+            continue
+        lines.append(f"{name}: {op.flops} flops, {op.bytes} bytes{f' at {op.span}' if op.span is not None else ''}")
+    return lines
+
+
 def _grid(kernel: KernelOp, calls: Sequence[CallOp]) -> str:
     """The grid in sizes of the program, once for each that calls of the kernel give it."""
     names: Sequence[str] = kernel.symbols or ()
@@ -144,10 +167,3 @@ def _grid(kernel: KernelOp, calls: Sequence[CallOp]) -> str:
     ]
     texts = [f"[{', '.join(map(str, grid))}]" for grid in grids or [kernel.grid]]
     return " and ".join(dict.fromkeys(texts))
-
-
-def _total(dims: Any) -> Dim:
-    total = Dim.constant(0)
-    for dim in dims:
-        total = total + (dim if dim is not None else 0)
-    return total

@@ -101,6 +101,58 @@ def test_C6_costs_add_up() -> None:
         assert all(op.value("time").evaluate(sizes) > 0 for op in found)
 
 
+def loops(x: Any, w: Any) -> Any:
+    y = ts.fori_loop(0, 5, lambda i, c: ops.relu(c @ w), x)
+    z = ts.fori_loop(2, x.shape[0], lambda i, c: c + x, y)
+    z = ts.while_loop(lambda c: ops.max(c) < 100.0, lambda c: c + x, z)
+    return ts.cond(ops.max(x) > 0, lambda c: c + x, lambda c: c @ w, z)
+
+
+def test_C6_costs_of_loops_branches_and_copies_add_up() -> None:
+    program = lower(trace(loops, tensor("M 8"), tensor("8 8")), Options()).program
+    for op in program.walk():
+        assert isinstance(op, SpecOp)
+        assert all(isinstance(op.value(name), Dim) for name in ("flops", "bytes", "time")), op
+    sizes, M = {"M": 9, "trips0": 3}, 9
+    five, rows = (op.value("flops").evaluate(sizes) for op in of_kind(program, "tsched.for"))
+    assert (five, rows) == (5 * (2 * M * 8 * 8 + M * 8), (M - 2) * M * 8)
+    (loop,), (branch,) = of_kind(program, "tsched.while"), of_kind(program, "tsched.if")
+    # A maximum is a comparison an element; the bound it is compared with is a number of its own.
+    tested, stepped = M * 8 + 2, M * 8
+    assert loop.value("flops").evaluate(sizes) == 4 * tested + 3 * stepped
+    assert branch.value("flops").evaluate(sizes) == max(M * 8, 2 * M * 8 * 8)
+    assert branch.value("bytes").evaluate(sizes) == 4 * max(3 * M * 8, 2 * M * 8 + 8 * 8)
+    copies = of_kind(program, "tsched.copy")
+    assert {op.value("bytes").evaluate(sizes) for op in copies} == {2 * 4 * M * 8}
+    body = program.regions[0].block.ops
+    for name in ("flops", "bytes", "time"):
+        parts = [op.value(name).evaluate(sizes) for op in body if isinstance(op, SpecOp)]
+        assert program.value(name).evaluate(sizes) == sum(parts) > 0
+
+
+@pytest.mark.parametrize("name", ["flops", "bytes", "time"])
+@pytest.mark.parametrize("kind", ["copy", "for", "while", "if", "alloc", "module"])
+def test_C6_a_cost_that_does_not_add_up_is_refused(kind: str, name: str) -> None:
+    module = lower(trace(loops, tensor("M 8"), tensor("8 8")), Options()).module
+    op = of_kind(module, f"tsched.{kind}")[0]
+    op.set_value(name, op.value(name) + 1)
+    with pytest.raises(OpError, match=f"says {name} = .*, and it takes"):
+        verify(module)
+
+
+def test_C6_explain_says_what_steps_cost() -> None:
+    x = np.ones((4, 8), np.float32)
+    given = x, np.eye(8, dtype=np.float32)
+    function = ts.jit(loops)
+    function(*given)
+    report = function.explain(*given).report
+    lines = [re.sub(r" at .*", "", line) for line in report["steps"]]
+    assert f"loop of 5 iterations: {5 * (2 * 4 * 64 + 32)} flops, {5 * 4 * (32 + 64 + 32)} bytes" in lines
+    assert f"copy: 0 flops, {2 * 4 * 32} bytes" in lines
+    assert any(line.startswith("loop of trips0 iterations") for line in lines)
+    assert "trips0" in report["flops"]
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "gemm": (lambda x, w: x @ w, [tensor("M K"), tensor("K N")]),
     "softmax": (lambda x: ops.softmax(x), [tensor("M N")]),

@@ -1,4 +1,4 @@
-"""The body of each group as a tape of its own: what it loads, computes and stores, and what that costs.
+"""The body of each group as a tape of its own: what it loads, computes and stores.
 
 A body has the records of its group and the free ones that they read through, repeated wherever they are read. Its
 sizes are then renamed by their first use (`canonicalize`), so that groups of one structure have equal texts whatever
@@ -15,14 +15,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from tessera.ir.base.spec import Cost
 from tessera.ir.base.tape import Guard, Record, Tape, tape_text
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.grouping import Group, Grouping
-from tessera.ir.tile.facets import Contraction, Pointwise, Reduction, View
-from tessera.types.dim import Dim, Monomial, maximum, product
+from tessera.ir.tile.facets import View
+from tessera.types.dim import Dim, Monomial
 from tessera.types.frozen import frozen
-from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
 
 # The canonical form of a group's body: sizes renamed by their first use, so that equal groups are equal.
@@ -277,41 +275,3 @@ class _Closure:
             tape.records.append(replace(record, operands=operands, results=results))
         tape.outputs = [new[value] for value in outputs]
         return Body(self.group, tape, tuple(self.inputs), tuple(outputs))
-
-
-CLOCK = 3
-"""Cycles in a nanosecond, as an order of magnitude of CPUs: estimates compare plans, they predict no stopwatch."""
-BANDWIDTH = 12
-"""Bytes that one core moves to or from memory in a nanosecond, as an order of magnitude."""
-
-
-def cost_of(body: Tape) -> Cost:
-    """Flops of all records; every input read once and every output written once."""
-    flops, moved = Dim.constant(0), Dim.constant(0)
-    for record in body.records:
-        flops = flops + _flops(body, record)
-    for value in (*body.inputs, *body.outputs):
-        moved = moved + body.types[value].bytes
-    return Cost(flops, moved)
-
-
-def _flops(body: Tape, record: Record) -> Dim:
-    spec = spec_of(record)
-    operands = [body.types[operand] for operand in record.operands]
-    results = [body.types[result] for result in record.results]
-    if spec.cost is not None:
-        return spec.cost(operands, results, record.attributes).flops
-    lower = spec.lower
-    if isinstance(lower, Pointwise):
-        return results[0].size * lower.flops
-    if isinstance(lower, Reduction):
-        return operands[0].size
-    if isinstance(lower, Contraction):
-        maps = lower.maps(operands, record.attributes)
-        return product((*maps.batch, *maps.m, *maps.n, *maps.k)) * 2
-    return Dim.constant(0)
-
-
-def nanoseconds(cost: Cost, machine: Machine) -> Dim:
-    """How long one core is busy: with arithmetic at two vector operations of two flops a cycle, or with memory."""
-    return maximum(cost.flops // (machine.lanes * 4 * CLOCK), cost.bytes // BANDWIDTH)

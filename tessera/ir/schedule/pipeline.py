@@ -8,7 +8,9 @@ from tessera.ir.base.compilation import Chooser
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import Legality
+from tessera.ir.schedule.costs import read_charge
 from tessera.ir.schedule.emit.request import KernelLibrary
+from tessera.ir.schedule.passes.annotate_costs import AnnotateCosts
 from tessera.ir.schedule.passes.check_effects import CheckEffects
 from tessera.ir.schedule.passes.check_policy import CheckPolicy
 from tessera.ir.schedule.passes.choose_tiles import ChooseTiles
@@ -31,6 +33,8 @@ def _problem(op: SpecOp) -> str | None:
         return "the choice does not say who made it"
     if isinstance(op, AllocOp) and op.output < 0 and op.offset is None:
         return "its buffer has no offset in the workspace"
+    if op.name.startswith("tsched.") and read_charge(op) is None:
+        return "nothing says what it costs: `flops`, `bytes` and `time`"
     return None
 
 
@@ -61,6 +65,8 @@ def pipeline(
         WatchPositions(every=debug),
         # The order of all calls is fixed now, and with it the lifetimes of buffers.
         PlanMemory(),
+        # Once no op is added any more: what a loop and the program cost is the sum of all that is in them.
+        AnnotateCosts(machine),
         # Last: what the program declares must hold of its host program and kernels.
         CheckEffects(),
         CheckPolicy(),

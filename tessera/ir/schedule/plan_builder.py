@@ -7,6 +7,7 @@ computes: a constant, or a value in the memory of another one, is written where 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from xdsl.ir import Block, SSAValue
 
@@ -15,7 +16,8 @@ from tessera.ir.base.dialect_of import make
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.base.types import TensorAttr
-from tessera.ir.schedule.bodies import Body, bodies_of, cost_of
+from tessera.ir.schedule.bodies import Body, bodies_of
+from tessera.ir.schedule.costs import cost_of
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.emit.request import size_names
@@ -24,6 +26,7 @@ from tessera.ir.schedule.kinds.flow import plan_flow
 from tessera.ir.schedule.plan import function_of
 from tessera.ir.schedule.program import Program, data_of
 from tessera.ir.tile.facets import Library, Pointwise
+from tessera.types.dim import Dim, maximum
 from tessera.types.policy import Policy
 
 
@@ -95,8 +98,13 @@ class _Writer:
     def _write_flow(self, record: Record) -> None:
         operands = [self.value(operand) for operand in record.operands]
         types = [self.program.type(result) for result in record.results]
-        results = plan_flow(self.builder, self.block, record, operands, types)
+        results = plan_flow(self.builder, self.block, record, operands, types, self._trips(record))
         self.values.update(zip(record.results, results, strict=True))
+
+    def _trips(self, record: Record) -> Dim | None:
+        """The iterations of a loop between its first two operands, where those are numbers or sizes."""
+        ends = [_number_of(self.program.maker(value)) for value in record.operands[:2]]
+        return None if len(ends) < 2 or None in ends else maximum(ends[1] - ends[0], 0)
 
     def value(self, value: int) -> SSAValue:
         """The SSA value of a value of the tape: defined already, a constant, or an alias of another."""
@@ -117,6 +125,16 @@ class _Writer:
         self.block.add_op(op)
         self.values[value] = op.result
         return op.result
+
+
+def _number_of(record: Record | None) -> Any:
+    """The dim that a scalar is, where an op without operands makes it of a number or of sizes."""
+    if record is None or record.operands:
+        return None
+    value, dims = record.attributes.get("value"), record.attributes.get("dims", ())
+    if isinstance(value, int | float) and value == int(value) and record.attributes.get("shape") == ():
+        return Dim.constant(int(value))
+    return dims[0] if len(dims) == 1 and isinstance(dims[0], Dim) else None
 
 
 PLAIN_OPS = "apply the steps as plain ops, which may become kernels of their own"

@@ -11,10 +11,16 @@ from tessera.types.dim import Dim
 class AliasOp(SpecOp):
     source: SSAValue
     space: str
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class AllocOp(SpecOp):
     output: int
     offset: Dim | None
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class CallOp(SpecOp):
     buffers: Sequence[SSAValue]
@@ -23,12 +29,16 @@ class CallOp(SpecOp):
     flops: Dim | None
     bytes: Dim | None
     time: Dim | None
+    part: int
 
 class CallbackOp(SpecOp):
     call: str
     slot: int
     text: str
     outputs: int
+    flops: Dim | None
+    bytes: Dim | None
+    time: Dim | None
 
 class CollectiveOp(SpecOp):
     group: SSAValue
@@ -36,6 +46,9 @@ class CollectiveOp(SpecOp):
     axis: str
     algo: str
     quantize: str
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class CollectiveStartOp(SpecOp):
     number: int
@@ -43,15 +56,27 @@ class CollectiveStartOp(SpecOp):
     axis: str
     ranks: int
     purpose: str
+    flops: Dim | None
+    bytes: Dim | None
+    time: Dim | None
 
 class CollectiveWaitOp(SpecOp):
     number: int
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
-class ConstantOp(SpecOp): ...
+class ConstantOp(SpecOp):
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class CopyOp(SpecOp):
     source: SSAValue
     target: SSAValue
+    flops: Dim | None
+    bytes: Dim | None
+    time: Dim | None
 
 class ForOp(SpecOp):
     body: Region
@@ -60,9 +85,16 @@ class ForOp(SpecOp):
     stacked: int
     length: Dim | None
     reverse: bool
+    trips: Dim | None
+    flops: Dim | None
+    bytes: Dim | None
+    time: Dim | None
 
 class FreeOp(SpecOp):
     buffer: SSAValue
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class FuseOp(SpecOp):
     body: str
@@ -81,18 +113,30 @@ class GuardOp(SpecOp):
     left: Dim
     right: Dim
     what: str
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class IfOp(SpecOp):
     then: Region
     otherwise: Region
     condition: SSAValue
+    flops: Dim | None
+    bytes: Dim | None
+    time: Dim | None
 
 class LayoutOp(SpecOp):
     partition: tuple[str, ...]
     mesh_axes: tuple[str, ...]
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class MaterializeOp(SpecOp):
     group: SSAValue
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class ModuleOp(SpecOp):
     body: Region
@@ -100,14 +144,23 @@ class ModuleOp(SpecOp):
     names: tuple[str, ...]
     guards: Any
     workspace: Dim | None
+    flops: Dim | None
+    bytes: Dim | None
+    time: Dim | None
 
 class PipelineOp(SpecOp):
     symbol: str
     axis: str
     stages: int
     microbatch: int
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
-class ReturnOp(SpecOp): ...
+class ReturnOp(SpecOp):
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class TileOp(SpecOp):
     group: SSAValue
@@ -115,10 +168,20 @@ class TileOp(SpecOp):
     chosen: Any
     source: str
     knob: str
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class WhileOp(SpecOp):
     condition: Region
     body: Region
     carried: Sequence[SSAValue]
+    trips: Dim | None
+    flops: Dim | None
+    bytes: Dim | None
+    time: Dim | None
 
-class YieldOp(SpecOp): ...
+class YieldOp(SpecOp):
+    flops: Dim
+    bytes: Dim
+    time: Dim

@@ -19,6 +19,7 @@ from tessera.ir.base.passes import refuse
 from tessera.ir.base.tape import DONATED
 from tessera.ir.base.types import BufferAttr, ShapedAttr
 from tessera.ir.schedule import typed_ops as tsched
+from tessera.ir.schedule.costs import check_costs
 from tessera.ir.schedule.host_program.memory import (
     ANNOTATIONS,
     align_bytes,
@@ -50,6 +51,7 @@ def check_program(program: tsched.ModuleOp) -> None:
     if any(isinstance(op, tsched.CollectiveStartOp | tsched.CollectiveWaitOp) for op in program.walk()):
         _Collectives(program).block(program.body.block)
     _check_in_place(program)
+    check_costs(program)
 
 
 def _check_calls(program: tsched.ModuleOp) -> None:

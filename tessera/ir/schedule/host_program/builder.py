@@ -15,7 +15,7 @@ from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.host_program.memory import insert_frees, overwritten_by, root_of
 from tessera.ir.schedule.plan import tensor_of
 from tessera.types.dim import Dim
-from tessera.types.shape import TensorType
+from tessera.types.shape import ZERO, TensorType
 
 _MAKERS = (tsched.FuseOp, tsched.IfOp, tsched.ForOp, tsched.CallbackOp, tsched.CollectiveWaitOp)
 """Ops that can compute a result into a buffer that is chosen for them."""
@@ -114,8 +114,9 @@ class HostBuilder:
             values = {
                 "kernel": name,
                 "sizes": tuple(Dim.of(sizes.get(size, size)) for size in kernel.value("symbols")),
+                "part": number,
                 # What a group costs is an attribute of its first kernel alone.
-                **{name: fuse.value(name) if number == 0 else None for name in ("flops", "bytes", "time")},
+                **{name: fuse.value(name) if number == 0 else ZERO for name in ("flops", "bytes", "time")},
             }
             self.emit("call", buffers, values, like=fuse)
 

@@ -20,6 +20,7 @@ from tessera.ir.schedule.emit.evaluate import spec_of
 from tessera.ir.schedule.kinds import GroupKind
 from tessera.ir.schedule.ops.host import CALLS
 from tessera.ir.schedule.plan import tensor_of
+from tessera.types.dim import Dim
 from tessera.types.shape import TensorType
 
 if TYPE_CHECKING:
@@ -28,9 +29,14 @@ if TYPE_CHECKING:
 
 
 def plan_flow(
-    builder: PlanBuilder, block: Block, record: Record, operands: Sequence[SSAValue], types: Sequence[TensorType]
+    builder: PlanBuilder,
+    block: Block,
+    record: Record,
+    operands: Sequence[SSAValue],
+    types: Sequence[TensorType],
+    trips: Dim | None,
 ) -> Sequence[SSAValue]:
-    """The results of an op that no kernel computes, built at the end of a block."""
+    """The results of an op that no kernel computes, built at the end of a block; a loop has `trips`, where known."""
     bodies = tuple(a.name for a in spec_of(record).attributes if a.kind == "tape")
     flow = _Flow(builder, block, record, operands, types)
     if bodies == ("then", "otherwise"):
@@ -38,7 +44,7 @@ def plan_flow(
     if bodies == ("condition", "body"):
         return flow.repeat()
     if bodies == ("body",):
-        return flow.count() if "scanned" not in record.attributes else flow.scan()
+        return flow.count(trips) if "scanned" not in record.attributes else flow.scan()
     if "collective" in spec_of(record).effects:
         return flow.collective()
     if not record.operands and "axis" in record.attributes:
@@ -78,17 +84,19 @@ class _Flow(OpWriter):
         blocks = [self._with_arguments(tape, count, captured) for tape in (tests, body)]
         return self.emit("while", starts, types=self.types, regions=blocks).results
 
-    def count(self) -> Sequence[SSAValue]:
+    def count(self, trips: Dim | None) -> Sequence[SSAValue]:
         count = self.attributes["carried"]
+        values = {"carried": count, "trips": trips}
         block = self._with_arguments(self.attributes["body"], 1 + count, self.operands[2 + count :])
-        return self.emit("for", self.operands[: 2 + count], {"carried": count}, self.types, [block]).results
+        return self.emit("for", self.operands[: 2 + count], values, self.types, [block]).results
 
     def scan(self) -> Sequence[SSAValue]:
         count, scanned = int(self.attributes["carried"]), int(self.attributes["scanned"])
         given: list[SSAValue] = self.operands[: count + scanned]
         captured: list[SSAValue] = self.operands[count + scanned :]
         length: Any = self.attributes["length"] or (tensor_of(given[count]).shape[0],)
-        values = {"carried": count, "scanned": scanned, "length": length[0], "reverse": self.attributes["reverse"]}
+        known = {"length": length[0], "trips": length[0], "reverse": self.attributes["reverse"]}
+        values = {"carried": count, "scanned": scanned, **known}
         block = self._with_arguments(self.attributes["body"], count + scanned, captured)
         return self.emit("for", given, values, self.types, [block]).results
 

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from functools import partial
+from dataclasses import replace
+from typing import Any
 
-from tessera.ir.base.spec import OpSpec, Registry
+from tessera.ir.base.spec import Attribute, OpSpec, Registry
+from tessera.types.shape import ZERO
 
-host_op = partial(OpSpec, form="host")
-"""An op that is written as host programs are; before the families, which declare theirs with it."""
+COST = (
+    Attribute("flops", "dim", None, "floating-point operations of one run, where they are known"),
+    Attribute("bytes", "dim", None, "bytes that one run reads and writes"),
+    Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),
+)
+"""What an op that does something costs: written by the passes that know, and checked where they are done."""
+
+
+def host_op(*, attributes: tuple[Attribute, ...] = (), **fields: Any) -> OpSpec:
+    """An op that is written as host programs are; its cost is nothing unless it declares `COST`.
+
+    Before the families, which declare theirs with it.
+    """
+    has_cost = any(attribute.name == "flops" for attribute in attributes)
+    free = () if has_cost else tuple(replace(part, default=ZERO) for part in COST)
+    return OpSpec(attributes=(*attributes, *free), form="host", **fields)
+
 
 REGISTRY = Registry(
     "tsched",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import BufferAttr, ShapedAttr, TensorAttr
-from tessera.ir.schedule.ops import host_op
+from tessera.ir.schedule.ops import COST, host_op
 from tessera.types.device import problem
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ _COLLECTIVES = (
             Attribute("axis", "str", doc="the axis of the mesh"),
             Attribute("ranks", "int", doc="how many ranks that axis has"),
             Attribute("purpose", "str", "", "the collective that it is a part of, where it is not all of it"),
+            *COST,
         ),
         effects=frozenset({"collective"}),
         verify=_check_start,
@@ -124,9 +125,13 @@ def _check_while(op: SpecOp) -> None:
 def _check_for(op: ForOp) -> None:
     if op.length is None and len(op.operands) < 2:
         op.fail("`tsched.for` needs a lower and an upper bound, or `length`")
+    if None not in (op.length, op.trips) and op.length != op.trips:
+        op.fail(f"`tsched.for` runs {op.length} iterations by its `length`, and `trips` is {op.trips}")
     if not has_buffers(op) and _yields(op, 0)[: op.carried] != list(op.result_types)[: op.carried]:
         op.fail("the body of `tsched.for` yields the values that the loop carries")
 
+
+_TRIPS = Attribute("trips", "dim", None, "its iterations for the cost: a dim, or a symbol where only running tells")
 
 _CONTROL_FLOW = (
     host_op(
@@ -134,6 +139,7 @@ _CONTROL_FLOW = (
         summary="One of two plans, by a bool.",
         operands=("condition",),
         results=("results*",),
+        attributes=COST,
         regions=("then", "otherwise"),
         effects=frozenset({"memory"}),
         verify=_check_if,
@@ -143,6 +149,7 @@ _CONTROL_FLOW = (
         summary="A plan repeated as long as a condition on what it carries holds.",
         operands=("carried*",),
         results=("carried*",),
+        attributes=(_TRIPS, *COST),
         regions=("condition", "body"),
         effects=frozenset({"memory"}),
         verify=_check_while,
@@ -158,6 +165,8 @@ _CONTROL_FLOW = (
             Attribute("stacked", "int", 0, "how many buffers are written, a row in each iteration, once placed"),
             Attribute("length", "dim", None, "how many iterations; without it the first two operands are the bounds"),
             Attribute("reverse", "bool", False, "from the last row to the first"),
+            _TRIPS,
+            *COST,
         ),
         regions=("body",),
         effects=frozenset({"memory"}),
@@ -244,6 +253,7 @@ _STEPS = (
         summary="All bytes of one buffer into another.",
         operands=("source", "target"),
         results=(),
+        attributes=COST,
         effects=frozenset({"memory"}),
         verify=_check_copy,
     ),
@@ -255,9 +265,8 @@ _STEPS = (
         attributes=(
             Attribute("kernel", "symbol", doc="the tile kernel"),
             Attribute("sizes", "dims", (), "in the order of the kernel's own list"),
-            Attribute("flops", "dim", None, "operations of this run, where they are known"),
-            Attribute("bytes", "dim", None, "bytes that it reads and writes"),
-            Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),
+            *COST,
+            Attribute("part", "int", 0, "its number among the kernels of its group, whose cost the first says, or -1"),
         ),
         effects=frozenset({"memory"}),
     ),
@@ -271,6 +280,7 @@ _STEPS = (
             Attribute("slot", "int", -1, "the number of the function among those of the program"),
             Attribute("text", "str", "", "the format of what is printed"),
             Attribute("outputs", "int", 0, "how many of the buffers, the last, it writes, once they are placed"),
+            *COST,
         ),
         effects=frozenset({"io"}),
         verify=_check_callback,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.schedule.kinds import kernel_kinds
-from tessera.ir.schedule.ops import host_op
+from tessera.ir.schedule.ops import COST, host_op
 
 if TYPE_CHECKING:
     from tessera.ir.schedule.typed_ops import FuseOp, LayoutOp, ModuleOp, TileOp
@@ -87,6 +87,7 @@ SPECS = (
             Attribute("names", "strs", (), "the path of each argument in the user's call"),
             Attribute("guards", "guards", (), "triples (left, right, what): equalities of dims checked at every call"),
             Attribute("workspace", "dim", None, "bytes of temporaries, once memory is planned"),
+            *COST,
         ),
         regions=("body",),
         form="plan",
@@ -111,9 +112,7 @@ SPECS = (
             Attribute("kind", "str", "", "a kind of `ir/schedule/kinds`: map, row, contraction, assembly, library"),
             Attribute("axes", "ints", (), "the reduced axes of a row group"),
             Attribute("sizes", "sizes", (), "pairs (size of the body, dim here), where their names differ"),
-            Attribute("flops", "dim", None, "floating-point operations of one run"),
-            Attribute("bytes", "dim", None, "bytes read and written by one run"),
-            Attribute("time", "dim", None, "nanoseconds of one core, by the static model"),
+            *COST,
             Attribute("kernels", "strs", (), "the tile kernels of the group, in the order they run"),
             Attribute("in_place", "int", -1, "the operand that the first result is written over, or -1"),
             Attribute("pipeline", "any", None, "how its loops prefetch: {double_buffer = true}, or {stages = 3}"),

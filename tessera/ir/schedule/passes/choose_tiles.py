@@ -15,7 +15,7 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import policy_over
 from tessera.ir.base.spec import Cost
 from tessera.ir.base.verify import symbol_table
-from tessera.ir.schedule.bodies import nanoseconds
+from tessera.ir.schedule.costs import nanoseconds
 from tessera.ir.schedule.kinds import GroupKind, kernel_kinds
 from tessera.ir.schedule.plan import body_of, fusions_in, write_choice
 from tessera.ir.schedule.typed_ops import FuseOp

@@ -20,7 +20,7 @@ from tessera.ir.tile.language import buffer_type
 from tessera.ir.tile.watch import Site, Watch, watch
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
-from tessera.types.shape import TensorType
+from tessera.types.shape import ZERO, TensorType
 
 
 @frozen
@@ -65,9 +65,11 @@ def _insert_check(call: CallOp, kernel: SpecOp, found: Watch) -> None:
     own = buffer_type(found.look.regions[0].block.args[-1])
     type = TensorType(tuple(dim.substitute(known) for dim in own.shape), own.dtype)
     records = put("alloc", (), {"output": -1}, [BufferAttr.of(type)]).result
-    put("call", [records], {"kernel": found.begin.value("symbol"), "sizes": sizes})
-    operands = [*(call.operands[number] for number in found.arguments), records]
-    put("call", operands, {"kernel": found.look.value("symbol"), "sizes": sizes})
+    read = [call.operands[number] for number in found.arguments]
+    for watcher, operands in ((found.begin, [records]), (found.look, [*read, records])):
+        moved = sum((buffer_type(value).bytes for value in operands), ZERO)
+        cost = {"flops": ZERO, "bytes": moved, "part": -1}
+        put("call", operands, {"kernel": watcher.value("symbol"), "sizes": sizes, **cost})
     sources = sorted({site.source for site in found.sites if site.source is not None})
     sites = [_fields_of(site, kernel.value("symbol"), sources) for site in found.sites]
     values = {"call": "check_positions", "text": json.dumps(sites), "outputs": 0}
