@@ -50,10 +50,11 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/tile/test_check_barriers.py",
     "tessera/ir/tile/sites.py": "tests/lit/tile tests/tile/test_check_bounds.py tests/tile/test_check_races.py "
     "tests/tile/test_check_barriers.py",
-    "tessera/ir/tile/ops/access.py": "tests/lit/tile tests/tile/test_memory_ops.py tests/kernel/test_gather.py",
-    "tessera/ir/tile/ops/control.py": "tests/lit/tile tests/kernel/test_pipelines.py",
-    "tessera/ir/base/block_ops.py": "tests/lit/tile tests/lit/target tests/target tests/tile/test_interpret.py "
-    "tests/tile/test_lanes.py",
+    "tessera/ir/tile/ops/access.py": "tests/tile/test_op_verifiers.py tests/lit/tile "
+    "tests/tile/test_memory_ops.py tests/kernel/test_gather.py",
+    "tessera/ir/tile/ops/control.py": "tests/tile/test_op_verifiers.py tests/lit/tile tests/kernel/test_pipelines.py",
+    "tessera/ir/base/block_ops.py": "tests/ir/base/test_block_ops.py tests/lit/tile tests/lit/target "
+    "tests/tile/test_interpret.py tests/tile/test_lanes.py",
     "tessera/ir/target/ops/blocks.py": "tests/lit/target tests/target/test_memory.py tests/target/test_kernel.py "
     "tests/target/test_mutations.py tests/features/test_lowering.py",
     "tessera/ir/target/ops/kernel.py": "tests/lit/target tests/target/test_kernel.py tests/target/test_launch.py "
@@ -64,8 +65,10 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/schedule/test_in_place.py tests/schedule/test_overlap.py",
     "tessera/ir/schedule/host_program/memory.py": "tests/lit/schedule tests/schedule/test_memory.py "
     "tests/schedule/test_in_place.py",
-    "tessera/ir/schedule/ops/plan.py": "tests/lit/schedule tests/schedule/test_plans.py tests/schedule/test_text.py",
-    "tessera/ir/schedule/ops/host.py": "tests/lit/schedule tests/schedule/test_lifetimes.py",
+    "tessera/ir/schedule/ops/plan.py": "tests/schedule/test_op_verifiers.py tests/lit/schedule "
+    "tests/schedule/test_plans.py tests/schedule/test_text.py",
+    "tessera/ir/schedule/ops/host.py": "tests/schedule/test_op_verifiers.py tests/lit/schedule "
+    "tests/schedule/test_lifetimes.py",
     "tessera/ir/graph/passes/check_policy.py": "tests/lit/graph/check_policy.mlir tests/policy/test_passthrough.py",
     "tessera/ir/graph/passes/check_numerics.py": "tests/lit/graph/check_numerics.mlir",
     "tessera/ir/graph/passes/check_effects.py": "tests/lit/graph/check_effects.mlir tests/effects/test_inference.py",

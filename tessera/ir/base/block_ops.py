@@ -304,7 +304,8 @@ def _check_broadcast(ops: BlockOps, op: SpecOp) -> None:
 
 
 def _check_reduce(ops: BlockOps, op: SpecOp, kinds: Sequence[str] = REDUCTIONS) -> None:
-    block, *_, out = ops.blocks(op)
+    *inputs, out = ops.blocks(op)
+    block = inputs[0]
     axis: int = op.value("axis")
     if op.value("kind") not in kinds:
         op.fail(f"`kind` is one of {', '.join(kinds)}, got {op.value('kind')}")
@@ -315,6 +316,8 @@ def _check_reduce(ops: BlockOps, op: SpecOp, kinds: Sequence[str] = REDUCTIONS) 
     kept = block.shape[:axis] + block.shape[axis + 1 :]
     if out.shape != kept:
         op.fail(f"reducing axis {axis} of {list(block.shape)} gives {list(kept)}, not {out}")
+    if inputs[-1].dtype is not out.dtype:
+        op.fail(f"`{op.name}` keeps the dtype, got {inputs[-1].dtype} for {out.dtype}")
 
 
 def _check_arg_reduce(ops: BlockOps, op: SpecOp) -> None:

@@ -52,7 +52,7 @@ def stages_of(pipeline: Any) -> int:
         if not isinstance(given["double_buffer"], bool):
             raise ValueError(f"`double_buffer` is true or false, got {given['double_buffer']!r}")
         return 2 if given["double_buffer"] else 1
-    if not isinstance(given["stages"], int) or not 1 <= given["stages"] <= MOST_STAGES:
+    if type(given["stages"]) is not int or not 1 <= given["stages"] <= MOST_STAGES:
         raise ValueError(f"`stages` is 1 to {MOST_STAGES} buffers, got {given['stages']!r}")
     return given["stages"]
 
