@@ -121,9 +121,9 @@ def public_modules() -> list[str]:
 
 
 def members_of(kind: type) -> list[str]:
-    """Public members that a class adds to those of `object` and of exceptions."""
-    plain = {*dir(object), *dir(Exception)}
-    return sorted(name for name in dir(kind) if not name.startswith("_") and name not in plain)
+    """Public members of a class but those of Python's own classes, whose docstrings every version of it words anew."""
+    own = [base for base in kind.__mro__ if base.__module__ != "builtins"]
+    return sorted({name for base in own for name in vars(base) if not name.startswith("_")})
 
 
 def documented(text: str) -> set[str]:

@@ -18,7 +18,7 @@ from tessera.ir.base.tape import DONATED
 from tessera.runtime.devices import Program
 from tessera.runtime.foreign import adopt, adopt_tensors
 from tessera.types.device import Device
-from tessera.types.dim import Dim, minimum
+from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.frozen import frozen
 from tessera.types.policy import Policy
 
@@ -104,6 +104,9 @@ def _dims(left: Dim, left_value: int, right: Dim, right_value: int) -> str:
         if named is not None:  # the least of a size and a number is the number where the size is as large
             return f"`{named}` is {value}, but it must be at least {wanted}"
         return f"`{free}` is {value}, but it must be {wanted}"
+    for bounded, value, dim, limit in ((left, left_value, right, right_value), (right, right_value, left, left_value)):
+        if dim in (minimum(bounded, limit), maximum(bounded, limit)):  # which is the limit where the two differ
+            return f"`{bounded}` is {value}, but it must be at {'most' if limit < value else 'least'} {limit}"
     return f"`{left}` is {left_value} and `{right}` is {right_value}, but they must be equal"
 
 

@@ -17,14 +17,16 @@ from tessera.types.dim import Dim
 Proof: TypeAlias = "Callable[[Dim], bool]"
 
 
-def _operator(combine: Callable[[Dim, Dim], Dim]) -> Callable[[Size, Any], Any]:
-    """The method of an operator that gives a size."""
+def _operator(combine: Callable[[Dim, Dim], Dim], *, divides: bool = False) -> Callable[[Size, Any], Any]:
+    """The method of an operator that gives a size; one that divides takes no 0, as none of an integer does."""
 
     def method(self: Size, other: Any) -> Any:
         if isinstance(other, float):
             _refuse(self, "combined with a float", _SCALAR_HELP)
         if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
             return NotImplemented
+        if divides and isinstance(other, int) and other == 0:
+            raise ShapeError(f"`{self}` is divided by 0", fix="divide by a size of at least 1")
         return size_of(combine(self.dim, dim_of(other)))
 
     return method
@@ -53,8 +55,8 @@ class Size:
     __add__ = __radd__ = _operator(Dim.__add__)
     __mul__ = __rmul__ = _operator(Dim.__mul__)
     __sub__, __rsub__ = _operator(Dim.__sub__), _operator(lambda own, given: given - own)
-    __floordiv__, __rfloordiv__ = _operator(Dim.__floordiv__), _operator(lambda own, given: given // own)
-    __mod__, __rmod__ = _operator(Dim.__mod__), _operator(lambda own, given: given % own)
+    __floordiv__, __mod__ = _operator(Dim.__floordiv__, divides=True), _operator(Dim.__mod__, divides=True)
+    __rfloordiv__, __rmod__ = _operator(lambda own, given: given // own), _operator(lambda own, given: given % own)
 
     def __pow__(self, power: Any) -> Any:
         if isinstance(power, int) and not isinstance(power, bool) and 0 <= power <= _HIGHEST_POWER:

@@ -179,7 +179,8 @@ def _parse_operand(text: str) -> Dim:
     text = text.strip()
     if text.isdigit():
         return Dim.constant(int(text))
-    return Dim.symbol(text) if text.isascii() and text.isidentifier() and text not in _WORDS else parse_dim(text)
+    is_name = text.isascii() and text.isidentifier() and text not in _WORDS
+    return Dim.symbol(text) if is_name else parse_dim(text, refuses_zero=True)
 
 
 def _after(message: str) -> str:

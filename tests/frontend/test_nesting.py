@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import AnnotationError, KernelError, PytreeError
+from tessera.diagnostics.codes import AnnotationError, ConstraintError, KernelError, PytreeError
 from tessera.frontend.pytree import MOST_NESTED, flatten
 from tessera.types.dim import Dim
 
@@ -36,6 +36,16 @@ def deep(x: KTile["M", "N", ts.f32]) -> KTile["M", "N", ts.f32]:
 def test_a_dim_that_divides_by_zero_is_refused_where_it_is_written(text: str) -> None:
     with pytest.raises(AnnotationError, match="divides by 0"):
         ts.Tensor[text, ts.f32]
+
+
+@pytest.mark.parametrize(
+    "text", ["B % 0 == 0", "B // 0 == 0", "0 == B % (C - C)", "B in 1..8//0", "B <= max(C, B % 0)", "B = C ceildiv 0"]
+)
+def test_a_constraint_that_divides_by_zero_is_refused_where_it_is_written(text: str) -> None:
+    with pytest.raises(ConstraintError, match="divides by 0"):
+        ts.jit(constraints=[text])
+    with pytest.raises(ConstraintError, match="divides by 0"):
+        ts.constrain(text)
 
 
 def test_a_dim_divided_by_a_size_of_zero_is_zero() -> None:

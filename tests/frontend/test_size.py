@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera.diagnostics.codes import SpecializationError
+from tessera.diagnostics.codes import ShapeError, SpecializationError
 from tessera.frontend.size import Size, size_of
 from tessera.types.dim import Dim
 
@@ -29,6 +29,13 @@ def test_arithmetic_gives_sizes_and_plain_ints() -> None:
     assert str(10 - B) == "-B + 10"
     assert str(B % 8) == "(B % 8)"
     assert size_of(Dim.constant(7)) == 7
+
+
+@pytest.mark.parametrize("divide", [lambda: B // 0, lambda: B % 0, lambda: (B + S) // (S - S)])
+def test_a_size_divided_by_zero_is_refused(divide: Any) -> None:
+    with pytest.raises(ShapeError, match="is divided by 0"):
+        divide()
+    assert str(6 // B) == "(6 // B)"
 
 
 def test_comparisons_that_hold_for_all_sizes_are_answered() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tessera as ts
-from tessera import KTile, Schedule, f32, i32, kernel, tile
+from tessera import KTile, Schedule, Tensor, f32, i32, kernel, tile
 from tessera.diagnostics.codes import BlockValueError, GuardError, KernelError, ScheduleError
 from tests.kernel.compare import arrays
 
@@ -186,7 +186,7 @@ def test_a_sum_of_one_block_of_columns_is_refused_at_its_line_with_its_numbers()
     np.testing.assert_allclose(arrays(made(x))[0], x / x.sum(1, keepdims=True), rtol=1e-4)  # one block holds all of it
     with pytest.raises(BlockValueError, match="one block of 256 of 700 elements"):
         made(normal(7, 700))
-    with pytest.raises(GuardError, match="must be 1"):
+    with pytest.raises(GuardError, match="must be at most 256"):
         ts.jit(made.record_op, dynamic=True)(normal(7, 700))
 
 
@@ -488,6 +488,16 @@ DECISIONS = {
     "attribute": "return v * T.n.real",
     "largest": "return v * max([T.n, 40])",
     "sum": "return v * sum((T.n, 1))",
+    "numpy scalar": "return v * (np.int64(2) * T.n)",
+    "numpy scalar behind": "return v * (T.n - np.float32(2))",
+    "numpy type": "return v * np.float16(T.n)",
+    "numpy decision": "return v if np.int64(40) // T.n else v * 2",
+    "numpy function": "return v * np.maximum(T.n, 4)",
+    "numpy reduction": "return v * np.prod([T.n, 2])",
+    "numpy item": "return v * np.array([1.0, 2.0, 3.0])[T.n // 64]",
+    "numpy array": "return v * np.full((1,), T.n)[0]",
+    "dunder": "return v * T.n.__index__()",
+    "complex": "return v * complex(T.n).real",
 }
 
 
@@ -497,7 +507,7 @@ def _decide(body: str) -> Any:
     )
     name = f"<decision {abs(hash(body))}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    scope: dict[str, Any] = {"KTile": KTile, "f32": f32, "tile": tile, "TABLE": {32: 1.0, 64: 2.0}}
+    scope: dict[str, Any] = {"KTile": KTile, "f32": f32, "tile": tile, "TABLE": {32: 1.0, 64: 2.0}, "np": np}
     exec(compile(text, name, "exec"), scope)
     return kernel(Schedule(block=(4, 32)))(scope["decided"])
 
@@ -514,6 +524,7 @@ def test_python_that_decides_by_a_block_size_is_refused(body: str) -> None:
         "return v * 2 if tile.per_block(T.n) < 40 else v",
         "return tile.per_block(v * 2 if T.n < 40 else v)",
         "for i in range(tile.per_block(T.n) // 32):\n        v = v * 2\n    return v",
+        "return v * (tile.per_block(np.int64(T.n)) // 16)",
     ],
 )
 def test_a_decision_by_a_fixed_block_fixes_it(body: str) -> None:
@@ -530,6 +541,8 @@ def test_a_decision_by_a_fixed_block_fixes_it(body: str) -> None:
         "return v * 2 + tile.zeros(tuple(v.shape))",
         "assert T.n > 16\n    return v * len(v.shape)",
         "return v * 2 if T.n is not None else v",
+        "return v * 2 + tile.zeros((np.int64(T.m), np.int64(1) * T.n))",
+        "return v * np.add(1, np.int64(1))",
         "return v * 2 if isinstance(T.n, int) else v",
     ],
 )
@@ -538,6 +551,32 @@ def test_sizes_of_tiles_and_assertions_stay_free(body: str) -> None:
     decided = _decide(body)
     np.testing.assert_array_equal(arrays(decided(x))[0], x * 2)
     assert decided.program(x).fixed == ()
+
+
+@kernel
+def whole_columns(x: KTile["M", "N", f32]) -> Any:
+    T = tile.context()
+    v = tile.load(x, T.m, T.n)
+    return v + tile.sum(v, 0)[None, :]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_dim_is_held_by_one_block_of_any_size_up_to_that_size(rows: int) -> None:
+    """A block of 1 is no other: the dim is at most 1 then, and stays symbolic."""
+    one = whole_columns.with_schedule(Schedule(block=(rows, 16)))
+    for size in range(rows + 1):
+        x = normal(size, 20)
+        np.testing.assert_array_equal(arrays(one(x))[0], arrays(one.run_tiles(x))[0])
+    with pytest.raises(BlockValueError, match=f"one block of {rows} of {rows + 1} elements"):
+        one(normal(rows + 1, 20))
+
+    @ts.jit
+    def inside(x: Tensor["B", "N", f32]) -> Any:
+        return one(x)
+
+    assert arrays(inside(normal(rows, 20)))[0].shape == (rows, 20)
+    with pytest.raises(GuardError, match=f"`B` is {rows + 1}, but it must be at most {rows}"):
+        inside(normal(rows + 1, 20))
 
 
 def test_numbers_of_the_schedule_are_marked_too_and_other_scopes_are_unknown() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera import KTile, kernel, tile
+from tessera import KTile, Schedule, kernel, tile
 from tessera.diagnostics.codes import GuardError, KernelError, ShapeError
 
 
@@ -150,6 +150,11 @@ def test_a_returned_cell_is_of_one_program_alone() -> None:
     with pytest.raises(GuardError, match="`N` is 1000") as guarded:
         of_blocks(x)
     assert "one program has all columns" in str(guarded.value)
+    narrow = of_blocks.with_schedule(Schedule(block=(4, 1)))
+    assert np.asarray(narrow(x[:, :1])).tolist() == [1.0] * 3
+    for width, rule in ((2, "at most 1"), (0, "at least 1")):
+        with pytest.raises(GuardError, match=f"`N` is {width}, but it must be {rule}"):
+            narrow(x[:, :width])
     for refused in (of_blocks.interpret, ts.jit(inside_of_blocks)):
         with pytest.raises(KernelError, match="has no `n`, and 4 programs along it would write the same elements"):
             refused(x)

@@ -88,6 +88,7 @@ PROSE: dict[str, str] = {
     r"\bway(s)? down\b": "lowering",
     r"\bmatrix units?\b": "tensor cores, MMA",
     r"\bcopy engine\b": "TMA",
+    r"\bpairs? of CTAs\b": "cluster",
     r"\btensor maps?\b": "TMA descriptor",
     r"\bfree (size|dim|width|row|sequence)s?\b": "dynamic dim, symbolic dim",
     r"\b(running fold|fold_place|folds?|folded|folding)\b": "reduce, reduction (constant folding is fine)",
@@ -102,7 +103,7 @@ PROSE: dict[str, str] = {
     r"\blies? along\b": "contiguous in, stride-1 in",
     r"\b(rooms?|doors?|hall|house)\b": "stage, package, exit verifier",
     r"\bextremes?\b": "min/max",
-    r"\bcomputed? again\b": "rematerialize",
+    r"\bcomput(e|es|ed|ing) again\b": "rematerialize",
     r"\bat once\b": "eagerly, together",
     r"\b(deeds?|meetings?)\b": "accesses; barriers",
     r"\bstand-?ins?\b": "tracer, traced value",
@@ -125,7 +126,7 @@ EXEMPT = re.compile(
     r"constant[- ]fold|fold(s|ed|ing)? (of )?(a )?constant|constants are folded|most of their scalars are constants"
     r"|fold[-_]constants|random\.fold|fold_in|#fold|^## fold|fold\(key|\"fold\""
     r"|`dropout`, `fold`|fold in a number|folding will look"
-    r"|(multi|co|pre|micro)processor|platform\.processor|queue\.|manifold|unfold|CHECK"
+    r"|(multi|co|pre|micro)processor|platform\.processor|processor (@|architecture)|queue\.|manifold|unfold|CHECK"
     r"|in turn\b|both sides|makes room|compiler places copies|extreme (rows|numbers|values|logits)|runs as it stands",
     re.IGNORECASE,
 )
@@ -203,7 +204,7 @@ def prose_findings(file: Path, lines: Iterator[tuple[int, str]]) -> Iterator[Fin
     """Phrases that have a standard term."""
     for number, line in lines:
         for pattern, instead in PROSE.items():
-            match = re.search(pattern, line)
+            match = re.search(pattern, line, re.IGNORECASE)
             if match and not EXEMPT.search(line):
                 yield Finding(file, number, match.group(), instead, line.strip())
 

@@ -12,7 +12,7 @@ import pytest
 
 from tessera.diagnostics.codes import all_codes
 from tessera.ir.base.passes import find_pass
-from tests.rules.glossary import findings
+from tests.rules.glossary import PROSE, findings, prose_findings
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("tessera", "tests", "scripts", "examples", "benchmarks", "docs")
@@ -98,6 +98,22 @@ def test_no_file_of_the_package_is_shorter_than_120_lines() -> None:
 def test_names_and_prose_use_the_words_of_the_field() -> None:
     found = [str(finding) for finding in findings([ROOT / "tessera", ROOT / "docs", *ROOT.glob("*.md")])]
     assert found == []
+
+
+EXAMPLES = (
+    "Its way down", "matrix units", "the copy engine", "pairs of CTAs", "two tensor maps", "a free dim",
+    "a running fold", "it spreads a row", "a turned operand", "two turns", "the left side", "both of its sides",
+    "a loop written out", "brought ahead", "values handed on", "it lies along a row", "the last door", "an extreme",
+    "computing again", "At once", "deeds", "a stand-in", "a team", "a queue", "a recording", "given up to a call",
+    "spent arguments", "ranks speak with others", "the processor", "no place of the dim", "the places of a tile",
+    "a whole number", "the cure", "NaN wins", "called with other arguments", "as it stands",
+)  # fmt: skip
+
+
+def test_a_word_that_nobody_searches_for_is_found_with_the_one_for_it() -> None:
+    for (pattern, instead), example in zip(PROSE.items(), EXAMPLES, strict=True):
+        found = [finding.instead for finding in prose_findings(Path("page.md"), iter([(1, example)]))]
+        assert instead in found, f"{pattern}: {example}"
 
 
 def test_measured_constants_say_where_they_come_from() -> None:

@@ -103,6 +103,6 @@ def _expression(chosen: random.Random, depth: int) -> str:
     kind = chosen.choice(("+", "+", "-", "*", "*", "//", "%", "max", "min"))
     if kind in ("max", "min"):
         return f"{kind}({first}, {second})"
-    if kind in ("//", "%") and chosen.random() < 0.7:
+    if kind in ("//", "%") and (chosen.random() < 0.7 or Dim.of(second).value == 0):  # no text may divide by 0
         second = str(chosen.randrange(1, 6))
     return f"({first}) {kind} ({second})"

@@ -17,7 +17,6 @@ from tessera.ir.tile.block_dependence import FIX, RULE, BlockDependence, describ
 from tessera.ir.tile.block_facts import Coordinate
 from tessera.ir.tile.block_tiles import Dependence
 from tessera.ir.tile.records import Body
-from tessera.types.dim import Dim
 from tessera.types.schedule import NAMES, Schedule
 
 SCOPES = ("row", "block")
@@ -139,7 +138,7 @@ def _refuse(b: KernelBuilder, found: Dependence) -> None:
     if axis is not None and axis.blocks.value is None:
         where = f" (line {cause.span.line})" if cause.span is not None else ""
         rule = f"{message}{where}, so one block must hold all of them: `T.d` or `:` loads the whole dim"
-        b.require_equal(axis.blocks, Dim.constant(1), rule)
+        b.require_one_block(axis, rule)
         return
     notes = [RULE]
     if found.store.span is not None and found.store.span != cause.span:

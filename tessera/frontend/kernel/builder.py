@@ -285,6 +285,11 @@ class KernelBuilder:
         if left != right:
             self._require_equal(left, right, what)
 
+    def require_one_block(self, axis: ProgramAxis, what: str, least: int = 0) -> None:
+        """Guard that one block holds a dim of at least `least`; bounds, since an equality would specialize to 1."""
+        for left in (minimum(axis.extent, axis.size), maximum(axis.extent, least)):
+            self.require_equal(left, axis.extent, what)
+
     def grid(self) -> tuple[list[TileOp], tuple[Dim, ...]]:
         """The ops that compute a program's coordinates, and the grid: batch dims, then rows, then columns."""
         names = sorted(self.axes, key=lambda name: (not name.startswith("_b"), name))

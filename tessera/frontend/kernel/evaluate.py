@@ -18,11 +18,13 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from tessera.diagnostics.codes import KernelError
 from tessera.diagnostics.error import FixLike, TesseraError
 from tessera.frontend.kernel.block_scope import check_choice, numbers_in, per_block, tile_shape
 from tessera.frontend.kernel.builder import KernelBuilder
-from tessera.frontend.kernel.extents import Index, Loop, check_static, roles_of, with_roles
+from tessera.frontend.kernel.extents import Index, Loop, check_static, is_number, roles_of, with_roles
 from tessera.frontend.kernel.indexing import TensorRef
 from tessera.frontend.kernel.loops import Blocks, Pipeline, write_loop
 from tessera.frontend.kernel.rows import NeedsNumber
@@ -440,7 +442,7 @@ class Evaluator:
         if not _is_of_python(function):
             return with_roles(result, roles_of(*values))
         numbers = numbers_in((getattr(function, "__self__", None), *values))
-        if function is not builtins.len and (isinstance(result, bool) or not isinstance(result, int | float | None)):
+        if function is not builtins.len and result is not None and not is_number(result):
             self._choose(node, *numbers)
             return result
         return result if function is builtins.len else with_roles(result, roles_of(*numbers))
@@ -469,15 +471,17 @@ def _captured_names(function: Any) -> dict[str, Any]:
     return {**function.__globals__, **captured}
 
 
-_HELD: Any = (tuple, list, dict, str, range)
+_HELD: Any = (tuple, list, dict, str, range, np.ndarray)
 """Values of Python that an index chooses from."""
 
 
 def _is_of_python(function: Any) -> bool:
-    """Whether a function is Python's own, and computes with numbers: `range`, `bool`, `min`, a method of a number."""
+    """Whether a function of Python or a library computes with numbers: `range`, `min`, `np.add`, a number's method."""
     if isinstance(function, type):
-        return function in (range, bool, str, int, float)
-    return isinstance(function, types.BuiltinFunctionType) and function not in (isinstance, id, repr)
+        return function in (range, bool, str, int, float, complex) or is_of_library(function)
+    if isinstance(function, types.BuiltinFunctionType | types.MethodWrapperType):
+        return function not in (isinstance, id, repr)
+    return is_of_library(function)
 
 
 def _is_language(function: Any) -> bool:

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+import numpy as np
+
 from tessera.diagnostics.codes import KernelError, ScheduleError
 from tessera.frontend.kernel.builder import UNKNOWN, KernelBuilder, current
 from tessera.frontend.kernel.rows import NeedsNumber
@@ -290,11 +292,17 @@ def roles_of(*values: Any) -> frozenset[str]:
     return frozenset[str]().union(*(getattr(value, "roles", ()) for value in values))
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value is an integer or a float, of Python or of NumPy."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
 def with_roles(value: Any, roles: frozenset[str]) -> Any:
     """A number with the numbers of the schedule that it is computed from."""
-    if not roles or isinstance(value, bool) or not isinstance(value, int | float):
+    if not roles or not is_number(value):
         return value
-    return ScheduleInt(value, roles) if isinstance(value, int) else ScheduleFloat(value, roles)
+    is_whole = isinstance(value, int | np.integer)
+    return ScheduleInt(int(value), roles) if is_whole else ScheduleFloat(value, roles)
 
 
 class Extent(ScheduleInt):

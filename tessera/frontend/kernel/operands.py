@@ -354,7 +354,7 @@ def _check_alone(b: KernelBuilder, tile: Tile) -> None:
                 f"a program has {axis.size} of {axis.extent} {whole}",
             )
         rule = f"the returned tile has no `{name[1:]}`, so one program has all {whole}: `T.d` or `:` loads them"
-        b.require_equal(axis.blocks, Dim.constant(1), rule)
+        b.require_one_block(axis, rule, least=1)
 
 
 def _grid_axis(b: KernelBuilder, axis: Axis | None) -> Axis | None:

@@ -110,7 +110,8 @@ def is_of_tensors(function: Any) -> bool:
 
 def is_of_library(function: Any) -> bool:
     """Whether a function is Python of a library that computes on arrays of its own."""
-    return str(getattr(function, "__module__", "")).split(".")[0] in ("numpy", "torch", "jax", "scipy", "math")
+    module = str(getattr(function, "__module__", None) or type(function).__module__)
+    return module.split(".")[0] in ("numpy", "torch", "jax", "scipy", "math")
 
 
 def call_refusal(node: ast.Call, span: Span, values: Iterable[Any], scope: Mapping[str, Any]) -> tuple[str, Fix | str]:

@@ -219,7 +219,7 @@ def _quantum(magnitude: Array, kind: NumberFormat) -> Array:
 
 
 def _whole(steps: Array, rounding: str, bits: Array | None) -> Array:
-    """Whole numbers from any; toward zero only what is not negative."""
+    """Integers from any numbers; toward zero only what is not negative."""
     if rounding == "nearest_even":
         return np.rint(steps)
     low = np.floor(steps)

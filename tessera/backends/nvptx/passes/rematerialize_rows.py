@@ -1,4 +1,4 @@
-"""Compute again, where it is read, what a kernel would store to scratch and load.
+"""Rematerialize, where it is read, what a kernel would store to scratch and load.
 
 A softmax stores the exponentials of a row and loads them to divide by their sum. A row that no registers hold goes
 through memory twice for that; to rematerialize the exponentials from the row costs less, where the row is an argument

@@ -83,7 +83,7 @@ def _by_steps(f: FunctionText, magnitude: Value, rule: Rounding) -> Value:
 
 
 def _whole(f: FunctionText, value: Value, rule: Rounding) -> Value:
-    """Whole numbers from any."""
+    """Integers from any numbers."""
     if rule.rounding == "nearest_even":
         return f.intrinsic("roundeven", value)
     if rule.rounding == "toward_zero":
