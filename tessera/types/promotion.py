@@ -47,16 +47,14 @@ def integer_range(dtype: DType) -> tuple[int, int]:
 
 def holds(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` is a value of `wide`, so that the cast loses nothing."""
-    if wide is narrow or narrow.is_bool:
-        return True
     if wide.is_bool:
-        return False
+        return narrow.is_bool
     if narrow.is_float:
-        return wide.is_float and wide.exponent >= narrow.exponent and wide.mantissa >= narrow.mantissa
+        return wide.exponent >= narrow.exponent and wide.mantissa >= narrow.mantissa  # integers have neither
     low, high = integer_range(narrow)
     if wide.is_float:
         # a float holds every integer of up to mantissa + 1 bits; all have the exponents for those here
-        return max(-low, high + 1) <= 1 << (wide.mantissa + 1)
+        return max(-low, high) <= 1 << (wide.mantissa + 1)
     wide_low, wide_high = integer_range(wide)
     return wide_low <= low and high <= wide_high
 
@@ -122,7 +120,7 @@ def float_of(dtype: DType) -> DType:
     """The float an operation that has only float answers works in: f64 for 64 bit integers, f32 for the others."""
     if dtype.is_float:
         return dtype
-    return dt.f64 if dtype.is_integer and dtype.bits == 64 else dt.f32
+    return dt.f64 if dtype.bits == 64 else dt.f32
 
 
 def sum_of(dtype: DType) -> DType:

@@ -88,7 +88,7 @@ def path(name: str, axis: int, dim: Dim) -> str:
 def is_refuted(left: Dim, right: Dim) -> bool:
     """Whether two sizes can never be equal."""
     difference = left - right
-    return bool(difference.value) or is_at_least(difference, 1) or is_at_least(-difference, 1)
+    return is_at_least(difference, 1) or is_at_least(-difference, 1)
 
 
 @frozen
@@ -215,11 +215,9 @@ def _atom_range(atom: Atom) -> tuple[int | None, int | None]:
     if atom.kind == "symbol":
         return 0, None
     first, second = atom.args
-    low = 0 if _lower_is(first, level=4) and _lower_is(second, level=4) else None
-    if atom.kind == "mod":
-        positive = second.value is not None and second.value > 0
-        return (0 if positive else low), ((second.value or 1) - 1 if positive else None)
-    return low, None
+    if atom.kind == "mod" and second.value is not None and second.value >= 0:
+        return 0, max(second.value - 1, 0)
+    return (0 if _lower_is(first, level=4) and _lower_is(second, level=4) else None), None
 
 
 def is_at_most(left: Dim, right: Dim) -> bool:

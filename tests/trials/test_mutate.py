@@ -107,6 +107,11 @@ def test_lines_are_seen_while_a_test_runs() -> None:
     assert {test for tests in watch.reached.values() for _, test in tests} == {"one"}
 
 
+def test_what_no_program_can_tell_is_drawn() -> None:
+    keys = {mutant.key for mutant, _ in mutate.draw(sys.maxsize, 0)}
+    assert [key for key in mutate.EQUIVALENT if key not in keys] == []
+
+
 @pytest.mark.slow
 def test_a_mutant_is_killed_in_a_copy_and_the_tree_is_left_alone() -> None:
     laboratory, other = mutate.Laboratory(180), mutate.Laboratory(180)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -38,6 +38,8 @@ from tessera.types.promotion import (
     promote,
     promote_all,
     promote_scalar,
+    reduction_identity,
+    rounding_of,
     sum_of,
 )
 
@@ -111,6 +113,82 @@ def test_holds_agrees_with_casting_every_value_of_the_small_dtypes() -> None:
             assert holds(wide, narrow) is kept, f"{wide} holds {narrow}"
 
 
+def test_holds_agrees_with_the_ends_and_the_spacing_of_the_large_dtypes() -> None:
+    for narrow, wide in product(ALL, ALL):
+        if narrow.is_bool or wide.is_bool or narrow is wide:
+            expected = narrow.is_bool or narrow is wide
+        elif narrow.is_float:
+            digits = wide.is_float and (wide.mantissa, wide.exponent)
+            expected = bool(digits) and digits >= (narrow.mantissa, 0) and digits[1] >= narrow.exponent
+        else:
+            # Ends, and the odd numbers beside them, which need every bit.
+            low, high = integer_range(narrow)
+            edges = [value for value in (low, low + 1, high - 1, high) if low <= value <= high]
+            if wide.is_float:
+                expected = all(float_holds(wide, value) for value in edges)
+            else:
+                expected = integer_range(wide)[0] <= low and high <= integer_range(wide)[1]
+        assert holds(wide, narrow) is expected, f"{wide} holds {narrow}"
+
+
+def test_a_float_holds_integers_of_one_bit_more_than_its_mantissa() -> None:
+    for mantissa in range(2, 20):
+        made = DType("made", "float", mantissa + 9, exponent=8, mantissa=mantissa)
+        found = {narrow: holds(made, narrow) for narrow in (i4, i8, u8, i16, u16)}
+        assert found == {i4: True, i8: mantissa >= 6, u8: mantissa >= 7, i16: mantissa >= 14, u16: mantissa >= 15}
+
+
+def float_holds(dtype: DType, value: int) -> bool:
+    """Whether an integer has no more significant bits than a float keeps."""
+    return value == 0 or (abs(value) // (value & -value)).bit_length() <= dtype.mantissa + 1
+
+
+def test_what_a_conversion_does_to_values_that_the_other_dtype_lacks() -> None:
+    for source, target in product(ALL, ALL):
+        if target.is_bool or holds(target, source):
+            expected = ""
+        else:
+            expected = "nearest_even" if target.is_float else "toward_zero" if source.is_float else "wrap"
+        assert rounding_of(source, target) == expected, f"{source} to {target}"
+    table = {
+        (f32, bool_): "",
+        (i32, bool_): "",
+        (f32, i8): "toward_zero",
+        (i32, f32): "nearest_even",
+        (i32, u32): "wrap",
+    }
+    assert {pair: rounding_of(*pair) for pair in table} == table
+
+
+def test_the_ends_of_an_integer_are_scalars_of_it_and_the_next_are_not() -> None:
+    for dtype in ALL:
+        if dtype.is_float:
+            continue
+        target = i64 if dtype.is_bool else dtype
+        low, high = integer_range(target)
+        assert [promote_scalar(dtype, value) for value in (low - 1, low, high, high + 1)] == [
+            None,
+            target,
+            target,
+            None,
+        ]
+
+
+def test_identities_change_nothing() -> None:
+    for dtype in ALL:
+        kinds = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+        values = np.array([0, 1] if dtype.is_bool else [1, 0, 3], numpy_dtype(dtype.compute))
+        if dtype.is_float:
+            values = np.append(values, np.array([-0.0, -2.0], values.dtype))
+        for kind, function in kinds.items():
+            identity = np.array(reduction_identity(kind, dtype)).astype(values.dtype)
+            assert function(values, identity).tobytes() == values.tobytes(), f"{kind} of {dtype}"
+    for kind, expected in (("all", True), ("any", False)):
+        assert reduction_identity(kind, bool_) is expected
+    assert [type(reduction_identity("prod", dtype)) for dtype in (bool_, i8, f32)] == [bool, int, float]
+    assert [type(reduction_identity("sum", dtype)) for dtype in (bool_, i8, f32)] == [bool, int, float]
+
+
 def _all_values(dtype: DType) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     if dtype is i4:
         return np.arange(-8, 8, dtype=np.float64)
@@ -125,6 +203,8 @@ def _all_values(dtype: DType) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     [
         (bf16, 2, bf16),
         (bf16, 2.5, bf16),
+        (bf16, -1, bf16),
+        (f32, 1 << 40, f32),
         (f8e4m3, 0.5, f8e4m3),
         (f64, True, f64),
         (i8, 100, i8),

@@ -45,6 +45,11 @@ class Interval:
         """The largest absolute value."""
         return max(abs(self.low), abs(self.high))
 
+    @property
+    def least(self) -> float:
+        """The smallest absolute value."""
+        return max(self.low, -self.high, 0.0)
+
     def is_within(self, low: float, high: float) -> bool:
         return not self.may_be_nan and low <= self.low and self.high <= high
 
@@ -88,6 +93,11 @@ def largest_of(dtype: DType) -> float:
     return (2.0 - 2.0**-52) * 2.0**1023
 
 
+def smallest_of(dtype: DType) -> float:
+    """The least number of a float above zero."""
+    return FORMATS[dtype.name].smallest if dtype.name in FORMATS else 2.0**-1074
+
+
 def combine(x: Interval, y: Interval, low: float, high: float) -> Interval:
     """An interval made from two; NaN ends (inf - inf, 0 * inf) stand for anything."""
     nan = x.may_be_nan or y.may_be_nan
@@ -107,33 +117,34 @@ def multiply(x: Interval, y: Interval) -> Interval:
 
 def square(x: Interval) -> Interval:
     """All squares of an element: unlike the product with itself, none is negative."""
-    top = x.magnitude * x.magnitude
-    low = 0.0 if x.low <= 0 <= x.high else min(x.low * x.low, x.high * x.high)
-    return Interval(low, top, x.may_be_nan, x.is_reached, x.sources)
+    return Interval(x.least * x.least, x.magnitude * x.magnitude, x.may_be_nan, x.is_reached, x.sources)
 
 
 def total_of(x: Interval, count: float, dtype: DType) -> Interval:
     """The sum of so many elements, each of which may have rounded it."""
-    grown = count * (1.0 + min(count, 2.0**40) * dtype.compute.epsilon) if math.isfinite(count) else count
-    low, high = (0.0 if end == 0 else end * grown for end in (x.low, x.high))
-    if count == 0:
-        low = high = 0.0
+
+    def end(value: float, sign: float) -> float:
+        if not value or not count:
+            return 0.0
+        total = value * count
+        return total + sign * abs(total) * count * dtype.compute.epsilon if math.isfinite(total) else total
+
+    low, high = end(x.low, -1.0), end(x.high, 1.0)
     if math.isinf(count):
         low, high = min(low, 0.0), max(high, 0.0)
-    return Interval(low, high, x.may_be_nan or (math.isinf(low) and math.isinf(high)), x.is_reached, x.sources)
+    return Interval(low, high, x.may_be_nan or (low, high) == (-INF, INF), x.is_reached, x.sources)
 
 
 def round_outward(x: Interval, dtype: DType) -> Interval:
     """An interval of f64 as values of a dtype: its ends moved outward by a rounding, to infinity beyond the largest."""
     if not dtype.is_float:
         return x
-    slack, least = 4 * dtype.epsilon, 2.0**-149
-    largest = largest_of(dtype)
+    largest, least = largest_of(dtype), smallest_of(dtype)
 
     def end(value: float, sign: float) -> float:
-        moved = value + sign * (abs(value) * slack + least) if value and math.isfinite(value) else value
-        if abs(value) <= largest < abs(moved):
-            return math.copysign(largest, value)  # what rounds to the largest is not beyond it
+        moved = value + sign * (abs(value) * (4 * dtype.epsilon) + least) if value and math.isfinite(value) else value
+        if abs(value) <= largest:
+            return max(-largest, min(moved, largest))  # what rounds to the largest is not beyond it
         return math.copysign(INF, moved) if abs(moved) > largest else moved
 
     return replace(x, low=end(x.low, -1.0), high=end(x.high, 1.0))
@@ -194,7 +205,7 @@ class IntervalRule:
 
 def _mark_nan(made: Interval, operands: Sequence[Interval]) -> Interval:
     """What is computed from infinities may be NaN: inf - inf, 0 * inf, inf / inf."""
-    if made.may_be_nan or len(operands) < 2:
+    if len(operands) < 2:
         return made
     infinite = sum(math.isinf(one.magnitude) for one in operands)
     spans_zero = any(one.low <= 0 <= one.high for one in operands)
@@ -231,7 +242,7 @@ def rising_from(least: float, at_least: float, function: Callable[[float], float
     def rule(query: IntervalQuery) -> Interval:
         x = query.x
         low = at_least if x.low <= least else function(x.low)
-        high = at_least if x.high <= least else INF if math.isinf(x.high) else function(x.high)
+        high = at_least if x.high <= least else function(x.high)
         nan = x.may_be_nan or x.low < least
         return Interval(low, max(low, high), nan, x.is_reached, x.sources)
 
@@ -285,8 +296,7 @@ BOOLEAN = always_within(0.0, 1.0)
 
 def _absolute(query: IntervalQuery) -> Interval:
     x = query.x
-    low = 0.0 if x.low <= 0 <= x.high else min(abs(x.low), abs(x.high))
-    return Interval(low, x.magnitude, x.may_be_nan, x.is_reached, x.sources)
+    return Interval(x.least, x.magnitude, x.may_be_nan, x.is_reached, x.sources)
 
 
 def add(query: IntervalQuery) -> Interval:
@@ -295,28 +305,23 @@ def add(query: IntervalQuery) -> Interval:
 
 
 def _invert(y: Interval) -> Interval:
-    if y.low <= 0 <= y.high:
-        low = -INF if y.low < 0 else 1 / y.high if y.high else INF
-        return Interval(low, INF, y.may_be_nan, y.is_reached, y.sources)
-    return Interval(1 / y.high, 1 / y.low, y.may_be_nan, y.is_reached, y.sources)
+    has_zero = y.low <= 0 <= y.high  # of either sign
+    low, high = (-INF, INF) if has_zero else (1 / y.high, 1 / y.low)
+    return Interval(low, high, y.may_be_nan, y.is_reached, y.sources)
 
 
 def _divide(query: IntervalQuery) -> Interval:
     x, y = query.x, query.y
     if y.low <= 0 <= y.high:
         # Zero over zero is NaN; anything else over zero is infinite.
-        nan = x.low <= 0 <= x.high
-        made = Interval(-INF, INF, nan or x.may_be_nan or y.may_be_nan, False, x.sources | y.sources)
-        return made if nan else combine(x, y, -INF, INF)
+        has_zero = x.low <= 0 <= x.high
+        return combine(x, y, *((math.nan, math.nan) if has_zero else (-INF, INF)))
     return multiply(x, _invert(y))
 
 
 def _rsqrt(query: IntervalQuery) -> Interval:
     x = query.x
-    low = 0.0 if math.isinf(x.high) else 1 / math.sqrt(x.high) if x.high > 0 else 0.0
-    if x.low <= 0 <= x.high:
-        low = -INF  # of negative zero
-    high = INF if x.low <= 0 else 1 / math.sqrt(x.low)
+    low, high = (-INF, INF) if x.low <= 0 else (1 / math.sqrt(x.high), 1 / math.sqrt(x.low))  # -INF is of negative zero
     return Interval(low, high, x.may_be_nan or x.low < 0, x.is_reached, x.sources)
 
 
