@@ -23,7 +23,7 @@ NAMES = {
     "streams": "launches that do not need each other, in one CUDA stream and side by side",
     "ranges": "whether a profiler sees a range for each kernel of the library",
     "clusters": "whether 2-CTA clusters are chosen where they are faster",
-    "roles": "warps with roles against warps that all copy and multiply, in one process",
+    "roles": "a producer warp against consumers that copy for themselves, in one process",
     "peaks": "how near matmuls come to the peak of the tensor cores, and at which clock",
     "choices": "what is chosen by itself against what is asked for: schedules, stages, epilogues",
     "compile": "how long it takes to compile each kernel; needs no GPU",

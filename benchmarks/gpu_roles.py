@@ -1,11 +1,11 @@
-"""Matmuls whose warps have roles, a producer beside consumers, and those in which every warp copies and multiplies.
+"""Matmuls whose warps have roles, a producer beside consumers, and those whose consumers copy for themselves.
 
     python -m benchmarks.gpu roles [--only SIZES] [--out FILE]
 
-Both run in one process, interleaved, by events of the device, on the same operands. Those with roles are on `wgmma`,
-those without on `mma.sync`, each in the block that the compiler would take for it: there is no kernel on `wgmma`
-without a producer to compare with, as one thread starts all of its copies. So the gain is that of roles together with
-the instruction that they are made for.
+All run in one process, interleaved, by events of the device, on the same operands, with the same instructions
+(`wgmma`, copies by TMA) in the same blocks and stages, and give the same bits. `producer` is what the compiler takes,
+`plain` the same without clusters and with the epilogue after the dots, as `uniform` has it: what is left between the
+two is the producer alone.
 """
 
 from __future__ import annotations
@@ -20,26 +20,35 @@ import tessera as ts
 from benchmarks.gpu_clusters import FORMS, shapes_of
 from benchmarks.gpu_gemm import timed
 from benchmarks.gpu_record import chosen, need_gpu, need_torch, options, write
-from benchmarks.gpu_warps import BLOCKS
 from tessera.compiler.compile import lower
 from tessera.compiler.options import Options
+from tessera.ir.tile.typed_ops import DotOp, ForOp
 
 SIZES: dict[str, tuple[str, tuple[int, int, int]]] = {
     f"{form}-{size}": (form, (size, size, size)) for form in ("nt", "nn") for size in (2048, 4096, 8192)
 }
+WGMMA = {"matrix.instruction": "wgmma"}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "producer": {"matrix.instruction": "wgmma"},
-    "uniform": BLOCKS,
-    "producer again": {"matrix.instruction": "wgmma"},
+    "producer": WGMMA,
+    "plain": {**WGMMA, "matrix.epilogue": "after", "matrix.multicast": "never"},
+    "uniform": {**WGMMA, "matrix.roles": "uniform"},
+    "producer again": WGMMA,
 }
 
 
-def roles_of(form: str, size: Sequence[int], overrides: Mapping[str, Any]) -> set[str]:
-    """The roles of the kernels of a matmul; nothing runs for that."""
+def facts_of(form: str, size: Sequence[int], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The roles of the kernels of a matmul, the instructions of their dots, and their blocks; nothing runs for that."""
     element = np.zeros((), ml_dtypes.bfloat16)
     arrays = [np.broadcast_to(element, shape) for shape in shapes_of(form, size)]
     asked = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
-    return {str(kernel.value("roles")) for kernel in lower(ts.jit(FORMS[form]).trace(*arrays).tape, asked).kernels}
+    kernels = lower(ts.jit(FORMS[form]).trace(*arrays).tape, asked).kernels
+    dots = [op for kernel in kernels for op in kernel.walk() if isinstance(op, DotOp)]
+    loops = [op for kernel in kernels for op in kernel.walk() if isinstance(op, ForOp)]
+    return {
+        "roles": sorted({str(kernel.value("roles")) for kernel in kernels}),
+        "instructions": sorted({f"{op.unit} {' x '.join(map(str, op.instruction))}" for op in dots}),
+        "stages": sorted({op.value("stages") for op in loops}),
+    }
 
 
 def judged(times: Mapping[str, float]) -> dict[str, Any]:
@@ -48,6 +57,7 @@ def judged(times: Mapping[str, float]) -> dict[str, Any]:
     return {
         "microseconds": {name: round(1e6 * value, 3) for name, value in times.items()},
         "gain": round(times["uniform"] / max(own), 4),
+        "plain_gain": round(times["uniform"] / times["plain"], 4),
         "noise": round(abs(own[0] - own[1]) / min(own), 4),
     }
 
@@ -59,15 +69,17 @@ def row_of(torch: Any, name: str) -> dict[str, Any]:
     given = [ts.cuda.array(one) for one in (x, w)]
     made = {variant: ts.jit(FORMS[form], backend="cuda", overrides=asked) for variant, asked in VARIANTS.items()}
     wanted = x.double() @ (w.double().T if form == "nt" else w.double())
+    first: Any = None
     for variant, function in made.items():
-        found = torch.from_dlpack(function(*given)).double()
-        if not float((found - wanted).norm() / wanted.norm()) < 1e-2:
+        found = torch.from_dlpack(function(*given))
+        first = found if first is None else first
+        if not float((found.double() - wanted).norm() / wanted.norm()) < 1e-2 or not bool((found == first).all()):
             raise SystemExit(f"{name} is wrong by {variant}")
-    del wanted
+    del wanted, first
     runs = {variant: (lambda function=function: function(*given)) for variant, function in made.items()}
     times = timed(torch, runs, 2.0 * size[0] * size[1] * size[2])
-    facts = {variant: sorted(roles_of(form, size, asked)) for variant, asked in VARIANTS.items()}
-    return {"form": form, "size": list(size), "roles": facts, **judged(times)}
+    facts = {variant: facts_of(form, size, asked) for variant, asked in VARIANTS.items()}
+    return {"form": form, "size": list(size), "variants": facts, **judged(times)}
 
 
 def main() -> None:
@@ -80,8 +92,10 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for name in names:
         rows.append(row_of(torch, name))
-        print(f"{name:10} gain {rows[-1]['gain']:.3f} noise {rows[-1]['noise']:.3f}", flush=True)
-    write(asked.out, {"least_gain": min(row["gain"] for row in rows), "rows": rows})
+        shown = (f"{what} {rows[-1][what]:.3f}" for what in ("gain", "plain_gain", "noise"))
+        print(f"{name:10} {' '.join(shown)}", flush=True)
+    least = {f"least_{what}": min(row[what] for row in rows) for what in ("gain", "plain_gain")}
+    write(asked.out, {**least, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -47,6 +47,8 @@ WAYS: list[dict[str, Any]] = [
     {"contraction.block": (192, 128, 64)},
     {"contraction.block": (256, 128, 64)},
     {"contraction.block": (64, 64, 128), "matrix.multicast": "always"},
+    {"matrix.roles": "uniform"},
+    {"matrix.roles": "uniform", "contraction.block": (192, 128, 64), "pipeline.stages": 2},
 ]
 
 
@@ -55,7 +57,7 @@ WAYS: list[dict[str, Any]] = [
     [("nt", 3400), ("nn", 3400), ("layer", 3400), ("layer", 3456), ("layer", 3401), ("wide_layer", 3400)],
 )
 def test_bits_depend_on_no_choice(form: str, n: int) -> None:
-    """Blocks, pairs of CTAs, and when what follows the dots is done; more programs than multiprocessors."""
+    """Blocks, pairs of CTAs, who copies, and when what follows the dots is done; more programs than multiprocessors."""
     m, k = 3328, 584
     x, w = random(m, k), random(*((n, k) if form == "nt" else (k, n)))
     given = (x, w) if form in ("nt", "nn") else (x, w, random(n), random(m, n))
@@ -77,6 +79,7 @@ def test_bits_of_other_dtypes_depend_on_no_choice(name: str) -> None:
         return ts.ops.matmul(a, ts.ops.transpose(b), dtype=ts.i32 if name == "i8" else ts.f32)
 
     ways = [*WAYS[:5], {"contraction.block": (192, 128, 64)}, {"matrix.lag": 0}]
+    ways += [] if name == "e4m3" else [{"matrix.roles": "uniform"}]
     found = [on_gpu(program, x, w, overrides=way) for way in ways]
     assert len({one.tobytes() for one in found}) == 1
     assert distance(found[0], wide(x) @ wide(w).T) <= (0.0 if name == "i8" else 3e-4)

@@ -137,6 +137,7 @@ CASES: dict[str, Case] = {
     "topk.algorithm": Case(largest, (full(8, 5000),), "sort"),
     "matrix.instruction": Case(product, WIDE, "mma.sync", "target", "cuda"),
     "matrix.multicast": Case(transposed, many(ml_dtypes.bfloat16), "always", "target", "cuda"),
+    "matrix.roles": Case(transposed, many(ml_dtypes.bfloat16), "uniform", "target", "cuda"),
     "matrix.lag": Case(transposed, many(ml_dtypes.float8_e4m3fn), 1, "target", "cuda"),
     "matrix.epilogue": Case(transposed, many(ml_dtypes.bfloat16), "after", "target", "cuda"),
     "math.exp": Case(ops.exp, (full(64),), "hardware", "llvm", "cuda"),

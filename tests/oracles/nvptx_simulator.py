@@ -290,6 +290,9 @@ class _Cta:
                 roles = [_Role(self, "producer", 0, 1).at(producer)]
                 roles += [_Role(self, "consumers", g, self.consumers).at(consumer) for g in range(self.consumers)]
                 self._interleave(roles)
+            elif op.name == "ttarget.uniform":
+                block = op.regions[0].block
+                self._interleave([_Role(self, "consumers", g, self.consumers).at(block) for g in range(self.consumers)])
 
     def _interleave(self, roles: Sequence[_Role]) -> None:
         """Those ahead as far as they get, then one step of one other, one after the other, until all have ended."""
@@ -348,7 +351,7 @@ class _Role(Tiles):
             name = op.name.removeprefix("ttarget.")
             if name == "yield":
                 return self.of(op.operands)
-            if name in ("tiles", "steps", "when", "epilogue", "acquire", "await", "pingpong", "lag"):
+            if name in ("tiles", "steps", "when", "elect", "epilogue", "acquire", "await", "pingpong", "lag"):
                 yield from getattr(self, f"_{name}")(op)
             else:
                 found = getattr(self, f"on_{name}")(op)
@@ -391,6 +394,12 @@ class _Role(Tiles):
             given = yield from self._inside(op.regions[0].block, [])
         self.values.update(zip(op.results, given, strict=True))
         return given
+
+    def _elect(self, op: SpecOp) -> Walk:
+        """One thread, of the first consumer; its warpgroup goes on when it has done it."""
+        if self.consumer == 0:
+            yield from self._inside(op.regions[0].block, [])
+        return []
 
     def _epilogue(self, op: SpecOp) -> Walk:
         """All columns together, and right away: when it runs beside other dots is nothing that numbers show."""

@@ -39,7 +39,7 @@ from tessera.ir.schedule.host_program.accesses import accesses_of
 from tessera.ir.target.machine_code import CodeTarget, compile_texts
 from tessera.ir.target.program import BASELINE_CODE, BASELINE_TEXT, Begin, CompileOptions, LlvmEmitter, interface_of
 from tessera.ir.target.typed_ops import KernelOp
-from tessera.ir.tile.choices import EPILOGUES
+from tessera.ir.tile.choices import EPILOGUES, ROLES
 from tessera.types.frozen import frozen
 from tessera.types.machine import PLAIN, Machine
 
@@ -274,7 +274,7 @@ def with_choices(backend: NvptxBackend, chooser: Chooser, *, fast_math: bool = F
     is_exact = exp.source == "override" and exp.value == EXACT
     choices = MmaChoices(choose("matrix.instruction", machine.matrix_choices).value, exact_math=is_exact)
     if machine.has("wgmma"):
-        knobs = {"multicast": MULTICAST, "lag": LAGS, "epilogue": EPILOGUES}
+        knobs = {"multicast": MULTICAST, "roles": ROLES, "lag": LAGS, "epilogue": EPILOGUES}
         choices = replace(choices, **{name: choose(f"matrix.{name}", found).value for name, found in knobs.items()})
     return replace(backend, exponential=exp.value, choices=choices)
 

@@ -31,7 +31,7 @@ from tessera.backends.nvptx.passes.use_exp2 import UseExp2
 from tessera.backends.nvptx.tensor_cores import gpu_name
 from tessera.ir.base.passes import Pass
 from tessera.ir.target.passes.check_kernels import CheckKernels
-from tessera.ir.tile.choices import EPILOGUES
+from tessera.ir.tile.choices import EPILOGUES, ROLES
 from tessera.types.frozen import frozen
 from tessera.types.machine import AUTOMATIC, Machine
 
@@ -41,12 +41,14 @@ class MmaChoices:
     """What a chooser says of kernels on tensor cores.
 
     `units` are the tensor cores that dots run on, `multicast` whether two CTAs copy for each other where they share an
-    operand, `lag` by how many quarters of a ring the last consumer is behind the first, `epilogue` when a program
-    does what follows its dots. With `exact_math` no function of the machine's own is used.
+    operand, `roles` whether a producer copies for warps that multiply, `lag` by how many quarters of a ring the last
+    consumer is behind the first, `epilogue` when a program does what follows its dots. With `exact_math` no function of
+    the machine's own is used.
     """
 
     units: str = AUTOMATIC
     multicast: str = MULTICAST[0]
+    roles: str = ROLES[0]
     lag: int = LAGS[0]
     epilogue: str = EPILOGUES[0]
     exact_math: bool = False
@@ -74,8 +76,9 @@ def tile_passes(machine: Machine, choices: MmaChoices) -> list[Pass]:
         # Rings before their stages.
         PlaceBarriers(),
         PipelineCopies(name),
+        # Before the order of programs: producers of two CTAs can copy for each other.
+        SpecializeWarps(choices.roles),
         SchedulePrograms(name, choices.multicast),
-        SpecializeWarps(),
         # Last of these: lags depend on stages, and what overlaps with the next program on their order.
         OverlapMma(name, choices.lag, choices.epilogue),
         # Kernels that tensor cores take have their threads; all others are planned now.

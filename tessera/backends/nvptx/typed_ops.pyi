@@ -43,6 +43,9 @@ class CopyAsyncOp(SpecOp):
 
 class CursorOp(SpecOp): ...
 
+class ElectOp(SpecOp):
+    body: Region
+
 class EpilogueOp(SpecOp):
     body: Region
     columns: int
@@ -246,6 +249,9 @@ class TilesOp(SpecOp):
     group: int
     is_descending: bool
     mailbox: int
+
+class UniformOp(SpecOp):
+    body: Region
 
 class WaitCopiesOp(SpecOp):
     left: int

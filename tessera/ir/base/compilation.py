@@ -59,6 +59,7 @@ KNOBS: Mapping[str, str] = {
     "topk.algorithm": "how the largest elements are found",
     "matrix.instruction": "the tensor cores that dots run on",
     "matrix.multicast": "whether a cluster shares its loads",
+    "matrix.roles": "whether a producer warp copies for the warps that multiply",
     "matrix.lag": "dots in flight on tensor cores",
     "matrix.epilogue": "where an epilogue on tensor cores runs",
     "math.exp": "how a GPU computes `exp`: exactly as the recipe, or by its own instruction",

@@ -294,7 +294,10 @@ PAIR = 'scheduler = "persistent", group = 2, multicast = true'
         ("8-bit", PAIR, "sm_90a", "clusters need an even number of rows of blocks, and there are 1"),
         ("nt", 'scheduler = "once"', "sm_90a", "on wgmma the scheduler is persistent or dynamic, not once"),
         ("nt", 'scheduler = "persistent"', "sm_80", "on mma.sync the scheduler is once, not persistent"),
-        ("nt", 'roles = "uniform"', "sm_90a", "kernels on wgmma copy by TMA descriptors, which one thread starts"),
+        ("full", 'roles = "uniform"', "sm_90a", "an operand that is copied once for each program is copied by a"),
+        ("8-bit", 'roles = "uniform"', "sm_90a", "without a producer loops do nothing but add up one dot"),
+        ("nt", 'roles = "uniform", epilogue = "beside"', "sm_90a", "what follows the dots is not done beside those"),
+        ("nt", 'roles = "uniform", scheduler = "dynamic"', "sm_90a", "without a producer the scheduler is persistent"),
         ("nt", 'roles = "producer"', "sm_80", "kernels on mma.sync copy by all threads, and `roles` is producer"),
         ("full", 'epilogue = "beside"', "sm_90a", "what follows the dots is not done beside those of the next"),
         ("nt", 'epilogue = "after", lag = 2', "sm_90a", "groups of warps begin 0 stages apart at most, not 2"),
@@ -320,6 +323,8 @@ def test_registers_are_refused_where_threads_share_them_equally() -> None:
     (kernel,) = kernels_of(nt, [(256, 128), (256, 128)], overrides={"contraction.block": (128, 128, 64)})
     text = text_of(kernel)
     assert "ttarget.tensor_kernel" in lower_kernel(text, "sm_100a")
+    with pytest.raises(TesseraError, match="kernels on tcgen05 copy by TMA descriptors, which one thread starts"):
+        after(saying(text, 'roles = "uniform"'), line("sm_100a"))
     written = saying(text, 'roles = "producer", registers = [40, 232]')
     for make in (lambda: after(written, line("sm_100a")), lambda: lower_kernel(written, "sm_100a")):
         with pytest.raises(TesseraError, match="threads of kernels on tcgen05 have equal shares of registers"):

@@ -1,6 +1,6 @@
 // RUN: not tessera-opt %s --split -p nvptx-specialize-warps 2>&1 | filecheck %s
 
-// CHECK: error[T0501]: `@all` says what does not fit: kernels on wgmma copy by TMA descriptors, which one thread starts, and `roles` is uniform
+// CHECK: error[T0501]: `@all` says what does not fit: without a producer a stage is copied while another one is read, and a loop says 1
 // CHECK: help: leave `roles`, `registers`, `warps_n` out, and what fits is chosen
 ttile.kernel @all(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 192], bf16>, %y: !ttile.buffer<[256, 512], f32>) attributes {symbols = [], grid = [2, 2], writes = [2], kind = "contraction", roles = "uniform", warpgroups = 2} {
   %0 = ttile.program_id {axis = 0} : () -> !ttile.index
@@ -10,7 +10,7 @@ ttile.kernel @all(%x: !ttile.buffer<[256, 192], bf16>, %w: !ttile.buffer<[512, 1
   %zero = ttile.constant {value = 0} : () -> !ttile.tile<[128, 256], f32>
   %low = ttile.index {names = [], expr = 0} : () -> !ttile.index
   %high = ttile.index {names = [], expr = 192} : () -> !ttile.index
-  %sum = ttile.for %low, %high, %zero {step = 64, stages = 4} ({
+  %sum = ttile.for %low, %high, %zero {step = 64, stages = 1} ({
   ^bb0(%k: !ttile.index, %acc: !ttile.tile<[128, 256], f32>):
     %a = ttile.load %x, %i, %k {coords = ["m", "k"], axes = ["m", "k"], map = [m, k], bounds = [256, 192], space = "shared", layout = "rows", swizzle = 128, box = [128, 64]} : (!ttile.buffer<[256, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[128, 64], bf16>
     %b = ttile.load %w, %j, %k {coords = ["n", "k"], axes = ["k", "n"], map = [n, k], bounds = [192, 512], space = "shared", layout = "columns", swizzle = 128, box = [256, 64]} : (!ttile.buffer<[512, 192], bf16>, !ttile.index, !ttile.index) -> !ttile.tile<[64, 256], bf16>

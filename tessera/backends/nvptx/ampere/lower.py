@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.mma.lower import Consumer, MatrixLowering
 from tessera.backends.nvptx.mma.rings import RingPlan
@@ -74,18 +74,8 @@ class Warps(RowsOut):
             values = self._access(load, load.result, 1)
             if operand.box.inner == 0:
                 values.update(axes=values["axes"][::-1], bounds=values["bounds"][::-1])
-            at = [self._index_at(value, where) for value in load.operands[1:]]
+            at = [self.index_at(value, where) for value in load.operands[1:]]
             self.emit("copy_async", [tile, cursor, self.values[load.operands[0]], *at], values)
-
-    def _index_at(self, value: SSAValue, where: Mapping[SSAValue, SSAValue]) -> SSAValue:
-        """An index as it is at another step of its loop."""
-        if value in where:
-            return where[value]
-        op = value.op if isinstance(value, OpResult) else None
-        if not isinstance(op, SpecOp) or op.parent_block() not in [step.owner for step in where]:
-            return self.values[value]
-        assert op.name == "ttile.index"
-        return self.emit("index", [self._index_at(part, where) for part in op.operands], op.values(), [INDEX]).result
 
     def _fetch(self, ring: RingPlan, at: SSAValue, high: SSAValue, cursor: SSAValue) -> None:
         """Copy a step, where there is one; its group is made in any case, so that groups count steps."""
@@ -95,9 +85,6 @@ class Warps(RowsOut):
         outer, self.block = self.block, outer
         self.emit("when", [at, high], {}, (), [outer])
         self.emit("commit_copies")
-
-    def _later(self, index: SSAValue, distance: int) -> SSAValue:
-        return self.index(Dim.symbol("i") + distance, {"i": index}) if distance else index
 
     def _stage(self, cursor: SSAValue, by: int, stages: int) -> SSAValue:
         return self.emit("stage_after", [cursor], {"by": by, "stages": stages}, [CURSOR]).result if by else cursor
@@ -153,7 +140,7 @@ class Warps(RowsOut):
         stages = rings[0].stages
         low, high = self.of(op.operands[:2])
         for stage in range(stages - 1):
-            at = self._later(low, stage * step)
+            at = self.later(low, stage * step)
             for ring in rings:
                 self._fetch(ring, at, high, self._stage(self.first, stage, stages))
 
@@ -162,7 +149,7 @@ class Warps(RowsOut):
             self.values.update(zip(source.args[1:], values, strict=True))
             self.cursors.update(dict.fromkeys(inner, cursor))
             self.awaited, self.count = list(inner), len(inner)
-            self.fetch = self._later(index, (stages - 1) * step), high, self._stage(cursor, stages - 1, stages)
+            self.fetch = self.later(index, (stages - 1) * step), high, self._stage(cursor, stages - 1, stages)
             self.lower_block(source)
             assert not self.awaited
             return [*self.of(yielded_values(source)), self._stage(cursor, 1, stages)]

@@ -39,7 +39,7 @@ class TensorConsumer(RowsOut):
         """Stages are released to the producer as dots get done; all of them are waited for once."""
         dot = sum_of(op, self.plan, self.rings)
         assert dot is not None
-        rings, limits = self._rings(dot), self.of(op.operands[:2])
+        rings, limits = self.rings_of(dot), self.of(op.operands[:2])
 
         def write(index: SSAValue, carried: Sequence[SSAValue]) -> list[SSAValue]:
             self.cursors.update(zip(rings, carried, strict=True))

@@ -59,8 +59,14 @@ class Setting:
 def emit_matrix_kernel(kernel: SpecOp, machine: Machine, *, bounded: bool = False) -> KernelCode:
     """The LLVM module of a `ttarget.matrix_kernel`, as `emit_kernel` gives it."""
     cluster, tokens = 2 if kernel.value("multicast") else 1, len(mailboxes(kernel))
-    code = emit_kernel(MatrixEmitter, kernel, machine, bounded, cluster=cluster, tokens=tokens)
+    producers = int(has_producer(kernel))
+    code = emit_kernel(MatrixEmitter, kernel, machine, bounded, producers=producers, cluster=cluster, tokens=tokens)
     return replace(code, resident=machine.blocks, counts=tokens > 0)
+
+
+def has_producer(kernel: SpecOp) -> bool:
+    """Whether the first warpgroup of a matrix kernel only copies."""
+    return all(op.name != "ttarget.uniform" for op in kernel.regions[0].block.ops)
 
 
 def emit_kernel(
@@ -99,8 +105,11 @@ class MatrixEmitter:
         sizes = dict(zip(kernel.value("symbols"), f.arguments[first + len(block.args) :], strict=False))
         tid = special(f, "tid.x")
         warp = asm.warp_uniform(f, op32(f, "lshr", tid, 5))
-        group = op32(f, "sub", op32(f, "lshr", warp, 2), 1)
-        self.setting = Setting(sizes, base, tid, warp, group, kernel.value("consumers"), bounded)
+        self.is_uniform = not has_producer(kernel)
+        group = op32(f, "lshr", warp, 2)
+        group = group if self.is_uniform else op32(f, "sub", group, 1)
+        first = 0 if self.is_uniform else WARPGROUP
+        self.setting = Setting(sizes, base, tid, warp, group, kernel.value("consumers"), bounded, first)
         self.is_first = f.icmp("eq", op32(f, "and", tid, WARPGROUP - 1), number(0))
         """Whether this is the one thread of its warpgroup that signals for all."""
         self.is_cluster = kernel.name == "ttarget.matrix_kernel" and kernel.value("multicast")
@@ -110,7 +119,7 @@ class MatrixEmitter:
         """What is written into the first steps of the next loop."""
         self.held: Callable[[], None] | None = None
         """What is written before the next wait for dots."""
-        self.is_producer = True
+        self.is_producer = not self.is_uniform
         self.is_pingpong = any(op.name == "ttarget.pingpong" for op in kernel.walk())
         self.barriers = ThreadBarriers(f, base, bounded, self.barrier_threads())
 
@@ -134,6 +143,11 @@ class MatrixEmitter:
             elif op.name == "ttarget.roles":
                 self._begin(rings)
                 self._run_roles(op)
+            elif op.name == "ttarget.uniform":
+                self._begin(rings)
+                self.start_tiles()
+                self.run_block(op.regions[0].block)
+                self.end_consumer()
 
     def ring_barriers(self, rings: Sequence[Ring]) -> list[tuple[int, int]]:
         """The offset of each barrier of rings and mailboxes, and how many arrivals complete it."""
@@ -165,7 +179,7 @@ class MatrixEmitter:
         if self.is_cluster:
             clusters.synchronize_cluster(f)
         else:
-            asm.named_barrier(f, number(0), WARPGROUP * (1 + setting.consumers))
+            asm.named_barrier(f, number(0), WARPGROUP * (setting.consumers + (not self.is_uniform)))
 
     def _run_roles(self, op: SpecOp) -> None:
         f, setting = self.f, self.setting
@@ -175,10 +189,7 @@ class MatrixEmitter:
         def produce() -> None:
             if registers:
                 asm.set_registers(f, registers[0], grows=False)
-            is_chosen = f.op("and", f.icmp("eq", setting.warp, number(0)), asm.is_elected(f))
-
-            f.if_(is_chosen, lambda: self.run_block(producer))
-            asm.effect(f, "bar.warp.sync 0xffffffff;")
+            self._run_elected(producer)
 
         def consume() -> None:
             if registers:
@@ -194,6 +205,16 @@ class MatrixEmitter:
         if self.is_cluster:
             # Neither ends while the other may still write to its shared memory.
             clusters.synchronize_cluster(f)
+
+    def _run_elected(self, block: Block) -> None:
+        """One thread of the first warp does what is in a block, and its warp waits for it."""
+        f = self.f
+        is_chosen = f.op("and", f.icmp("eq", self.setting.warp, number(0)), asm.is_elected(f))
+        f.if_(is_chosen, lambda: self.run_block(block))
+        asm.effect(f, "bar.warp.sync 0xffffffff;")
+
+    def emit_elect(self, op: ops.ElectOp) -> None:
+        self._run_elected(op.regions[0].block)
 
     def start_tiles(self) -> None:
         """Begin with what computes on tiles: a role, or all threads."""
@@ -368,7 +389,7 @@ class MatrixEmitter:
     # Rings and copies.
 
     def emit_cursor(self, op: ops.CursorOp) -> None:
-        # A producer finds every stage empty at first, as if a phase had ended.
+        # A producer finds every stage empty at first, as if a phase had ended; `acquire` of others says so itself.
         self.values[op.result] = Cursor(number(0), number(1 if self.is_producer else 0))
 
     def emit_advance(self, op: ops.AdvanceOp) -> None:
@@ -378,7 +399,8 @@ class MatrixEmitter:
     def emit_acquire(self, op: ops.AcquireOp) -> None:
         ring, cursor = self._of(op.operands)
         f, base = self.f, self.setting.base
-        asm.barrier_wait(f, ring.empty(f, base, cursor), cursor.phase, self.setting.bounded)
+        phase = op32(f, "xor", cursor.phase, 1) if self.is_uniform else cursor.phase
+        asm.barrier_wait(f, ring.empty(f, base, cursor), phase, self.setting.bounded)
         asm.barrier_expect(f, ring.full(f, base, cursor), ring.bytes)
 
     def emit_copy(self, op: ops.CopyOp) -> None:

@@ -41,14 +41,15 @@ def check_producer(block: Block) -> None:
                 op.fail("a copy goes to a stage that was not acquired", "wait for it with `ttarget.acquire`")
             taken[stage].append(op)
         elif op.name == "ttarget.advance":
-            _check_filled(op, taken.pop(_stage(op), None))
+            check_filled(op, taken.pop(_stage(op), None))
         for region in op.regions:
             check_producer(region.block)
     for ring, _ in taken:
         _owner(ring).fail("a stage is acquired, and the ring does not go on to the next")
 
 
-def _check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
+def check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
+    """Fails for a stage, which an op names first, of which not all bytes are copied."""
     if copies is None:
         op.fail("a producer goes on from a stage that it did not acquire")
     ring = _owner(op.operands[0])

@@ -153,6 +153,35 @@ class Role(OpLowering):
         self.values.update(zip(op.results[:count], made[:count], strict=True))
         self.cursors.update(zip(rings, made[count:], strict=True))
 
+    # Copies.
+
+    def copy_stage(self, ring: RingPlan, cursor: SSAValue, where: Mapping[SSAValue, SSAValue]) -> None:
+        """The copies of a stage, at the step of a loop that `where` says; at that at hand where it says none."""
+        for operand, tile in zip(ring.loads, ring.tiles, strict=True):
+            half, box = self.lowering.half_of(operand)
+            cut = cut_of(operand.load)
+            map = self.map_of(operand.load.operands[0], box, -1 if cut is None else cut.dim, operand.rounds)
+            at = [self.index_at(value, where) for value in operand.load.operands[1:]]
+            coords = dict(zip(operand.load.value("coords"), at, strict=True))
+            corner = [self.index(expr, coords) for expr in operand.load.value("map")]
+            end = [] if cut is None else [self.index(cut.end, coords)]
+            values = {"pieces": operand.box.pieces, "half": half}
+            self.emit("copy", [map, ring.ring, cursor, tile, *corner, *end], values)
+
+    def index_at(self, value: SSAValue, where: Mapping[SSAValue, SSAValue]) -> SSAValue:
+        """An index as it is at another step of its loop."""
+        if value in where:
+            return where[value]
+        op = value.op if isinstance(value, OpResult) else None
+        if not isinstance(op, SpecOp) or op.parent_block() not in [step.owner for step in where]:
+            return self.values[value]
+        assert op.name == "ttile.index"
+        return self.emit("index", [self.index_at(part, where) for part in op.operands], op.values(), [INDEX]).result
+
+    def later(self, index: SSAValue, distance: int) -> SSAValue:
+        """An index so much further on."""
+        return self.index(Dim.symbol("i") + distance, {"i": index}) if distance else index
+
 
 class Producer(Role):
     """One thread that fills rings, in the order in which the program loads."""
@@ -168,17 +197,8 @@ class Producer(Role):
                 self._fill(at, ring)
 
     def _fill(self, at: int, ring: RingPlan) -> None:
-        cursor = self.cursors[at]
         self.emit_at("acquire", at)
-        for operand, tile in zip(ring.loads, ring.tiles, strict=True):
-            half, box = self.lowering.half_of(operand)
-            cut = cut_of(operand.load)
-            map = self.map_of(operand.load.operands[0], box, -1 if cut is None else cut.dim, operand.rounds)
-            where = dict(zip(operand.load.value("coords"), self.of(operand.load.operands[1:]), strict=True))
-            corner = [self.index(expr, where) for expr in operand.load.value("map")]
-            end = [] if cut is None else [self.index(cut.end, where)]
-            values = {"pieces": operand.box.pieces, "half": half}
-            self.emit("copy", [map, ring.ring, cursor, tile, *corner, *end], values)
+        self.copy_stage(ring, self.cursors[at], {})
         self.advance(at)
 
 
@@ -232,14 +252,14 @@ class Consumer(Role):
 
     # Dots.
 
-    def _rings(self, dot: MmaDot) -> list[int]:
+    def rings_of(self, dot: MmaDot) -> list[int]:
         """The rings that a dot reads."""
         return rings_read(dot, self.rings)
 
     def lower_dot(self, op: tile_ops.DotOp) -> None:
         dot, given = self.plan.dots[op], self.values[op.operands[2]]
         if not WGMMA_FORMS_TF32[dot.rhs.dtype].is_promoted:
-            self.values[op.result] = self.close(self._issue(dot, self.open(given)))
+            self.values[op.result] = self.close(self.issue(dot, self.open(given)))
             self.leave(op)
             return
         self.wait_for(dot)
@@ -254,7 +274,7 @@ class Consumer(Role):
     def close(self, pending: SSAValue, left: int = 0) -> SSAValue:
         return self.emit("mma_wait", [pending], {"left": left}, [FragmentAttr.of(shaped_type(pending).data)]).result
 
-    def _issue(self, dot: MmaDot, acc: SSAValue) -> SSAValue:
+    def issue(self, dot: MmaDot, acc: SSAValue) -> SSAValue:
         """Wait for the operands, and start the dot."""
         lhs = self.operand(dot.lhs)  # made before anything is in flight
         self.wait_for(dot)
@@ -306,7 +326,7 @@ class Consumer(Role):
         if form == SUM:
             dot = sum_of(op, self.plan, self.rings)
             assert dot is not None
-            self._sum(op, dot)
+            self.emit_sum(op, dot)
         elif form == SKEWED:
             skew = skew_of(op, self.plan)
             assert skew is not None
@@ -319,16 +339,16 @@ class Consumer(Role):
         """Whether a loop has a step whenever all sizes are at least 1, which is when a matrix kernel is launched."""
         return is_longer(op, 0)
 
-    def _sum(self, op: SpecOp, dot: MmaDot) -> None:
+    def emit_sum(self, op: SpecOp, dot: MmaDot) -> None:
         """One dot is always in flight: a stage is released one step after it was read."""
-        rings = self._rings(dot)
+        rings = self.rings_of(dot)
         cursors, count = self.cursors_of(rings), len(rings)
         low, high = self.of(op.operands[:2])
 
         def write(index: SSAValue, carried: Sequence[SSAValue]) -> list[SSAValue]:
             acc, *at = carried
             self.cursors.update(zip(rings, at[:count], strict=True))
-            pending = self._issue(dot, acc)
+            pending = self.issue(dot, acc)
             self.emit("mma_wait", (), {"left": 1})
             for ring, cursor in zip(rings, at[count:], strict=True):
                 self.emit("release", [self.rings[ring].ring, cursor, low, index])
@@ -419,11 +439,15 @@ class MatrixLowering(Writer):
         return made
 
     def write_program(self, rings: Sequence[RingPlan]) -> None:
-        """What the CTA does once its memory is there: a producer and consumers walk through its programs."""
+        """What the CTA does once its memory is there: its warps walk through its programs."""
         for ring in rings:
             copied = ring.copied if ring.copied < ring.bytes else 0
             values = {"stages": ring.stages, "bytes": copied}
             ring.ring = self.emit("ring", ring.tiles, values, [RING]).result
+        self.write_warps(rings)
+
+    def write_warps(self, rings: Sequence[RingPlan]) -> None:
+        """The walks of warps through the programs: that of a producer, and that of consumers."""
         order = self.order()
         self.emit("roles", (), {}, (), [role(self, rings).role(order) for role in self.roles])
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import Block, Operation, SSAValue
 
 from tessera.backends.nvptx.mma.check_copies import ConsumerCheck, check_producer
+from tessera.backends.nvptx.mma.check_phases import check_phases
 from tessera.backends.nvptx.mma.target_kernels import (
     BARRIER,
     SHARED,
@@ -29,17 +30,49 @@ if TYPE_CHECKING:
 
 _AROUND = ("ttarget.cursor", "ttarget.yield", "ttarget.tensor_alloc", "ttarget.tensor_dealloc", "ttarget.lag")
 """What a role does beside its tiles."""
+_ELECTED = ("ttarget.acquire", "ttarget.copy", "ttarget.index", "ttarget.tensor_map", "ttarget.yield")
+"""What one thread does for all."""
+
+
+_PRODUCED = ("ttarget.mma_add", "ttarget.pingpong", "ttarget.lag", "ttarget.epilogue", "ttarget.fetch")
+"""What warpgroups that copy for themselves do not do: copies would not keep up."""
 
 
 def _check_kernel(op: ops.MatrixKernelOp) -> None:
     _check_budget(op)
-    check_kernel(op, "a matrix kernel", WGMMA_FEATURES, "lower for sm_90a, or let dots run on multiply-adds")
+    is_uniform = any(part.name == "ttarget.uniform" for part in op.regions[0].block.ops)
+    check_kernel(
+        op,
+        "a matrix kernel",
+        WGMMA_FEATURES,
+        "lower for sm_90a, or let dots run on multiply-adds",
+        body=("ttarget.uniform", "warpgroups") if is_uniform else ("ttarget.roles", "roles"),
+        foreign=_PRODUCED if is_uniform else ("ttarget.elect",),
+        reason="needs a producer" if is_uniform else "is of a kernel without a producer, which copies by its own",
+    )
     _check_shares(op)
     _check_multicast(op)
+    if is_uniform:
+        _check_uniform(op)
+        return
     producer, consumer = roles_of(op)
     check_producer(producer)
     ConsumerCheck().run(consumer)
     _check_stages(consumer.first_op)
+
+
+def _check_uniform(op: SpecOp) -> None:
+    """Warpgroups that copy for themselves have equal shares of registers, and wait for nothing that comes later."""
+    if op.value("registers") or op.value("multicast"):
+        op.fail("registers of roles and clusters are of kernels with a producer, and there is none")
+    (walk,) = [part for part in spec_ops(op.regions[0].block) if part.name == "ttarget.uniform"]
+    block = walk.regions[0].block
+    for part in block.walk():
+        if part.name in ("ttarget.acquire", "ttarget.copy") and around(part, "ttarget.elect") is None:
+            walk.fail(f"`{part.name}` is done by one thread, and all threads do this", "put it into `ttarget.elect`")
+    rings = [part for part in spec_ops(op.regions[0].block) if part.name == "ttarget.ring"]
+    check_phases(block, max((ring.value("stages") for ring in rings), default=1))
+    _check_stages(block.first_op)
 
 
 def _check_shares(op: SpecOp) -> None:
@@ -114,13 +147,30 @@ def _check_stages(first: Operation | None) -> None:
         at = at.next_op
 
 
+def _tiles_in(op: SpecOp, block: Block) -> SpecOp:
+    """The walk through tiles of a role, or of all warpgroups."""
+    parts = [part for part in spec_ops(block) if part.name not in _AROUND]
+    if [part.name for part in parts] != ["ttarget.tiles"]:
+        op.fail(f"a role walks the tiles of the CTA once, got {', '.join(part.name for part in parts)}")
+    return parts[0]
+
+
+def _check_alike(op: ops.UniformOp) -> None:
+    if _tiles_in(op, op.regions[0].block).value("mailbox") != -1:
+        op.fail("a producer hands out tiles as CTAs get done, and there is none")
+
+
+def _check_elect(op: ops.ElectOp) -> None:
+    for part in spec_ops(op.regions[0].block):
+        if part.name not in _ELECTED:
+            op.fail(f"`{part.name}` is not for one thread alone, which acquires stages and copies")
+
+
 def _check_roles(op: ops.RolesOp) -> None:
     orders: list[Any] = []
     for region in op.regions:
-        parts = [part for part in spec_ops(region.block) if part.name not in _AROUND]
-        if [part.name for part in parts] != ["ttarget.tiles"]:
-            op.fail(f"a role walks the tiles of the CTA once, got {', '.join(part.name for part in parts)}")
-        orders.append([parts[0].value(name) for name in ("grid", "group", "is_descending", "mailbox")])
+        tiles = _tiles_in(op, region.block)
+        orders.append([tiles.value(name) for name in ("grid", "group", "is_descending", "mailbox")])
     if orders[0] != orders[1]:
         op.fail("both roles take the same tiles in the same order")
     producer, consumer = op.regions
@@ -309,7 +359,7 @@ SPECS = (
         "matrix_kernel",
         "A persistent kernel of warpgroups: CTAs take programs of the grid, producers copy, consumers compute.",
         (
-            Attribute("consumers", "int", doc="warpgroups that compute; one more copies"),
+            Attribute("consumers", "int", doc="warpgroups that compute; with roles one more copies"),
             Attribute("registers", "ints", (), "of a producer's and of a consumer's thread; none: equal shares"),
             SHARED,
             Attribute("multicast", "bool", False, "whether clusters of two CTAs copy what both read for each other"),
@@ -321,6 +371,18 @@ SPECS = (
         "What one thread of the first warpgroup does, and what all other warpgroups do.",
         verify=_check_roles,
         regions=("producer", "consumer"),
+    ),
+    effect_op(
+        "uniform",
+        "What all warpgroups do in a kernel without a producer: they multiply, and one thread of them copies.",
+        verify=_check_alike,
+        regions=("body",),
+    ),
+    effect_op(
+        "elect",
+        "What one thread of the first warpgroup does for all, which do not wait for it.",
+        verify=_check_elect,
+        regions=("body",),
     ),
     effect_op(
         "tiles",

@@ -12,6 +12,7 @@ from tessera.backends.nvptx.approximate_functions import EXACT_MATH
 from tessera.backends.nvptx.blackwell.lower import TensorLowering
 from tessera.backends.nvptx.mma.fit import refuse_choices, units_in
 from tessera.backends.nvptx.mma.lower import MatrixLowering
+from tessera.backends.nvptx.mma.lower_uniform import UniformLowering
 from tessera.backends.nvptx.row_plan import ALIGN, SPACE, THREADS, UNROLL, WARPS_PER_ROW
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, gpu_of
 from tessera.backends.nvptx.text import fallback_symbol
@@ -19,13 +20,20 @@ from tessera.ir.base.effects import keep_promises
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import attribute_of, shaped_type
+from tessera.ir.tile.choices import UNIFORM
 from tessera.ir.tile.lower_to_target import KernelLowering
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
 
+
+def lower_warpgroups(kernel: SpecOp) -> SpecOp:
+    """A kernel on `wgmma`, with a producer or without one, as it says."""
+    return (UniformLowering if kernel.value("roles") == UNIFORM else MatrixLowering).lower(kernel)
+
+
 LOWERINGS: dict[str, Callable[[SpecOp], SpecOp]] = {
-    WGMMA.name: MatrixLowering.lower,
+    WGMMA.name: lower_warpgroups,
     MMA_SYNC.name: WarpLowering.lower,
     TCGEN05.name: TensorLowering.lower,
 }
@@ -39,9 +47,10 @@ class LowerKernels(Pass):
     Before: `ttile.kernel @k` with tiles that no thread holds. After, where its dots have no tensor cores:
     `ttarget.kernel @k` with `threads` for a program, `vector` neighbours to a thread, accesses at linear offsets, and
     shared memory where threads exchange tiles. Where they have some, for which everything was chosen: on `wgmma` a
-    `ttarget.matrix_kernel`, a ring of stages that a producer fills and consumers multiply out of; on `mma.sync` a
-    `ttarget.warp_kernel`, whose threads copy some stages ahead; on `tcgen05` a `ttarget.tensor_kernel`, whose
-    accumulators are in tensor memory. With `exact_math` tensor-core kernels too use no approximation of the GPU.
+    `ttarget.matrix_kernel`, a ring of stages that a producer fills, or one thread of them, and consumers multiply out
+    of; on `mma.sync` a `ttarget.warp_kernel`, whose threads copy some stages ahead; on `tcgen05` a
+    `ttarget.tensor_kernel`, whose accumulators are in tensor memory. With `exact_math` tensor-core kernels too use no
+    approximation of the GPU.
     """
 
     is_lowering = True

@@ -15,7 +15,7 @@ from tessera.backends.nvptx.mma.rings import Ring, rings_of
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, WGMMA, TensorCores, UnfitError, gpu_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.choices import AFTER, BESIDE, EPILOGUES, ORDERED, SHARED, SKEWED, SUM
+from tessera.ir.tile.choices import AFTER, BESIDE, EPILOGUES, ORDERED, SHARED, SKEWED, SUM, UNIFORM
 from tessera.ir.tile.typed_ops import ForOp, KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
@@ -54,8 +54,8 @@ def overlap_mma(
     rings = rings_of(plan)
     for op in kernel.walk():
         if isinstance(op, ForOp):
-            _write_form(op, plan, rings, units)
-    is_able = units is WGMMA and _has_epilogue(kernel, plan)
+            _write_form(op, plan, rings, units, kernel.roles == UNIFORM)
+    is_able = units is WGMMA and kernel.roles != UNIFORM and _has_epilogue(kernel, plan)
     if kernel.epilogue:
         if kernel.epilogue == BESIDE and not is_able:
             raise UnfitError("what follows the dots is not done beside those of the next program")
@@ -68,9 +68,10 @@ def overlap_mma(
     kernel.set_value("lag", _lag(kernel, plan, rings, lag) if units is WGMMA else 0)
 
 
-def _write_form(op: ForOp, plan: Plan, rings: Sequence[Ring], units: TensorCores) -> None:
-    """A loop's form: that which it says, or the first that it can have."""
+def _write_form(op: ForOp, plan: Plan, rings: Sequence[Ring], units: TensorCores, is_uniform: bool) -> None:
+    """A loop's form: that which it says, or the first that it can have; without a producer dots stay in flight."""
     written, can = op.form, _forms(op, plan, rings, units)
+    can = can[:1] if is_uniform else can
     if written and written not in can:
         raise UnfitError(f"a loop says that it is {written}, and on {units.name} it is {' or '.join(can)}")
     if op.pingpong and plan.consumers != 2:

@@ -9,7 +9,7 @@ from tessera.backends.nvptx.mma.plan import read_plan
 from tessera.backends.nvptx.mma.programs import MULTICAST, group_of, is_multicast_faster, is_uneven, multicast_problem
 from tessera.backends.nvptx.tensor_cores import DEFAULT, MMA_SYNC, TCGEN05, WGMMA, TensorCores, UnfitError, gpu_of
 from tessera.ir.base.passes import Pass
-from tessera.ir.tile.choices import DYNAMIC, ONCE, PERSISTENT
+from tessera.ir.tile.choices import DYNAMIC, ONCE, PERSISTENT, UNIFORM
 from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.frozen import frozen
 from tessera.types.machine import Machine
@@ -41,10 +41,14 @@ class SchedulePrograms(Pass):
 def schedule_programs(kernel: KernelOp, units: TensorCores, machine: Machine, multicast: str = MULTICAST[0]) -> None:
     """Write the order of programs; raises `UnfitError` for one that a kernel says and cannot have."""
     plan, able = read_plan(kernel), _SCHEDULERS[units.name]
+    is_uniform = units is WGMMA and kernel.roles == UNIFORM
+    able = able[:1] if is_uniform else able
     problem = multicast_problem(kernel, plan) if units is WGMMA else f"clusters are for {WGMMA.name}"
+    problem = "producers of a cluster copy for each other, and there are none" if is_uniform else problem
     if kernel.scheduler:
         if kernel.scheduler not in able:
-            raise UnfitError(f"on {units.name} the scheduler is {' or '.join(able)}, not {kernel.value('scheduler')}")
+            where = f"on {units.name}{' without a producer' if is_uniform else ''}"
+            raise UnfitError(f"{where} the scheduler is {' or '.join(able)}, not {kernel.value('scheduler')}")
         if kernel.multicast and problem:
             raise UnfitError(problem)
         return

@@ -9,10 +9,13 @@ from xdsl.ir import SSAValue
 
 from tessera.backends.nvptx.mma.boxes import stores_in
 from tessera.backends.nvptx.mma.fit import dots_in, kernels_on_units, refuse_choices
-from tessera.backends.nvptx.mma.plan import Plan, plan_of
+from tessera.backends.nvptx.mma.lower_uniform import uniform_problem
+from tessera.backends.nvptx.mma.plan import Plan, plan_of, read_plan
+from tessera.backends.nvptx.mma.rings import rings_of
 from tessera.backends.nvptx.tensor_cores import (
     MMA_SYNC,
     REGISTERS,
+    TCGEN05,
     WARPGROUP,
     WARPS_ACROSS,
     WGMMA,
@@ -22,8 +25,9 @@ from tessera.backends.nvptx.tensor_cores import (
 )
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import TileAttr
-from tessera.ir.tile.choices import PRODUCER, UNIFORM
+from tessera.ir.tile.choices import PRODUCER, ROLES, UNIFORM
 from tessera.ir.tile.typed_ops import KernelOp, ReduceOp
+from tessera.types.frozen import frozen
 
 # How single warps share a tile: below each other, with whole rows, or side by side, with some of the columns.
 
@@ -67,30 +71,42 @@ _TURNING = (24, 240)
 """The same where two dots share one loop: accumulators of both are live."""
 
 
+@frozen
 class SpecializeWarps(Pass):
     """Give each kernel its `roles`: with a producer `registers` of both, and without one its `warps_n`.
 
     Before: a kernel on `wgmma` with `warpgroups = 2`. After: the same with `roles = "producer"` and
-    `registers = [40, 232]`: what the producer does not need, those that multiply have. On `mma.sync` all warps copy
+    `registers = [40, 232]`: what the producer does not need, those that multiply have. With `roles` of `uniform` there
+    is no producer, and one thread of those that multiply starts the copies. On `mma.sync` all warps copy
     (`roles = "uniform"`), and `warps_n = 2` of each four stand side by side where what each reads is the least so. A
     kernel that says its `roles` keeps its registers too, and one that says `warps_n` that, or is refused (T0501).
     """
 
+    roles: str = ROLES[0]
+
     def run(self, module: ModuleOp) -> None:
         for kernel, units in kernels_on_units(module):
             with refuse_choices(kernel, "roles", "registers", "warps_n"):
-                specialize_warps(kernel, units)
+                specialize_warps(kernel, units, self.roles)
 
 
-def specialize_warps(kernel: KernelOp, units: TensorCores) -> None:
+_ABLE = {WGMMA.name: ROLES, TCGEN05.name: (PRODUCER,), MMA_SYNC.name: (UNIFORM,)}
+"""The roles that kernels on each tensor cores can have."""
+
+
+def specialize_warps(kernel: KernelOp, units: TensorCores, roles: str = ROLES[0]) -> None:
     """Write the roles of a kernel; raises `UnfitError` for those that it says and its units do not have."""
-    roles, groups = UNIFORM if units is MMA_SYNC else PRODUCER, kernel.warpgroups
-    written = kernel.roles
+    able, groups, written = _ABLE[units.name], kernel.warpgroups, kernel.roles
     if groups not in _REGISTERS and units is WGMMA:
         raise UnfitError(f"there are {min(_REGISTERS)} to {max(_REGISTERS)} `warpgroups`, got {groups}")
-    if written and written != roles:
-        copies = "by TMA descriptors, which one thread starts" if roles == PRODUCER else "by all threads"
+    if written and written not in able:
+        copies = "by TMA descriptors, which one thread starts" if able[0] == PRODUCER else "by all threads"
         raise UnfitError(f"kernels on {units.name} copy {copies}, and `roles` is {written}")
+    roles = written or (roles if roles in able else able[0])
+    if units is WGMMA and roles == UNIFORM:
+        plan = read_plan(kernel)
+        if problem := uniform_problem(kernel, plan, rings_of(plan)):
+            raise UnfitError(problem)
     if kernel.registers and units is not WGMMA:
         raise UnfitError(f"threads of kernels on {units.name} have equal shares of registers, and some are said")
     _share_columns(kernel, units)
@@ -98,7 +114,7 @@ def specialize_warps(kernel: KernelOp, units: TensorCores) -> None:
         _check_registers(kernel.registers, groups)
         return
     kernel.set_value("roles", roles)
-    if units is WGMMA:
+    if units is WGMMA and roles == PRODUCER:
         is_in_loop = groups == 2 and len(dots_in(kernel)) > 1
         kernel.set_value("registers", _TURNING if is_in_loop else _REGISTERS[groups])
 
