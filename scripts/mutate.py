@@ -61,10 +61,10 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/target/test_spaces.py",
     "tessera/ir/target/ops/matrix.py": "tests/lit/target tests/target/test_kernel.py tests/target/test_mutations.py",
     "tessera/ir/target/limits.py": "tests/target tests/lit/target tests/lit/nvptx/choose_vectors.mlir",
-    "tessera/ir/schedule/host_program/accesses.py": "tests/lit/schedule tests/schedule/test_lifetimes.py "
-    "tests/schedule/test_in_place.py tests/schedule/test_overlap.py",
-    "tessera/ir/schedule/host_program/memory.py": "tests/lit/schedule tests/schedule/test_memory.py "
-    "tests/schedule/test_in_place.py",
+    "tessera/ir/schedule/host_program/accesses.py": "tests/schedule/test_host_accesses.py tests/lit/schedule "
+    "tests/schedule/test_lifetimes.py",
+    "tessera/ir/schedule/host_program/memory.py": "tests/schedule/test_memory.py tests/schedule/test_host_accesses.py "
+    "tests/lit/schedule",
     "tessera/ir/schedule/ops/plan.py": "tests/schedule/test_op_verifiers.py tests/lit/schedule "
     "tests/schedule/test_plans.py tests/schedule/test_text.py",
     "tessera/ir/schedule/ops/host.py": "tests/schedule/test_op_verifiers.py tests/lit/schedule "
@@ -129,6 +129,14 @@ EQUIVALENT: Mapping[str, str] = {
     "range(1, len(given) + 2)}": "a slice that ends behind the last is the whole, as the one before it",
     "tessera/ir/schedule/host_program/memory.py: while isinstance(value.owner, AliasOp):": "an argument is "
     "owned by a block, and no op",
+    "tessera/ir/schedule/host_program/memory.py: return strip_aliases(old) is strip_aliases(value)": "None, where "
+    "nothing is written over, is no value",
+    "tessera/ir/schedule/host_program/memory.py: slots[at].size = _larger(size, slots[at].size)": "the larger of two "
+    "has no order",
+    "tessera/ir/schedule/host_program/memory.py: return (1, (held - size).value or 1)": "sizes are whole lines: a "
+    "difference that is known is 64 or more, and one that is not stays before it",
+    "tessera/ir/schedule/host_program/memory.py: return (2, at) if is_at_most(held, size) else (4, at)": "the last of "
+    "four ranks stays the last",
     "tessera/ir/target/llvm/convert.py: sticky = f.const_like(value, (below - 1) >> 1)": "bits below the "
     "sticky one are set in its place: they are rounded up to it, or are as sticky as it is",
 }

@@ -58,26 +58,30 @@ def _check_calls(program: tsched.ModuleOp) -> None:
     """Fail at a call with other sizes and buffers than its kernel has, where that is at hand; types may be unknown."""
     kernels = _kernels_beside(program)
     for op in program.walk():
-        kernel = kernels.get(op.kernel) if isinstance(op, tsched.CallOp) else None
-        if kernel is None or not isinstance(op, tsched.CallOp):
-            continue
-        arguments = kernel.regions[0].block.args
-        if len(op.sizes) != len(kernel.symbols) or len(op.operands) != len(arguments):
-            op.fail(
-                f"`@{op.kernel}` takes {len(arguments)} buffers and {len(kernel.symbols)} sizes, "
-                f"got {len(op.operands)} and {len(op.sizes)}"
-            )
-        for number, (value, argument) in enumerate(zip(op.operands, arguments, strict=True)):
-            given, wanted = value.type, argument.type
-            if isinstance(given, ShapedAttr) and isinstance(wanted, ShapedAttr) and given.dtype != wanted.dtype:
-                op.fail(f"buffer {number} of `@{op.kernel}` is {wanted.dtype}, got {given.dtype}")
+        if isinstance(op, tsched.CallOp) and op.kernel in kernels:
+            _check_call(op, kernels[op.kernel])
+
+
+def _check_call(op: tsched.CallOp, kernel: KernelOp) -> None:
+    arguments = kernel.regions[0].block.args
+    if len(op.sizes) != len(kernel.symbols) or len(op.operands) != len(arguments):
+        op.fail(
+            f"`@{op.kernel}` takes {len(arguments)} buffers and {len(kernel.symbols)} sizes, "
+            f"got {len(op.operands)} and {len(op.sizes)}"
+        )
+    for number, pair in enumerate(zip(arguments, op.operands, strict=True)):
+        dtypes = [value.type.dtype for value in pair if isinstance(value.type, ShapedAttr)]
+        if len(set(dtypes)) > 1:
+            op.fail(f"buffer {number} of `@{op.kernel}` is {dtypes[0]}, got {dtypes[1]}")
+
+
+def _ops_in(block: Block) -> list[SpecOp]:
+    return [op for op in block.ops if isinstance(op, SpecOp)]
 
 
 def _check_lifetimes(block: Block, freed: set[SSAValue]) -> set[SSAValue]:
     """Fail at an op that uses a buffer behind its `free`, or frees it again; the buffers freed behind a block."""
-    for op in block.ops:
-        if not isinstance(op, SpecOp):
-            continue
+    for op in _ops_in(block):
         for value in op.operands:
             if strip_aliases(value) in freed and isinstance(op, tsched.FreeOp):
                 op.fail("a buffer is freed twice", "leave this `tsched.free` out")
@@ -105,12 +109,9 @@ class _Collectives:
     def block(self, block: Block) -> None:
         """All collectives that start in a block end in it: between iterations and branches none is in flight."""
         in_flight: dict[int, tsched.CollectiveStartOp] = {}
-        for op in block.ops:
-            if not isinstance(op, SpecOp):
-                continue
+        for op in _ops_in(block):
             if isinstance(op, tsched.CollectiveWaitOp):
                 self._end(op, in_flight)
-                continue
             for started in in_flight.values():
                 self._check_untouched(op, started)
             if isinstance(op, tsched.CollectiveStartOp):
@@ -144,8 +145,8 @@ class _Collectives:
         if started.results:
             return  # a value does not change
         source, target = (strip_aliases(value) for value in started.operands)
-        for inner in op.walk():
-            if not isinstance(inner, SpecOp) or isinstance(inner, (*ANNOTATIONS, tsched.AliasOp)):
+        for inner in (one for one in op.walk() if isinstance(one, SpecOp)):
+            if isinstance(inner, (*ANNOTATIONS, tsched.AliasOp)):
                 continue
             used = {strip_aliases(value) for value in inner.operands}
             written = {strip_aliases(value) for value in self._written_buffers(inner)}
@@ -169,9 +170,7 @@ class _Collectives:
         if isinstance(op, tsched.CollectiveStartOp):
             return [] if op.results else [op.operands[1]]
         if isinstance(op, tsched.ForOp):
-            bounds = 2 if op.length is None else 0
-            carried = bounds + bounds // 2 + 2 * op.carried
-            return [*op.operands[bounds:carried], *op.operands[len(op.operands) - op.stacked :]]
+            return [*_index(op), *_pairs(op), *op.operands[len(op.operands) - op.stacked :]]
         return list(op.operands) if isinstance(op, tsched.WhileOp) else []
 
 
@@ -208,7 +207,7 @@ def _check_group(program: tsched.ModuleOp, op: tsched.FuseOp, order: dict[Operat
     if sum(root_of(value) is root_of(old) for value in op.operands) > 1:
         op.fail(f"`{op.name}` writes over operand {number}, and reads it as another one too")
     for reader in readers_of(old):
-        if reader is not op and order[enclosing_op(reader, block)] >= order[op]:
+        if order[enclosing_op(reader, block)] > order[op]:
             op.fail(
                 f"`{op.name}` writes over operand {number}, which `{reader.name}` reads later",
                 "leave `in_place` out, so that the result has memory of its own",
@@ -237,8 +236,9 @@ def _returned_problem(op: Operation, donated: tuple[int, ...]) -> str:
 def refuse_unplaced(program: tsched.ModuleOp) -> None:
     """Refuse (T0401) a program whose memory cannot be planned: its results have no buffers yet."""
     last = program.body.block.last_op
-    problem = _returned_problem(last, donated_in(program)) if last is not None else ""
-    if problem and last is not None:
+    assert last is not None
+    problem = _returned_problem(last, donated_in(program))
+    if problem:
         refuse(last, problem, "run `schedule-place-buffers` before")
 
 
@@ -302,7 +302,7 @@ class Memory:
         """`scratch` are kernels with memory of their own, which all of them share."""
         assert isinstance(program, tsched.ModuleOp)
         self._block, self._kernels, self._scratch = program.body.block, kernels, scratch
-        self._names = program.names or ()
+        self._names = program.names
         self._donated = donated_in(program)
         self._ranges: dict[SSAValue, tuple[ByteRange, ...]] = {}
 
@@ -329,8 +329,7 @@ class Memory:
         if isinstance(op, tsched.FuseOp) and value.index == 0 and op.in_place >= 0:
             return self.ranges(op.operands[op.in_place])
         if isinstance(op, tsched.WhileOp | tsched.ForOp) and has_buffers(op):
-            pairs = _pairs(op)
-            return self._all_ranges([pairs[value.index], pairs[value.index + len(pairs) // 2]])
+            return self._all_ranges(_both(_pairs(op), value.index))
         return (self._own_range(f"{op.spec.short_name} {len(self._ranges)}", value),)
 
     def _own_range(self, name: str, value: SSAValue) -> ByteRange:
@@ -342,19 +341,15 @@ class Memory:
             name = self._names[value.index] if value.index < len(self._names) else str(value.index)
             # A donated argument shares memory with no other: every call checks that.
             return (self._own_range(f"{DONATED_ARGUMENT if value.index in self._donated else ARGUMENT}{name}", value),)
-        if isinstance(op, tsched.WhileOp) and has_buffers(op):
-            count = len(op.results)
-            return self._all_ranges([op.operands[value.index], op.operands[(value.index + count) % (2 * count)]])
-        if not isinstance(op, tsched.ForOp) or not has_buffers(op):
+        assert isinstance(op, tsched.WhileOp | tsched.ForOp)
+        if not has_buffers(op):
             return (self._own_range(f"value {len(self._ranges)}", value),)
-        index: Sequence[SSAValue] = op.operands[2:3] if op.length is None else ()
-        if value.index < len(index):
-            return self._all_ranges(index)
-        at, pairs = value.index - len(index), _pairs(op)
-        if at < len(pairs):
-            return self._all_ranges([pairs[at], pairs[(at + len(pairs) // 2) % len(pairs)]])
-        # One row of a scanned or stacked tensor: in some iteration each of them.
-        return self.ranges(op.operands[(3 if index else 0) + at])
+        # The body takes the index and, behind it, what is carried; then a row of what is scanned or stacked, in some
+        # iteration each of them.
+        pairs, at = _pairs(op), value.index - len(_index(op))
+        if 0 <= at < len(pairs):
+            return self._all_ranges(_both(pairs, at))
+        return self.ranges(op.operands[2 * len(_index(op)) + value.index])
 
     def _all_ranges(self, values: Iterable[SSAValue]) -> tuple[ByteRange, ...]:
         return tuple(dict.fromkeys(one for value in values for one in self.ranges(value)))
@@ -363,7 +358,7 @@ class Memory:
         """What an op reads and writes, its bodies included; an unknown op does both to all its operands."""
         if isinstance(op, (*ANNOTATIONS, tsched.GuardOp, tsched.AliasOp, tsched.ConstantOp)):
             return Accesses()
-        inner = [one for region in op.regions for one in region.block.ops if isinstance(one, SpecOp)]
+        inner = [one for region in op.regions for one in _ops_in(region.block)]
         return self._own(op).join(*map(self.accesses, inner))
 
     def _own(self, op: SpecOp) -> Accesses:
@@ -386,8 +381,7 @@ class Memory:
             return self._between(operands, op.results)
         if isinstance(op, tsched.WhileOp | tsched.ForOp):
             # Rows of scanned and stacked tensors are touched by the body, one in each iteration.
-            index = operands[2:3] if isinstance(op, tsched.ForOp) and op.length is None else []
-            return self._between(operands, [*index, *_pairs(op)])
+            return self._between(operands, [*_index(op), *_pairs(op)])
         if isinstance(op, tsched.ReturnOp | tsched.YieldOp):
             return self._between(operands)
         return self._between(every, every)
@@ -405,12 +399,23 @@ class Memory:
         return Effects().join(*found)
 
 
+def _index(op: tsched.WhileOp | tsched.ForOp) -> Sequence[SSAValue]:
+    """The buffer of a loop's index, behind its bounds; a loop that counts iterations by `length` has none of them."""
+    return op.operands[2:3] if isinstance(op, tsched.ForOp) and op.length is None else ()
+
+
 def _pairs(op: tsched.WhileOp | tsched.ForOp) -> Sequence[SSAValue]:
     """The buffers of what a loop carries: those that hold it first, then those that hold it next."""
     if isinstance(op, tsched.WhileOp):
         return op.operands
-    start = 3 if op.length is None else 0
+    start = 3 * len(_index(op))
     return op.operands[start : start + 2 * op.carried]
+
+
+def _both(pairs: Sequence[SSAValue], at: int) -> Sequence[SSAValue]:
+    """The two buffers of what is carried in one of them."""
+    half = len(pairs) // 2
+    return tuple(pairs)[at % half :: half]
 
 
 def _bytes(value: SSAValue) -> Dim:

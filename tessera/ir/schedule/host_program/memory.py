@@ -15,10 +15,20 @@ from dataclasses import dataclass, field
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from tessera.ir.base.dialect_of import make
-from tessera.ir.base.op import SpecOp
 from tessera.ir.base.tape import DONATED
 from tessera.ir.base.types import ValueAttr
-from tessera.ir.schedule.typed_ops import AliasOp, AllocOp, CollectiveOp, ForOp, FuseOp, LayoutOp, TileOp, WhileOp
+from tessera.ir.schedule.typed_ops import (
+    AliasOp,
+    AllocOp,
+    CollectiveOp,
+    ForOp,
+    FuseOp,
+    LayoutOp,
+    ReturnOp,
+    TileOp,
+    WhileOp,
+    YieldOp,
+)
 from tessera.types.dim import Dim, maximum
 from tessera.types.frozen import frozen
 from tessera.types.shape import is_at_most
@@ -110,9 +120,9 @@ def insert_frees(block: Block) -> None:
     for op in list(order):
         if not isinstance(op, AllocOp) or op.output >= 0:
             continue
-        last = max(_uses(op.result, block), key=lambda user: order.get(user, -1), default=op)
+        last = max(_uses(op.result, block), key=lambda user: order[user], default=op)
         free = make("tsched.free", [op.result], types=())
-        if isinstance(last, SpecOp) and last.spec.is_terminator:
+        if isinstance(last, ReturnOp | YieldOp):
             block.insert_op_before(free, last)
         else:
             block.insert_op_after(free, last)
@@ -123,7 +133,7 @@ def _uses(value: SSAValue, block: Block) -> list[Operation]:
     found: list[Operation] = []
     for use in value.uses:
         op = use.operation
-        if isinstance(op, TileOp):
+        if isinstance(op, ANNOTATIONS):
             continue
         # Results of these are in the memory of their operands.
         for result in op.results if isinstance(op, AliasOp | WhileOp | ForOp) else ():
@@ -179,7 +189,7 @@ def lay_out(lifetimes: Sequence[Lifetime]) -> Layout:
     if all(lifetime.bytes.is_static for lifetime in lifetimes):
         return _pack(lifetimes)
     slots: list[_Slot] = []
-    taken: list[int] = [0] * len(lifetimes)
+    taken: dict[int, int] = {}
     for number in sorted(range(len(lifetimes)), key=lambda number: lifetimes[number].start):
         lifetime = lifetimes[number]
         size = align_bytes(lifetime.bytes)
@@ -196,11 +206,11 @@ def lay_out(lifetimes: Sequence[Lifetime]) -> Layout:
     for slot in slots:
         starts.append(total)
         total = total + slot.size
-    return Layout(tuple(starts[at] for at in taken), total)
+    return Layout(tuple(starts[taken[number]] for number in range(len(lifetimes))), total)
 
 
 def _pack(lifetimes: Sequence[Lifetime]) -> Layout:
-    sizes = [align_bytes(lifetime.bytes).value or 0 for lifetime in lifetimes]
+    sizes = [align_bytes(lifetime.bytes).evaluate({}) for lifetime in lifetimes]
     starts: dict[int, int] = {}
     for number in sorted(range(len(lifetimes)), key=lambda number: (-sizes[number], lifetimes[number].start)):
         at = 0
