@@ -104,6 +104,7 @@ def _numbers(values: Any) -> Iterator[int]:
 
 
 EXCHANGES = ("collective_start", "collective_wait")
+CALLS = ("debug_print", "io_callback", "check_positions", "fresh_key", "axis_index", *EXCHANGES)
 """Calls that work on the program's own memory, with other ranks."""
 
 _SHOW_ALL, _EDGE = 200, 3  # elements shown in full, and at each end of a longer axis
@@ -127,7 +128,9 @@ class Callback:
     def read(fields: Any) -> Callback:
         """From the lists that an executable's file has; raises LoadError (T0704) for anything else."""
         match fields:
-            case [str(call), int(slot), str(text), [*inputs], [*outputs]] if all(map(_is_port, (*inputs, *outputs))):
+            case [str(call), int(slot), str(text), [*inputs], [*outputs]] if (
+                call in CALLS and slot >= -(call != "io_callback") and all(map(_is_port, (*inputs, *outputs)))
+            ):
                 return Callback(call, slot, text, tuple(map(tuple, inputs)), tuple(map(tuple, outputs)))
             case _:
                 raise LoadError(f"this executable lists a callback that is none: {str(fields)[:80]}")
@@ -140,8 +143,8 @@ class Callback:
 def _is_port(port: Any) -> bool:
     """A dtype by its name, and a rank."""
     match port:
-        case [str(), int()]:
-            return True
+        case [str(dtype), int(rank)]:
+            return dtype in BY_NAME and rank >= 0
         case _:
             return False
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tessera.diagnostics.codes import DonatedError, RuntimeArgumentError
+from tessera.diagnostics.codes import DonatedError, LoadError, RuntimeArgumentError
+from tessera.runtime.executable import Executable
 from tessera.runtime.native.support import OFFSETS
 from tessera.runtime.tensor import CONSUMED, MOVED, Tensor, show_memory
 from tessera.types.dtype import DType
@@ -36,12 +37,21 @@ class Donation:
     kept: tuple[tuple[int, int], ...]
 
     @staticmethod
-    def of(facts: Mapping[str, Any]) -> Donation | None:
-        """What an executable says of it; None where nothing is donated."""
-        found = facts.get("donated")
-        if not found:
+    def of(executable: Executable) -> Donation | None:
+        """What an executable says of it; None where nothing is donated. Raises LoadError (T0704) for anything else."""
+        found = executable.metadata.get("donated")
+        if found is None:
             return None
-        return Donation(tuple(found["given"]), tuple((result, argument) for result, argument in found["kept"]))
+        inputs, outputs = range(len(executable.inputs)), range(len(executable.outputs))
+        try:
+            made = Donation(tuple(found["given"]), tuple((result, argument) for result, argument in found["kept"]))
+            is_one = all(number in inputs for number in made.given)
+            is_one = is_one and all(result in outputs and argument in inputs for result, argument in made.kept)
+        except (TypeError, ValueError, LookupError):
+            is_one, made = False, None
+        if not is_one:
+            raise LoadError(f"executable is damaged: it donates {str(found)[:80]}, which are no arguments", span=None)
+        return made
 
     def check(self, names: Sequence[str], spans: Sequence[tuple[int, int]]) -> None:
         """Raises RuntimeArgumentError (T0701) where an argument that is donated shares bytes with another one."""

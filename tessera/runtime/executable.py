@@ -17,7 +17,7 @@ MAGIC = b"TESSERAX"
 VERSION = 4
 _PREFIX = struct.Struct("<8sII")  # magic, version, bytes of the JSON header
 _DIGEST_BYTES = 32
-_FACTS = ("inputs", "outputs", "symbols", "binding", "guards", "metadata")
+FACTS = ("inputs", "outputs", "symbols", "binding", "guards", "metadata")
 """What the header says of the code."""
 
 
@@ -105,7 +105,7 @@ class Executable:
             "metadata": self.metadata,
             "blobs": [len(blob) for blob in blobs],
         }
-        header["belongs"] = _bond(header, self.objects)
+        header["belongs"] = tie_to_code(header, self.objects)
         text = json.dumps(header, sort_keys=True, separators=(",", ":")).encode()
         body = b"".join((_PREFIX.pack(MAGIC, VERSION, len(text)), text, *blobs))
         return body + hashlib.sha256(body).digest()
@@ -127,7 +127,7 @@ class Executable:
             start += size
         if start != end:
             raise LoadError(f"executable is damaged: its parts end at byte {start}, the file at {end}", span=None)
-        if header["belongs"] != _bond(header, blobs[:-1]):
+        if header["belongs"] != tie_to_code(header, blobs[:-1]):
             raise LoadError("executable is damaged: its header does not belong to its code", span=None)
         return Executable(
             objects=tuple(blobs[:-1]),
@@ -166,9 +166,9 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
         raise LoadError(f"executable is damaged: its header is no JSON: {error}", span=None) from error
 
 
-def _bond(header: Mapping[str, Any], objects: Sequence[bytes]) -> str:
+def tie_to_code(header: Mapping[str, Any], objects: Sequence[bytes]) -> str:
     """What ties a header to the objects it describes."""
-    facts = json.dumps([header[name] for name in _FACTS], sort_keys=True, separators=(",", ":"))
+    facts = json.dumps([header[name] for name in FACTS], sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(f"tessera executable {VERSION}\0{facts}\0".encode())
     for one in objects:
         digest.update(hashlib.sha256(one).digest())

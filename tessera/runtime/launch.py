@@ -117,10 +117,10 @@ class LoadedExecutable:
         address = ctypes.addressof(self._record.program)
         capsule = new_capsule(address, _PROGRAM, None)
         self.call: Callable[..., Any] = support.dispatcher(capsule, self._record)
-        if "donated" in executable.metadata:
+        if executable.metadata.get("donated") is not None:
             from tessera.runtime.donation import DonatingCall, Donation  # noqa: PLC0415 - few programs are given anything
 
-            donation = Donation.of(executable.metadata)
+            donation = Donation.of(executable)
             assert donation is not None
             self.call = DonatingCall(self.call, donation, argument_names(executable))
         _loaded[address] = self

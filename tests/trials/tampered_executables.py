@@ -2,9 +2,11 @@
 
     python -m tests.trials.tampered_executables 5000 --seed 1 --jobs 2
 
-Two kinds. `sealed`: any field of the header, the prefix or the parts is changed, and the SHA-256 at the end computed
-again. `forged`: bytes of an object file are changed, and the digest in the header that ties it to its code is computed
-again as well; such a file is only linked, never called, since it may hold any code.
+Three kinds. `sealed`: any field of the header, the prefix or the parts is changed, and the SHA-256 at the end is made
+to match. `forged`: bytes of an object file are changed, and the digest in the header that ties it to its code is made
+to match as well. `headed`: fields of the header are changed, and both digests match; some of these files are for a
+GPU, and are read where there is none. Files of the last two kinds are only linked, never called, since they may hold
+any code, or say anything of the code that they hold.
 """
 
 # Headers are JSON, and traced functions lambdas: neither has types to give.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import copy
 import hashlib
 import json
 import random
@@ -23,6 +26,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +34,9 @@ import numpy as np
 
 import tessera as ts
 from tessera.compiler.compile import compile_tape
-from tessera.diagnostics.codes import LoadError
+from tessera.diagnostics.codes import DeviceError, LoadError
 from tessera.runtime import executable as format_
+from tessera.runtime.devices.cuda.program import CudaProgram
 from tessera.runtime.executable import Executable
 from tessera.runtime.launch import LoadedExecutable
 from tests.trials.mutate_text import ROOT
@@ -43,6 +48,12 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "softmax": (lambda x: ts.ops.softmax(x @ x.T), (X,)),
     "two results": (lambda x, w: (x @ w, x.sum(axis=0)), (X, W)),
     "integers": (lambda i: i.cumsum(axis=0), (np.arange(5),)),
+}
+GPU = "softmax on a GPU"
+RARE_FACTS: dict[str, Any] = {
+    "donated": {"given": [0], "kept": [[0, 0]]},
+    "callbacks": [["io_callback", 0, "", [["f32", 1]], []]],
+    "features": ["avx2"],
 }
 VALUES: tuple[Any, ...] = (
     *(None, True, 0, 1, -1, 3, 1 << 70, 0.5, "", "N", "64", "f32", "i64", "f64", "bool", "4*N + 1", "(", [], {}, [[]]),
@@ -57,6 +68,9 @@ def sealed_bytes() -> dict[str, bytes]:
     for number, (name, (function, arguments)) in enumerate(PROGRAMS.items()):
         jitted = ts.jit(function, dynamic=number % 2 == 0)
         found[name] = compile_tape(jitted.trace(*arguments).tape, ts.Options()).to_bytes()
+    function, arguments = PROGRAMS["softmax"]
+    options = ts.Options.of(backend="cuda", features=("sm_90a",))
+    found[GPU] = compile_tape(ts.jit(function, dynamic=True).trace(*arguments).tape, options).to_bytes()
     return found
 
 
@@ -71,6 +85,12 @@ def seal(header: Any, parts: bytes, prefix: bytes = b"") -> bytes:
     text = (header if isinstance(header, str) else json.dumps(header)).encode()
     start = prefix or format_.MAGIC + format_.VERSION.to_bytes(4, "little") + len(text).to_bytes(4, "little")
     return start + text + parts + hashlib.sha256(start + text + parts).digest()
+
+
+def tie_and_seal(header: dict[str, Any], parts: bytes, sizes: Sequence[int]) -> bytes:
+    """A file whose header is tied to the objects of these sizes, with both digests that belong there."""
+    objects = [parts[start:end] for start, end in pairwise([0, *accumulate(sizes)])][:-1]
+    return seal({**header, "belongs": format_.tie_to_code(header, objects)}, parts)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -159,12 +179,28 @@ def draw_forged(data: bytes, rng: random.Random) -> bytes:
     ).to_bytes()
 
 
+def draw_headed(data: bytes, rng: random.Random) -> bytes:
+    """A file whose header says something else of its code, tied to it and sealed anew."""
+    header, parts = split(data)
+    sizes = list(header["blobs"])
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        if rng.random() < 0.3:  # facts that few programs have, which other code reads
+            fact, form = rng.choice(list(RARE_FACTS.items()))
+            header["metadata"][fact] = copy.deepcopy(form) if rng.random() < 0.7 else rng.choice(VALUES)
+        header = change_field(header, rng)
+        if not isinstance(header.get("metadata"), dict):
+            break
+    return tie_and_seal(header, parts, sizes) if header.keys() >= set(format_.FACTS) else seal(header, parts)
+
+
 def judge(name: str, data: bytes, *, is_called: bool) -> tuple[str, str]:
     """What became of a file, and for a fault what is wrong with that."""
     try:
-        program = LoadedExecutable(Executable.from_bytes(data))
+        program = (CudaProgram if name == GPU else LoadedExecutable)(Executable.from_bytes(data))
     except LoadError:
         return "refused", ""
+    except DeviceError:  # what is said of the kernels was accepted, and there is no GPU, or it refuses them
+        return "read", ""
     except BaseException:
         return "fault", traceback.format_exc()[-2000:]
     if not is_called:
@@ -187,18 +223,25 @@ def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, tuple) else (value,)
 
 
+KINDS: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "sealed": draw_sealed,
+    "forged": draw_forged,
+    "headed": draw_headed,
+}
+
+
 def run_cases(numbers: Sequence[int], seed: int) -> collections.Counter[str]:
     """Run some cases in this process; faults are printed as JSON lines."""
     counts: collections.Counter[str] = collections.Counter()
     for number in numbers:
         rng = random.Random(f"{seed}/{number}")
-        name = rng.choice(tuple(PROGRAMS))
-        is_forged = rng.random() < 0.25
-        data = sealed_bytes()[name]
-        changed = draw_forged(data, rng) if is_forged else draw_sealed(data, rng)
+        name, drawn = rng.choice(tuple(PROGRAMS)), rng.choice(tuple(KINDS))
+        if drawn == "headed" and rng.random() < 0.4:
+            name = GPU
+        changed = KINDS[drawn](sealed_bytes()[name], rng)
         print(json.dumps({"at": number}), flush=True)
-        kind, fault = judge(name, changed, is_called=not is_forged)
-        counts[f"{'forged' if is_forged else 'sealed'} {kind}"] += 1
+        kind, fault = judge(name, changed, is_called=drawn == "sealed")
+        counts[f"{drawn} {kind}"] += 1
         if fault:
             print(json.dumps({"number": number, "fault": f"{name}: {fault}"}), flush=True)
     return counts

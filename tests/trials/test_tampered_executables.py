@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from tessera.diagnostics.codes import LoadError
+from tessera.runtime.devices.cuda.program import CudaProgram
 from tessera.runtime.executable import Executable
+from tessera.runtime.launch import LoadedExecutable
 from tests.trials.mutate_text import ROOT
-from tests.trials.tampered_executables import seal, sealed_bytes, split
+from tests.trials.tampered_executables import GPU, PROGRAMS, seal, sealed_bytes, split, tie_and_seal
 
 
 def test_no_file_of_a_small_campaign_is_accepted_or_ends_the_process() -> None:
@@ -64,3 +66,65 @@ def test_a_header_that_says_something_else_does_not_belong_to_its_code(name: str
 def test_a_header_that_is_no_table_of_fields_is_refused(header: str) -> None:
     with pytest.raises(LoadError, match="executable is damaged"):
         Executable.from_bytes(seal(header, b""))
+
+
+def forge(program: str, fact: str, value: Any) -> Executable:
+    """An executable that says something else of its code, and whose digests both match."""
+    header, parts = split(sealed_bytes()[program])
+    header["metadata"][fact] = value
+    return Executable.from_bytes(tie_and_seal(header, parts, header["blobs"]))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        {},
+        3,
+        "text",
+        {"given": 3, "kept": []},
+        {"given": [0], "kept": [[0]]},
+        {"given": [1], "kept": []},
+        {"given": ["0"], "kept": []},
+        {"given": [0], "kept": [[1, 0]]},
+        {"given": [0], "kept": [[0, -1]]},
+    ],
+)
+def test_donated_arguments_that_are_none_are_refused(value: Any) -> None:
+    with pytest.raises(LoadError, match="which are no arguments"):
+        LoadedExecutable(forge("add", "donated", value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ["scream", 0, "", [], []],
+        ["io_callback", -1, "", [], []],
+        ["debug_print", 0, "", [["f31", 1]], []],
+        ["debug_print", 0, "", [], [["f32", -1]]],
+    ],
+)
+def test_callbacks_of_no_known_kind_are_refused(value: Any) -> None:
+    with pytest.raises(LoadError, match="lists a callback that is none"):
+        LoadedExecutable(forge("add", "callbacks", [value]))
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [
+        *(("architecture", 90), ("kernels", []), ("kernels", 3), ("kernels", [{"name": "k"}]), ("called", ["none"])),
+        *(("called", 3), ("constants", [1 << 40]), ("constants", [-1]), ("workspace", "("), ("workspace", 64)),
+        *(("scratches", [1]), ("scratches", [["1", 0, 0, "4"]]), ("maps", -1), ("maps", 1 << 62), ("maps", None)),
+        *(("streams", "2"), ("events", True), ("state", 3), ("accesses", [])),
+    ],
+)
+def test_facts_of_gpu_code_of_another_form_are_refused_before_a_gpu_is_looked_for(fact: str, value: Any) -> None:
+    with pytest.raises(LoadError, match="what it says of its kernels is of another form"):
+        CudaProgram(forge(GPU, fact, value))
+
+
+def test_a_file_that_says_what_it_said_is_linked_as_it_was() -> None:
+    header, parts = split(sealed_bytes()["add"])
+    assert tie_and_seal(header, parts, header["blobs"]) == seal(header, parts)
+    x = PROGRAMS["add"][1][0]
+    assert (LoadedExecutable(forge("add", "note", "x"))(x).numpy() == x + 1).all()

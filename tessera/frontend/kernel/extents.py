@@ -301,8 +301,8 @@ def with_roles(value: Any, roles: frozenset[str]) -> Any:
     """A number with the numbers of the schedule that it is computed from."""
     if not roles or not is_number(value):
         return value
-    is_whole = isinstance(value, int | np.integer)
-    return ScheduleInt(int(value), roles) if is_whole else ScheduleFloat(value, roles)
+    kind: Any = ScheduleInt if isinstance(value, int | np.integer) else ScheduleFloat
+    return kind(value, roles)
 
 
 class Extent(ScheduleInt):

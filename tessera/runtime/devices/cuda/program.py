@@ -254,8 +254,7 @@ class CudaProgram:
 
     def __init__(self, executable: Executable, functions: Sequence[Callable[..., Any]] = ()) -> None:
         """`functions` are the Python functions that it calls, by slot."""
-        facts = executable.metadata
-        cuda = driver()
+        facts, cuda = check_facts(executable), driver()
         if facts["architecture"] != code_for(cuda.architecture):
             raise LoadError(
                 f"executable was made for {facts['architecture']}, and cuda:{cuda.ordinal} is {cuda.architecture}",
@@ -276,7 +275,7 @@ class CudaProgram:
         self._entry = _ENTRY(self._code.address("tessera_entry"))
         self._native = NativeCall(self._code.address("tessera_call"), self._code)
         self.call: Callable[..., Any] = self._native.builtin
-        donation = Donation.of(facts)
+        donation = Donation.of(executable)
         self._donation = None if donation is None else CudaDonation(donation, argument_names(executable))
         if self._donation is not None:
             self.call = self._donation.around(self.call)
@@ -542,6 +541,49 @@ def _addresses(tensors: Sequence[CudaTensor]) -> Any:
 
 def _address_of(data: bytes) -> int:
     return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+
+
+_MOST = 1 << 30
+"""The most bytes, streams or threads that an executable may ask for: larger ones are no sizes of a GPU."""
+
+
+def check_facts(executable: Executable) -> Mapping[str, Any]:
+    """What an executable says of its code; raises LoadError (T0704) where the runtime could not read that."""
+    facts, (*kernels, constants) = executable.metadata, executable.objects[1:] or (b"",)
+    try:
+        names = {_read_name(fact) for fact in facts["kernels"]}
+        scratches = Sizes(executable).scratches
+        counts = (facts["maps"], facts.get("streams", 1), facts.get("events", 0), *facts["constants"])
+        is_one = (
+            isinstance(facts["architecture"], str)
+            and len(facts["kernels"]) == len(kernels)
+            and names.issuperset(facts["called"])
+            and all(type(count) is int and 0 <= count < _MOST for count in counts)
+            and all(type(number) is int and number > 0 for _, *numbers, _ in scratches for number in numbers)
+            and sum(facts["constants"]) <= len(constants)
+            and all(isinstance(facts.get(table, ()), list | tuple) for table in ("state", "plan"))
+            and isinstance(facts.get("accesses", {}), dict)
+            and all(parse_dim(text).symbols.issubset(executable.symbols) for text in _texts_of(executable))
+        )
+    except (TypeError, ValueError, LookupError, AttributeError):
+        is_one = False
+    if not is_one:
+        raise LoadError("executable is damaged: what it says of its kernels is of another form", span=None)
+    return facts
+
+
+def _read_name(fact: Mapping[str, Any]) -> str:
+    """The name of a kernel; raises ValueError where what is said of the kernel is of another form."""
+    is_one = isinstance(fact["name"], str) and all(type(fact[size]) is int for size in ("shared", "threads"))
+    if not is_one or not isinstance(fact.get("waits", ()), list | tuple):
+        raise ValueError(fact)
+    return fact["name"]
+
+
+def _texts_of(executable: Executable) -> list[str]:
+    """The dims that calls evaluate."""
+    dims = [text for port in (*executable.inputs, *executable.outputs) for text in port.dims]
+    return [*dims, *(text for guard in executable.guards for text in (guard.left, guard.right))]
 
 
 class Sizes:
