@@ -230,6 +230,7 @@ def _compile_dynamic(
     names = _operand_names(op, len(types))
     keeps_ones = _keeps_ones(op, len(types))
     checked = Trace(facts=Facts())
+    checked.is_eager = True
     checked.record(op, [checked.add_input(name, type) for name, type in zip(names, types, strict=True)], attributes)
     free = [
         TensorType(
@@ -257,6 +258,7 @@ def _load_traced(traced: tuple[Tape, bool], options: Options) -> tuple[Program, 
 
 def _trace_op(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> tuple[Tape, bool]:
     trace = Trace(facts=Facts())
+    trace.is_eager = True
     inputs: list[TracedTensor] = []
     for name, type in zip(_operand_names(op, len(types)), types, strict=True):
         trace.facts.anchor(type)

@@ -105,7 +105,8 @@ class Jit(_Hot):
         self._around, self._is_here = Around(), is_here
         self._binder = Binder(self.parameters, self.python_signature, dynamic=dynamic, policy=policy)
         self._rows: RowDims | None = RowDims()
-        self._history = History(self._binder.needed, other_annotations(self.python_signature, self.parameters))
+        annotations = other_annotations(self.python_signature, self.parameters)
+        self._history = History(self._binder.needed, annotations, self.function)
         # Of one signature there may be several, which differ in their captured variables.
         self._specializations: dict[Signature, tuple[Specialization, ...]] = {}
         self._fast: Callable[..., Any] = _not_yet

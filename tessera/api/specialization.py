@@ -9,7 +9,7 @@ from typing import Any
 from tessera.api.captured_variables import MISSING, Captures
 from tessera.diagnostics.codes import GuardError, RuntimeArgumentError
 from tessera.diagnostics.error import Fix, TesseraError, readable, user_span
-from tessera.frontend.bind import Leaf, Signature, fit_argument_fix, named_sizes
+from tessera.frontend.bind import Signature, fit_argument_fix, named_sizes
 from tessera.frontend.concrete import common_device
 from tessera.frontend.pytree import Flattener, as_tuple, make_flattener
 from tessera.frontend.shape_inference import Assumption
@@ -20,7 +20,6 @@ from tessera.runtime.foreign import adopt, adopt_tensors
 from tessera.types.device import Device
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.frozen import frozen
-from tessera.types.policy import Policy
 
 # Guards that the sizes of a call break: the rule that the trace relied on, the values, and where each came from.
 
@@ -322,12 +321,12 @@ class History:
     """The last two specializations of a function, in whatever scopes they were made, and what changed so far.
 
     `needed` are floats whose values the program needs, and why; `annotations` those of parameters that are not
-    Tessera's, as they are written.
+    Tessera's, as they are written; `function` is whose source says how names are written there.
     """
 
-    def __init__(self, needed: Mapping[str, str], annotations: Mapping[str, str]) -> None:
+    def __init__(self, needed: Mapping[str, str], annotations: Mapping[str, str], function: Any) -> None:
         self._seen: list[tuple[Specialization, Around]] = []
-        self._needed, self._annotations = needed, annotations
+        self._needed, self._annotations, self._function = needed, annotations, function
         self._changed: Counter[str] = Counter()
         self.count, self._is_told = 0, False
 
@@ -356,22 +355,17 @@ class History:
         """Why the last one was needed: what changed, and what to write so that it would not."""
         if len(self._seen) < 2:
             return f"`{name}` has not been specialized a second time"
-        (before, there), (after, here) = self._seen
-        lines = [f"`{name}` was specialized again because", *_scope_changes(there, here)]
-        old, new = before.signature, after.signature
-        lines += _policy_change(old.policy, new.policy) if old.policy != new.policy else []
-        lines += _form_changes(old, new) if old.tree != new.tree else self._leaf_changes(old, new)
-        # Between equal signatures on equal devices, the change is in captured variables.
-        lines += _captured_changes(after.captures.differences(before.captures)) if len(lines) == 1 else []
-        return "\n".join(lines)
+        from tessera.api import recompile  # noqa: PLC0415 - few ask
 
-    def _leaf_changes(self, old: Signature, new: Signature) -> list[str]:
-        lines: list[str] = []
-        for path, before, after in zip(new.paths(), old.leaves, new.leaves, strict=True):
-            if before != after:
-                known = self._needed.get(path, ""), self._annotations.get(path, "")
-                lines += [f"  {line}" for line in _changes(path, before, after, *known)]
-        return lines
+        (before, there), (after, here) = self._seen
+        lines = [f"`{name}` was specialized again because", *recompile.scope_changes(there, here)]
+        old, new = before.signature, after.signature
+        lines += recompile.policy_change(old.policy, new.policy) if old.policy != new.policy else []
+        known = recompile.Known(self._needed, self._annotations, self._function)
+        lines += recompile.form_changes(old, new) if old.tree != new.tree else recompile.leaf_changes(old, new, known)
+        # Between equal signatures on equal devices, the change is in captured variables.
+        captured = after.captures.differences(before.captures) if len(lines) == 1 else ()
+        return "\n".join([*lines, *recompile.captured_changes(captured)])
 
 
 def _changed_arguments(old: Signature, new: Signature) -> list[str]:
@@ -380,81 +374,3 @@ def _changed_arguments(old: Signature, new: Signature) -> list[str]:
         return []
     triples = zip(new.paths(), old.leaves, new.leaves, strict=True)
     return [path for path, before, after in triples if before != after]
-
-
-def _scope_changes(old: Around, new: Around) -> list[str]:
-    devices = [repr(one.device) if one.device is not None else "none" for one in (old, new)]
-    promises = [one.promise or "none" for one in (old, new)]
-    changed = (("device of the scope around the call", devices), ("promise of its caller", promises))
-    return [f"  the {what} changed from {pair[0]} to {pair[1]}" for what, pair in changed if pair[0] != pair[1]]
-
-
-def _policy_change(old: Policy, new: Policy) -> list[str]:
-    before, after = (str(one) if one else "none" for one in (old, new))
-    return [
-        f"  the policy around the call changed from {before} to {after}: each policy is its own code",
-        "    = help: declare it on the function, as in `jit(policy=...)`, or call it in scopes of one policy",
-    ]
-
-
-def _captured_changes(paths: Sequence[str]) -> list[str]:
-    lines = [f"  captured variable `{path}` changed" for path in paths]
-    return [*lines, "    = help: hold a number that changes in a tensor, which is read at each call"] if lines else []
-
-
-def _form_changes(old: Signature, new: Signature) -> list[str]:
-    lines: list[str] = []
-    trees = [zip(as_tuple(tree.data), tree.children, strict=True) for tree in (old.tree, new.tree)]
-    before, after = ({name: str(form) for name, form in pairs} for pairs in trees)
-    for name in dict.fromkeys((*before, *after)):
-        if before.get(name) != after.get(name):
-            was, now = (one.get(name, "nothing").replace("*", "a leaf") for one in (before, after))
-            lines.append(f"  the form of `{name}` changed from {was} to {now}")
-    return lines
-
-
-def _changes(path: str, before: Leaf, after: Leaf, needed: str, annotation: str) -> list[str]:
-    if before.dtype is None and after.dtype is None:
-        return [_static_change(path, before, after, needed)]
-    if before.dtype is None or after.dtype is None:
-        return [f"`{path}` changed between a Python value and a tensor"]
-    lines: list[str] = []
-    if before.dtype is not after.dtype:
-        lines.append(f"`{path}.dtype` changed from {before.dtype} to {after.dtype}: each dtype is its own code")
-    if len(before.dims) != len(after.dims):
-        lines.append(f"`{path}` changed from {len(before.dims)} dims to {len(after.dims)}: each rank is its own code")
-        return lines
-    changed = [axis for axis, pair in enumerate(zip(before.dims, after.dims, strict=True)) if pair[0] != pair[1]]
-    for axis in changed:
-        lines.append(f"`{path}.shape[{axis}]` changed from {before.dims[axis]} to {after.dims[axis]}")
-    if changed:
-        instead = f", in place of `{annotation}`, which says no sizes," if annotation else ""
-        wanted = f"`{path}: {_freeing(after, changed)}`{instead}"
-        lines.append(f"  = help: annotate {wanted} to serve all sizes with one compilation")
-    return lines
-
-
-def _static_change(path: str, before: Leaf, after: Leaf, needed: str) -> str:
-    line = f"`{path}` changed from {before.static!r} to {after.static!r}: "
-    if needed:
-        advice = "choose with `tessera.ops.where` or `tessera.cond`, so that it stays a number of the program"
-        return f"{line}{needed}\n    = help: {advice}"
-    line += "Python values are static"
-    if isinstance(after.static, float):
-        line += "\n    = help: pass it as an argument of its own, or in a tensor, as a number that may change"
-    elif isinstance(after.static, int) and not isinstance(after.static, bool):
-        line += f"\n    = help: annotate `{path}: Tensor[i64]` to pass it as a number that may change"
-    return line
-
-
-def _freeing(leaf: Leaf, changed: list[int]) -> str:
-    names = ("B", "S", "D", "E")
-    items = [
-        f'"{names[axis] if axis < len(names) else f"N{axis}"}"' if axis in changed else _dim_text(dim)
-        for axis, dim in enumerate(leaf.dims)
-    ]
-    return f"Tensor[{', '.join([*items, str(leaf.dtype)])}]"
-
-
-def _dim_text(dim: int | Dim | None) -> str:
-    return str(dim) if isinstance(dim, int) else f'"{dim or "_"}"'

@@ -389,16 +389,17 @@ class Inference:
         from tessera.frontend.fixes.operands import dtype_fix  # noqa: PLC0415 - for errors alone
 
         fix = dtype_fix(self.spec, self._types(), self.attributes, self.span)
-        return DTypeError(message, span=self.span, notes=self._notes(), fix=fix or help or None)
+        return DTypeError(self.name_operands(message), span=self.span, notes=self._notes(), fix=fix or help or None)
 
     def name_operands(self, message: str) -> str:
         """The message with operands named as in the user's source."""
-        if ".shape[" not in message:
+        if not any(mark in message for mark in (".shape[", "_safe`", "` of ")):
             return message
         from tessera.frontend.fixes.operands import in_users_words  # noqa: PLC0415 - for errors and guards alone
 
         inputs, names = self.trace.tape.inputs, self.trace.tape.names
-        known = [names[inputs.index(value)] if value in inputs else "" for value in self.operands]
+        is_named = not self.trace.is_eager
+        known = [names[inputs.index(value)] if is_named and value in inputs else "" for value in self.operands]
         return in_users_words(self.spec, message, known, self.span)
 
     def shape_fix(self) -> Fix | None:
@@ -414,13 +415,9 @@ class Inference:
         return [type.with_shape(self.trace.resolve(dim) for dim in type.shape) for type in types]
 
     def _notes(self) -> tuple[str, ...]:
-        """Where each operand was defined, once each; for eager ops by the name in the source."""
-        return tuple(dict.fromkeys(self._note(at, value) for at, value in enumerate(self.operands)))
+        """Where each operand was defined, once each; for eager ops by the text in the source, or the position."""
+        if not self.trace.is_eager:
+            return tuple(dict.fromkeys(self.trace.origin(value) for value in self.operands))
+        from tessera.frontend.fixes.operands import operand_notes  # noqa: PLC0415 - for errors alone
 
-    def _note(self, at: int, value: int) -> str:
-        note, inputs = self.trace.origin(value), self.trace.tape.inputs
-        name = self.spec.operands[at].rstrip("*?") if at < len(self.spec.operands) else ""
-        if value not in inputs or self.trace.tape.names[inputs.index(value)] != name:
-            return note
-        called = self.name_operands(f"`{name}.shape[")[1 : -len(".shape[")]
-        return note.replace(f"`{name}`", f"`{called}`", 1)
+        return operand_notes(self.spec, [self.trace.tape.types[value] for value in self.operands], self.span)

@@ -44,7 +44,7 @@ def test_sizes_of_unannotated_arguments_are_static() -> None:
     assert f.explain_recompile().splitlines() == [
         "`f` was specialized again because",
         "  `x.shape[0]` changed from 3 to 2",
-        '    = help: annotate `x: Tensor["B", f32]` to serve all sizes with one compilation',
+        '    = help: annotate `x: ts.Tensor["B", ts.f32]` to serve all sizes with one compilation',
     ]
 
 

@@ -483,7 +483,7 @@ def test_a_function_that_compiles_often_says_what_changes() -> None:
     assert len(caught) == 1
     text = str(caught[0].message)
     assert "`total` has been compiled for 9 signatures: `x` changed 8 times" in text
-    assert 'annotate `x: Tensor["B", f32]`, in place of `np.ndarray`, which says no sizes' in text
+    assert 'annotate `x: ts.Tensor["B", ts.f32]`, in place of `np.ndarray`, which says no sizes' in text
     assert caught[0].filename == __file__
     total.cache_clear()
     with pytest.warns(ts.RecompileWarning, match="`scale` changed 8 times"):

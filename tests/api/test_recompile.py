@@ -4,9 +4,11 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tessera as ts
 
@@ -80,3 +82,64 @@ def test_calls_in_all_scopes_are_counted_and_forgotten_together() -> None:
     f.cache_clear()
     assert f.cache_info().misses == f.cache_info().size == 0
     assert f.explain_recompile() == "`f` has not been specialized a second time"
+
+
+PROGRAM = """import numpy as np
+import tessera as ts
+X, I, M = np.ones(4, np.float32), np.arange(4), np.ones((4, 3), np.float32)
+
+
+@ts.jit(backend="reference")
+def f({parameters}):
+    return {body}
+"""
+
+HELPS = {
+    ("x, n", "x * n + 2 ** n", "X"): ("pass `float(n)`", "x, n", "float(n)"),
+    ("x, n", "-n + x / (n + 1)", "X"): ("pass `float(n)`", "x, n", "float(n)"),
+    ("x, n", "x * n", "I"): ("annotate `n: ts.Tensor[ts.i64]`", "x, n: ts.Tensor[ts.i64]", "n"),
+    ("x, n", "x[n]", "X"): ("annotate `n: ts.Tensor[ts.i64]`", "x, n: ts.Tensor[ts.i64]", "n"),
+    ("x, n", "x[n - 1]", "X"): ("annotate `n: ts.Tensor[ts.i64]`", "x, n: ts.Tensor[ts.i64]", "n"),
+    ("x, n", "ts.fori_loop(0, n, lambda i, y: y * 2, x)", "X"): (
+        "annotate `n: ts.Tensor[ts.i64]`",
+        "x, n: ts.Tensor[ts.i64]",
+        "n",
+    ),
+}
+
+
+def run_calls(tmp_path: Path, parameters: str, body: str, calls: list[str]) -> Any:
+    program = PROGRAM.format(parameters=parameters, body=body) + "\n".join(calls)
+    file = tmp_path / f"program{len(list(tmp_path.iterdir()))}.py"
+    file.write_text(program, encoding="utf-8")
+    scope: dict[str, Any] = {}
+    exec(compile(program, str(file), "exec"), scope)
+    return scope["f"]
+
+
+@pytest.mark.parametrize("key", HELPS, ids=" ".join)
+def test_what_is_said_of_an_integer_runs_and_stops_it(key: tuple[str, str, str], tmp_path: Path) -> None:
+    parameters, body, argument = key
+    words, instead, passed = HELPS[key]
+    told = run_calls(tmp_path, parameters, body, [f"f({argument}, {n})" for n in (1, 2)]).explain_recompile()
+    assert words in told, told
+    calls = [f"f({argument}, {passed.replace('n', str(n))})" for n in (1, 2, 3)]
+    assert run_calls(tmp_path, instead, body, calls).cache_info().misses == 1
+
+
+def test_what_is_said_of_a_size_runs_and_stops_it(tmp_path: Path) -> None:
+    told = run_calls(tmp_path, "x", "x * 2", ["f(X)", "f(X[:3])"]).explain_recompile()
+    assert 'annotate `x: ts.Tensor["B", ts.f32]` to serve all sizes' in told
+    made = run_calls(tmp_path, 'x: ts.Tensor["B", ts.f32]', "x * 2", ["f(X)", "f(X[:3])"])
+    assert made.cache_info().misses == 1
+
+
+def test_an_item_of_a_container_is_to_be_an_argument(tmp_path: Path) -> None:
+    told = run_calls(tmp_path, "p", "p['w'] * 2", ["f({'w': X})", "f({'w': X[:3]})"]).explain_recompile()
+    assert 'pass it as an argument of its own, annotated `w: ts.Tensor["B", ts.f32]`' in told
+
+
+def test_a_loop_of_python_is_part_of_the_program(tmp_path: Path) -> None:
+    told = run_calls(tmp_path, "x, n", "sum(x * i for i in range(n))", ["f(X, 1)", "f(X, 2)"]).explain_recompile()
+    assert "loops of Python's are part of the program" in told
+    assert "`ts.fori_loop`" in told

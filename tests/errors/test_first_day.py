@@ -332,5 +332,27 @@ def test_without_source_an_assignment_is_answered_by_its_index(statement: str, w
         exec(compile(statement, "<no source>", "exec"), {"x": ts.ones((3, 4))})
 
 
+PROMPT = {
+    "ts.ops.matmul(ts.ones((2, 3)), ts.ones((4, 5)))": "of the first operand and `shape[0] = 4` of the second",
+    "ts.ones((2, 3)) + ts.ones((4,))": "= note: the second operand of `add` is [4] f32",
+    "ts.ops.where(ts.ones((3,)) > 0, 1.0, ts.ones((4,)))": "the first operand of `where`, `condition`, is [3] bool",
+    "ts.ops.stack([ts.ones((2, 3)), ts.ones((2, 4))])": "`shape[1] = 3` of the first operand",
+    "ts.ops.rmsnorm(ts.ones((2, 3)), ts.ones((4,)))": "`rmsnorm` of [2, 3] needs a `weight` of [3]",
+    "ts.ones((2,)) & ts.ones((2,))": "got the first operand of f32",
+    "ts.jit(lambda p, q: p @ q)(ts.ones((2, 3)), ts.ones((4, 5)))": "`p.shape[1] = 3` and `q.shape[0] = 4` differ",
+    "ts.jit(lambda p, q: (p * 2) @ q)(ts.ones((2, 3)), ts.ones((4, 5)))": "of the first operand and `q.shape[0]",
+}
+
+
+@pytest.mark.parametrize(("statement", "words"), PROMPT.items())
+def test_without_source_operands_are_named_by_position(statement: str, words: str) -> None:
+    """The names of an op's parameters are not the user's, who may have an `x` that is something else."""
+    with pytest.raises(TesseraError) as caught:
+        exec(compile(statement, "<no source>", "exec"), {"ts": ts})
+    message = str(caught.value)
+    assert words in message, message
+    assert re.search(r"`[abxy]\b[`.]|_0`|_1`", message.replace("as in `x.cast", "")) is None, message
+
+
 def test_there_are_sixty() -> None:
     assert len(MISTAKES) >= 60

@@ -158,7 +158,7 @@ def _named_in_signature(span: Span, symbol: str) -> list[Expression]:
 
 def cast_fix(span: Span | None, path: str, dtype: DType) -> Fix | str:
     """The expression of a result, cast to the declared dtype."""
-    advice, expression = f"cast it, as in `{path}.cast({dtype})`", expression_at(span)
+    advice, expression = f'cast it, as in `{path}.cast("{dtype}")`', expression_at(span)
     if expression is None:
         return advice
     whole = expression.whole
@@ -264,22 +264,59 @@ def dtype_fix(
     return _first_that_holds(spec, _cast(types, attributes, expression, parts, targets, choices), dtypes_alone=True)
 
 
-_PATH = re.compile(r"`(?P<name>\w+)(\[(?P<at>\d+)\])?\.shape\[")
+_PATH = re.compile(r"`(?P<name>\w+)(\[(?P<at>\d+)\])?\.(?P<path>shape\[[^`]*)`")
+_WHOLE = re.compile(r"`(?P<name>\w+)` of(?= (?:bool|[a-z]+\d\w*)\b)")
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 
 
 def in_users_words(spec: OpSpec, message: str, inputs: Sequence[str], span: Span | None) -> str:
-    """A message whose paths (`x.shape[1]`) start with the operands' source text, or the names of inputs."""
-    expression = expression_at(span)
-    parts = () if expression is None or not _is_call_of(spec, expression) else expression.operands(len(inputs))
-    given = [part.operand if "\n" not in part.text else "" for part in parts] or [""] * len(inputs)
-    declared = [name.removesuffix("*").removesuffix("?") for name in spec.operands]
+    """A message whose paths (`x.shape[1]`) start with the operands' source text, or the names of inputs.
+
+    Where neither is known, as at a prompt, they are of "the first operand": the names of the op are not the user's.
+    """
+    given = operand_texts(spec, len(inputs), span)
+    declared = [name.rstrip("*?") for name in spec.operands]
 
     def rename(match: re.Match[str]) -> str:
         at = declared.index(match["name"]) + int(match["at"] or 0) if match["name"] in declared else len(inputs)
-        name = (given[at] or inputs[at]) if at < len(inputs) else ""
-        return f"`{name}.shape[" if name else match.group()
+        name = (given[at] or inputs[at]) if at < len(inputs) else match["name"]
+        return f"`{name}.{match['path']}`" if name else f"`{match['path']}` of the {_ordinal(at)} operand"
 
-    return _PATH.sub(rename, message)
+    def rename_whole(match: re.Match[str]) -> str:
+        at = declared.index(match["name"]) if match["name"] in declared else len(inputs)
+        name = (given[at] or inputs[at]) if at < len(inputs) else match["name"]
+        return f"`{name}` of" if name else f"the {_ordinal(at)} operand of"
+
+    named = message.replace(f"`{spec.short_name}`", f"`{users_name(spec, span)}`")
+    return _WHOLE.sub(rename_whole, _PATH.sub(rename, named))
+
+
+def operand_texts(spec: OpSpec, count: int, span: Span | None) -> list[str]:
+    """How the operands of an op are written at a span; empty texts where that is not known."""
+    expression = expression_at(span)
+    parts = () if expression is None or not _is_call_of(spec, expression) else expression.operands(count)
+    return [part.operand if "\n" not in part.text else "" for part in parts] or [""] * count
+
+
+def operand_notes(spec: OpSpec, types: Sequence[TensorType], span: Span | None) -> tuple[str, ...]:
+    """What the operands of an eager op are, once each: by their source text, else by position and parameter."""
+    notes: list[str] = []
+    for at, (type, text) in enumerate(zip(types, operand_texts(spec, len(types), span), strict=True)):
+        name = spec.operands[at] if at < len(spec.operands) else ""
+        is_word = bool(name) and not name.endswith("*") and name not in ("a", "b", "x", "y")
+        shown = f"the {_ordinal(at)} operand of `{users_name(spec, span)}`" + f", `{name.rstrip('?')}`," * is_word
+        notes.append(f"`{text}` is {type}" if text else f"{shown} is {type}")
+    return tuple(dict.fromkeys(notes))
+
+
+def users_name(spec: OpSpec, span: Span | None) -> str:
+    """The function of an op as a user calls it: `layernorm` is `layernorm_safe` unless that is written."""
+    is_written = span is not None and "_safe" in span.source_line
+    return spec.short_name if is_written else spec.short_name.removesuffix("_safe")
+
+
+def _ordinal(at: int) -> str:
+    return _ORDINALS[at] if at < len(_ORDINALS) else f"{at + 1}th"
 
 
 def mixed_fix(

@@ -153,7 +153,7 @@ def _promote(op: str, target: DType, other: DType, dtypes: Sequence[DType | None
     if joined is not None:
         return joined
     narrow, wider = sorted((target, other), key=lambda dtype: (dtype.is_float, dtype.bits))
-    advice = f"cast the {narrow} one, as in `x.cast({wider})`"
+    advice = f'cast the {narrow} one, as in `x.cast("{wider}")`'
     raise DTypeError(
         f"`{op}` cannot mix {target} and {other}: no dtype holds every value of both",
         notes=("only widening that loses nothing is implicit",),

@@ -112,7 +112,7 @@ def _values_for(x: Any, values: Any) -> Any:
         given = dtype_of(values) if is_tensor(values) else repr(values)
         raise DTypeError(
             f"`at` keeps the dtype of `x`, {dtype_of(x)}, which does not hold {given}",
-            fix=f"cast the values, as in `values.cast({dtype_of(x)})`, or `x` to a wider dtype",
+            fix=f'cast the values, as in `values.cast("{dtype_of(x)}")`, or `x` to a wider dtype',
         )
     return made
 

@@ -103,13 +103,13 @@ def check_sizes(ctx: InferContext, op: str, shape: Shape) -> None:
 def check_float(ctx: InferContext, op: str, x: TensorType, name: str = "x") -> None:
     """Raises unless the operand is of a floating dtype."""
     if not x.dtype.is_float:
-        raise ctx.fail_dtype(f"`{op}` needs a floating `{name}`, got {x.dtype}", help="cast it, as in `x.cast(f32)`")
+        raise ctx.fail_dtype(f"`{op}` needs a floating `{name}`, got {x.dtype}", help='cast it, as in `x.cast("f32")`')
 
 
 def check_integer(ctx: InferContext, op: str, x: TensorType, name: str) -> None:
     """Raises unless the operand holds integers."""
     if not x.dtype.is_integer:
-        raise ctx.fail_dtype(f"`{op}` needs integer `{name}`, got {x.dtype}", help="cast it, as in `x.cast(i64)`")
+        raise ctx.fail_dtype(f"`{op}` needs integer `{name}`, got {x.dtype}", help='cast it, as in `x.cast("i64")`')
 
 
 def check_dtype(ctx: InferContext, op: str, name: str, x: TensorType, allowed: Sequence[str]) -> None:
@@ -122,7 +122,7 @@ def check_dtype(ctx: InferContext, op: str, name: str, x: TensorType, allowed: S
         fix = "bool" if allowed == BOOL else "i32"
     raise ctx.fail_dtype(
         f"`{op}` takes {' '.join(allowed)}, got `{name}` of {x.dtype}",
-        help=f"compare it, as in `{name} != 0`" if fix == "bool" else f"cast it, as in `{name}.cast({fix})`",
+        help=f"compare it, as in `{name} != 0`" if fix == "bool" else f'cast it, as in `{name}.cast("{fix}")`',
     )
 
 
@@ -132,7 +132,7 @@ def check_same(ctx: InferContext, op: str, names: Sequence[str], types: Types) -
         if x.dtype is not types[0].dtype:
             raise ctx.fail_dtype(
                 f"`{op}` needs operands of one dtype, got `{names[0]}` of {types[0].dtype} and `{name}` of {x.dtype}",
-                help=f"cast one of them, as in `{name}.cast({types[0].dtype})`",
+                help=f'cast one of them, as in `{name}.cast("{types[0].dtype}")`',
             )
 
 
@@ -143,7 +143,7 @@ def common_dtype(ctx: InferContext, op: str, types: Types) -> DType:
         if other.dtype is not first:
             raise ctx.fail_dtype(
                 f"`{op}` needs operands of one dtype, got {first} and {other.dtype}",
-                help=f"cast one of them, as in `x.cast({first})`",
+                help=f'cast one of them, as in `x.cast("{first}")`',
             )
     return first
 

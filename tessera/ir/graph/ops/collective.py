@@ -45,9 +45,9 @@ def _check_reduction(ctx: InferContext, op: str, x: TensorType, attributes: Attr
     if attributes["op"] not in REDUCTIONS:
         raise ctx.fail(f"`{op}` reduces with {', '.join(REDUCTIONS)}, not {attributes['op']!r}")
     if x.dtype.is_bool:
-        raise ctx.fail_dtype(f"`{op}` reduces numbers, got bool", help="cast it, as in `x.cast(i32)`")
+        raise ctx.fail_dtype(f"`{op}` reduces numbers, got bool", help='cast it, as in `x.cast("i32")`')
     if attributes["op"] == "mean" and not x.dtype.is_float:
-        raise ctx.fail_dtype(f"`{op}` gives means of floats, got {x.dtype}", help="cast it, as in `x.cast(f32)`")
+        raise ctx.fail_dtype(f"`{op}` gives means of floats, got {x.dtype}", help='cast it, as in `x.cast("f32")`')
 
 
 def _part_of_rank(ctx: InferContext, op: str, x: TensorType, axis: int, size: Dim, mesh: str) -> Dim:

@@ -57,12 +57,12 @@ def contraction_dtype(ctx: InferContext, op: str, types: Types, attributes: Attr
     """The result's dtype, once operands, accumulator and result are found to agree."""
     for operand in types:
         if operand.dtype.is_bool:
-            raise ctx.fail_dtype(f"`{op}` needs numbers, got bool", help="cast it, as in `x.cast(i32)`")
+            raise ctx.fail_dtype(f"`{op}` needs numbers, got bool", help='cast it, as in `x.cast("i32")`')
     operand_dtype = promote(types[0].dtype, types[1].dtype)
     if operand_dtype is None:
         raise ctx.fail_dtype(
             f"`{op}` cannot mix {types[0].dtype} and {types[1].dtype}: neither holds every value of the other",
-            help=f"cast one of them, as in `x.cast({types[1].dtype})`",
+            help=f'cast one of them, as in `x.cast("{types[1].dtype}")`',
         )
     result: DType = attributes["dtype"] or operand_dtype
     accumulate: DType | None = attributes["accumulate"]
