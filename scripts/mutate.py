@@ -69,10 +69,13 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/schedule/test_plans.py tests/schedule/test_text.py",
     "tessera/ir/schedule/ops/host.py": "tests/schedule/test_op_verifiers.py tests/lit/schedule "
     "tests/schedule/test_lifetimes.py",
-    "tessera/ir/graph/passes/check_policy.py": "tests/lit/graph/check_policy.mlir tests/policy/test_passthrough.py",
-    "tessera/ir/graph/passes/check_numerics.py": "tests/lit/graph/check_numerics.mlir",
-    "tessera/ir/graph/passes/check_effects.py": "tests/lit/graph/check_effects.mlir tests/effects/test_inference.py",
-    "tessera/ir/graph/passes/check_ranges.py": "tests/lit/graph/check_ranges.mlir tests/policy/test_verify.py",
+    "tessera/ir/graph/passes/check_policy.py": "tests/ir/graph/test_checks.py "
+    "tests/lit/graph/check_policy.mlir tests/policy/test_passthrough.py",
+    "tessera/ir/graph/passes/check_numerics.py": "tests/ir/graph/test_checks.py tests/lit/graph/check_numerics.mlir",
+    "tessera/ir/graph/passes/check_effects.py": "tests/ir/graph/test_checks.py "
+    "tests/lit/graph/check_effects.mlir tests/effects/test_inference.py",
+    "tessera/ir/graph/passes/check_ranges.py": "tests/ir/graph/test_checks.py "
+    "tests/lit/graph/check_ranges.mlir tests/policy/test_verify.py",
     "tessera/ir/graph/tape_analysis.py": "tests/effects/test_order.py tests/policy/test_verify.py "
     "tests/effects/test_inference.py",
     "tessera/backends/nvptx/ops/mma_sync.py": "tests/backends/nvptx/test_operand_faults.py "
@@ -97,7 +100,8 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     # Guards.
     "tessera/types/constraint.py": "tests/types/test_constraint.py",
     "tessera/types/constraint_proof.py": "tests/types/test_constraint.py",
-    "tessera/types/constraint_store.py": "tests/types/test_constraint_values.py tests/types/test_constraint.py "
+    "tessera/types/constraint_store.py": "tests/types/test_constraint_store.py tests/types/test_constraint_values.py "
+    "tests/types/test_constraint.py "
     "tests/frontend/test_constraints.py",
     "tessera/frontend/constraints.py": "tests/frontend/test_constraints.py tests/frontend/test_constraints_of_ops.py",
     "tessera/runtime/donation.py": "tests/api/test_donation.py",

@@ -114,14 +114,10 @@ def quotient(a: Value, b: Value) -> Value:
         return exactly(0, why)
     if b.low < 0:
         return Value(why=why)
-    if a.low >= 0 and b.low >= 1 and a.high < b.low:
-        return exactly(0, why)
     # A divisor of at least 1 moves every number towards zero, and one of 0 gives 0.
     least, most = max(b.low, 1), max(b.high, 1)
-    low = a.low if a.low <= -BIG else a.low // (most if a.low >= 0 and most < BIG else least)
-    if a.low >= 0 and most >= BIG:
-        low = 0
-    high = a.high if a.high >= BIG else (a.high // least if a.high >= 0 else -1)
+    low = a.low if a.low <= -BIG else min(a.low // least, a.low // most)
+    high = a.high if a.high >= BIG else max(a.high // least, a.high // most)
     if b.low == 0:
         low, high = min(low, 0), max(high, 0)
     return Value(low, high, 1, 0, why)

@@ -19,7 +19,6 @@ from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbols_in
 from tessera.ir.graph.passes.infer_effects import infer_effects
 from tessera.ir.graph.tape_analysis import check_collective_order
-from tessera.types.effect import Effects
 
 
 class CheckEffects(Pass):
@@ -32,16 +31,15 @@ class CheckEffects(Pass):
 
     def run(self, module: ModuleOp) -> None:
         for function in symbols_in(module):
-            effects = effects_of(function)
-            _check_declared(function, effects)
+            _check_declared(function)
             _check_determinism(function)
-            if "collective" in effects:
+            if "collective" in effects_of(function):
                 check_collective_order(function)
 
 
-def _check_declared(function: SpecOp, effects: Effects) -> None:
+def _check_declared(function: SpecOp) -> None:
     declared = declared_effects(function)
-    if declared is None or declared.covers(effects):
+    if declared is None:
         return
     extra = infer_effects(function).without(declared)
     if extra:
@@ -50,11 +48,8 @@ def _check_declared(function: SpecOp, effects: Effects) -> None:
 
 
 def _check_determinism(function: SpecOp) -> None:
-    is_declared = DETERMINISTIC in function.attributes
-    if not is_declared and not any(DETERMINISTIC in op.attributes for op in ops_inside(function)):
-        return
-    for op in ops_inside(function):
-        if not isinstance(op, SpecOp) or op.spec.nondeterminism is None or not is_deterministic(op):
+    for op in (op for op in ops_inside(function) if isinstance(op, SpecOp)):
+        if op.spec.nondeterminism is None or not is_deterministic(op):
             continue
         found = op.spec.nondeterminism(rule_attributes(op))
         if found is not None:

@@ -6,9 +6,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.diagnostics.codes import GraphVerifyError
 from tessera.ir.base.build import tensor_value
+from tessera.ir.base.effects import ops_inside
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.policies import policies_of
+from tessera.ir.base.verify import symbols_in
 from tessera.ir.graph.passes.apply_policy import ASKED
 from tessera.ir.graph.policy_casts import is_summing
 from tessera.types.annotation import parse_policy
@@ -23,14 +25,12 @@ class CheckNumerics(Pass):
     """
 
     def run(self, module: ModuleOp) -> None:
-        for function in module.ops:
-            if not isinstance(function, SpecOp):
-                continue
+        for function in symbols_in(module):
             found = function.attributes.get(ASKED)
             asked = [] if found is None else [parse_policy(getattr(found, "data", ""))]
             inherited = next((one.accumulate for one in (*asked, *policies_of(function)) if one.accumulate), None)
-            for op in function.walk():
-                if isinstance(op, SpecOp) and "accumulate" in op.kinds and is_summing(op.values()):
+            for op in (op for op in ops_inside(function) if isinstance(op, SpecOp)):
+                if is_summing(op.values()):
                     _check(op, inherited)
 
 
@@ -44,9 +44,10 @@ def _check(op: SpecOp, inherited: DType | None) -> None:
             fix="write `{accumulate = f32}`, or give the function a `numerics.policy` with `accum(f32)`",
         )
     wanted: DType | None = op.values().get("dtype")
+    if wanted is None:
+        return
     dtypes = [tensor_value(value).dtype for value in op.operands]
-    if wanted is not None and any(dtype.is_float and not holds(wanted, dtype) for dtype in dtypes):
-        narrow = next(dtype for dtype in dtypes if dtype.is_float and not holds(wanted, dtype))
+    for narrow in (dtype for dtype in dtypes if dtype.is_float and not holds(wanted, dtype)):
         raise GraphVerifyError(
             f"`{op.name}` narrows {narrow} to {wanted} without a cast that says how it rounds",
             span=op.span,

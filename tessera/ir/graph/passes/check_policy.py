@@ -47,9 +47,7 @@ def _has_policy(function: SpecOp) -> bool:
 
 
 def _check_block(block: Block, outer: Policy) -> None:
-    for op in block.ops:
-        if not isinstance(op, SpecOp):
-            continue
+    for op in (op for op in block.ops if isinstance(op, SpecOp)):
         own = policies_of(op)
         policy = own[0] if own else outer
         if isinstance(op, ReturnOp):
@@ -65,7 +63,7 @@ def _check_op(op: SpecOp, policy: Policy) -> None:
     if dt.f64 in dtypes or not dtypes:
         return
     rule = policy_of(op.spec)
-    if policy.accumulate is not None and op.operands and dtypes[0].is_float:
+    if policy.accumulate is not None and dtypes[0].is_float:
         total: DType | None = op.value("accumulate") if "accumulate" in op.kinds else None
         if total is not None and total is not policy.accumulate:
             raise _contradiction(op, policy, f"sums in {total}")
@@ -96,7 +94,7 @@ def _is_satisfied(wanted: DType | BlockFormat | ComputeMode, formats: set[str]) 
         return True
     if isinstance(wanted, ComputeMode):
         # Narrower than f32 already, and by more than the mode drops.
-        return any(name in BLOCK_FORMATS or (name in dt.BY_NAME and dt.BY_NAME[name].bits <= 16) for name in formats)
+        return any(name in BLOCK_FORMATS or dt.BY_NAME.get(name, dt.f32).bits < 32 for name in formats)
     return isinstance(wanted, DType) and any(name in dt.BY_NAME and holds(wanted, dt.BY_NAME[name]) for name in formats)
 
 
