@@ -18,6 +18,7 @@ _HOME = {
     "round_nearest_even round_toward_zero flush_denormals keep_denormals scaled tile_scaled tf32",
     "tessera.diagnostics.error": "TesseraError InternalError RecompileWarning",
     "tessera.api.jit": "jit Jit autodiff",
+    "tessera.api.autodiff": "grad value_and_grad vjp jvp linearize jacfwd jacrev hessian hvp stop_gradient",
     "tessera.api.eager": "Tensor array asarray zeros ones full arange",
     "tessera.api.constraints": "constrain require",
     "tessera.api.control": "cond while_loop fori_loop scan",

@@ -138,6 +138,12 @@ class RangeError(CompilationError, ValueError):
     code = "T0305"
 
 
+class DifferentiationError(CompilationError, TypeError):
+    """A derivative is asked for where there is none, or where nobody gave one."""
+
+    code = "T0306"
+
+
 class ScheduleError(CompilationError, ValueError):
     """A `tsched` module breaks a rule of the dialect, or a schedule cannot be carried out."""
 

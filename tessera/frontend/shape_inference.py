@@ -258,7 +258,7 @@ class Facts:
     def settle(self, tape: Tape) -> None:
         """Substitute all equalities into the types and attributes of a finished tape; the others become its guards."""
         if self.values or self.at_least:
-            _substitute(tape, self)
+            resolve_tape(tape, self)
         seen: set[tuple[Dim, Dim]] = set()
         for item in (*self.assumptions, *self.derived):
             # Without lower bounds: a guard that states such a bound would prove itself.
@@ -268,7 +268,8 @@ class Facts:
                 tape.guards.append(Guard(left, right, item.what, item.span))
 
 
-def _substitute(tape: Tape, facts: Facts) -> None:
+def resolve_tape(tape: Tape, facts: Facts) -> None:
+    """Put all equalities so far into the types and attributes of a tape."""
     tape.types[:] = [_resolve_type(type, facts) for type in tape.types]
     tape.records[:] = [_resolve_record(record, facts) for record in tape.records]
 
@@ -286,7 +287,7 @@ def _resolve_attribute(value: Any, facts: Facts) -> Any:
     if isinstance(value, Dim):
         return facts.resolve(value)
     if isinstance(value, Tape):
-        _substitute(value, facts)
+        resolve_tape(value, facts)
         return value
     if is_sequence(value):
         return tuple(_resolve_attribute(item, facts) for item in value)

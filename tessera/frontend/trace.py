@@ -303,12 +303,19 @@ class Trace:
         finally:
             self.own = SILENT
 
-    def record_op(self, op: str, operands: Sequence[Any], attributes: Mapping[str, Any], policy: Policy) -> Any:
-        """Record an op; its shape rule runs now, so that an error shows the line that caused it."""
+    def record_op(
+        self,
+        op: str,
+        operands: Sequence[Any],
+        attributes: Mapping[str, Any],
+        policy: Policy,
+        span: Span | None = None,
+    ) -> Any:
+        """Record an op, of the user's line or of `span`; its shape rule runs now, so that an error shows the line."""
         spec = REGISTRY[op]
         values = tuple(self.value_of(operand) for operand in operands)
         types = [self.tape.types[value] for value in values]
-        span = user_span()
+        span = span or user_span()
         full = check_attributes(spec, attributes, span)
         if policy.accumulate is not None and full.get("accumulate", policy) is None:
             # Integers accumulate in 64 bits whatever the policy says, and f64 accumulates in itself.
@@ -337,6 +344,20 @@ class Trace:
         self.effects |= effects
         outputs = tuple(TracedTensor(self, number, type) for number, type in zip(numbers, results, strict=True))
         return outputs[0] if _has_one_result(spec) else outputs
+
+    def replay(self, tape: Tape, operands: Sequence[Any]) -> list[TracedTensor]:
+        """Record the program of another tape on these operands, each op with its own line, policy and device."""
+        values: dict[int, Any] = dict(zip(tape.inputs, operands, strict=True))
+        around = self.own, self.placed
+        try:
+            for record in tape.records:
+                self.own, self.placed = record.policy, record.device or around[1]
+                given = [values[operand] for operand in record.operands]
+                made = self.record_op(record.op, given, record.attributes, SILENT, record.span)
+                values.update(zip(record.results, made if isinstance(made, tuple) else (made,), strict=True))
+        finally:
+            self.own, self.placed = around
+        return [self.lift_operand(values[output]) for output in tape.outputs]
 
     def _record_later(
         self, spec: OpSpec, values: tuple[int, ...], attributes: Mapping[str, Any], span: Span | None

@@ -30,7 +30,6 @@ from tessera.ir.base.spec import (
     Producer,
     Simplifier,
     Simplify,
-    Transform,
 )
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
@@ -250,8 +249,8 @@ class ScalarFunction:
 
     The graph op is named as the function is, or `op`; a function with several graph ops lists them as `ops`, which is
     empty for one that only kernels call. `kernel` is the name in the kernel language ("" for none, None for that of
-    the op). One that `keeps_zero` gives 0 for 0, so that what pads a ragged tile stays zero and needs no mask. `jvp`,
-    `transpose` and `batch` are slots of the transforms of those names.
+    the op). One that `keeps_zero` gives 0 for 0, so that what pads a ragged tile stays zero and needs no mask. Its
+    derivative is in `ir/base/scalar_derivatives.py`.
     """
 
     name: str
@@ -275,9 +274,6 @@ class ScalarFunction:
     ops: tuple[GraphOp, ...] | None = None
     kernel: str | None = None
     keeps_zero: bool = False
-    jvp: Transform | None = None
-    transpose: Transform | None = None
-    batch: Transform | None = None
 
     @property
     def is_predicate(self) -> bool:

@@ -149,6 +149,8 @@ CONCAT = OpSpec(
     operands=("xs*",),
     attributes=(Attribute("axis", "int", doc="the axis that grows"),),
     infer=_infer_concat,
+    jvp="linear",
+    transpose="movement:concat",
     reference=_concat_reference,
     samples=(
         _several(0, (3,), (4,)),
@@ -171,6 +173,8 @@ STACK = OpSpec(
     operands=("xs*",),
     attributes=(Attribute("axis", "int", doc="where the result has the new axis"),),
     infer=_infer_stack,
+    jvp="linear",
+    transpose="movement:stack",
     reference=_stack_reference,
     samples=(
         _several(0, (3,), (3,)),
@@ -197,6 +201,8 @@ PAD = OpSpec(
         Attribute("value", "float", 0.0, doc="what the border is filled with"),
     ),
     infer=_infer_pad,
+    jvp="movement:pad_jvp",
+    transpose="movement:pad",
     reference=_pad_reference,
     samples=(
         moving_sample((5,), low=dims(2), high=dims(1)),

@@ -162,6 +162,7 @@ CARRIED = Attribute("carried", "int", doc="how many operands, from the first, ch
 
 
 def _flow(name: str, summary: str, operands: tuple[str, ...], attributes: Any, infer: Any, reference: Any) -> OpSpec:
+    is_split = name in ("cond", "scan")
     return OpSpec(
         name=f"tgraph.{name}",
         summary=summary,
@@ -172,6 +173,8 @@ def _flow(name: str, summary: str, operands: tuple[str, ...], attributes: Any, i
         reference=reference,
         policy=KEEP,
         interval=ANYTHING,
+        jvp=f"control:{name}_jvp",
+        transpose=f"control:{name}_transpose" if is_split else "control:loop_transpose",
     )
 
 

@@ -408,6 +408,8 @@ CONV_WINDOWS = OpSpec(
         Attribute("grouped", "bool", False, "whether `w` and `x` have a group axis"),
         *NUMERICS,
     ),
+    jvp="multilinear",
+    transpose="convolution:conv_windows",
     infer=_infer_windows,
     reference=conv_windows_reference,
     cost=cost_of(

@@ -123,6 +123,8 @@ def _triangle(name: str, summary: str, scalar: str, function: Any) -> OpSpec:
         operands=("x",),
         attributes=(OFFSET,),
         infer=infer,
+        jvp="linear",
+        transpose=f"movement:{name}",
         reference=reference,
         samples=(
             moving_sample((5, 5), offset=0),

@@ -108,10 +108,13 @@ def _make(function: ScalarFunction, op: GraphOp) -> OpSpec:
         lower=Pointwise(block, function.flops, function.is_expensive),
         policy=function.policy,
         interval=op.interval,
-        jvp=function.jvp,
-        transpose=function.transpose,
-        batch=function.batch,
+        jvp=None if function.is_predicate or "f32" not in op.dtypes else "elementwise:scalar_jvp",
+        transpose=f"elementwise:{op.name}_transpose" if op.name in _LINEAR else None,
     )
+
+
+_LINEAR = ("neg", "add", "sub", "mul", "div")
+"""Functions that are linear in an operand, the others being as they are."""
 
 
 # `gelu` has an attribute that chooses between two scalar functions, so it is declared by hand.
@@ -154,6 +157,7 @@ GELU = OpSpec(
     ),
     policy=ROUND,
     interval=gate(-0.1701),
+    jvp="elementwise:gelu_jvp",
 )
 
 # Elementwise ops of three operands, and from one dtype to another: where, clamp, cast, bitcast.
@@ -300,6 +304,8 @@ WHERE = OpSpec(
     lower=Pointwise(lambda builder, tiles, attributes, out: builder.select(*tiles)),
     policy=KEEP,
     interval=IntervalRule(lambda query: query.operands[1].hull(query.operands[2]), is_exact=True),
+    jvp="elementwise:where_jvp",
+    transpose="elementwise:where_transpose",
 )
 
 CLAMP = OpSpec(
@@ -314,6 +320,7 @@ CLAMP = OpSpec(
     lower=Pointwise(_clamp_block, 2),
     policy=ROUND,
     interval=IntervalRule(_clamp_interval, is_exact=True),
+    jvp="elementwise:clamp_jvp",
 )
 
 CAST = OpSpec(
@@ -332,6 +339,8 @@ CAST = OpSpec(
     lower=Pointwise(lambda builder, tiles, attributes, out: builder.cast(tiles[0], out.dtype), converts=True),
     policy=CONVERT,
     interval=IntervalRule(_cast_interval),
+    jvp="elementwise:cast_jvp",
+    transpose="elementwise:cast_transpose",
 )
 
 BITCAST = OpSpec(
@@ -400,6 +409,7 @@ FUSED = OpSpec(
     cost=visits(0),
     lower=Pointwise(lambda builder, tiles, attributes, out: tiles[0], flops=0, is_promise=True),
     interval=ANYTHING,
+    jvp="elementwise:identity_jvp",
 )
 
 SPECS: tuple[OpSpec, ...] = (

@@ -449,6 +449,8 @@ SPECS: tuple[OpSpec, ...] = (
         index_reference,
         _INDEXED_AXES_SAMPLES,
         lower=Gather(_index_maps),
+        jvp="first",
+        transpose="indexing:index_legal",
     ),
     _reader(
         "index_get",
@@ -522,6 +524,8 @@ SPECS: tuple[OpSpec, ...] = (
             Sample("stretched", index_arrays((5, 1, 4), (2, 3, 1), low=0), {"axis": 0}),
         ),
         lower=Gather(_along_maps),
+        jvp="first",
+        transpose="indexing:take_along",
     ),
     _reader(
         "take_along_axis",

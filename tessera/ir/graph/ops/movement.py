@@ -45,6 +45,7 @@ def view(
     simplify: Simplify | None = None,
     results: tuple[str, ...] = ("out",),
     space: Callable[[Attributes], str] | None = None,
+    jvp: str = "linear",
 ) -> OpSpec:
     """The declaration of an op that only reads elsewhere."""
     return OpSpec(
@@ -60,6 +61,8 @@ def view(
         cost=moving_cost,
         simplify=simplify,
         lower=View(maps, space),
+        jvp=jvp,
+        transpose=f"movement:{name}" if jvp == "linear" else None,
     )
 
 
@@ -570,6 +573,18 @@ PREFETCH = view(
     samples=(moving_sample((3, 4), "shared"), moving_sample((), "scalar")),
 )
 
+STOP_GRADIENT = view(
+    "stop_gradient",
+    "The same elements, which derivatives take as constant.",
+    attributes=(),
+    infer=lambda ctx, types, attributes: list(types),
+    reference=lambda x: x.copy(),
+    maps=lambda x, outs, attributes: [coordinates(x.rank)],
+    simplify=lambda simplifier, operands, attributes: operands[0],
+    samples=(moving_sample((3, 4), "matrix"), moving_sample((), "scalar")),
+    jvp="zero",
+)
+
 SPECS: tuple[OpSpec, ...] = (
     RESHAPE,
     TRANSPOSE,
@@ -583,4 +598,5 @@ SPECS: tuple[OpSpec, ...] = (
     REPEAT,
     SPLIT,
     PREFETCH,
+    STOP_GRADIENT,
 )

@@ -241,6 +241,7 @@ def _along(name: str, summary: str, decompose: Any, reference: Any, interval: In
         decompose=decompose,
         policy=ROUND,
         interval=interval,
+        jvp="normalization:log_softmax_jvp" if name == "log_softmax" else "normalization:softmax_jvp",
     )
 
 
@@ -276,7 +277,7 @@ def _infer_norm(op: str, parameters: int, ctx: InferContext, types: Types, attri
     return [x]
 
 
-def _inverse_root(b: Builder, centred: Any, axes: tuple[int, ...], eps: float) -> Any:
+def inverse_root(b: Builder, centred: Any, axes: tuple[int, ...], eps: float) -> Any:
     """One over the root of the mean square; where that overflows, from squares of scaled values, in the same pass."""
     dtype: DType = b.type_of(centred).dtype
     scale = constant(b, SCALE[dtype.name], dtype)
@@ -299,7 +300,7 @@ def _decompose_norm(centre: bool, b: Builder, operands: Sequence[Any], attribute
     compute = b.type_of(value).dtype
     if centre:
         value = b.emit("sub", value, b.emit("mean", value, axes=axes, keepdims=True))
-    out = b.emit("mul", value, _inverse_root(b, value, axes, attributes["eps"]))
+    out = b.emit("mul", value, inverse_root(b, value, axes, attributes["eps"]))
     if parameters:
         out = b.emit("mul", out, cast(b, parameters[0], compute))
     if len(parameters) > 1:
@@ -367,6 +368,7 @@ def _norm(op: str, parameters: int, summary: str, samples: tuple[Sample, ...], f
         decompose=partial(_decompose_norm, is_centred),
         policy=ROUND,
         interval=IntervalRule(_normalized_interval),
+        jvp="normalization:norm_jvp",
     )
 
 
@@ -401,6 +403,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(4),
         decompose=_decompose_logsumexp,
+        jvp="reduce:logsumexp_jvp",
         policy=ROUND,
         interval=ANYTHING,
     ),
@@ -420,6 +423,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("f32", "f64", "bf16", "f16"),
         cost=visits(6),
         decompose=_decompose_cross_entropy,
+        jvp="normalization:cross_entropy_jvp",
         policy=ROUND,
         interval=ANYTHING,
     ),

@@ -246,6 +246,9 @@ _LOGICAL = _Family(LOGICAL, BOOL, _bool_reference, empty=True, interval=BOOLEAN)
 _SEARCHING = _Family(INDEX, NUMBERS, _arg_reference, empty=False)
 
 
+_JVPS = {"sum": "linear", "prod": "reduce:prod_jvp", "max": "reduce:extremum_jvp", "min": "reduce:extremum_jvp"}
+
+
 def _reduction(name: str, family: _Family, summary: str, interval: IntervalRule | None = None) -> OpSpec:
     group, empty = family.group, family.empty
 
@@ -281,6 +284,8 @@ def _reduction(name: str, family: _Family, summary: str, interval: IntervalRule 
         lower=Reduction(name, lambda x, attributes: tuple(attributes["axes"])),
         policy=family.policy,
         interval=interval or family.interval,
+        jvp=_JVPS.get(name),
+        transpose="reduce:sum" if name == "sum" else None,
     )
 
 
@@ -509,6 +514,7 @@ def _statistic(
         decompose=decompose,
         policy=ROUND,
         interval=interval,
+        jvp={"norm": "reduce:norm_jvp", "logsumexp": "reduce:logsumexp_jvp"}.get(name),
     )
 
 
@@ -688,6 +694,8 @@ CUMULATIVE = OpSpec(
     lower=Library("scan"),
     policy=ROUND,
     interval=ANYTHING,
+    jvp="reduce:cumulative_jvp",
+    transpose="reduce:cumulative",
 )
 
 SCANS = (

@@ -415,6 +415,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("f32", "f64", *INTEGERS),
         cost=_PUT_COST,
         lower=Library("scatter", overwrites=0),
+        jvp="indexing:write_jvp",
+        transpose="indexing:write",
         policy=KEEP,
         interval=ANYTHING,
     ),

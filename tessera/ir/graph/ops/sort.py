@@ -217,5 +217,6 @@ SPECS: tuple[OpSpec, ...] = (
         lower=Library("sort"),
         policy=KEEP,
         interval=ANYTHING,
+        jvp="indexing:sort_jvp",
     ),
 )

@@ -230,6 +230,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=visits(0),
         lower=Library("kv_write", reads_views=True, overwrites=0),
+        jvp="attention:kv_write_jvp",
+        transpose="attention:kv_write",
         policy=KEEP,
         interval=IntervalRule(lambda query: query.operands[0].hull(query.operands[2]), is_exact=True),
     ),

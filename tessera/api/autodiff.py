@@ -1,0 +1,433 @@
+"""Derivatives of functions: grad, value_and_grad, vjp, jvp, linearize, and the Jacobians and products made of them.
+
+Each traces the function to a program of its own, transforms that program (`ir/graph/transforms`) and records what comes
+out in the trace around it, so that transforms nest in any order. Outside of a trace the result is jitted.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tessera.api.control import scan
+from tessera.api.jit import Jit
+from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PytreeError
+from tessera.frontend.arguments import check_bool, check_callables
+from tessera.frontend.functions import public
+from tessera.frontend.functions.operands import as_tensor, dtype_of
+from tessera.frontend.pytree import Tree, flatten, unflatten
+from tessera.frontend.subprograms import Subprogram, trace_subprogram
+from tessera.frontend.trace import Trace
+from tessera.ir.base import dispatch
+from tessera.ir.base.dispatch import apply
+from tessera.ir.base.tape import Tape
+from tessera.ir.graph.transforms.linearize import linearize as linearize_tape
+from tessera.ir.graph.transforms.partition import partition, transpose_tape
+from tessera.ir.graph.transforms.tape_builder import TapeBuilder
+from tessera.ir.graph.transforms.transpose import vjp_tape
+
+_EMPTY: Any = inspect.Parameter.empty
+
+
+def _trace() -> Trace:
+    outer = dispatch.tracing()
+    assert isinstance(outer, Trace), "transforms run inside a trace"
+    return outer
+
+
+def _jitted(function: Callable[..., Any], made: Callable[..., Any], name: str) -> Jit:
+    """`made` as a jitted function with the parameters and the settings of `function`, whose results are others."""
+    functools.update_wrapper(made, function, updated=())
+    made.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
+    signature: Any = inspect.signature(function).replace(return_annotation=_EMPTY)
+    made.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    return function.with_function(made) if isinstance(function, Jit) else Jit(made)
+
+
+def _positions(name: str, argnums: Any, count: int) -> tuple[int, ...]:
+    """Argument numbers as a tuple of positions among `count`."""
+    numbers = argnums if isinstance(argnums, tuple | list) else (argnums,)
+    found: list[int] = []
+    for number in numbers:  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise ArgumentError(f"`{name}` takes `argnums` as an int or a tuple of ints, got {argnums!r}")
+        if not -count <= number < count:
+            raise ArgumentError(
+                f"`{name}` is to differentiate by argument {number}, and is called with {count} positional ones",
+                fix="pass that argument by position, or change `argnums`",
+            )
+        found.append(number % count)
+    if len(set(found)) != len(found):
+        raise ArgumentError(f"`{name}` takes each argument once, got argnums={argnums!r}")
+    return tuple(found)
+
+
+def _split_leaves(trees: Sequence[Tree], leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """Leaves put back into the trees of the arguments they belong to."""
+    left = iter(leaves)
+    return tuple(unflatten(tree, list(itertools.islice(left, tree.leaf_count))) for tree in trees)
+
+
+def value_and_grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives what `function` gives, a scalar, and its gradient by the arguments `argnums`.
+
+    With `has_aux` the function returns a pair, the scalar and anything else, which is handed through. A gradient has
+    the form, shapes and dtypes of its argument.
+
+    >>> def loss(w: ts.Tensor["N", ts.f32], x: ts.Tensor["N", ts.f32]):
+    ...     return (w * x).sum() ** 2.0
+    >>> ts.value_and_grad(loss)(ts.array([1.0, 2.0]), ts.array([3.0, 4.0]))
+    (Tensor([] f32, 121), Tensor([2] f32, [66, 88]))
+    """
+    return _value_and_grad("value_and_grad", function, argnums, has_aux, lambda value, gradients: (value, gradients))
+
+
+def grad(
+    function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the gradient of `function`, which gives a scalar, by the arguments `argnums`.
+
+    With `has_aux` it gives the pair of the gradient and what `function` returns beside the scalar.
+
+    >>> ts.grad(lambda x: (x * x * x).sum())(ts.array([1.0, 2.0]))
+    Tensor([2] f32, [3, 12])
+    """
+
+    def choose(value: Any, gradients: Any) -> Any:
+        return (gradients, value[1]) if has_aux else gradients
+
+    return _value_and_grad("grad", function, argnums, has_aux, choose)
+
+
+def _value_and_grad(
+    name: str, function: Callable[..., Any], argnums: Any, has_aux: bool, choose: Callable[[Any, Any], Any]
+) -> Jit:
+    check_callables(name, function=function)
+    check_bool(name, "has_aux", has_aux)
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        about = _positions(name, argnums, len(args))
+        program = trace_subprogram(name, function, args, kwargs, about)
+        count = _check_scalar(name, program, has_aux)
+        active = sum(tree.leaf_count for tree in program.trees)
+        linearized = linearize_tape(program.tape, range(active))
+        seeds: list[int | None] = [None] * len(program.tape.outputs)
+        builder = TapeBuilder(linearized.tape)
+        out = builder.type_of(linearized.tape.outputs[0])
+        seeds[0] = builder.emit("full", shape=(), value=1.0, dtype=out.dtype)
+        del count
+        results = _trace().replay(vjp_tape(linearized, seeds), program.operands)
+        cut = len(seeds)
+        gradients = _split_leaves(program.trees, results[cut:])
+        return choose(program.rebuild(results[:cut]), gradients if isinstance(argnums, tuple | list) else gradients[0])
+
+    return _jitted(function, made, name)
+
+
+def _check_scalar(name: str, program: Subprogram, has_aux: bool) -> int:
+    """Raises unless the first result is a scalar of floats, alone or in a pair."""
+    tree = program.result
+    if has_aux and (tree.type is not tuple or len(tree.children) != 2):
+        raise PytreeError(f"`{name}` with `has_aux` needs a function that returns a pair, (value, aux), got {tree}")
+    first = tree.children[0] if has_aux else tree
+    if first.leaf_count != 1 or first.children:
+        raise DifferentiationError(
+            f"`{name}` needs a function that returns one scalar, and this returns {first}",
+            fix="return the loss alone, or a pair of the loss and the rest with `has_aux=True`",
+        )
+    type = program.tape.types[program.tape.outputs[0]]
+    if type.shape or not type.dtype.is_float:
+        what = "not floats" if not type.dtype.is_float else "no scalar"
+        raise DifferentiationError(
+            f"`{name}` needs a function that returns a scalar of floats, and this returns {type}, which is {what}",
+            span=_maker(program.tape),
+            fix="reduce it, as in `.sum()` or `.mean()`, or use `tessera.jacrev` or `tessera.vjp`",
+        )
+    return first.leaf_count
+
+
+def _maker(tape: Tape) -> Any:
+    return next((record.span for record in tape.records if tape.outputs[0] in record.results), None)
+
+
+# Products with Jacobians.
+
+
+class Program:
+    """A tape as a function of tensors: recorded in the trace around a call, or compiled and run."""
+
+    def __init__(self, tape: Tape, name: str) -> None:
+        self.tape = tape
+
+        def run(*tensors: Any) -> tuple[Any, ...]:
+            return tuple(_trace().replay(tape, tensors))
+
+        run.__name__ = name
+        self._run = Jit(run)
+
+    def __call__(self, *tensors: Any) -> Sequence[Any]:
+        if dispatch.tracing() is not None:
+            return _trace().replay(self.tape, tensors)
+        return self._run(*tensors)
+
+
+def _check_like(name: str, what: str, given: Any, tree: Tree, types: Sequence[Any]) -> list[Any]:
+    """The leaves of a tree that must have the form and the types of another."""
+    leaves, form = flatten(given)
+    if form != tree:
+        raise PytreeError(f"`{name}` takes {what} of the form {tree}, got {form}")
+    tensors = [as_tensor(leaf, type.dtype) for leaf, type in zip(leaves, types, strict=True)]
+    for tensor, type in zip(tensors, types, strict=True):
+        if dtype_of(tensor) is not type.dtype or len(tensor.shape) != type.rank:
+            raise DifferentiationError(
+                f"`{name}` takes {what} of the types of the values, {type}, got {list(tensor.shape)} {dtype_of(tensor)}",
+                fix="cast or reshape it: a tangent has the shape and the dtype of its value",
+            )
+    return tensors
+
+
+def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """What `function` gives for `primals`, and how that changes as they change by `tangents`: forward mode.
+
+    >>> ts.jvp(lambda x: x * x, (ts.array([3.0]),), (ts.array([1.0]),))
+    (Tensor([1] f32, [9]), Tensor([1] f32, [6]))
+    """
+    check_callables("jvp", function=function)
+    if dispatch.tracing() is None:
+        return _eagerly("jvp", function, lambda f, p, t: jvp(f, p, t))(tuple(primals), tuple(tangents))
+    program = trace_subprogram("jvp", function, primals, {}, range(len(primals)))
+    active = sum(tree.leaf_count for tree in program.trees)
+    types = [program.tape.types[value] for value in program.tape.inputs[:active]]
+    form = Tree(tuple, None, program.trees)
+    given = _check_like("jvp", "tangents", tuple(tangents), form, types)
+    count = len(program.tape.outputs)
+    results = _trace().replay(linearize_tape(program.tape, range(active)).jvp_tape(), [*program.operands, *given])
+    return program.rebuild(results[:count]), unflatten(program.result, results[count:])
+
+
+_EAGER: dict[tuple[str, int], tuple[Any, Jit]] = {}
+"""Jitted forms of transforms called eagerly, by transform and function; the function is kept, so that its id is its."""
+
+
+def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any]) -> Jit:
+    """A transform of a function as a jitted function of its other arguments."""
+    found = _EAGER.get((name, id(function)))
+    if found is None:
+
+        def made(*args: Any) -> Any:
+            return run(function, *args)
+
+        made.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
+        found = _EAGER[name, id(function)] = (function, Jit(made))
+    return found[1]
+
+
+class LinearFunction:
+    """A linear function that a transform gives: `vjp`'s of cotangents, `linearize`'s of tangents."""
+
+    def __init__(self, name: str, program: Program, held: Sequence[Any], given: Any, made: Sequence[Any]) -> None:
+        """`held` are the residuals; `given` and `made` are form and types of what it takes, and the forms of results."""
+        self._name, self._program, self._held = name, program, held
+        (self._form, self._types), self._made = given, made
+
+    def __call__(self, *values: Any) -> Any:
+        tree = values[0] if self._name == "vjp" else tuple(values)
+        if self._name == "vjp" and len(values) != 1:
+            raise ArgumentError(f"what `vjp` gives takes one argument, the cotangents of the result, got {len(values)}")
+        leaves = _check_like(self._name, "values", tree, self._form, self._types)
+        floats = [leaf for leaf, type in zip(leaves, self._types, strict=True) if type.dtype.is_float]
+        results = self._program(*self._held, *floats)
+        if self._name == "vjp":
+            return _split_leaves(self._made, results)
+        return _split_leaves(self._made, results)[0]
+
+
+def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """What `function` gives for `primals`, and the function from its cotangents to theirs: reverse mode.
+
+    >>> y, pull = ts.vjp(lambda x: x * x, ts.array([3.0, 4.0]))
+    >>> pull(ts.array([1.0, 10.0]))
+    (Tensor([2] f32, [6, 80]),)
+    """
+    return _linear("vjp", function, primals)
+
+
+def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+    """What `function` gives for `primals`, and the linear function from changes of them to changes of it.
+
+    >>> y, push = ts.linearize(lambda x: x * x, ts.array([3.0, 4.0]))
+    >>> push(ts.array([1.0, 10.0]))
+    Tensor([2] f32, [6, 80])
+    """
+    return _linear("linearize", function, primals)
+
+
+_PARTS: list[Any] = []
+"""What the jitted forms of `vjp` and `linearize` know besides tensors, by the number that they return."""
+
+
+def _linear(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, LinearFunction]:
+    check_callables(name, function=function)
+    if dispatch.tracing() is None:
+        run = _eagerly(name, function, lambda f, *p: _numbered(name, f, p))
+        value, held, number = run(*primals)
+        return value, LinearFunction(name, _PARTS[number][0], held, *_PARTS[number][1:])
+    value, held, program, given, made = _linear_parts(name, function, primals)
+    return value, LinearFunction(name, program, held, given, made)
+
+
+def _numbered(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, Any, int]:
+    value, held, *parts = _linear_parts(name, function, primals)
+    _PARTS.append(parts)
+    return value, held, len(_PARTS) - 1
+
+
+def _linear_parts(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, ...]:
+    program = trace_subprogram(name, function, primals, {}, range(len(primals)))
+    active = sum(tree.leaf_count for tree in program.trees)
+    types = [program.tape.types[value] for value in program.tape.inputs[:active]]
+    out_types = [program.tape.types[value] for value in program.tape.outputs]
+    count = len(out_types)
+    floats = [at for at, type in enumerate(out_types) if type.dtype.is_float]
+    part = partition(linearize_tape(program.tape, range(active)), floats, always=floats)
+    results = _trace().replay(part.primal, program.operands)
+    held = [*(program.operands[at] for at in part.reads), *results[count:]]
+    value = program.rebuild(results[:count])
+    held = [_trace().lift_operand(one) for one in held]
+    if name == "vjp":
+        is_linear = [False] * len(held) + [True] * active
+        given = (program.result, out_types)
+        return value, held, Program(transpose_tape(part.linear, is_linear), name), given, program.trees
+    given = (Tree(tuple, None, program.trees), types)
+    return value, held, Program(part.linear, name), given, (program.result,)
+
+
+# Jacobians, row by row or column by column, and products with second derivatives.
+
+
+def jacrev(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """The Jacobian of a function by arguments, in reverse mode: one pass for each element of the result.
+
+    Its form is the form of the result, and in it that of the arguments; a leaf has the axes of both.
+
+    >>> ts.jacrev(lambda x: x * x)(ts.array([1.0, 2.0]))
+    Tensor([2, 2] f32, [[2, 0], [0, 4]])
+    """
+    return _jacobian("jacrev", function, argnums)
+
+
+def jacfwd(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """The Jacobian of a function by arguments, in forward mode: one pass for each element of the arguments.
+
+    >>> ts.jacfwd(lambda x: x * x)(ts.array([1.0, 2.0]))
+    Tensor([2, 2] f32, [[2, 0], [0, 4]])
+    """
+    return _jacobian("jacfwd", function, argnums)
+
+
+def _jacobian(name: str, function: Callable[..., Any], argnums: Any) -> Jit:
+    check_callables(name, function=function)
+
+    def made(*args: Any, **kwargs: Any) -> Any:
+        about = _positions(name, argnums, len(args))
+
+        def of(*chosen: Any) -> Any:
+            given = list(args)
+            for at, value in zip(about, chosen, strict=True):
+                given[at] = value
+            return function(*given, **kwargs)
+
+        chosen = [args[at] for at in about]
+        is_tuple = isinstance(argnums, tuple | list)
+        return _reverse_rows(of, chosen, is_tuple) if name == "jacrev" else _forward_columns(of, chosen, is_tuple)
+
+    return _jitted(function, made, name)
+
+
+def _basis(leaf: Any) -> Any:
+    """The unit tensors of a tensor's shape, along a first axis."""
+    size = leaf.size
+    square = apply("eye", (), {"shape": (size, size), "dtype": dtype_of(leaf)})
+    return public.reshape(square, (size, *leaf.shape))
+
+
+def _rows_of(linear: Callable[..., Any], leaves: Sequence[Any], tree: Tree) -> list[Any]:
+    """For each leaf, what a linear function gives for its unit tensors, stacked, all others being zero."""
+    zeros = [public.zeros_like(leaf) for leaf in leaves]
+    found: list[Any] = []
+    for at, leaf in enumerate(leaves):
+
+        def step(state: Any, unit: Any, at: int = at) -> tuple[Any, Any]:
+            return state, linear(unflatten(tree, [*zeros[:at], unit, *zeros[at + 1 :]]))
+
+        found.append(scan(step, (), _basis(leaf))[1])
+    return found
+
+
+def _reverse_rows(function: Callable[..., Any], chosen: Sequence[Any], is_tuple: bool) -> Any:
+    value, pull = vjp(function, *chosen)
+    leaves, tree = flatten(value)
+    rows = _rows_of(pull, leaves, tree)
+    made: list[Any] = []
+    for leaf, row in zip(leaves, rows, strict=True):
+        cells, form = flatten(row)
+        shaped = [public.reshape(cell, (*leaf.shape, *cell.shape[1:])) for cell in cells]
+        whole = unflatten(form, shaped)
+        made.append(whole if is_tuple else whole[0])
+    return unflatten(tree, made)
+
+
+def _forward_columns(function: Callable[..., Any], chosen: Sequence[Any], is_tuple: bool) -> Any:
+    value, push = linearize(function, *chosen)
+    leaves, tree = flatten(tuple(chosen))
+    tensors = [as_tensor(leaf) for leaf in leaves]
+    columns = _rows_of(lambda tangents: push(*tangents), tensors, tree)
+    outs, form = flatten(value)
+    made: list[Any] = []
+    for at, out in enumerate(outs):
+        cells: list[Any] = []
+        for leaf, column in zip(tensors, columns, strict=True):
+            cell = flatten(column)[0][at]
+            order = (*range(1, len(out.shape) + 1), 0)
+            cells.append(public.reshape(public.transpose(cell, order), (*out.shape, *leaf.shape)))
+        whole = unflatten(tree, cells)
+        made.append(whole if is_tuple else whole[0])
+    return unflatten(form, made)
+
+
+def hessian(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """The second derivatives of a function that gives a scalar: the forward Jacobian of its reverse one.
+
+    >>> ts.hessian(lambda x: (x * x * x).sum())(ts.array([1.0, 2.0]))
+    Tensor([2, 2] f32, [[6, 0], [0, 12]])
+    """
+    return jacfwd(jacrev(function, argnums), argnums)
+
+
+def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """The product of a function's second derivatives with tangents, without the matrix: forward over reverse.
+
+    >>> ts.hvp(lambda x: (x * x * x).sum(), (ts.array([1.0, 2.0]),), (ts.array([1.0, 1.0]),))
+    (Tensor([2] f32, [6, 12]),)
+    """
+    every = tuple(range(len(primals)))
+    if dispatch.tracing() is None:
+        return _eagerly("hvp", function, lambda f, p, t: hvp(f, p, t))(tuple(primals), tuple(tangents))
+    return jvp(grad(function, every), primals, tangents)[1]
+
+
+def stop_gradient(value: Any) -> Any:
+    """The same tensors, which derivatives take as constant.
+
+    >>> ts.grad(lambda x: (x * ts.stop_gradient(x)).sum())(ts.array([3.0]))
+    Tensor([1] f32, [3])
+    """
+    leaves, tree = flatten(value)
+    return unflatten(tree, [apply("stop_gradient", (as_tensor(leaf),)) for leaf in leaves])
+
+

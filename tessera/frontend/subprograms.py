@@ -1,0 +1,111 @@
+"""A function traced to a tape of its own inside a trace: what transforms of functions work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import DifferentiationError, PytreeError
+from tessera.frontend.concrete import adopt_operand
+from tessera.frontend.functions.operands import as_tensor, constant, dtype_of
+from tessera.frontend.pytree import Tree, flatten, leaf_paths, unflatten
+from tessera.frontend.shape_inference import resolve_tape
+from tessera.frontend.size import dim_of
+from tessera.frontend.trace import Trace, TracedTensor
+from tessera.frontend.traced_number import is_traced_number
+from tessera.ir.base import dispatch
+from tessera.ir.base.tape import Tape
+from tessera.types.dtype import f32
+from tessera.types.frozen import frozen
+from tessera.types.policy import SILENT, Policy
+from tessera.types.shape import TensorType
+
+
+@frozen
+class Subprogram:
+    """A traced function: its tape, the tensors that its inputs are, and the form of its result.
+
+    The first inputs are the `leaves` of the arguments that a transform is about, the others what the function captures.
+    """
+
+    tape: Tape
+    operands: tuple[Any, ...]
+    trees: tuple[Tree, ...]
+    result: Tree
+    policies: tuple[Policy, ...]
+
+    def rebuild(self, outputs: Sequence[Any]) -> Any:
+        """The function's result from values of the tape's outputs."""
+        marked = [
+            TracedTensor(x.trace, x.value, x.type, policy) if policy and isinstance(x, TracedTensor) else x
+            for x, policy in zip(outputs, self.policies, strict=True)
+        ]
+        return unflatten(self.result, marked)
+
+
+def trace_subprogram(
+    name: str, function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any], about: Sequence[int]
+) -> Subprogram:
+    """Trace a function inside the active trace; `about` are the positions of the arguments that become inputs."""
+    outer = dispatch.tracing()
+    assert isinstance(outer, Trace), "functions are transformed inside a trace"
+    trace, given = Trace(parent=outer), list(arguments)
+    operands: list[Any] = []
+    trees: list[Tree] = []
+    for number in about:
+        leaves, tree = flatten(arguments[number])
+        tensors = [_float_tensor(name, leaf, path) for leaf, path in zip(leaves, leaf_paths(tree, f"argument {number}"), strict=True)]
+        tracers = [
+            trace.add_input(path, _type(tensor), getattr(tensor, "policy", SILENT))
+            for tensor, path in zip(tensors, leaf_paths(tree, f"argument_{number}"), strict=True)
+        ]
+        given[number] = unflatten(tree, tracers)
+        operands += tensors
+        trees.append(tree)
+    with dispatch.record_on(trace):
+        leaves, form = flatten(function(*given, **kwargs), keep_order=True)
+        results = [_result(leaf, path) for leaf, path in zip(leaves, leaf_paths(form, "result"), strict=True)]
+    tape = trace.finish(results)
+    outer.effects |= trace.effects
+    resolve_tape(tape, trace.facts)
+    lifted = [item.tensor for item in trace.lifted.values()]
+    policies = tuple(getattr(result, "policy", SILENT) for result in results)
+    return Subprogram(tape, (*operands, *lifted), tuple(trees), form, policies)
+
+
+def _float_tensor(name: str, leaf: Any, path: str) -> Any:
+    """A leaf to differentiate by, as a tensor; raises DifferentiationError (T0306) for one that is not of floats."""
+    leaf = adopt_operand(leaf)
+    if isinstance(leaf, float) or is_traced_number(leaf):
+        return leaf.to(f32) if is_traced_number(leaf) else constant(leaf, f32)
+    if isinstance(leaf, bool | int | str) or leaf is None:
+        raise DifferentiationError(
+            f"`{name}` differentiates by tensors of floats, and {path} is {leaf!r} of type `{type(leaf).__name__}`",
+            fix="leave it out with `argnums`, or pass a float",
+        )
+    tensor = as_tensor(leaf)
+    if not dtype_of(tensor).is_float:
+        raise DifferentiationError(
+            f"`{name}` differentiates by floats, and {path} is {_type(tensor)}",
+            fix="leave it out with `argnums`, or cast it to a float dtype first",
+        )
+    return tensor
+
+
+def _type(tensor: Any) -> TensorType:
+    return TensorType(tuple(dim_of(size) for size in tensor.shape), dtype_of(tensor))
+
+
+def _result(leaf: Any, path: str) -> Any:
+    """A result as a tensor of the trace."""
+    if is_traced_number(leaf):
+        return leaf.result()
+    if isinstance(leaf, bool | int | float):
+        return constant(leaf, dtype_of(as_tensor(leaf)))
+    try:
+        return as_tensor(leaf)
+    except Exception as error:
+        raise PytreeError(
+            f"`{path}` is of type `{type(leaf).__name__}`, which a transformed function cannot return",
+            fix="return tensors, Python numbers, or containers of them",
+        ) from error

@@ -1,0 +1,178 @@
+"""Derivatives of the scalar functions, written once for graph ops and for kernels.
+
+A rule gives the partial derivative of a function by one operand, from its operands and its result, through a
+`Calculator`: the functions of `ir/base/scalar_functions.py` by their names, numbers, and a choice. Where a derivative is
+undefined the convention is JAX's: `abs` and `relu` have 0 at 0, `max` and `min` give half to each of two equal operands,
+`sqrt` is infinite at 0, `pow` takes `0 ** y` as constant in `y`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from tessera.types.frozen import frozen
+
+
+class Calculator(Protocol):
+    """Arithmetic on values of one dtype, whatever they are made of."""
+
+    def __call__(self, function: str, *operands: Any) -> Any:
+        """A scalar function, by its name in the table."""
+        ...
+
+    def number(self, value: float) -> Any: ...
+
+    def select(self, condition: Any, x: Any, y: Any) -> Any:
+        """`x` where the condition holds, else `y`."""
+        ...
+
+
+Partial: TypeAlias = Callable[[Calculator, Sequence[Any], Any], Any]
+"""The partial derivative by one operand, from the operands and the result."""
+
+
+@frozen
+class Derivative:
+    """The partial derivatives of a function by each operand.
+
+    A factor of 1 or -1 is a number, and so is the 0 of a function that is constant between its steps.
+    """
+
+    partials: tuple[Partial | float, ...]
+
+
+def _by(*partials: Partial | float) -> Derivative:
+    return Derivative(partials)
+
+
+def _square(f: Calculator, x: Any) -> Any:
+    return f("mul", x, x)
+
+
+def _scaled(factor: float) -> Partial:
+    """The result times a number."""
+    return lambda f, operands, result: f("mul", result, f.number(factor))
+
+
+def _one_over(scale: float) -> Partial:
+    """A number over the operand."""
+    return lambda f, operands, result: f("div", f.number(scale), operands[0])
+
+
+def _sigmoid(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    return f("mul", result, f("sub", f.number(1.0), result))
+
+
+def _silu(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    share = f("sigmoid", operands[0])
+    return f("mul", share, f("add", f.number(1.0), f("sub", operands[0], result)))
+
+
+def _gelu_erf(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    """The distribution function, and `x` times the density."""
+    (x,) = operands
+    below = f("mul", f("add", f("erf", f("mul", x, f.number(math.sqrt(0.5)))), f.number(1.0)), f.number(0.5))
+    density = f("mul", f("exp", f("mul", _square(f, x), f.number(-0.5))), f.number(1 / math.sqrt(2 * math.pi)))
+    return f("add", below, f("mul", x, density))
+
+
+def _gelu_tanh(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    (x,) = operands
+    scale, cubic = math.sqrt(2 / math.pi), 0.044715
+    inner = f("mul", f("mul", x, f.number(scale)), f("add", f.number(1.0), f("mul", _square(f, x), f.number(cubic))))
+    t = f("tanh", inner)
+    slope = f("mul", f.number(scale), f("add", f.number(1.0), f("mul", _square(f, x), f.number(3 * cubic))))
+    rest = f("mul", f("mul", f("sub", f.number(1.0), _square(f, t)), f("mul", x, f.number(0.5))), slope)
+    return f("add", f("mul", f("add", f.number(1.0), t), f.number(0.5)), rest)
+
+
+def _power_by_base(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    """`y x^(y-1)`, and 0 for an exponent of 0, where the power may be infinite."""
+    x, y = operands
+    is_constant = f("eq", y, f.number(0.0))
+    power = f("pow", x, f.select(is_constant, f.number(1.0), f("sub", y, f.number(1.0))))
+    return f("mul", y, power)
+
+
+def _power_by_exponent(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    """`x^y log x`, and 0 for a base of 0."""
+    x, _ = operands
+    base = f.select(f("eq", x, f.number(0.0)), f.number(1.0), x)
+    return f("mul", result, f("log", base))
+
+
+def _larger(operand: int, comparison: str) -> Partial:
+    """1 where the operand is chosen, one half where both are."""
+
+    def partial(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+        mine, other = operands[operand], operands[1 - operand]
+        alone = f.select(f(comparison, mine, other), f.number(1.0), f.number(0.0))
+        return f.select(f("eq", mine, other), f.number(0.5), alone)
+
+    return partial
+
+
+def _angle(operand: int) -> Partial:
+    def partial(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+        y, x = operands
+        side = x if operand == 0 else f("neg", y)
+        return f("div", side, f("add", _square(f, x), _square(f, y)))
+
+    return partial
+
+
+def _positive(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    return f.select(f("gt", operands[0], f.number(0.0)), f.number(1.0), f.number(0.0))
+
+
+def _one_minus_square(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    return f("sub", f.number(1.0), _square(f, result))
+
+
+DERIVATIVES: Mapping[str, Derivative] = {
+    "neg": _by(-1.0),
+    "abs": _by(lambda f, operands, result: f("sign", operands[0])),
+    "sign": _by(0.0),
+    "relu": _by(_positive),
+    **dict.fromkeys(("floor", "ceil", "round", "trunc"), _by(0.0)),
+    "exp": _by(lambda f, operands, result: result),
+    "exp2": _by(_scaled(math.log(2))),
+    "expm1": _by(lambda f, operands, result: f("add", result, f.number(1.0))),
+    "log": _by(_one_over(1.0)),
+    "log2": _by(_one_over(1 / math.log(2))),
+    "log1p": _by(lambda f, operands, result: f("div", f.number(1.0), f("add", operands[0], f.number(1.0)))),
+    "sqrt": _by(lambda f, operands, result: f("div", f.number(0.5), result)),
+    "rsqrt": _by(lambda f, operands, result: f("mul", f.number(-0.5), f("div", result, operands[0]))),
+    "reciprocal": _by(lambda f, operands, result: f("neg", _square(f, result))),
+    "sin": _by(lambda f, operands, result: f("cos", operands[0])),
+    "cos": _by(lambda f, operands, result: f("neg", f("sin", operands[0]))),
+    "tan": _by(lambda f, operands, result: f("add", f.number(1.0), _square(f, result))),
+    "atan2": _by(_angle(0), _angle(1)),
+    "tanh": _by(_one_minus_square),
+    "sigmoid": _by(_sigmoid),
+    "erf": _by(
+        lambda f, operands, result: f(
+            "mul", f.number(2 / math.sqrt(math.pi)), f("exp", f("neg", _square(f, operands[0])))
+        )
+    ),
+    "silu": _by(_silu),
+    "softplus": _by(lambda f, operands, result: f("sigmoid", operands[0])),
+    "gelu_erf": _by(_gelu_erf),
+    "gelu_tanh": _by(_gelu_tanh),
+    "add": _by(1.0, 1.0),
+    "sub": _by(1.0, -1.0),
+    "mul": _by(lambda f, operands, result: operands[1], lambda f, operands, result: operands[0]),
+    "div": _by(
+        lambda f, operands, result: f("div", f.number(1.0), operands[1]),
+        lambda f, operands, result: f("neg", f("div", result, operands[1])),
+    ),
+    "floordiv": _by(0.0, 0.0),
+    "mod": _by(1.0, lambda f, operands, result: f("neg", f("floordiv", operands[0], operands[1]))),
+    "pow": _by(_power_by_base, _power_by_exponent),
+    "fma": _by(lambda f, operands, result: operands[1], lambda f, operands, result: operands[0], 1.0),
+    "max": _by(_larger(0, "gt"), _larger(1, "gt")),
+    "min": _by(_larger(0, "lt"), _larger(1, "lt")),
+}
+"""By function, for floats; integers and bools have no derivatives."""

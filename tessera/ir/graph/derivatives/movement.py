@@ -1,0 +1,168 @@
+"""Transposes of ops that move elements: reshapes, permutations, slices, pads, joins; all are linear."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.ir.base.spec import Attributes, Builder, OpSpec
+from tessera.ir.graph.building import axes_attribute, constant, expand, restate, slice_axis
+from tessera.ir.graph.derivatives.shared import Values, unbroadcast, zeros
+from tessera.ir.graph.transforms.facets import Linear
+from tessera.types import dtype as dt
+from tessera.types.dim import Dim
+from tessera.types.shape import ONE, ZERO, TensorType
+
+
+def _type(operand: Any) -> TensorType:
+    assert isinstance(operand, Linear)
+    return operand.type
+
+
+def reshape(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """Also of `expand_dims` and `squeeze`."""
+    return (b.emit("reshape", cotangents[0], shape=_type(operands[0]).shape),)
+
+
+expand_dims = squeeze = reshape
+
+
+def transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    axes = axes_attribute(attributes, "axes")
+    inverse = tuple(axes.index(axis) for axis in range(len(axes)))
+    return (b.emit("transpose", cotangents[0], axes=inverse),)
+
+
+def broadcast_to(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    return (unbroadcast(b, cotangents[0], _type(operands[0]).shape),)
+
+
+def slice(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """Zeros around, and between the elements of a slice with steps."""
+    (value,), x = cotangents, _type(operands[0])
+    start, stop, step = (tuple(attributes[name]) for name in ("start", "stop", "step"))
+    low, high = [ZERO] * x.rank, [ZERO] * x.rank
+    for axis, by in enumerate(step):
+        extent = b.type_of(value).shape[axis]
+        first = start[axis]
+        if by < 0:
+            # The same elements from the last to the first.
+            value = b.emit("flip", value, axes=(axis,))
+            first = first + (extent - 1) * by
+        if extent.value == 0:
+            low[axis], high[axis] = ZERO, x.shape[axis]
+            continue
+        value = dilate(b, value, axis, abs(by))
+        low[axis] = first
+        high[axis] = x.shape[axis] - first - b.type_of(value).shape[axis]
+    return (restate(b, b.emit("pad", value, low=tuple(low), high=tuple(high)), x.shape),)
+
+
+def dilate(b: Builder, value: Any, axis: int, by: int) -> Any:
+    """`by - 1` zeros between the elements along an axis, none after the last."""
+    if by == 1:
+        return value
+    shape = b.type_of(value).shape
+    spread = b.emit("reshape", value, shape=(*shape[: axis + 1], ONE, *shape[axis + 1 :]))
+    none = [ZERO] * (len(shape) + 1)
+    behind = list(none)
+    behind[axis + 1] = Dim.of(by - 1)
+    padded = b.emit("pad", spread, low=tuple(none), high=tuple(behind))
+    flat = b.emit("reshape", padded, shape=(*shape[:axis], shape[axis] * by, *shape[axis + 1 :]))
+    return slice_axis(b, flat, axis, ZERO, shape[axis] * by - (by - 1))
+
+
+def pad_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+    """The tangent with zeros around it, whatever the value is padded with."""
+    return b.emit("pad", tangents[0], low=attributes["low"], high=attributes["high"])
+
+
+def pad(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    x, low = _type(operands[0]), tuple(map(Dim.of, attributes["low"]))
+    stop = tuple(first + dim for first, dim in zip(low, x.shape, strict=True))
+    return (b.emit("slice", cotangents[0], start=low, stop=stop, step=(1,) * x.rank),)
+
+
+def concat(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    axis, at, made = int(attributes["axis"]), ZERO, list[Any]()
+    for operand in operands:
+        extent = (operand.type if isinstance(operand, Linear) else b.type_of(operand)).shape[axis]
+        is_linear = isinstance(operand, Linear)
+        part = slice_axis(b, cotangents[0], axis, at, at + extent) if is_linear else None
+        made.append(restate(b, part, operand.type.shape) if is_linear else None)
+        at = at + extent
+    return made
+
+
+def stack(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    axis, made = int(attributes["axis"]), list[Any]()
+    for at, operand in enumerate(operands):
+        if not isinstance(operand, Linear):
+            made.append(None)
+            continue
+        row = slice_axis(b, cotangents[0], axis, at, at + 1)
+        made.append(b.emit("reshape", row, shape=operand.type.shape))
+    return made
+
+
+def split(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    x, axis = _type(operands[0]), int(attributes["axis"])
+    parts: list[Any] = []
+    for value, size in zip(cotangents, attributes["sizes"], strict=True):
+        shape = (*x.shape[:axis], Dim.of(size), *x.shape[axis + 1 :])
+        parts.append(zeros(b, x.with_shape(shape)) if value is None else value)
+    return (restate(b, b.emit("concat", *parts, axis=axis), x.shape),)
+
+
+def prefetch(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    return (cotangents[0],)
+
+
+def flip(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    return (b.emit("flip", cotangents[0], axes=attributes["axes"]),)
+
+
+def roll(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    back = tuple(-shift for shift in axes_attribute(attributes, "shifts"))
+    return (b.emit("roll", cotangents[0], shifts=back, axes=attributes["axes"]),)
+
+
+def tile(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The sum over the copies."""
+    x, reps = _type(operands[0]), axes_attribute(attributes, "reps")
+    shape = (*(ONE for _ in range(len(reps) - x.rank)), *x.shape)
+    split_up: list[Dim] = []
+    for count, dim in zip((*(1 for _ in range(len(shape) - len(reps))), *reps), shape, strict=True):
+        split_up += [Dim.of(count), dim]
+    spread = b.emit("reshape", cotangents[0], shape=tuple(split_up))
+    total = b.emit("sum", spread, axes=tuple(range(0, len(split_up), 2)), keepdims=False)
+    return (b.emit("reshape", total, shape=x.shape),)
+
+
+def repeat(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    x, axis, count = _type(operands[0]), int(attributes["axis"]), int(attributes["repeats"])
+    shape = (*x.shape[: axis + 1], Dim.of(count), *x.shape[axis + 1 :])
+    spread = b.emit("reshape", cotangents[0], shape=shape)
+    return (b.emit("sum", spread, axes=(axis + 1,), keepdims=False),)
+
+
+def triangle(name: str) -> Any:
+    """Of `tril` and `triu`: the same elements are kept."""
+
+    def rule(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+        return (b.emit(name, cotangents[0], **attributes),)
+
+    return rule
+
+
+tril, triu = triangle("tril"), triangle("triu")
+
+
+def diagonal(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The cotangent on the diagonal of zeros: the axis that is kept stands where the first of the two stood."""
+    x = _type(operands[0])
+    first, second = sorted(int(attributes[name]) % x.rank for name in ("axis1", "axis2"))
+    column = expand(b, cotangents[0], second)
+    on = b.emit("eye", shape=(x.shape[first], x.shape[second]), dtype=dt.bool_)
+    shape = tuple(dim if axis in (first, second) else ONE for axis, dim in enumerate(x.shape))
+    placed = b.emit("where", b.emit("reshape", on, shape=shape), column, constant(b, 0.0, x.dtype))
+    return (restate(b, placed, x.shape),)

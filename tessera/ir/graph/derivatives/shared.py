@@ -1,0 +1,85 @@
+"""Rules that many ops share, and what rules are built with: zeros, and sums over axes that were broadcast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.ir.base.spec import Attributes, Builder, OpSpec
+from tessera.ir.graph.building import constant, restate
+from tessera.types.dtype import DType
+from tessera.types.shape import Shape, TensorType
+
+Values = Sequence[Any]
+
+
+def zeros(b: Builder, type: TensorType) -> Any:
+    """Zeros of a type."""
+    return b.emit("full", shape=type.shape, value=0.0, dtype=type.dtype)
+
+
+def add_all(b: Builder, values: Values) -> Any:
+    """The sum of values, first to last, without those that are None; None of none."""
+    total = None
+    for value in values:
+        if value is not None:
+            total = value if total is None else b.emit("add", total, value)
+    return total
+
+
+def linear(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+    """The op itself on tangents; operands that are no floats stay, and floats without a tangent are zero."""
+    given: list[Any] = []
+    for operand, tangent in zip(operands, tangents, strict=True):
+        type = b.type_of(operand)
+        given.append(tangent if tangent is not None else zeros(b, type) if type.dtype.is_float else operand)
+    return b.emit(spec.short_name, *given, **attributes)
+
+
+def first(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+    """The op on the tangent of its first operand, in which it is linear; the others stay."""
+    return None if tangents[0] is None else b.emit(spec.short_name, tangents[0], *operands[1:], **attributes)
+
+
+def multilinear(
+    b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec
+) -> Any:
+    """The sum of the op with one operand after the other replaced by its tangent."""
+    parts: list[Any] = []
+    for at, tangent in enumerate(tangents):
+        if tangent is not None:
+            parts.append(b.emit(spec.short_name, *operands[:at], tangent, *operands[at + 1 :], **attributes))
+    return add_all(b, parts)
+
+
+def zero(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+    """No change: the op is constant between its steps."""
+    return [None] * len(results)
+
+
+def same(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The `transpose` of an op that gives its first operand."""
+    return (cotangents[0], *(None for _ in operands[1:]))
+
+
+def unbroadcast(b: Builder, value: Any, shape: Shape) -> Any:
+    """The transpose of broadcasting from `shape`: sums over the axes that were stretched or added."""
+    given = b.type_of(value).shape
+    extra = len(given) - len(shape)
+    stretched = [axis for axis, dim in enumerate(shape) if dim.value == 1 and given[extra + axis].value != 1]
+    axes = (*range(extra), *(extra + axis for axis in stretched))
+    if axes:
+        value = b.emit("sum", value, axes=axes, keepdims=False)
+        if stretched:
+            value = b.emit("reshape", value, shape=shape)
+    return restate(b, value, shape)
+
+
+def in_dtype(b: Builder, value: Any, dtype: DType) -> Any:
+    """The value in a dtype."""
+    return value if b.type_of(value).dtype is dtype else b.emit("cast", value, dtype=dtype)
+
+
+def mask(b: Builder, condition: Any, dtype: DType) -> Any:
+    """1 where a condition holds, else 0."""
+    return b.emit("where", condition, constant(b, 1.0, dtype), constant(b, 0.0, dtype))

@@ -1,0 +1,1 @@
+"""Transforms of traced programs, program in and program out: linearize, transpose, batch."""

@@ -1,0 +1,182 @@
+"""Linearize: a program, and beside it the program that is linear in the tangents of its inputs.
+
+The records of the program are copied as they are, so that its bits stay what they were. Beside each, its `jvp` rule
+writes how a change of the operands changes the results: records of the same tape, some of which depend on tangents, and
+are linear in them by construction (`LinearBuilder` checks each one), while the others are of the program alone. So one
+pass gives both modes: forward mode runs the whole tape, reverse mode transposes the linear records (`transpose.py`).
+
+A value that does not depend on any input that is differentiated has no tangent (None), which rules treat as zero;
+neither have integers and bools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import DifferentiationError
+from tessera.ir.base.spec import Attributes, OpSpec
+from tessera.ir.base.tape import Guard, Record, Tape
+from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.transforms.facets import jvp_rule
+from tessera.ir.graph.transforms.tape_builder import (
+    TapeBuilder,
+    add_inputs,
+    has_one_result,
+    remove_dead,
+    replace_values,
+)
+from tessera.types.frozen import frozen
+from tessera.types.shape import TensorType
+
+Tangent = int | None
+"""The value that a change of another one is, or None for no change."""
+
+
+class LinearBuilder(TapeBuilder):
+    """A builder that knows which values are linear in the tangents, and writes none that would not be."""
+
+    def __init__(self, tape: Tape | None = None) -> None:
+        super().__init__(tape)
+        self.linear: set[int] = set()
+        self.replaced: dict[int, int] = {}
+        """Results of loops that forward mode runs once, with their tangents, and those of the loops with both."""
+
+    def append(self, spec: OpSpec, operands: Sequence[int], attributes: Attributes) -> tuple[int, ...]:
+        if self.linear.isdisjoint(operands):
+            return super().append(spec, operands, attributes)
+        if spec.transpose is None:
+            if spec.decompose is None:
+                raise TypeError(f"a `jvp` rule takes `{spec.name}` of a tangent, and it has no `transpose`")
+            made = spec.decompose(self, tuple(operands), attributes)
+            return tuple(made) if isinstance(made, tuple | list) else (made,)
+        results = super().append(spec, operands, attributes)
+        self.linear.update(results)
+        return results
+
+
+@frozen
+class Dual:
+    """A value and its tangent."""
+
+    primal: int
+    tangent: Tangent
+
+
+class _DualBuilder:
+    """The builder that `decompose` of an op gets: what it emits is linearized on the way."""
+
+    def __init__(self, linearizer: Linearizer) -> None:
+        self._linearizer = linearizer
+
+    def type_of(self, value: Dual) -> TensorType:
+        return self._linearizer.builder.type_of(value.primal)
+
+    def emit(self, name: str, *operands: Dual, **attributes: Any) -> Any:
+        spec, builder = REGISTRY[name], self._linearizer.builder
+        full = spec.with_defaults(attributes)
+        results = builder.append(spec, [operand.primal for operand in operands], full)
+        tangents = self._linearizer.push(spec, operands, results, full)
+        duals = tuple(map(Dual, results, tangents))
+        return duals[0] if has_one_result(spec) else duals
+
+
+class Linearizer:
+    """Puts a program on a tape record by record, each with its tangents."""
+
+    def __init__(self, builder: LinearBuilder) -> None:
+        self.builder = builder
+
+    def run(self, tape: Tape, operands: Sequence[Dual]) -> list[Dual]:
+        """The outputs of a tape on these values, and their tangents."""
+        values = dict(zip(tape.inputs, operands, strict=True))
+        for record in tape.records:
+            given = [values[operand] for operand in record.operands]
+            self.builder.follow(record)
+            types = [tape.types[result] for result in record.results]
+            values.update(zip(record.results, self._step(record, given, types), strict=True))
+        return [values[output] for output in tape.outputs]
+
+    def _step(self, record: Record, given: Sequence[Dual], types: Sequence[TensorType]) -> list[Dual]:
+        spec = REGISTRY[record.op]
+        is_active = any(value.tangent is not None for value in given)
+        if is_active and spec.region_names:
+            rule = jvp_rule(spec)
+            if rule is not None:
+                return rule(self, given, record.attributes)
+        results = self.builder.copy(record, [value.primal for value in given], types)
+        if not is_active:
+            return [Dual(result, None) for result in results]
+        return list(map(Dual, results, self.push(spec, given, results, record.attributes)))
+
+    def push(
+        self, spec: OpSpec, given: Sequence[Dual], results: Sequence[int], attributes: Attributes
+    ) -> Sequence[Tangent]:
+        """The tangents of an op's results."""
+        b = self.builder
+        is_constant = all(value.tangent is None for value in given)
+        if is_constant or not any(b.type_of(result).dtype.is_float for result in results):
+            return [None] * len(results)
+        rule = jvp_rule(spec)
+        if rule is not None:
+            operands, tangents = [value.primal for value in given], [value.tangent for value in given]
+            made = rule(b, operands, tangents, results, attributes, spec)
+            found = list(made) if isinstance(made, tuple | list) else [made]
+        elif spec.decompose is not None:
+            made = spec.decompose(_DualBuilder(self), tuple(given), attributes)
+            found = [dual.tangent for dual in (made if isinstance(made, tuple | list) else (made,))]
+        else:
+            raise self.no_rule(spec)
+        return [t if b.type_of(result).dtype.is_float else None for t, result in zip(found, results, strict=True)]
+
+    def no_rule(self, spec: OpSpec) -> DifferentiationError:
+        effects = sorted(spec.effects - {"random"})
+        why = f": it has the effect `{effects[0]}`" if effects else ""
+        return DifferentiationError(
+            f"`{spec.short_name}` has no derivative{why}",
+            span=self.builder.span,
+            fix="wrap its operands in `tessera.stop_gradient`, or give the function around it a `custom_vjp`",
+        )
+
+
+@frozen
+class LinearizedTape:
+    """A tape with its tangents: `tangents_in` are inputs, `tangents_out` one for each output, None for zero.
+
+    `linear` are the values that depend on tangents. Forward mode reads those that are `replaced` elsewhere.
+    """
+
+    tape: Tape
+    tangents_in: tuple[int, ...]
+    tangents_out: tuple[Tangent, ...]
+    linear: frozenset[int]
+    replaced: Mapping[int, int]
+
+    def jvp_tape(self) -> Tape:
+        """The program from values and tangents to results and their tangents."""
+        builder = LinearBuilder(self.tape)
+        outputs = list(self.tape.outputs)
+        for output, tangent in zip(outputs, self.tangents_out, strict=True):
+            made = builder.zeros(self.tape.types[output]) if tangent is None else tangent
+            self.tape.outputs.append(made)
+        if self.replaced:
+            replace_values(self.tape, self.replaced)
+        remove_dead(self.tape)
+        return self.tape
+
+
+def linearize(tape: Tape, active: Sequence[int]) -> LinearizedTape:
+    """A tape with its tangents by the inputs of these numbers, which are floats."""
+    builder = LinearBuilder()
+    joint = builder.tape
+    joint.guards = [Guard(guard.left, guard.right, guard.what, guard.span) for guard in tape.guards]
+    joint.promises, joint.functions = dict(tape.promises), list(tape.functions)
+    primals = add_inputs(joint, [tape.types[value] for value in tape.inputs], tape.names)
+    types = [tape.types[tape.inputs[number]] for number in active]
+    tangents = add_inputs(joint, types, [f"tangent of {tape.names[number]}" for number in active])
+    builder.linear.update(tangents)
+    by_number = dict(zip(active, tangents, strict=True))
+    outputs = Linearizer(builder).run(tape, [Dual(value, by_number.get(at)) for at, value in enumerate(primals)])
+    joint.outputs = [output.primal for output in outputs]
+    found = tuple(output.tangent for output in outputs)
+    return LinearizedTape(joint, tuple(tangents), found, frozenset(builder.linear), builder.replaced)
