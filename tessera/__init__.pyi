@@ -1,6 +1,7 @@
 # Made by scripts/facade_stub.py from the names in `tessera/__init__.py`.
 
 from tessera import cuda, dist, effects, graph, op, ops, random, stdlib, tile, verify
+from tessera.api.autodiff import grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, hvp, stop_gradient
 from tessera.api.callbacks import debug_print, io_callback
 from tessera.api.constraints import constrain, require
 from tessera.api.control import cond, while_loop, fori_loop, scan
@@ -69,16 +70,23 @@ __all__ = [
     "fori_loop",
     "full",
     "gpu",
+    "grad",
     "graph",
+    "hessian",
+    "hvp",
     "i16",
     "i32",
     "i4",
     "i64",
     "i8",
     "io_callback",
+    "jacfwd",
+    "jacrev",
     "jit",
+    "jvp",
     "keep_denormals",
     "kernel",
+    "linearize",
     "loss_scale",
     "nvfp4",
     "ones",
@@ -98,6 +106,7 @@ __all__ = [
     "shape_trace",
     "stdlib",
     "stochastic_round",
+    "stop_gradient",
     "tf32",
     "tile",
     "tile_scaled",
@@ -105,7 +114,9 @@ __all__ = [
     "u32",
     "u64",
     "u8",
+    "value_and_grad",
     "verify",
+    "vjp",
     "while_loop",
     "wrap",
     "zeros",

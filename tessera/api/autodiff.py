@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.api.control import scan
@@ -113,14 +113,13 @@ def _value_and_grad(
     def made(*args: Any, **kwargs: Any) -> Any:
         about = _positions(name, argnums, len(args))
         program = trace_subprogram(name, function, args, kwargs, about)
-        count = _check_scalar(name, program, has_aux)
+        _check_scalar(name, program, has_aux)
         active = sum(tree.leaf_count for tree in program.trees)
         linearized = linearize_tape(program.tape, range(active))
         seeds: list[int | None] = [None] * len(program.tape.outputs)
         builder = TapeBuilder(linearized.tape)
         out = builder.type_of(linearized.tape.outputs[0])
         seeds[0] = builder.emit("full", shape=(), value=1.0, dtype=out.dtype)
-        del count
         results = _trace().replay(vjp_tape(linearized, seeds), program.operands)
         cut = len(seeds)
         gradients = _split_leaves(program.trees, results[cut:])
@@ -129,7 +128,7 @@ def _value_and_grad(
     return _jitted(function, made, name)
 
 
-def _check_scalar(name: str, program: Subprogram, has_aux: bool) -> int:
+def _check_scalar(name: str, program: Subprogram, has_aux: bool) -> None:
     """Raises unless the first result is a scalar of floats, alone or in a pair."""
     tree = program.result
     if has_aux and (tree.type is not tuple or len(tree.children) != 2):
@@ -148,7 +147,6 @@ def _check_scalar(name: str, program: Subprogram, has_aux: bool) -> int:
             span=_maker(program.tape),
             fix="reduce it, as in `.sum()` or `.mean()`, or use `tessera.jacrev` or `tessera.vjp`",
         )
-    return first.leaf_count
 
 
 def _maker(tape: Tape) -> Any:
@@ -185,7 +183,7 @@ def _check_like(name: str, what: str, given: Any, tree: Tree, types: Sequence[An
     for tensor, type in zip(tensors, types, strict=True):
         if dtype_of(tensor) is not type.dtype or len(tensor.shape) != type.rank:
             raise DifferentiationError(
-                f"`{name}` takes {what} of the types of the values, {type}, got {list(tensor.shape)} {dtype_of(tensor)}",
+                f"`{name}` takes {what} of the types of the values, {type}, got {tensor.shape} {dtype_of(tensor)}",
                 fix="cast or reshape it: a tangent has the shape and the dtype of its value",
             )
     return tensors
@@ -231,7 +229,7 @@ class LinearFunction:
     """A linear function that a transform gives: `vjp`'s of cotangents, `linearize`'s of tangents."""
 
     def __init__(self, name: str, program: Program, held: Sequence[Any], given: Any, made: Sequence[Any]) -> None:
-        """`held` are the residuals; `given` and `made` are form and types of what it takes, and the forms of results."""
+        """`held` are the residuals, `given` form and types of what it takes, `made` the forms of its results."""
         self._name, self._program, self._held = name, program, held
         (self._form, self._types), self._made = given, made
 
@@ -429,5 +427,3 @@ def stop_gradient(value: Any) -> Any:
     """
     leaves, tree = flatten(value)
     return unflatten(tree, [apply("stop_gradient", (as_tensor(leaf),)) for leaf in leaves])
-
-

@@ -54,7 +54,10 @@ def trace_subprogram(
     trees: list[Tree] = []
     for number in about:
         leaves, tree = flatten(arguments[number])
-        tensors = [_float_tensor(name, leaf, path) for leaf, path in zip(leaves, leaf_paths(tree, f"argument {number}"), strict=True)]
+        tensors = [
+            _float_tensor(name, leaf, path)
+            for leaf, path in zip(leaves, leaf_paths(tree, f"argument {number}"), strict=True)
+        ]
         tracers = [
             trace.add_input(path, _type(tensor), getattr(tensor, "policy", SILENT))
             for tensor, path in zip(tensors, leaf_paths(tree, f"argument_{number}"), strict=True)

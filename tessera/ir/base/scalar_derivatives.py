@@ -1,9 +1,9 @@
 """Derivatives of the scalar functions, written once for graph ops and for kernels.
 
 A rule gives the partial derivative of a function by one operand, from its operands and its result, through a
-`Calculator`: the functions of `ir/base/scalar_functions.py` by their names, numbers, and a choice. Where a derivative is
-undefined the convention is JAX's: `abs` and `relu` have 0 at 0, `max` and `min` give half to each of two equal operands,
-`sqrt` is infinite at 0, `pow` takes `0 ** y` as constant in `y`.
+`Calculator`: the functions of `ir/base/scalar_functions.py` by their names, numbers, and a choice. Where a derivative
+is undefined the convention is JAX's: `abs` and `relu` have 0 at 0, `max` and `min` give half to each of two equal
+operands, `sqrt` is infinite at 0, `pow` takes `0 ** y` as constant in `y`.
 """
 
 from __future__ import annotations

@@ -796,6 +796,9 @@ class StdOp(SpecOp):
     keepdims: bool
     correction: int
 
+class StopGradientOp(SpecOp):
+    x: SSAValue
+
 class SubOp(SpecOp):
     x: SSAValue
     y: SSAValue

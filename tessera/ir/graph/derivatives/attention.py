@@ -1,6 +1,7 @@
 """Derivatives of attention, from its scores: their softmax is computed again, and nothing of it is kept.
 
-`P = softmax(s)` of scores `s = scale q kᵀ + mask`; a change of the scores changes the result by `(P (ds - sum(P ds))) v`.
+With `P = softmax(s)` of scores `s = scale q kᵀ + mask`, a change of the scores changes the result by
+`(P (ds - sum(P ds))) v`.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.ir.base.spec import Attributes, Builder, OpSpec
+from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import cast, constant, expand, size_value
 from tessera.ir.graph.derivatives.shared import Values, add_all, in_dtype, zeros
-from tessera.ir.graph.transforms.facets import Linear
+from tessera.ir.graph.transforms.facets import Applied, Linear
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.shape import Shape
@@ -20,34 +21,31 @@ from tessera.types.shape import Shape
 HIDDEN = float("-inf")
 
 
-def attention_jvp(
-    b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec
-) -> Any:
-    q, k, v, *masks = operands
+def attention_jvp(b: Builder, op: Applied) -> Any:
+    """By queries, keys, values and an added mask; the log-sum-exp has the mean change of its scores."""
+    q, k, v, *masks = op.operands
     compute = b.type_of(q).dtype.compute
-    scale = _scale(b, q, attributes, compute)
+    scale = _scale(b, q, op.attributes, compute)
     keys, values = _for_each_head(b, q, (k, v))
     scores = b.emit("mul", _product(b, q, keys, compute), scale)
     for one in masks:
         scores = b.emit("add", scores, cast(b, one, compute))
-    if attributes["causal"]:
+    if op.attributes["causal"]:
         shape = b.type_of(scores).shape
         scores = _hide(b, scores, _later(b, shape, size_value(b, shape[3])))
-    changes = _score_changes(b, (q, keys), tangents, scale, compute)
-    if masks and tangents[3] is not None:
-        mask_change = b.emit("broadcast_to", in_dtype(b, tangents[3], compute), shape=b.type_of(scores).shape)
+    changes = _score_changes(b, (q, keys), op.tangents, scale, compute)
+    if masks and op.tangents[3] is not None:
+        mask_change = b.emit("broadcast_to", in_dtype(b, op.tangents[3], compute), shape=b.type_of(scores).shape)
         changes.append(mask_change)
-    made = _weighted(b, scores, changes, values, tangents[2], (q, v), results)
-    return made if len(results) > 1 else made[0]
+    made = _weighted(b, scores, changes, values, op.tangents[2], (q, v), op.results)
+    return made if len(op.results) > 1 else made[0]
 
 
-def cached_jvp(
-    b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec
-) -> Any:
+def cached_jvp(b: Builder, op: Applied) -> Any:
     """As `attention`, over the filled part of a cache."""
-    q, k, v, length = operands
+    q, k, v, length = op.operands
     compute = b.type_of(q).dtype.compute
-    scale = _scale(b, q, attributes, compute)
+    scale = _scale(b, q, op.attributes, compute)
     keys, values = _for_each_head(b, q, (k, v))
     scores = b.emit("mul", _product(b, q, keys, compute), scale)
     shape = b.type_of(scores).shape
@@ -55,14 +53,14 @@ def cached_jvp(
     filled = b.emit("clamp", cast(b, length, dt.i64), none, most)
     column = b.emit("iota", shape=shape, axis=3, dtype=dt.i64)
     hidden = b.emit("ge", column, filled)
-    if attributes["causal"]:
+    if op.attributes["causal"]:
         hidden = b.emit("logical_or", hidden, _later(b, shape, filled))
     scores = _hide(b, scores, hidden)
-    changes = _score_changes(b, (q, keys), tangents, scale, compute)
+    changes = _score_changes(b, (q, keys), op.tangents, scale, compute)
     # What lies beyond the filled part is not read, and may be anything.
     seen = b.emit("lt", b.emit("iota", shape=b.type_of(values).shape, axis=2, dtype=dt.i64), filled)
     values = b.emit("where", seen, values, constant(b, 0.0, b.type_of(values).dtype))
-    return _weighted(b, scores, changes, values, tangents[2], (q, v), results)[0]
+    return _weighted(b, scores, changes, values, op.tangents[2], (q, v), op.results)[0]
 
 
 def _scale(b: Builder, q: Any, attributes: Attributes, compute: DType) -> Any:
@@ -139,11 +137,10 @@ def _weighted(
 # Caches.
 
 
-def kv_write_jvp(
-    b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec
-) -> Any:
-    old, length, new = operands
-    given = [zeros(b, b.type_of(one)) if t is None else t for one, t in ((old, tangents[0]), (new, tangents[2]))]
+def kv_write_jvp(b: Builder, op: Applied) -> Any:
+    """The same rows of both tangents."""
+    old, length, new = op.operands
+    given = [zeros(b, b.type_of(one)) if t is None else t for one, t in ((old, op.tangents[0]), (new, op.tangents[2]))]
     return b.emit("kv_write", given[0], length, given[1])
 
 
@@ -156,5 +153,3 @@ def kv_write(b: Builder, cotangents: Values, operands: Values, attributes: Attri
         return (made_old, None, None)
     rows = b.emit("add", b.emit("iota", shape=(kind.shape[2],), axis=0, dtype=dt.i64), cast(b, length, dt.i64))
     return (made_old, None, b.emit("index_legal", value, rows, axes=(2,), out_axis=2, masked=True))
-
-

@@ -17,7 +17,7 @@ def _type(b: Builder, operand: Any) -> TensorType:
 
 
 def _cotangent(b: Builder, value: Any, a: TensorType, c: TensorType) -> Any:
-    """A cotangent in the dtype that the operands are multiplied in: a result kept wider than they are brings no bits."""
+    """A cotangent in the dtype that the operands are multiplied in."""
     dtype = promote(a.dtype, c.dtype)
     assert dtype is not None
     return in_dtype(b, value, dtype)
@@ -59,7 +59,9 @@ def dot_general(b: Builder, cotangents: Values, operands: Values, attributes: At
     lhs_batch, rhs_batch, lhs_contract, rhs_contract = (axes_attribute(attributes, name) for name in names)
     is_left = isinstance(left, Linear)
     own, own_batch, own_contract = (a, lhs_batch, lhs_contract) if is_left else (c, rhs_batch, rhs_contract)
-    other, other_batch, other_contract = (right, rhs_batch, rhs_contract) if is_left else (left, lhs_batch, lhs_contract)
+    other, other_batch, other_contract = (
+        (right, rhs_batch, rhs_contract) if is_left else (left, lhs_batch, lhs_contract)
+    )
     own_free = [axis for axis in range(own.rank) if axis not in (*own_batch, *own_contract)]
     kind = _type(b, other)
     other_free = [axis for axis in range(kind.rank) if axis not in (*other_batch, *other_contract)]

@@ -53,14 +53,22 @@ def cond_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attribut
     results = b.emit("cond", predicate, *primals, **bodies_now)
     residuals, tangents = results[count:], [operands[at].tangent for at in active]
     reads = sorted({at for part in parts for at in part.reads})
-    linear = [_with_inputs(part.linear, part.reads, reads, kept, number, primals, b) for number, part in enumerate(parts)]
+    linear = [
+        _with_inputs(part.linear, part.reads, reads, kept, number, primals, b) for number, part in enumerate(parts)
+    ]
     made = b.emit("cond", predicate, *(primals[at] for at in reads), *residuals, *tangents,
                   then=linear[0], otherwise=linear[1])  # fmt: skip
     return _duals(results[:count], dict(zip(changed, made, strict=True)))
 
 
 def _with_inputs(
-    tape: Tape, own: Sequence[int], reads: Sequence[int], kept: Sequence[Sequence[Any]], number: int, primals: Any, b: Any
+    tape: Tape,
+    own: Sequence[int],
+    reads: Sequence[int],
+    kept: Sequence[Sequence[Any]],
+    number: int,
+    primals: Any,
+    b: Any,
 ) -> Tape:
     """A linear body that takes all inputs that one of two bodies reads, and the residuals of both."""
     count = len(own)
@@ -146,7 +154,9 @@ def _tangent(b: Any, value: Dual) -> int:
     return b.zeros(b.type_of(value.primal)) if value.tangent is None else value.tangent
 
 
-def _linearize_loop(body: Tape, given: Sequence[Dual], carried: int, first: int = 0) -> tuple[LinearizedTape, list[int]]:
+def _linearize_loop(
+    body: Tape, given: Sequence[Dual], carried: int, first: int = 0
+) -> tuple[LinearizedTape, list[int]]:
     """The body with its tangents, and the inputs that have any: a carried value does once the body gives it one.
 
     Carried are the outputs from number `first` on of what the body takes.
@@ -179,7 +189,9 @@ def scan_transpose(b: Builder, cotangents: Values, operands: Values, attributes:
     ]
     seeds = _seeds(b, cotangents, body, out_types)
     loop = _accumulating(back, len(plain), [*range(len(rows))], carried, len(captured_cts), len(row_cts))
-    sums = [b.emit("full", shape=operands[at].type.shape, value=0.0, dtype=operands[at].type.dtype) for at in captured_cts]
+    sums = [
+        b.emit("full", shape=operands[at].type.shape, value=0.0, dtype=operands[at].type.dtype) for at in captured_cts
+    ]
     made = b.emit(
         "scan", *seeds[:carried], *sums, *(operands[at] for at in rows), *seeds[carried:],
         *(operands[at] for at in captured), body=loop, carried=carried + len(sums),
@@ -253,6 +265,7 @@ def fori_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attribut
 
 
 def while_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attributes) -> list[Dual]:
+    """With its tangents carried along."""
     return _carry_tangents(linearizer, given, attributes, "while", 0)
 
 
@@ -328,5 +341,3 @@ def known_size(tape: Tape, value: int) -> Dim | None:
     if record.op == "tgraph.dim_size":
         return Dim.of(record.attributes["dims"][0]) if len(record.attributes["dims"]) == 1 else None
     return known_size(tape, record.operands[0]) if record.op in ("tgraph.cast", "tgraph.reshape") else None
-
-

@@ -7,10 +7,10 @@ from typing import Any
 
 from tessera.ir.base.scalar_derivatives import DERIVATIVES
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
-from tessera.ir.base.spec import Attributes, Builder, OpSpec
+from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import constant, restate
 from tessera.ir.graph.derivatives.shared import Values, add_all, in_dtype, unbroadcast
-from tessera.ir.graph.transforms.facets import Linear
+from tessera.ir.graph.transforms.facets import Applied, Linear
 from tessera.types.dtype import DType
 from tessera.types.shape import TensorType
 
@@ -34,9 +34,7 @@ class _GraphCalculator:
         return self._builder.emit("where", condition, x, y)
 
 
-def differentiate_function(
-    b: Builder, name: str, operands: Values, tangents: Values, result: Any
-) -> Any:
+def differentiate_function(b: Builder, name: str, operands: Values, tangents: Values, result: Any) -> Any:
     """The tangent of a scalar function: its partial derivatives times the tangents of its operands."""
     out = b.type_of(result)
     compute = out.dtype.compute
@@ -68,53 +66,50 @@ def _join(b: Builder, parts: Sequence[tuple[Any, float]], out: TensorType) -> An
     return restate(b, total, out.shape)
 
 
-def scalar_jvp(
-    b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec
-) -> Any:
+def scalar_jvp(b: Builder, op: Applied) -> Any:
     """By the table of scalar functions."""
-    name = _FUNCTIONS.get(spec.short_name, spec.short_name)
-    assert name in SCALAR_FUNCTIONS, f"`{spec.name}` is no scalar function"
-    return differentiate_function(b, name, operands, tangents, results[0])
+    name = _FUNCTIONS.get(op.spec.short_name, op.spec.short_name)
+    assert name in SCALAR_FUNCTIONS, f"`{op.spec.name}` is no scalar function"
+    return differentiate_function(b, name, op.operands, op.tangents, op.results[0])
 
 
-def gelu_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
-    name = "gelu_tanh" if attributes["approximate"] == "tanh" else "gelu_erf"
-    return differentiate_function(b, name, operands, tangents, results[0])
+def gelu_jvp(b: Builder, op: Applied) -> Any:
+    """By the table of scalar functions, as `approximate` says."""
+    name = "gelu_tanh" if op.attributes["approximate"] == "tanh" else "gelu_erf"
+    return differentiate_function(b, name, op.operands, op.tangents, op.results[0])
 
 
-def where_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def where_jvp(b: Builder, op: Applied) -> Any:
     """The tangent of the operand that is chosen."""
-    none = constant(b, 0.0, b.type_of(results[0]).dtype)
-    x, y = (none if tangent is None else tangent for tangent in tangents[1:])
-    return restate(b, b.emit("where", operands[0], x, y), b.type_of(results[0]).shape)
+    none = constant(b, 0.0, b.type_of(op.results[0]).dtype)
+    x, y = (none if tangent is None else tangent for tangent in op.tangents[1:])
+    return restate(b, b.emit("where", op.operands[0], x, y), b.type_of(op.results[0]).shape)
 
 
-def clamp_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def clamp_jvp(b: Builder, op: Applied) -> Any:
     """Of `x` strictly inside the bounds, else of the bound that holds; at a bound neither `x` nor that bound alone."""
-    x, low, high = operands
-    out, parts = b.type_of(results[0]), list[Any]()
+    x, low, high = op.operands
+    out, parts = b.type_of(op.results[0]), list[Any]()
     none = constant(b, 0.0, out.dtype)
     below, above = b.emit("lt", x, low), b.emit("gt", x, high)
     between = b.emit("logical_and", b.emit("gt", x, low), b.emit("lt", x, high))
     # Where the bounds cross, `high` holds.
     under = b.emit("logical_and", below, b.emit("lt", low, high))
     over = b.emit("logical_or", above, b.emit("gt", low, high))
-    for condition, tangent in zip((between, under, over), tangents, strict=True):
+    for condition, tangent in zip((between, under, over), op.tangents, strict=True):
         if tangent is not None:
             parts.append(b.emit("where", condition, tangent, none))
     return restate(b, add_all(b, parts), out.shape)
 
 
-def cast_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def cast_jvp(b: Builder, op: Applied) -> Any:
     """The cast of the tangent; a cast that rounds counts as the identity."""
-    return in_dtype(b, tangents[0], b.type_of(results[0]).dtype)
+    return in_dtype(b, op.tangents[0], b.type_of(op.results[0]).dtype)
 
 
-def identity_jvp(
-    b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec
-) -> Any:
+def identity_jvp(b: Builder, op: Applied) -> Any:
     """The tangent of the first operand: rounding is taken as the identity."""
-    return None if tangents[0] is None else in_dtype(b, tangents[0], b.type_of(results[0]).dtype)
+    return None if op.tangents[0] is None else in_dtype(b, op.tangents[0], b.type_of(op.results[0]).dtype)
 
 
 # Transposes of those that are linear.
@@ -126,11 +121,13 @@ def _shape(operand: Any) -> TensorType:
 
 
 def add_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The cotangent for each, summed where it was broadcast."""
     (ct,) = cotangents
     return [unbroadcast(b, ct, one.type.shape) if isinstance(one, Linear) else None for one in operands]
 
 
 def sub_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The cotangent, and minus it."""
     (ct,) = cotangents
     x, y = operands
     return (
@@ -140,10 +137,12 @@ def sub_transpose(b: Builder, cotangents: Values, operands: Values, attributes: 
 
 
 def neg_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """Minus the cotangent."""
     return (b.emit("neg", cotangents[0]),)
 
 
 def mul_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The cotangent times the other operand."""
     (ct,), (x, y) = cotangents, operands
     if isinstance(x, Linear):
         return (unbroadcast(b, b.emit("mul", ct, y), x.type.shape), None)
@@ -151,11 +150,13 @@ def mul_transpose(b: Builder, cotangents: Values, operands: Values, attributes: 
 
 
 def div_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The cotangent over the divisor."""
     (ct,), (x, y) = cotangents, operands
     return (unbroadcast(b, b.emit("div", ct, y), _shape(x).shape), None)
 
 
 def where_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The cotangent where the operand was chosen, else 0."""
     (ct,), (condition, x, y) = cotangents, operands
     none = constant(b, 0.0, b.type_of(ct).dtype)
     return (
@@ -166,4 +167,5 @@ def where_transpose(b: Builder, cotangents: Values, operands: Values, attributes
 
 
 def cast_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The cotangent in the dtype that was cast from."""
     return (in_dtype(b, cotangents[0], _shape(operands[0]).dtype),)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.ir.base.spec import Attributes, Builder, OpSpec
+from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import constant, size_value
 from tessera.ir.graph.derivatives.shared import Values, add_all, mask, zeros
-from tessera.ir.graph.transforms.facets import Linear
+from tessera.ir.graph.transforms.facets import Applied, Linear
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import ONE, TensorType
@@ -65,9 +65,9 @@ def take_along(b: Builder, cotangents: Values, operands: Values, attributes: Att
     return (b.emit("index_put", zeros(b, x), cotangents[0], *places, **given), None)
 
 
-def sort_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def sort_jvp(b: Builder, op: Applied) -> Any:
     """The tangents in the order of the values."""
-    return (b.emit("take_along_legal", tangents[0], results[1], axis=-1), None)
+    return (b.emit("take_along_legal", op.tangents[0], op.results[1], axis=-1), None)
 
 
 # Writes: x[:, indices[i]] = updates[:, i], and the like.
@@ -83,21 +83,23 @@ def _write(b: Builder, x: Any, updates: Any, indices: Values, attributes: Attrib
     return b.emit("scatter_rows", x, updates, *indices, mode=mode, drops=attributes["drops"])
 
 
-def write_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def write_jvp(b: Builder, op: Applied) -> Any:
     """`set` and `add` are linear; of `max` and `min` all that are it have equal parts; a product has its others."""
-    x, updates, *indices = operands
-    mode = attributes["mode"]
+    x, updates, *indices = op.operands
+    mode = op.attributes["mode"]
     if mode in ("set", "add"):
-        given = [zeros(b, b.type_of(one)) if t is None else t for one, t in zip((x, updates), tangents, strict=False)]
-        return b.emit("scatter_rows", *given, *indices, **{**attributes, "in_place": False})
+        given = [
+            zeros(b, b.type_of(one)) if t is None else t for one, t in zip((x, updates), op.tangents, strict=False)
+        ]
+        return b.emit("scatter_rows", *given, *indices, **{**op.attributes, "in_place": False})
     weigh = _extremum_weights if mode in ("max", "min") else _product_weights
-    own, others = weigh(b, x, updates, indices, results[0], attributes)
+    own, others = weigh(b, x, updates, indices, op.results[0], op.attributes)
     parts: list[Any] = []
-    if tangents[0] is not None:
-        parts.append(b.emit("mul", tangents[0], own))
-    if tangents[1] is not None:
+    if op.tangents[0] is not None:
+        parts.append(b.emit("mul", op.tangents[0], own))
+    if op.tangents[1] is not None:
         start = zeros(b, b.type_of(x))
-        parts.append(_write(b, start, b.emit("mul", tangents[1], others), indices, attributes, "add"))
+        parts.append(_write(b, start, b.emit("mul", op.tangents[1], others), indices, op.attributes, "add"))
     return add_all(b, parts)
 
 

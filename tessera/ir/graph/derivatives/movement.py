@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tessera.ir.base.spec import Attributes, Builder, OpSpec
+from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import axes_attribute, constant, expand, restate, slice_axis
 from tessera.ir.graph.derivatives.shared import Values, unbroadcast, zeros
-from tessera.ir.graph.transforms.facets import Linear
+from tessera.ir.graph.transforms.facets import Applied, Linear
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import ONE, ZERO, TensorType
@@ -27,19 +27,21 @@ expand_dims = squeeze = reshape
 
 
 def transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The inverse permutation."""
     axes = axes_attribute(attributes, "axes")
     inverse = tuple(axes.index(axis) for axis in range(len(axes)))
     return (b.emit("transpose", cotangents[0], axes=inverse),)
 
 
 def broadcast_to(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The sum over the copies."""
     return (unbroadcast(b, cotangents[0], _type(operands[0]).shape),)
 
 
 def slice(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """Zeros around, and between the elements of a slice with steps."""
     (value,), x = cotangents, _type(operands[0])
-    start, stop, step = (tuple(attributes[name]) for name in ("start", "stop", "step"))
+    start, step = (tuple(attributes[name]) for name in ("start", "step"))
     low, high = [ZERO] * x.rank, [ZERO] * x.rank
     for axis, by in enumerate(step):
         extent = b.type_of(value).shape[axis]
@@ -71,18 +73,20 @@ def dilate(b: Builder, value: Any, axis: int, by: int) -> Any:
     return slice_axis(b, flat, axis, ZERO, shape[axis] * by - (by - 1))
 
 
-def pad_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def pad_jvp(b: Builder, op: Applied) -> Any:
     """The tangent with zeros around it, whatever the value is padded with."""
-    return b.emit("pad", tangents[0], low=attributes["low"], high=attributes["high"])
+    return b.emit("pad", op.tangents[0], low=op.attributes["low"], high=op.attributes["high"])
 
 
 def pad(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """What is not padding."""
     x, low = _type(operands[0]), tuple(map(Dim.of, attributes["low"]))
     stop = tuple(first + dim for first, dim in zip(low, x.shape, strict=True))
     return (b.emit("slice", cotangents[0], start=low, stop=stop, step=(1,) * x.rank),)
 
 
 def concat(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The part of each operand."""
     axis, at, made = int(attributes["axis"]), ZERO, list[Any]()
     for operand in operands:
         extent = (operand.type if isinstance(operand, Linear) else b.type_of(operand)).shape[axis]
@@ -94,6 +98,7 @@ def concat(b: Builder, cotangents: Values, operands: Values, attributes: Attribu
 
 
 def stack(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The row of each operand."""
     axis, made = int(attributes["axis"]), list[Any]()
     for at, operand in enumerate(operands):
         if not isinstance(operand, Linear):
@@ -105,6 +110,7 @@ def stack(b: Builder, cotangents: Values, operands: Values, attributes: Attribut
 
 
 def split(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The parts joined, zeros for those without a cotangent."""
     x, axis = _type(operands[0]), int(attributes["axis"])
     parts: list[Any] = []
     for value, size in zip(cotangents, attributes["sizes"], strict=True):
@@ -114,14 +120,17 @@ def split(b: Builder, cotangents: Values, operands: Values, attributes: Attribut
 
 
 def prefetch(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The cotangent as it is."""
     return (cotangents[0],)
 
 
 def flip(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The same order reversed again."""
     return (b.emit("flip", cotangents[0], axes=attributes["axes"]),)
 
 
 def roll(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The way back."""
     back = tuple(-shift for shift in axes_attribute(attributes, "shifts"))
     return (b.emit("roll", cotangents[0], shifts=back, axes=attributes["axes"]),)
 
@@ -139,6 +148,7 @@ def tile(b: Builder, cotangents: Values, operands: Values, attributes: Attribute
 
 
 def repeat(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The sum over the copies of each element."""
     x, axis, count = _type(operands[0]), int(attributes["axis"]), int(attributes["repeats"])
     shape = (*x.shape[: axis + 1], Dim.of(count), *x.shape[axis + 1 :])
     spread = b.emit("reshape", cotangents[0], shape=shape)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tessera.ir.base.spec import Attributes, Builder, OpSpec
+from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import axes_attribute, cast, constant, restate, widen
 from tessera.ir.graph.derivatives.shared import Values, in_dtype, mask
-from tessera.ir.graph.transforms.facets import Linear
+from tessera.ir.graph.transforms.facets import Applied, Linear
 from tessera.types import dtype as dt
 from tessera.types.dim import product
 from tessera.types.shape import ONE, ZERO, Shape, TensorType
@@ -24,10 +24,6 @@ def spread(b: Builder, value: Any, x: TensorType, axes: tuple[int, ...]) -> Any:
     return b.emit("broadcast_to", b.emit("reshape", value, shape=kept_dims(x, axes)), shape=x.shape)
 
 
-def sum_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
-    return b.emit("sum", tangents[0], **attributes)
-
-
 def sum(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The cotangent of a sum, for each of its terms."""
     (x,) = operands
@@ -36,14 +32,12 @@ def sum(b: Builder, cotangents: Values, operands: Values, attributes: Attributes
     return (in_dtype(b, value, x.type.dtype),)
 
 
-def extremum_jvp(
-    b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec
-) -> Any:
+def extremum_jvp(b: Builder, op: Applied) -> Any:
     """Of `max` and `min`: the mean of the tangents of all elements that are it."""
-    x, axes = b.type_of(operands[0]), axes_attribute(attributes, "axes")
-    found = b.emit("reshape", results[0], shape=kept_dims(x, axes))
+    x, axes = b.type_of(op.operands[0]), axes_attribute(op.attributes, "axes")
+    found = b.emit("reshape", op.results[0], shape=kept_dims(x, axes))
     one = constant(b, 1.0, x.dtype.compute)
-    return _extremum_tangent(b, operands[0], found, one, tangents[0], results[0], attributes)
+    return _extremum_tangent(b, op.operands[0], found, one, op.tangents[0], op.results[0], op.attributes)
 
 
 def _extremum_tangent(
@@ -58,9 +52,9 @@ def _extremum_tangent(
     return in_dtype(b, b.emit("div", total, b.emit("sum", chosen, **over)), out.dtype)
 
 
-def prod_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def prod_jvp(b: Builder, op: Applied) -> Any:
     """Each tangent times the product of all other elements, which no division gives where one is 0."""
-    x, axes = b.type_of(operands[0]), axes_attribute(attributes, "axes")
+    x, axes = b.type_of(op.operands[0]), axes_attribute(op.attributes, "axes")
     rest = [axis for axis in range(x.rank) if axis not in axes]
     order = (*rest, *axes)
     shape = (*(x.shape[axis] for axis in rest), product(x.shape[axis] for axis in axes))
@@ -68,11 +62,11 @@ def prod_jvp(b: Builder, operands: Values, tangents: Values, results: Values, at
     def flat(value: Any) -> Any:
         return b.emit("reshape", b.emit("transpose", widen(b, value), axes=order), shape=shape)
 
-    values, last = flat(operands[0]), len(rest)
+    values, last = flat(op.operands[0]), len(rest)
     others = b.emit("mul", exclusive_products(b, values, last, reverse=False),
                     exclusive_products(b, values, last, reverse=True))  # fmt: skip
-    total = b.emit("sum", b.emit("mul", flat(tangents[0]), others), axes=(last,), keepdims=False)
-    out = b.type_of(results[0])
+    total = b.emit("sum", b.emit("mul", flat(op.tangents[0]), others), axes=(last,), keepdims=False)
+    out = b.type_of(op.results[0])
     return in_dtype(b, b.emit("reshape", total, shape=out.shape), out.dtype)
 
 
@@ -89,43 +83,38 @@ def exclusive_products(b: Builder, values: Any, axis: int, *, reverse: bool) -> 
     return restate(b, b.emit("slice", longer, start=tuple(start), stop=tuple(stop), step=step), type.shape)
 
 
-
-
-
-def norm_jvp(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def norm_jvp(b: Builder, op: Applied) -> Any:
     """Of the Euclidean norm: the tangents in the direction of `x`; NaN at 0, where there is no direction."""
-    x, axes = b.type_of(operands[0]), axes_attribute(attributes, "axes")
+    x, axes = b.type_of(op.operands[0]), axes_attribute(op.attributes, "axes")
     compute = x.dtype.compute
-    values, out = cast(b, operands[0], compute), b.type_of(results[0])
-    found = b.emit("reshape", cast(b, results[0], compute), shape=kept_dims(x, axes))
-    order = float(attributes["order"])
+    values, out = cast(b, op.operands[0], compute), b.type_of(op.results[0])
+    found = b.emit("reshape", cast(b, op.results[0], compute), shape=kept_dims(x, axes))
+    order = float(op.attributes["order"])
     if order == 0.0:
         return None  # it counts
     if math.isinf(order):
         sizes, slope = b.emit("abs", values), b.emit("sign", values)
-        return _extremum_tangent(b, sizes, found, slope, tangents[0], results[0], attributes)
+        return _extremum_tangent(b, sizes, found, slope, op.tangents[0], op.results[0], op.attributes)
     if order == 2.0:
         slope = b.emit("div", values, found)
     else:
         # sign(x) (|x| / norm)^(order - 1)
         share = b.emit("div", b.emit("abs", values), found)
         slope = b.emit("mul", b.emit("sign", values), b.emit("pow", share, constant(b, order - 1.0, compute)))
-    over = {"axes": axes, "keepdims": bool(attributes["keepdims"])}
-    total = b.emit("sum", b.emit("mul", cast(b, tangents[0], compute), slope), **over)
+    over = {"axes": axes, "keepdims": bool(op.attributes["keepdims"])}
+    total = b.emit("sum", b.emit("mul", cast(b, op.tangents[0], compute), slope), **over)
     return in_dtype(b, total, out.dtype)
 
 
-def logsumexp_jvp(
-    b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec
-) -> Any:
+def logsumexp_jvp(b: Builder, op: Applied) -> Any:
     """The tangents weighted by softmax; where the result is infinite, the rows have no weights but those of JAX."""
-    x, axes = b.type_of(operands[0]), axes_attribute(attributes, "axes")
-    compute, out = x.dtype.compute, b.type_of(results[0])
-    found = b.emit("reshape", cast(b, results[0], compute), shape=kept_dims(x, axes))
+    x, axes = b.type_of(op.operands[0]), axes_attribute(op.attributes, "axes")
+    compute, out = x.dtype.compute, b.type_of(op.results[0])
+    found = b.emit("reshape", cast(b, op.results[0], compute), shape=kept_dims(x, axes))
     finite = b.emit("where", b.emit("isinf", found), constant(b, 0.0, compute), found)
-    weights = b.emit("exp", b.emit("sub", cast(b, operands[0], compute), finite))
+    weights = b.emit("exp", b.emit("sub", cast(b, op.operands[0], compute), finite))
     over = {"axes": axes, "keepdims": True}
-    total = b.emit("sum", b.emit("mul", cast(b, tangents[0], compute), weights), **over)
+    total = b.emit("sum", b.emit("mul", cast(b, op.tangents[0], compute), weights), **over)
     # Weights are divided by their own sum: so they are exactly those of the values, wherever the result was rounded.
     mean = b.emit("div", total, b.emit("sum", weights, **over))
     return in_dtype(b, b.emit("reshape", mean, shape=out.shape), out.dtype)
@@ -134,17 +123,15 @@ def logsumexp_jvp(
 # Prefix sums, products and maxima.
 
 
-def cumulative_jvp(
-    b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec
-) -> Any:
+def cumulative_jvp(b: Builder, op: Applied) -> Any:
     """A prefix sum is linear; a maximum takes the tangent of the last element that reached it."""
-    kind, axis, reverse = attributes["kind"], int(attributes["axis"]), bool(attributes["reverse"])
+    kind, axis, reverse = op.attributes["kind"], int(op.attributes["axis"]), bool(op.attributes["reverse"])
     if kind == "sum":
-        return b.emit("cumulative", tangents[0], **attributes)
+        return b.emit("cumulative", op.tangents[0], **op.attributes)
     if kind in ("max", "min"):
-        x = b.type_of(operands[0])
+        x = b.type_of(op.operands[0])
         position = b.emit("iota", shape=x.shape, axis=axis, dtype=dt.i64)
-        is_new = b.emit("eq", operands[0], results[0])
+        is_new = b.emit("eq", op.operands[0], op.results[0])
         # Positions of elements that are not the maximum count as the first to be looked at.
         none = constant(b, 0, dt.i64)
         if reverse:
@@ -153,8 +140,8 @@ def cumulative_jvp(
         reached = b.emit("where", is_new, position, none)
         best = b.emit("cumulative", reached, kind="max", axis=axis, reverse=reverse)
         index = b.emit("neg", best) if reverse else best
-        return b.emit("take_along_axis", tangents[0], index, axis=axis, mode="clip")
-    return _cumulative_product_jvp(b, operands[0], tangents[0], results[0], attributes)
+        return b.emit("take_along_axis", op.tangents[0], index, axis=axis, mode="clip")
+    return _cumulative_product_jvp(b, op.operands[0], op.tangents[0], op.results[0], op.attributes)
 
 
 def _cumulative_product_jvp(b: Builder, x: Any, tangent: Any, result: Any, attributes: Attributes) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.ir.base.spec import Attributes, Builder, OpSpec
+from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import constant, restate
+from tessera.ir.graph.transforms.facets import Applied
 from tessera.types.dtype import DType
 from tessera.types.shape import Shape, TensorType
 
@@ -27,34 +28,38 @@ def add_all(b: Builder, values: Values) -> Any:
     return total
 
 
-def linear(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def linear(b: Builder, op: Applied) -> Any:
     """The op itself on tangents; operands that are no floats stay, and floats without a tangent are zero."""
     given: list[Any] = []
-    for operand, tangent in zip(operands, tangents, strict=True):
+    for operand, tangent in zip(op.operands, op.tangents, strict=True):
         type = b.type_of(operand)
         given.append(tangent if tangent is not None else zeros(b, type) if type.dtype.is_float else operand)
-    return b.emit(spec.short_name, *given, **attributes)
+    return b.emit(op.spec.short_name, *given, **op.attributes)
 
 
-def first(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def first(b: Builder, op: Applied) -> Any:
     """The op on the tangent of its first operand, in which it is linear; the others stay."""
-    return None if tangents[0] is None else b.emit(spec.short_name, tangents[0], *operands[1:], **attributes)
+    return (
+        None
+        if op.tangents[0] is None
+        else b.emit(op.spec.short_name, op.tangents[0], *op.operands[1:], **op.attributes)
+    )
 
 
-def multilinear(
-    b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec
-) -> Any:
+def multilinear(b: Builder, op: Applied) -> Any:
     """The sum of the op with one operand after the other replaced by its tangent."""
     parts: list[Any] = []
-    for at, tangent in enumerate(tangents):
+    for at, tangent in enumerate(op.tangents):
         if tangent is not None:
-            parts.append(b.emit(spec.short_name, *operands[:at], tangent, *operands[at + 1 :], **attributes))
+            parts.append(
+                b.emit(op.spec.short_name, *op.operands[:at], tangent, *op.operands[at + 1 :], **op.attributes)
+            )
     return add_all(b, parts)
 
 
-def zero(b: Builder, operands: Values, tangents: Values, results: Values, attributes: Attributes, spec: OpSpec) -> Any:
+def zero(b: Builder, op: Applied) -> Any:
     """No change: the op is constant between its steps."""
-    return [None] * len(results)
+    return [None] * len(op.results)
 
 
 def same(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:

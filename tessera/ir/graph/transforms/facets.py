@@ -8,11 +8,11 @@ an op that is constant between its steps. An op without `jvp` is differentiated 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from tessera.ir.base.spec import OpSpec
+from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
@@ -24,6 +24,17 @@ class Linear:
     """An operand that depends on tangents, as a `transpose` rule sees it: its type and nothing else."""
 
     type: TensorType
+
+
+@frozen
+class Applied:
+    """An op as a `jvp` rule sees it: its operands and their tangents (None for zero), its results and attributes."""
+
+    operands: Sequence[Any]
+    tangents: Sequence[Any]
+    results: Sequence[Any]
+    attributes: Attributes
+    spec: OpSpec
 
 
 @cache

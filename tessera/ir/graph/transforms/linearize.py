@@ -18,7 +18,7 @@ from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.transforms.facets import jvp_rule
+from tessera.ir.graph.transforms.facets import Applied, jvp_rule
 from tessera.ir.graph.transforms.tape_builder import (
     TapeBuilder,
     add_inputs,
@@ -120,7 +120,7 @@ class Linearizer:
         rule = jvp_rule(spec)
         if rule is not None:
             operands, tangents = [value.primal for value in given], [value.tangent for value in given]
-            made = rule(b, operands, tangents, results, attributes, spec)
+            made = rule(b, Applied(operands, tangents, results, attributes, spec))
             found = list(made) if isinstance(made, tuple | list) else [made]
         elif spec.decompose is not None:
             made = spec.decompose(_DualBuilder(self), tuple(given), attributes)

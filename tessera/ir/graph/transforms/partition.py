@@ -18,8 +18,10 @@ from tessera.types.frozen import frozen
 
 @frozen
 class Partition:
-    """`primal` gives the outputs of the body and then the residuals; `linear` takes inputs of these numbers
-    (`reads`), the residuals and the tangents, and gives the tangents of outputs of these numbers (`changes`).
+    """A body that computes and one that is linear.
+
+    `primal` gives the outputs of the body and then the residuals; `linear` takes the inputs `reads`, the residuals
+    and the tangents, and gives the tangents of the outputs `changes`.
     """
 
     primal: Tape
@@ -43,7 +45,9 @@ def partition(
     primal_inputs = [value for value in joint.inputs if value not in linearized.tangents_in]
     numbers = {value: at for at, value in enumerate(primal_inputs)}
     linear_records = [record for record in joint.records if not linear_values.isdisjoint(record.results)]
-    sources = {v: r for r in joint.records for v in r.results if not r.operands and len(r.results) == 1 and not r.bodies}
+    sources = {
+        v: r for r in joint.records for v in r.results if not r.operands and len(r.results) == 1 and not r.bodies
+    }
     needed = _live(linear_records, [linearized.tangents_out[at] for at in changes])
     used = [v for record in needed for v in record.operands if v not in linear_values]
     used = [value for value in dict.fromkeys(used) if value not in sources]
@@ -92,8 +96,8 @@ def transpose_tape(tape: Tape, is_linear: Sequence[bool]) -> Tape:
     plain = [value for value, one in zip(tape.inputs, is_linear, strict=True) if not one]
     given = [value for value, one in zip(tape.inputs, is_linear, strict=True) if one]
     linear = set(given)
-    values = dict(zip(plain, add_inputs(made, [tape.types[v] for v in plain], [f"input_{i}" for i in range(len(plain))]),
-                      strict=True))  # fmt: skip
+    inputs = add_inputs(made, [tape.types[v] for v in plain], [f"input_{at}" for at in range(len(plain))])
+    values = dict(zip(plain, inputs, strict=True))
     types = [tape.types[value] for value in tape.outputs]
     seeds = add_inputs(made, types, [f"cotangent_{at}" for at in range(len(types))])
     # The values of the tape are kept under their own numbers: its records are read, and not copied.
@@ -102,7 +106,9 @@ def transpose_tape(tape: Tape, is_linear: Sequence[bool]) -> Tape:
     records: list[Record] = []
     for record in tape.records:
         if linear.isdisjoint(record.operands):
-            results = builder.copy(record, [values[v] for v in record.operands], [tape.types[v] for v in record.results])
+            results = builder.copy(
+                record, [values[v] for v in record.operands], [tape.types[v] for v in record.results]
+            )
             values.update(zip(record.results, results, strict=True))
             continue
         linear.update(record.results)

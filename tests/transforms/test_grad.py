@@ -1,0 +1,260 @@
+"""Gradients by the public functions, compiled for the CPU: against central differences, in all modes and nestings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PytreeError
+
+RNG = np.random.default_rng(7)
+X, W, V = RNG.standard_normal((4, 3)), RNG.standard_normal((3, 3)), RNG.standard_normal(3)
+ROWS = np.array([1, 1, 3])
+
+
+def central(function: Callable[..., Any], values: list[Any], step: float = 1e-6) -> list[Any]:
+    """The gradient of a jitted function by central differences."""
+    run = ts.jit(function)
+    found: list[Any] = []
+    for at, value in enumerate(values):
+        slope = np.zeros(value.shape)
+        for place in np.ndindex(*value.shape):
+            moved = [[one.copy() for one in values] for _ in range(2)]
+            moved[0][at][place] += step
+            moved[1][at][place] -= step
+            slope[place] = (float(run(*moved[0])) - float(run(*moved[1]))) / (2 * step)
+        found.append(slope)
+    return found
+
+
+def recur(x: Any, w: Any) -> Any:
+    state, rows = ts.scan(lambda h, r: (ops.tanh(h @ w + r), (h * r).sum()), ops.zeros((3,), ts.f64), x)
+    return (state * state).sum() + rows.sum()
+
+
+def recur_back(x: Any, w: Any) -> Any:
+    state, rows = ts.scan(lambda h, r: (ops.tanh(h @ w + r), h * r), w[0], x, reverse=True)
+    return (state * state).sum() + (rows * rows).sum()
+
+
+def nested(x: Any, w: Any) -> Any:
+    def inner(c: Any, r: Any) -> Any:
+        return ts.scan(lambda d, q: (d * ops.cos(q) + c.sum(), ()), r.sum(), w[0])[0]
+
+    return ts.scan(lambda c, r: (inner(c, r) * c, c), w[1], x)[0].sum()
+
+
+def branching_rows(x: Any, w: Any) -> Any:
+    def step(c: Any, r: Any) -> Any:
+        return ts.cond(r.sum() > 0, lambda: c * r.sum(), lambda: ops.sin(c)), c.sum()
+
+    return ts.scan(step, w[2], x)[0].sum()
+
+
+def heads(x: Any) -> Any:
+    return x.reshape((1, 2, 3, 2))
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], list[Any]]] = {
+    "then": (lambda x, w: ts.cond(x.sum() < 100, lambda: ops.sin(x @ w).sum(), lambda: (x * x).sum()), [X, W]),
+    "otherwise": (lambda x, w: ts.cond(x.sum() > 100, lambda: (x @ w).sum(), lambda: (x * x).sum() * w[0, 0]), [X, W]),
+    "scan": (recur, [X, W]),
+    "scan from the end": (recur_back, [X, W]),
+    "scan in scan": (nested, [X, W]),
+    "cond in scan": (branching_rows, [X, W]),
+    "fori": (lambda x, w: ts.fori_loop(0, 4, lambda i, h: ops.sin(h @ w) + x[i], x[0]).sum(), [X, W]),
+    "index": (lambda x: (x[np.array([0, 2, 2])] * x[1:4]).sum(), [X]),
+    "strided": (lambda x: (x[::2] * x[3:0:-2]).sum(), [X]),
+    "at add": (lambda x, v: (x.at[ROWS].add(v) * x).sum(), [X, V]),
+    "at set": (lambda x, v: (x.at[ROWS].set(v * 2) * x).sum(), [X, V]),
+    "at mul": (lambda x, v: (x.at[ROWS].mul(v * 2) * x).sum(), [X, V]),
+    "at max": (lambda x, v: (x.at[ROWS].max(v * 2) * x).sum(), [X, V]),
+    "sort": (lambda x, v: (ops.sort(x, 1) * v).sum(), [X, V]),
+    "topk": (lambda x: (ops.topk(x, 2)[0] ** 2.0).sum(), [X]),
+    "cumprod": (lambda x: ops.cumprod(x, 1).sum(), [X]),
+    "cummax": (lambda x: (ops.cummax(x, 1) * x).sum(), [X]),
+    "broadcast": (lambda x, v: ((x + v) * (x - v) / (1.0 + v * v)).sum(), [X, V]),
+    "matmul of a vector": (lambda x, v: ((x @ v) ** 2.0).sum(), [X, V]),
+    "vector matmul": (lambda w, v: ops.sin(v @ w).sum(), [W, V]),
+    "layernorm": (lambda x, v: (ops.layernorm(x, v, v * 2.0) ** 2.0).sum(), [X, V]),
+    "softmax": (lambda x, v: (ops.softmax(x) * v).sum(), [X, V]),
+    "attention": (
+        lambda q, k, v: (ops.attention(heads(q), heads(k), heads(v), causal=True) ** 2.0).sum(),
+        [RNG.standard_normal(12) for _ in range(3)],
+    ),
+    "gradient of a gradient": (
+        lambda x: (ts.grad(lambda y: (ops.sin(y) * y).sum())(x) ** 2.0).sum(),
+        [X],
+    ),
+    "tangent of a gradient": (
+        lambda x, w: ts.jvp(ts.grad(lambda y: (ops.exp(y @ w)).sum()), (x,), (x,))[1].sum(),
+        [X[:2], W],
+    ),
+    "captured": (lambda x: ((x @ ts.array(W)) ** 2.0).sum(), [X]),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_gradient_is_the_central_difference_in_both_modes(name: str) -> None:
+    function, values = PROGRAMS[name]
+    found = ts.grad(function, tuple(range(len(values))))(*values)
+    for mine, expected in zip(found, central(function, values), strict=True):
+        np.testing.assert_allclose(np.asarray(mine), expected, rtol=2e-6, atol=2e-7)
+    directions = [RNG.standard_normal(value.shape) for value in values]
+    value, tangent = ts.jvp(function, tuple(values), tuple(directions))
+    along = sum(float((np.asarray(mine) * d).sum()) for mine, d in zip(found, directions, strict=True))
+    np.testing.assert_allclose(float(tangent), along, rtol=1e-11, atol=1e-12)
+    assert np.asarray(value).tobytes() == np.asarray(ts.jit(function)(*values)).tobytes()
+
+
+def test_forward_mode_runs_through_a_loop_that_ends_by_a_condition() -> None:
+    function = lambda a: ts.while_loop(lambda u: u < 100.0, lambda u: u * a, a)  # noqa: E731
+    value, tangent = ts.jvp(function, (np.float64(3.0),), (np.float64(1.0),))
+    assert (float(value), float(tangent)) == (243.0, 405.0)
+
+
+def test_reverse_mode_through_such_a_loop_is_refused_at_its_line() -> None:
+    with pytest.raises(DifferentiationError, match="nobody knows how many rounds") as caught:
+        ts.grad(lambda a: ts.while_loop(lambda u: u < 100.0, lambda u: u * a, a))(np.float64(3.0))
+    assert caught.value.span is not None
+    assert caught.value.span.file == __file__
+
+
+def test_trees_have_gradients_of_their_form_and_aux_is_handed_through() -> None:
+    def loss(params: Any, x: Any) -> Any:
+        hidden = x @ params["w"] + params["b"]
+        return (hidden * hidden).mean(), {"hidden": hidden, "steps": 3}
+
+    params = {"w": W, "b": V}
+    (value, aux), gradient = ts.value_and_grad(loss, has_aux=True)(params, X)
+    assert set(gradient) == {"w", "b"}
+    hidden = X @ W + V
+    np.testing.assert_allclose(np.asarray(gradient["b"]), (2 * hidden / hidden.size).sum(0), rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(gradient["w"]), X.T @ (2 * hidden / hidden.size), rtol=1e-12)
+    np.testing.assert_allclose(float(value), (hidden**2).mean())
+    np.testing.assert_allclose(np.asarray(aux["hidden"]), hidden)
+    only, again = ts.grad(loss, has_aux=True)(params, X)
+    assert set(only) == {"w", "b"}
+    assert set(again) == {"hidden", "steps"}
+
+
+def test_one_program_serves_all_sizes_of_a_symbolic_dim() -> None:
+    @ts.jit
+    def loss(w: ts.Tensor["D", ts.f32], x: ts.Tensor["B", "D", ts.f32]):
+        return ((x @ w) ** 2.0).sum()
+
+    gradient = ts.grad(loss)
+    for rows in (1, 3, 8):
+        x = RNG.standard_normal((rows, 5)).astype(np.float32)
+        w = RNG.standard_normal(5).astype(np.float32)
+        np.testing.assert_allclose(np.asarray(gradient(w, x)), 2 * x.T @ (x @ w), rtol=1e-4, atol=1e-5)
+    assert gradient.cache_info().compiles <= 1
+
+
+def test_vjp_and_linearize_give_linear_functions() -> None:
+    value, pull = ts.vjp(lambda x, w: ops.sin(x @ w), X, W)
+    seed = RNG.standard_normal((4, 3))
+    by_x, by_w = pull(seed)
+    slope = np.cos(X @ W) * seed
+    np.testing.assert_allclose(np.asarray(by_x), slope @ W.T, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(by_w), X.T @ slope, rtol=1e-12)
+    twice = pull(2 * seed)
+    np.testing.assert_allclose(np.asarray(twice[0]), 2 * slope @ W.T, rtol=1e-12)
+    same, push = ts.linearize(lambda x, w: ops.sin(x @ w), X, W)
+    np.testing.assert_allclose(np.asarray(same), np.asarray(value))
+    change = push(X, np.zeros_like(W))
+    np.testing.assert_allclose(np.asarray(change), np.cos(X @ W) * (X @ W), rtol=1e-12)
+
+
+def test_vjp_inside_a_trace() -> None:
+    run = ts.jit(lambda x: ts.vjp(lambda z: ops.sin(z) * x, x)[1](x)[0])
+    np.testing.assert_allclose(np.asarray(run(X)), np.cos(X) * X * X, rtol=1e-12)
+
+
+def test_jacobians_and_second_derivatives() -> None:
+    def function(x: Any) -> Any:
+        return ops.sin(x) * x.sum()
+
+    expected = np.diag(np.cos(V)) * V.sum() + np.sin(V)[:, None]
+    for transform in (ts.jacrev, ts.jacfwd):
+        np.testing.assert_allclose(np.asarray(transform(function)(V)), expected, rtol=1e-12)
+    cubic = lambda x: (x * x * x).sum()  # noqa: E731
+    np.testing.assert_allclose(np.asarray(ts.hessian(cubic)(V)), np.diag(6 * V), rtol=1e-12, atol=1e-15)
+    (product,) = ts.hvp(cubic, (V,), (V,))
+    np.testing.assert_allclose(np.asarray(product), 6 * V * V, rtol=1e-12)
+    by_two = ts.jacrev(lambda x, w: w @ x, argnums=(0, 1))(V, W)
+    np.testing.assert_allclose(np.asarray(by_two[0]), W)
+    assert np.asarray(by_two[1]).shape == (3, 3, 3)
+
+
+def test_captured_tensors_are_those_of_the_call() -> None:
+    scale = {"w": W}
+    gradient = ts.grad(lambda x: (x @ scale["w"]).sum())
+    first = np.asarray(gradient(X))
+    scale["w"] = W * 2
+    np.testing.assert_allclose(np.asarray(gradient(X)), 2 * first)
+
+
+def test_stop_gradient_is_constant() -> None:
+    np.testing.assert_allclose(np.asarray(ts.grad(lambda x: (x * ts.stop_gradient(x)).sum())(X)), X)
+
+
+def test_conventions_where_there_is_no_derivative() -> None:
+    """As JAX has them: half of a tie, 0 at the corner of relu and abs, infinity for the root of 0."""
+
+    def at(function: Any, *values: float) -> list[float]:
+        arguments = tuple(range(len(values)))
+        return [float(one) for one in ts.grad(function, arguments)(*(np.float64(value) for value in values))]
+
+    assert at(ops.maximum, 1.0, 1.0) == [0.5, 0.5]
+    assert at(ops.minimum, 2.0, 1.0) == [0.0, 1.0]
+    assert at(ops.relu, 0.0) == [0.0]
+    assert at(ops.abs, 0.0) == [0.0]
+    assert at(ops.sqrt, 0.0) == [float("inf")]
+    assert at(lambda x: x**0.0, 0.0) == [0.0]
+    tie = ts.grad(lambda x: x.max())(np.array([2.0, 1.0, 2.0]))
+    assert np.asarray(tie).tolist() == [0.5, 0.0, 0.5]
+    assert np.isnan(np.asarray(ts.grad(lambda x: ops.norm(x))(np.zeros(3)))).all()
+
+
+def test_narrow_floats_have_gradients_of_their_dtype() -> None:
+    x = ts.array(X.astype(np.float32)).cast(ts.bf16)
+    gradient = ts.grad(lambda v: ops.gelu(v).sum().cast(ts.f32))(x)
+    assert gradient.dtype is ts.bf16
+    wide = np.asarray(x.cast(ts.f32)).astype(np.float64)
+    slope = np.asarray(ts.grad(lambda v: ops.gelu(v).sum())(wide))
+    np.testing.assert_allclose(np.asarray(gradient.cast(ts.f32)), slope, rtol=2**-7, atol=2**-8)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "said"),
+    [
+        (lambda: ts.grad(lambda x: x)(X), DifferentiationError, r"returns \[4, 3\] f64, which is no scalar"),
+        (lambda: ts.grad(lambda x: (x > 0).sum())(X), DifferentiationError, "not floats"),
+        (lambda: ts.grad(lambda x: x.sum())(np.arange(3)), DifferentiationError, "argument 0 is"),
+        (lambda: ts.grad(lambda x: x.sum(), argnums=1)(X), ArgumentError, "argument 1"),
+        (lambda: ts.grad(lambda x: x.sum(), argnums="x")(X), ArgumentError, "argnums"),
+        (lambda: ts.grad(lambda x: (x, x))(X), DifferentiationError, "one scalar"),
+        (lambda: ts.grad(lambda x: x.sum(), has_aux=True)(X), PytreeError, "pair"),
+        (lambda: ts.jvp(lambda x: x, (X,), (X.astype(np.float32),)), DifferentiationError, "types of the values"),
+        (lambda: ts.vjp(lambda x: x, X)[1]((X, X)), PytreeError, "form"),
+        (lambda: ts.grad(3)(X), Exception, "callable|function"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_wrong_calls_say_what_is_wrong(make: Any, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        make()
+
+
+def test_a_callback_that_floats_go_through_names_its_effect() -> None:
+    def loss(x: Any) -> Any:
+        y = ts.io_callback(lambda v: np.asarray(v), x, result=x)
+        return y.sum()
+
+    with pytest.raises(DifferentiationError, match="effect `io`"):
+        ts.grad(loss)(V)
