@@ -17,8 +17,8 @@ _HOME = {
     "tessera.types.policy": "Policy Training Inference NVFP4 accum compute loss_scale saturate wrap stochastic_round "
     "round_nearest_even round_toward_zero flush_denormals keep_denormals scaled tile_scaled tf32",
     "tessera.diagnostics.error": "TesseraError InternalError RecompileWarning",
-    "tessera.api.jit": "jit Jit autodiff",
-    "tessera.api.autodiff": "grad value_and_grad vjp jvp linearize jacfwd jacrev hessian hvp stop_gradient",
+    "tessera.api.jit": "jit Jit",
+    "tessera.api.autodiff": "autodiff grad value_and_grad vjp jvp linearize jacfwd jacrev hessian hvp stop_gradient",
     "tessera.api.eager": "Tensor array asarray zeros ones full arange",
     "tessera.api.constraints": "constrain require",
     "tessera.api.control": "cond while_loop fori_loop scan",

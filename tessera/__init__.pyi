@@ -1,13 +1,13 @@
 # Made by scripts/facade_stub.py from the names in `tessera/__init__.py`.
 
 from tessera import cuda, dist, effects, graph, op, ops, random, stdlib, tile, verify
-from tessera.api.autodiff import grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, hvp, stop_gradient
+from tessera.api.autodiff import autodiff, grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, hvp, stop_gradient
 from tessera.api.callbacks import debug_print, io_callback
 from tessera.api.constraints import constrain, require
 from tessera.api.control import cond, while_loop, fori_loop, scan
 from tessera.api.eager import Tensor, array, asarray, zeros, ones, full, arange
 from tessera.api.effects import deterministic
-from tessera.api.jit import jit, Jit, autodiff
+from tessera.api.jit import jit, Jit
 from tessera.api.kernel import kernel, Kernel
 from tessera.api.kv_cache import KVCache
 from tessera.api.placement import device, prefetch

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.api.control import scan
-from tessera.api.jit import Jit
+from tessera.api.jit import Jit, Transform
 from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PytreeError
 from tessera.frontend.arguments import check_bool, check_callables
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, dtype_of
-from tessera.frontend.pytree import Tree, flatten, unflatten
+from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
 from tessera.frontend.subprograms import Subprogram, trace_subprogram
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
@@ -49,9 +49,8 @@ def _jitted(function: Callable[..., Any], made: Callable[..., Any], name: str) -
 
 def _positions(name: str, argnums: Any, count: int) -> tuple[int, ...]:
     """Argument numbers as a tuple of positions among `count`."""
-    numbers = argnums if isinstance(argnums, tuple | list) else (argnums,)
     found: list[int] = []
-    for number in numbers:  # pyright: ignore[reportUnknownVariableType]
+    for number in as_tuple(argnums):
         if isinstance(number, bool) or not isinstance(number, int):
             raise ArgumentError(f"`{name}` takes `argnums` as an int or a tuple of ints, got {argnums!r}")
         if not -count <= number < count:
@@ -197,7 +196,7 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     """
     check_callables("jvp", function=function)
     if dispatch.tracing() is None:
-        return _eagerly("jvp", function, lambda f, p, t: jvp(f, p, t))(tuple(primals), tuple(tangents))
+        return _eagerly("jvp", function, jvp)(tuple(primals), tuple(tangents))
     program = trace_subprogram("jvp", function, primals, {}, range(len(primals)))
     active = sum(tree.leaf_count for tree in program.trees)
     types = [program.tape.types[value] for value in program.tape.inputs[:active]]
@@ -272,14 +271,14 @@ _PARTS: list[Any] = []
 def _linear(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, LinearFunction]:
     check_callables(name, function=function)
     if dispatch.tracing() is None:
-        run = _eagerly(name, function, lambda f, *p: _numbered(name, f, p))
+        run = _eagerly(name, function, functools.partial(_numbered, name))
         value, held, number = run(*primals)
         return value, LinearFunction(name, _PARTS[number][0], held, *_PARTS[number][1:])
     value, held, program, given, made = _linear_parts(name, function, primals)
     return value, LinearFunction(name, program, held, given, made)
 
 
-def _numbered(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, Any, int]:
+def _numbered(name: str, function: Callable[..., Any], *primals: Any) -> tuple[Any, Any, int]:
     value, held, *parts = _linear_parts(name, function, primals)
     _PARTS.append(parts)
     return value, held, len(_PARTS) - 1
@@ -384,7 +383,11 @@ def _forward_columns(function: Callable[..., Any], chosen: Sequence[Any], is_tup
     value, push = linearize(function, *chosen)
     leaves, tree = flatten(tuple(chosen))
     tensors = [as_tensor(leaf) for leaf in leaves]
-    columns = _rows_of(lambda tangents: push(*tangents), tensors, tree)
+
+    def push_all(changes: Sequence[Any]) -> Any:
+        return push(*changes)
+
+    columns = _rows_of(push_all, tensors, tree)
     outs, form = flatten(value)
     made: list[Any] = []
     for at, out in enumerate(outs):
@@ -415,7 +418,7 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     """
     every = tuple(range(len(primals)))
     if dispatch.tracing() is None:
-        return _eagerly("hvp", function, lambda f, p, t: hvp(f, p, t))(tuple(primals), tuple(tangents))
+        return _eagerly("hvp", function, hvp)(tuple(primals), tuple(tangents))
     return jvp(grad(function, every), primals, tangents)[1]
 
 
@@ -427,3 +430,30 @@ def stop_gradient(value: Any) -> Any:
     """
     leaves, tree = flatten(value)
     return unflatten(tree, [apply("stop_gradient", (as_tensor(leaf),)) for leaf in leaves])
+
+
+@Transform
+def autodiff(function: Callable[..., Any]) -> Any:
+    """Give a function its derivatives: `f.grad`, `f.value_and_grad`, `f.vjp` and `f.jvp` beside `f` itself.
+
+    It stands under `jit`, which compiles all of them. `f.grad` and `f.value_and_grad` are by the first argument.
+
+    >>> @ts.jit @ ts.autodiff
+    ... def energy(x: ts.Tensor["N", ts.f32]):
+    ...     return (x * x).sum()
+    >>> energy(ts.array([1.0, 2.0])), energy.grad(ts.array([1.0, 2.0]))
+    (Tensor([] f32, 5), Tensor([2] f32, [2, 4]))
+    """
+    if isinstance(function, Jit):
+        raise DifferentiationError(
+            f"`autodiff` is given `{function.name}`, which is jitted already",
+            fix="write `@jit @autodiff`: `jit` compiles the function and its derivatives",
+        )
+    derivatives = {
+        "grad": grad(function),
+        "value_and_grad": value_and_grad(function),
+        "vjp": functools.partial(vjp, function),
+        "jvp": functools.partial(jvp, function),
+    }
+    vars(function).update(derivatives)
+    return function

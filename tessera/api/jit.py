@@ -597,19 +597,6 @@ class Transform:
         return Transform(lambda function: other(self(function)))
 
 
-@Transform
-def autodiff(function: Callable[..., Any]) -> Any:
-    """Mark a function as one whose derivatives are to be taken; it runs as it is, and derivatives are not taken yet.
-
-    >>> @ts.jit @ ts.autodiff
-    ... def double(x: ts.Tensor["N", ts.f32]):
-    ...     return x * 2.0
-    >>> double(ts.array([1.0, 2.0]))
-    Tensor([2] f32, [2, 4])
-    """
-    return function
-
-
 def _rules() -> Any:
     from tessera.api import constraints  # noqa: PLC0415 - few functions donate anything, or have rules
 

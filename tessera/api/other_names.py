@@ -15,7 +15,6 @@ _NORMAL = f"write `tessera.random.normal(key, (2, 3))`, {_KEYS}"
 _UNIFORM = f"write `tessera.random.uniform(key, (2, 3))`, {_KEYS}"
 _INTEGERS = f"write `tessera.random.bits(key, (2, 3)) % 10` for 0..9, {_KEYS}"
 _KEY = "write `tessera.random.key(0)`"
-_NO_GRADIENTS = "derivatives are not taken yet"
 _FUNCTIONS = "layers are functions on tensors here, in `tessera.ops`, and parameters are arguments"
 _DYNAMIC = (
     "the shape of its result would depend on values; write `tessera.ops.where(mask, x, 0)`, which keeps the shape"
@@ -121,14 +120,15 @@ FRONT: Mapping[str, str] = {
     **_write("pure_callback", "io_callback(function, ...)"),
     **_write("language tl", "tile"),
     **_write("numpy jnp np lax functional F", "ops"),
-    **dict.fromkeys(("autograd", "grad", "jvp", "value_and_grad", "vjp", "jacrev", "hessian"), _NO_GRADIENTS),
+    **_write("autograd backward", "grad(loss)(params)"),
     **dict.fromkeys(
-        ("no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "stop_gradient"),
-        f"{_NO_GRADIENTS}, so there is nothing to switch off: remove it",
+        ("no_grad", "enable_grad", "inference_mode", "set_grad_enabled"),
+        "derivatives are taken by `tessera.grad` alone, so there is nothing to switch off: remove it",
     ),
+    **_write("detach", "stop_gradient(x)"),
     **dict.fromkeys(("pmap", "vmap"), "there is no such transform yet; ops take leading dims as they come"),
     **dict.fromkeys(("nn", "Module", "Sequential", "Parameter", "flax"), _FUNCTIONS),
-    "optim": f"there are no optimizers yet: {_NO_GRADIENTS}",
+    "optim": "there are no optimizers yet: write the step, as in `p - 0.1 * tessera.grad(loss)(p)`",
     "is_tensor": "write `isinstance(x, tessera.Tensor)`",
     "newaxis": "write `None`, as in `x[:, None]`",
     **dict.fromkeys(("inf", "pi", "nan", "e"), "take it from Python's `math`"),

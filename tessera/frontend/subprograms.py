@@ -79,8 +79,10 @@ def trace_subprogram(
 def _float_tensor(name: str, leaf: Any, path: str) -> Any:
     """A leaf to differentiate by, as a tensor; raises DifferentiationError (T0306) for one that is not of floats."""
     leaf = adopt_operand(leaf)
-    if isinstance(leaf, float) or is_traced_number(leaf):
-        return leaf.to(f32) if is_traced_number(leaf) else constant(leaf, f32)
+    if is_traced_number(leaf):
+        return leaf.to(f32)
+    if isinstance(leaf, float):
+        return constant(leaf, f32)
     if isinstance(leaf, bool | int | str) or leaf is None:
         raise DifferentiationError(
             f"`{name}` differentiates by tensors of floats, and {path} is {leaf!r} of type `{type(leaf).__name__}`",

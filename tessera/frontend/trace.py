@@ -22,7 +22,7 @@ from tessera.frontend.bind import Signature, arguments_of, input_types
 from tessera.frontend.concrete import Tracer, concrete_type, is_concrete
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.methods import TensorMethods, function_named
-from tessera.frontend.pytree import Tree, Unflattener, flatten, leaf_paths, make_unflattener, unflatten
+from tessera.frontend.pytree import Tree, Unflattener, as_tuple, flatten, leaf_paths, make_unflattener, unflatten
 from tessera.frontend.shape_inference import Assumption, Facts, Inference, check_bytes, check_sizes
 from tessera.frontend.size import length_of, loop_range, size_of
 from tessera.frontend.traced_number import NeedsValue, TracedNumber, settle_numbers
@@ -354,7 +354,7 @@ class Trace:
                 self.own, self.placed = record.policy, record.device or around[1]
                 given = [values[operand] for operand in record.operands]
                 made = self.record_op(record.op, given, record.attributes, SILENT, record.span)
-                values.update(zip(record.results, made if isinstance(made, tuple) else (made,), strict=True))
+                values.update(zip(record.results, as_tuple(made), strict=True))
         finally:
             self.own, self.placed = around
         return [self.lift_operand(values[output]) for output in tape.outputs]

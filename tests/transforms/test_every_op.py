@@ -85,7 +85,7 @@ def _close(found: Array, expected: Array, bound: float) -> bool:
 def test_tangents_are_central_differences(spec: OpSpec) -> None:
     for sample, tape, arrays in _cases(spec):
         rng = np.random.default_rng(1)
-        directions = [rng.standard_normal(arrays[at].shape) for at in active_inputs(tape)]
+        directions: list[Array] = [rng.standard_normal(arrays[at].shape) for at in active_inputs(tape)]
         outputs, tangents = tangents_of(tape, arrays, directions)
         assert [array.tobytes() for array in outputs] == [array.tobytes() for array in run(tape, arrays)]
         if spec.short_name == "std" and not outputs[0].all():
@@ -99,10 +99,12 @@ def test_cotangents_are_the_transpose(spec: OpSpec) -> None:
     """`<v, J u> == <Jᵀ v, u>`."""
     for sample, tape, arrays in _cases(spec):
         rng = np.random.default_rng(2)
-        directions = [rng.standard_normal(arrays[at].shape) for at in active_inputs(tape)]
+        directions: list[Array] = [rng.standard_normal(arrays[at].shape) for at in active_inputs(tape)]
         outputs, tangents = tangents_of(tape, arrays, directions)
         is_float = [dtype_of(output).is_float for output in outputs]
-        seeds = [rng.standard_normal(one.shape) for one, given in zip(outputs, is_float, strict=True) if given]
+        seeds: list[Array] = [
+            rng.standard_normal(one.shape) for one, given in zip(outputs, is_float, strict=True) if given
+        ]
         forward = [tangent for tangent, given in zip(tangents, is_float, strict=True) if given]
         back = cotangents_of(tape, arrays, seeds)
         terms = [float((a * b).sum()) for a, b in zip(forward, seeds, strict=True)]

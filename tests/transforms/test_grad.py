@@ -1,5 +1,8 @@
 """Gradients by the public functions, compiled for the CPU: against central differences, in all modes and nestings."""
 
+# Traced functions have no types to give here.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -940,3 +940,10 @@ tgraph.func @index_put(%x0: !tgraph.tensor<[N5, N4], f32>, %x1: !tgraph.tensor<[
   %0 = tgraph.index_put %x0, %x1, %x2 {axes = [0]} : (!tgraph.tensor<[N5, N4], f32>, !tgraph.tensor<[N9, N4], f32>, !tgraph.tensor<[N9], i64>) -> !tgraph.tensor<[N5, N4], f32>
   tgraph.return %0 : (!tgraph.tensor<[N5, N4], f32>) -> ()
 }
+// -----
+// CHECK-LABEL: tgraph.func @stop_gradient(
+// CHECK: tgraph.stop_gradient
+tgraph.func @stop_gradient(%x0: !tgraph.tensor<[N3, N4], f32>) -> !tgraph.tensor<[N3, N4], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.stop_gradient %x0 : (!tgraph.tensor<[N3, N4], f32>) -> !tgraph.tensor<[N3, N4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N3, N4], f32>) -> ()
+}

@@ -12,6 +12,7 @@ from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import size_value
 from tessera.ir.graph.derivatives.shared import Values, mask
+from tessera.ir.graph.transforms.facets import Applied
 
 LINEAR = ("sum", "mean")
 
@@ -34,7 +35,7 @@ def reduce_jvp(b: Builder, op: Applied) -> Any:
     raise DifferentiationError(
         f"`{op.spec.short_name}` with `{kind}` has no derivative",
         span=getattr(b, "span", None),
-        fix="reduce by `sum` or `mean`, or give the function around it a `custom_vjp`",
+        fix="reduce by `sum` or `mean`",
     )
 
 

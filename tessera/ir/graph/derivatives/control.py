@@ -293,10 +293,9 @@ def _carry_tangents(
     ]  # fmt: skip
     joint.names = [f"input_{at}" for at in range(len(joint.inputs))]
     builder = TapeBuilder(joint)
-    joint.outputs += [
-        builder.zeros(joint.types[joint.outputs[at]]) if linearized.tangents_out[at] is None
-        else linearized.tangents_out[at] for at in changing
-    ]  # fmt: skip
+    for at in changing:
+        tangent = linearized.tangents_out[at]
+        joint.outputs.append(builder.zeros(joint.types[joint.outputs[at]]) if tangent is None else tangent)
     more: dict[str, Any] = {"body": joint, "carried": carried + len(changing)}
     if op == "while":
         more["condition"] = _with_more_inputs(attributes["condition"], carried, b, operands, changing, captured)

@@ -44,7 +44,7 @@ def differentiate_function(b: Builder, name: str, operands: Values, tangents: Va
     for partial, tangent in zip(DERIVATIVES[name].partials, tangents, strict=True):
         if tangent is None or partial == 0.0:
             continue
-        if isinstance(partial, float):
+        if isinstance(partial, float | int):
             parts.append((tangent, partial))
             continue
         factor = partial(calculator, wide, wide_result)

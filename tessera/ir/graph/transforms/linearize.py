@@ -22,6 +22,7 @@ from tessera.ir.graph.transforms.facets import Applied, jvp_rule
 from tessera.ir.graph.transforms.tape_builder import (
     TapeBuilder,
     add_inputs,
+    as_values,
     has_one_result,
     remove_dead,
     replace_values,
@@ -49,7 +50,7 @@ class LinearBuilder(TapeBuilder):
             if spec.decompose is None:
                 raise TypeError(f"a `jvp` rule takes `{spec.name}` of a tangent, and it has no `transpose`")
             made = spec.decompose(self, tuple(operands), attributes)
-            return tuple(made) if isinstance(made, tuple | list) else (made,)
+            return as_values(made)
         results = super().append(spec, operands, attributes)
         self.linear.update(results)
         return results
@@ -121,10 +122,10 @@ class Linearizer:
         if rule is not None:
             operands, tangents = [value.primal for value in given], [value.tangent for value in given]
             made = rule(b, Applied(operands, tangents, results, attributes, spec))
-            found = list(made) if isinstance(made, tuple | list) else [made]
+            found: list[Tangent] = list(as_values(made))
         elif spec.decompose is not None:
             made = spec.decompose(_DualBuilder(self), tuple(given), attributes)
-            found = [dual.tangent for dual in (made if isinstance(made, tuple | list) else (made,))]
+            found = [dual.tangent for dual in as_values(made)]
         else:
             raise self.no_rule(spec)
         return [t if b.type_of(result).dtype.is_float else None for t, result in zip(found, results, strict=True)]
@@ -135,7 +136,7 @@ class Linearizer:
         return DifferentiationError(
             f"`{spec.short_name}` has no derivative{why}",
             span=self.builder.span,
-            fix="wrap its operands in `tessera.stop_gradient`, or give the function around it a `custom_vjp`",
+            fix="wrap its operands in `tessera.stop_gradient` where its result may be taken as constant",
         )
 
 

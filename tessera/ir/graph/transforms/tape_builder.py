@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tessera.diagnostics.error import Span
 from tessera.ir.base.infer import Guards, RuleContext
@@ -40,12 +40,13 @@ class TapeBuilder:
         self.span, self.policy, self.device = source.span, source.policy, source.device
 
     def type_of(self, value: Any) -> TensorType:
-        return self.tape.types[value]
+        types: list[TensorType] = self.tape.types
+        return types[value]
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
         """The result of op `tgraph.<name>`, or a tuple when it has several."""
         spec = REGISTRY[name]
-        results = self.append(spec, operands, spec.with_defaults(attributes))
+        results: Any = self.append(spec, operands, spec.with_defaults(attributes))
         return results[0] if has_one_result(spec) else results
 
     def append(self, spec: OpSpec, operands: Sequence[int], attributes: Mapping[str, Any]) -> tuple[int, ...]:
@@ -80,6 +81,11 @@ class TapeBuilder:
 def has_one_result(spec: OpSpec) -> bool:
     """Whether the op always has exactly one result."""
     return len(spec.results) == 1 and not spec.results[0].endswith("*")
+
+
+def as_values(made: Any) -> tuple[Any, ...]:
+    """What a rule gives, one value or several, as a tuple."""
+    return tuple(cast("Sequence[Any]", made)) if isinstance(made, tuple | list) else (made,)
 
 
 def add_inputs(tape: Tape, types: Sequence[TensorType], names: Sequence[str]) -> list[int]:
