@@ -19,15 +19,14 @@ from tessera.frontend.arguments import check_bool, check_callables
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, dtype_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
-from tessera.frontend.subprograms import Subprogram, trace_subprogram
+from tessera.frontend.subprograms import Subprogram, check_like, trace_subprogram
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.transforms.linearize import linearize as linearize_tape
-from tessera.ir.graph.transforms.partition import partition, transpose_tape
+from tessera.ir.graph.transforms.reverse import partition, transpose_tape, vjp_tape
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder
-from tessera.ir.graph.transforms.transpose import vjp_tape
 
 _EMPTY: Any = inspect.Parameter.empty
 
@@ -38,7 +37,7 @@ def _trace() -> Trace:
     return outer
 
 
-def _jitted(function: Callable[..., Any], made: Callable[..., Any], name: str) -> Jit:
+def _jit_like(function: Callable[..., Any], made: Callable[..., Any], name: str) -> Jit:
     """`made` as a jitted function with the parameters and the settings of `function`, whose results are others."""
     functools.update_wrapper(made, function, updated=())
     made.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
@@ -75,7 +74,7 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """A function that gives what `function` gives, a scalar, and its gradient by the arguments `argnums`.
 
-    With `has_aux` the function returns a pair, the scalar and anything else, which is handed through. A gradient has
+    With `has_aux` the function returns a pair, the scalar and anything else, which is returned as it is. A gradient has
     the form, shapes and dtypes of its argument.
 
     >>> def loss(w: ts.Tensor["N", ts.f32], x: ts.Tensor["N", ts.f32]):
@@ -109,7 +108,7 @@ def _value_and_grad(
     check_callables(name, function=function)
     check_bool(name, "has_aux", has_aux)
 
-    def made(*args: Any, **kwargs: Any) -> Any:
+    def differentiate(*args: Any, **kwargs: Any) -> Any:
         about = _positions(name, argnums, len(args))
         program = trace_subprogram(name, function, args, kwargs, about)
         _check_scalar(name, program, has_aux)
@@ -124,7 +123,7 @@ def _value_and_grad(
         gradients = _split_leaves(program.trees, results[cut:])
         return choose(program.rebuild(results[:cut]), gradients if isinstance(argnums, tuple | list) else gradients[0])
 
-    return _jitted(function, made, name)
+    return _jit_like(function, differentiate, name)
 
 
 def _check_scalar(name: str, program: Subprogram, has_aux: bool) -> None:
@@ -173,21 +172,6 @@ class Program:
         return self._run(*tensors)
 
 
-def _check_like(name: str, what: str, given: Any, tree: Tree, types: Sequence[Any]) -> list[Any]:
-    """The leaves of a tree that must have the form and the types of another."""
-    leaves, form = flatten(given)
-    if form != tree:
-        raise PytreeError(f"`{name}` takes {what} of the form {tree}, got {form}")
-    tensors = [as_tensor(leaf, type.dtype) for leaf, type in zip(leaves, types, strict=True)]
-    for tensor, type in zip(tensors, types, strict=True):
-        if dtype_of(tensor) is not type.dtype or len(tensor.shape) != type.rank:
-            raise DifferentiationError(
-                f"`{name}` takes {what} of the types of the values, {type}, got {tensor.shape} {dtype_of(tensor)}",
-                fix="cast or reshape it: a tangent has the shape and the dtype of its value",
-            )
-    return tensors
-
-
 def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """What `function` gives for `primals`, and how that changes as they change by `tangents`: forward mode.
 
@@ -201,7 +185,7 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     active = sum(tree.leaf_count for tree in program.trees)
     types = [program.tape.types[value] for value in program.tape.inputs[:active]]
     form = Tree(tuple, None, program.trees)
-    given = _check_like("jvp", "tangents", tuple(tangents), form, types)
+    given = check_like("jvp", "tangents", tuple(tangents), form, types)
     count = len(program.tape.outputs)
     results = _trace().replay(linearize_tape(program.tape, range(active)).jvp_tape(), [*program.operands, *given])
     return program.rebuild(results[:count]), unflatten(program.result, results[count:])
@@ -216,11 +200,11 @@ def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any]) -
     found = _EAGER.get((name, id(function)))
     if found is None:
 
-        def made(*args: Any) -> Any:
+        def transform(*args: Any) -> Any:
             return run(function, *args)
 
-        made.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
-        found = _EAGER[name, id(function)] = (function, Jit(made))
+        transform.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
+        found = _EAGER[name, id(function)] = (function, Jit(transform))
     return found[1]
 
 
@@ -236,7 +220,7 @@ class LinearFunction:
         tree = values[0] if self._name == "vjp" else tuple(values)
         if self._name == "vjp" and len(values) != 1:
             raise ArgumentError(f"what `vjp` gives takes one argument, the cotangents of the result, got {len(values)}")
-        leaves = _check_like(self._name, "values", tree, self._form, self._types)
+        leaves = check_like(self._name, "values", tree, self._form, self._types)
         floats = [leaf for leaf, type in zip(leaves, self._types, strict=True) if type.dtype.is_float]
         results = self._program(*self._held, *floats)
         if self._name == "vjp":
@@ -271,14 +255,14 @@ _PARTS: list[Any] = []
 def _linear(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, LinearFunction]:
     check_callables(name, function=function)
     if dispatch.tracing() is None:
-        run = _eagerly(name, function, functools.partial(_numbered, name))
+        run = _eagerly(name, function, functools.partial(_number_parts, name))
         value, held, number = run(*primals)
         return value, LinearFunction(name, _PARTS[number][0], held, *_PARTS[number][1:])
     value, held, program, given, made = _linear_parts(name, function, primals)
     return value, LinearFunction(name, program, held, given, made)
 
 
-def _numbered(name: str, function: Callable[..., Any], *primals: Any) -> tuple[Any, Any, int]:
+def _number_parts(name: str, function: Callable[..., Any], *primals: Any) -> tuple[Any, Any, int]:
     value, held, *parts = _linear_parts(name, function, primals)
     _PARTS.append(parts)
     return value, held, len(_PARTS) - 1
@@ -330,7 +314,7 @@ def jacfwd(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Ca
 def _jacobian(name: str, function: Callable[..., Any], argnums: Any) -> Jit:
     check_callables(name, function=function)
 
-    def made(*args: Any, **kwargs: Any) -> Any:
+    def differentiate(*args: Any, **kwargs: Any) -> Any:
         about = _positions(name, argnums, len(args))
 
         def of(*chosen: Any) -> Any:
@@ -343,7 +327,7 @@ def _jacobian(name: str, function: Callable[..., Any], argnums: Any) -> Jit:
         is_tuple = isinstance(argnums, tuple | list)
         return _reverse_rows(of, chosen, is_tuple) if name == "jacrev" else _forward_columns(of, chosen, is_tuple)
 
-    return _jitted(function, made, name)
+    return _jit_like(function, differentiate, name)
 
 
 def _basis(leaf: Any) -> Any:

@@ -114,3 +114,18 @@ def _result(leaf: Any, path: str) -> Any:
             f"`{path}` is of type `{type(leaf).__name__}`, which a transformed function cannot return",
             fix="return tensors, Python numbers, or containers of them",
         ) from error
+
+
+def check_like(name: str, what: str, given: Any, tree: Tree, types: Sequence[Any]) -> list[Any]:
+    """The leaves of a tree that must have the form and the types of another."""
+    leaves, form = flatten(given)
+    if form != tree:
+        raise PytreeError(f"`{name}` takes {what} of the form {tree}, got {form}")
+    tensors = [as_tensor(leaf, type.dtype) for leaf, type in zip(leaves, types, strict=True)]
+    for tensor, type in zip(tensors, types, strict=True):
+        if dtype_of(tensor) is not type.dtype or len(tensor.shape) != type.rank:
+            raise DifferentiationError(
+                f"`{name}` takes {what} of the types of the values, {type}, got {tensor.shape} {dtype_of(tensor)}",
+                fix="cast or reshape it: a tangent has the shape and the dtype of its value",
+            )
+    return tensors

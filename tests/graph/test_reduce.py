@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.ir.base.arrays import Array, numpy_dtype
-from tessera.ir.graph.ops import reduce
+from tessera.ir.graph.ops import cumulative, reduce
 from tessera.ir.graph.ops.reduce import LANES, reduce_lanes
 from tessera.ir.graph.samples import retype
 from tessera.ir.tile.facets import Reduction
@@ -226,7 +226,7 @@ def test_dtypes_that_are_refused(op: str, dtype: Any) -> None:
         infer(op, tensor(3, dtype=dtype), axes=(0,))
 
 
-@pytest.mark.parametrize("spec", reduce.SCANS, ids=lambda spec: spec.short_name)
+@pytest.mark.parametrize("spec", cumulative.SPECS, ids=lambda spec: spec.short_name)
 def test_scans_go_one_after_the_other(spec: Any) -> None:
     for sample in spec.samples:
         for dtype in (f32, f16, i8):

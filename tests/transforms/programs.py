@@ -14,8 +14,8 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table, verify
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.transforms.linearize import linearize
+from tessera.ir.graph.transforms.reverse import vjp_tape
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs
-from tessera.ir.graph.transforms.transpose import vjp_tape
 from tessera.types import dtype as dt
 from tessera.types.shape import TensorType
 

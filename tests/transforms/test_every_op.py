@@ -10,7 +10,7 @@ from tessera.ir.base.spec import OpSpec, Sample
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.transforms.linearize import linearize
-from tessera.ir.graph.transforms.transpose import vjp_tape
+from tessera.ir.graph.transforms.reverse import vjp_tape
 from tests.transforms.programs import (
     Array,
     active_inputs,

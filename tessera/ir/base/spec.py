@@ -196,7 +196,7 @@ class OpSpec:
     an op that `decompose` rewrites into others. `simplify` gets a simplifier, operands and attributes and returns the
     value (or tuple of values) to use instead, of the same type and bit for bit the same, or None. `policy` is what a
     numerics policy makes of the op, `interval` how far it takes its operands (`ir/base/interval.py`). `jvp` and
-    `transpose` name the rules of its derivatives (`ir/graph/transforms/facets.py`): an op that has neither is
+    `transpose` name the rules of its derivatives (`ir/graph/derivatives/shared.py`): an op that has neither is
     differentiated through `decompose`. `batch` and `shard` are slots of the transforms of those names.
     `nondeterminism` says by the attributes whether runs on equal operands may differ; without it they never do.
     `more_effects` are those that an op has by its attributes, on top of `effects`. An op that

@@ -1,4 +1,4 @@
-"""Derivatives of attention, from its scores: their softmax is computed again, and nothing of it is kept.
+"""Derivatives of attention, from its scores, whose softmax is rematerialized: nothing of it is kept.
 
 With `P = softmax(s)` of scores `s = scale q kᵀ + mask`, a change of the scores changes the result by
 `(P (ds - sum(P ds))) v`.
@@ -12,8 +12,7 @@ from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import cast, constant, expand, size_value
-from tessera.ir.graph.derivatives.shared import Values, add_all, in_dtype, zeros
-from tessera.ir.graph.transforms.facets import Applied, Linear
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, in_dtype, zeros
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.shape import Shape
@@ -37,7 +36,7 @@ def attention_jvp(b: Builder, op: Applied) -> Any:
     if masks and op.tangents[3] is not None:
         mask_change = b.emit("broadcast_to", in_dtype(b, op.tangents[3], compute), shape=b.type_of(scores).shape)
         changes.append(mask_change)
-    made = _weighted(b, scores, changes, values, op.tangents[2], (q, v), op.results)
+    made = _weigh_values(b, scores, changes, values, op.tangents[2], (q, v), op.results)
     return made if len(op.results) > 1 else made[0]
 
 
@@ -60,7 +59,7 @@ def cached_jvp(b: Builder, op: Applied) -> Any:
     # What lies beyond the filled part is not read, and may be anything.
     seen = b.emit("lt", b.emit("iota", shape=b.type_of(values).shape, axis=2, dtype=dt.i64), filled)
     values = b.emit("where", seen, values, constant(b, 0.0, b.type_of(values).dtype))
-    return _weighted(b, scores, changes, values, op.tangents[2], (q, v), op.results)[0]
+    return _weigh_values(b, scores, changes, values, op.tangents[2], (q, v), op.results)[0]
 
 
 def _scale(b: Builder, q: Any, attributes: Attributes, compute: DType) -> Any:
@@ -113,7 +112,7 @@ def _score_changes(b: Builder, given: Sequence[Any], tangents: Values, scale: An
     return changes
 
 
-def _weighted(
+def _weigh_values(
     b: Builder, scores: Any, changes: Sequence[Any], values: Any, by_values: Any, given: Sequence[Any], results: Values
 ) -> list[Any]:
     """The tangents of the result and, where it is one, of the log-sum-exp."""

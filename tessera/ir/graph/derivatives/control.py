@@ -14,10 +14,9 @@ from typing import Any
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.derivatives.shared import Values
-from tessera.ir.graph.transforms.facets import Linear
+from tessera.ir.graph.derivatives.shared import Linear, Values
 from tessera.ir.graph.transforms.linearize import Dual, LinearizedTape, Linearizer, linearize
-from tessera.ir.graph.transforms.partition import partition, transpose_tape
+from tessera.ir.graph.transforms.reverse import partition, transpose_tape
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs
 from tessera.types.dim import Dim
 

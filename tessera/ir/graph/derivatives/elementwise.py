@@ -9,8 +9,7 @@ from tessera.ir.base.scalar_derivatives import DERIVATIVES
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import constant, restate
-from tessera.ir.graph.derivatives.shared import Values, add_all, in_dtype, unbroadcast
-from tessera.ir.graph.transforms.facets import Applied, Linear
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, in_dtype, unbroadcast
 from tessera.types.dtype import DType
 from tessera.types.shape import TensorType
 

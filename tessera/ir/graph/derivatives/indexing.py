@@ -11,8 +11,7 @@ from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import constant, size_value
-from tessera.ir.graph.derivatives.shared import Values, add_all, mask, zeros
-from tessera.ir.graph.transforms.facets import Applied, Linear
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, mask, zeros
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import ONE, TensorType
@@ -92,7 +91,7 @@ def write_jvp(b: Builder, op: Applied) -> Any:
             zeros(b, b.type_of(one)) if t is None else t for one, t in zip((x, updates), op.tangents, strict=False)
         ]
         return b.emit("scatter_rows", *given, *indices, **{**op.attributes, "in_place": False})
-    weigh = _extremum_weights if mode in ("max", "min") else _product_weights
+    weigh = _extremum_weights if mode in ("max", "min") else _factor_weights
     own, others = weigh(b, x, updates, indices, op.results[0], op.attributes)
     parts: list[Any] = []
     if op.tangents[0] is not None:
@@ -112,7 +111,7 @@ def _extremum_weights(b: Builder, x: Any, updates: Any, indices: Values, result:
     return b.emit("mul", own, share), b.emit("mul", others, _read(b, share, indices, attributes))
 
 
-def _product_weights(b: Builder, x: Any, updates: Any, indices: Values, result: Any, attributes: Attributes) -> Any:
+def _factor_weights(b: Builder, x: Any, updates: Any, indices: Values, result: Any, attributes: Attributes) -> Any:
     """The product of all other factors of a cell, from that of its factors that are not 0 and how many are 0."""
     dtype = b.type_of(x).dtype
     one, none = constant(b, 1.0, dtype), constant(b, 0.0, dtype)
@@ -121,13 +120,13 @@ def _product_weights(b: Builder, x: Any, updates: Any, indices: Values, result: 
     whole = _write(b, filled[0], filled[1], indices, attributes, "mul")
     zero_count = _write(b, mask(b, empty[0], dtype), mask(b, empty[1], dtype), indices, attributes, "add")
 
-    def rest(is_zero: Any, value: Any, total: Any, count: Any) -> Any:
+    def multiply_others(is_zero: Any, value: Any, total: Any, count: Any) -> Any:
         divided = b.emit("where", b.emit("eq", count, none), b.emit("div", total, value), none)
         return b.emit("where", is_zero, b.emit("where", b.emit("eq", count, one), total, none), divided)
 
-    own = rest(empty[0], filled[0], whole, zero_count)
+    own = multiply_others(empty[0], filled[0], whole, zero_count)
     there = (_read(b, whole, indices, attributes), _read(b, zero_count, indices, attributes))
-    return own, rest(empty[1], filled[1], *there)
+    return own, multiply_others(empty[1], filled[1], *there)
 
 
 def write(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:

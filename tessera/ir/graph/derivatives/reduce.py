@@ -1,4 +1,8 @@
-"""Derivatives of reductions and of prefix sums."""
+"""Derivatives of reductions and prefix sums, and of softmax, losses and norms, from their results.
+
+Rules of the latter are stable where the parts they decompose into are not. What a rule computes of the operands alone
+it computes as `decompose` does, so that the two become one.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,9 @@ import math
 from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
-from tessera.ir.graph.building import axes_attribute, cast, constant, restate, widen
-from tessera.ir.graph.derivatives.shared import Values, in_dtype, mask
-from tessera.ir.graph.transforms.facets import Applied, Linear
+from tessera.ir.graph.building import axes_attribute, cast, constant, expand, restate, widen
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, in_dtype, mask
+from tessera.ir.graph.ops.normalization import inverse_root
 from tessera.types import dtype as dt
 from tessera.types.dim import product
 from tessera.types.shape import ONE, ZERO, Shape, TensorType
@@ -19,7 +23,7 @@ def kept_dims(x: TensorType, axes: tuple[int, ...]) -> Shape:
     return tuple(ONE if axis in axes else dim for axis, dim in enumerate(x.shape))
 
 
-def spread(b: Builder, value: Any, x: TensorType, axes: tuple[int, ...]) -> Any:
+def broadcast_back(b: Builder, value: Any, x: TensorType, axes: tuple[int, ...]) -> Any:
     """A reduction's result, with or without its axes, broadcast over what it was reduced from."""
     return b.emit("broadcast_to", b.emit("reshape", value, shape=kept_dims(x, axes)), shape=x.shape)
 
@@ -28,7 +32,7 @@ def sum(b: Builder, cotangents: Values, operands: Values, attributes: Attributes
     """The cotangent of a sum, for each of its terms."""
     (x,) = operands
     assert isinstance(x, Linear)
-    value = spread(b, cotangents[0], x.type, axes_attribute(attributes, "axes"))
+    value = broadcast_back(b, cotangents[0], x.type, axes_attribute(attributes, "axes"))
     return (in_dtype(b, value, x.type.dtype),)
 
 
@@ -63,14 +67,14 @@ def prod_jvp(b: Builder, op: Applied) -> Any:
         return b.emit("reshape", b.emit("transpose", widen(b, value), axes=order), shape=shape)
 
     values, last = flat(op.operands[0]), len(rest)
-    others = b.emit("mul", exclusive_products(b, values, last, reverse=False),
-                    exclusive_products(b, values, last, reverse=True))  # fmt: skip
+    others = b.emit("mul", multiply_before(b, values, last, reverse=False),
+                    multiply_before(b, values, last, reverse=True))  # fmt: skip
     total = b.emit("sum", b.emit("mul", flat(op.tangents[0]), others), axes=(last,), keepdims=False)
     out = b.type_of(op.results[0])
     return in_dtype(b, b.emit("reshape", total, shape=out.shape), out.dtype)
 
 
-def exclusive_products(b: Builder, values: Any, axis: int, *, reverse: bool) -> Any:
+def multiply_before(b: Builder, values: Any, axis: int, *, reverse: bool) -> Any:
     """The product of all elements before each one along an axis, or behind it."""
     type = b.type_of(values)
     extent = type.shape[axis]
@@ -141,10 +145,10 @@ def cumulative_jvp(b: Builder, op: Applied) -> Any:
         best = b.emit("cumulative", reached, kind="max", axis=axis, reverse=reverse)
         index = b.emit("neg", best) if reverse else best
         return b.emit("take_along_axis", op.tangents[0], index, axis=axis, mode="clip")
-    return _cumulative_product_jvp(b, op.operands[0], op.tangents[0], op.results[0], op.attributes)
+    return _cumprod_jvp(b, op.operands[0], op.tangents[0], op.results[0], op.attributes)
 
 
-def _cumulative_product_jvp(b: Builder, x: Any, tangent: Any, result: Any, attributes: Attributes) -> Any:
+def _cumprod_jvp(b: Builder, x: Any, tangent: Any, result: Any, attributes: Attributes) -> Any:
     """`t_out[k] = t_out[k-1] x[k] + out[k-1] t[k]`, row after row: no division, so zeros are no matter."""
     from tessera.ir.graph.derivatives.control import linear_recurrence  # noqa: PLC0415 - few programs have any
 
@@ -168,3 +172,76 @@ def cumulative(b: Builder, cotangents: Values, operands: Values, attributes: Att
     assert attributes["kind"] == "sum", "only a prefix sum is linear"
     given = {**attributes, "reverse": not attributes["reverse"]}
     return (in_dtype(b, b.emit("cumulative", cotangents[0], **given), x.type.dtype),)
+
+
+def _row_sum(b: Builder, value: Any, axes: tuple[int, ...]) -> Any:
+    return b.emit("sum", value, axes=axes, keepdims=True)
+
+
+def _axis(b: Builder, x: Any, attributes: Attributes) -> tuple[int, ...]:
+    return (int(attributes["axis"]) % b.type_of(x).rank,)
+
+
+def softmax_jvp(b: Builder, op: Applied) -> Any:
+    """`p (t - sum(p t))`."""
+    out, axes = b.type_of(op.results[0]), _axis(b, op.results[0], op.attributes)
+    shares, tangent = widen(b, op.results[0]), widen(b, op.tangents[0])
+    mean = _row_sum(b, b.emit("mul", tangent, shares), axes)
+    return in_dtype(b, b.emit("mul", b.emit("sub", tangent, mean), shares), out.dtype)
+
+
+def log_softmax_jvp(b: Builder, op: Applied) -> Any:
+    """`t - sum(p t)`."""
+    out, axes = b.type_of(op.results[0]), _axis(b, op.results[0], op.attributes)
+    shares, tangent = b.emit("exp", widen(b, op.results[0])), widen(b, op.tangents[0])
+    return in_dtype(b, b.emit("sub", tangent, _row_sum(b, b.emit("mul", tangent, shares), axes)), out.dtype)
+
+
+def cross_entropy_jvp(b: Builder, op: Applied) -> Any:
+    """Each row's tangents weighted by its shares, less 1 at its label; one outside the classes counts for nothing."""
+    logits, labels = op.operands
+    kind, label = b.type_of(logits), b.type_of(labels)
+    last, out = kind.rank - 1, b.type_of(op.results[0])
+    counting = label.dtype if label.dtype.bits >= 32 else dt.i32
+    classes = b.emit("iota", shape=kind.shape[-1:], axis=0, dtype=counting)
+    chosen = b.emit("eq", classes, expand(b, cast(b, labels, counting), last))
+    found = b.emit("any", chosen, axes=(last,), keepdims=False)
+    shares = b.emit("exp", widen(b, b.emit("log_softmax", logits, axis=-1)))
+    compute = b.type_of(shares).dtype
+    one, zero = constant(b, 1.0, compute), constant(b, 0.0, compute)
+    weights = b.emit("sub", shares, b.emit("where", chosen, one, zero))
+    weights = b.emit("where", expand(b, found, last), weights, zero)
+    if op.attributes["reduction"] == "mean":
+        every = tuple(range(label.rank))
+        count = b.emit("sum", b.emit("where", found, one, zero), axes=every, keepdims=False)
+        weights = b.emit("div", weights, b.emit("maximum", count, one))
+    axes = (last,) if op.attributes["reduction"] == "none" else tuple(range(kind.rank))
+    total = b.emit("sum", b.emit("mul", widen(b, op.tangents[0]), weights), axes=axes, keepdims=False)
+    return in_dtype(b, total, out.dtype)
+
+
+def normalize_jvp(b: Builder, op: Applied) -> Any:
+    """Of layernorm and rmsnorm: `r (t - mean(t) - n mean(n t))` with `n` normalised and `r` one over the root."""
+    x, *parameters = op.operands
+    kind, is_centred = b.type_of(x), op.spec.short_name.startswith("layernorm")
+    axes = tuple(range(int(op.attributes["axis"]) % kind.rank, kind.rank))
+    if any(kind.shape[axis].value == 0 for axis in axes):
+        return op.tangents[0]
+    value = widen(b, x)
+    compute = b.type_of(value).dtype
+    if is_centred:
+        value = b.emit("sub", value, b.emit("mean", value, axes=axes, keepdims=True))
+    inverse = inverse_root(b, value, axes, op.attributes["eps"])
+    normal, parts = b.emit("mul", value, inverse), list[Any]()
+    if op.tangents[0] is not None:
+        tangent = widen(b, op.tangents[0])
+        if is_centred:
+            tangent = b.emit("sub", tangent, b.emit("mean", tangent, axes=axes, keepdims=True))
+        along = b.emit("mean", b.emit("mul", tangent, normal), axes=axes, keepdims=True)
+        part = b.emit("mul", b.emit("sub", tangent, b.emit("mul", along, normal)), inverse)
+        parts.append(b.emit("mul", part, cast(b, parameters[0], compute)) if parameters else part)
+    if len(op.tangents) > 1 and op.tangents[1] is not None:
+        parts.append(b.emit("mul", widen(b, op.tangents[1]), normal))
+    if len(op.tangents) > 2 and op.tangents[2] is not None:
+        parts.append(b.emit("broadcast_to", widen(b, op.tangents[2]), shape=kind.shape))
+    return in_dtype(b, add_all(b, parts), kind.dtype)

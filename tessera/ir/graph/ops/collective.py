@@ -194,8 +194,8 @@ def _collective(name: str, summary: str, extra: tuple[Attribute, ...], infer: An
         cost=visits(1),
         policy=KEEP,
         interval=ANYTHING,
-        jvp="collective:reduce_jvp" if REDUCE in extra else "linear",
-        transpose=f"collective:{name}",
+        jvp="movement:reduce_jvp" if REDUCE in extra else "linear",
+        transpose=f"movement:{name}",
     )
 
 

@@ -409,7 +409,7 @@ CONV_WINDOWS = OpSpec(
         *NUMERICS,
     ),
     jvp="multilinear",
-    transpose="convolution:conv_windows",
+    transpose="contraction:conv_windows",
     infer=_infer_windows,
     reference=conv_windows_reference,
     cost=cost_of(

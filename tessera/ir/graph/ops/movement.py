@@ -573,12 +573,21 @@ PREFETCH = view(
     samples=(moving_sample((3, 4), "shared"), moving_sample((), "scalar")),
 )
 
+
+def _infer_same(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
+    return list(types)
+
+
+def _same_reference(x: Array) -> Array:
+    return x.copy()
+
+
 STOP_GRADIENT = view(
     "stop_gradient",
     "The same elements, which derivatives take as constant.",
     attributes=(),
-    infer=lambda ctx, types, attributes: list(types),
-    reference=lambda x: x.copy(),
+    infer=_infer_same,
+    reference=_same_reference,
     maps=lambda x, outs, attributes: [coordinates(x.rank)],
     simplify=lambda simplifier, operands, attributes: operands[0],
     samples=(moving_sample((3, 4), "matrix"), moving_sample((), "scalar")),

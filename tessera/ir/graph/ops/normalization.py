@@ -241,7 +241,7 @@ def _along(name: str, summary: str, decompose: Any, reference: Any, interval: In
         decompose=decompose,
         policy=ROUND,
         interval=interval,
-        jvp="normalization:log_softmax_jvp" if name == "log_softmax" else "normalization:softmax_jvp",
+        jvp="reduce:log_softmax_jvp" if name == "log_softmax" else "reduce:softmax_jvp",
     )
 
 
@@ -368,7 +368,7 @@ def _norm(op: str, parameters: int, summary: str, samples: tuple[Sample, ...], f
         decompose=partial(_decompose_norm, is_centred),
         policy=ROUND,
         interval=IntervalRule(_normalized_interval),
-        jvp="normalization:norm_jvp",
+        jvp="reduce:normalize_jvp",
     )
 
 
@@ -423,7 +423,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("f32", "f64", "bf16", "f16"),
         cost=visits(6),
         decompose=_decompose_cross_entropy,
-        jvp="normalization:cross_entropy_jvp",
+        jvp="reduce:cross_entropy_jvp",
         policy=ROUND,
         interval=ANYTHING,
     ),

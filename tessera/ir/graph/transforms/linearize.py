@@ -3,7 +3,7 @@
 The records of the program are copied as they are, so that its bits stay what they were. Beside each, its `jvp` rule
 writes how a change of the operands changes the results: records of the same tape, some of which depend on tangents, and
 are linear in them by construction (`LinearBuilder` checks each one), while the others are of the program alone. So one
-pass gives both modes: forward mode runs the whole tape, reverse mode transposes the linear records (`transpose.py`).
+pass gives both modes: forward mode runs the whole tape, reverse mode transposes the linear records (`reverse.py`).
 
 A value that does not depend on any input that is differentiated has no tangent (None), which rules treat as zero;
 neither have integers and bools.
@@ -17,8 +17,8 @@ from typing import Any
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.base.tape import Guard, Record, Tape
+from tessera.ir.graph.derivatives.shared import Applied, jvp_rule
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.transforms.facets import Applied, jvp_rule
 from tessera.ir.graph.transforms.tape_builder import (
     TapeBuilder,
     add_inputs,

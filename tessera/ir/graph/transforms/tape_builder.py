@@ -40,8 +40,7 @@ class TapeBuilder:
         self.span, self.policy, self.device = source.span, source.policy, source.device
 
     def type_of(self, value: Any) -> TensorType:
-        types: list[TensorType] = self.tape.types
-        return types[value]
+        return self.tape.types[int(value)]
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
         """The result of op `tgraph.<name>`, or a tuple when it has several."""
