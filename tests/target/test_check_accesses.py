@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 
 from tessera.backends.cpu.passes.check_accesses import PROVEN, REFUTED, UNKNOWN, examine
+from tessera.backends.cpu.passes.compare_accesses import compare_accesses
 from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.ir.base.op import OpError, SpecOp
 from tests.backends.cpu.bodies import kernels_of
 from tests.backends.cpu.random_bodies import Sample, boxes, contractions, maps, rows
-from tests.oracles.compare_accesses import compare_accesses
 from tests.target.samples import MACHINES, NAMES, lower_samples
 
 READ_FROM_MEMORY = {"gathered": 2, "windows": 1, "causal": 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -194,6 +195,8 @@ class CpuBackend:
     """Compiles for one CPU, as a `Compilation` of `compiler/backend.py`."""
 
     machine: Machine = field(default_factory=host_machine)
+    is_checked: bool = False
+    """Whether lowered kernels are compared with their tile kernels."""
 
     @property
     def code_target(self) -> CodeTarget:
@@ -250,7 +253,7 @@ class CpuBackend:
         return ()
 
     def target_passes(self) -> Sequence[Pass]:
-        return (LowerKernels(self.machine.features), CheckKernels())
+        return (LowerKernels(self.machine.features, self.is_checked), CheckKernels())
 
     def check_target(self, kernel: SpecOp) -> None:
         """Nothing beside the verifiers."""
@@ -308,7 +311,8 @@ class _Cpu:
     def compilation(self, options: CompileOptions, chooser: Chooser) -> CpuBackend:
         """For the machine at hand, or one with the features that are asked for."""
         features = options.features
-        return self.compilation_for(host_machine() if features is None else machine_of(frozenset(features)))
+        machine = host_machine() if features is None else machine_of(frozenset(features))
+        return CpuBackend(machine, options.debug or os.environ.get("TESSERA_VERIFY") == "1")
 
     def compilation_for(self, machine: Machine) -> CpuBackend:
         return CpuBackend(machine)

@@ -14,6 +14,7 @@ from tessera.backends.cpu.block_kernels import (
     find_load,
     find_rows,
     is_fresh,
+    is_rowwise,
     is_same_index,
     row_vectors_of,
 )
@@ -225,6 +226,11 @@ def panel_bytes(lanes: int, lhs: TileAttr, out: TileAttr) -> int:
 def has_dots(kernel: SpecOp) -> bool:
     """Whether a kernel multiplies tiles."""
     return any(isinstance(op, ttile.DotOp) for op in kernel.walk())
+
+
+def goes_by_rows(kernel: SpecOp) -> bool:
+    """Whether a tile kernel has its tiles as blocks in scratch, which code goes over row by row."""
+    return match_contraction(kernel) is None and (has_dots(kernel) or is_rowwise(kernel))
 
 
 class BlockLowering(Lowering):

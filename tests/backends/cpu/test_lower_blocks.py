@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from xdsl.ir import SSAValue
 
+from tessera.backends.cpu.passes.compare_accesses import compare_accesses
 from tessera.backends.cpu.passes.lower_kernels import lower_kernel
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.op import SpecOp
@@ -16,7 +17,6 @@ from tessera.types.dim import Dim, DimLike
 from tessera.types.dtype import DType, f32, i64
 from tessera.types.shape import TensorType
 from tests.backends.cpu.native import assert_close, build, fill, interpret, machines
-from tests.oracles.compare_accesses import compare_accesses
 
 M, N, K = (Dim.symbol(name) for name in "MNK")
 I, J, D = (Dim.symbol(name) for name in "ijd")  # noqa: E741 - names of coordinates

@@ -2,7 +2,7 @@
 
 Accesses are those of `ir/tile/sites.py`, with addresses made linear. Names are those of the tile kernel: `%p0` is a
 program id, `%l1` the index of the first loop (of its whole steps and of its tail alike), `%e0` an index along the first
-axis of a tile, which in a kernel with dots inside is the loop over rows. The row and column of an epilogue are `%row`
+axis of a tile, which in a kernel that goes by rows is the loop over them. The row and column of an epilogue are `%row`
 and `%col`.
 """
 
@@ -20,6 +20,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.types import BufferAttr, IndexAttr, VectorAttr
 from tessera.ir.target import typed_ops as ttarget
+from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.indexing import Affine, isl_set
 from tessera.ir.tile.sites import Axis, Site, Variable, is_in_bounds
 from tessera.types.dim import Dim, minimum
@@ -45,6 +46,8 @@ class TargetSite:
 
     site: Site
     part: str
+    coordinates: tuple[Dim, ...] = ()
+    """What the coordinates of a load or store are, in their order."""
 
     @property
     def op(self) -> SpecOp:
@@ -67,23 +70,23 @@ class Accesses:
     loops: tuple[Loop, ...]
 
 
-def accesses_of(kernel: SpecOp) -> Accesses:
-    """The accesses and loops of a `ttarget.kernel`."""
-    walk = _Walk(kernel)
+def accesses_of(kernel: SpecOp, has_rows: bool = False) -> Accesses:
+    """The accesses and loops of a `ttarget.kernel`; `has_rows` says that it goes over its tiles row by row."""
+    walk = _Walk(kernel, has_rows)
     return Accesses(tuple(walk.block(kernel.regions[0].block)), tuple(walk.found))
 
 
 class _Walk:
     """Gives each index value an expression, as the walk over tiles does."""
 
-    def __init__(self, kernel: SpecOp) -> None:
+    def __init__(self, kernel: SpecOp, has_rows: bool) -> None:
         self.arguments: dict[SSAValue, int] = {argument: argument.index for argument in kernel.regions[0].block.args}
         self.values: dict[SSAValue, Dim] = {}
         self.variables: list[Variable] = []
         self.found: list[Loop] = []
         self.fetched: list[str] = []
         self.count = 0
-        self.has_rows = any(isinstance(op, ttarget.BlockDotOp) for op in kernel.walk())
+        self.has_rows = has_rows
         self.in_row = False
 
     def block(self, block: Block) -> Iterator[TargetSite]:
@@ -127,7 +130,8 @@ class _Walk:
         elif not is_row:
             self.count += 1
         name = "%e0" if is_row else f"%l{self.count}"
-        last = high if is_tail or op.is_partial else high - step + 1
+        is_whole = not is_tail and (not op.is_partial or is_multiple(high - low, step))
+        last = high - step + 1 if is_whole else high
         loop = Loop(op, self.count, low, high, step)
         if not is_row:
             self.found.append(loop)
@@ -165,6 +169,7 @@ class _Walk:
     def _access(self, op: ttarget.LoadOp | ttarget.StoreOp, part: str, buffer_at: int, block: SSAValue) -> TargetSite:
         assert isinstance(block.type, VectorAttr)
         names = self._names(op, op.coords, buffer_at + 1)
+        coordinates = tuple(names[name] for name in op.coords)
         bounds = dict(zip(op.guarded, op.bounds, strict=True))
         axes: list[Axis] = []
         for number, (name, size) in enumerate(zip(op.axes, block.type.shape, strict=True)):
@@ -181,7 +186,7 @@ class _Walk:
         windows = list(zip(pairs[::2], pairs[1::2], strict=True))
         buffer = op.operands[buffer_at]
         site = self._site(op, buffer, index, variables=elements, axes=axes, windows=windows, gathered=gathered)
-        return TargetSite(site, part)
+        return TargetSite(site, part, coordinates)
 
     def _fetch(self, op: ttarget.FetchOp) -> TargetSite:
         index = op.offset.substitute(self._names(op, op.coords, 1))

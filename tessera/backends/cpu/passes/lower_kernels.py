@@ -7,9 +7,7 @@ from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
 
-from tessera.backends.cpu.block_kernels import is_rowwise
-from tessera.backends.cpu.lower import BlockLowering, LoopLowering, Lowering, has_dots
-from tessera.backends.cpu.match_contraction import match_contraction
+from tessera.backends.cpu.lower import BlockLowering, LoopLowering, Lowering, goes_by_rows
 from tessera.backends.cpu.tile_loops import TileLoops
 from tessera.diagnostics.codes import TargetVerifyError
 from tessera.ir.base.build import replace_ops
@@ -32,15 +30,25 @@ class LowerKernels(Pass):
     """Replace each `ttile.kernel` by a `ttarget.kernel`, for a machine with `features`, or for this one.
 
     Before: `ttile.kernel @k` with loads of tiles at index maps. After: `ttarget.kernel @k` with loads of vectors at
-    linear offsets, loops of whole steps with tails, contractions as one op.
+    linear offsets, loops of whole steps with tails, contractions as one op. Where `is_checked`, as it is in debug
+    builds and with `TESSERA_VERIFY=1`, each kernel must access the memory that its tile kernel does.
     """
 
     is_lowering = True
     features: tuple[str, ...] = ()
+    is_checked: bool = False
 
     def run(self, module: ModuleOp) -> None:
         machine = machine_of(frozenset(self.features) or host_features())
-        replace_ops(module, "ttile.kernel", lambda op: lower_kernel(op, machine))
+        replace_ops(module, "ttile.kernel", lambda op: self._lower(op, machine))
+
+    def _lower(self, kernel: SpecOp, machine: Machine) -> SpecOp:
+        source, target = translate(kernel, machine)
+        if self.is_checked:
+            from tessera.backends.cpu.passes.compare_accesses import compare_accesses  # noqa: PLC0415 - loads isl
+
+            compare_accesses(source, target, has_loops=source is not kernel)
+        return target
 
 
 def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
@@ -50,8 +58,13 @@ def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
     blocks in scratch, and so does a user's kernel that works on tall tiles row by row. A user's kernel that does
     neither, or whose text would be long, goes over its tiles in loops.
     """
+    return translate(kernel, machine)[1]
+
+
+def translate(kernel: SpecOp, machine: Machine) -> tuple[SpecOp, SpecOp]:
+    """The tile kernel as it is lowered, which may have more loops than it was given with, and what it becomes."""
     _check_units(kernel)
-    is_blocked = match_contraction(kernel) is None and (has_dots(kernel) or is_rowwise(kernel))
+    source, is_blocked = kernel, goes_by_rows(kernel)
     target: SpecOp | None = None
     try:
         target = (BlockLowering if is_blocked else Lowering)(kernel, machine).run()
@@ -59,9 +72,10 @@ def lower_kernel(kernel: SpecOp, machine: Machine) -> SpecOp:
         if kernel.value("schedule") is None:
             raise
     if target is None or (kernel.value("schedule") is not None and text_estimate(target) > LONGEST):
-        target = LoopLowering(TileLoops(kernel, machine.lanes).run(), machine).run()
+        source = TileLoops(kernel, machine.lanes).run()
+        target = LoopLowering(source, machine).run()
     keep_promises(kernel, target)
-    return target
+    return source, target
 
 
 LONGEST = 3500

@@ -1,36 +1,70 @@
-"""Whether a lowered kernel touches the memory that its tile kernel does, no more and no less."""
+"""Check that a lowered kernel accesses the memory that its tile kernel does, no more and no less.
+
+This is translation validation of `cpu-lower-kernels`: a verifier sees what an op says of itself, and nothing that is
+wrong with an offset, a bound or a window that could have been meant. The two kernels are compared access by access, as
+expressions over the same names (see `check_accesses`), so that what is found holds for all sizes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 
-from xdsl.ir import OpResult, SSAValue
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, OpResult, SSAValue
 
+from tessera.backends.cpu.lower import goes_by_rows
 from tessera.backends.cpu.match_contraction import match_contraction
 from tessera.backends.cpu.passes.check_accesses import Accesses, TargetSite, accesses_of
 from tessera.ir.base.index_maps import linear, simplify
 from tessera.ir.base.op import OpError, SpecOp
+from tessera.ir.base.passes import Pass, refusal
 from tessera.ir.base.types import BufferAttr
+from tessera.ir.target import typed_ops as ttarget
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.tile.sites import Site, Variable, is_in_bounds, sites_of
+from tessera.ir.tile.typed_ops import KernelOp
 from tessera.types.dim import Dim, minimum
+from tessera.types.frozen import frozen
 
 ZERO = Dim.constant(0)
+KINDS = {"store": ("ttile.store",), "fetch": ("ttile.fetch", "ttile.load"), "out": ("ttile.load", "ttile.store")}
+"""Ops of Tile IR that an access comes from, where that is not a load: one number is fetched, a dot adds in place."""
 
 
-def compare_accesses(tile: SpecOp, target: SpecOp) -> None:
+def compare_accesses(tile: SpecOp, target: SpecOp, *, has_loops: bool = False) -> None:
     """Raises OpError at the first access of `target` that `tile` does not have, and for one of `tile` that is missing.
 
     Two accesses are the same when they touch the same element of the same argument (or, where tiles stay in registers,
     of the same part of scratch) for the same indices in grid, loops and tile, in the same way, within the same windows
     and bounds. A bound may be left out where the tile is proven to end before it. Loops have the same bounds and steps,
-    and a tail unless whole steps come out even. What is computed between accesses is not looked at.
+    and a tail unless whole steps come out even. What is computed between accesses is not looked at. `has_loops` says
+    that the tile kernel goes over parts of its tiles in loops of its own.
     """
-    _Comparison(tile, target).run()
+    _Comparison(tile, target, has_loops).run()
 
 
-@dataclass(frozen=True)
+@frozen
+class CompareAccesses(Pass):
+    """Compare each `ttarget.kernel` with the `ttile.kernel` of its name, in modules beside; both stay as they are.
+
+    Before and after: `builtin.module {ttile.kernel @k ...}` and `builtin.module {ttarget.kernel @k ...}`. A compilation
+    with `TESSERA_VERIFY=1`, or a debug build, compares while it lowers, when both are at hand.
+    """
+
+    has_loops: bool = False
+
+    def run(self, module: ModuleOp) -> None:
+        tiles = {op.value("symbol"): op for op in module.walk() if isinstance(op, KernelOp)}
+        for op in module.walk():
+            if isinstance(op, ttarget.KernelOp) and op.symbol in tiles:
+                try:
+                    compare_accesses(tiles[op.symbol], op, has_loops=self.has_loops)
+                except OpError as error:
+                    raise refusal(error.op, error.message, "compare it with what `cpu-lower-kernels` makes") from error
+
+
+@frozen
 class _Wanted:
     """An access of the tile kernel."""
 
@@ -39,13 +73,14 @@ class _Wanted:
 
 
 class _Comparison:
-    def __init__(self, tile: SpecOp, target: SpecOp) -> None:
+    def __init__(self, tile: SpecOp, target: SpecOp, has_loops: bool) -> None:
         self.tile, self.target = tile, target
-        self.found: Accesses = accesses_of(target)
         self.is_product = match_contraction(tile) is not None
-        self.has_blocks = any(op.name == "ttarget.block_dot" for op in target.walk())
+        self.has_blocks = goes_by_rows(tile) and not has_loops
+        self.found: Accesses = accesses_of(target, self.has_blocks)
         self.wanted = [_Wanted(site, linear(site.indices, site.shape)) for site in sites_of(tile)]
-        self.scratches = (_scratches(tile, "ttile.scratch"), _scratches(target, "ttarget.scratch"))
+        panels = {op.operands[3] for op in target.walk() if op.name == "ttarget.block_dot"}
+        self.scratches = (_scratches(tile, "ttile.scratch", ()), _scratches(target, "ttarget.scratch", panels))
 
     def run(self) -> None:
         self._compare_frame()
@@ -103,10 +138,10 @@ class _Comparison:
             is_row = self.has_blocks and variable.name == "%e0" and variable.kind == "loop"
             if is_row and (variable.low, variable.step) != (ZERO, 1):
                 self.target.fail(f"a loop over rows begins at {variable.low} and goes by {variable.step}")
-        for dot, found in zip(dots, products, strict=self.has_blocks):
+        for dot, found in zip(dots, products, strict=not self.is_product):
             if found.value("is_fresh") != _is_zero(dot.operands[2]):
                 found.fail("a product adds to what is there where the tile kernel starts from zero, or the other way")
-        for site in self.found.sites:
+        for site in self.found.sites if self.has_blocks else ():
             rows = [variable.high for variable in site.site.variables if variable.name == "%_row"]
             if rows and rows[0] not in heights:
                 site.op.fail(f"a product has {rows[0]} rows, and the loops over rows go to {sorted(map(str, heights))}")
@@ -150,8 +185,7 @@ class _Comparison:
 
     def _is_same(self, site: TargetSite, wanted: _Wanted) -> bool:
         tile = wanted.site
-        kind = {"store": "store", "fetch": "fetch"}.get(site.part, "load")
-        if tile.op.name != f"ttile.{kind}":
+        if tile.op.name not in KINDS.get(site.part, ("ttile.load",)):
             return False
         if self._buffer(site.buffer, site.site.argument, False) != self._buffer(tile.buffer, tile.argument, True):
             return False
@@ -161,6 +195,10 @@ class _Comparison:
             if name in site.op.kinds and site.op.value(name) != tile.op.value(name):
                 return False
         here, there = self._place(site.site, site.index), self._place(tile, wanted.index)
+        numbers = _numbers_of(site)
+        here = tuple(dim.substitute(numbers) for dim in here)
+        if site.part == "fetch" and tile.op.name == "ttile.load":
+            return here == there
         if self.has_blocks and len(site.site.axes) == len(tile.axes) == 1:
             here = tuple(dim.substitute({"%e1": Dim.symbol("%e0")}) for dim in here)  # a line, the same in all rows
         return here == there and self._has_size(site.site, tile)
@@ -184,7 +222,7 @@ class _Comparison:
         return fewest <= skipped <= most and sizes == [axis.element.high for axis in here.axes]
 
     def _has_bounds(self, site: TargetSite, wanted: _Wanted) -> bool:
-        if site.op.name in ("ttarget.gemm", "ttarget.block_dot"):
+        if site.op.name in ("ttarget.gemm", "ttarget.block_dot") or site.part == "fetch":
             return True
         here, there = site.site.axes, wanted.site.axes
         skipped = len(there) - len(here)
@@ -212,7 +250,8 @@ class _Comparison:
             own = [op.value(name) for name in (("m", "k") if site.part == "lhs" else ("k", "n"))]
             return extents == own and self._place(site.site, site.index) == self._place(tile, wanted.index)
         reach = {variable.name: variable.high for variable in site.site.variables}
-        for names in (("%_inner_k", "%_col"), ("%_col", "%_inner_k")):
+        own = {"lhs": ("%_row", "%_inner_k"), "out": ("%_row", "%_col")}.get(site.part, ("%_inner_k", "%_col"))
+        for names in (own, own[::-1]):
             places = {f"%e{number}": Dim.symbol(name) for number, name in enumerate(names)}
             cut = [
                 axis.element.high if axis.bound is None else minimum(axis.element.high, axis.bound - axis.start)
@@ -225,6 +264,19 @@ class _Comparison:
     @staticmethod
     def _bound(bound: Dim | None) -> Dim:
         return Dim.constant(-1) if bound is None else bound
+
+
+def _numbers_of(site: TargetSite) -> dict[str, Dim]:
+    """Index tiles of a tile kernel by the names of what is fetched here: an index that is one number for all elements.
+
+    Lowering calls the coordinate of such a tile `_t0` where the tile is `t0`.
+    """
+    found: dict[str, Dim] = {}
+    names = site.op.value("coords") if "coords" in site.op.kinds else ()
+    for name, value in zip(names, site.coordinates, strict=False):
+        if name[:2] == "_t" and name[2:].isdigit() and (value.symbol_name or "").startswith("%f"):
+            found[str(value)] = Dim.symbol(f"%{name[1:]}")
+    return found
 
 
 def _is_zero(value: SSAValue) -> bool:
@@ -244,9 +296,23 @@ def _parts(dim: Dim) -> Iterable[Dim]:
     return (dim,)
 
 
-def _scratches(kernel: SpecOp, name: str) -> dict[SSAValue, int]:
-    ops: Sequence[SpecOp] = [op for op in kernel.walk() if isinstance(op, SpecOp) and op.name == name]
-    return {op.results[0]: number for number, op in enumerate(ops)}
+def _scratches(kernel: SpecOp, name: str, panels: Container[SSAValue]) -> dict[SSAValue, int]:
+    """The numbers of scratch buffers, a tail's those of its loop; dots pack operands into some that no tile has."""
+    found: dict[SSAValue, int] = {}
+
+    def number(block: Block, first: int) -> int:
+        before = first
+        for op in block.ops:
+            if op.name == name and op.results[0] not in panels:
+                found[op.results[0]] = first
+                first += 1
+            for region in op.regions:
+                start = before if op.name == "ttarget.tail" else first
+                before, first = start, max(first, number(region.block, start))
+        return first
+
+    number(kernel.regions[0].block, 0)
+    return found
 
 
 def at_coordinate(site: Site, axis: int, bound: Dim) -> Site:
