@@ -24,6 +24,7 @@ from tessera.diagnostics.codes import (
 )
 from tessera.diagnostics.error import user_span
 from tessera.frontend.arguments import check_attributes
+from tessera.frontend.call_plans import note_program, plan_calls
 from tessera.frontend.concrete import (
     Tracer,
     adopt_all,
@@ -131,8 +132,10 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
             found = _keep(key, _with_numbers(_load_traced(_trace_op(op, types, attributes), options), operands))
     program, is_single = found
     try:
-        result = program.call(*operands)
+        call: Any = program.call
+        result = call(*operands)
         if result is NotImplemented:
+            call = None
             is_here = options is not None and manifest_of(options.backend).runs_in_host_memory
             result = program.run(copy_to_host(operands) if is_here else operands)
     except PositionError as error:
@@ -141,7 +144,9 @@ def run_op(op: str, operands: Sequence[Any], attributes: Mapping[str, Any], opti
         # The program was made for other sizes: the rule of the op says what is wrong in the user's words.
         _trace_op(op, [_type_of(operand) for operand in operands], attributes)
         raise
-    return result if is_single else as_tuple(result)
+    result = result if is_single else as_tuple(result)
+    note_program(call, operands, result, is_single)
+    return result
 
 
 def run_at(device: Device, op: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
@@ -394,7 +399,8 @@ def install() -> None:
     methods = {name: item for name, item in vars(TensorMethods).items() if not name.startswith("_")}
     table |= {name: item.fget if isinstance(item, property) else item for name, item in methods.items()}
     table |= {name: getattr(public, function) for name, function in _OPERATOR_NAMES.items()}
-    table |= {"pos": _same, "getitem": public.getitem, "setitem": _refuse_assignment, "delitem": _refuse_deletion}
+    table |= {name: plan_calls(table[name]) for name in _NAMES.split() if name in table}
+    table |= {"pos": _same, "setitem": _refuse_assignment, "delitem": _refuse_deletion}
     operators.set_operators(table)
 
 

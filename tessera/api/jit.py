@@ -213,8 +213,8 @@ class Jit(_Hot):
         try:
             made, captured = self._find(call)
         except NeedsValue as need:
-            self._binder.need_values(need, known)
-            return self._call_checked(args, kwargs, is_led=is_led)
+            with self._binder.with_values(need, known):
+                return self._call_checked(args, kwargs, is_led=is_led)
         captured = [adopt(tensor) for tensor in captured]
         if captured and (there := self._where_they_are((*call.tensors, *captured), made)) is not None:
             return there(*args, **kwargs)
@@ -384,12 +384,12 @@ class Jit(_Hot):
 
     def with_values(self, work: Callable[[], Any]) -> Any:
         """What `work` gives, once every float whose value it needs is static."""
-        while True:
-            known = frozenset(self._binder.needed)
-            try:
-                return work()
-            except NeedsValue as need:
-                self._binder.need_values(need, known)
+        known = frozenset(self._binder.needed)
+        try:
+            return work()
+        except NeedsValue as need:
+            with self._binder.with_values(need, known):
+                return self.with_values(work)
 
     def _requested_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
         """The call that somebody asks about, who may leave the arguments out where all is known."""

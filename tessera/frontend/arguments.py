@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.error import Span, find_nearest
 from tessera.diagnostics.frames import hide_frames, unquote_annotations
+from tessera.frontend.call_plans import call_planned
 from tessera.frontend.concrete import Tracer, adopt_all, is_array, is_tensor
 from tessera.frontend.pytree import as_tuple, is_sequence
 from tessera.frontend.size import Size
@@ -45,10 +46,14 @@ def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Calla
     @functools.wraps(function)
     def call(*args: Any, **given: Any) -> Any:
         try:
-            args = (*adopt_all(args),)
-            if given:
-                given = dict(zip(given, adopt_all([*given.values()]), strict=True))
-            return function(*args, **given)
+            made = call_planned(function, args, given)
+            if made is not NotImplemented:
+                return made
+            adopted, values = adopt_all(args), adopt_all([*given.values()]) if given else ()
+            if adopted is not args or given:
+                args, given = (*adopted,), dict(zip(given, values, strict=True))
+                made = call_planned(function, args, given)
+            return function(*args, **given) if made is NotImplemented else made
         except Exception as error:
             try:
                 _raise_explained(function, args, given, error)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from typing import Any
 
@@ -135,13 +136,21 @@ class Binder:
     def _is_traced(self, parameter: Parameter) -> bool:
         return self.traces_floats and not parameter.is_annotated and parameter.name not in self.needed
 
-    def need_values(self, need: Any, known: frozenset[str]) -> None:
+    @contextmanager
+    def with_values(self, need: Any, known: frozenset[str]) -> Generator[None]:
         """Let arguments be static whose values a trace asked for, from now on; `known` were so before it was bound.
 
-        Another thread may have asked for the same since then: then binding again is all there is to do.
+        Another thread may have asked for the same since then: then binding again is all there is to do. A guess that
+        does not help is taken back.
         """
         assert not need.names <= known, "a value that is static is known to the trace"
         self.needed.update(dict.fromkeys(need.names - self.needed.keys(), need.reason))
+        try:
+            yield
+        except Exception:
+            for name in need.names - known if need.is_guess else ():
+                self.needed.pop(name, None)
+            raise
 
     def declared_signature(self) -> Signature | None:
         """The signature of all calls, where annotations and defaults determine it; else None."""

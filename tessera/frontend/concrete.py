@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tessera.diagnostics.codes import ArgumentError, DeviceError, DTypeError
 from tessera.ir.base import dispatch
-from tessera.runtime.foreign import adopt, is_foreign, share
+from tessera.runtime.foreign import FOREIGN, adopt, is_foreign, share
 from tessera.types.dtype import BY_NAME, DType, find_dtype
 from tessera.types.shape import TensorType
 
@@ -69,13 +69,17 @@ def adopt_all(values: Sequence[Any]) -> Sequence[Any]:
             break
     else:
         return values
-    found = [_adopt_item(value) for value in values]
-    is_same = all(new is old for new, old in zip(found, values, strict=True))
-    return values if is_same else found
+    found = [value if value.__class__ in PLAIN else _adopt_item(value) for value in values]
+    for new, old in zip(found, values, strict=True):
+        if new is not old:
+            return found
+    return values
 
 
 def _adopt_item(value: Any) -> Any:
     kind = cast("type[Any]", type(value))
+    if kind in FOREIGN and not dispatch.TRACES.stack:
+        return share(value)
     if kind is list or kind is tuple:
         items = adopt_all(value)
         return value if items is value else list(items) if kind is list else tuple(items)

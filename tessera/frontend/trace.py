@@ -568,9 +568,14 @@ def _run(trace: Trace, function: Callable[..., Any], bound: inspect.BoundArgumen
     """What the function returns; raises NeedsValue where the program caught one, whatever it did then."""
     try:
         value = function(*bound.args, **bound.kwargs)
-    except Exception:
+    except Exception as error:
         if trace.pending is None:
-            raise
+            tape = trace.tape
+            names = {name for name, value in zip(tape.names, tape.inputs, strict=True) if value in trace.numbers}
+            need = NeedsValue.guess(error, frozenset(names)) if isinstance(error, TypeError) else None
+            if need is None:
+                raise
+            raise need from error
     else:
         if trace.pending is None:
             return value

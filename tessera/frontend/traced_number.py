@@ -3,17 +3,20 @@
 A number that changes from call to call (a learning rate) is no reason to compile again, so a float that is passed to a
 parameter is an input of the program. It stays weak, as a Python number is: arithmetic with Python numbers is in f64, as
 Python's is, and beside a tensor it is rounded once to the dtype that a constant would have there. To Python code it is
-a `float`. Whatever asks for its value (`if rate:`, `math.sqrt(rate)`, an attribute of an op) raises `NeedsValue`, which
-whoever traces catches: the argument is static from then on, and the function is traced again.
+a `float` (to `isinstance`, if not to `type`). Whatever asks for its value (`if rate:`, `math.sqrt(rate)`, an attribute
+of an op) raises `NeedsValue`, which whoever traces catches: the argument is static from then on, and the function is
+traced again.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tessera.diagnostics.error import Span, user_span
+from tessera.diagnostics.error import Span, TesseraError, is_ours, user_span
 from tessera.frontend.concrete import is_array
 from tessera.frontend.methods import function_named
 from tessera.ir.base import dispatch
@@ -36,9 +39,25 @@ class NeedsValue(BaseException):
     A bare `except:` does, or `finally: return`, so that the trace keeps it too, and its end raises it again.
     """
 
-    def __init__(self, names: frozenset[str], what: str, span: Span | None) -> None:
+    def __init__(self, names: frozenset[str], what: str, span: Span | None, *, is_guess: bool = False) -> None:
+        """`is_guess` says that the program failed, and may not with the values: else it is as it was."""
         super().__init__(", ".join(sorted(names)))
         self.names, self.reason = names, f"{what} needs its value" + (f" at {span}" if span else "")
+        self.is_guess = is_guess
+
+    @classmethod
+    def guess(cls, error: TypeError, names: frozenset[str]) -> NeedsValue | None:
+        """The need behind an error of Python about a type, such as that of `json.dumps`, which knows floats by type.
+
+        None where there is no number, or the error is one of ours: that says what is wrong.
+        """
+        if not names or isinstance(error, TesseraError):
+            return None
+        trace, frame = error.__traceback__, None
+        while trace is not None:
+            frame = frame if is_ours(trace.tb_frame.f_code.co_filename) else frame or trace.tb_frame
+            trace = trace.tb_next
+        return cls(names, "what takes Python's own floats alone", frame and Span.of_frame(frame), is_guess=True)
 
 
 def _weak(op: str, *, is_reflected: bool = False) -> Callable[[Any, Any], Any]:
@@ -49,10 +68,33 @@ def _weak(op: str, *, is_reflected: bool = False) -> Callable[[Any, Any], Any]:
                 return NotImplemented
             return function_named(op)(*((other, self) if is_reflected else (self, other)))
         self.check_open()
+        if op in _COMPARISONS and type(other) is int and abs(other) > _EXACT:
+            return _compare_exactly(op, self, other)
         pair = [as_double(self), as_double(other)]
         return TracedNumber(_record(op, pair[::-1] if is_reflected else pair), self.names | _names_of(other))
 
     return method
+
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_EXACT = 2**53
+"""Up to which every integer is a float."""
+
+
+def _compare_exactly(op: str, number: TracedNumber, other: int) -> Any:
+    """A comparison with an integer that may lie between two floats, as Python has it: no rounding, no overflow."""
+    try:
+        below = float(other)
+    except OverflowError:
+        below = sys.float_info.max if other > 0 else -math.inf
+    if below == other:
+        return TracedNumber(_record(op, [as_double(number), as_double(below)]), number.names)
+    if op in ("eq", "ne"):
+        return op == "ne"
+    if below > other:
+        below = math.nextafter(below, -math.inf)
+    # No float lies between the two, so that less is at most the one below, and more is more than that.
+    return TracedNumber(_record({"l": "le", "g": "gt"}[op[0]], [as_double(number), as_double(below)]), number.names)
 
 
 def _logical(op: str) -> Callable[[Any, Any], Any]:

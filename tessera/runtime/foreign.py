@@ -8,7 +8,7 @@ own words, with what to write instead where that is known.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from tessera.diagnostics.codes import RuntimeArgumentError
@@ -16,7 +16,7 @@ from tessera.diagnostics.error import TesseraError
 from tessera.runtime import dlpack
 
 _PROTOCOLS = ("__dlpack__", "__cuda_array_interface__", "__array_interface__")
-_FOREIGN: set[type[Any]] = set()
+FOREIGN: set[type[Any]] = set()
 """Classes that were found to have one; the others are not kept, so that nothing holds on to them."""
 _OWN = ("tessera", "numpy", "builtins")
 
@@ -24,7 +24,7 @@ _OWN = ("tessera", "numpy", "builtins")
 def is_foreign(value: Any) -> bool:
     """Whether a value is a tensor of another library; NumPy's arrays are not among them, nor anything of ours."""
     kind = cast("type[Any]", type(value))
-    if kind in _FOREIGN:
+    if kind in FOREIGN:
         return True
     if kind.__module__.partition(".")[0] in _OWN:
         return False
@@ -32,7 +32,7 @@ def is_foreign(value: Any) -> bool:
         # A subclass of NumPy's arrays has them too; a class itself has them unbound.
         if isinstance(value, type) or _is_array(value):
             return False
-        _FOREIGN.add(kind)
+        FOREIGN.add(kind)
         return True
     held: Any = getattr(value, "__dict__", None)
     return isinstance(held, dict) and any(name in held for name in _PROTOCOLS)
@@ -50,8 +50,9 @@ def share(value: Any) -> Any:
     Raises RuntimeArgumentError (T0701) for what cannot be shared.
     """
     kind = cast("type[Any]", type(value))
-    if kind in _EXCHANGED:
-        made = _native().from_exchange(value)
+    ask = _EXCHANGED.get(kind)
+    if ask is not None:
+        made = ask(value)
         if made is not NotImplemented:
             return made if made.__class__ is not tuple else _device_tensor().borrow(*made)
     try:
@@ -126,8 +127,8 @@ def _native() -> Any:
 # function then reads their tensors as it reads ours, where the methods, written in Python, take ten times as long.
 
 _TABLE = "__dlpack_c_exchange_api__"
-_EXCHANGED: set[type[Any]] = set()
-"""Classes whose tables native code knows."""
+_EXCHANGED: dict[type[Any], Callable[[Any], Any]] = {}
+"""What shares tensors of classes whose tables native code knows."""
 
 
 def _read_in_place(kind: type[Any]) -> None:
@@ -136,11 +137,11 @@ def _read_in_place(kind: type[Any]) -> None:
     # Who has methods of its own under an inherited table may mean something else by them.
     if kind in _EXCHANGED or owner is None or _TABLE not in vars(owner):
         return
-    _EXCHANGED.add(kind)
     table = dlpack.exchange_table(vars(owner)[_TABLE])
     if table is not None:
         names = [name if hasattr(kind, name) else None for name in ("requires_grad", "is_neg")]
         _native().read_in_place(kind, table, *names)
+        _EXCHANGED[kind] = _native().from_exchange
 
 
 def _check_memory(kind: type[Any]) -> None:

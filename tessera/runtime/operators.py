@@ -70,14 +70,17 @@ def apply(name: str, *arguments: Any, **options: Any) -> Any:
 
 def _binary(name: str) -> Callable[[Any, Any], Any]:
     def method(self: Any, other: Any) -> Any:
-        return apply(name, self, other)
+        operation = _table.get(name)
+        return apply(name, self, other) if operation is None else operation(self, other)
 
     return method
 
 
 def _matmul(self: Any, other: Any) -> Any:
     # What has products of its own (a quantized tensor) is asked by Python next.
-    return NotImplemented if getattr(other, "has_matmul", False) else apply("matmul", self, other)
+    if other.__class__ is not self.__class__ and getattr(other, "has_matmul", False):
+        return NotImplemented
+    return apply("matmul", self, other)
 
 
 def _reflect(name: str) -> Callable[[Any, Any], Any]:
@@ -152,8 +155,7 @@ class Operators:
     # Equality is elementwise, so identity is what a tensor can be found by.
     __hash__ = object.__hash__
 
-    def __getitem__(self, index: Any) -> Any:
-        return apply("getitem", self, index)
+    __getitem__ = _binary("getitem")
 
     def __setitem__(self, index: Any, value: Any) -> None:
         apply("setitem", self, index)

@@ -14,6 +14,7 @@ import pytest
 import tessera as ts
 from tessera.api import eager
 from tessera.diagnostics.codes import BroadcastError, CodegenError, ShapeError
+from tessera.frontend import call_plans
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +22,7 @@ def oracle(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
     """Programs of this test alone, run by the reference: what is tested is how they are chosen and called."""
     programs: dict[Any, Any] = OrderedDict()
     monkeypatch.setattr(eager, "_PROGRAMS", programs)
+    monkeypatch.setattr(call_plans, "PLANS", {})
     monkeypatch.setattr(eager, "_OPTIONS", ts.Options(backend="reference"))
     return programs
 

@@ -15,6 +15,7 @@ import tessera as ts
 from tessera.api import eager, jit
 from tessera.api.compilation import load
 from tessera.diagnostics.codes import BroadcastError, DeviceError, OperatorError
+from tessera.frontend import call_plans
 from tessera.frontend.pytree import as_tuple
 from tessera.runtime.devices.cuda import tensor as cuda_numbers
 from tessera.runtime.devices.cuda import tensor as cuda_tensor
@@ -80,6 +81,7 @@ def backends_made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ctypes.memmove(target, source, size)
 
     monkeypatch.setattr(eager, "_PROGRAMS", OrderedDict[Any, Any]())
+    monkeypatch.setattr(call_plans, "PLANS", {})
     monkeypatch.setattr(eager, "load", loading)
     monkeypatch.setattr(jit, "load", loading)
     monkeypatch.setattr(cuda_tensor, "driver", Driver)

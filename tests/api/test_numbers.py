@@ -6,10 +6,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
+import operator
+import sys
 import threading
 import warnings
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -519,3 +523,51 @@ def test_annotations_of_other_classes_say_nothing() -> None:
     for x in (X, ts.array(X), torch.from_numpy(X)):
         assert f(x, X).tolist() == (X * 4).tolist()
     assert f.cache_info().misses == 1
+
+
+TYPES: dict[str, Any] = {
+    "json": lambda lr: len(json.dumps({"lr": lr})),
+    "complex": lambda lr: (lr * 2j).imag,
+    "Decimal": lambda lr: float(Decimal(lr) * 2),
+    "a function that knows floats by their type": lambda lr: {float: 2.0}[type(lr)] if type(lr) is float else len(lr),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_what_takes_pythons_own_floats_alone_gets_them(name: str) -> None:
+    function = ts.jit(lambda x, lr: x * TYPES[name](lr))
+    for lr in (0.5, 0.25, 0.5):
+        assert function(X, lr).tolist() == (X * np.float32(TYPES[name](lr))).tolist()
+    assert function.cache_info().misses == 2
+    assert "what takes Python's own floats alone needs its value at" in str(function.explain())
+    assert ts.jit(lambda x, lr: x * TYPES[name](lr)).trace(X, 0.5) is not None
+
+
+def test_a_type_error_that_no_value_helps_leaves_numbers_traced() -> None:
+    def scale(x: Any, lr: float, other: Any) -> Any:
+        return x * lr + len(other)
+
+    function: Any = ts.jit(scale)
+    for call in (function, function.trace):
+        with pytest.raises(TypeError, match=r"object of type 'int' has no len\(\)"):
+            call(X, 0.5, 3)
+    for lr in (0.5, 0.25, 0.125):
+        assert function(X, lr, "abc").tolist() == (X * np.float32(lr) + 3).tolist()
+    assert function.cache_info().misses == 1
+
+
+INTEGERS = [0, 1, 2**53, 2**53 + 1, 2**53 - 1, -(2**53) - 1, 2**54 + 2, 2**60 + 1, -(2**60) - 3, 10**400, -(10**400)]
+
+
+@pytest.mark.parametrize("integer", INTEGERS, ids=lambda one: f"{one:.3e}" if abs(one) < 1e300 else "huge")
+def test_comparisons_with_integers_are_exact(integer: int) -> None:
+    tests = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
+    function: Any = ts.jit(
+        lambda x, lr: [ts.ops.where(holds, x, -x) for test in tests for holds in (test(lr, integer), test(integer, lr))]
+    )
+    near = float(max(-(10**300), min(10**300, integer)))
+    values = [0.0, near, math.nextafter(near, math.inf), math.nextafter(near, -math.inf), -near]
+    for lr in [*values, math.inf, -math.inf, math.nan, sys.float_info.max]:
+        wanted = [holds for test in tests for holds in (test(lr, integer), test(integer, lr))]
+        assert [made.tolist() == X.tolist() for made in function(X, lr)] == wanted
+    assert function.cache_info().misses == 1

@@ -15,6 +15,7 @@ import tessera as ts
 from tessera.api import eager
 from tessera.diagnostics.codes import DTypeError
 from tessera.diagnostics.error import TesseraError
+from tessera.frontend import call_plans
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
 
@@ -114,6 +115,7 @@ def test_wrong_arguments_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     programs: OrderedDict[Any, Any] = OrderedDict()
     monkeypatch.setattr(eager, "load", _load)
     monkeypatch.setattr(eager, "_PROGRAMS", programs)
+    monkeypatch.setattr(call_plans, "PLANS", {})
     found: dict[str, str] = {}
     few = {kind: WRONG[kind] for kind in ("None", "text", "nan", "set", "mixed", "strings")}
     for name, function in functions().items():

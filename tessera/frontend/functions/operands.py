@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, AxisError, DTypeError, TracingError
 from tessera.frontend.arguments import check_int, describe_value
+from tessera.frontend.call_plans import note_number
 from tessera.frontend.concrete import Tracer, adopt_operand, concrete_dtype, is_concrete, scalar_dtype, scalar_tensor
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import as_tuple
@@ -55,7 +56,7 @@ def constant(value: Any, dtype: DType) -> Any:
     if type(value) is TracedNumber:
         return value.to(dtype)
     if dispatch.tracing() is None:
-        return scalar_tensor(value, dtype)
+        return note_number(scalar_tensor(value, dtype))
     number = float(value) if dtype.is_float else int(value) if isinstance(value, bool) else value
     return apply("full", (), {"shape": (), "value": number, "dtype": dtype})
 

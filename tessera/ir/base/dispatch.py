@@ -74,13 +74,14 @@ Runner: TypeAlias = Callable[[str, Sequence[Any], Mapping[str, Any]], Any]
 
 
 class _Traces(threading.local):
-    """The traces of this thread, innermost last."""
+    """The traces of this thread, innermost last; and who watches an eager call, if anybody does."""
 
     def __init__(self) -> None:
         self.stack: list[Recorder] = []
+        self.watch: Any = None
 
 
-_TRACES = _Traces()
+TRACES = _Traces()
 _RUNNER: list[Runner] = []
 
 
@@ -107,43 +108,46 @@ def apply_at(device: Any, op: str, operands: Sequence[Any], attributes: Mapping[
 
 def active() -> Recorder | None:
     """The innermost trace of this thread, or None outside `jit`."""
-    stack = _TRACES.stack
+    stack = TRACES.stack
     return stack[-1] if stack else None
 
 
 def tracing() -> Recorder | None:
     """The innermost trace of this thread, past scopes that only say how ops run eagerly."""
-    return next((recorder for recorder in reversed(_TRACES.stack) if not getattr(recorder, "is_scope", False)), None)
+    stack = TRACES.stack
+    if not stack:
+        return None
+    return next((recorder for recorder in reversed(stack) if not getattr(recorder, "is_scope", False)), None)
 
 
 def is_open(recorder: object) -> bool:
     """Whether a trace of this thread is still being made."""
-    return any(trace is recorder for trace in _TRACES.stack)
+    return any(trace is recorder for trace in TRACES.stack)
 
 
 @contextmanager
 def record_on(recorder: Recorder) -> Generator[None]:
     """Within it, ops called in this thread go onto `recorder`."""
-    _TRACES.stack.append(recorder)
+    TRACES.stack.append(recorder)
     try:
         yield
     finally:
-        _TRACES.stack.pop()
+        TRACES.stack.pop()
 
 
 @contextmanager
 def suspend_traces() -> Generator[None]:
     """Within it, ops run eagerly even inside a trace: for what the compiler itself computes."""
-    stack, _TRACES.stack = _TRACES.stack, []
+    stack, TRACES.stack = TRACES.stack, []
     try:
         yield
     finally:
-        _TRACES.stack = stack
+        TRACES.stack = stack
 
 
 def apply(op: str, operands: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Any:
     """The result of an op: a tracer inside a trace, a tensor otherwise."""
-    stack = _TRACES.stack
+    stack = TRACES.stack
     if stack:
         return stack[-1].record(op, operands, attributes or {})
     assert _RUNNER, "no eager runner for ops is installed; `import tessera.ops` installs one"

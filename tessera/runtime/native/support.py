@@ -195,6 +195,7 @@ class Support:
         self._definitions: list[MethodDefinition] = []
         self._dispatch = self._definition("call", "tessera_dispatch", FASTCALL)
         self.shape: Callable[[object], tuple[int, ...]] = self._builtin("shape", "tessera_tensor_shape")
+        self.form: Callable[[object], bytes] = self._builtin("form", "tessera_tensor_form")
         self.strides: Callable[[object], tuple[int, ...]] = self._builtin("strides", "tessera_tensor_strides")
         self.describe: Callable[[object], tuple[int, int, int, int, int, int]] = self._builtin(
             "describe", "tessera_tensor_describe"
