@@ -78,16 +78,17 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/lit/graph/check_ranges.mlir tests/policy/test_verify.py",
     "tessera/ir/graph/tape_analysis.py": "tests/effects/test_order.py tests/policy/test_verify.py "
     "tests/effects/test_inference.py",
-    "tessera/backends/nvptx/ops/mma_sync.py": "tests/backends/nvptx/test_operand_faults.py "
+    "tessera/backends/nvptx/ops/mma_sync.py": "tests/backends/nvptx/test_instruction_rules.py "
+    "tests/backends/nvptx/test_kernel_rules.py tests/backends/nvptx/test_ampere.py",
+    "tessera/backends/nvptx/ops/tcgen05.py": "tests/backends/nvptx/test_instruction_rules.py "
+    "tests/backends/nvptx/test_kernel_rules.py tests/backends/nvptx/test_blackwell.py",
+    "tessera/backends/nvptx/ops/tma.py": "tests/backends/nvptx/test_instruction_rules.py "
+    "tests/backends/nvptx/test_kernel_rules.py tests/backends/nvptx/test_hopper.py",
+    "tessera/backends/nvptx/ops/wgmma*.py": "tests/backends/nvptx/test_instruction_rules.py "
+    "tests/backends/nvptx/test_kernel_rules.py tests/backends/nvptx/test_hopper.py",
+    "tessera/backends/nvptx/mma/check_copies.py": "tests/backends/nvptx/test_kernel_rules.py "
+    "tests/backends/nvptx/test_hopper.py tests/backends/nvptx/test_verify.py tests/backends/nvptx/test_blackwell.py "
     "tests/backends/nvptx/test_ampere.py",
-    "tessera/backends/nvptx/ops/tcgen05.py": "tests/backends/nvptx/test_operand_faults.py "
-    "tests/backends/nvptx/test_blackwell.py",
-    "tessera/backends/nvptx/ops/tma.py": "tests/backends/nvptx/test_operand_faults.py "
-    "tests/backends/nvptx/test_hopper.py",
-    "tessera/backends/nvptx/ops/wgmma*.py": "tests/backends/nvptx/test_operand_faults.py "
-    "tests/backends/nvptx/test_hopper.py",
-    "tessera/backends/nvptx/mma/check_copies.py": "tests/backends/nvptx/test_hopper.py "
-    "tests/backends/nvptx/test_verify.py",
     # Maps.
     "tessera/ir/base/index_maps.py": "tests/ir/base/test_index_maps.py tests/graph/test_movement.py",
     "tessera/ir/tile/indexing.py": "tests/tile/test_check_bounds.py tests/tile/test_check_races.py "

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from xdsl.ir import SSAValue
+from xdsl.ir import BlockArgument, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import IndexAttr, VectorAttr
-from tessera.ir.target.limits import argument_of, index_multiple, kernel_around
+from tessera.ir.target.limits import index_multiple, kernel_around
 from tessera.ir.target.ops.blocks import PATTERNS
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f64, i8
@@ -79,7 +79,7 @@ def _access_faults(op: SpecOp) -> Iterator[Fault]:
         if pattern != op.value("pattern")
     )
     # An argument is aligned to its elements and no more; of scratch more may be known, and saying so is no fault.
-    more = (op.value("align") * 2, 64) if argument_of(op.operands[place]) is not None else ()
+    more = (op.value("align") * 2, 64) if isinstance(op.operands[place], BlockArgument) else ()
     yield from (_set(op, "align", "align", align) for align in (0, 3, 128, *more))
     yield from (_set(op, "offset", "offset", offset) for offset in change(op, "offset"))
     yield from _edge_faults(op)
@@ -143,7 +143,7 @@ def _buffer_faults(op: SpecOp, place: int) -> Iterator[Fault]:
     kernel = kernel_around(op)
     assert kernel is not None
     for other in kernel.regions[0].block.args:
-        if other is not op.operands[place] and argument_of(op.operands[place]) is not None:
+        if other is not op.operands[place] and isinstance(op.operands[place], BlockArgument):
             kind = "read-only" if place and other.index not in kernel.value("writes") else "buffer"
             yield Fault(kind, f"argument {other.index}", lambda copy, at=other.index: _rebase(copy, place, at))
 

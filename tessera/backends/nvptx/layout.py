@@ -64,9 +64,12 @@ class Layout:
 
     @property
     def size_of_line(self) -> int:
-        """Elements of such a row, where warps and neighbours can be halved to one each; 0 where they cannot."""
+        """Elements of such a row, where several warps can be halved to one; 0 where they cannot.
+
+        Neighbours can always be: they are a power of two, as `widest` is.
+        """
         is_whole = self.threads > 32 and self.threads & (self.threads - 1) == 0
-        return self.group if is_whole and self.vector & (self.vector - 1) == 0 and self.size >= self.group else 0
+        return self.group if is_whole and self.size >= self.group else 0
 
     def start(self, register: int) -> int:
         """The element of the first thread in a register."""
@@ -126,13 +129,13 @@ class Threads:
     def __post_init__(self) -> None:
         f, layout = self.f, self.layout
         size = layout.size
-        if layout.threads == 1 or size == 1:
+        if layout.threads == 1:
             self.base = 0
         elif layout.is_repeated:
             self.base = f.urem(self.thread, size)
         else:
             self.base = f.mul(self.thread, layout.vector)
-        quotient, reach = self.base, min(layout.group, size) if layout.is_repeated else layout.group
+        quotient, reach = self.base, size if layout.is_repeated else layout.group
         for extent in reversed(layout.shape):
             self._parts.append((quotient, reach, extent % reach == 0))
             if extent % reach == 0:
@@ -177,7 +180,7 @@ class Threads:
 
     def is_owner(self, register: int) -> Value | None:
         """Whether this thread is the one to store the element; None where it always is."""
-        if not self.layout.is_repeated or self.layout.threads == 1:
+        if not self.layout.is_repeated:
             return self.is_there(register)
         return self.f.icmp("slt", self.thread, self.layout.size)
 

@@ -85,6 +85,7 @@ def check_loop(op: SpecOp) -> None:
     if any(not isinstance(value.type, IndexAttr) for value in op.operands[:2]):
         op.fail(f"`{op.name}` runs from an index to an index, got {[str(v.type) for v in op.operands[:2]]}")
     block, carried = op.regions[0].block, [value.type for value in op.operands[2:]]
+    check_carried(op, carried)
     if [argument.type for argument in block.args] != [INDEX, *carried]:
         op.fail("the body of a loop takes its index and what it carries")
     if [result.type for result in op.results] != carried:
@@ -92,6 +93,13 @@ def check_loop(op: SpecOp) -> None:
     last = block.last_op
     if last is None or not last.name.endswith(".yield") or [value.type for value in last.operands] != carried:
         op.fail("the body of a loop yields what it carries")
+
+
+def check_carried(op: SpecOp, types: Iterable[object]) -> None:
+    """Raises where a loop would carry memory: who writes an argument of a kernel is found by what it is called."""
+    for type in types:
+        if isinstance(type, BufferAttr):
+            op.fail(f"`{op.name}` carries {type}, and memory is used by its name, inside of a loop as outside")
 
 
 def around(op: Operation, *names: str) -> SpecOp | None:

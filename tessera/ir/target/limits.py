@@ -265,20 +265,14 @@ def kernel_around(op: Operation) -> SpecOp | None:
     return around(op, "ttarget.kernel")
 
 
-def argument_of(buffer: SSAValue) -> int | None:
-    """Which argument of its kernel a buffer is; None for scratch."""
-    if not isinstance(buffer, BlockArgument):
-        return None
-    owner = buffer.block.parent_op()
-    return buffer.index if owner is not None and owner.name == "ttarget.kernel" else None
-
-
 def check_written(op: SpecOp, buffer: SSAValue) -> None:
-    """Fails where an op writes an argument that its kernel does not declare to write."""
-    kernel, argument = kernel_around(op), argument_of(buffer)
-    if kernel is not None and argument is not None and argument not in kernel.value("writes"):
-        writes = list(kernel.value("writes"))
-        op.fail(f"`{op.name}` writes argument {argument} of `@{kernel.value('symbol')}`, which only writes {writes}")
+    """Fails where an op writes an argument that its kernel, of whatever kind, does not declare to write."""
+    if not isinstance(buffer, BlockArgument):
+        return
+    kernel = buffer.block.parent_op()
+    if isinstance(kernel, SpecOp) and "writes" in kernel.kinds and buffer.index not in kernel.value("writes"):
+        writes, name = list(kernel.value("writes")), kernel.value("symbol")
+        op.fail(f"`{op.name}` writes argument {buffer.index} of `@{name}`, which only writes {writes}")
 
 
 def multiple_of(dim: Dim, multiples: Mapping[str, int]) -> int:

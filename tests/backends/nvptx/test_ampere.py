@@ -202,7 +202,7 @@ FAULTS = {
     ),
     "negative wait": ("ttarget.wait_copies\n", "ttarget.wait_copies {left = -1}\n", "counts groups of copies, got -1"),
     "too many left": ("ttarget.wait_copies\n", "ttarget.wait_copies {left = 1}\n", "which nobody waited for"),
-    "writes": ("writes = [2]", "writes = [1]", "writes argument 2, and the kernel writes [1]"),
+    "writes": ("writes = [2]", "writes = [1]", "`ttarget.store_rows` writes argument 2 of"),
     "stages": ("stage_after %15 {by = 1, stages = 2}", "stage_after %15 {by = 1, stages = 9}", "1 to 8 stages"),
     "a tile of fewer stages": (
         "offset = 32768, stages = 2",

@@ -41,7 +41,8 @@ DOT = {
         "box = [64, 64]",
         "40960 bytes are copied to a stage, and its barrier counts 49152",
     ),
-    "writes": ("writes = [2]", "writes = [3]", "`writes` names arguments 0..2, got [3]"),
+    "writes": ("writes = [2]", "writes = [2, 3]", "`writes` names arguments 0..2, got [2, 3]"),
+    "not declared": ("writes = [2]", "writes = [1]", "`ttarget.store_tile` writes argument 2 of"),
     "empty loop": (
         "step = 64, is_nonempty = true",
         "step = 64",

@@ -45,14 +45,14 @@ def check_producer(block: Block) -> None:
         for region in op.regions:
             check_producer(region.block)
     for ring, _ in taken:
-        _owner(ring).fail("a stage is acquired, and the ring does not go on to the next")
+        owner_of(ring).fail("a stage is acquired, and the ring does not go on to the next")
 
 
 def check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
     """Fails for a stage, which an op names first, of which not all bytes are copied."""
     if copies is None:
         op.fail("a producer goes on from a stage that it did not acquire")
-    ring = _owner(op.operands[0])
+    ring = owner_of(op.operands[0])
     copied = [copy.operands[3] for copy in copies]
     if sorted(map(id, copied)) != sorted(map(id, ring.operands)):
         op.fail(f"a stage has {len(ring.operands)} tiles, and {len(set(copied))} are copied: it would never be full")
@@ -64,7 +64,7 @@ def check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
 
 def _bytes_of(copy: SpecOp) -> int:
     """The bytes of a copy, with the other CTA's half of it."""
-    box = _owner(copy.operands[0]).value("box")
+    box = owner_of(copy.operands[0]).value("box")
     each = prod(box) * copy.value("pieces") * shaped_type(copy.operands[3]).dtype.bytes
     return 2 * each if copy.value("half") == "rows" else each
 
@@ -96,7 +96,7 @@ class ConsumerCheck:
                 self._add(op, here | there)
             elif op.name == "ttarget.mma_wait":
                 left = op.value("left")
-                self.flying = self.flying[len(self.flying) - left :] if left else []
+                self.flying = self.flying[-left:] if left else []
             elif op.name == "ttarget.release":
                 self._release(op, here, released_before)
             elif op.name == "ttarget.pingpong":
@@ -130,7 +130,9 @@ class ConsumerCheck:
 
     def _issue(self, op: SpecOp, there: set[Stage]) -> None:
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
-            if isinstance(tile.type, SharedAttr) and not any(_has(ring, tile) and at is cursor for ring, at in there):
+            if isinstance(tile.type, SharedAttr) and not any(
+                has_tile(ring, tile) and at is cursor for ring, at in there
+            ):
                 op.fail("a dot reads a stage that nobody waited for", "put a `ttarget.await` before it")
         self.flying.append((op, False))
 
@@ -142,7 +144,7 @@ class ConsumerCheck:
         for dot, is_earlier in self.flying:
             earlier = self.carried.get(cursor) if is_earlier else cursor
             for tile, at in zip(dot.operands[1:3], dot.operands[3:5], strict=True):
-                if at is earlier and _has(ring, tile):
+                if at is earlier and has_tile(ring, tile):
                     op.fail("a stage is released while a dot in flight reads it", "wait for the dot first")
         here.discard((ring, cursor))
 
@@ -156,7 +158,7 @@ class ConsumerCheck:
         owed: list[tuple[SSAValue, int]] = []
         for ring, cursor in here:
             if cursor not in carried:
-                _owner(ring).fail("a stage is waited for and never released: the producer would wait for it for ever")
+                owner_of(ring).fail("a stage is waited for and never released: the producer would wait for it for ever")
             owed.append((ring, carried.index(cursor)))
         if self.is_ordered:
             spec_ops(block)[-1].fail(
@@ -165,7 +167,7 @@ class ConsumerCheck:
         return owed
 
 
-def _owner(value: SSAValue) -> SpecOp:
+def owner_of(value: SSAValue) -> SpecOp:
     """The op that makes a ring, a shared tile or a descriptor."""
     assert isinstance(value.owner, SpecOp)
     return value.owner
@@ -176,7 +178,8 @@ def _stage(op: SpecOp) -> Stage:
     return op.operands[0], op.operands[1]
 
 
-def _has(ring: SSAValue, tile: SSAValue) -> bool:
+def has_tile(ring: SSAValue, tile: SSAValue) -> bool:
+    """Whether a ring is of a tile, among others."""
     return isinstance(ring.owner, SpecOp) and tile in ring.owner.operands
 
 
@@ -206,7 +209,7 @@ class TensorCheck:
             for region in op.regions:
                 self.run(region.block)
         for ring, _ in self.here:
-            _owner(ring).fail("a stage is waited for and never released: the producer would wait for it for ever")
+            owner_of(ring).fail("a stage is waited for and never released: the producer would wait for it for ever")
         self.here = outer
 
     def end(self) -> None:
@@ -231,7 +234,7 @@ class TensorCheck:
     def check_tensor_mma(self, op: ops.TensorMmaOp) -> None:
         self._alive(op, op.operands[0])
         for tile, cursor in zip(op.operands[1:3], op.operands[3:5], strict=True):
-            stages = [(ring, at) for ring, at in self.here if at is cursor and _has(ring, tile)]
+            stages = [(ring, at) for ring, at in self.here if at is cursor and has_tile(ring, tile)]
             if not stages:
                 op.fail("a dot reads a stage that nobody waited for", "put a `ttarget.await` before it")
             self.here.update(dict.fromkeys(stages, True))
@@ -371,4 +374,6 @@ def check_copies(block: Block, stages: int) -> None:
     check = CopyCheck(stages)
     check.run(block)
     for tile, _ in check.open:
-        _owner(tile).fail("a copy is started and never made part of a group", "put a `ttarget.commit_copies` after it")
+        owner_of(tile).fail(
+            "a copy is started and never made part of a group", "put a `ttarget.commit_copies` after it"
+        )

@@ -12,7 +12,7 @@ from tessera.backends.nvptx.types import CursorAttr, RingAttr, shaped_type
 from tessera.ir.base.index_maps import strides
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec, Verify
-from tessera.ir.base.verify import KERNEL, check_arguments, check_grid
+from tessera.ir.base.verify import KERNEL, around, check_arguments, check_grid
 from tessera.ir.target.llvm.instructions import Value
 from tessera.ir.target.llvm.text import FunctionText
 from tessera.types.dim import Dim, product
@@ -93,6 +93,7 @@ MAJORS = (
     Attribute("rhs_major", "str", "k", "which dim of the B operand is contiguous in memory: k or mn"),
 )
 SWIZZLE = Attribute("swizzle", "int", SPAN, "bytes of lines whose pieces of 16 bytes are swizzled by line")
+KERNELS = ("ttarget.warp_kernel", "ttarget.matrix_kernel", "ttarget.tensor_kernel")
 STORES = ("ttarget.store_tile", "ttarget.store_rows")
 """Stores that go through shared memory."""
 SETUP = ("ttarget.tensor_map", "ttarget.shared_tile", "ttarget.ring")
@@ -177,6 +178,12 @@ def _check_results(op: SpecOp) -> None:
             op.fail(f"`@{op.value('symbol')}` declares that it writes argument {index}, and nothing does")
 
 
+def is_argument(op: SpecOp, buffer: SSAValue) -> bool:
+    """Whether a buffer is an argument of the kernel around an op; outside of any, there is nothing else to be."""
+    kernel = around(op, *KERNELS)
+    return kernel is None or buffer.owner is kernel.regions[0].block
+
+
 def check_swizzle(op: SpecOp) -> None:
     """Fails for lines that nothing swizzles."""
     if op.value("swizzle") not in SPANS:
@@ -190,10 +197,11 @@ def check_widest(op: SpecOp) -> None:
             part.fail(f"only warpgroups read lines of {part.value('swizzle')} bytes, and others those of {SPAN}")
 
 
-def check_stage(op: SpecOp) -> None:
+def check_stage(op: SpecOp, first: int = 0) -> None:
     """Ops on a stage of a ring take the ring and a cursor in it."""
-    if not isinstance(op.operands[0].type, RingAttr) or not isinstance(op.operands[1].type, CursorAttr):
-        op.fail(f"`{op.name}` takes a ring and a cursor in it, got {[str(v.type) for v in op.operands[:2]]}")
+    ring, cursor = (value.type for value in op.operands[first : first + 2])
+    if not isinstance(ring, RingAttr) or not isinstance(cursor, CursorAttr):
+        op.fail(f"`{op.name}` takes a ring and a cursor in it, got {ring} and {cursor}")
 
 
 def swizzle_of(tile: SSAValue) -> int:

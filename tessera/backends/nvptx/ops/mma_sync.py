@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx.mma.check_copies import check_copies
-from tessera.backends.nvptx.mma.target_kernels import MAJORS, SHARED, check_kernel, check_widest, effect_op, kernel_op
+from tessera.backends.nvptx.mma.target_kernels import (
+    MAJORS,
+    SHARED,
+    check_kernel,
+    check_widest,
+    effect_op,
+    is_argument,
+    kernel_op,
+)
 from tessera.backends.nvptx.ops.wgmma import ACCESS, check_access, check_dot
 from tessera.backends.nvptx.tensor_cores import (
     MAX_WARPGROUPS,
@@ -17,11 +24,12 @@ from tessera.backends.nvptx.tensor_cores import (
     WARPS_ACROSS,
     WGMMA_ROWS,
 )
-from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, SharedAttr
+from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, SharedAttr, parts_in
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr
 from tessera.ir.base.verify import around
+from tessera.ir.target.limits import check_written
 from tessera.ir.tile.choices import MAX_STAGES
 from tessera.types.dim import Dim
 
@@ -53,17 +61,15 @@ def _check_kernel(op: ops.WarpKernelOp) -> None:
         reason="needs TMA or dots of warpgroups, which single warps do not have",
     )
     check_widest(op)
-    block = op.regions[0].block
-    stages = [part.value("stages") for part in block.ops if isinstance(part, SpecOp) and part.name in _SETUP]
-    _check_stage_counts(op, stages)
-    check_copies(block, max(stages, default=1))
+    most = max((part.value("stages") for part in parts_in(op, *_SETUP)), default=1)
+    _check_stage_counts(op, most)
+    check_copies(op.regions[0].block, most)
 
 
-def _check_stage_counts(op: SpecOp, stages: Sequence[int]) -> None:
+def _check_stage_counts(op: SpecOp, most: int) -> None:
     """Cursors wrap around after as many stages as tiles have."""
-    most = max(stages, default=1)
-    for part in op.walk():
-        if isinstance(part, SpecOp) and part.name == "ttarget.stage_after" and part.value("stages") != most:
+    for part in parts_in(op, "ttarget.stage_after"):
+        if part.value("stages") != most:
             part.fail(f"`{part.name}` wraps around after {part.value('stages')} stages, and tiles have {most}")
 
 
@@ -110,9 +116,7 @@ def _check_along(op: SpecOp) -> None:
 
 def _check_global(op: SpecOp, operand: int) -> None:
     """What is copied lies in global memory: it is an argument of the kernel."""
-    buffer = op.operands[operand]
-    kernel = around(op, *_KERNELS)
-    if kernel is not None and buffer.owner is not kernel.regions[0].block:
+    if not is_argument(op, op.operands[operand]):
         op.fail(f"`{op.name}` is between global and shared memory, and its buffer is no argument of the kernel")
 
 
@@ -139,6 +143,7 @@ def _check_store(op: ops.StoreRowsOp) -> None:
     if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
         op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
     _check_global(op, 2)
+    check_written(op, op.operands[2])
     check_access(op, 3, fragment, buffer)
     _check_along(op)
     kernel = around(op, *_KERNELS)
@@ -149,9 +154,6 @@ def _check_store(op: ops.StoreRowsOp) -> None:
         op.fail(f"each warp has 16 rows of {SPAN} bytes to pass through, in all {wanted} rows, got {tile}")
     if fragment.sizes[1] * fragment.dtype.bytes % SPAN:
         op.fail(f"rows leave in spans of {SPAN} bytes, got {fragment}")
-    written = getattr(op.operands[2], "index", -1)
-    if written not in kernel.value("writes"):
-        op.fail(f"`{op.name}` writes argument {written}, and the kernel writes {list(kernel.value('writes'))}")
 
 
 SPECS = (

@@ -27,7 +27,7 @@ from tessera.backends.nvptx.tensor_cores import (
     TCGEN05_ROWS,
     TMEM_COLUMNS,
 )
-from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, SharedAttr, TensorMemoryAttr
+from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, SharedAttr, TensorMemoryAttr, parts_in
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import IndexAttr
@@ -62,9 +62,7 @@ def _check_kernel(op: ops.TensorKernelOp) -> None:
 
 def _check_columns(op: SpecOp) -> None:
     """A multiprocessor has so many columns, and one CTA does not wait for its own."""
-    total = sum(
-        part.value("columns") for part in op.walk() if isinstance(part, SpecOp) and part.name == "ttarget.tensor_alloc"
-    )
+    total = sum(part.value("columns") for part in parts_in(op, "ttarget.tensor_alloc"))
     if total > TMEM_COLUMNS:
         op.fail(f"a CTA asks for {total} columns of tensor memory, and there are {TMEM_COLUMNS}")
 
@@ -103,7 +101,7 @@ def _check_dot(op: ops.TensorMmaOp) -> None:
         op.fail("a dot takes a stage for each operand, the first step and this one")
     check_operands(op, memory, lhs, rhs, TCGEN05_FORMS)
     M, N = memory.sizes
-    if M != TCGEN05_ROWS or N % 16 or not 16 <= N <= TCGEN05_COLUMNS:
+    if M != TCGEN05_ROWS or N % 16:
         op.fail(f"a dot has {TCGEN05_ROWS} rows and columns in 16s up to {TCGEN05_COLUMNS}, got {M} x {N}")
 
 

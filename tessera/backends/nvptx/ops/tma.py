@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING
 
+from tessera.backends.nvptx.mma.check_copies import has_tile
 from tessera.backends.nvptx.mma.target_kernels import (
     BARRIER,
     OFFSET,
@@ -13,24 +14,28 @@ from tessera.backends.nvptx.mma.target_kernels import (
     check_stage,
     check_swizzle,
     effect_op,
+    is_argument,
     swizzle_of,
 )
 from tessera.backends.nvptx.ops.wgmma import ACCESS, check_access
 from tessera.backends.nvptx.tensor_cores import ALIGNMENT, MAX_BOX, MAX_RANK, MAX_TRANSACTION, SPAN
-from tessera.backends.nvptx.types import CURSOR, FragmentAttr, SharedAttr, TensorMapAttr
+from tessera.backends.nvptx.types import CURSOR, RING, TENSOR_MAP, FragmentAttr, SharedAttr, shaped_type, sizes_of
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, IndexAttr
+from tessera.ir.target.limits import check_written
 from tessera.ir.tile.choices import MAX_STAGES
 from tessera.types.dtype import f32
 
 if TYPE_CHECKING:
+    from xdsl.ir import SSAValue
+
     from tessera.backends.nvptx import typed_ops as ops
 
 
 def _check_map(op: ops.TensorMapOp) -> None:
     buffer, box = op.operands[0].type, op.box
-    if not isinstance(buffer, BufferAttr) or argument_of_kernel(op) is None:
+    if not isinstance(buffer, BufferAttr) or not is_argument(op, op.operands[0]):
         op.fail(f"a TMA descriptor is of an argument of the kernel, got {buffer}")
     rank = len(buffer.shape)
     if not 1 <= rank <= MAX_RANK:
@@ -44,17 +49,6 @@ def _check_map(op: ops.TensorMapOp) -> None:
         op.fail(f"copies end early along an outer dim of at most {MAX_RANK - 1}, got {op.cut} of {rank}")
     if op.rounds and (op.rounds != "tf32" or buffer.dtype is not f32):
         op.fail(f"copies round f32 to tf32 or nothing, got {buffer.dtype} to {op.rounds}")
-
-
-def argument_of_kernel(op: SpecOp) -> int | None:
-    """Which argument of its kernel the first operand is, wherever in it the op is."""
-    at = op.parent_op()
-    if at is None:
-        return 0
-    while (parent := at.parent_op()) is not None and not at.name.endswith("kernel"):
-        at = parent
-    index = getattr(op.operands[0], "index", None)
-    return index if op.operands[0].owner is at.regions[0].block else None
 
 
 def _check_tile(op: ops.SharedTileOp) -> None:
@@ -71,16 +65,16 @@ def _check_tile(op: ops.SharedTileOp) -> None:
 
 
 def _check_ring(op: ops.RingOp) -> None:
-    total = 0
+    if op.results[0].type != RING:
+        op.fail(f"`{op.name}` gives a ring, not {op.results[0].type}")
     for value in op.operands:
         tile = value.owner
         if not isinstance(tile, SpecOp) or tile.name != "ttarget.shared_tile":
             op.fail("a ring is of shared tiles")
         if tile.value("stages") != op.stages:
             op.fail(f"a ring of {op.value('stages')} stages has a tile of {tile.value('stages')}")
-        assert isinstance(value.type, SharedAttr)
-        total += value.type.data.bytes.value or 0
-    if not 0 < total <= MAX_TRANSACTION:
+    total = sum(prod(sizes_of(value)) * shaped_type(value).dtype.bytes for value in op.operands)
+    if not total or total > MAX_TRANSACTION:
         op.fail(f"a stage of a ring is 1 to {MAX_TRANSACTION} bytes, got {total}")
     if not 0 <= op.bytes <= total:
         op.fail(f"{op.bytes} bytes are copied to a stage of {total}")
@@ -94,12 +88,19 @@ def _check_release(op: ops.ReleaseOp) -> None:
         op.fail(f"`{op.name}` takes two indices or none beside its stage, got {[str(v.type) for v in limits]}")
 
 
+def _descriptor(op: SpecOp, value: SSAValue) -> SpecOp:
+    """The TMA descriptor that an op goes through."""
+    made = value.owner
+    if not isinstance(made, SpecOp) or made.name != "ttarget.tensor_map":
+        op.fail(f"`{op.name}` goes through a TMA descriptor, got {value.type}")
+    return made
+
+
 def _check_copy(op: ops.CopyOp) -> None:
     map, ring, tile = op.operands[0], op.operands[1], op.operands[3]
-    made = map.owner
-    if not isinstance(map.type, TensorMapAttr) or not isinstance(made, SpecOp):
-        op.fail(f"`{op.name}` goes through a TMA descriptor, got {map.type}")
-    if not isinstance(ring.owner, SpecOp) or tile not in ring.owner.operands:
+    made = _descriptor(op, map)
+    check_stage(op, 1)
+    if not has_tile(ring, tile):
         op.fail(f"`{op.name}` fills a tile of its ring")
     assert isinstance(tile.type, SharedAttr)
     if swizzle_of(tile) != made.value("swizzle"):
@@ -122,22 +123,24 @@ def _check_copy(op: ops.CopyOp) -> None:
 
 
 def _check_store(op: ops.StoreTileOp) -> None:
-    fragment, map, tile, buffer = (value.type for value in op.operands[:4])
-    if not isinstance(fragment, FragmentAttr) or not isinstance(map, TensorMapAttr):
-        op.fail(f"`{op.name}` stores a fragment through a TMA descriptor, got {fragment} and {map}")
-    if not isinstance(tile, SharedAttr) or not isinstance(buffer, BufferAttr):
-        op.fail(f"`{op.name}` passes through a shared tile to a buffer, got {tile} and {buffer}")
+    fragment, _, tile, buffer = (value.type for value in op.operands[:4])
+    made = _descriptor(op, op.operands[1])
+    if not isinstance(fragment, FragmentAttr) or not isinstance(tile, SharedAttr) or not isinstance(buffer, BufferAttr):
+        op.fail(f"`{op.name}` passes a fragment through a shared tile to a buffer, got {fragment}, {tile} and {buffer}")
     if not fragment.dtype == tile.dtype == buffer.dtype or fragment.dtype.bytes not in (2, 4):
         op.fail(f"`{op.name}` stores elements of 2 or 4 bytes as they are, got {fragment} for {buffer}")
-    made = op.operands[1].owner
-    if not swizzle_of(op.operands[2]) == SPAN == (made.value("swizzle") if isinstance(made, SpecOp) else SPAN):
+    staging = op.operands[2].owner
+    if not isinstance(staging, SpecOp) or staging.name != "ttarget.shared_tile":
+        op.fail(f"`{op.name}` passes through the memory of a shared tile, not {tile}")
+    if not staging.value("swizzle") == SPAN == made.value("swizzle"):
         op.fail(f"rows leave in lines of {SPAN} bytes")
-    if isinstance(made, SpecOp) and made.operands[0] is not op.operands[3]:
+    if made.operands[0] is not op.operands[3]:
         op.fail(f"`{op.name}` goes to one buffer, and its TMA descriptor is of another")
-    if isinstance(made, SpecOp) and made.value("cut") != -1:
+    if made.value("cut") != -1:
         op.fail(f"`{op.name}` gives no index where rows end, and its TMA descriptor asks for one")
-    if isinstance(made, SpecOp) and made.value("rounds"):
+    if made.value("rounds"):
         op.fail(f"`{op.name}` stores elements as they are, and its TMA descriptor rounds to {made.value('rounds')}")
+    check_written(op, op.operands[3])
     check_access(op, 4, fragment, buffer)
 
 
@@ -155,6 +158,7 @@ SPECS = (
             Attribute("cut", "int", -1, "the dim along which each copy says where the tensor ends; -1: at its end"),
             Attribute("rounds", "str", "", "tf32: what f32 is rounded to, to nearest even, as it is copied"),
         ),
+        type_rule=lambda types, values: [TENSOR_MAP],
         verify=_check_map,
     ),
     effect_op(
@@ -176,7 +180,12 @@ SPECS = (
         _check_ring,
         results=("ring",),
     ),
-    OpSpec(name="ttarget.cursor", summary="The first stage of a ring.", results=("cursor",)),
+    OpSpec(
+        name="ttarget.cursor",
+        summary="The first stage of a ring.",
+        results=("cursor",),
+        type_rule=lambda types, values: [CURSOR],
+    ),
     OpSpec(
         name="ttarget.advance",
         summary="The stage after this one; the phase changes at the end of the ring.",

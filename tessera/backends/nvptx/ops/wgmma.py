@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tessera.backends.nvptx.mma.target_kernels import MAJORS, effect_op, swizzle_of
-from tessera.backends.nvptx.tensor_cores import K_BYTES, WGMMA_FORMS, WGMMA_FORMS_TF32, WGMMA_ROWS, MmaForm
+from tessera.backends.nvptx.tensor_cores import (
+    K_BYTES,
+    WGMMA_COLUMNS,
+    WGMMA_FORMS,
+    WGMMA_FORMS_TF32,
+    WGMMA_ROWS,
+    MmaForm,
+)
 from tessera.backends.nvptx.types import (
     ColumnVectorAttr,
     CursorAttr,
@@ -91,15 +98,11 @@ def check_operands(
     span = swizzle_of(op.operands[2]) // rhs.dtype.bytes
     if left != wanted or right != ((N, K) if op.value("rhs_major") == "k" else (K, -(-N // span) * span)):
         op.fail(f"{acc} is not the dot of {lhs} ({op.value('lhs_major')}) by {rhs} ({op.value('rhs_major')})")
-    if M % WGMMA_ROWS or N % 8 or not 8 <= N <= 256 or K * lhs.dtype.bytes % K_BYTES:
+    if M % WGMMA_ROWS or not found.has(N) or K * lhs.dtype.bytes % K_BYTES:
         op.fail(
-            f"dots have rows in {WGMMA_ROWS}s, columns in 8s up to 256, {K_BYTES} bytes of K a step, got {M}x{N}x{K}"
+            f"dots have rows in {WGMMA_ROWS}s, columns in 8s up to {WGMMA_COLUMNS}, of integers in 16s from 32 on, and "
+            f"{K_BYTES} bytes of K a step, got {M}x{N}x{K} of {lhs.dtype}"
         )
-    if not found.has(N):
-        op.fail(f"dots of integers have columns in 16s from 32 on, got {N} of {lhs.dtype}")
-    wide = swizzle_of(op.operands[1])
-    if op.value("lhs_major") == "mn" and M * lhs.dtype.bytes % wide:
-        op.fail(f"an A operand across k is whole spans of {wide} bytes wide, got {M} of {lhs.dtype}")
 
 
 def _check_wait(op: ops.MmaWaitOp) -> None:
@@ -160,14 +163,6 @@ def _check_store(op: ops.FragmentStoreOp) -> None:
     check_written(op, op.operands[1])
 
 
-def _check_rows(op: SpecOp, fragment: object, rows: object) -> None:
-    """A number for each row of a fragment, in its dtype."""
-    if not isinstance(fragment, FragmentAttr) or not isinstance(rows, ShapedAttr):
-        op.fail(f"`{op.name}` takes a fragment and a number for each of its rows, got {fragment} and {rows}")
-    if rows.data != fragment.data.with_shape(fragment.shape[:1]):
-        op.fail(f"`{op.name}` takes a number for each row of {fragment}, got {rows}")
-
-
 def _check_partial(op: ops.PartialRowsOp) -> None:
     type = op.results[0].type
     if not isinstance(type, PartialRowsAttr) or len(type.shape) != 1 or not type.dtype.is_float:
@@ -176,10 +171,11 @@ def _check_partial(op: ops.PartialRowsOp) -> None:
 
 def _check_grow(op: ops.GrowRowsOp) -> None:
     partial, factor, fragment = (value.type for value in op.operands)
-    _check_rows(op, fragment, factor)
-    _check_rows(op, fragment, partial)
-    if not isinstance(partial, PartialRowsAttr) or not isinstance(factor, RowVectorAttr):
-        op.fail(f"`{op.name}` scales sums of threads by a number for each row, got {partial} and {factor}")
+    if not isinstance(fragment, FragmentAttr):
+        op.fail(f"`{op.name}` adds the columns of a fragment, got {fragment}")
+    rows = fragment.data.with_shape(fragment.shape[:1])
+    if (partial, factor) != (PartialRowsAttr.of(rows), RowVectorAttr.of(rows)):
+        op.fail(f"`{op.name}` scales sums of threads by a number for each row of {fragment}, got {partial} by {factor}")
     if op.results[0].type != partial:
         op.fail(f"`{op.name}` of {partial} does not give {op.results[0].type}")
 

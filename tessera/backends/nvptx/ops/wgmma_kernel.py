@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
 
-from tessera.backends.nvptx.mma.check_copies import ConsumerCheck, check_producer
+from tessera.backends.nvptx.mma.check_copies import ConsumerCheck, check_producer, owner_of
 from tessera.backends.nvptx.mma.check_phases import check_phases
 from tessera.backends.nvptx.mma.target_kernels import (
     BARRIER,
@@ -18,11 +18,19 @@ from tessera.backends.nvptx.mma.target_kernels import (
     roles_of,
 )
 from tessera.backends.nvptx.tensor_cores import REGISTERS, WARPGROUP, WGMMA_FEATURES, WGMMA_ROWS
-from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, OperandAttr, PendingAttr, sizes_of, spec_ops
+from tessera.backends.nvptx.types import (
+    CursorAttr,
+    FragmentAttr,
+    OperandAttr,
+    PendingAttr,
+    parts_in,
+    sizes_of,
+    spec_ops,
+)
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import INDEX, IndexAttr, VectorAttr
-from tessera.ir.base.verify import STEP, around, check_step
+from tessera.ir.base.verify import STEP, around, check_carried, check_step
 from tessera.ir.target.typed_ops import IndexOp
 
 if TYPE_CHECKING:
@@ -58,7 +66,7 @@ def _check_kernel(op: ops.MatrixKernelOp) -> None:
     producer, consumer = roles_of(op)
     check_producer(producer)
     ConsumerCheck().run(consumer)
-    _check_stages(consumer.first_op)
+    _check_stages(consumer)
 
 
 def _check_uniform(op: SpecOp) -> None:
@@ -70,28 +78,26 @@ def _check_uniform(op: SpecOp) -> None:
     for part in block.walk():
         if part.name in ("ttarget.acquire", "ttarget.copy") and around(part, "ttarget.elect") is None:
             walk.fail(f"`{part.name}` is done by one thread, and all threads do this", "put it into `ttarget.elect`")
-    rings = [part for part in spec_ops(op.regions[0].block) if part.name == "ttarget.ring"]
-    check_phases(block, max((ring.value("stages") for ring in rings), default=1))
-    _check_stages(block.first_op)
+    check_phases(block, max((ring.value("stages") for ring in parts_in(op, "ttarget.ring")), default=1))
+    _check_stages(block)
 
 
 def _check_shares(op: SpecOp) -> None:
     """Consumers have whole blocks of rows of each dot, and two staging buffers each for stores."""
     consumers = op.value("consumers")
-    for part in op.walk():
-        if part.name in ("ttarget.mma_issue", "ttarget.mma_add"):
-            rows = sizes_of(part.operands[0])[0]
-            if rows % (WGMMA_ROWS * consumers):
-                op.fail(f"{rows} rows are not shared by {consumers} consumers in blocks of {WGMMA_ROWS}")
-        tile = part.operands[2].owner if part.name == "ttarget.store_tile" else None
-        if isinstance(tile, SpecOp) and tile.value("stages") != 2 * consumers:
-            op.fail(f"{consumers} consumers have two staging buffers each, and there are {tile.value('stages')}")
+    for dot in parts_in(op, "ttarget.mma_issue", "ttarget.mma_add"):
+        rows = sizes_of(dot.operands[0])[0]
+        if rows % (WGMMA_ROWS * consumers):
+            op.fail(f"{rows} rows are not shared by {consumers} consumers in blocks of {WGMMA_ROWS}")
+    for store in parts_in(op, "ttarget.store_tile"):
+        stages = owner_of(store.operands[2]).value("stages")
+        if stages != 2 * consumers:
+            op.fail(f"{consumers} consumers have two staging buffers each, and there are {stages}")
 
 
 def _check_multicast(op: SpecOp) -> None:
     """Programs of a cluster are neighbours along the last axis but one, read one B operand, and are as many."""
-    parts = [part for part in op.walk() if isinstance(part, SpecOp)]
-    halves = [part for part in parts if part.name == "ttarget.copy" and part.value("half")]
+    halves = [part for part in parts_in(op, "ttarget.copy") if part.value("half")]
     if not op.value("multicast"):
         if halves:
             halves[0].fail("half of a tile is copied, and there is no other CTA to copy the other half")
@@ -99,8 +105,8 @@ def _check_multicast(op: SpecOp) -> None:
     grid = op.value("grid")
     if len(grid) < 2 or grid[-2].value is None or grid[-2].value % 2:
         op.fail(f"clusters take two programs along the last axis but one, and the grid is {list(map(str, grid))}")
-    for part in parts:
-        if part.name == "ttarget.tiles" and (part.value("group") % 2 or part.value("mailbox") != -1):
+    for part in parts_in(op, "ttarget.tiles"):
+        if part.value("group") % 2 or part.value("mailbox") != -1:
             part.fail("the programs of a cluster are neighbours in time, in groups of an even number")
 
 
@@ -110,41 +116,39 @@ def _check_budget(op: SpecOp) -> None:
         op.fail(f"a CTA has 1 to 3 consumers, got {consumers}")
     if len(registers) not in (0, 2) or any(count % 8 or not 24 <= count <= 240 for count in registers):
         op.fail(f"registers of a thread are multiples of 8 from 24 to 240, for both roles, got {list(registers)}")
-    total = WARPGROUP * (registers[0] + consumers * registers[1]) if registers else 0
-    if total > REGISTERS:
+    if registers and (total := WARPGROUP * (registers[0] + consumers * registers[1])) > REGISTERS:
         op.fail(
             f"{consumers} consumers with {registers[1]} registers a thread and a producer with {registers[0]} take "
             f"{total}, and there are {REGISTERS}"
         )
 
 
-def _check_stages(first: Operation | None) -> None:
+def _check_stages(block: Block) -> None:
     """No op defines what a later dot reads from registers while dots are in flight (ptxas C7513, C7514).
 
     Accumulators in flight have a type of their own, which ops that read tiles do not take; what is left to check is
     the A operand, and tiles that become accumulators, made between an issue and the wait for all of it.
     """
-    made: dict[SSAValue, Operation] = {}
+    made: dict[SSAValue, tuple[SpecOp, SpecOp]] = {}
+    """What such a tile is made by, and the last dot before that."""
     flying: SpecOp | None = None
-    at = first
-    while at is not None:
-        if isinstance(at, SpecOp) and at.name == "ttarget.mma_issue":
-            for value in at.operands[:2]:
-                if flying is not None and value in made:
-                    flying.fail(
-                        f"`{made[value].name}` makes a register operand of the next dot while this is in flight",
-                        "wait for this dot first, or make the operand before it",
-                    )
+    for at in spec_ops(block):
+        if at.name == "ttarget.mma_issue":
+            for maker, dot in [made[value] for value in at.operands[:2] if value in made]:
+                dot.fail(
+                    f"`{maker.name}` makes a register operand of the next dot while this is in flight",
+                    "wait for this dot first, or make the operand before it",
+                )
             flying = at
-        elif isinstance(at, SpecOp) and at.name == "ttarget.mma_wait":
+        elif at.name == "ttarget.mma_wait":
             if at.value("left") == 0:
                 flying = None
                 made.clear()
-        elif flying is not None and at.name not in ("ttarget.mma_open",):
-            made.update(dict.fromkeys((r for r in at.results if isinstance(r.type, (OperandAttr, VectorAttr))), at))
+        elif flying is not None:
+            tiles = (result for result in at.results if isinstance(result.type, (OperandAttr, VectorAttr)))
+            made.update(dict.fromkeys(tiles, (at, flying)))
         for region in at.regions:
-            _check_stages(region.block.first_op)
-        at = at.next_op
+            _check_stages(region.block)
 
 
 def _tiles_in(op: SpecOp, block: Block) -> SpecOp:
@@ -184,6 +188,7 @@ def _check_roles(op: ops.RolesOp) -> None:
 
 def _check_carried(op: SpecOp, first: int, heads: int, given: bool = True) -> None:
     carried = [value.type for value in op.operands[first:]]
+    check_carried(op, carried)
     block = op.regions[0].block
     if [argument.type for argument in block.args] != [*[INDEX] * heads, *(carried if given else ())]:
         op.fail(f"the body of `{op.name}` takes {heads} indices and what is carried")
@@ -277,9 +282,9 @@ def pieces_of(op: SpecOp) -> list[tuple[int, int]]:
 
 
 def _check_epilogue(op: ops.EpilogueOp) -> None:
-    if not op.operands or any(not isinstance(value.type, FragmentAttr) for value in op.operands):
+    if any(not isinstance(value.type, FragmentAttr) for value in op.operands):
         op.fail(f"`{op.name}` takes fragments, got {[str(value.type) for value in op.operands]}")
-    shapes = {value.type.shape for value in op.operands if isinstance(value.type, FragmentAttr)}
+    shapes = {sizes_of(value) for value in op.operands}
     columns, pieces = op.columns, op.pieces
     if len(shapes) != 1 or columns < 1 or columns % _LINE:
         op.fail(f"`{op.name}` takes fragments of one shape, in parts of whole {_LINE}s of columns, got {columns}")
@@ -316,11 +321,11 @@ def _check_position(op: SpecOp, tiles: SpecOp) -> None:
 
 def _check_overlap(op: SpecOp, body: Block) -> None:
     """There is one loop of dots, with a step for each piece and two more."""
-    loops = [part for part in body.ops if isinstance(part, SpecOp) and part.name == "ttarget.steps"]
-    ends = [_constant(value) for value in loops[0].operands[:2]] if len(loops) == 1 else []
-    if len(ends) != 2 or ends[0] is None or ends[1] is None:
+    loops = [part for part in spec_ops(body) if part.name == "ttarget.steps"]
+    low, high = map(_constant, loops[0].operands[:2]) if len(loops) == 1 else (None, None)
+    if low is None or high is None:
         op.fail(f"`{op.name}` runs beside one loop whose steps are known")
-    steps = -(-(ends[1] - ends[0]) // loops[0].value("step"))
+    steps = -(-(high - low) // loops[0].value("step"))
     waits = [part for part in loops[0].regions[0].block.ops if part.name == "ttarget.mma_wait"]
     count = len(pieces_of(op))
     if steps <= count + 1 or len(waits) != 1:

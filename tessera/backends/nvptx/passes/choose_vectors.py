@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from tessera.backends.nvptx.row_plan import ALIGNED, MOST_NEIGHBOURS
 from tessera.backends.nvptx.text import WARP
+from tessera.backends.nvptx.types import sizes_of
 from tessera.ir.base.passes import Pass, refuse
 from tessera.ir.base.types import shaped_type
 from tessera.ir.target.limits import buffer_alignment, index_multiple, multiple_of
@@ -62,8 +63,8 @@ def _neighbours_of_reduced_rows(kernel: KernelOp) -> int:
     found = MOST
     for op in kernel.walk():
         if isinstance(op, ReduceOp | ArgReduceOp):
-            sizes = [dim.value or 1 for dim in shaped_type(op.operands[0]).shape]
+            sizes = sizes_of(op.operands[0])
             if kernel.threads > WARP and sizes[op.axis] == prod(sizes) >= 4 * kernel.threads:
                 loads = (part for part in kernel.walk() if isinstance(part, LoadOp))
-                found = max(1, 4 // min((shaped_type(load.result).dtype.bytes for load in loads), default=4))
+                found = 4 // min([4, *(shaped_type(load.result).dtype.bytes for load in loads)])
     return found

@@ -25,7 +25,6 @@ from tessera.ir.target.limits import (
     ROW_WARPS,
     WARP,
     WIDTHS,
-    argument_of,
     multiple_of,
     registers_of,
     width_for,
@@ -169,9 +168,10 @@ def _check_memory(op: SpecOp) -> None:
             if isinstance(buffer, OpResult) and buffer.op.name == "ttarget.scratch" and buffer not in written:
                 part.fail(f"`{part.name}` reads scratch that nothing has written yet")
         written.update(_written_buffers(part))
-    missing = set(op.value("writes")) - {argument_of(buffer) for buffer in written}
+    arguments = op.regions[0].block.args
+    missing = [index for index in op.value("writes") if arguments[index] not in written]
     if missing and len(list(op.regions[0].block.ops)) > 1:
-        op.fail(f"`@{op.value('symbol')}` declares that it writes argument {min(missing)}, and nothing does")
+        op.fail(f"`@{op.value('symbol')}` declares that it writes argument {missing[0]}, and nothing does")
 
 
 def _part_of_scratch(op: SpecOp) -> tuple[Dim, Dim]:
