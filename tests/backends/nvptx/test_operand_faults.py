@@ -46,6 +46,7 @@ MATRIX: dict[str, tuple[str, dict[str, Any], Any, list[tuple[int, ...]], Any]] =
     "tn": ("sm_90a", {}, tn, [(136, 72), (136, 72)], BF),
     "pairs": ("sm_90a", {"multicast": "always"}, nn, [(512, 256), (256, 512)], BF),
     "beside": ("sm_90a", {}, nt, [(4096, 512), (4096, 512)], BF),
+    "alike": ("sm_90a", {"roles": "uniform"}, nt, [(70, 136), (72, 136)], BF),
     "layer": ("sm_90a", {}, layer, [(70, 40), (40, 72), (72,)], BF),
     "8-bit": ("sm_90a", {}, into_f32, [(256, 1024), (256, 1024)], E4M3),
     "apart": ("sm_90a", {"lag": 3}, into_f32, [(128, 1280), (128, 1280)], E4M3),
