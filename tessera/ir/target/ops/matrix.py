@@ -36,7 +36,7 @@ def _check_gemm(op: SpecOp) -> None:
 def _check_accumulator(op: SpecOp, accumulator: VectorAttr) -> None:
     dtypes = (op.value("lhs_dtype"), op.value("rhs_dtype"))
     dtype = accumulator.dtype
-    if dtype.is_bool or dtype.bits < 32:
+    if dtype.bits < 32:
         op.fail(f"a dot of {dtypes[0]} by {dtypes[1]} cannot accumulate in {dtype}")
     kernel = kernel_around(op)
     if kernel is None:
@@ -61,7 +61,8 @@ def _check_block_dot(op: SpecOp) -> None:
             op.fail(f"the offset {offset} of {name} is not linear in {axes[0]} and {axes[1]}")
         check_symbols(op, f"the offset of {name}", [offset], (*names, *axes))
     check_symbols(op, "the extent", [op.value(name) for name in ("m", "n", "k")], names)
-    check_written(op, op.operands[2])
+    for buffer in op.operands[2:4]:
+        check_written(op, buffer)
     _check_panels(op, *buffers)
 
 
