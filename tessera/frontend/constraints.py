@@ -215,8 +215,8 @@ def _paths(trace: Trace, constraint: Constraint) -> tuple[str, ...]:
     found: dict[str, str] = {}
     for name, value in zip(trace.tape.names, trace.tape.inputs, strict=True):
         for axis, dim in enumerate(trace.tape.types[value].shape):
-            if dim.symbol_name in constraint.symbols:
-                found.setdefault(dim.symbol_name or "", f"`{dim}` is `{name}.shape[{axis}]`")
+            if dim.symbol_name in constraint.symbols and str(dim) not in found:
+                found[str(dim)] = f"`{dim}` is `{name}.shape[{axis}]`"
     return tuple(found[name] for name in sorted(found))
 
 

@@ -25,7 +25,7 @@ def donated_error(shape: Sequence[int], dtype: DType) -> DonatedError:
     )
 
 
-_OWNER_BLOCK, _OWNER_OBJECT = 1, 2
+_OWNER_BLOCK = 1
 _CONTIGUOUS = 1
 
 
@@ -81,7 +81,7 @@ class _Fields(ctypes.Structure):
 
 def _fields_of(tensor: Tensor) -> Any:
     handle = id(tensor._handle)  # pyright: ignore[reportPrivateUsage]
-    return _Fields.from_address(ctypes.c_void_p.from_address(handle + OFFSETS["PyCapsule.pointer"]).value or 0)
+    return _Fields.from_address(ctypes.c_size_t.from_address(handle + OFFSETS["PyCapsule.pointer"]).value)
 
 
 def consume(arguments: Sequence[Any], given: Sequence[int]) -> None:
@@ -96,7 +96,7 @@ def consume(arguments: Sequence[Any], given: Sequence[int]) -> None:
 def _is_own(tensor: Tensor) -> bool:
     """Whether the memory of a tensor is of our own making, and not, say, that of a NumPy array."""
     fields = _fields_of(tensor)
-    return fields.kind == _OWNER_BLOCK or bool(fields.kind == _OWNER_OBJECT and fields.flags & MOVED)
+    return fields.kind == _OWNER_BLOCK or bool(fields.flags & MOVED)
 
 
 def _move(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -11,7 +11,7 @@ import pytest
 import tessera as ts
 from tessera.diagnostics.codes import ArgumentError, DonatedError, GuardError, RuntimeArgumentError
 from tessera.ir.base.tape import tape_hash
-from tessera.runtime.donation import Donation
+from tessera.runtime.donation import Donation, consume
 
 RNG = np.random.default_rng(5)
 SHAPE = (1, 2, 32, 16)
@@ -56,6 +56,18 @@ def test_a_donated_cache_grows_in_its_own_memory() -> None:
         assert [given.K.address, given.V.address, given.length.address] == places
     program: Any = donating.specializations[0].loaded
     assert program.executable.metadata["donated"]["kept"] == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_arrays_of_gpus_that_were_donated_are_given_to_nobody() -> None:
+    class OfGPU:
+        owner: Any = "caller"
+
+        def give_to(self, owner: Any) -> None:
+            self.owner = owner
+
+    first, second, third = OfGPU(), OfGPU(), np.zeros(3)
+    consume([first, second, third], [1, 2])
+    assert (first.owner, second.owner) == ("caller", None)
 
 
 def test_what_was_donated_is_gone_for_every_reader() -> None:

@@ -399,6 +399,29 @@ def test_who_may_decide_over_a_collective(kind: str, loop: bool) -> None:
         assert np.asarray(ts.jit(lambda x: x + ts.dist.axis_index("dp").astype(f32))(X)).tolist() == X.tolist()
 
 
+@pytest.mark.parametrize(
+    ("otherwise", "is_alike"),
+    [
+        (lambda x: ts.dist.all_reduce(x * 2.0, "dp"), True),
+        (lambda x: ts.dist.all_reduce(x, "dp") + ts.dist.axis_index("dp").astype(f32), True),
+        (lambda x: ts.dist.all_reduce(x, "dp", "max"), False),
+        (lambda x: ts.dist.all_reduce(ts.dist.all_reduce(x, "dp"), "dp"), False),
+        (lambda x: ts.dist.all_reduce(x.reshape(2, 2), "dp").reshape(4), False),
+        (lambda x: x, False),
+    ],
+)
+def test_branches_with_the_same_collectives_may_be_taken_apart(otherwise: Any, is_alike: bool) -> None:
+    def f(x: Any) -> Any:
+        return ts.cond(x.sum() > 0.5, lambda: ts.dist.all_reduce(x, "dp"), lambda: otherwise(x))
+
+    with ts.dist.mesh(dp=2):
+        if is_alike:
+            ts.jit(f).trace(X)
+        else:
+            with pytest.raises(EffectOrderError):
+                ts.jit(f).trace(X)
+
+
 def _by_branch(x: Any) -> Any:
     """A number that every branch has alike, and ranks have by the branch that they take."""
     return ts.cond(x > 0.5, lambda: ts.ops.ones(()), lambda: ts.ops.zeros(()))

@@ -12,7 +12,10 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import ConstraintError, GuardError, ShapeError, SpecializationError
+from tessera.diagnostics.error import TesseraError
+from tessera.frontend.constraints import _next_size  # pyright: ignore[reportPrivateUsage]
 from tessera.ir.base.infer import Guards, needed_checks
+from tessera.types.constraint_text import Constraint
 from tessera.types.dim import Dim
 
 F32 = np.float32
@@ -286,3 +289,55 @@ def test_a_misspelt_size_is_corrected_and_a_broken_rule_says_where_its_sizes_are
     with pytest.raises((ConstraintError, GuardError)) as caught:
         ts.jit(f, constraints=["Batch % 2 == 0"])(np.ones((3, 4), np.float32))
     assert "x.shape[0]" in str(caught.value)
+
+
+def test_a_clash_names_where_each_size_comes_from() -> None:
+    @reference("D % 8 == 0", "S <= 4")
+    def f(x: ts.Tensor["S", "D", ts.f32], y: ts.Tensor["D", ts.f32]) -> Any:
+        ts.require(x.shape[1] == 12)
+        return x + y
+
+    with pytest.raises((ConstraintError, GuardError)) as caught:
+        f(zeros(2, 12), zeros(12))
+    assert "x.shape[1]" in str(caught.value)
+
+
+def test_the_next_size_that_satisfies_all_constraints() -> None:
+    def nearest(size: int, *rules: str) -> int | None:
+        return _next_size([Constraint.parse(rule) for rule in rules], "S", size)
+
+    assert nearest(9, "S % 8 == 0") == 16
+    assert nearest(9, "S % 8 == 0", "S <= 8") == 8
+    assert nearest(9, "S % 8 == 0", "S in 8..=15") == 8
+    assert nearest(9, "S % 8 == 0", "S in 1..=7") is None
+    assert nearest(2, "S % 8 == 0", "S <= 7") is None
+    assert nearest(2, "S in 5..=6") == 5
+    assert nearest(9, "S in 5..=6") == 6
+    assert nearest(5, "S != 5") == 6
+    assert nearest(0, "S % 8 == 0") is None
+    assert nearest(1, "S % 4097 == 0") == 4097
+    assert nearest(1, "S % 4098 == 0") is None or nearest(1, "S % 4098 == 0") == 4098
+
+
+def test_a_constraint_of_two_sizes_has_no_padding_to_offer() -> None:
+    def inner(x: ts.Tensor["A", "B", ts.f32]) -> Any:
+        return x * 2.0
+
+    def call(rule: str) -> ConstraintError:
+        checked = ts.jit(constraints=[rule], backend="reference")(inner)
+        with pytest.raises(ConstraintError) as caught:
+            ts.jit(lambda x: checked(x), backend="reference")(zeros(3, 12))
+        return caught.value
+
+    assert call("A % 4 == 0").fix is not None
+    assert call("A*B % 5 == 0").fix is None
+    assert call("A == B").fix is None
+
+
+def test_an_argument_of_another_rank_is_named_inside_of_a_function() -> None:
+    @reference("B % 4 == 0")
+    def inner(x: ts.Tensor["A", "B", ts.f32]) -> Any:
+        return x * 2.0
+
+    with pytest.raises(TesseraError):
+        ts.jit(lambda x: inner(x), backend="reference")(zeros(12))

@@ -180,3 +180,24 @@ def test_what_a_tensor_says_comes_before_the_scope() -> None:
     x = ts.array([1.0078125], ts.bf16)
     assert float(np.asarray(ts.jit(f)(x).cast(ts.f32))[0]) == 3.015625
     assert float(np.asarray((x * 3).cast(ts.f32))[0]) == 3.03125
+
+
+@pytest.mark.parametrize(
+    ("saturation", "target", "expected"),
+    [
+        ("saturate", "i8", [127, -128, 5]),
+        ("saturate", "u8", [255, 0, 5]),
+        ("saturate", "i64", [300, -300, 5]),
+        ("saturate", "f32", [300.0, -300.0, 5.0]),
+        ("wrap", "i8", [44, -44, 5]),
+        (None, "i8", [44, -44, 5]),
+    ],
+)
+def test_integers_are_cast_to_the_ends_of_their_range_where_a_policy_saturates(
+    saturation: Any, target: str, expected: list[float]
+) -> None:
+    def cast(x: Any) -> Any:
+        return x.astype(target)
+
+    jitted: Any = ts.jit(cast, policy=Policy(saturation=saturation) if saturation else SILENT, backend="reference")
+    assert np.asarray(jitted(np.array([300, -300, 5], np.int32))).tolist() == expected

@@ -17,7 +17,7 @@ from tessera.backends.reference.compile import run_tape
 from tessera.diagnostics.codes import NumericsError, RangeError
 from tessera.ir.base.interval import Interval
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.tape_analysis import infer_intervals
+from tessera.ir.graph.tape_analysis import find_unproved, infer_intervals
 from tests.scalar_table import FUNCTION_OF_OP
 
 X = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -166,6 +166,39 @@ def test_every_value_lies_in_its_interval(program: list[Step], low: float, width
         assert found.may_be_nan or not np.isnan(wide).any(), (program, found)
         inside = np.isnan(wide) | ((wide >= found.low) & (wide <= found.high))
         assert inside.all(), (program, str(found), wide)
+
+
+def unproved(function: Any, *arguments: Any, bounded: Any = None, **inputs: Any) -> list[str]:
+    """The ops whose values are not proved."""
+    jitted: Any = ts.jit(function)
+    tape = jitted.trace(*arguments).tape
+    return [tape.records[number].op.split(".")[1] for number in find_unproved(tape, bounded, inputs)]
+
+
+def test_without_a_bound_values_are_held_to_their_dtype() -> None:
+    half = X.astype(np.float16)
+    assert unproved(lambda x: x * x, X, x=(-1e10, 1e10)) == []
+    assert unproved(lambda x: ops.exp(x), X) == ["exp"]
+    assert unproved(lambda x: ops.tanh(x) + 1.0, X) == []
+    assert unproved(lambda x, n: (x * x, n * n), X, np.arange(3), x=(-2.0, 2.0)) == []
+    with pytest.raises(RangeError, match=r"`mul` can give .*, and the largest f16 is 65504"):
+        unproved(lambda x: x * x, half, x=(-300.0, 300.0))
+    assert unproved(lambda x: x * x, half, x=(-255.0, 255.0)) == []
+
+
+def test_what_leaves_its_bound_by_a_rounding_alone_is_not_refuted() -> None:
+    assert unproved(lambda x: x * 1.0, X, bounded=(-100.0, 100.0)) in ([], ["mul"])
+    assert unproved(lambda x: x + 0.00001, X, bounded=(-100.0, 100.0)) == ["add"]
+    for moved in (lambda x: x + 0.01, lambda x: x - 0.01):
+        with pytest.raises(RangeError, match="outside of"):
+            unproved(moved, X, bounded=(-100.0, 100.0))
+
+
+def test_a_literal_may_be_the_largest_number() -> None:
+    largest = float(np.finfo(np.float32).max)
+    for literal, expected in ((largest, []), (-largest, []), (1000.0, [])):
+        found = unproved(lambda x, literal=literal: ops.minimum(x, literal), X, bounded=(-100.0, 100.0))
+        assert [name for name in found if name == "full"] == expected, literal
 
 
 def test_numbers_that_stand_in_a_program_are_not_held_to_its_bound() -> None:

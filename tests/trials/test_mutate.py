@@ -21,6 +21,12 @@ def f(a: int, b: int) -> bool:
         return check(a, b + 1)
     assert a > 0
     raise ValueError(f"{a} > {b}")
+
+def draw(rng: Generator) -> Sequence[Array]:
+    return [rng.normal(3 + 4)]
+
+def rows(n: int) -> Make:
+    return [n + 1]
 '''
 
 

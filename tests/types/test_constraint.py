@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.solver import thousand_constraints
 from tessera.diagnostics.codes import ConstraintError
-from tessera.types.constraint import Answer, Constraint, ConstraintSolver, Verdict, solve
+from tessera.types.constraint import Answer, Constraint, ConstraintSolver, Verdict, main, solve
 from tessera.types.dim import Dim
 from tests.types.systems import GRID, NAMES, System, holds, random_system
 from tests.types.z3_terms import formula
@@ -130,6 +131,41 @@ def test_a_text_that_is_no_constraint_is_refused(text: str, message: str) -> Non
         ("", "S + 1 == 0", REFUTED),
         ("", "S != S + 1", PROVED),
         ("", "S == T", UNKNOWN),
+        ("T = S*S*S*S*S*S*S*S*S*S", "T >= 0", PROVED),
+        ("S >= 3; T >= 2", "S*T >= 2*S + 3*T - 6", PROVED),
+        ("S >= 3; T >= 2", "S*T >= 2*S + 3*T - 5", UNKNOWN),
+        ("S >= 3; T >= 2", "S*T >= 6", PROVED),
+        ("S >= 3; T >= 2", "S*T >= 7", UNKNOWN),
+        ("S in 0..=3; T in 0..=2", "S*T == 7", REFUTED),
+        ("S // 4 == T", "S >= 4*T", PROVED),
+        ("S // 4 == T", "S <= 4*T + 3", PROVED),
+        ("S // 4 == T", "S <= 4*T + 2", UNKNOWN),
+        ("4*T >= S", "S // 4 <= T", PROVED),
+        ("4*T + 4 >= S", "S // 4 <= T", UNKNOWN),
+        ("4*T + 3 <= S", "T <= S // 4", PROVED),
+        ("4*T <= S + 1", "T <= S // 4", UNKNOWN),
+        ("S <= U; T <= U", "max(S, T) <= U", PROVED),
+        ("S <= U", "max(S, T) <= U", UNKNOWN),
+        ("S <= U", "min(S, T) <= U", PROVED),
+        ("U <= S; U <= T", "U <= min(S, T)", PROVED),
+        ("U <= S", "U <= max(S, T)", PROVED),
+        ("U <= S", "U <= min(S, T)", UNKNOWN),
+        ("T <= S // 4", "4*T <= S", PROVED),
+        ("T <= S // 4", "4*T + 1 <= S", UNKNOWN),
+        ("U >= min(S, T)", "U >= S", UNKNOWN),
+        ("S % 8 == 3", "S % 4 == 3", PROVED),
+        ("S % 8 - 3 == 0", "S % 4 == 3", PROVED),
+        ("3 == S % 8", "S % 4 == 3", PROVED),
+        ("S % 8 == 8", "S == S", REFUTED),
+        ("S % 8 == T", "T <= 7", PROVED),
+        ("S*S == 0", "S == 0", PROVED),
+        ("S*S*T == 0; S >= 1", "T == 0", PROVED),
+        ("S != 0", "S >= 1", PROVED),
+        ("S <= 4; S != 4", "S <= 3", PROVED),
+        ("S >= 2; S != 2", "S >= 3", PROVED),
+        ("2*S != 5", "S >= 0", PROVED),
+        ("S < T; T < S + 2", "T == S + 1", PROVED),
+        ("2*S = 4*T", "S == 2*T", PROVED),
     ],
 )
 def test_verdicts(rules: str, question: str, verdict: Verdict) -> None:
@@ -178,6 +214,8 @@ def check(system: System) -> Verdict | None:
         assert all(truths), f"{system}: {answer}, but not for {solutions[truths.index(False)]}"
     if answer.is_refuted:
         assert not any(truths), f"{system}: {answer}, yet {solutions[truths.index(True)]}"
+    if answer.verdict is not UNKNOWN:
+        _check_reasons(system, answer, system.question)
     for sizes in solutions:
         for name, size in sizes.items():
             value = solver.value(name)
@@ -200,11 +238,11 @@ def test_trying_all_sizes_is_what_a_constraint_says() -> None:
         ]
 
 
-@pytest.mark.parametrize("block", range(5))
-def test_a_hundred_random_systems_against_trying_all_sizes(block: int) -> None:
+@pytest.mark.parametrize(("block", "least"), [*enumerate((74, 70, 68, 75, 74))])
+def test_a_hundred_random_systems_against_trying_all_sizes(block: int, least: int) -> None:
     """Ten thousand are recorded: `tests/trials/ten_thousand.py`."""
     found = [check(random_system(seed)) for seed in range(100 * block, 100 * block + 100)]
-    assert found.count(PROVED) + found.count(REFUTED) + found.count(None) > 50, "the solver answers too little"
+    assert len(found) - found.count(UNKNOWN) >= least, "the solver answers less than it did"
 
 
 def check_by_z3(system: System) -> None:
@@ -267,6 +305,16 @@ def test_the_report_of_a_text() -> None:
         "`B == 3` is unknown",
     ]
     assert str(solve("B <= 4; B > 4")) == "contradiction: `B <= 4`, `B > 4`"
+
+
+def test_the_command_says_what_it_cannot_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main([str(tmp_path / "none")]) == 2
+    assert "No such file" in capsys.readouterr().err
+    (tmp_path / "wrong").write_text("S ? 3", encoding="utf-8")
+    assert main([str(tmp_path / "wrong")]) == 2
+    assert capsys.readouterr().err
+    (tmp_path / "right").write_text("S <= 3; S >= 4", encoding="utf-8")
+    assert main([str(tmp_path / "right")]) == 1
 
 
 @pytest.mark.parametrize(

@@ -74,19 +74,10 @@ class _UniformityWalk:
     def _flow(self, op: SpecOp, operands: list[Axes], together: Axes, around: SpecOp | None) -> list[Axes]:
         if op.spec.region_names == ("then", "otherwise"):
             return self._branch(op, operands, together, around)
-        if "carried" not in op.kinds:
-            return self._unknown(op)
         if op.name == "tgraph.fori":
             index = operands[0] & operands[1]
             return self._loop(op, operands[2:], (index,), index, together, around)
         return self._loop(op, operands, (), self.every, together, around)
-
-    def _unknown(self, op: SpecOp) -> list[Axes]:
-        """An op of another kind: nothing is known of which ranks execute its bodies, and how often."""
-        nothing: Axes = frozenset()
-        for region in op.regions:
-            self._block(region.block, [nothing] * len(region.block.args), nothing, op)
-        return [nothing] * len(op.results)
 
     def _branch(self, op: SpecOp, operands: list[Axes], together: Axes, around: SpecOp | None) -> list[Axes]:
         decided, operands = operands[0], operands[1:]
@@ -129,7 +120,7 @@ class _UniformityWalk:
 
 def _axis(op: Any) -> str:
     """The mesh axis that an op communicates over, if it has more than one rank."""
-    if not isinstance(op, SpecOp) or not {"axis", "size"} <= op.kinds.keys() or op.kinds["axis"] != "str":
+    if not isinstance(op, SpecOp) or not {"axis", "size"} <= op.kinds.keys():
         return ""
     sizes = op.value("size")
     return "" if sizes and sizes[0].value == 1 else str(op.value("axis"))
@@ -236,7 +227,7 @@ def _result_intervals(record: Record, tape: Tape, known: Mapping[int, Interval])
     facet = interval_of(REGISTRY[record.op]) or ANYTHING
     types = tuple(tape.types[value] for value in record.operands)
     operands = tuple(known[value] for value in record.operands)
-    is_repeated = len(operands) > 1 and len(set(record.operands)) == 1
+    is_repeated = len(set(record.operands)) == 1
     results = (tape.types[value] for value in record.results)
     return [facet.result(IntervalQuery(operands, types, record.attributes, one, is_repeated)) for one in results]
 

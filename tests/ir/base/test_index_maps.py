@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.ir.base.index_maps import broadcast_at, collapse, compose, delinear, linear, simplify, strides
+from tessera.ir.base.index_maps import broadcast_at, collapse, compose, delinear, linear, roll_map, simplify, strides
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
@@ -51,6 +51,34 @@ def test_free_sizes_are_put_together_too() -> None:
     assert linear([X // B, X % B + 1], [A, B]) == X + 1
     # The parts of different numbers stay apart.
     assert linear([X // B, X % C], [A, B]) != X
+
+
+def test_dims_of_one_element_join_whatever_their_stride() -> None:
+    names, one = ["i", "j", "k"], Dim.constant(1)
+    i, j, k = (Dim.symbol(name) for name in names)
+    assert collapse(names, [one, A, B], [7 * i + j * B + k]) == [[0, 1, 2]]
+    assert collapse(names, [A, one, B], [i * B + 7 * j + k]) == [[0, 1, 2]]
+    assert collapse(names, [A, B, one], [i * B + j + 7 * k]) == [[0, 1, 2]]
+    assert collapse(names, [one, one, B], [7 * i + 5 * j + k]) == [[0, 1, 2]]
+    assert collapse(names, [A, one, B], [i * C + 7 * j + k]) == [[0, 1], [2]]
+    assert collapse(names, [A, B, C], [i * B * C + j * C + k]) == [[0, 1, 2]]
+    assert collapse(names, [A, B, C], [i * B * C + j * C + k], [j]) == [[0], [1], [2]]
+    assert collapse([], [], []) == []
+
+
+def test_what_is_rolled_reads_ahead() -> None:
+    rolls = (((5,), (2,), (0,)), ((5,), (-7,), (0,)), ((3, 4), (1, 6), (1, 0)), ((4,), (1, 3), (0, 0)))
+    for sizes, shifts, axes in rolls:
+        x = np.arange(np.prod(sizes)).reshape(sizes)
+        for shape, env in ((dims(sizes), {}), ([A, B][: len(sizes)], dict(zip("AB", sizes, strict=False)))):
+            found = roll_map(tuple(shape), shifts, axes)
+            for at in itertools.product(*map(range, sizes)):
+                here = {f"d{axis}": index for axis, index in enumerate(at)} | env
+                assert (
+                    x[tuple(one.evaluate(here) % n for one, n in zip(found, sizes, strict=True))]
+                    == np.roll(x, shifts, axes)[at]
+                )
+    assert roll_map(tuple(dims([0, 3])), (2, 3), (0, 1)) == tuple(symbols(2))
 
 
 def test_strides_of_free_sizes() -> None:

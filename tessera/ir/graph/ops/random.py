@@ -35,6 +35,7 @@ from tessera.ir.graph.building import (
     dims,
     drop_when,
     index_axis,
+    pointwise_cost,
     visits,
     widen,
 )
@@ -423,7 +424,7 @@ def _sampler(
         effects=RANDOM,
         samples=tuple(Sample(label, _key(words=at == 1), case) for at, (label, case) in enumerate(cases.items())),
         dtypes=("u64",),
-        cost=visits(60),
+        cost=pointwise_cost(60),
         decompose=decompose,
         policy=KEEP,
         interval=interval,
