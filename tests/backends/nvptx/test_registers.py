@@ -68,19 +68,15 @@ def test_the_estimate_of_plain_kernels_is_near_what_the_assembler_says() -> None
     assert {name: ratio for name, ratio in found.items() if abs(ratio - 1) > BAND} == {}
 
 
-PUT_OFF = "running sum"
-"""Of this kernel the assembler puts off the loads of rows ahead until each is wanted; in the estimate all are live."""
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
 def test_the_estimate_is_near_what_the_assembler_says() -> None:
-    """Over kernels of all kinds but one: 30 and more within a fifth, all within two fifths, on average right."""
+    """Over kernels of all kinds: seven of eight within a fifth, running sums among them, and on average right."""
     found = ratios(("f32", "bf16", "f64"), PROGRAMS)
-    assert all(1.0 <= found.pop(name) <= 2.5 for name in list(found) if name.startswith(PUT_OFF))
     far = {name: round(ratio, 2) for name, ratio in found.items() if abs(ratio - 1) > BAND}
-    assert len(found) - len(far) >= 30, far
-    assert all(0.6 <= ratio <= 1.4 for ratio in found.values()), far
+    assert len(found) - len(far) >= 38, far
+    assert not any(name.startswith("running sum") for name in far), far
+    assert all(0.65 <= ratio <= 1.45 for ratio in found.values()), far
     assert abs(float(np.mean(list(found.values()))) - 1) <= 0.1
 
 
