@@ -13,6 +13,7 @@ from tessera.api.kv_cache import KVCache
 from tessera.api.placement import device, prefetch
 from tessera.api.precision import AdaptivePrecision, LossScaler, Quantized, quantize
 from tessera.api.shape_trace import ShapeTrace, shape_trace
+from tessera.api.vmap import vmap
 from tessera.compiler.options import Options
 from tessera.diagnostics.error import TesseraError, InternalError, RecompileWarning
 from tessera.frontend.kernel.language import KTile
@@ -117,6 +118,7 @@ __all__ = [
     "value_and_grad",
     "verify",
     "vjp",
+    "vmap",
     "while_loop",
     "wrap",
     "zeros",

@@ -37,11 +37,17 @@ def _trace() -> Trace:
     return outer
 
 
-def _jit_like(function: Callable[..., Any], made: Callable[..., Any], name: str) -> Jit:
-    """`made` as a jitted function with the parameters and the settings of `function`, whose results are others."""
+def jit_like(function: Callable[..., Any], made: Callable[..., Any], name: str, *, is_annotated: bool = True) -> Jit:
+    """`made` as a jitted function with the parameters and the settings of `function`, whose results are others.
+
+    Annotations are those of `function` too, unless its arguments have other types.
+    """
     functools.update_wrapper(made, function, updated=())
     made.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
     signature: Any = inspect.signature(function).replace(return_annotation=_EMPTY)
+    if not is_annotated:
+        parameters = [one.replace(annotation=_EMPTY) for one in signature.parameters.values()]
+        signature = signature.replace(parameters=parameters)
     made.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
     return function.with_function(made) if isinstance(function, Jit) else Jit(made)
 
@@ -123,7 +129,7 @@ def _value_and_grad(
         gradients = _split_leaves(program.trees, results[cut:])
         return choose(program.rebuild(results[:cut]), gradients if isinstance(argnums, tuple | list) else gradients[0])
 
-    return _jit_like(function, differentiate, name)
+    return jit_like(function, differentiate, name)
 
 
 def _check_scalar(name: str, program: Subprogram, has_aux: bool) -> None:
@@ -327,7 +333,7 @@ def _jacobian(name: str, function: Callable[..., Any], argnums: Any) -> Jit:
         is_tuple = isinstance(argnums, tuple | list)
         return _reverse_rows(of, chosen, is_tuple) if name == "jacrev" else _forward_columns(of, chosen, is_tuple)
 
-    return _jit_like(function, differentiate, name)
+    return jit_like(function, differentiate, name)
 
 
 def _basis(leaf: Any) -> Any:

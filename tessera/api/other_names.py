@@ -126,7 +126,7 @@ FRONT: Mapping[str, str] = {
         "derivatives are taken by `tessera.grad` alone, so there is nothing to switch off: remove it",
     ),
     **_write("detach", "stop_gradient(x)"),
-    **dict.fromkeys(("pmap", "vmap"), "there is no such transform yet; ops take leading dims as they come"),
+    "pmap": "there is no such transform yet; `tessera.dist` runs a program on several ranks",
     **dict.fromkeys(("nn", "Module", "Sequential", "Parameter", "flax"), _FUNCTIONS),
     "optim": "there are no optimizers yet: write the step, as in `p - 0.1 * tessera.grad(loss)(p)`",
     "is_tensor": "write `isinstance(x, tessera.Tensor)`",

@@ -47,29 +47,40 @@ def trace_subprogram(
     name: str, function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any], about: Sequence[int]
 ) -> Subprogram:
     """Trace a function inside the active trace; `about` are the positions of the arguments that become inputs."""
-    outer = dispatch.tracing()
-    assert isinstance(outer, Trace), "functions are transformed inside a trace"
-    trace, given = Trace(parent=outer), list(arguments)
+    trace, given = open_trace(), list(arguments)
     operands: list[Any] = []
     trees: list[Tree] = []
     for number in about:
         leaves, tree = flatten(arguments[number])
-        tensors = [
-            _float_tensor(name, leaf, path)
-            for leaf, path in zip(leaves, leaf_paths(tree, f"argument {number}"), strict=True)
-        ]
+        paths = leaf_paths(tree, f"argument {number}")
+        tensors = [_float_tensor(name, leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
         tracers = [
-            trace.add_input(path, _type(tensor), getattr(tensor, "policy", SILENT))
-            for tensor, path in zip(tensors, leaf_paths(tree, f"argument_{number}"), strict=True)
+            trace.add_input(path, type_of(tensor), getattr(tensor, "policy", SILENT))
+            for tensor, path in zip(tensors, paths, strict=True)
         ]
         given[number] = unflatten(tree, tracers)
         operands += tensors
         trees.append(tree)
+    return finish_subprogram(trace, lambda: function(*given, **kwargs), operands, trees)
+
+
+def open_trace() -> Trace:
+    """A new trace inside the active one."""
+    outer = dispatch.tracing()
+    assert isinstance(outer, Trace), "functions are transformed inside a trace"
+    return Trace(parent=outer)
+
+
+def finish_subprogram(
+    trace: Trace, run: Callable[[], Any], operands: Sequence[Any], trees: Sequence[Tree]
+) -> Subprogram:
+    """What `run` does on tracers of a trace, which stand for `operands`, as a program."""
     with dispatch.record_on(trace):
-        leaves, form = flatten(function(*given, **kwargs), keep_order=True)
+        leaves, form = flatten(run(), keep_order=True)
         results = [_result(leaf, path) for leaf, path in zip(leaves, leaf_paths(form, "result"), strict=True)]
     tape = trace.finish(results)
-    outer.effects |= trace.effects
+    assert trace.parent is not None
+    trace.parent.effects |= trace.effects
     resolve_tape(tape, trace.facts)
     lifted = [item.tensor for item in trace.lifted.values()]
     policies = tuple(getattr(result, "policy", SILENT) for result in results)
@@ -91,13 +102,14 @@ def _float_tensor(name: str, leaf: Any, path: str) -> Any:
     tensor = as_tensor(leaf)
     if not dtype_of(tensor).is_float:
         raise DifferentiationError(
-            f"`{name}` differentiates by floats, and {path} is {_type(tensor)}",
+            f"`{name}` differentiates by floats, and {path} is {type_of(tensor)}",
             fix="leave it out with `argnums`, or cast it to a float dtype first",
         )
     return tensor
 
 
-def _type(tensor: Any) -> TensorType:
+def type_of(tensor: Any) -> TensorType:
+    """The type of a tensor, traced or not."""
     return TensorType(tuple(dim_of(size) for size in tensor.shape), dtype_of(tensor))
 
 

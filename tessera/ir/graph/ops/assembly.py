@@ -151,6 +151,7 @@ CONCAT = OpSpec(
     infer=_infer_concat,
     jvp="linear",
     transpose="movement:concat",
+    batch="movement:join",
     reference=_concat_reference,
     samples=(
         _several(0, (3,), (4,)),
@@ -175,6 +176,7 @@ STACK = OpSpec(
     infer=_infer_stack,
     jvp="linear",
     transpose="movement:stack",
+    batch="movement:join",
     reference=_stack_reference,
     samples=(
         _several(0, (3,), (3,)),
@@ -203,6 +205,7 @@ PAD = OpSpec(
     infer=_infer_pad,
     jvp="movement:pad_jvp",
     transpose="movement:pad",
+    batch="movement:pad",
     reference=_pad_reference,
     samples=(
         moving_sample((5,), low=dims(2), high=dims(1)),

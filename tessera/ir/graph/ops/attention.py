@@ -457,6 +457,7 @@ def _attention(op: str, summary: str, operands: tuple[str, ...], causal: Attribu
         operands=operands,
         attributes=(causal, SCALE),
         dtypes=FLOATS,
+        batch="attention",
         jvp="attention:cached_jvp" if op == "cached_attention" else "attention:attention_jvp",
         cost=cost_of(_count_operations),
         lower=Library("attention", reads_views=True, takes_epilogue=True),

@@ -196,6 +196,7 @@ def _collective(name: str, summary: str, extra: tuple[Attribute, ...], infer: An
         interval=ANYTHING,
         jvp="movement:reduce_jvp" if REDUCE in extra else "linear",
         transpose=f"movement:{name}",
+        batch="movement:along_dims",
     )
 
 

@@ -175,6 +175,7 @@ def _flow(name: str, summary: str, operands: tuple[str, ...], attributes: Any, i
         interval=ANYTHING,
         jvp=f"control:{name}_jvp",
         transpose=f"control:{name}_transpose" if is_split else "control:loop_transpose",
+        batch="control:while_loop" if name == "while" else f"control:{name}",
     )
 
 

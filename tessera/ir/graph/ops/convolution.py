@@ -410,6 +410,7 @@ CONV_WINDOWS = OpSpec(
     ),
     jvp="multilinear",
     transpose="contraction:conv_windows",
+    batch="conv_windows",
     infer=_infer_windows,
     reference=conv_windows_reference,
     cost=cost_of(

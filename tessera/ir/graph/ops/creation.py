@@ -125,6 +125,7 @@ def _triangle(name: str, summary: str, scalar: str, function: Any) -> OpSpec:
         infer=infer,
         jvp="linear",
         transpose=f"movement:{name}",
+        batch="movement:triangle",
         reference=reference,
         samples=(
             moving_sample((5, 5), offset=0),

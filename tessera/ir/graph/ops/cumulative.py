@@ -124,6 +124,7 @@ CUMULATIVE = OpSpec(
     interval=ANYTHING,
     jvp="reduce:cumulative_jvp",
     transpose="reduce:cumulative",
+    batch="first_axis",
 )
 
 SPECS: tuple[OpSpec, ...] = (

@@ -451,6 +451,7 @@ SPECS: tuple[OpSpec, ...] = (
         lower=Gather(_index_maps),
         jvp="first",
         transpose="indexing:index_legal",
+        batch="movement:index_legal",
     ),
     _reader(
         "index_get",
@@ -526,6 +527,7 @@ SPECS: tuple[OpSpec, ...] = (
         lower=Gather(_along_maps),
         jvp="first",
         transpose="indexing:take_along",
+        batch="movement:take_along",
     ),
     _reader(
         "take_along_axis",

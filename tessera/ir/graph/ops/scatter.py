@@ -417,6 +417,7 @@ SPECS: tuple[OpSpec, ...] = (
         lower=Library("scatter", overwrites=0),
         jvp="indexing:write_jvp",
         transpose="indexing:write",
+        batch="movement:scatter_rows",
         policy=KEEP,
         interval=ANYTHING,
     ),

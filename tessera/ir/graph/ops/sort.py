@@ -218,5 +218,6 @@ SPECS: tuple[OpSpec, ...] = (
         policy=KEEP,
         interval=ANYTHING,
         jvp="indexing:sort_jvp",
+        batch="movement:sort_rows",
     ),
 )

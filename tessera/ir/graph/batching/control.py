@@ -1,0 +1,138 @@
+"""Batching of control flow.
+
+A branch or a loop whose predicate is one for all stays what it is, with batched bodies. Where each element has its own,
+both branches are computed and one is chosen, and a loop runs as long as any element goes on, the others staying as they
+are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import DifferentiationError
+from tessera.ir.base.spec import Attributes
+from tessera.ir.base.tape import Tape
+from tessera.ir.graph.transforms.batch import Batched, Batcher, batch_body
+from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as_values, has_effects
+from tessera.types.shape import ONE
+
+
+def _flags(given: Sequence[Batched]) -> list[bool]:
+    return [value.is_batched for value in given]
+
+
+def _choose(b: TapeBuilder, predicate: int, new: int, old: int) -> int:
+    """For each element of the batch, one of two values that both have it."""
+    size = b.type_of(predicate).shape[0]
+    shape = (size, *(ONE,) * (b.type_of(new).rank - 1))
+    return b.emit("where", b.emit("reshape", predicate, shape=shape), new, old)
+
+
+def cond(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> list[Batched]:
+    """One branch for all, or both and a choice."""
+    b, (predicate, *operands) = batcher.builder, given
+    bodies: list[Tape] = [attributes[name] for name in ("then", "otherwise")]
+    if predicate.is_batched:
+        if any(has_effects(record) for body in bodies for record in body.records):
+            raise DifferentiationError(
+                "`vmap` of a `cond` whose predicate differs in the batch runs both branches, and one has an effect",
+                span=b.span,
+                fix="move the effect out of the branch",
+            )
+        then, otherwise = ([batcher.whole(one) for one in batcher.run(body, operands)] for body in bodies)
+        return [Batched(_choose(b, predicate.value, *pair), True) for pair in zip(then, otherwise, strict=True)]
+    count = len(bodies[0].outputs)
+    flags = _flags(operands)
+    found = [batch_body(body, flags, batcher.size, [False] * count)[1] for body in bodies]
+    always = [any(pair) for pair in zip(*found, strict=True)]
+    then, otherwise = (batch_body(body, flags, batcher.size, always)[0] for body in bodies)
+    values = [operand.value for operand in operands]
+    results = b.emit("cond", predicate.value, *values, then=then, otherwise=otherwise)
+    return [Batched(*pair) for pair in zip(as_values(results), always, strict=True)]
+
+
+def _settle(body: Tape, flags: list[bool], carried: int, batcher: Batcher, first: int = 0) -> tuple[Tape, list[bool]]:
+    """The batched body of a loop, once every carried value that it gives batched is also taken so; changes `flags`."""
+    others = len(body.outputs) - carried
+    while True:
+        tape, found = batch_body(body, flags, batcher.size, [*flags[first : first + carried], *[False] * others])
+        if found[:carried] == flags[first : first + carried]:
+            return tape, found
+        flags[first : first + carried] = found[:carried]
+
+
+def scan(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> list[Batched]:
+    """Rows are gone through behind the batch."""
+    b, carried, scanned = batcher.builder, int(attributes["carried"]), int(attributes["scanned"])
+    flags = _flags(given)
+    body, found = _settle(attributes["body"], flags, carried, batcher)
+    values: list[int] = []
+    for at, value in enumerate(given):
+        if at < carried:
+            values.append(batcher.whole(value) if flags[at] else value.value)
+        elif at < carried + scanned and value.is_batched:
+            values.append(_swap(b, value.value))
+        else:
+            values.append(value.value)
+    results = as_values(b.emit("scan", *values, **{**attributes, "body": body}))
+    return [
+        Batched(_swap(b, result) if flag and at >= carried else result, flag)
+        for at, (result, flag) in enumerate(zip(results, found, strict=True))
+    ]
+
+
+def _swap(b: TapeBuilder, value: int) -> int:
+    """The first two axes the other way round."""
+    return b.emit("transpose", value, axes=(1, 0, *range(2, b.type_of(value).rank)))
+
+
+def fori(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> list[Batched]:
+    """Bounds are one for all."""
+    b, carried = batcher.builder, int(attributes["carried"])
+    if given[0].is_batched or given[1].is_batched:
+        raise DifferentiationError(
+            "`vmap` of a `fori_loop` whose bounds differ in the batch is not supported",
+            span=b.span,
+            fix="loop to the largest bound and use `tessera.ops.where`, or write a `while_loop`",
+        )
+    flags = [False, *_flags(given[2:])]
+    body, found = _settle(attributes["body"], flags, carried, batcher, 1)
+    values = [batcher.whole(value) if flag else value.value for value, flag in zip(given[2:], flags[1:], strict=True)]
+    bounds = [value.value for value in given[:2]]
+    results = as_values(b.emit("fori", *bounds, *values, **{**attributes, "body": body}))
+    return [Batched(*pair) for pair in zip(results, found, strict=True)]
+
+
+def while_loop(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> list[Batched]:
+    """As long as any element goes on; those that do not stay as they are."""
+    b, carried = batcher.builder, int(attributes["carried"])
+    flags = _flags(given)
+    body, found = _settle(attributes["body"], flags, carried, batcher)
+    condition, decided = batch_body(attributes["condition"], flags, batcher.size, [False])
+    if decided[0]:
+        flags[:carried] = [True] * carried
+        body, found = batch_body(attributes["body"], flags, batcher.size, [True] * carried)
+        condition, _ = batch_body(attributes["condition"], flags, batcher.size, [True])
+        body = _keep_done(body, condition, carried)
+        _join_predicates(condition)
+    values = [batcher.whole(value) if flag else value.value for value, flag in zip(given, flags, strict=True)]
+    results = b.emit("while", *values, condition=condition, body=body, carried=carried)
+    return [Batched(*pair) for pair in zip(as_values(results), found, strict=True)]
+
+
+def _keep_done(body: Tape, condition: Tape, carried: int) -> Tape:
+    """A body that changes only the elements for which the condition holds."""
+    builder = TapeBuilder()
+    types = [body.types[value] for value in body.inputs]
+    inputs = add_inputs(builder.tape, types, body.names)
+    (going,) = builder.inline(condition, inputs)
+    new = builder.inline(body, inputs)
+    builder.tape.outputs = [_choose(builder, going, *pair) for pair in zip(new, inputs[:carried], strict=True)]
+    return builder.tape
+
+
+def _join_predicates(condition: Tape) -> None:
+    """Let a condition give one bool: whether that of any element holds."""
+    builder: Any = TapeBuilder(condition)
+    condition.outputs = [builder.emit("any", condition.outputs[0], axes=(0,), keepdims=False)]
