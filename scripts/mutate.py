@@ -148,12 +148,23 @@ EQUIVALENT: Mapping[str, str] = {
     "difference that is known is 64 or more, and one that is not stays before it",
     "tessera/ir/schedule/host_program/memory.py: return (2, at) if is_at_most(held, size) else (4, at)": "the last of "
     "four ranks stays the last",
+    'tessera/types/dim.py: sign, size = ("-" if coefficient <= 0 else "+"), abs(coefficient)': "a factor is not 0",
+    'tessera/types/dim.py: sign, size = ("-" if coefficient < 1 else "+"), abs(coefficient)': "a factor is not 0",
+    'tessera/types/dim.py: return a if (difference > 0) == (kind == "max") else b': "where they are equal either is",
+    "tessera/types/shape.py: is_forward = step >= 0": "a step of 0 is refused before",
+    "tessera/types/shape.py: distance, stride = (stop - start, step) if step >= 0 else (start - stop, -step)": ""
+    "no slice has a step of 0",
+    "tessera/types/constraint_store.py: if bound <= store.high[node]:": "a bound that is no narrower changes nothing",
+    "tessera/types/constraint_store.py: if bound >= store.low[node]:": "a bound that is no narrower changes nothing",
     "tessera/ir/target/llvm/convert.py: sticky = f.const_like(value, (below - 1) >> 1)": "bits below the "
     "sticky one are set in its place: they are rounded up to it, or are as sticky as it is",
 }
 """`path: line after the change`, and why no program can tell that mutant from the original."""
 
 COMMUTATIVE = {
+    "_add",
+    "_multiply",
+    "is_refuted",
     "add",
     "mul",
     "min",

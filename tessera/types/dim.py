@@ -66,9 +66,6 @@ class Dim:
 
     terms: tuple[tuple[Monomial, int], ...]
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Dim) and self.terms == other.terms)
-
     def __hash__(self) -> int:
         return self._hash
 
@@ -103,9 +100,8 @@ class Dim:
         """The number this dim is, or None when it depends on a symbol."""
         if not self.terms:
             return 0
-        if len(self.terms) == 1 and not self.terms[0][0]:
-            return self.terms[0][1]
-        return None
+        monomial, coefficient = self.terms[0]  # that of a number comes last
+        return None if monomial else coefficient
 
     @property
     def is_static(self) -> bool:
@@ -154,8 +150,6 @@ class Dim:
         remainder: dict[Monomial, int] = {}
         atom = Atom("symbol", symbol)
         for monomial, coefficient in self.terms:
-            if monomial.count(atom) > 1:
-                return None
             if atom in monomial:
                 at = monomial.index(atom)
                 factor[monomial[:at] + monomial[at + 1 :]] = coefficient
@@ -248,8 +242,6 @@ def _atom_dim(kind: str, a: Dim, b: Dim) -> Dim:
 def _divide(a: Dim, b: Dim) -> Dim:
     if a.value is not None and b.value is not None:
         return Dim.constant(_floordiv(a.value, b.value))
-    if b.value == 1:
-        return a
     if a == b:
         return Dim.constant(1)  # a size of zero is guarded where it matters: 0 // 0 is never indexed
     exact = _exact_quotient(a, b)
@@ -265,7 +257,7 @@ def _divide(a: Dim, b: Dim) -> Dim:
 def _remainder(a: Dim, b: Dim) -> Dim:
     if a.value is not None and b.value is not None:
         return Dim.constant(_mod(a.value, b.value))
-    if b.value == 1 or a == b or _exact_quotient(a, b) is not None:
+    if a == b or _exact_quotient(a, b) is not None:
         return Dim.constant(0)
     quotient, remainder = _split_multiples(a, b)
     return _remainder(remainder, b) if quotient.terms else _atom_dim("mod", a, b)
@@ -340,7 +332,7 @@ def _substitute_atom(atom: Atom, env: Mapping[str, DimLike]) -> Dim:
     return _min_or_max(atom.kind, first, second)
 
 
-_TOKEN = re.compile(r"\s*(?:([0-9]+)|([A-Za-z_][A-Za-z0-9_.]*)|(//|[-+*%(),]))")
+_TOKEN = re.compile(r"\s*(?:[0-9]+|[A-Za-z_][A-Za-z0-9_.]*|//|[-+*%(),])")
 _WORDS = {"floordiv": "//", "mod": "%"}
 _NESTING, _MOST_NESTED = ("//", "%", "ceildiv", "max", "min"), 100
 """What nests in a dim however it is written, and how often: dims are printed, hashed and evaluated recursively."""
@@ -362,7 +354,7 @@ def parse_dim(text: str, *, refuses_zero: bool = False) -> Dim:
         match = _TOKEN.match(stripped, at)
         if match is None:
             raise ValueError(f"`{text}` is not a dimension: unexpected `{stripped[at:].strip()[:1]}`")
-        word = match.group(match.lastindex or 0)
+        word = match.group().strip()
         tokens.append(_WORDS.get(word, word))
         at = match.end()
     if sum(token in _NESTING for token in tokens) > _MOST_NESTED or tokens.count("(") > _MOST_NESTED:

@@ -199,7 +199,7 @@ def _lower_is(dim: Dim, level: int) -> bool:
 def _monomial_bound(monomial: Monomial, *, lower: bool) -> int | None:
     """A bound of a product of atoms from one side; None when there is none."""
     bounds = [_atom_range(atom) for atom in monomial]
-    if any(low is None or low < 0 for low, _ in bounds):
+    if any(low is None for low, _ in bounds):
         return None
     result = 1
     for low, high in bounds:
@@ -211,7 +211,7 @@ def _monomial_bound(monomial: Monomial, *, lower: bool) -> int | None:
 
 
 def _atom_range(atom: Atom) -> tuple[int | None, int | None]:
-    """The least and the largest value of an atom, where known."""
+    """0 where an atom is proved to be no less, and the largest value of it, where known."""
     if atom.kind == "symbol":
         return 0, None
     first, second = atom.args
@@ -245,9 +245,10 @@ def normalize_slice(
     step = 1 if step is None else step
     if step == 0:
         raise ValueError("a slice step cannot be 0")
-    low, high = (ZERO, size) if step > 0 else (Dim.constant(-1), size - 1)
-    first = (low if step > 0 else high) if start is None else _bound(size, start, low, high)
-    last = (high if step > 0 else low) if stop is None else _bound(size, stop, low, high)
+    is_forward = step > 0
+    low, high = (ZERO, size) if is_forward else (Dim.constant(-1), size - 1)
+    first = (low if is_forward else high) if start is None else _bound(size, start, low, high)
+    last = (high if is_forward else low) if stop is None else _bound(size, stop, low, high)
     return first, last, step, slice_extent(first, last, step)
 
 

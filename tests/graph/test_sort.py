@@ -38,6 +38,34 @@ def test_topk_takes_the_first_of_equals() -> None:
     np.testing.assert_array_equal(indices, [[1, 2], [0, 1]])
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(("shape", "axis"), [((4, 7), -1), ((4, 7), 0), ((2, 3, 5), 1), ((5,), 0)])
+def test_the_first_k_are_those_of_the_sorted_axis(shape: tuple[int, ...], axis: int, largest: bool) -> None:
+    x = np.random.default_rng(3).integers(-3, 3, shape).astype(np.float32)
+    for k in range(min(shape[axis], 4) + 1):
+        order = np.argsort(-x if largest else x, axis=axis, kind="stable").take(range(k), axis)
+        for run in (reference, run_decomposition):
+            values, indices = run("topk", x, k=k, axis=axis, largest=largest)
+            np.testing.assert_array_equal(indices, order)
+            np.testing.assert_array_equal(values, np.take_along_axis(x, order, axis))
+
+
+def test_rows_that_are_kept_are_there() -> None:
+    for keep, width in ((-1, 6), (0, 0), (1, 1), (6, 6)):
+        assert [str(one) for one in infer("sort_rows", tensor(3, 6, dtype=f32), keep=keep)] == [
+            f"[3, {width}] f32",
+            f"[3, {width}] i64",
+        ]
+    for x, keep in ((tensor(3, 6, dtype=f32), 7), (tensor(6, dtype=f32), 1), (tensor(1, 3, 6, dtype=f32), 1)):
+        with pytest.raises(RuleError):
+            infer("sort_rows", x, keep=keep)
+    rules = Rules()
+    infer("sort_rows", tensor("B", "V", dtype=f32), keep=3, rules=rules)
+    assert len(rules.guards) == 1
+    with pytest.raises(RuleError, match="`k` of at least 0"):
+        infer("topk", tensor(5, dtype=f32), k=-1)
+
+
 def test_topk_guards_a_free_axis() -> None:
     rules = Rules()
     values, indices = infer("topk", tensor("B", "V", dtype=bf16), k=8, rules=rules)

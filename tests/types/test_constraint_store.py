@@ -21,6 +21,7 @@ from tessera.types.constraint_store import (
     Store,
     Value,
     exactly,
+    plus,
     quotient,
     remainder,
 )
@@ -229,6 +230,18 @@ def test_quotients_and_remainders_are_no_wider_than_they_are() -> None:
     assert quotient(Value(-5, 9), Value(2, BIG))[:2] == (-3, 4)
     assert remainder(Value(5, BIG), Value(2, BIG))[:2] == (0, BIG)
     assert remainder(Value(5, 9), Value(2, BIG))[:2] == (0, 9)
+
+
+def test_numbers_beyond_the_bounds_are_known_by_their_residues() -> None:
+    for number in (0, 5, -5, BIG - 1, 1 - BIG):
+        assert exactly(number, 4) == Value(number, number, 1, 0, 4)
+    for number in (BIG, BIG + 5, -BIG, -BIG - 5, 7 * BIG):
+        found = exactly(number, 4)
+        assert not found.is_fixed
+        assert (found.low, found.high) == ((BIG - 1, BIG) if number > 0 else (-BIG, 1 - BIG))
+        assert number % found.modulus == found.residue
+        assert (found.modulus, found.why) == (1 << 40, 4)
+        assert plus(found, exactly(1)).residue == (number + 1) % found.modulus
 
 
 def test_remainders_keep_the_class_that_both_share() -> None:

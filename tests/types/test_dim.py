@@ -78,6 +78,7 @@ def test_one_value_has_one_form() -> None:
     assert (B + S) * (B - S) == B * B - S * S
     assert hash((B + 1) * 2) == hash(B * 2 + 2)
     assert B + S != B + T
+    assert (B == "B", Dim.of(3) == 3, B == B, Dim(B.terms) == B, B == S) == (False, False, True, True, False)
     assert B - B == Dim.of(0) == Dim.constant(0)
     assert (B * S * 4) // (B * 2) == S * 2
     assert (B * 4 + S) // 4 == B + S // 4
@@ -138,7 +139,7 @@ def test_what_a_dim_is() -> None:
     assert Dim.of("B*S + max(T, 2) // U").symbols == {"B", "S", "T", "U"}
     assert Dim.of(B) is B
     assert (B + S).substitute({"T": 4, "U": B}).symbols == {"B", "S"}
-    dim = B + S
+    dim = Dim((B + S).terms)
     assert dim.substitute({"T": 3}) is dim
     assert dim.substitute({}) is dim
     assert (Dim.of("max(B, S) + B % S")).substitute({"S": B + 1}) == B + 1 + B % (B + 1)
@@ -219,6 +220,8 @@ def test_parentheses_have_a_limit() -> None:
         ("* B", r"unexpected `\*`"),
         ("B + , 3", "unexpected `,`"),
         ("-", "expected a value, got end"),
+        ("f(B, S)", r"unexpected `\(`"),
+        ("3(B)", r"unexpected `\(`"),
     ],
 )
 def test_text_that_is_no_dim_is_refused(text: str, said: str) -> None:
