@@ -243,13 +243,23 @@ def test_a_program_has_an_index_along_each_axis_of_its_grid(axis: int) -> None:
     assert refusal_of(op) == ("" if axis in (0, 1) else f"the grid has 2 axes, got axis {axis}")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("i", ""), ("N", ""), ("M", "the expression `M` uses ['M'], and what is known is ['N', 'i']")]
-)
-def test_an_expression_uses_its_names_and_the_sizes_of_its_kernel(name: str, said: str) -> None:
-    block = kernel().regions[0].block
-    at = make("ttile.program_id", (), {"axis": 0}, types=[INDEX])
-    op = make("ttile.index", at.results, {"names": ("i",), "expr": Dim.symbol(name)}, types=[INDEX])
-    assert block.first_op is not None
-    block.insert_ops_before([at, op], block.first_op)
-    assert refusal_of(op) == said
+EXPRESSIONS: list[tuple[str, str, dict[str, Any], str]] = [
+    ("index", "index -> index", {"names": ("i",)}, "expr"),
+    ("coordinate", "index -> i64[8]", {"coords": ("i",), "axes": ("i",)}, "expr"),
+    ("clip", "f32[8] index -> f32[8]", {"coords": ("i",), "axes": ("i",), "axis": "i", "identity": 0}, "bound"),
+]
+
+
+@pytest.mark.parametrize(("name", "signature", "values", "attribute"), EXPRESSIONS)
+def test_an_expression_uses_its_names_and_the_sizes_of_its_kernel(
+    name: str, signature: str, values: dict[str, Any], attribute: str
+) -> None:
+    what = "the bound" if attribute == "bound" else "the expression"
+    said = f"{what} `M` uses ['M'], and what is known is ['N', 'i']"
+    for expr, wanted in ((ROW, ""), (N, ""), (ROW + N, ""), (Dim.symbol("M"), said)):
+        op = op_of(f"ttile.{name}", signature, {**values, attribute: expr})
+        assert refusal_of(op) == "", "sizes are those of the kernel around, and there is none"
+        block = kernel().regions[0].block
+        assert block.first_op is not None
+        block.insert_op_before(op, block.first_op)
+        assert refusal_of(op) == wanted

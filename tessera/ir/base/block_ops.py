@@ -65,7 +65,7 @@ def shuffle(block: Any, *, mode: str, by: int, width: int) -> Any:
 
 def vote(block: Any, *, kind: str, width: int) -> Any:
     """What a vote gives, on an array of bools."""
-    segments = block.reshape(*block.shape[:-1], -1, width)
+    segments = block.reshape(*block.shape[:-1], block.shape[-1] // width, width)
     bits = segments.astype(np.uint64) << np.arange(width, dtype=np.uint64)
     found = {
         "any": segments.any(-1),

@@ -12,6 +12,7 @@ from xdsl.ir import SSAValue
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.sites import Site
+from tessera.ir.tile.typed_ops import IndexOp
 from tessera.types.dim import Atom, Dim
 from tessera.types.frozen import frozen
 
@@ -23,13 +24,12 @@ def index_expr(index: SSAValue) -> Dim | None:
 
     A number, or anything else that holds whatever names stand for, can be read from it as it is.
     """
-    op = index.owner
-    return op.value("expr") if isinstance(op, SpecOp) and op.name == "ttile.index" else None
+    return index.owner.expr if isinstance(index.owner, IndexOp) else None
 
 
 def size_expr(index: SSAValue) -> Dim | None:
     """The expression of an index that is computed from sizes alone, or None."""
-    return None if isinstance(index.owner, SpecOp) and index.owner.operands else index_expr(index)
+    return index.owner.expr if isinstance(index.owner, IndexOp) and not index.owner.at else None
 
 
 def known_ends(loop: SpecOp) -> tuple[int, int] | None:
@@ -84,7 +84,8 @@ class Affine:
             return f"floor({inner} / {second.value})" if atom.kind == "floordiv" else f"({inner} mod {second.value})"
         found = self._unknown(Dim((((atom,), 1),)))
         if atom.kind == "mod":
-            self.conditions += [f"{found} >= 0", f"({found} < {self.text(second)} or {self.text(second)} <= 0)"]
+            modulus = self.text(second)
+            self.conditions.append(f"({modulus} <= 0 or (0 <= {found} and {found} < {modulus}))")
         return found
 
     def _unknown(self, dim: Dim) -> str:
@@ -120,8 +121,9 @@ class Affine:
         """All variables, in the order in which they were named, then what is not affine."""
         return [*self._names.values(), *self.extra]
 
-    def variable(self, symbol: str) -> str | None:
-        return self._names.get(symbol)
+    def variable(self, symbol: str) -> str:
+        """The isl name of a variable; empty for a size, and for what no condition names."""
+        return self._names.get(symbol, "")
 
 
 def size_conditions(sizes: Sequence[str], guards: Iterable[tuple[Dim, Dim]]) -> list[str]:
@@ -164,7 +166,7 @@ def point_of(found: Any, sizes: Sequence[str], names: Sequence[str]) -> dict[str
 def evaluate_at(values: Mapping[str, int], dim: Dim, writer: Affine) -> int:
     """An expression at a point."""
     env = {symbol: values[symbol] for symbol in dim.symbols & values.keys()}
-    env |= {symbol: values[name] for symbol in dim.symbols if (name := writer.variable(symbol)) in values and name}
+    env |= {symbol: values[name] for symbol in dim.symbols if (name := writer.variable(symbol)) in values}
     return dim.evaluate(env)
 
 
@@ -220,7 +222,7 @@ def along(
     env: dict[str, Number] = {**sizes, **coords}
     for position, (axis, size) in enumerate(zip(axes, shape, strict=True)):
         steps = np.arange(size, dtype=np.int64)
-        env[axis] = env[axis] + steps.reshape([-1 if at == position else 1 for at in range(len(shape))])
+        env[axis] = env[axis] + steps.reshape([size if at == position else 1 for at in range(len(shape))])
     return env
 
 

@@ -297,7 +297,7 @@ def _store(run: Run, op: SpecOp) -> None:
     tile, buffer = run[op.operands[0]], run[op.operands[1]]
     cells = _cells(run, op, 2, tile.shape)
     # One element after the other in row-major order, so that equal cells have one answer.
-    flat, values = buffer.reshape(-1), tile[cells.inside]
+    flat, values = buffer.ravel(), tile[cells.inside]
     where = cells.flat(buffer.shape)
     if op.value("mode") == "set":
         flat[where] = values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from xdsl.ir import Block, SSAValue
@@ -245,16 +245,16 @@ class Range:
 
 def is_in_bounds(site: Site, dim: int) -> bool:
     """Whether `0 <= index < extent` follows for one dim of a site; False means that no proof was found."""
-    return any(_Proof(site, by_windows).holds(dim) for by_windows in (False, True))
+    return any(_Proof(site, windows).holds(dim) for windows in ((), site.windows))
 
 
 class _Proof:
     """Bounds of expressions of one site: variables are replaced by their ends, innermost first.
 
-    With `by_windows`, a coordinate is measured by the window it stands in rather than by its own range.
+    A coordinate in one of the `windows` is measured by it rather than by its own range.
     """
 
-    def __init__(self, site: Site, by_windows: bool) -> None:
+    def __init__(self, site: Site, windows: Sequence[tuple[Dim, Dim]]) -> None:
         self.site = site
         self.ranges: list[Range] = []
         self.positive: set[str] = set()
@@ -266,9 +266,8 @@ class _Proof:
         for axis in site.axes:
             self._axis(axis.start, axis.element.name, axis.element.high, axis.bound)
         self.known = {**self.coordinates}
-        if by_windows:
-            for number, (expr, extent) in enumerate(site.windows):
-                self._window(f"%w{number}", expr.substitute(self.coordinates), extent)
+        for number, (expr, extent) in enumerate(windows):
+            self._window(f"%w{number}", expr.substitute(self.coordinates), extent)
         self.unknown = set(site.gathered) - self.known.keys()
 
     def holds(self, dim: int) -> bool:
@@ -351,8 +350,6 @@ class _Proof:
         """The largest or smallest value over all variables; None where the expression is not linear in one."""
         for known in reversed(self.ranges):
             expr = _relax(expr, up=up)
-            if known.name not in expr.symbols:
-                continue
             parts = expr.coefficient(known.name)
             if parts is None:
                 return None
@@ -372,7 +369,7 @@ class _Proof:
 
     def _is_natural(self, expr: Dim) -> bool:
         return all(
-            coefficient >= 0 and all(self._is_natural_atom(atom) for atom in monomial)
+            coefficient > 0 and all(self._is_natural_atom(atom) for atom in monomial)
             for monomial, coefficient in expr.terms
         )
 

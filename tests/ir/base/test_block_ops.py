@@ -11,6 +11,7 @@ import pytest
 from tessera.backends.nvptx.types import FragmentAttr
 from tessera.ir.base.block_ops import SHARED, STORE_MODES, WARP, partner, shuffle, vote
 from tessera.ir.base.dialect_of import make, op_class
+from tessera.ir.base.op import OpError
 from tessera.types.dim import Dim
 from tests.ir.base.verdicts import BLOCKS, op_of, refusal_of, type_of
 
@@ -190,9 +191,18 @@ def test_operands_are_called_by_the_noun_of_their_dialect(dialect: str, noun: st
 def test_a_butterfly_of_tiles_is_an_op_of_its_own() -> None:
     xor = {"mode": "xor", "by": 1}
     assert refusal_of(op_of("ttarget.shuffle", "f32[32] -> f32[32]", xor)) == ""
-    assert refusal_of(op_of("ttile.shuffle", "f32[32] -> f32[32]", xor)).startswith("`mode` is one of down, up, index")
+    for mode, advice in (("xor", "write `ttile.butterfly`"), ("left", "")):
+        with pytest.raises(OpError, match="`mode` is one of down, up, index, got") as caught:
+            op_of("ttile.shuffle", "f32[32] -> f32[32]", {**xor, "mode": mode}).verify_()
+        assert caught.value.advice == advice
     assert refusal_of(op_of("ttile.butterfly", "f32[32] -> f32[32]", {"by": 31})) == ""
     assert "0..31" in refusal_of(op_of("ttile.butterfly", "f32[32] -> f32[32]", {"by": 32}))
+
+
+def test_tiles_ask_for_a_dtype_that_is_computed_in() -> None:
+    narrow = ("elementwise", "bf16[4] bf16[4] -> bf16[4]", {"fn": "add"})
+    assert refusal_of(op_of(f"ttarget.{narrow[0]}", *narrow[1:])) == ""
+    assert refusal_of(op_of(f"ttile.{narrow[0]}", *narrow[1:])) == "`add` does not compute in bf16"
 
 
 def test_a_function_of_fragments_gives_fragments() -> None:
@@ -238,6 +248,7 @@ def test_votes_count_the_lanes_of_each_segment(width: int) -> None:
     for kind, reduce in kinds.items():
         found = vote(votes, kind=kind, width=width)
         assert found.flags.c_contiguous
+        assert found.shape == votes.shape
         assert found.dtype == {"count": np.int32, "ballot": np.uint32}.get(kind, np.bool_)
         for row in range(3):
             for start in range(0, 64, width):
