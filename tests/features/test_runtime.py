@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -319,12 +320,39 @@ def test_Q9_the_tool_of_a_checkout_runs_passes(tmp_path: Path) -> None:
     assert broken.returncode
 
 
+def _build_wheel(folder: Path) -> Path:
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True)
+    (wheel,) = folder.glob("tessera-*.whl")
+    return wheel
+
+
+VERSIONS = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+"""The versions of Python that the package says it is for."""
+
+
+def _find_interpreter(version: str) -> str | None:
+    """An interpreter of a version of Python: one on the path, or one of pyenv's."""
+    installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions").glob(f"{version}.*/bin/python")
+    ask = f"import sys; sys.exit('{version}' != '%d.%d' % sys.version_info[:2])"
+    for one in filter(None, [shutil.which(f"python{version}"), *map(str, installed)]):
+        if subprocess.run([one, "-c", ask], capture_output=True, check=False).returncode == 0:
+            return one
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_Y6_each_version_of_python_installs_imports_and_runs(version: str, tmp_path: Path) -> None:
+    found = _find_interpreter(version)
+    if found is None:
+        pytest.skip(f"no interpreter of Python {version} is on the path or among pyenv's")
+    _install_and_run(tmp_path / "env", _build_wheel(tmp_path), found)
+
+
 @pytest.mark.slow
 def test_Y6_a_new_environment_installs_imports_and_runs(tmp_path: Path) -> None:
-    wheels = tmp_path / "wheels"
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)]
-    subprocess.run(build, check=True)
-    (wheel,) = wheels.glob("tessera-*.whl")
+    wheel = _build_wheel(tmp_path / "wheels")
     assert wheel.stat().st_size < 20e6
     # Wall time, as a user waits for it; a machine that others keep busy gets a second chance.
     seconds = _install_and_run(tmp_path / "env", wheel)
@@ -335,11 +363,11 @@ def test_Y6_a_new_environment_installs_imports_and_runs(tmp_path: Path) -> None:
     _check_installed(tmp_path / "env", tmp_path)
 
 
-def _install_and_run(folder: Path, wheel: Path) -> float:
+def _install_and_run(folder: Path, wheel: Path, interpreter: str = sys.executable) -> float:
     """Seconds to make an environment, install a wheel into it, import it and run an example on the CPU."""
     started = time.perf_counter()
     # Nothing is in it but what is installed, not even an installer: the one at hand works on it from outside.
-    venv.create(folder, with_pip=False)
+    subprocess.run([interpreter, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
     installer = [sys.executable, "-m", "pip", "--python", str(python)]
     # Bytecode of all that is installed would be most of the work, and what is imported makes its own.
