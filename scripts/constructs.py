@@ -23,6 +23,7 @@ from tessera.ir.base.passes import pass_modules
 from tessera.ir.base.text import print_module, stamp
 from tessera.ir.graph.dialect import from_tape
 from tests.contracts.programs import BOTH, OPTIONS, PROGRAMS, lowered, ops_of, tape
+from tests.lit.lit_runner import run_lines
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "contributing" / "constructs.md"
@@ -70,9 +71,15 @@ def names_it(text: str, name: str) -> bool:
     return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", text) is not None
 
 
+def runs_passes(text: str) -> bool:
+    """Whether a test looks at what passes make of its IR, and not at how that is printed alone."""
+    return any(" -p " in line for line in run_lines(text))
+
+
 def find_test(name: str) -> str | None:
-    """The FileCheck test of a pass, or the first one that names a construct."""
+    """The FileCheck test of a pass, or the first one that names a construct; those that lower it come first."""
     found = [file for file, text in lit_files().items() if names_it(text, name)]
+    found.sort(key=lambda file: not runs_passes(lit_files()[file]))
     own = [file for file in found if file.endswith(f"/{name.partition('-')[2].replace('-', '_')}.mlir")]
     return next(iter((*own, *found)), None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.constructs import Row, lit_files, names_it, ops, read_page
+from scripts.constructs import Row, lit_files, names_it, ops, read_page, runs_passes
 from scripts.ops import registry_of
 from tessera.ir.base.passes import pass_modules
 from tests.contracts.programs import OPTIONS, PROGRAMS, ops_of
@@ -23,6 +23,20 @@ def test_a_construct_is_in_its_filecheck_test(row: Row) -> None:
     text = lit_files()[row.lit]
     assert names_it(text, row.name)
     assert any("filecheck" in line or "--verify" in line for line in run_lines(text))
+
+
+NOT_LOWERED = {
+    *("tgraph.kernel_call", "tgraph.split"),
+    *("tsched.constant", "tsched.layout", "tsched.collective", "tsched.pipeline", "tsched.materialize"),
+    *("ttarget.dot", "ttarget.sort", "ttarget.launch", "ttarget.epilogue", "ttarget.lag", "ttarget.pingpong"),
+    *("ttarget.partial_rows", "ttarget.grow_rows", "ttarget.join_rows", "ttarget.fragment_store"),
+}
+"""Ops that FileCheck tests print back, and no test names as what a pass takes or makes; none may join them."""
+
+
+def test_an_op_is_in_a_test_that_runs_passes() -> None:
+    found = {row.name for row in ROWS if row.name in ops() and not runs_passes(lit_files()[row.lit])}
+    assert found == NOT_LOWERED
 
 
 def test_an_op_with_samples_has_them() -> None:

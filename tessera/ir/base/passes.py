@@ -255,7 +255,8 @@ class Stages:
 
     def _run_pass(self, stage: str, one: Pass, module: ModuleOp) -> None:
         before = print_module(module, locations=True) if self._careful else None
-        steps = steps_of(module) if self._careful and stage == "graph" else None
+        # By its name, as a text may go through passes of all stages as one.
+        steps = steps_of(module) if self._careful and one.name.startswith("graph-") else None
         started = time.perf_counter()
         try:
             one.run(module)

@@ -1,0 +1,119 @@
+// RUN: tessera-opt %s --split -p schedule-form-groups,schedule-emit-tiles | filecheck %s
+
+// A reduction begins with the neutral element, and combines with it by its own function.
+
+// Product over axes; integers in 64 bits; 1 for no elements.
+// CHECK-LABEL: tsched.module @prod(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = 1} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK:       %[[V1:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], map = [_r], bounds = [N7]}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.clip %[[V1]], %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = N7, identity = 1}
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.elementwise %{{[a-z0-9]+}}, %[[V2]] {fn = "mul"}
+// CHECK:       %[[V4:[a-z0-9]+]] = ttile.reduce %{{[a-z0-9]+}} {kind = "prod", axis = 0} : {{.*}} -> !ttile.tile<[], f32>
+// CHECK-NEXT:  ttile.store %[[V4]], %1 {coords = [], axes = [], map = [], bounds = []}
+tgraph.func @prod(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.prod %x0 {axes = [0]} : (!tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// Smallest over axes, which have elements; NaN propagates.
+// CHECK-LABEL: tsched.module @min(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = inf} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK:       %[[V1:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], map = [_r], bounds = [N7]}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.clip %[[V1]], %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = N7, identity = inf}
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.elementwise %{{[a-z0-9]+}}, %[[V2]] {fn = "min"}
+// CHECK:       %[[V4:[a-z0-9]+]] = ttile.reduce %{{[a-z0-9]+}} {kind = "min", axis = 0} : {{.*}} -> !ttile.tile<[], f32>
+// CHECK-NEXT:  ttile.store %[[V4]], %1 {coords = [], axes = [], map = [], bounds = []}
+tgraph.func @min(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"], guards = [[dim<min(1, N7)>, dim<1>, "the op's rule"]]} {
+  %0 = tgraph.min %x0 {axes = [0]} : (!tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}
+// -----
+// Whether one is true; false for no elements.
+// CHECK-LABEL: tsched.module @any(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = false} : {{.*}} -> !ttile.tile<{{.*}}, bool>
+// CHECK:       %[[V1:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], map = [_r], bounds = [N7]}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.clip %[[V1]], %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = N7, identity = false}
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.elementwise %{{[a-z0-9]+}}, %[[V2]] {fn = "or"}
+// CHECK:       %[[V4:[a-z0-9]+]] = ttile.reduce %{{[a-z0-9]+}} {kind = "any", axis = 0} : {{.*}} -> !ttile.tile<[], bool>
+// CHECK-NEXT:  ttile.store %[[V4]], %1 {coords = [], axes = [], map = [], bounds = []}
+tgraph.func @any(%x0: !tgraph.tensor<[N7], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.any %x0 {axes = [0]} : (!tgraph.tensor<[N7], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// Whether all are true; true for no elements.
+// CHECK-LABEL: tsched.module @all(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = true} : {{.*}} -> !ttile.tile<{{.*}}, bool>
+// CHECK:       %[[V1:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], map = [_r], bounds = [N7]}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.clip %[[V1]], %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = N7, identity = true}
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.elementwise %{{[a-z0-9]+}}, %[[V2]] {fn = "and"}
+// CHECK:       %[[V4:[a-z0-9]+]] = ttile.reduce %{{[a-z0-9]+}} {kind = "all", axis = 0} : {{.*}} -> !ttile.tile<[], bool>
+// CHECK-NEXT:  ttile.store %[[V4]], %1 {coords = [], axes = [], map = [], bounds = []}
+tgraph.func @all(%x0: !tgraph.tensor<[N7], bool>) -> !tgraph.tensor<[], bool> attributes {names = ["x0"]} {
+  %0 = tgraph.all %x0 {axes = [0]} : (!tgraph.tensor<[N7], bool>) -> !tgraph.tensor<[], bool>
+  tgraph.return %0 : (!tgraph.tensor<[], bool>) -> ()
+}
+// -----
+// Position of the largest over axes, in their row-major order: the first of equals; the first NaN is chosen.
+// CHECK-LABEL: tsched.module @argmax(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = -inf} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.constant {value = 9223372036854775807} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK:       %[[V2:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], map = [_r], bounds = [N7]}
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.clip %[[V2]], %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = N7, identity = -inf}
+// CHECK-NEXT:  %[[V4:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], expr = _r} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.elementwise %[[V3]], %{{[a-z0-9]+}} {fn = "gt"}
+// CHECK-NEXT:  %[[V6:[a-z0-9]+]] = ttile.elementwise %[[V3]], %{{[a-z0-9]+}} {fn = "eq"}
+// CHECK-NEXT:  %[[V7:[a-z0-9]+]] = ttile.elementwise %[[V4]], %{{[a-z0-9]+}} {fn = "lt"}
+// CHECK-NEXT:  %[[V8:[a-z0-9]+]] = ttile.elementwise %[[V6]], %[[V7]] {fn = "and"}
+// CHECK-NEXT:  %[[V9:[a-z0-9]+]] = ttile.elementwise %[[V5]], %[[V8]] {fn = "or"}
+// CHECK-NEXT:  %[[V10:[a-z0-9]+]] = ttile.elementwise %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {fn = "eq"}
+// CHECK-NEXT:  %[[V11:[a-z0-9]+]] = ttile.elementwise %[[V3]] {fn = "isnan"}
+// CHECK-NEXT:  %[[V12:[a-z0-9]+]] = ttile.elementwise %[[V11]], %[[V10]] {fn = "and"}
+// CHECK-NEXT:  %[[V13:[a-z0-9]+]] = ttile.elementwise %[[V9]], %[[V12]] {fn = "or"}
+// CHECK-NEXT:  %[[V14:[a-z0-9]+]] = ttile.select %[[V13]], %[[V3]], %{{[a-z0-9]+}}
+// CHECK-NEXT:  %[[V15:[a-z0-9]+]] = ttile.select %[[V13]], %[[V4]], %{{[a-z0-9]+}}
+// CHECK:       %[[V16:[a-z0-9]+]] = ttile.arg_reduce %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {kind = "argmax", axis = 0} : {{.*}} -> !ttile.tile<[], i64>
+// CHECK-NEXT:  %[[V17:[a-z0-9]+]] = ttile.constant {value = 9223372036854775807} : {{.*}} -> !ttile.tile<[], i64>
+// CHECK-NEXT:  %[[V18:[a-z0-9]+]] = ttile.elementwise %[[V16]], %[[V17]] {fn = "eq"}
+// CHECK-NEXT:  %[[V19:[a-z0-9]+]] = ttile.constant {value = 0} : {{.*}} -> !ttile.tile<[], i64>
+// CHECK-NEXT:  %[[V20:[a-z0-9]+]] = ttile.select %[[V18]], %[[V19]], %[[V16]]
+// CHECK-NEXT:  ttile.store %[[V20]], %1 {coords = [], axes = [], map = [], bounds = []}
+tgraph.func @argmax(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], i64> attributes {names = ["x0"], guards = [[dim<min(1, N7)>, dim<1>, "the op's rule"]]} {
+  %0 = tgraph.argmax %x0 {axes = [0]} : (!tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], i64>
+  tgraph.return %0 : (!tgraph.tensor<[], i64>) -> ()
+}
+// -----
+// Position of the smallest over axes, in their row-major order: the first of equals; the first NaN is chosen.
+// CHECK-LABEL: tsched.module @argmin(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = inf} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.constant {value = 9223372036854775807} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK:       %[[V2:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], map = [_r], bounds = [N7]}
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.clip %[[V2]], %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], axis = "_r", bound = N7, identity = inf}
+// CHECK-NEXT:  %[[V4:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_r"], axes = ["_r"], expr = _r} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.elementwise %[[V3]], %{{[a-z0-9]+}} {fn = "lt"}
+// CHECK-NEXT:  %[[V6:[a-z0-9]+]] = ttile.elementwise %[[V3]], %{{[a-z0-9]+}} {fn = "eq"}
+// CHECK-NEXT:  %[[V7:[a-z0-9]+]] = ttile.elementwise %[[V4]], %{{[a-z0-9]+}} {fn = "lt"}
+// CHECK-NEXT:  %[[V8:[a-z0-9]+]] = ttile.elementwise %[[V6]], %[[V7]] {fn = "and"}
+// CHECK-NEXT:  %[[V9:[a-z0-9]+]] = ttile.elementwise %[[V5]], %[[V8]] {fn = "or"}
+// CHECK-NEXT:  %[[V10:[a-z0-9]+]] = ttile.elementwise %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {fn = "eq"}
+// CHECK-NEXT:  %[[V11:[a-z0-9]+]] = ttile.elementwise %[[V3]] {fn = "isnan"}
+// CHECK-NEXT:  %[[V12:[a-z0-9]+]] = ttile.elementwise %[[V11]], %[[V10]] {fn = "and"}
+// CHECK-NEXT:  %[[V13:[a-z0-9]+]] = ttile.elementwise %[[V9]], %[[V12]] {fn = "or"}
+// CHECK-NEXT:  %[[V14:[a-z0-9]+]] = ttile.select %[[V13]], %[[V3]], %{{[a-z0-9]+}}
+// CHECK-NEXT:  %[[V15:[a-z0-9]+]] = ttile.select %[[V13]], %[[V4]], %{{[a-z0-9]+}}
+// CHECK:       %[[V16:[a-z0-9]+]] = ttile.arg_reduce %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {kind = "argmin", axis = 0} : {{.*}} -> !ttile.tile<[], i64>
+// CHECK-NEXT:  %[[V17:[a-z0-9]+]] = ttile.constant {value = 9223372036854775807} : {{.*}} -> !ttile.tile<[], i64>
+// CHECK-NEXT:  %[[V18:[a-z0-9]+]] = ttile.elementwise %[[V16]], %[[V17]] {fn = "eq"}
+// CHECK-NEXT:  %[[V19:[a-z0-9]+]] = ttile.constant {value = 0} : {{.*}} -> !ttile.tile<[], i64>
+// CHECK-NEXT:  %[[V20:[a-z0-9]+]] = ttile.select %[[V18]], %[[V19]], %[[V16]]
+// CHECK-NEXT:  ttile.store %[[V20]], %1 {coords = [], axes = [], map = [], bounds = []}
+tgraph.func @argmin(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], i64> attributes {names = ["x0"], guards = [[dim<min(1, N7)>, dim<1>, "the op's rule"]]} {
+  %0 = tgraph.argmin %x0 {axes = [0]} : (!tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[], i64>
+  tgraph.return %0 : (!tgraph.tensor<[], i64>) -> ()
+}

@@ -1,0 +1,192 @@
+// RUN: tessera-opt %s --split -p schedule-form-groups,schedule-emit-tiles | filecheck %s
+
+// Values made from coordinates and sizes, and views: the index map of each load says which element is read.
+
+// Each element its own position along one axis.
+// CHECK-LABEL: tsched.module @iota(
+// CHECK:       ttile.kernel @{{.*}}writes = [0]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], expr = _p0} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.cast %[[V0]] {rounding = "nearest_even"} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  ttile.store %[[V1]], %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [7]}
+tgraph.func @iota() -> !tgraph.tensor<[7], f32> {
+  %0 = tgraph.iota {shape = [7], axis = 0, dtype = f32} : () -> !tgraph.tensor<[7], f32>
+  tgraph.return %0 : (!tgraph.tensor<[7], f32>) -> ()
+}
+// -----
+// Ones on a diagonal, zeros elsewhere.
+// CHECK-LABEL: tsched.module @eye(
+// CHECK:       ttile.kernel @{{.*}}writes = [0]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], expr = _p0} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.constant {value = 1} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.constant {value = 0} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_p1"], axes = ["_p1"], expr = _p1} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V4:[a-z0-9]+]] = ttile.elementwise %[[V0]], %[[V3]] {fn = "eq"}
+// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.select %[[V4]], %[[V1]], %[[V2]]
+// CHECK-NEXT:  ttile.store %[[V5]], %0, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], map = [_p0, _p1], bounds = [5]}
+tgraph.func @eye() -> !tgraph.tensor<[5, 5], f32> {
+  %0 = tgraph.eye {shape = [5, 5], dtype = f32} : () -> !tgraph.tensor<[5, 5], f32>
+  tgraph.return %0 : (!tgraph.tensor<[5, 5], f32>) -> ()
+}
+// -----
+// Evenly spaced numbers from `start` to `stop`, computed in f64 and rounded once.
+// CHECK-LABEL: tsched.module @linspace(
+// CHECK:       ttile.kernel @{{.*}}writes = [0]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], expr = _p0} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.cast %[[V0]] {rounding = "nearest_even"} : {{.*}} -> !ttile.tile<{{.*}}, f64>
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.constant {value = 0.5} : {{.*}} -> !ttile.tile<{{.*}}, f64>
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.elementwise %[[V1]], %[[V2]] {fn = "mul"}
+// CHECK-NEXT:  %[[V4:[a-z0-9]+]] = ttile.constant {value = -1.0} : {{.*}} -> !ttile.tile<{{.*}}, f64>
+// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.elementwise %[[V3]], %[[V4]] {fn = "add"}
+// CHECK-NEXT:  %[[V6:[a-z0-9]+]] = ttile.constant {value = 6} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V7:[a-z0-9]+]] = ttile.elementwise %[[V0]], %[[V6]] {fn = "eq"}
+// CHECK-NEXT:  %[[V8:[a-z0-9]+]] = ttile.constant {value = 2.0} : {{.*}} -> !ttile.tile<{{.*}}, f64>
+// CHECK-NEXT:  %[[V9:[a-z0-9]+]] = ttile.select %[[V7]], %[[V8]], %[[V5]]
+// CHECK-NEXT:  %[[V10:[a-z0-9]+]] = ttile.cast %[[V9]] {rounding = "nearest_even"} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  ttile.store %[[V10]], %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [7]}
+tgraph.func @linspace() -> !tgraph.tensor<[7], f32> {
+  %0 = tgraph.linspace {start = -1.0, stop = 2.0, num = 7, dtype = f32} : () -> !tgraph.tensor<[7], f32>
+  tgraph.return %0 : (!tgraph.tensor<[7], f32>) -> ()
+}
+// -----
+// The product of some sizes as an i64 scalar.
+// CHECK-LABEL: tsched.module @dim_size(
+// CHECK:       ttile.kernel @{{.*}}writes = [0]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = 7} : {{.*}} -> !ttile.tile<[], i64>
+// CHECK-NEXT:  ttile.store %[[V0]], %0 {coords = [], axes = [], map = [], bounds = []}
+tgraph.func @dim_size() -> !tgraph.tensor<[], i64> {
+  %0 = tgraph.dim_size {dims = [7]} : () -> !tgraph.tensor<[], i64>
+  tgraph.return %0 : (!tgraph.tensor<[], i64>) -> ()
+}
+// -----
+// The elements on and below a diagonal; zeros above it.
+// CHECK-LABEL: tsched.module @tril(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], map = [_p0, _p1], bounds = [N5]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], expr = _p0} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_p1"], axes = ["_p1"], expr = _p1} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.constant {value = 0} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[V4:[a-z0-9]+]] = ttile.elementwise %[[V1]], %[[V2]] {fn = "ge"}
+// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.select %[[V4]], %[[V0]], %[[V3]]
+// CHECK-NEXT:  ttile.store %[[V5]], %1, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], map = [_p0, _p1], bounds = [N5]}
+tgraph.func @tril(%x0: !tgraph.tensor<[N5, N5], f32>) -> !tgraph.tensor<[N5, N5], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.tril %x0 : (!tgraph.tensor<[N5, N5], f32>) -> !tgraph.tensor<[N5, N5], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N5, N5], f32>) -> ()
+}
+// -----
+// The elements on and above a diagonal; zeros below it.
+// CHECK-LABEL: tsched.module @triu(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], map = [_p0, _p1], bounds = [N5]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], expr = _p0} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.coordinate %{{[a-z0-9]+}} {coords = ["_p1"], axes = ["_p1"], expr = _p1} : {{.*}} -> !ttile.tile<{{.*}}, i64>
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.constant {value = 0} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  %[[V4:[a-z0-9]+]] = ttile.elementwise %[[V1]], %[[V2]] {fn = "le"}
+// CHECK-NEXT:  %[[V5:[a-z0-9]+]] = ttile.select %[[V4]], %[[V0]], %[[V3]]
+// CHECK-NEXT:  ttile.store %[[V5]], %1, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], map = [_p0, _p1], bounds = [N5]}
+tgraph.func @triu(%x0: !tgraph.tensor<[N5, N5], f32>) -> !tgraph.tensor<[N5, N5], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.triu %x0 : (!tgraph.tensor<[N5, N5], f32>) -> !tgraph.tensor<[N5, N5], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N5, N5], f32>) -> ()
+}
+// -----
+// The elements whose indices along two axes are equal; the first of the two axes stays.
+// CHECK-LABEL: tsched.module @diagonal(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0, _p0], bounds = [N5]}
+// CHECK-NEXT:  ttile.store %[[V0]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N5]}
+tgraph.func @diagonal(%x0: !tgraph.tensor<[N5, N5], f32>) -> !tgraph.tensor<[N5], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.diagonal %x0 : (!tgraph.tensor<[N5, N5], f32>) -> !tgraph.tensor<[N5], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N5], f32>) -> ()
+}
+// -----
+// Stretched to a shape: trailing dims aligned, dims of 1 repeated.
+// CHECK-LABEL: tsched.module @broadcast_to(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [0], bounds = [15]}
+// CHECK-NEXT:  ttile.store %[[V0]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [15]}
+tgraph.func @broadcast_to(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[3, 5], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.broadcast_to %x0 {shape = [3, 5]} : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[3, 5], f32>
+  tgraph.return %0 : (!tgraph.tensor<[3, 5], f32>) -> ()
+}
+// -----
+// Elements moved along axes by shifts; what leaves at one end comes in at the other.
+// CHECK-LABEL: tsched.module @roll(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [((_p0 - 2) mod N7)], bounds = [N7]}
+// CHECK-NEXT:  ttile.store %[[V0]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N7]}
+tgraph.func @roll(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[N7], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.roll %x0 {shifts = [2], axes = [0]} : (!tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[N7], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N7], f32>) -> ()
+}
+// -----
+// The whole repeated along each axis.
+// CHECK-LABEL: tsched.module @tile(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [(_p0 mod N5)], bounds = [3*N5]}
+// CHECK-NEXT:  ttile.store %[[V0]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [3*N5]}
+tgraph.func @tile(%x0: !tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[3*N5], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.tile %x0 {reps = [3]} : (!tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[3*N5], f32>
+  tgraph.return %0 : (!tgraph.tensor<[3*N5], f32>) -> ()
+}
+// -----
+// Each element several times in a row along one axis.
+// CHECK-LABEL: tsched.module @repeat(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [(_p0 floordiv 3)], bounds = [3*N5]}
+// CHECK-NEXT:  ttile.store %[[V0]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [3*N5]}
+tgraph.func @repeat(%x0: !tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[3*N5], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.repeat %x0 {repeats = 3, axis = 0} : (!tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[3*N5], f32>
+  tgraph.return %0 : (!tgraph.tensor<[3*N5], f32>) -> ()
+}
+// -----
+// One element for each legal index along an axis; other axes broadcast.
+// CHECK-LABEL: tsched.module @take_along_legal(
+// CHECK:       ttile.kernel @{{.*}}writes = [2]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %1, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], map = [_p0, _p1], bounds = [N3]}
+// CHECK-NEXT:  %[[V1:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %[[V0]] {coords = ["_p0", "_p1"], axes = ["_p1"], map = [_p0, t0], bounds = [N3]}
+// CHECK-NEXT:  ttile.store %[[V1]], %2, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_p0", "_p1"], axes = ["_p1"], map = [_p0, _p1], bounds = [N3]}
+tgraph.func @take_along_legal(%x0: !tgraph.tensor<[N4, N5], f32>, %x1: !tgraph.tensor<[N4, N3], i64>) -> !tgraph.tensor<[N4, N3], f32> attributes {names = ["x0", "x1"], guards = [[dim<min(1, N5)>, dim<1>, "the op's rule"]]} {
+  %0 = tgraph.take_along_legal %x0, %x1 : (!tgraph.tensor<[N4, N5], f32>, !tgraph.tensor<[N4, N3], i64>) -> !tgraph.tensor<[N4, N3], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N4, N3], f32>) -> ()
+}
+// -----
+// Operands of one shape stacked along a new axis.
+// CHECK-LABEL: tsched.module @stack(
+// CHECK:       ttile.kernel @{{.*}}writes = [2]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N3]}
+// CHECK-NEXT:  ttile.store %[[V0]], %2, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N3]}
+// CHECK:       ttile.kernel @{{.*}}writes = [2]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N3]}
+// CHECK-NEXT:  ttile.store %[[V0]], %2, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [N3 + _p0], bounds = [N3]}
+tgraph.func @stack(%x0: !tgraph.tensor<[N3], f32>, %x1: !tgraph.tensor<[N3], f32>) -> !tgraph.tensor<[2, N3], f32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.stack %x0, %x1 {axis = 0} : (!tgraph.tensor<[N3], f32>, !tgraph.tensor<[N3], f32>) -> !tgraph.tensor<[2, N3], f32>
+  tgraph.return %0 : (!tgraph.tensor<[2, N3], f32>) -> ()
+}
+// -----
+// The operand with a border of one value.
+// CHECK-LABEL: tsched.module @pad(
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = 0.0} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  ttile.store %[[V0]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [2]}
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = 0.0} : {{.*}} -> !ttile.tile<{{.*}}, f32>
+// CHECK-NEXT:  ttile.store %[[V0]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [N5 + _p0 + 2], bounds = [1]}
+// CHECK:       ttile.kernel @{{.*}}writes = [1]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0], bounds = [N5]}
+// CHECK-NEXT:  ttile.store %[[V0]], %1, %{{[a-z0-9]+}} {coords = ["_p0"], axes = ["_p0"], map = [_p0 + 2], bounds = [N5]}
+tgraph.func @pad(%x0: !tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 3], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.pad %x0 {low = [2], high = [1]} : (!tgraph.tensor<[N5], f32>) -> !tgraph.tensor<[N5 + 3], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N5 + 3], f32>) -> ()
+}
+// -----
+// The contraction under conv1d and conv2d: w[G?, O, C, ...] over windows of x[N, G?, C, ...].
+// CHECK-LABEL: tsched.module @conv_windows(
+// CHECK:       ttile.kernel @{{.*}}writes = [2]
+// CHECK:       %[[V0:[a-z0-9]+]] = ttile.constant {value = 0} : {{.*}} -> !ttile.tile<[64, 128], f32>
+// CHECK:       %[[V1:[a-z0-9]+]] = ttile.load %0, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_m", "_k"], axes = ["_m", "_k"], map = [_m, (_k floordiv N3), (_k mod N3)], bounds = [N3, N2*N3]}
+// CHECK-NEXT:  %[[V2:[a-z0-9]+]] = ttile.load %1, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_b0", "_n", "_k"], axes = ["_k", "_n"], map = [_b0, (_k floordiv N3), (_k mod N3) + 2*_n - 1], bounds = [N2*N3, ((-N3 + N8 + 1) floordiv 2) + 1], windows = [(_k mod N3) + 2*_n - 1, N8]}
+// CHECK-NEXT:  %[[V3:[a-z0-9]+]] = ttile.dot %[[V1]], %[[V2]], %{{[a-z0-9]+}}
+// CHECK:       ttile.store %{{[a-z0-9]+}}, %2, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}} {coords = ["_b0", "_m", "_n"], axes = ["_m", "_n"], map = [_b0, _m, _n], bounds = [N3, ((-N3 + N8 + 1) floordiv 2) + 1]}
+tgraph.func @conv_windows(%x0: !tgraph.tensor<[N3, N2, N3], f32>, %x1: !tgraph.tensor<[N2, N2, N8], f32>) -> !tgraph.tensor<[N2, N3, ((-N3 + N8 + 1) floordiv 2) + 1], f32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.conv_windows %x0, %x1 {stride = [2], dilation = [1], low = [1], high = [0]} : (!tgraph.tensor<[N3, N2, N3], f32>, !tgraph.tensor<[N2, N2, N8], f32>) -> !tgraph.tensor<[N2, N3, ((-N3 + N8 + 1) floordiv 2) + 1], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N2, N3, ((-N3 + N8 + 1) floordiv 2) + 1], f32>) -> ()
+}

@@ -1,0 +1,69 @@
+// RUN: tessera-opt %s --split -p schedule-form-groups | filecheck %s
+
+// Ops that a kernel of the library computes are groups of their own, with the operations they take.
+
+// `attention`, and the log-sum-exp of each row of its scores, -inf for a row that sees no key.
+// CHECK-LABEL: tsched.module @attention_with_lse(
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]], %[[V1:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1, %x2) {kind = "library", flops = 4*N2*N3*N5*N5*N8 + 5*N2*N3*N5*N5, bytes = 16*N2*N3*N5*N8 + 4*N2*N3*N5}
+// CHECK-NEXT:  tsched.return %[[V0]], %[[V1]]
+// CHECK:       tgraph.func @[[G]](
+// CHECK:       tgraph.attention_with_lse
+tgraph.func @attention_with_lse(%x0: !tgraph.tensor<[N2, N3, N5, N8], f32>, %x1: !tgraph.tensor<[N2, N3, N5, N8], f32>, %x2: !tgraph.tensor<[N2, N3, N5, N8], f32>) -> (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>) attributes {names = ["x0", "x1", "x2"]} {
+  %0, %1 = tgraph.attention_with_lse %x0, %x1, %x2 : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5, N8], f32>) -> (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>)
+  tgraph.return %0, %1 : (!tgraph.tensor<[N2, N3, N5, N8], f32>, !tgraph.tensor<[N2, N3, N5], f32>) -> ()
+}
+// -----
+// Attention over the first `length` keys of a cache; causal: the last query is at `length - 1`.
+// CHECK-LABEL: tsched.module @cached_attention(
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1, %x2, %x3) {kind = "library", flops = 4*N2*N3*N4*N8*N9 + 5*N2*N3*N4*N9, bytes = 8*N2*N2*N8*N9 + 8*N2*N3*N4*N8 + 8}
+// CHECK-NEXT:  tsched.return %[[V0]]
+// CHECK:       tgraph.func @[[G]](
+// CHECK:       tgraph.cached_attention
+tgraph.func @cached_attention(%x0: !tgraph.tensor<[N2, N4, N3, N8], f32>, %x1: !tgraph.tensor<[N2, N2, N9, N8], f32>, %x2: !tgraph.tensor<[N2, N2, N9, N8], f32>, %x3: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[N2, N4, N3, N8], f32> attributes {names = ["x0", "x1", "x2", "x3"], guards = [[dim<(N4 mod N2)>, dim<0>, "the op's rule"]]} {
+  %0 = tgraph.cached_attention %x0, %x1, %x2, %x3 : (!tgraph.tensor<[N2, N4, N3, N8], f32>, !tgraph.tensor<[N2, N2, N9, N8], f32>, !tgraph.tensor<[N2, N2, N9, N8], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[N2, N4, N3, N8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N2, N4, N3, N8], f32>) -> ()
+}
+// -----
+// Attention of one query of each head to parts of the first `length` keys: results and log-sum-exps.
+// CHECK-LABEL: tsched.module @attention_parts(
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]], %[[V1:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1, %x2) {kind = "library", flops = 4*N2*N4*N8*N8 + 5*N2*N4*N8, bytes = 4*((N8 + 3) floordiv 4)*N2*N4*N8 + 8*N2*N2*N8*N8 + 4*((N8 + 3) floordiv 4)*N2*N4 + 4*N2*N4*N8}
+// CHECK-NEXT:  tsched.return %[[V0]], %[[V1]]
+// CHECK:       tgraph.func @[[G]](
+// CHECK:       tgraph.attention_parts
+tgraph.func @attention_parts(%x0: !tgraph.tensor<[N2, N4, 1, N8], f32>, %x1: !tgraph.tensor<[N2, N2, N8, N8], f32>, %x2: !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) attributes {names = ["x0", "x1", "x2"], guards = [[dim<(N4 mod N2)>, dim<0>, "the op's rule"]]} {
+  %0, %1 = tgraph.attention_parts %x0, %x1, %x2 {keys = 4} : (!tgraph.tensor<[N2, N4, 1, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>)
+  tgraph.return %0, %1 : (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) -> ()
+}
+// -----
+// Results of parts of the keys joined, each weighted by its fraction of the sum, from its log-sum-exp.
+// CHECK-LABEL: tsched.module @attention_join(
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1) {kind = "library", flops = 2*N2*N3*N3*N8, bytes = 4*N2*N3*N3*N8 + 4*N2*N3*N3 + 4*N2*N3*N8}
+// CHECK-NEXT:  tsched.return %[[V0]]
+// CHECK:       tgraph.func @[[G]](
+// CHECK:       tgraph.attention_join
+tgraph.func @attention_join(%x0: !tgraph.tensor<[N2, N3, N3, N8], f32>, %x1: !tgraph.tensor<[N2, N3, N3], f32>) -> !tgraph.tensor<[N2, N3, 1, N8], f32> attributes {names = ["x0", "x1"]} {
+  %0 = tgraph.attention_join %x0, %x1 {dtype = f32} : (!tgraph.tensor<[N2, N3, N3, N8], f32>, !tgraph.tensor<[N2, N3, N3], f32>) -> !tgraph.tensor<[N2, N3, 1, N8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N2, N3, 1, N8], f32>) -> ()
+}
+// -----
+// Each element reduced with all before it along one axis, in order; narrow floats in f32, sums of integers in 64 bits.
+// CHECK-LABEL: tsched.module @cumulative(
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0) {kind = "library", flops = N7, bytes = 8*N7}
+// CHECK-NEXT:  tsched.return %[[V0]]
+// CHECK:       tgraph.func @[[G]](
+// CHECK:       tgraph.cumulative
+tgraph.func @cumulative(%x0: !tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[N7], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.cumulative %x0 {kind = "sum", axis = 0} : (!tgraph.tensor<[N7], f32>) -> !tgraph.tensor<[N7], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N7], f32>) -> ()
+}
+// -----
+// Each row of a matrix in order, and where its elements came from; stable, NaN last.
+// CHECK-LABEL: tsched.module @sort_rows(
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]], %[[V1:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0) {kind = "library", flops = 12*N33*N5, bytes = 16*N33*N5}
+// CHECK-NEXT:  tsched.return %[[V0]], %[[V1]]
+// CHECK:       tgraph.func @[[G]](
+// CHECK:       tgraph.sort_rows
+tgraph.func @sort_rows(%x0: !tgraph.tensor<[N5, N33], f32>) -> (!tgraph.tensor<[N5, N33], f32>, !tgraph.tensor<[N5, N33], i64>) attributes {names = ["x0"]} {
+  %0, %1 = tgraph.sort_rows %x0 : (!tgraph.tensor<[N5, N33], f32>) -> (!tgraph.tensor<[N5, N33], f32>, !tgraph.tensor<[N5, N33], i64>)
+  tgraph.return %0, %1 : (!tgraph.tensor<[N5, N33], f32>, !tgraph.tensor<[N5, N33], i64>) -> ()
+}
