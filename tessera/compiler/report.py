@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp, plain
@@ -29,8 +29,8 @@ from tessera.ir.tile.typed_ops import KernelOp
 # What `explain` says of prefetched tensors: which kernel reads each, and by what it is moved where.
 
 ENGINES = {
-    "ttarget.tensor_map": "by the TMA, blocks ahead of their use",
-    "ttarget.copy_async": "by asynchronous copies (cp.async), blocks ahead of their use",
+    "ttarget.tensor_map": "by the TMA",
+    "ttarget.copy_async": "by asynchronous copies (cp.async)",
     "ttarget.gemm": "packed into the caches block by block, as without `prefetch`",
 }
 """What a machine moves an argument with, by the op that says so."""
@@ -80,10 +80,21 @@ def _engine(name: str, index: int, targets: Sequence[SpecOp]) -> str:
             if not any(value.block is kernel.regions[0].block for value in read):
                 continue
             if op.name in ENGINES:
-                return ENGINES[op.name]
+                return ENGINES[op.name] + _stages(op)
             if isinstance(op, LoadOp) and op.prefetch:
                 return f"by prefetch instructions, {op.prefetch} bytes ahead of its loads"
     return LOADS
+
+
+def _stages(op: Operation) -> str:
+    """How far before its use a block is copied; `prefetch` asks for two buffers, and more are the machine's own."""
+    copies = [use.operation for result in op.results for use in result.uses] if op.results else [op]
+    tiles = (value.owner for copy in copies for value in copy.operands)
+    found = [tile.value("stages") for tile in tiles if isinstance(tile, SpecOp) and tile.name == "ttarget.shared_tile"]
+    if not found:
+        return ""
+    more = ", as without `prefetch`" if max(found) > 2 else ""
+    return f", in {max(found)} buffers, blocks ahead of their use{more}"
 
 
 def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticChooser, code: Code) -> dict[str, Any]:

@@ -71,10 +71,17 @@ def test_on_a_gpu_tma_moves_it() -> None:
             return x @ w
 
     narrow = np.ones((512, 512), ml_dtypes.bfloat16)
-    made = lower(ts.jit(multiply).trace(narrow, narrow).tape, Options.of(backend="cuda"))
-    (line,) = movements_of(made.program, made.code.targets)
-    assert line.startswith("`w` [512, 512] bf16 to shared for matmul")
-    assert "by the TMA" in line
+    words = "blocks ahead of their use"
+    for machine, stages, how in (
+        ("sm_90a", {}, f"by the TMA, in 8 buffers, {words}, as without `prefetch`"),
+        ("sm_90a", {"pipeline.stages": 1}, f"by the TMA, in 2 buffers, {words}"),
+        ("sm_80", {}, f"by asynchronous copies (cp.async), in 4 buffers, {words}, as without `prefetch`"),
+    ):
+        options = Options.of(backend="cuda", features=(machine,), overrides=stages)
+        made = lower(ts.jit(multiply).trace(narrow, narrow).tape, options)
+        (line,) = movements_of(made.program, made.code.targets)
+        assert line.startswith("`w` [512, 512] bf16 to shared for matmul")
+        assert line.partition(" at ")[0].endswith(f"beside compute: {how}")
 
 
 def test_on_a_cpu_loads_ask_for_cache_lines_ahead() -> None:

@@ -17,6 +17,7 @@ from tessera.ir.tile.passes.check_bounds import REFUTED, examine
 from tessera.ir.tile.passes.check_races import find_race
 from tessera.stdlib.kernels import LIBRARY
 from tessera.types.dtype import DType
+from tessera.types.machine import Machine
 from tessera.types.shape import TensorType
 from tests.graph.eager import infer, registry
 
@@ -32,11 +33,13 @@ def typed(
     ]
 
 
-def kernels_of(op: str, types: Sequence[TensorType], attributes: Mapping[str, Any]) -> list[SpecOp]:
+def kernels_of(
+    op: str, types: Sequence[TensorType], attributes: Mapping[str, Any], machine: Machine | None = None
+) -> list[SpecOp]:
     """The kernels of an op, verified."""
     spec = registry()[op]
     filled = spec.with_defaults(attributes)
-    found = LIBRARY[spec.lower.kernel].build(op, types, infer(op, *types, **filled), filled)
+    found = LIBRARY[spec.lower.kernel].build(op, types, infer(op, *types, **filled), filled, machine)
     verify(ModuleOp(list(found)))
     return found
 
@@ -47,6 +50,7 @@ def run_library(
     attributes: Mapping[str, Any] | None = None,
     shapes: Sequence[Sequence[Any]] | None = None,
     dtype: DType | None = None,
+    machine: Machine | None = None,
 ) -> list[Array]:
     """The results of an op by its kernels."""
     types = typed(arrays, shapes, dtype)
@@ -56,7 +60,7 @@ def run_library(
         np.full([dim.evaluate(sizes) for dim in type.shape], 99, numpy_dtype(type.dtype))
         for type in infer(op, *types, **registry()[op].with_defaults(attributes))
     ]
-    for kernel in kernels_of(op, types, attributes):
+    for kernel in kernels_of(op, types, attributes, machine):
         run_kernel(kernel, [*map(np.ascontiguousarray, arrays), *results], sizes)
     return results
 

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.ir.base.arrays import Array, numpy_dtype
 from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.dialect import DIALECT
 from tessera.ir.schedule.emit.request import Request
 from tessera.ir.tile.interpret import run_kernel
+from tessera.ir.tile.passes.check_races import find_race
 from tessera.stdlib.kernels import LIBRARY, StandardLibrary
 from tessera.types import dtype as dt
 from tessera.types.machine import Machine
@@ -88,6 +90,36 @@ def test_scatters(mode: str, dtype: dt.DType, shape: tuple[int, ...]) -> None:
     form = {"mode": mode, "drops": mode != "add"}
     (found,) = run_library("scatter_rows", [x, updates, indices], form, [["O", "A", inner], ["O", 11, inner], [11]])
     assert found.tobytes() == reference("scatter_rows", x, updates, indices, **form).tobytes()
+
+
+@pytest.mark.parametrize("mode", ["add", "max", "min"])
+@pytest.mark.parametrize("dtype", [dt.i32, dt.u32, dt.i64, dt.u64], ids=str)
+@pytest.mark.parametrize("shape", [(2, 5, 37), (3, 7, 1), (1, 4, 130), (2, 3, 0)])
+def test_integers_are_scattered_by_programs_in_any_order(mode: str, dtype: dt.DType, shape: tuple[int, ...]) -> None:
+    """On a GPU programs share the indices, and none is another's to wait for."""
+    rng, array = np.random.default_rng(8), numpy_dtype(dtype)
+    x = rng.integers(0, 99, shape).astype(array)
+    indices = rng.integers(0, shape[1] + 1, 11)
+    updates = rng.integers(0, 99, (shape[0], 11, shape[2])).astype(array)
+    inner = shape[2] if shape[2] == 1 else "I"
+    form = {"mode": mode, "drops": True}
+    shapes: list[list[Any]] = [["O", "A", inner], ["O", 11, inner], [11]]
+    given, gpu = [x, updates, indices], GPUS["sm_90a"]
+    (found,) = run_library("scatter_rows", given, form, shapes, machine=gpu)
+    assert found.tobytes() == reference("scatter_rows", *given, **form).tobytes()
+    _, writer = kernels_of("scatter_rows", typed(given, shapes), form, gpu)
+    assert str(writer.value("grid")[-1]) == "3"
+    assert find_race(writer) is None
+
+
+@pytest.mark.parametrize(
+    ("mode", "dtype"), [("add", dt.f32), ("add", dt.i16), ("mul", dt.i32), ("set", dt.i32)], ids=str
+)
+def test_what_has_an_order_is_scattered_in_it(mode: str, dtype: dt.DType) -> None:
+    given = [np.ones((2, 5, 7), numpy_dtype(dtype)), np.ones((2, 11, 7), numpy_dtype(dtype)), np.zeros(11, np.int64)]
+    _, writer = kernels_of("scatter_rows", typed(given, None), {"mode": mode, "drops": True}, GPUS["sm_90a"])
+    assert [str(size) for size in writer.value("grid")] == ["2", "1"]
+    assert "atomic" not in str(writer)
 
 
 def test_scatters_along_two_axes() -> None:

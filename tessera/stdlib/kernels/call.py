@@ -132,6 +132,7 @@ class LibraryKernel:
             tuple(symbols),
             choose,
             machine.lanes if machine is not None else 8,
+            machine=machine if machine is not None else GENERIC,
         )
         return self.write(call)
 

@@ -1,8 +1,9 @@
 """Kernels that read or write rows in order: scans along an axis, scatters, and rows written into a cache.
 
 Results must not depend on how work is divided, so what has an order runs in one program: a scan or a scatter has
-programs over the dims before the axis and over blocks of the columns after it, and each loops over the axis. A cache
-has programs over blocks of its rows, and no row has two writers.
+programs over the dims before the axis and over blocks of the columns after it, and each loops over the axis. Integers
+that a scatter adds up on a GPU have no order, and programs over blocks of its indices too. A cache has programs over
+blocks of its rows, and no row has two writers.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.ir import SSAValue
 
+from tessera.ir.base.block_ops import STORE_MODES
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion
+from tessera.ir.tile.ops.access import ATOMIC
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum, product
 from tessera.types.dtype import DType
@@ -22,12 +25,20 @@ _FUNCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def _column_programs(
-    call: Call, knob: str, outer: Dim, inner: Dim, shapes: Mapping[int, Sequence[Dim]] | None = None
+    call: Call,
+    knob: str,
+    outer: Dim,
+    inner: Dim,
+    shapes: Mapping[int, Sequence[Dim]] | None = None,
+    parts: Sequence[Dim] = (),
 ) -> tuple[TileBuilder, TileRegion, Dim]:
-    """A kernel with programs over `outer` and blocks of `inner`: its builder, a program's columns, and their index."""
+    """A kernel with programs over `outer` and blocks of `inner`: its builder, a program's columns, and their index.
+
+    Last in its grid are `parts` that programs share the rest of the work in.
+    """
     is_vector = inner.value != 1
     width = call.choose(knob, [times * call.lanes for times in (4, 2, 1, 8)]) if is_vector else 1
-    b = call.builder([outer, inner.ceildiv(width)] if is_vector else [outer], shapes=shapes)
+    b = call.builder([outer, *([inner.ceildiv(width)] if is_vector else []), *parts], shapes=shapes)
     coords = {"_o": b.program_id(0)}
     if not is_vector:
         return b, TileRegion(coords), Dim.constant(0)
@@ -118,7 +129,8 @@ def _write_cache(call: Call) -> list[SpecOp]:
 KV_WRITE = LibraryKernel("kv_write", "Rows of a cache with new ones from an index on.", _write_cache)
 
 
-# Scatter: a copy, unless it is in place, then one index after the other, so that equal ones have one answer.
+# Scatter: a copy, unless it is in place, then one index after the other, so that equal ones have one answer; integers
+# that a GPU adds up, or takes the largest of, have one in any order.
 
 _BLOCK = 4096
 """Elements that one program copies."""
@@ -144,12 +156,25 @@ def _copy(call: Call) -> SpecOp:
     return b.finish()
 
 
+_INDICES = 4
+"""Indices of a program where any order of them gives the same: as many loads are in flight."""
+
+
+def _has_no_order(call: Call, dtype: DType, mode: str) -> bool:
+    """Whether programs of a GPU may combine updates as they come: integers, by what its memory can do."""
+    if not call.machine.is_gpu or call.attributes["checked"] is not None or call.narrow_accumulator is not None:
+        return False
+    return dtype.is_integer and dtype.name in ATOMIC and f"atomic_{mode}" in STORE_MODES
+
+
 def _write_scatter(call: Call) -> list[SpecOp]:
     """`out[o, indices[n], j]` for all n in order; one that is to be dropped is the size of its axis."""
     x, updates, *indices = call.operands
     outer, *extents, inner = x.shape
-    b, columns, column = _column_programs(call, "scatter.tile", outer, inner)
-    narrow, mode = call.narrow_accumulator, str(call.attributes["mode"])
+    narrow, mode, count = call.narrow_accumulator, str(call.attributes["mode"]), updates.shape[1]
+    is_shared = _has_no_order(call, x.dtype, mode)
+    parts = [count.ceildiv(_INDICES)] if is_shared else []
+    b, columns, column = _column_programs(call, "scatter.tile", outer, inner, parts=parts)
     outer_at, number = Dim.symbol("_o"), Dim.symbol("_n")
     rows = [Dim.symbol(f"_r{axis}") for axis in range(len(indices))]
     at = [outer_at, *rows, column]
@@ -160,6 +185,9 @@ def _write_scatter(call: Call) -> list[SpecOp]:
 
         def write(_: SSAValue | None, carried: list[SSAValue]) -> list[SSAValue]:
             update = b.load(call.input(b, 1), [outer_at, number, column], region)
+            if is_shared:
+                b.store(update, call.output(b, 0), at, region, mode=f"atomic_{mode}")
+                return carried
             if mode != "set":
                 update = b.elementwise(mode, b.load(call.output(b, 0), at, region), update)
                 update = update if narrow is None else b.round(update, format=narrow)
@@ -173,7 +201,11 @@ def _write_scatter(call: Call) -> list[SpecOp]:
         b.loop(b.index(0), b.index(inside, fetched), 1, write)
         return carried
 
-    b.loop(b.index(0), b.index(updates.shape[1]), 1, put)
+    first, last, program = Dim.constant(0), count, dict[str, SSAValue]()
+    if is_shared:
+        first, program = Dim.symbol("_q") * _INDICES, {"_q": b.program_id(1 if inner.value == 1 else 2)}
+        last = minimum(count, first + _INDICES)
+    b.loop(b.index(first, program), b.index(last, program), 1, put)
     writer = b.finish()
     return [writer] if call.attributes["in_place"] else [_copy(call), writer]
 
