@@ -116,12 +116,16 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tessera/ir/graph/policy_casts.py": "tests/policy/test_accumulators.py tests/policy/test_policy.py "
     "tests/policy/test_rounding.py tests/lit/graph/apply_policy.mlir",
     # Recipes.
-    "tessera/ir/graph/ops/reduce.py": "tests/graph/test_op_rules.py tests/graph/test_reduce.py "
+    "tessera/ir/graph/ops/reduce.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
+    "tests/graph/test_reduce.py "
     "tests/ir/graph/test_every_op.py",
-    "tessera/ir/graph/ops/sort.py": "tests/graph/test_op_rules.py tests/graph/test_sort.py",
-    "tessera/ir/graph/ops/normalization.py": "tests/graph/test_op_rules.py tests/graph/test_norm.py "
+    "tessera/ir/graph/ops/sort.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
+    "tests/graph/test_sort.py",
+    "tessera/ir/graph/ops/normalization.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
+    "tests/graph/test_norm.py "
     "tests/graph/test_softmax.py",
-    "tessera/ir/graph/ops/random.py": "tests/graph/test_op_rules.py tests/graph/test_random.py",
+    "tessera/ir/graph/ops/random.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
+    "tests/graph/test_random.py",
     "tessera/ir/tile/interpret.py": "tests/tile/test_interpret.py tests/tile/test_softmax_ops.py "
     "tests/tile/test_lanes.py",
 }
@@ -135,7 +139,7 @@ EQUIVALENT: Mapping[str, str] = {
     "tessera/ir/base/index_maps.py: ends = {product(dim for _, dim in given[:end]): end for end in "
     "range(1, len(given) + 2)}": "a slice that ends behind the last is the whole, as the one before it",
     "tessera/ir/base/index_maps.py: if end_given is not None and end_given >= first_given:": "a product of sizes comes "
-    "again only where one of them is zero, and then nothing is read",
+    "again only where one of them is zero, and no map is made for those",
     "tessera/ir/base/scalar_reference.py: ends = np.where(wide >= 0, whole.dtype.type(high), whole.dtype.type(low))": ""
     "zero is in every range, and takes neither end",
     "tessera/ir/schedule/host_program/memory.py: while isinstance(value.owner, AliasOp):": "an argument is "

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.ir.base.index_maps import broadcast_at, collapse, compose, delinear, linear, roll_map, simplify, strides
+from tessera.ir.base.index_maps import (
+    broadcast_at,
+    collapse,
+    compose,
+    delinear,
+    linear,
+    reshape_map,
+    roll_map,
+    simplify,
+    strides,
+)
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32
 from tessera.types.shape import TensorType
@@ -79,6 +91,56 @@ def test_what_is_rolled_reads_ahead() -> None:
                     == np.roll(x, shifts, axes)[at]
                 )
     assert roll_map(tuple(dims([0, 3])), (2, 3), (0, 1)) == tuple(symbols(2))
+
+
+def test_remainders_and_quotients_are_put_together_by_their_factors_alone() -> None:
+    assert simplify(X % 4 + 4 * (X // 4)) == X
+    assert simplify(A * (X % 4) + 4 * A * (X // 4)) == A * X
+    assert simplify(X % B + B * (X // B) + 7) == X + 7
+    assert simplify(X // 3 % 4 + 4 * (X // 12)) == X // 3
+    assert simplify(X // 3 % B + B * (X // (3 * B))) == X // 3
+    for apart in (
+        X % 4 + 3 * (X // 4),
+        X % 4 + X // 4,
+        X % 4 - 4 * (X // 4),
+        X % 4 + 4 * (X // 5),
+        X % 4 + 4 * (A // 4),
+    ):
+        assert simplify(apart) == apart
+    for apart in (X // 3 % 4 + 4 * (X // 7), (X // 3 + 1) % 4 + 4 * (X // 12), (X % 4) * (X % 4) + 4 * (X // 4)):
+        assert simplify(apart) == apart
+
+
+@pytest.mark.parametrize(
+    ("taken", "given"),
+    [
+        ((6, 4), (2, 3, 4)),
+        ((2, 3, 4), (6, 4)),
+        ((2, 3, 4), (24,)),
+        ((24,), (4, 1, 6)),
+        ((4, 6), (6, 4)),
+        ((1, 4, 1, 6), (2, 2, 6, 1)),
+        ((3, 1), (3,)),
+        ((), (1, 1)),
+    ],
+)
+def test_a_reshape_reads_the_same_position(taken: tuple[int, ...], given: tuple[int, ...]) -> None:
+    x = np.arange(math.prod(taken)).reshape(taken)
+    found = reshape_map(tuple(dims(taken)), tuple(dims(given)))
+    for at in itertools.product(*map(range, given)):
+        here = {f"d{axis}": index for axis, index in enumerate(at)}
+        assert x[tuple(one.evaluate(here) for one in found)] == x.reshape(given)[at]
+
+
+def test_a_reshape_of_sizes_that_are_equal_by_a_guard_reads_the_same_position() -> None:
+    found = reshape_map((A, B), (C, Dim.constant(2)))
+    for size, rows, width in ((6, 2, 3), (4, 1, 4), (6, 3, 2)):
+        x = np.arange(size).reshape(rows, width)
+        for at in itertools.product(range(size // 2), range(2)):
+            here = {"d0": at[0], "d1": at[1], "A": rows, "B": width, "C": size // 2}
+            assert x[tuple(one.evaluate(here) for one in found)] == x.reshape(-1, 2)[at]
+    assert reshape_map((A, Dim.constant(0)), (Dim.constant(0),)) == tuple(dims([0, 0]))
+    assert reshape_map((A, B * 2), (A, B, Dim.constant(2))) == (symbols(1)[0], symbols(3)[1] * 2 + symbols(3)[2])
 
 
 def test_strides_of_free_sizes() -> None:
