@@ -252,6 +252,15 @@ def _states(folder: str, name: str) -> list[str]:
 # What a jitted function becomes: its text at every level, and an account of what runs.
 
 
+class IRText(str):
+    """The text of a program, which a prompt shows as it is and not as a string with its escapes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Lowered:
     """One program as text, from the tape that was traced to the LLVM text that becomes machine code."""
@@ -284,7 +293,7 @@ def lower_traced(traced: TracedFunction, options: Options) -> Lowered:
     else:
         none = f"// {found[0]}: ranks communicate through the memory of CPUs, and this is for `{options.backend}`"
         texts = {**dict.fromkeys(_LEVELS, none), "graph": graph_text(tape, options)}
-    return Lowered(tape=tape_text(tape), **{name: texts[name] for name in _LEVELS})
+    return Lowered(IRText(tape_text(tape)), **{name: IRText(texts[name]) for name in _LEVELS})
 
 
 _LEVELS = ("graph", "schedule", "tile", "target", "llvm")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NoReturn
 
 from tessera.api.compilation import load
+from tessera.api.other_names import advice_for
 from tessera.compiler.backend import manifest_of
 from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import (
@@ -401,6 +402,7 @@ def install() -> None:
     table |= {name: getattr(public, function) for name, function in _OPERATOR_NAMES.items()}
     table |= {name: plan_calls(table[name]) for name in _NAMES.split() if name in table}
     table |= {"pos": _same, "setitem": _refuse_assignment, "delitem": _refuse_deletion}
+    table["advice"] = partial(advice_for, "tessera.ops")
     operators.set_operators(table)
 
 

@@ -25,6 +25,16 @@ def _write(names: str, instead: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), f"write `tessera.{instead}`")
 
 
+_ABSENT = (
+    "addmv addr amp apply_along_axis avg_pool3d bitwise_count broadcast broadcast_tensors conv3d cross cov corrcoef det"
+    " eig eigh cholesky embedding_bag fill_diagonal frexp geqrf ger glu histogram iinfo interp inv inverse isin isnat"
+    " isneginf isposinf ldexp lgamma digamma linear_cross_entropy logcumsumexp lstsq ma max_pool3d max_unpool1d"
+    " max_unpool2d max_unpool3d mode modf nanargmax nanargmin nancumprod nancumsum new os percentile pinv qr quantile"
+    " quantized_gru renorm rrelu selu signal sinc slogdet solve svd tofile ulong ushort vander is_quantized isdtype"
+    " flatiter rsub"
+)
+"""What other libraries have and Tessera has not, where the nearest name here is something else."""
+
 RANDOM: Mapping[str, str] = {
     **dict.fromkeys(("randn", "standard_normal", "randn_like"), _NORMAL),
     **dict.fromkeys(("rand", "random", "random_sample", "rand_like"), _UNIFORM),
@@ -92,6 +102,33 @@ OPS: Mapping[str, str] = {
     **_write("invert", "ops.bitwise_not(x)"),
     **_write("left_shift", "ops.shift_left(a, b)"),
     **_write("right_shift", "ops.shift_right(a, b)"),
+    **_write("asin arcsin", "ops.atan2(x, tessera.ops.sqrt(1 - x * x))"),
+    **_write("acos arccos", "ops.atan2(tessera.ops.sqrt(1 - x * x), x)"),
+    **_write("atan arctan", "ops.atan2(x, 1.0)"),
+    **_write("sinh", "ops.sub(tessera.ops.exp(x), tessera.ops.exp(-x)) / 2"),
+    **_write("cosh", "ops.add(tessera.ops.exp(x), tessera.ops.exp(-x)) / 2"),
+    **_write("asinh arcsinh", "ops.log(x + tessera.ops.sqrt(x * x + 1))"),
+    **_write("acosh arccosh", "ops.log(x + tessera.ops.sqrt(x * x - 1))"),
+    **_write("atanh arctanh", "ops.log((1 + x) / (1 - x)) / 2"),
+    **_write("log10", "ops.log(x) / math.log(10)"),
+    **_write("erfc", "ops.neg(tessera.ops.erf(x)) + 1"),
+    **_write("elu celu", "ops.where(x > 0, x, tessera.ops.expm1(x))"),
+    **_write("prelu", "ops.where(x > 0, x, weight * x)"),
+    **_write("logit", "ops.log(x / (1 - x))"),
+    **_write("logsigmoid", "ops.neg(tessera.ops.softplus(-x))"),
+    **_write("xlogy", "ops.where(x == 0, 0, x * tessera.ops.log(y))"),
+    **_write("average nanmean", "ops.mean(x, axis)"),
+    **_write("median", "ops.sort(x)[..., x.shape[-1] // 2]"),
+    **_write("binary_cross_entropy", "ops.mean(-y * tessera.ops.log(p) - (1 - y) * tessera.ops.log(1 - p))"),
+    **_write("logspace geomspace", "ops.pow(10.0, tessera.ops.linspace(0.0, 1.0, 5))"),
+    **_write("range", "ops.arange(n)"),
+    **_write("flipud", "ops.flip(x, 0)"),
+    **_write("fliplr", "ops.flip(x, 1)"),
+    **_write("tri", "ops.tril(tessera.ops.ones((n, n)))"),
+    **_write("put_along_axis", "ops.scatter(x, indices, values)"),
+    **dict.fromkeys(
+        _ABSENT.split(), "it is not here: write it with others of `tessera.ops`, or use NumPy outside of `jit`"
+    ),
     **dict.fromkeys(("nonzero", "argwhere", "unique", "masked_select", "extract", "compress"), _DYNAMIC),
 }
 

@@ -155,6 +155,10 @@ class TensorMethods:
         """The elements whose indices along two axes are equal, as a last axis."""
         return _functions().diagonal(self, axis1, axis2, offset=offset)
 
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        """The sum of a diagonal."""
+        return _functions().trace(self, axis1, axis2, offset=offset)
+
     def take(self, indices: Any, axis: int | None = None) -> Any:
         """The elements at indices along an axis; by default of all elements in one dimension."""
         return _functions().take(self.flatten() if axis is None else self, indices, axis or 0)

@@ -103,7 +103,7 @@ def _type_of(trace: Trace, leaf: Any) -> TensorType | None:
 
 
 def _maker(trace: Trace, leaf: Any) -> Span | None:
-    if not isinstance(leaf, TracedTensor) or leaf.trace is not trace:
+    if not isinstance(leaf, TracedTensor) or leaf.recorder is not trace:
         return user_span()
     return next((record.span for record in trace.tape.records if leaf.value in record.results), None) or user_span()
 
@@ -184,7 +184,7 @@ class _Sizes:
     def _restore_policy(self, leaf: Any) -> Any:
         if not isinstance(leaf, TracedTensor) or not leaf.policy:
             return leaf
-        return TracedTensor(leaf.trace, leaf.value, leaf.type, self.before.get(leaf.dtype, SILENT))
+        return TracedTensor(leaf.recorder, leaf.value, leaf.type, self.before.get(leaf.dtype, SILENT))
 
     def _both(self, name: str, path: str) -> str:
         return f"`{self.sources[name]}` and `{path}` are both `{name}`"

@@ -30,7 +30,7 @@ from tessera.ir.base import dispatch
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import POLICY, Record, Tape
 from tessera.ir.graph.ops import REGISTRY
-from tessera.runtime.operators import no_attribute
+from tessera.runtime.operators import NoAttributeError
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f64
 from tessera.types.effect import Effects
@@ -53,15 +53,15 @@ class TracedTensor(Tracer, TensorMethods):
     (T0201), each with what to write instead.
     """
 
-    __slots__ = ("policy", "trace", "type", "value")
+    __slots__ = ("policy", "recorder", "type", "value")
 
-    def __init__(self, trace: Trace, value: int, type: TensorType, policy: Policy = SILENT) -> None:
-        self.trace, self.value, self.type, self.policy = trace, value, type, policy
+    def __init__(self, recorder: Trace, value: int, type: TensorType, policy: Policy = SILENT) -> None:
+        self.recorder, self.value, self.type, self.policy = recorder, value, type, policy
 
     @property
     def shape(self) -> tuple[Any, ...]:
         """The dims: ints where static, sizes (`B`, `S + 1`) where symbolic."""
-        return tuple(size_of(self.trace.resolve(dim)) for dim in self.type.shape)
+        return tuple(size_of(self.recorder.resolve(dim)) for dim in self.type.shape)
 
     @property
     def dtype(self) -> DType:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -74,13 +74,12 @@ class TracedTensor(Tracer, TensorMethods):
     @property
     def size(self) -> Any:
         """The number of elements: an int, or a symbolic size."""
-        return size_of(self.trace.resolve(self.type.size))
+        return size_of(self.recorder.resolve(self.type.size))
 
     if not TYPE_CHECKING:  # a type checker would take it to mean that every attribute exists
 
         def __getattr__(self, name: str) -> NoReturn:
-            is_function = not name.startswith("_") and function_named(name) is not None
-            raise AttributeError(no_attribute("a traced tensor", name, is_function), name=name, obj=self)
+            raise NoAttributeError("a traced tensor", name, self)
 
     def __repr__(self) -> str:
         dims = ", ".join(str(dim) if dim.is_static else f'"{size_of(dim)}"' for dim in self.type.shape)
@@ -148,14 +147,14 @@ class TracedTensor(Tracer, TensorMethods):
     def __setitem__(self, index: object, value: object) -> NoReturn:
         raise TracingError(
             f"tensors do not change, and this assigns to elements of a traced tensor {self.type}",
-            notes=(self.trace.origin(self.value),),
+            notes=(self.recorder.origin(self.value),),
             fix=lambda span: fixes_of("assignments").assignment_fix(span, index, self),
         )
 
     def __delitem__(self, index: object) -> NoReturn:
         raise TracingError(
             f"tensors do not change, and this deletes elements of a traced tensor {self.type}",
-            notes=(self.trace.origin(self.value),),
+            notes=(self.recorder.origin(self.value),),
             fix=lambda span: fixes_of("assignments").deletion_fix(span, self),
         )
 
@@ -222,7 +221,7 @@ def _refuse(tensor: TracedTensor, what: str, help: Any, asked: str = "") -> NoRe
 
     raise TracingError(
         f"{what} needs the value of a traced tensor {tensor.type}",
-        notes=(_WHY, tensor.trace.origin(tensor.value)),
+        notes=(_WHY, tensor.recorder.origin(tensor.value)),
         fix=find,
     )
 
@@ -380,9 +379,9 @@ class Trace:
     def value_of(self, operand: Any) -> int:
         """The value number of an operand: a tracer of this trace, or an input lifted into it."""
         if isinstance(operand, TracedTensor):
-            if operand.trace is self:
+            if operand.recorder is self:
                 return operand.value
-            if not dispatch.is_open(operand.trace):
+            if not dispatch.is_open(operand.recorder):
                 raise leaked_tracer_error(operand)
         return self._lift(operand)
 
@@ -397,7 +396,7 @@ class Trace:
             return known.value
         if isinstance(operand, TracedTensor):
             outer, type, name = operand, operand.type, f"outer_{operand.value}"
-            if self.parent is not None and operand.trace is not self.parent:
+            if self.parent is not None and operand.recorder is not self.parent:
                 # Captured from two levels up: the trace in between must carry it too.
                 outer = TracedTensor(self.parent, self.parent.value_of(operand), type)
         elif self.parent is not None:
@@ -469,7 +468,7 @@ def _has_one_result(spec: OpSpec) -> bool:
 
 def leaked_tracer_error(tensor: TracedTensor) -> EscapedTracerError:
     """The error for a tracer used after its function returned."""
-    made = next((r.span for r in tensor.trace.tape.records if tensor.value in r.results), None)
+    made = next((r.span for r in tensor.recorder.tape.records if tensor.value in r.results), None)
     return EscapedTracerError(
         f"leaked tracer: this {tensor.type} was used after its traced function returned",
         notes=(f"it was made at {made}",) if made else (),

@@ -157,7 +157,7 @@ class TracedNumber:
 
     def check_open(self) -> None:
         """Raises EscapedTracerError (T0203) once its trace has ended."""
-        if not dispatch.is_open(self.tensor.trace):
+        if not dispatch.is_open(self.tensor.recorder):
             from tessera.frontend.trace import leaked_tracer_error  # noqa: PLC0415 - traces make these numbers
 
             raise leaked_tracer_error(self.tensor)
@@ -166,7 +166,7 @@ class TracedNumber:
         """Let the trace begin again with the value: now, or at its end where the program catches this."""
         self.check_open()
         need = self.names, what, user_span()
-        trace: Any = self.tensor.trace
+        trace: Any = self.tensor.recorder
         while trace is not None:
             trace.pending = trace.pending or need
             trace = trace.parent
@@ -220,7 +220,7 @@ class TracedNumber:
     __divmod__, __rdivmod__, __array__, __reduce__ = map(_value, ("`divmod`", "`divmod`", "NumPy", "pickle"))
 
     def __repr__(self) -> str:
-        if dispatch.is_open(self.tensor.trace):
+        if dispatch.is_open(self.tensor.recorder):
             self.need_value("its text")
         return f"a leaked number of {', '.join(sorted(self.names))}"
 

@@ -13,40 +13,114 @@ Operation = Callable[..., Any]
 
 _table: dict[str, Operation] = {}
 
+_DTYPES = {
+    "double": "f64",
+    "float": "f32",
+    "half": "f16",
+    "bfloat16": "bf16",
+    "long": "i64",
+    "int": "i32",
+    "short": "i16",
+    "char": "i8",
+    "byte": "u8",
+}
+
 OTHER_NAMES: Mapping[str, str] = {
+    **{name: f"cast(tessera.{dtype})" for name, dtype in _DTYPES.items()},
+    "amax": "max(axis)",
+    "amin": "min(axis)",
     "dim": "ndim",
-    "double": "cast(tessera.f64)",
-    "float": "cast(tessera.f32)",
-    "half": "cast(tessera.f16)",
-    "long": "cast(tessera.i64)",
+    "expand_as": "broadcast_to(y.shape)",
+    "flat": "reshape(-1)",
+    "ndimension": "ndim",
+    "nelement": "size",
     "numel": "size",
     "permute": "transpose(...)",
+    "repeat_interleave": "repeat(2, axis=0)",
+    "reshape_as": "reshape(y.shape)",
+    "stride": "strides",
+    "swapdims": "swapaxes(0, 1)",
     "t": "T",
     "type": "cast(dtype)",
+    "type_as": "cast(y.dtype)",
+    "unflatten": "reshape(...)",
     "unsqueeze": "expand_dims(axis)",
     "view": "reshape(...)",
+    "view_as": "reshape(y.shape)",
 }
 """What other libraries call methods that tensors here have by another name."""
 
+_NO_GRADIENTS = "derivatives are not taken yet"
+_UNCHANGED = "tensors do not change, so that it can be used as it is"
+
 ELSEWHERE: Mapping[str, str] = {
-    "backward": "derivatives are not taken yet",
+    **dict.fromkeys(("backward", "grad", "requires_grad", "requires_grad_", "retain_grad"), _NO_GRADIENTS),
+    **dict.fromkeys(("detach", "data", "real"), "use the tensor itself"),
+    **dict.fromkeys(("clone", "copy", "contiguous"), _UNCHANGED),
+    "block_until_ready": "on a CPU results are ready; for a GPU, write `tessera.cuda.synchronize()`",
+    "bool": "compare it, as in `x != 0`",
+    "chunk": "write `tessera.ops.split(x, parts)`",
+    "copy_": "tensors do not change: write `x = y`",
     "cpu": "it is in host memory already",
     "cuda": "write `tessera.cuda.array(x)`",
-    "grad": "derivatives are not taken yet",
-    "requires_grad": "derivatives are not taken yet",
+    "element_size": "write `x.dtype.bits // 8`",
+    "fill": "write `tessera.ops.full_like(x, value)`, which is a new tensor",
+    "is_cuda": "write `x.device`",
+    "itemsize": "write `x.dtype.bits // 8`",
+    "log10": "write `tessera.ops.log(x) / math.log(10)`",
+    "movedim": "write `tessera.ops.transpose(x, axes)`",
+    "nan_to_num": "write `tessera.ops.where(tessera.ops.isnan(x), 0, x)`",
+    "narrow": "write a slice, as in `x[2:5]`",
+    "put": "write `x = x.at[indices].set(values)`",
+    "select": "write an index, as in `x[0]`",
     "to": "write `x.cast(dtype)` for another dtype, `tessera.cuda.array(x)` for a GPU, and `x.cpu()` for host memory",
+    "unbind": "write `[x[i] for i in range(x.shape[0])]`",
+    "zero": "write `tessera.ops.zeros_like(x)`, which is a new tensor",
 }
 """What other libraries have as methods, and the advice here."""
 
 
-def no_attribute(what: str, name: str, is_function: bool) -> str:
-    """The sentence about a name that tensors do not have, with what to write instead where that is known."""
-    advice = ELSEWHERE.get(name, "")
+class NoAttributeError(AttributeError):
+    """A name that tensors do not have, with what to write instead where that is known.
+
+    The text is made when it is shown: many who ask for a name only ask whether it is there.
+    """
+
+    def __init__(self, what: str, name: str, tensor: Any) -> None:
+        super().__init__(f"{what} has no attribute `{name}`", name=name, obj=tensor)
+
+    def __str__(self) -> str:
+        name, owner = self.name or "", type(self.obj)
+        bare = name.rstrip("_")
+        if bare == name or name.startswith("_") or name in ELSEWHERE:
+            advice = _advice_for(name, owner)
+        else:  # how torch names what works in place
+            found = _advice_for(bare, owner) if not hasattr(owner, bare) else f"write `x = x.{bare}(...)`"
+            advice = f"tensors do not change: {found}" if found else ""
+        return f"{self.args[0]}{advice and f': {advice}'}"
+
+
+def _advice_for(name: str, owner: type[Any]) -> str:
+    if name.startswith("_"):
+        return ""
+    if advice := ELSEWHERE.get(name):
+        return advice
     if other := OTHER_NAMES.get(name):
-        advice = f"write `x.{other}`"
-    elif is_function:
-        advice = f"write `tessera.ops.{name}(x)`"
-    return f"{what} has no attribute `{name}`{advice and f': {advice}'}"
+        return f"write `x.{other}`"
+    function = _table.get(name)
+    if function is not None and not hasattr(owner, name):
+        return f"write `{_call_text(name, function)}`"
+    return apply("advice", name) if "advice" in _table else ""
+
+
+def _call_text(name: str, function: Operation) -> str:
+    """A call of a function of ours with all that it needs, the tensor by the name `x`."""
+    import inspect  # noqa: PLC0415 - for errors alone
+
+    items = inspect.signature(function).parameters.values()
+    names = [one.name for one in items if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
+    names = names if "x" in names else ["x", *names[1:]]
+    return f"tessera.ops.{name}({', '.join(names)})"
 
 
 def set_operators(operations: Mapping[str, Operation]) -> None:
@@ -207,8 +281,7 @@ class Operators:
     if not TYPE_CHECKING:  # a checker would take it to mean that every name is there
 
         def __getattr__(self, name: str) -> NoReturn:
-            is_function = not name.startswith("_") and name in _table
-            raise AttributeError(no_attribute("a tensor", name, is_function), name=name, obj=self)
+            raise NoAttributeError("a tensor", name, self)
 
     @property
     def device(self) -> Device:
@@ -242,7 +315,7 @@ class Operators:
     reshape, transpose, squeeze, expand = (_method(name) for name in ("reshape", "transpose", "squeeze", "expand"))
     astype, broadcast_to, flatten = (_method(name) for name in ("astype", "broadcast_to", "flatten"))
     cast, swapaxes, expand_dims = (_method(name) for name in ("cast", "swapaxes", "expand_dims"))
-    ravel, repeat, diagonal = (_method(name) for name in ("ravel", "repeat", "diagonal"))
+    ravel, repeat, diagonal, trace = (_method(name) for name in ("ravel", "repeat", "diagonal", "trace"))
     take, dot, abs, clamp = (_method(name) for name in ("take", "dot", "abs", "clamp"))
     sum, prod, max, min, mean = (_method(name) for name in ("sum", "prod", "max", "min", "mean"))
     var, std, any, all = (_method(name) for name in ("var", "std", "any", "all"))

@@ -145,3 +145,10 @@ def test_a_kernel_is_explained_after_its_calls() -> None:
     assert page.report["kernels"][0].endswith("grid [((M + 15) floordiv 16), ((N + 255) floordiv 256)]")
     assert str(double.explain()).startswith('kernel double(x: KTile["M", "N"]) Schedule(')
     assert double.lower().graph == double.lower(ones(2, 2)).graph
+
+
+def test_a_prompt_shows_ir_as_text() -> None:
+    lowered = ts.jit(lambda x: x * 2)  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType]
+    graph = lowered.lower(np.ones(3, np.float32)).graph
+    assert repr(graph) == str(graph)
+    assert "\\n" not in repr(graph)

@@ -1,15 +1,22 @@
 """Names of other libraries: every one is answered with what to write here, and what is suggested exists."""
 
+# Traced functions have no types to give here.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import pytest
 
 import tessera as ts
 from tessera.api.other_names import FRONT, OPS, RANDOM, advice_for
+from tessera.frontend.trace import TracedTensor
 
 TABLES: dict[str, Mapping[str, str]] = {"tessera": FRONT, "tessera.ops": OPS, "tessera.random": RANDOM}
 KNOWN = [
@@ -66,3 +73,80 @@ def test_a_name_that_nobody_knows_is_only_reported(module: str) -> None:
         getattr(importlib.import_module(module), "qqqq")  # noqa: B009
     assert not hasattr(importlib.import_module(module), "_private")
     assert advice_for(module, "__wrapped__") == ""
+
+
+NEAR_ENOUGH = (
+    "bitwise_invert diagonal_copy dsplit hsplit vsplit expand_as fill msort reshape_as sgn shape take_along_dim"
+    " transpose_copy type unflatten unsqueeze_copy real short"
+)
+MEMORY = (
+    "address contiguous copy device empty from_buffer from_dlpack from_numpy is_contiguous is_read_only nbytes of"
+    " strides tobytes"
+)
+
+
+def test_a_function_of_another_library_is_not_taken_for_a_misspelt_one() -> None:
+    """`median` is no misspelt `mean`: to suggest it would give wrong numbers."""
+    torch = pytest.importorskip("torch")
+    homes: list[object] = [np, np.ndarray, np.linalg, torch, torch.Tensor, torch.nn.functional]
+    names = {name for home in homes for name in dir(home) if name.islower() and not name.startswith("_")}
+    known = {name for name in names if not name.endswith("_") and name not in ts.ops.__all__}
+    taken = {name for name in known if "did you mean" in advice_for("tessera.ops", name)}
+    assert taken <= {*NEAR_ENOUGH.split()}
+
+
+FORMULAS = {
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh,
+    "atanh": np.arctanh, "log10": np.log10, "logit": lambda x: np.log(x / (1 - x)), "median": np.median,
+    "elu": lambda x: np.where(x > 0, x, np.expm1(x)), "logsigmoid": lambda x: -np.log1p(np.exp(-x)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_what_is_suggested_for_a_function_computes_it(name: str) -> None:
+    x = np.linspace(0.1, 0.9, 7, dtype=np.float32)
+    text = OPS[name].removeprefix("write `").removesuffix("`")
+    got = eval(text, {"tessera": ts, "math": math, "x": ts.array(x)})
+    np.testing.assert_allclose(np.asarray(got), FORMULAS[name](x), rtol=1e-5)
+
+
+METHODS = {
+    "matmul": "write `tessera.ops.matmul(x, b)`",
+    "where": "write `tessera.ops.where(condition, x, y)`",
+    "masked_fill": "write `tessera.ops.where(mask, value, x)`",
+    "clamp_": "tensors do not change: write `x = x.clamp(...)`",
+    "relu_": "tensors do not change: write `tessera.ops.relu(x)`",
+    "masked_fill_": "tensors do not change: write `tessera.ops.where(mask, value, x)`",
+    "copy_": "tensors do not change: write `x = y`",
+    "zero_": "`tessera.ops.zeros_like(x)`",
+    "requires_grad_": "derivatives are not taken yet",
+    "detach": "use the tensor itself",
+    "view_as": "write `x.reshape(y.shape)`",
+    "int": "write `x.cast(tessera.i32)`",
+    "median": "write `tessera.ops.sort(x)",
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_of_another_library_is_answered_eager_and_traced(name: str) -> None:
+    def ask(x: Any) -> Any:
+        with pytest.raises(AttributeError, match=f"has no attribute `{name}`: ") as caught:
+            getattr(x, name)
+        assert METHODS[name] in str(caught.value)
+        return x
+
+    ask(ts.ones((2, 2)))
+    ts.jit(ask, backend="reference")(ts.ones((2, 2)))
+
+
+def test_every_method_of_a_tensor_is_one_of_a_tracer() -> None:
+    """But for what is about memory, which a tracer has none of."""
+    eager = {name for name in dir(ts.Tensor) if not name.startswith("_")}
+    memory = {name for name in eager - set(dir(TracedTensor)) if name not in METHODS}
+    assert memory <= {*MEMORY.split()}
+
+
+def test_the_trace_of_a_matrix_is_a_method() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert ts.array(x).trace().item() == x.trace()
+    assert ts.jit(lambda x: x.trace(1), backend="reference")(x).item() == x.trace(1)
