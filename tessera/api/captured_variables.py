@@ -10,7 +10,7 @@ from enum import Enum
 from functools import cache, cached_property, lru_cache, partial
 from operator import is_
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from tessera.frontend.concrete import concrete_type, is_array, is_concrete
 from tessera.frontend.pytree import is_value, static_key
@@ -353,8 +353,9 @@ def _uses_this_package(top: str) -> bool:
     """Whether a package has anything of ours among its names: only then can code of its own be traced."""
     modules = [module for name, module in list(sys.modules.items()) if name.split(".", 1)[0] == top]
     for value in [value for module in modules for value in list(vars(module).values())]:
-        if isinstance(value, ModuleType | type | FunctionType):
-            owner = value.__name__ if isinstance(value, ModuleType) else value.__module__
+        kind = cast("type[Any]", type(value))  # and not its `__class__`, which may be computed, and warn
+        if issubclass(kind, ModuleType | type | FunctionType):
+            owner = value.__name__ if issubclass(kind, ModuleType) else value.__module__
             if str(owner).split(".", 1)[0] == "tessera":
                 return True
     return False

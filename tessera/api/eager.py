@@ -60,8 +60,10 @@ from tessera.types.shape import TensorType
 
 # `tessera.Tensor` as users get it: with operators, and with someone to make its native support code.
 
-_NAMES = "add sub mul div floordiv mod pow matmul and or xor lshift rshift eq ne lt le gt ge neg pos abs invert"
-_NAMES += " getitem setitem delitem"
+_NAMES = (
+    "add sub mul div floordiv mod pow matmul and or xor lshift rshift eq ne lt le gt ge neg pos abs invert"
+    " getitem setitem delitem"
+)
 
 
 def _late(name: str) -> Any:
@@ -300,6 +302,17 @@ def array(values: Any, dtype: Any = None) -> Tensor:
     return made.copy() if shares else here
 
 
+def _refuse_tracers(values: Any) -> None:
+    if isinstance(values, Tracer):
+        raise RuntimeArgumentError("`array` takes data, and a traced tensor has none", fix="use the tensor itself")
+    if is_sequence(values) and any(isinstance(one, Tracer) for one in values):
+        advice = "make one tensor of several, as in `tessera.ops.stack([a, b])`"
+        raise RuntimeArgumentError(
+            "`array` takes data, and a traced tensor of the list has none",
+            fix=lambda span: fixes_of("operands").numpy_fix(span, advice),
+        )
+
+
 def asarray(values: Any, dtype: Any = None) -> Any:
     """A tensor that shares the memory of an array, or of a tensor of any library, where it can; of numbers, a new one.
 
@@ -309,8 +322,7 @@ def asarray(values: Any, dtype: Any = None) -> Any:
     >>> ts.asarray(x) is x, ts.asarray(x, "f64") is x
     (True, False)
     """
-    if isinstance(values, Tracer):
-        raise RuntimeArgumentError("`array` takes data, and a traced tensor has none", fix="use the tensor itself")
+    _refuse_tracers(values)
     wanted = None if dtype is None else parse_dtype(dtype)
     if _is_plain(values):
         return Tensor.of(values, wanted or _natural_dtype(values))

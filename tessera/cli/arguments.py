@@ -28,6 +28,7 @@ from tessera.cli.module_slice import SLICES, forget, slice_module
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.annotations import declared_form
 from tessera.frontend.pytree import unflatten
+from tessera.frontend.trace import TracedTensor
 from tessera.ir.base.arrays import numpy_dtype
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dtype import BY_NAME, f32
@@ -185,7 +186,7 @@ def arguments_for(function: Jit | Kernel, given: Given) -> Arguments:
 
     Raises TargetError for a parameter of which none is known, and for what is given to none.
     """
-    shapes, values = _shapes(given.shapes), dict(_value(text) for text in given.values)
+    shapes, values = _shapes(given.shapes, function), dict(_value(text) for text in given.values)
     arguments = Arguments(sizes=dict(_size(text) for text in given.sizes))
     asked = set(arguments.sizes)
     names: set[str] = set()
@@ -253,27 +254,77 @@ def _suggest(function: Jit | Kernel, parameter: inspect.Parameter) -> str:
     target = getattr(function, "function", None)
     head = written.split("[")[0].rsplit(".", 1)[-1].lower()
     first = {"dict": "[key]", "mapping": "[key]", "list": "[0]", "tuple": "[0]", "sequence": "[0]"}
-    parts = _parts_in_source(target, name) or [first.get(head, "")]
+    parts = [part for part in _parts_in_source(target, name) if re.search(r"[^\W\d]", part)]
+    parts = parts or [first.get(head, "")]
     return " ".join(f"--shape '{name}{part}={_EXAMPLE}'" if part else f"--shape {name}={_EXAMPLE}" for part in parts)
 
 
 def _parts_in_source(function: Any, name: str) -> list[str]:
-    """The keys by which a function's own source takes a parameter apart, in order: `params["w"]` is `[w]`."""
+    """The parts that a function's own source takes of a parameter, in order: `params["w"]` is `[w]`.
+
+    Loops over it are followed: of `for layer in params: x @ layer["w"]` it is `[0][w]`.
+    """
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
         return []
-    taken = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript)]
-    own = [node for node in taken if isinstance(node.value, ast.Name) and node.value.id == name]
-    keys: list[str] = []
-    for node in sorted(own, key=lambda node: (node.lineno, node.col_offset)):
-        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if isinstance(key, str) and key.isidentifier():
-            keys.append(f"[{key}]")
-    return list(dict.fromkeys(keys))
+    paths = {name: ""}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension):
+            _follow(node.target, node.iter, paths)
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript | ast.Attribute)]
+    nodes.sort(key=lambda node: (node.lineno, node.end_col_offset or 0))
+    found = [path for node in nodes if (path := _path_of(node, paths))]
+    unique = list(dict.fromkeys(found))
+    return [path for path in unique if not any(other != path and other.startswith(path) for other in unique)]
 
 
-def _shapes(texts: Sequence[str]) -> dict[str, dict[tuple[tuple[str, Any], ...], Any]]:
+def _follow(target: ast.expr, value: ast.expr, paths: dict[str, str]) -> None:
+    """Note what the names of a loop stand for: the first item of what it is over."""
+    match target, value:
+        case ast.Tuple(elts=[_, inner]), ast.Call(func=ast.Name(id="enumerate"), args=[given]):
+            _follow(inner, given, paths)
+        case _, _ if (path := _path_of(value, paths)) is not None:
+            names = target.elts if isinstance(target, ast.Tuple) else [target]
+            ends = [f"[{at}]" for at in range(len(names))] if isinstance(target, ast.Tuple) else [""]
+            paths |= {
+                one.id: f"{path}[0]{end}" for one, end in zip(names, ends, strict=True) if isinstance(one, ast.Name)
+            }
+        case _:
+            return
+
+
+_OF_TENSORS = {*dir(TracedTensor), "items", "keys", "values", "get"}
+
+
+def _path_of(node: ast.expr, paths: Mapping[str, str]) -> str | None:
+    """The part of a parameter that an expression is; None where it is none."""
+    match node:
+        case ast.Name(id=name):
+            return paths.get(name)
+        case ast.Attribute(value=inner, attr=field) if field not in _OF_TENSORS:
+            base = _path_of(inner, paths)
+            return None if base is None else f"{base}.{field}"
+        case ast.Subscript(value=inner, slice=index):
+            base = _path_of(inner, paths)
+            match index:
+                case _ if base is None:
+                    return None
+                case ast.Slice():
+                    return base
+                case ast.Constant(value=str(key)) if key.isidentifier():
+                    return f"{base}[{key}]"
+                case ast.Constant(value=int(number)):
+                    return f"{base}[{number}]"
+                case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
+                    return f"{base}[0]"
+                case _:
+                    return None
+        case _:
+            return None
+
+
+def _shapes(texts: Sequence[str], function: Jit | Kernel) -> dict[str, dict[tuple[tuple[str, Any], ...], Any]]:
     """Of each parameter, its tensors by the steps that lead to them; none lead to the parameter itself."""
     found: dict[str, dict[tuple[tuple[str, Any], ...], Any]] = {}
     for text in texts:
@@ -283,6 +334,9 @@ def _shapes(texts: Sequence[str]) -> dict[str, dict[tuple[tuple[str, Any], ...],
         name = re.match(r"\w*", match["path"])
         path = match["path"][len(name[0]) if name else 0 :]
         steps = tuple(_steps(path, text))
+        keys = "".join(_parts_in_source(getattr(function, "function", None), name[0])) if name else ""
+        # `params.w` is what a shell takes without quotes: it is the key of a dict where the source takes that.
+        steps = tuple(("key" if kind == "field" and f"[{one}]" in keys else kind, one) for kind, one in steps)
         dims = [int(dim) for dim in match["dims"].split("x") if dim]
         array = np.zeros(dims, numpy_dtype(BY_NAME[match["dtype"] or "f32"]))
         found.setdefault(name[0] if name else "", {})[steps] = array

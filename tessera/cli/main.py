@@ -4,9 +4,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+from tessera.diagnostics.error import find_nearest
+
+
+class Command(TyperCommand):
+    """A command that answers an option which it does not have with the one that is meant."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            wrong: str | None = getattr(error, "option_name", None)
+            if type(error).__name__ == "NoSuchOption" and wrong is not None:  # Typer brings its own click
+                own = [name for one in self.params for name in one.opts if name.startswith("--")]
+                meant = _OTHER_OPTIONS.get(wrong, "")
+                near = [meant] if meant in own else find_nearest(wrong, own, cutoff=0.5)
+                vars(error)["possibilities"] = near or [*own, "--help"]
+            raise
+
+
+_OTHER_OPTIONS = {
+    **dict.fromkeys(("--html", "--out", "--page", "--file", "-o"), "--output"),
+    **dict.fromkeys(("--arch", "--gpu", "--sm", "--target", "--device", "--backend"), "--architecture"),
+    **dict.fromkeys(("--dim", "--dims", "-n"), "--size"),
+    **dict.fromkeys(("--arg", "--args", "--input"), "--value"),
+    **dict.fromkeys(("--verbose", "-v"), "--progress"),
+}
+"""What other tools call options."""
 
 app = typer.Typer(
     name="tessera",
@@ -32,7 +61,7 @@ def _read_options(
 
 _TARGET = "What to look at, as `module:function` or `file.py:function`: a jitted function, a kernel or a plain one."
 _EXECUTE = "Execute the whole module; else only what the function needs of it, and no top-level work, is."
-_PROGRESS = "Say on standard error what is being done; a terminal is told anyway."
+_PROGRESS = "Whether to say on standard error what is being done."
 _SHAPE = "Shape of a parameter without an annotation: `x=64x128`, `x=64x128:bf16`, `params\\[w]=64x128`, `p.bias=128`."
 _SIZE = "Size of a dim that annotations name: `N=1024`."
 _VALUE = "Python value of a parameter: `causal=True`."
@@ -40,11 +69,11 @@ Target = Annotated[str, typer.Argument(help=_TARGET, metavar="MODULE:FUNCTION")]
 Shapes = Annotated[list[str] | None, typer.Option("--shape", help=_SHAPE, metavar="NAME=SHAPE")]
 Sizes = Annotated[list[str] | None, typer.Option("--size", help=_SIZE, metavar="DIM=NUMBER")]
 Execute = Annotated[bool, typer.Option("--execute", help=_EXECUTE)]
-Progress = Annotated[bool | None, typer.Option("--progress/--quiet", help=_PROGRESS, show_default=False)]
+Progress = Annotated[bool, typer.Option("--progress/--quiet", help=_PROGRESS)]
 Values = Annotated[list[str] | None, typer.Option("--value", help=_VALUE, metavar="NAME=VALUE")]
 
 
-@app.command()
+@app.command(cls=Command)
 def explain(
     code: Annotated[
         str,
@@ -79,7 +108,7 @@ def explain(
         print(page, end="")
 
 
-@app.command()
+@app.command(cls=Command)
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, to paste into a bug report.")] = False,
 ) -> None:
@@ -89,7 +118,7 @@ def doctor(
     raise typer.Exit(show(as_json=as_json))
 
 
-@app.command()
+@app.command(cls=Command)
 def inspect(
     target: Target,
     shape: Shapes = None,
@@ -99,7 +128,7 @@ def inspect(
     rows: Annotated[int, typer.Option(help="Most lines of a cell in the terminal; the page has all.")] = 24,
     architecture: Annotated[str, typer.Option(help="The GPU of PTX and occupancy; `none` for neither.")] = "sm_90a",
     execute: Execute = False,
-    progress: Progress = None,
+    progress: Progress = True,
 ) -> None:
     """Show a function at all four levels of IR, side by side.
 
@@ -113,7 +142,7 @@ def inspect(
     raise typer.Exit(show_levels(target, given, output, rows, gpu, Look(execute, progress)))
 
 
-@app.command()
+@app.command(cls=Command)
 def lint(
     target: Target,
     shape: Shapes = None,
@@ -122,7 +151,7 @@ def lint(
     architecture: Annotated[str, typer.Option(help="The GPU to compile for; none need be here.")] = "sm_90a",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     execute: Execute = False,
-    progress: Progress = None,
+    progress: Progress = True,
 ) -> None:
     """Say what each kernel takes of a GPU, and where it waits.
 
@@ -132,7 +161,7 @@ def lint(
     from tessera.cli.arguments import Given, Look
     from tessera.cli.show import show_lint
 
-    given, look = Given(shape or (), size or (), value or ()), Look(execute, progress)
+    given, look = Given(shape or (), size or (), value or ()), Look(execute, progress and not as_json)
     raise typer.Exit(show_lint(target, given, architecture, as_json=as_json, look=look))
 
 
@@ -171,7 +200,7 @@ cache = typer.Typer(help="The cache of compiled code on disk.", no_args_is_help=
 app.add_typer(cache, name="cache")
 
 
-@cache.command("show")
+@cache.command("show", cls=Command)
 def cache_show(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Say where the cache is and how full."""
     import json
@@ -218,7 +247,7 @@ def _size(count: int) -> str:
     return f"{value / 1024:.1f} TiB"
 
 
-@app.command()
+@app.command(cls=Command)
 def version() -> None:
     """Print the version."""
     from tessera import __version__

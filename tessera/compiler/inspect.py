@@ -93,30 +93,44 @@ def kernel_views(lowering: Lowering, function: str) -> Iterator[KernelView]:
     order = dict.fromkeys((*(call.kernel for call in calls), *texts))
     for symbol in order:
         own = [call for call in calls if call.kernel == symbol]
-        first = next((call for call in own if call.part == 0), None)
+        # A variant is chosen in place of the kernel that is called: it computes the same, of the same sizes.
+        same = own or [call for call in calls if groups.body_of(call.kernel) == groups.body_of(symbol)]
+        first = next((call for call in same if call.flops is not None), None)
         name, detail, sources = groups.describe(symbol, function, grids.get(symbol))
         runs = f"{len(own)} launch{'es' * (len(own) != 1)}" if own else "where it fits better"
+        sizes = _sizes_of(same[0], grids) if same else {}
         yield KernelView(
             name,
             detail,
             symbol,
             sources,
-            f"{runs}, grid {_grid_text(grids[symbol], own)}" if symbol in grids else runs,
+            f"{runs}, grid {_grid_text(grids[symbol], sizes)}" if symbol in grids else runs,
             _cost(first.flops if first else None),
             _cost(first.bytes if first else None),
-            _cost(first.time if first else None, " ns"),
+            _cost(first.time if first and own else None, " ns"),
             texts.get(symbol, ""),
         )
 
 
-def _grid_text(kernel: KernelOp, calls: Sequence[CallOp]) -> str:
+def _sizes_of(call: CallOp, kernels: Mapping[str, KernelOp]) -> dict[str, Any]:
+    """The sizes of the program that a call gives to the symbols of its kernel."""
+    kernel = kernels.get(call.kernel)
+    return {} if kernel is None else dict(zip(kernel.symbols, call.sizes, strict=True))
+
+
+def _grid_text(kernel: KernelOp, sizes: Mapping[str, Any]) -> str:
     """The grid of a kernel in sizes of the program."""
-    sizes = dict(zip(kernel.symbols, calls[0].sizes, strict=True)) if calls else {}
     return readable(f"[{', '.join(str(dim.substitute(sizes)) for dim in kernel.grid)}]")
 
 
 def _cost(dim: Any, unit: str = "") -> str:
-    return "" if dim is None else f"{int(str(dim)):,}{unit}" if str(dim).isdigit() else f"{readable(str(dim))}{unit}"
+    return (
+        "unknown"
+        if dim is None
+        else f"{int(str(dim)):,}{unit}"
+        if str(dim).isdigit()
+        else f"{readable(str(dim))}{unit}"
+    )
 
 
 def _location(key: str) -> tuple[str, int]:

@@ -128,13 +128,13 @@ class Expression:
         """Whether a node is a call or a name of an imported module, as `np.arange(4)` is of NumPy."""
         func = node.func if isinstance(node, ast.Call) else node
         found = (
-            _imports(self.whole.span.file).get(_root(func), "") if isinstance(func, ast.Attribute | ast.Name) else ""
+            imports_of(self.whole.span.file).get(_root(func), "") if isinstance(func, ast.Attribute | ast.Name) else ""
         )
         return found.split(".")[0] == module
 
     def _positional(self, node: ast.Call) -> list[ast.expr]:
         func, span = node.func, self.whole.span
-        modules = {**_imports(span.file), **_local_aliases("".join(linecache.getlines(span.file)), span.line)}
+        modules = {**imports_of(span.file), **_local_aliases("".join(linecache.getlines(span.file)), span.line)}
         is_method = isinstance(func, ast.Attribute) and _root(func) not in modules
         return [func.value, *node.args] if is_method and isinstance(func, ast.Attribute) else list(node.args)
 
@@ -203,7 +203,7 @@ def _root(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _imports(file: str) -> dict[str, str]:
+def imports_of(file: str) -> dict[str, str]:
     """What a file imports or shortens: each name it may write, and the path that the name stands for.
 
     A cell or a prompt is no file, and has what was imported before it.
@@ -270,6 +270,6 @@ def _target(item: ast.alias) -> str:
 
 def name_in(file: str, path: str) -> str | None:
     """How a file writes a name of Tessera such as `ops.pad`; None where it imports nothing that leads there."""
-    whole, imports = f"tessera.{path}", _imports(file)
+    whole, imports = f"tessera.{path}", imports_of(file)
     found = [name + whole[len(target) :] for name, target in imports.items() if f"{whole}.".startswith(f"{target}.")]
     return min(found, key=len, default=None)

@@ -121,7 +121,7 @@ def is_ours(file: str) -> bool:
     return file.startswith(("<frozen", *_machinery()))
 
 
-_PACKAGES = ("numpy", "ml_dtypes", "xdsl", "llvmlite", "typer", "click", "rich", "_pytest", "pluggy")
+_PACKAGES = ("numpy", "torch", "ml_dtypes", "xdsl", "llvmlite", "typer", "click", "rich", "_pytest", "pluggy")
 _LIBRARY = (
     "contextlib.py",
     "dataclasses.py",

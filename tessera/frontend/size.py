@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 from tessera.diagnostics.codes import ShapeError, SpecializationError
 from tessera.diagnostics.error import FixLike, Span, readable, user_span
 from tessera.diagnostics.frames import guard_class
+from tessera.frontend.concrete import Tracer
 from tessera.frontend.fixes import fixes_of
 from tessera.ir.base import dispatch
 from tessera.types.dim import Dim
@@ -22,7 +23,7 @@ def _operator(combine: Callable[[Dim, Dim], Dim], *, divides: bool = False) -> C
 
     def method(self: Size, other: Any) -> Any:
         if isinstance(other, float):
-            _refuse(self, "combined with a float", _SCALAR_HELP)
+            _refuse(self, "combined with a float", _scalar_fix)
         if isinstance(other, bool) or not isinstance(other, int | Size | Dim):
             return NotImplemented
         if divides and isinstance(other, int) and other == 0:
@@ -63,17 +64,17 @@ class Size:
             return size_of(prod([self.dim] * power, start=Dim.constant(1)))
         if not isinstance(power, int | float | Size):
             return NotImplemented
-        return _refuse(self, "raised to a power", _SCALAR_HELP)
+        return _refuse(self, "raised to a power", _scalar_fix)
 
     def __rpow__(self, base: Any) -> Any:
         if not isinstance(base, int | float):
             return NotImplemented
-        return _refuse(self, "an exponent", _SCALAR_HELP)
+        return _refuse(self, "an exponent", _scalar_fix)
 
     def __rtruediv__(self, other: Any) -> Any:
         if not isinstance(other, int | float):
             return NotImplemented
-        return _refuse(self, "a divisor", _SCALAR_HELP)
+        return _refuse(self, "a divisor", _scalar_fix)
 
     def __neg__(self) -> Any:
         return size_of(-self.dim)
@@ -108,13 +109,31 @@ class Size:
         return _refuse(self, "converted to a number", lambda span: fixes_of("statements").size_fix(span, _LOOP_HELP))
 
     def __int__(self) -> int:
-        return _refuse(self, "converted to a number", _LOOP_HELP)
+        return _refuse(self, "converted to a number", lambda span: _itself_fix(span, "int"))
 
     def __float__(self) -> float:
-        help = "use it in tensor arithmetic instead, where it stays symbolic"
-        return _refuse(
-            self, "converted to a number", lambda span: fixes_of("operands").itself_fix(span, help, ("float",))
-        )
+        return _refuse(self, "converted to a number", lambda span: _itself_fix(span, "float"))
+
+    def __format__(self, spec: str) -> str:
+        """Its name where nothing more is asked; the format of a number needs the number."""
+        return repr(self) if not spec else _refuse(self, f"formatted with `:{spec}`", "write it without a format")
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        _refuse(self, "given to NumPy", _scalar_fix)
+
+    def __array_ufunc__(self, *_: Any, **__: Any) -> NoReturn:
+        _refuse(self, "given to NumPy", _scalar_fix)
+
+
+def _itself_fix(span: Span | None, called: str) -> Any:
+    """The size itself in place of `int(size)`, or ours of a function that wants a number, as `math.sqrt` does."""
+    advice = "use it in tensor arithmetic instead, where it stays symbolic"
+    found = fixes_of("operands").itself_fix(span, advice, (called,))
+    return found if found != advice else fixes_of("statements").scalar_size_fix(span, advice)
+
+
+def _scalar_fix(span: Span | None) -> Any:
+    return fixes_of("statements").scalar_size_fix(span, _SCALAR_HELP)
 
 
 _HIGHEST_POWER = 8
@@ -165,6 +184,9 @@ def dim_of(value: Any) -> Dim:
 
 
 def _not_a_size_error(value: Any) -> ShapeError:
+    if isinstance(value, Tracer):
+        advice = "pass it as a Python int, which is static, or take a size from a shape, as in `x.shape[0]`"
+        return ShapeError(f"a size must be known while tracing, and {value!r} is traced", fix=advice)
     text = repr(value)
     return ShapeError(f"{text if len(text) <= 40 else type(value).__name__} is not a size", fix="a size is an int")
 

@@ -30,7 +30,7 @@ from tessera.ir.base import dispatch
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import POLICY, Record, Tape
 from tessera.ir.graph.ops import REGISTRY
-from tessera.runtime.operators import NoAttributeError
+from tessera.runtime.operators import NoAttribute, advice_for
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f64
 from tessera.types.effect import Effects
@@ -79,7 +79,7 @@ class TracedTensor(Tracer, TensorMethods):
     if not TYPE_CHECKING:  # a type checker would take it to mean that every attribute exists
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise NoAttributeError("a traced tensor", name, self)
+            raise AttributeError(NoAttribute("a traced tensor", name, type(self)), name=name, obj=self)
 
     def __repr__(self) -> str:
         dims = ", ".join(str(dim) if dim.is_static else f'"{size_of(dim)}"' for dim in self.type.shape)
@@ -87,11 +87,11 @@ class TracedTensor(Tracer, TensorMethods):
 
     def __len__(self) -> int:
         if not self.type.shape:
-            raise TracingError("a scalar has no length")
+            raise TracingError("a scalar has no length", fix="`x.size` is 1, `x.ndim` is 0")
         return length_of(self.shape[0])
 
     def __bool__(self) -> bool:
-        _refuse_as(self, fixes_of("statements").bool_demand)
+        _refuse_as(self, lambda span: fixes_of("statements").bool_demand(span, self.dtype.is_bool))
 
     def __int__(self) -> int:
         help = "use the tensor itself, or pass the number as a Python int, which is static"
@@ -115,11 +115,11 @@ class TracedTensor(Tracer, TensorMethods):
 
     def __iter__(self) -> Iterator[TracedTensor]:
         if not self.type.shape:
-            raise TracingError("a scalar cannot be iterated over")
+            raise TracingError("a scalar cannot be iterated over", fix="use it itself, or `x.reshape(1)`")
         return (self[at] for at in loop_range(self.shape[0]))
 
     def __contains__(self, item: object) -> NoReturn:
-        _refuse(self, "`in`", "write `tessera.ops.any(x == value)`")
+        _refuse(self, "`in`", fixes_of("statements").contains_fix)
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         _refuse_numpy(self, "")
@@ -137,12 +137,21 @@ class TracedTensor(Tracer, TensorMethods):
         try:
             return function._implementation(*inputs, **options)
         except TypeError as error:
-            if isinstance(error, TesseraError) and not isinstance(error, ArgumentError):
+            if isinstance(error, TesseraError) and not isinstance(error, ArgumentError | TracingError):
                 raise
             _refuse_numpy(self, function.__name__)
 
     def __dlpack__(self, **_: Any) -> NoReturn:
         _refuse(self, "another library", "call the other library outside of the traced function")
+
+    def __dlpack_device__(self) -> NoReturn:
+        self.__dlpack__()
+
+    @classmethod
+    def __torch_function__(cls, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> NoReturn:
+        """PyTorch asks here what its functions do to tensors of others: they need values."""
+        leaves = [leaf for leaf in flatten((args, kwargs or {}))[0] if isinstance(leaf, TracedTensor)]
+        _refuse_library(leaves[0], "PyTorch", str(getattr(function, "__name__", "")))
 
     def __setitem__(self, index: object, value: object) -> NoReturn:
         raise TracingError(
@@ -196,9 +205,15 @@ OPERATORS = {
 
 
 def _refuse_numpy(tensor: TracedTensor, name: str) -> NoReturn:
-    """`name` is the function of ours that does the same, if there is one."""
+    _refuse_library(tensor, "NumPy", name)
+
+
+def _refuse_library(tensor: TracedTensor, library: str, name: str) -> NoReturn:
+    """`name` is the function that was called; ours of that name is the fix, or what is known of it."""
     own = f"tessera.ops.{name}" if name and function_named(name) is not None else "tessera.ops"
-    _refuse(tensor, "NumPy", f"use `{own}` instead of `numpy` inside a traced function", "numpy")
+    known = advice_for(name) if name and own == "tessera.ops" else ""
+    advice = known or f"use `{own}` instead of `{'numpy' if library == 'NumPy' else 'torch'}` inside a traced function"
+    _refuse(tensor, library, advice, "numpy")
 
 
 _WHY = "the function is traced once for all values, so the value is not known here"
@@ -213,7 +228,7 @@ def _refuse(tensor: TracedTensor, what: str, help: Any, asked: str = "") -> NoRe
     """`asked` is the function or method that needs the value, where removing the call can be the fix."""
 
     def find(span: Span | None) -> Any:
-        if what == "NumPy":
+        if what in ("NumPy", "PyTorch"):
             return fixes_of("operands").numpy_fix(span, help)
         if asked:
             return fixes_of("operands").itself_fix(span, help, (asked,))

@@ -236,7 +236,8 @@ class TracedNumber:
     def __getattr__(self, name: str) -> Any:
         if hasattr(float, name):
             self.need_value(f"`.{name}`")
-        raise AttributeError(f"a number has no attribute `{name}`", name=name, obj=None)
+        advice = ": it is a Python float, which is used as it is" if name in ("item", "numpy", "tolist", "cpu") else ""
+        raise AttributeError(f"a number has no attribute `{name}`{advice}", name=name, obj=None)
 
 
 def _record(op: str, operands: Sequence[Any], attributes: Any = None) -> Any:

@@ -80,24 +80,28 @@ ELSEWHERE: Mapping[str, str] = {
 """What other libraries have as methods, and the advice here."""
 
 
-class NoAttributeError(AttributeError):
-    """A name that tensors do not have, with what to write instead where that is known.
+class NoAttribute:
+    """The sentence about a name that tensors do not have, with what to write instead where that is known.
 
-    The text is made when it is shown: many who ask for a name only ask whether it is there.
+    It is made when it is shown: many who ask for a name only ask whether it is there.
     """
 
-    def __init__(self, what: str, name: str, tensor: Any) -> None:
-        super().__init__(f"{what} has no attribute `{name}`", name=name, obj=tensor)
+    __slots__ = ("name", "owner", "what")
+
+    def __init__(self, what: str, name: str, owner: type[Any]) -> None:
+        self.what, self.name, self.owner = what, name, owner
 
     def __str__(self) -> str:
-        name, owner = self.name or "", type(self.obj)
-        bare = name.rstrip("_")
+        name, bare = self.name, self.name.rstrip("_")
         if bare == name or name.startswith("_") or name in ELSEWHERE:
-            advice = _advice_for(name, owner)
+            advice = _advice_for(name, self.owner)
         else:  # how torch names what works in place
-            found = _advice_for(bare, owner) if not hasattr(owner, bare) else f"write `x = x.{bare}(...)`"
+            is_method = hasattr(self.owner, bare)
+            found = f"write `x = x.{bare}(...)`" if is_method else _advice_for(bare, self.owner)
             advice = f"tensors do not change: {found}" if found else ""
-        return f"{self.args[0]}{advice and f': {advice}'}"
+        return f"{self.what} has no attribute `{name}`{advice and f': {advice}'}"
+
+    __repr__ = __str__
 
 
 def _advice_for(name: str, owner: type[Any]) -> str:
@@ -110,6 +114,11 @@ def _advice_for(name: str, owner: type[Any]) -> str:
     function = _table.get(name)
     if function is not None and not hasattr(owner, name):
         return f"write `{_call_text(name, function)}`"
+    return advice_for(name)
+
+
+def advice_for(name: str) -> str:
+    """What to write instead of a function of another library; empty where nobody knows."""
     return apply("advice", name) if "advice" in _table else ""
 
 
@@ -281,7 +290,7 @@ class Operators:
     if not TYPE_CHECKING:  # a checker would take it to mean that every name is there
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise NoAttributeError("a tensor", name, self)
+            raise AttributeError(NoAttribute("a tensor", name, type(self)), name=name, obj=self)
 
     @property
     def device(self) -> Device:

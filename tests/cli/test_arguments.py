@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -175,3 +176,54 @@ class Module:
 
 
 module = Module()
+
+
+TREES = """
+import tessera as ts
+
+def loops(params, x):
+    for layer in params[:-1]:
+        x = ts.ops.relu(x @ layer["w"] + layer["b"])
+    return x @ params[-1]["w"] + params[-1]["b"]
+
+def pairs(params, x):
+    for i, (w, b) in enumerate(params):
+        x = x @ w + b + i
+    return x
+
+def nested(p, x):
+    return x @ p["head"].w + p["body"][1]["b"].T
+
+def keyed(params, x):
+    return x @ params["w"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    {
+        "loops": ["params[0][w]", "params[0][b]"],
+        "nested": ["p[head].w", "p[body][1][b]"],
+        "keyed": ["params[w]"],
+    }.items(),
+)
+def test_parts_of_trees_are_suggested_as_the_source_takes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, parts: list[str]
+) -> None:
+    (tmp_path / "trees.py").write_text(TREES, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "trees", raising=False)
+    with pytest.raises(TargetError) as caught:
+        arguments_for(find("trees:" + name), Given(shapes=["x=2x4"]))
+    assert re.findall(r"--shape '(\S+)=64x128'", str(caught.value)) == parts
+
+
+def test_what_is_suggested_for_a_list_of_dicts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "trees.py").write_text(TREES, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "trees", raising=False)
+    loops, keyed = find("trees:loops"), find("trees:keyed")
+    shapes = ["x=2x4", "params[0][w]=4x3", "params[0][b]=3"]
+    assert len(trace_call(loops, arguments_for(loops, Given(shapes=shapes))).inputs) == 3
+    dotted = arguments_for(keyed, Given(shapes=["x=2x4", "params.w=4x3"]))
+    assert list(dotted.by_name["params"]) == ["w"], "a field is the key that the source takes"

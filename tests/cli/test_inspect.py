@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from tessera.cli.arguments import Given, TargetError, find, looked_at
+from tessera.cli.main import app
 from tessera.cli.show import show_levels
 
 MODULE = """
@@ -60,3 +62,15 @@ def test_parts_that_nobody_described_are_named(module: str, name: str, path: str
         looked_at(find(f"{module}:{name}"), given)
     assert error in str(caught.value)
     assert option in str(caught.value)
+
+
+def test_a_variant_of_a_kernel_has_its_sizes_and_costs(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = CliRunner().invoke(
+        app, ["inspect", "examples.softmax:by_hand", "--output", str(page)], env={"COLUMNS": "400"}
+    )
+    assert done.exit_code == 0, done.output
+    (line,) = [one for one in done.stdout.splitlines() if "variant `shared`" in one]
+    assert "grid [M], 17*M*N flops, 8*M*N bytes" in line
+    assert "<td></td>" not in page.read_text(encoding="utf-8")
+    assert "tessera: tracing `by_hand`" in done.stderr

@@ -228,3 +228,19 @@ def test_a_cache_that_cannot_be_cleared_is_an_error(
         main()
     assert done.value.code == 1
     assert "cannot be cleared: it cannot be changed (Not a directory)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "meant"),
+    [
+        ("inspect", "--html", "--output"),
+        ("inspect", "--shpe", "--shape"),
+        ("lint", "--gpu", "--architecture"),
+        ("lint", "--sizes", "--size"),
+        ("doctor", "--jsn", "--json"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_the_one_that_is_meant(command: str, option: str, meant: str) -> None:
+    result = RUNNER.invoke(app, [command, "model:forward", option, "x"], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert f"{option} (Possible options: {meant})" in result.output

@@ -106,6 +106,96 @@ MISTAKES: dict[str, Mistake] = {
     "a list by a tensor": Mistake(
         returns("[x, x * 2][i]", "X, I", "x, i"), ("an index of a list", "ts.ops.stack([x, x * 2])[i]")
     ),
+    "if of a call": Mistake(
+        traced("if x.any(): return x\nreturn -x"),
+        ("`if` needs the value", "ts.cond(x.any(), then, otherwise, x)"),
+        returns("ts.cond(x.any(), lambda x: x, lambda x: -x, x)"),
+    ),
+    "while of a name": Mistake(
+        traced("m = x.sum() > 9\nwhile m:\n    m = ~m\nreturn m"), ("ts.while_loop(lambda m: m, lambda m: ~m, m)",)
+    ),
+    "a conditional expression of a name": Mistake(
+        returns("1.0 if m else 2.0", "I", "m"), ("ts.ops.where(m, 1.0, 2.0)",)
+    ),
+    "or of numbers": Mistake(
+        returns("x.sum() or 2"), ("`or` needs the value", "ts.ops.where(x.sum() != 0, x.sum(), 2)")
+    ),
+    "and of numbers": Mistake(returns("x.sum() and 2"), ("ts.ops.where(x.sum() != 0, 2, x.sum())",)),
+    "not of a number": Mistake(returns("not x.sum()"), ("`not` needs the value", "(x.sum() == 0)")),
+    "any of a list": Mistake(returns("any([x.sum(), x.max()])"), ("ts.ops.any(ts.ops.stack([x.sum(), x.max()]))",)),
+    "all of a generator": Mistake(
+        returns("all(a > 0 for a in (x.sum(), x.max()))"),
+        ("ts.ops.all(ts.ops.stack([a > 0 for a in (x.sum(), x.max())]))",),
+    ),
+    "in a tuple": Mistake(returns("x.sum() in (1, 2)"), ("`in` needs the value", "(x.sum() == 1) | (x.sum() == 2)")),
+    "in a tensor": Mistake(returns("1.0 in x"), ("`in` needs the value", "ts.ops.any(x == 1.0)")),
+    "match": Mistake(
+        traced("match x.sum():\n    case 1:\n        return 1.0\n    case _:\n        return 2.0"),
+        ("`match` needs the value", "ts.ops.where(x == value, a, b)"),
+        returns("ts.ops.where(x.sum() == 1, 1.0, 2.0)"),
+    ),
+    "a filter": Mistake(
+        returns("[a for a in (x.sum(), x.max()) if a]"),
+        ("the shape does not depend on values",),
+        returns("ts.ops.where(x != 0, x, 0)"),
+    ),
+    "a function of math by its name": Mistake(
+        "from math import exp\n" + returns("exp(x.sum())"), ("`exp` needs the value", "ts.ops.exp(x.sum())")
+    ),
+    "a format with a percent sign": Mistake(
+        returns('"%.2f" % x.sum()'),
+        ("a format needs the value", 'debug_print("{:.2f}", x)'),
+        traced('ts.debug_print("{:.2f}", x.sum())\nreturn x'),
+    ),
+    "the length of a scalar": Mistake(
+        returns("len(x.sum())"), ("a scalar has no length", "`x.size` is 1"), returns("x.size")
+    ),
+    "item of a float": Mistake(
+        returns("p.item() * 2", "2.5", "p"), ("it is a Python float", "used as it is"), returns("p * 2", "2.5", "p")
+    ),
+    "an array of several": Mistake(
+        returns("np.array([x.sum(), x.max()])"), ("NumPy needs the value", "ts.ops.stack([x.sum(), x.max()])")
+    ),
+    "our array of several": Mistake(returns("ts.array([x.sum(), x.max()])"), ("ts.ops.stack([x.sum(), x.max()])",)),
+    "a scalar of NumPy": Mistake(returns("np.float32(x.sum())"), ("x.sum().cast(f32)",)),
+    "dot of NumPy": Mistake(returns("np.dot(x, x)"), ("NumPy needs the value", "ts.ops.matmul(x, x)")),
+    "a traced size": Mistake(
+        returns("ts.ops.zeros((n,))", "I", "n"),
+        ("a size must be known while tracing", "Python int"),
+        returns("ts.ops.zeros((n,))", "3", "n"),
+    ),
+    # symbolic dims
+    "while on a size": Mistake(
+        traced("n = x.shape[0]\nwhile n > 1:\n    n = n // 2\nreturn n", "X", SYMBOLIC),
+        ("symbolic dim", "n = ts.while_loop(lambda n: n > 1, lambda n: n // 2, n)"),
+    ),
+    "if on a size": Mistake(
+        traced("if x.shape[0] > 3:\n    return x\nreturn -x", "X", SYMBOLIC),
+        ("ts.cond(x.shape[0] > 3, then, otherwise, x)", "a number in the annotation"),
+        returns("ts.cond(x.shape[0] > 3, lambda x: x, lambda x: -x, x)", "X", SYMBOLIC),
+    ),
+    "a conditional expression on a size": Mistake(
+        returns("-x if x.shape[0] > 3 else x", "X", SYMBOLIC), ("ts.ops.where(x.shape[0] > 3, -x, x)",)
+    ),
+    "int of a size": Mistake(returns("x * int(x.shape[0])", "X", SYMBOLIC), ("x * x.shape[0]",)),
+    "float of a size": Mistake(returns("x * float(x.shape[0])", "X", SYMBOLIC), ("x * x.shape[0]",)),
+    "a root of a size": Mistake(
+        "import math\n" + returns("x / math.sqrt(x.shape[0])", "X", SYMBOLIC),
+        ("ts.ops.sqrt(ts.ops.cast(x.shape[0], f32))",),
+    ),
+    "NumPy's root of a size": Mistake(
+        returns("x / np.sqrt(x.shape[0])", "X", SYMBOLIC), ("ts.ops.sqrt(ts.ops.cast(x.shape[0], f32))",)
+    ),
+    "a power of a size": Mistake(
+        returns("x / x.shape[0] ** 0.5", "X", SYMBOLIC), ("x / ts.ops.cast(x.shape[0], f32) ** 0.5",)
+    ),
+    "arange of NumPy": Mistake(returns("np.arange(x.shape[0])", "X", SYMBOLIC), ("ts.ops.arange(x.shape[0])",)),
+    "max of sizes": Mistake(returns("max(x.shape[0], 3)", "X", SYMBOLIC), ("ts.ops.maximum(x.shape[0], 3)",)),
+    "a format of a size": Mistake(
+        returns('f"{x.shape[0]:d}"', "X", SYMBOLIC),
+        ("cannot be formatted with `:d`", "without a format"),
+        returns("x", "X", SYMBOLIC),
+    ),
     # slices and assignments
     "a slice": Mistake(
         returns("x[i:i + 2]", "X, I", "x, i"), ("a slice needs the value", "ts.ops.dynamic_slice(x, (i,), (2,))")
@@ -195,6 +285,18 @@ MISTAKES: dict[str, Mistake] = {
     "an index out of range": Mistake(returns("x[4]"), ("index 4 is out of range", "indices are -4..3")),
     "a mask as an index": Mistake(returns("x[x > 0]"), ("a mask cannot be an index", "ts.ops.where(x > 0, x, 0)")),
     # NumPy and other libraries
+    "a function of torch": Mistake(
+        "import torch\n" + returns("torch.relu(x)"), ("PyTorch needs the value", "ts.ops.relu(x)")
+    ),
+    "a function of torch.nn": Mistake("import torch\n" + returns("torch.nn.functional.gelu(x)"), ("ts.ops.gelu(x)",)),
+    "a function of torch by another name": Mistake(
+        "import torch\n" + returns("torch.cat([x, x])"), ("PyTorch needs the value", "ts.ops.concat([x, x])")
+    ),
+    "a tensor of torch": Mistake(
+        "import torch\n" + returns("torch.tensor(x)"),
+        ("another library needs the value", "outside of the traced function"),
+        "import torch\n" + returns("x") + "torch.tensor(np.asarray(f(X)))\n",
+    ),
     "NumPy": Mistake(returns("np.tanh(x)"), ("NumPy needs the value", "ts.ops.tanh(x)")),
     "NumPy of an array": Mistake(returns("np.tanh(np.asarray(x))"), ("ts.ops.tanh(x)",)),
     "an array": Mistake(returns("np.asarray(x)"), ("NumPy needs the value",)),

@@ -19,8 +19,9 @@ from typing import Any
 
 from tessera.diagnostics.edit import Expression, Part, expression_at
 from tessera.diagnostics.error import Fix, Span, TesseraError
-from tessera.frontend.concrete import is_array
+from tessera.frontend.concrete import Tracer, is_array
 from tessera.frontend.fixes import fixes_of
+from tessera.frontend.pytree import is_sequence
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops import REGISTRY
 from tessera.types import dtype as dt
@@ -75,27 +76,51 @@ def branch_fix(span: Span | None) -> Fix | str:
         return f"require it instead, as in `{require}({expression.whole.text if expression else '...'})`"
     if span is not None and "require(" in line[: span.column - 1]:
         return "write one `require` for each condition: `and`, `or` and `not` need a bool now"
-    return "write a number in the annotation to make the dimension static, or choose with `tessera.ops.where`"
+    return fixes_of("statements").size_branch_fix(span)
 
 
 _ASSERT = re.compile(r"(\s*)assert\s+")
 
 
+_PLAIN_CALL = re.compile(r"write `tessera\.ops\.(\w+)\([\w, \[\]]*\)`")
+_MAKERS = ("asarray", "array", "tensor", "as_tensor")
+
+
 def numpy_fix(span: Span | None, advice: str) -> Fix | str:
-    """Tessera's function of the same name in place of NumPy's, or the tensor where it was to become an array."""
+    """Our function in place of one of NumPy or PyTorch, or the tensor where it was to become one of theirs."""
     expression = expression_at(span)
     node = expression.whole.node if expression is not None else None
     if expression is None or not isinstance(node, ast.Call):
         return advice
-    if expression.called in ("asarray", "array"):
-        outer = fixes_of("statements").array_fix(span, advice)
-        return outer if isinstance(outer, Fix) else itself_fix(span, advice, ("asarray", "array"))
+    called = expression.called
+    dtype = dt.find_dtype(called)
+    if called in _MAKERS or (dtype is not None and len(node.args) == 1):
+        return _converted_fix(expression, node, span, advice, dtype)
+    plain = _PLAIN_CALL.fullmatch(advice)
     from tessera.frontend.functions import public  # noqa: PLC0415 - loaded by who traces; not for the others
 
-    name, function = expression.name_of(f"ops.{expression.called}"), getattr(public, expression.called, None)
+    ours = plain[1] if plain is not None else called
+    name, function = expression.name_of(f"ops.{ours}"), getattr(public, ours, None)
     if name is None or not callable(function) or not _takes(function, node):
         return advice
     return expression.inner(node.func).edit(name, advice) or advice
+
+
+def _converted_fix(
+    expression: Expression, node: ast.Call, span: Span | None, advice: str, dtype: DType | None
+) -> Fix | str:
+    """Of `np.array(x)`, `np.array([x, y])` and `np.float32(x)`."""
+    outer = fixes_of("statements").array_fix(span, advice)
+    inner = expression.inner(node.args[0]) if node.args else None
+    if isinstance(outer, Fix) or inner is None:
+        return outer
+    stack = expression.name_of("ops.stack")
+    if isinstance(inner.node, ast.List | ast.Tuple) and stack is not None:
+        return expression.whole.edit(f"{stack}({inner.text})", "make one tensor of several with `stack`") or advice
+    if dtype is not None:
+        text = f"{inner.operand}.cast({dtype_name(expression, dtype)})"
+        return expression.whole.edit(text, f"cast it to {dtype}") or advice
+    return itself_fix(span, "use the tensor itself: the function is traced once for all values", _MAKERS)
 
 
 def _takes(function: Callable[..., object], call: ast.Call) -> bool:
@@ -110,12 +135,14 @@ def _takes(function: Callable[..., object], call: ast.Call) -> bool:
     return True
 
 
-def tensor_fix(span: Span | None, value: object) -> Fix | str:
+def tensor_fix(span: Span | None, value: Any) -> Fix | str:
     """A list of numbers converted to a tensor."""
     advice, expression = "convert it with `tessera.array`", expression_at(span)
+    if is_sequence(value) and any(isinstance(one, Tracer) for one in value):
+        return "make one tensor of several first, as in `tessera.ops.stack([a, b])`"
     array = expression.name_of("array") if expression is not None else None
     literals = expression.literals(value) if expression is not None else ()
-    if array is None or len(literals) != 1 or not isinstance(value, list | tuple):
+    if array is None or len(literals) != 1 or not is_sequence(value):
         return advice
     return literals[0].edit(f"{array}({literals[0].text})", advice) or advice
 

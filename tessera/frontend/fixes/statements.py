@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from tessera.diagnostics.edit import name_in
+from tessera.diagnostics.edit import ATOMS, imports_of, name_in
 from tessera.diagnostics.error import Fix, Span
 
 
@@ -24,29 +24,44 @@ class Demand(NamedTuple):
     fix: Fix | str
 
 
-def bool_demand(span: Span | None) -> Demand:
-    """Of `bool(x)`: a branch, a loop, an operator of Python's own, or a function that compares."""
+def bool_demand(span: Span | None, is_bool: bool = True) -> Demand:
+    """Of `bool(x)`: a branch, a loop, an operator of Python's own, or a function that compares.
+
+    `is_bool` is whether the tensor is one of bools, which `&`, `|` and `~` are for.
+    """
     source = source_at(span)
     if source is not None and isinstance(source.chain[0][0], ast.Call):
         asked = _statement_demand(source, *source.chain[0])
         return asked or _call_demand(source, source.chain[0][0])
     operator: Any = None
-    for node, parent in source.chain if source is not None else ():
+    for node, parent in _conditions_in(source.chain) if source is not None else ():
         if source is None:
             break
         operator = node if _is_python_operator(node) else operator
         if (asked := _statement_demand(source, node, parent)) is not None:
             return asked
         if operator is not None and not _is_python_operator(parent) and not _is_test(operator, parent):
-            return Demand(_operator_name(operator), source.edit(operator, _elementwise(source, operator)))
+            text = _elementwise(source, operator) if is_bool else _of_numbers(source, operator)
+            return Demand(_operator_name(operator), source.edit(operator, text))
     advice = (
         "choose with `tessera.ops.where(condition, a, b)`, branch with `tessera.cond`, loop with `tessera.while_loop`"
     )
     return Demand("bool()", advice)
 
 
+def _conditions_in(chain: Sequence[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """The nodes around a span, and first the condition of a statement that is the whole of it: Python blames that."""
+    whole = chain[0][0]
+    if isinstance(whole, ast.If | ast.While | ast.IfExp):
+        yield whole.test, whole
+    elif isinstance(whole, ast.ListComp | ast.SetComp | ast.GeneratorExp) and whole.generators[0].ifs:
+        yield whole.generators[0].ifs[0], whole.generators[0]
+    yield from chain
+
+
 def _statement_demand(source: Source, node: Any, parent: Any) -> Demand | None:
     """Of the statement whose condition a node is."""
+    where = source.name_of("ops.where")
     match node, parent:
         case _, ast.While(test=test) if node is test:
             return Demand("`while`", _while_fix(source, parent))
@@ -57,10 +72,13 @@ def _statement_demand(source: Source, node: Any, parent: Any) -> Demand | None:
         case (ast.Assert(), _) | (_, ast.Assert()):
             advice = "return the condition and check it after the call, or promise it with `tessera.verify.numerics`"
             return Demand("`assert`", advice)
+        case (_, ast.MatchValue() | ast.match_case()) | (ast.MatchValue(), _):
+            return Demand("`match`", f"choose with `{where}(x == value, a, b)`, one for each case")
+        case ast.Compare(left=left, ops=[ast.In()], comparators=[ast.Tuple(elts=items) | ast.List(elts=items)]), _:
+            each = [f"({ast.unparse(ast.Compare(left, [ast.Eq()], [one]))})" for one in items]
+            return Demand("`in`", source.edit(node, " | ".join(each))) if each else None
         case _, ast.comprehension():
-            return Demand(
-                "`if`", "the shape does not depend on values: choose with `tessera.ops.where(condition, x, 0)`"
-            )
+            return Demand("`if`", f"the shape does not depend on values: choose with `{where}(condition, x, 0)`")
         case _:
             return None
 
@@ -116,6 +134,8 @@ def float_demand(span: Span | None, what: str, advice: str) -> Demand:
     """Of `float(x)` and `round(x)`: a function of `math`, or of Python's own."""
     source = source_at(span)
     node = source.chain[0][0] if source is not None and source.chain else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.left, ast.Constant):
+        return Demand("a format", 'print it while it runs: `tessera.debug_print("{:.2f}", x)`')
     if source is None or not isinstance(node, ast.Call):
         return Demand(what, advice)
     return _call_demand(source, node, advice)
@@ -129,7 +149,56 @@ def size_fix(span: Span | None, advice: str) -> Fix | str:
             continue
         if isinstance(node.func, ast.Name) and node.func.id == "range":
             return _range_fix(source, node, parent)
-        return _call_demand(source, node, advice).fix
+        is_loop = any(isinstance(one, ast.GeneratorExp | ast.ListComp) for one in node.args)
+        return advice if is_loop else _call_demand(source, node, advice).fix
+    return advice
+
+
+def contains_fix(span: Span | None) -> Fix | str:
+    """Of `value in x`."""
+    source = source_at(span)
+    match source.chain[0][0] if source is not None else None:
+        case ast.Compare(left=left, ops=[ast.In()], comparators=[right]) as node if source is not None:
+            text = f"{source.name_of('ops.any')}({_operand(source, right)} == {source.text(left)})"
+            return source.edit(node, text)
+        case _:
+            return "write `tessera.ops.any(x == value)`"
+
+
+def size_branch_fix(span: Span | None) -> Fix | str:
+    """Of a condition on a symbolic dim: `where`, `cond` and `while_loop` decide it where the program runs."""
+    advice = "write a number in the annotation to make the dimension static, or choose with `tessera.ops.where`"
+    demand = bool_demand(span)
+    if demand.what == "`if`" and not isinstance(demand.fix, Fix):
+        return f"{demand.fix}; a number in the annotation makes the dimension static"
+    return demand.fix if isinstance(demand.fix, Fix) and demand.what in _DECIDED else advice
+
+
+_DECIDED = ("`if`", "`while`", "`max`", "`min`")
+
+
+def scalar_size_fix(span: Span | None, advice: str) -> Fix | str:
+    """Of a symbolic dim in arithmetic of floats: a scalar tensor of it."""
+    source = source_at(span)
+    node = source.chain[0][0] if source is not None else None
+    if source is None:
+        return advice
+    cast, dtype = source.name_of("ops.cast"), source.name_of("f32")
+    match node:
+        case ast.BinOp(left=left, op=ast.Pow() | ast.Div(), right=right):
+            size = right if isinstance(left, ast.Constant) else left
+            if isinstance(size, ast.Name | ast.Attribute | ast.Subscript):
+                return source.edit(size, f"{cast}({source.text(size)}, {dtype})", "convert it to a scalar tensor first")
+        case ast.Call(func=func, args=[inner]):
+            called = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+            ours = source.name_of(f"ops.{called}")
+            if called in ("arange", "eye", "zeros", "ones"):
+                return source.edit(func, ours, f"use `tessera.ops.{called}`")
+            if _is_function(called) and not source.text(func).startswith(ours):
+                text = f"{ours}({cast}({source.text(inner)}, {dtype}))"
+                return source.edit(node, text, f"use `tessera.ops.{called}` of a scalar tensor")
+        case _:
+            pass
     return advice
 
 
@@ -251,6 +320,24 @@ def _items(index: ast.expr) -> Sequence[ast.expr]:
 # What to write instead.
 
 
+def _of_numbers(source: Source, node: ast.expr) -> str:
+    """What Python's own operators give of numbers: `a or b` is `a` where that is not 0."""
+    where = source.name_of("ops.where")
+    match node:
+        case ast.BoolOp(op=op, values=[first, second]):
+            left, right = source.text(first), source.text(second)
+            chosen = f"{left}, {right}" if isinstance(op, ast.Or) else f"{right}, {left}"
+            return f"{where}({_operand(source, first)} != 0, {chosen})"
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return f"({_operand(source, operand)} == 0)"
+        case _:
+            return _elementwise(source, node)
+
+
+def _operand(source: Source, node: ast.expr) -> str:
+    return source.text(node) if isinstance(node, ATOMS) else f"({source.text(node)})"
+
+
 def _elementwise(source: Source, node: ast.expr) -> str:
     """`a & b`, `a | b` and `~a` of a condition with Python's own operators."""
     match node:
@@ -277,7 +364,8 @@ def _call_demand(source: Source, node: ast.Call, advice: str = "use the tensor i
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     is_method = isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name)
     what = f"`{called}`" if called and not is_method else "a function"
-    if isinstance(node.func, ast.Name):
+    is_imported = imports_of(source.span.file).get(called, "").split(".")[0] in ("math", "numpy")
+    if isinstance(node.func, ast.Name) and not is_imported:
         table = _OF_ONE if len(node.args) == 1 else _OF_TWO if len(node.args) == 2 else {}
         ours = table.get(called, "")
     else:
@@ -285,13 +373,27 @@ def _call_demand(source: Source, node: ast.Call, advice: str = "use the tensor i
     if called == "bool" and len(node.args) == 1:
         inner = node.args[0]
         return Demand("bool()", source.edit(node, f"({source.text(inner)} != 0)", "compare it with 0"))
-    is_plain = not any(isinstance(one, ast.Starred | ast.GeneratorExp | ast.ListComp) for one in node.args)
-    if node.keywords or is_method or not is_plain or not _is_function(ours):
+    if node.keywords or is_method or any(isinstance(one, ast.Starred) for one in node.args) or not _is_function(ours):
         return Demand(what, advice)
     root = source.text(node.func).split(".")[0]
-    if not isinstance(node.func, ast.Name) and source.name_of(f"ops.{ours}").split(".")[0] == root:
+    name = source.name_of(f"ops.{ours}")
+    if not isinstance(node.func, ast.Name) and name.split(".")[0] == root:
         return Demand(what, advice)  # it is ours
-    return Demand(what, source.edit(node.func, source.name_of(f"ops.{ours}"), f"use `tessera.ops.{ours}`"))
+    if (listed := _stack_text(source, node)) is not None:
+        return Demand(what, source.edit(node, f"{name}({listed})", f"use `tessera.ops.{ours}` of all of them"))
+    return Demand(what, source.edit(node.func, name, f"use `tessera.ops.{ours}`"))
+
+
+def _stack_text(source: Source, node: ast.Call) -> str | None:
+    """One tensor of several that are the only argument, as a list or one by one; None where it is no such list."""
+    match node.args:
+        case [ast.List() | ast.Tuple() | ast.ListComp() as items]:
+            text = source.text(items)
+        case [ast.GeneratorExp() as items]:
+            text = f"[{source.text(items).removeprefix('(').removesuffix(')')}]"
+        case _:
+            return None
+    return f"{source.name_of('ops.stack')}({text})"
 
 
 _OTHER_FUNCTIONS = {"pow": "pow", "fabs": "abs", "atan2": "atan2", "empty": "zeros", "empty_like": "zeros_like"}
