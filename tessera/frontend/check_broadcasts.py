@@ -2,9 +2,10 @@
 
 Nothing of the user's runs for it. The source of the function is read as far as it is a straight line: assignments and
 returns, Python's operators, and functions of ours whose shape rule is known. Whatever else stands there has an unknown
-shape, and ends what is read where it might return. So does any call of what is not ours: it may raise an error of the
-user's, or rebind a name. An op of known shapes goes through the rule that tracing would ask,
-with the same facts about symbolic dims, so only what tracing would refuse is refused.
+shape, and ends what is read where it might return. So does whatever may run code of others: a call of what is not ours,
+and an attribute, an item or an operator of an object that is neither a tensor nor a plain number. It may raise an error
+of the user's, rebind a name, or give what it likes. An op of known shapes goes through the rule that tracing would
+ask, with the same facts about symbolic dims, so only what tracing would refuse is refused.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ class _Scalar:
 
 
 _SCALAR = _Scalar()
+_NUMBERS = (bool, int, float)
+_ARRAYS = {("numpy", "ndarray"), ("tessera.runtime.tensor", "Tensor")}
+"""Classes of numbers and arrays whose operators are known: a class that is derived from one may have others."""
 
 
 class _Stopped(Exception):  # noqa: N818 - no error: the end of what is read
@@ -73,10 +77,10 @@ def check_broadcasts(function: Callable[..., Any], signature: Signature) -> None
     remaining = iter(types)
     for path, leaf in zip(signature.paths(), signature.leaves, strict=True):
         if leaf.dtype is not None:
-            type = next(remaining)
-            trace.facts.anchor(type)
-            known[path] = trace.add_input(path, type, given=not leaf.is_declared).value
-        elif isinstance(leaf.static, bool | int | float):
+            found = next(remaining)
+            trace.facts.anchor(found)
+            known[path] = trace.add_input(path, found, given=not leaf.is_declared).value
+        elif type(leaf.static) in _NUMBERS:
             known[path] = _SCALAR
     names = {argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
     rebound = {name for one in ast.walk(node) if isinstance(one, ast.Nonlocal | ast.Global) for name in one.names}
@@ -105,15 +109,17 @@ class _Reader:
         is_plain = isinstance(node, ast.Assign | ast.AugAssign | ast.Expr | ast.Return)
         if not is_plain or any(isinstance(one, ast.NamedExpr) for one in ast.walk(node)):
             return self._read_block(node)
+        self._stop_at_code(node)
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self._bind(name, self.value_of(value))
             case ast.Assign(targets=targets, value=value):
+                if not isinstance(value, ast.Tuple | ast.List):
+                    raise _Stopped  # it is iterated over, or assigned to several
                 self.value_of(value)
-                self._stop_at_calls(*targets)
                 self._forget(targets)
-            case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
-                left = self.env.get(name)
+            case ast.AugAssign(target=ast.Name(id=name), op=op, value=value) if name in self.env:
+                left = self.env[name]
                 self._bind(name, self._operate(node, _BINARY.get(type(op)), left, self.value_of(value)))
             case ast.Expr(value=value):
                 self.value_of(value)
@@ -122,32 +128,80 @@ class _Reader:
                     self.value_of(value)
                 return False
             case ast.AugAssign():
-                self._stop_at_calls(node)
-                self._forget([node])
+                raise _Stopped
         return True
 
     def _read_block(self, node: ast.stmt) -> bool:
         """Of statements in which others stand, a scope of ours is read; what the others bind is unknown after them."""
         if isinstance(node, ast.With) and all(self._is_ours(item.context_expr) for item in node.items):
-            self._stop_at_calls(*(item.context_expr for item in node.items))
+            self._stop_at_code(*(item.context_expr for item in node.items))
             self._forget(node.items)
             return self.read(node.body)
         match node:
             case ast.FunctionDef(decorator_list=[], args=arguments):
-                self._stop_at_calls(arguments)
+                self._stop_at_code(arguments)
             case ast.FunctionDef() | ast.ClassDef() | ast.With() | ast.Import() | ast.ImportFrom():
                 raise _Stopped
             case _:
-                self._stop_at_calls(node)
+                self._stop_at_code(node)
         self._forget([node])
         return not any(isinstance(one, ast.Return | ast.Raise | ast.Assert) for one in ast.walk(node))
 
-    def _stop_at_calls(self, *nodes: ast.AST) -> None:
+    def _stop_at_code(self, *nodes: ast.AST) -> None:
         """Raise _Stopped where something in the nodes may run code of others."""
-        for node in nodes:
-            for one in ast.walk(node):
-                if isinstance(one, ast.Call) and not self._is_harmless(one):
-                    raise _Stopped
+        if not all(self._runs_nothing(one) for node in nodes for one in ast.walk(node)):
+            raise _Stopped
+
+    def _runs_nothing(self, node: ast.AST) -> bool:
+        """Whether a node, apart from those in it, runs no code but Python's and ours."""
+        match node:
+            case ast.Call():
+                return self._is_harmless(node)
+            case ast.Attribute(value=inner, ctx=ast.Load()):
+                return self._is_tensor(inner) or self._is_module(inner) or self._is_ours(node)
+            case ast.Subscript(value=inner, ctx=ast.Load()):
+                return self._is_tensor(inner) or (isinstance(inner, ast.Attribute) and self._is_tensor(inner.value))
+            case (
+                ast.Attribute() | ast.Subscript() | ast.Starred() | ast.JoinedStr() | ast.comprehension() | ast.Await()
+            ):
+                return False
+            case ast.BinOp(left=left, right=right):
+                return self._is_known(left) and self._is_known(right)
+            case ast.Compare(left=left, comparators=others):
+                return all(self._is_known(one) for one in (left, *others))
+            case ast.UnaryOp(operand=inner) | ast.IfExp(test=inner) | ast.If(test=inner) | ast.While(test=inner):
+                return self._is_known(inner)
+            case ast.BoolOp(values=values):
+                return all(self._is_known(one) for one in values)
+            case ast.For(iter=given):
+                return isinstance(given, ast.Tuple | ast.List | ast.Call) or self._is_tensor(given)
+            case _:
+                return not isinstance(node, ast.Match | ast.AsyncFor | ast.AsyncWith | ast.Yield | ast.YieldFrom)
+
+    def _is_tensor(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and isinstance(self.env.get(node.id), int)
+
+    def _is_module(self, node: ast.expr) -> bool:
+        """Whether a name is a module, or a list: their attributes are there, and are not computed."""
+        if not isinstance(node, ast.Name) or node.id in {*self.local, *self.rebound}:
+            return False
+        return type(self.outside.get(node.id)) in (ModuleType, list)
+
+    def _is_known(self, node: ast.expr) -> bool:
+        """Whether an expression gives a tensor or a plain value of Python's: their operators run nothing of others."""
+        match node:
+            case ast.Name(id=name):
+                is_outer = name not in {*self.env, *self.local, *self.rebound}
+                is_plain = is_outer and type(self.outside.get(name, self)) in (*_NUMBERS, str, type(None))
+                return name in self.env or is_plain or self._look_up(name) is not None
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return all(self._is_known(item) for item in items)
+            case ast.Attribute(value=inner):
+                return self._is_tensor(inner)
+            case _:  # what is in it is asked for itself
+                return isinstance(
+                    node, ast.Constant | ast.BinOp | ast.UnaryOp | ast.Compare | ast.BoolOp | ast.Subscript | ast.Call
+                )
 
     def _is_harmless(self, node: ast.Call) -> bool:
         """Whether a call runs no code but ours: of a function of ours, or of a tensor, with no function given to it."""
@@ -209,16 +263,12 @@ class _Reader:
             case ast.Attribute(value=ast.Name(id=name), attr="T") if isinstance(self.env.get(name), int):
                 return self._reshape(node, lambda shape: tuple(reversed(shape)), self.env[name])
             case ast.Call(func=func, args=args, keywords=[]) if not any(isinstance(one, ast.Starred) for one in args):
-                self._stop_at_calls(func)
-                values = [self.value_of(one) for one in args]
-                self._stop_at_calls(node)
-                return self._call(node, func, values)
+                return self._call(node, func, [self.value_of(one) for one in args])
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 for item in items:
                     self.value_of(item)
                 return None
             case _:
-                self._stop_at_calls(node)
                 return None
 
     def _look_up(self, name: str) -> Any:
@@ -227,37 +277,40 @@ class _Reader:
         if name in self.local or name in self.rebound or name not in self.outside:
             return None
         value = self.outside[name]
-        if isinstance(value, bool | int | float):
+        if type(value) in _NUMBERS:
             return _SCALAR
+        if (type(value).__module__, type(value).__name__) not in _ARRAYS:
+            return None  # one of another class may have operators of its own
         try:
-            type = concrete_type(value)
+            found = concrete_type(value)
         except TesseraError:
             return None
-        return None if type is None else self.trace.add_input(name, type).value
+        return None if found is None else self.trace.add_input(name, found).value
 
     def _call(self, node: ast.Call, func: ast.expr, values: Sequence[Any]) -> Any:
-        name = getattr(func, "attr", getattr(func, "id", ""))
-        if name not in _SAME_SHAPE | _ELEMENTWISE or not self._is_ours(func):
-            return None
+        name = str(getattr(self._find_ours(func), "__name__", ""))  # its own: a file may call it otherwise
         if name in _SAME_SHAPE and len(values) == 1 and isinstance(values[0], int):
             return self._reshape(node, lambda shape: shape, values[0])
         return self._operate(node, name, *values) if name in _ELEMENTWISE and len(values) == 2 else None
 
     def _is_ours(self, node: ast.expr) -> bool:
-        """Whether an expression is a name of Tessera, or a call of one, and not one that the function binds."""
+        return self._find_ours(node) is not None
+
+    def _find_ours(self, node: ast.expr) -> Any:
+        """What of Tessera an expression names, or calls; None for a name that the function binds."""
         found: Any = node.func if isinstance(node, ast.Call) else node
         parts: list[str] = []
         while isinstance(found, ast.Attribute):
             parts.append(found.attr)
             found = found.value
         if not isinstance(found, ast.Name) or found.id in self.local:
-            return False
+            return None
         value = self.outside.get(found.id)
         for part in reversed(parts):
             value = getattr(value, part, None) if isinstance(value, ModuleType) else None
         if isinstance(value, ModuleType) or (callable(value) and not isinstance(value, FunctionType | type)):
-            return False  # one of our objects that may hold a function of the user's
-        return str(getattr(value, "__module__", "")).startswith("tessera.")
+            return None  # one of our objects that may hold a function of the user's
+        return value if str(getattr(value, "__module__", "")).startswith("tessera.") else None
 
     def _reshape(self, node: ast.expr, change: Callable[[Any], Any], value: int) -> int:
         """A value of another shape, of which nothing more is known."""

@@ -85,3 +85,11 @@ def test_a_wrong_head_dim_is_found_before_anything_runs() -> None:
     wide = np.zeros((1, HEADS, 8, HEAD_DIM + 1), np.float32)
     with pytest.raises(ts.TesseraError, match=r"`cache\.K\.shape\[3\]` must be 4, got 5"):
         block(weight(1, 2, WIDTH), ts.KVCache(wide, wide, ts.array(0)))
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_one_head_keeps_the_ordinary_rule_of_matmul(heads: int) -> None:
+    """NumPy's rule holds wherever it can; heads that a program merges itself are right for any number of them."""
+    y, w = ts.ones((2, heads, 3, 8 // heads)), ts.ones((8, 5))
+    assert ts.ops.matmul(y, w).shape == ((2, 1, 3, 5) if heads == 1 else (2, 3, 5))
+    assert (y.transpose(0, 2, 1, 3).reshape(2, 3, -1) @ w).shape == (2, 3, 5)

@@ -37,6 +37,30 @@ def validate(a, b):
         raise Refusal("sizes of the user's")
 def run(function):
     return function()
+class Odd:
+    # Operators, items and properties that give what they like, and rebind a global as they do.
+    def _give(self, *_):
+        setup()
+        return W
+    __add__ = __radd__ = __mul__ = __getitem__ = __neg__ = __lt__ = _give
+    value = property(_give)
+    def __iter__(self):
+        setup()
+        return iter((W, W))
+    def __bool__(self):
+        setup()
+        return True
+    def __format__(self, spec):
+        setup()
+        return ""
+class Number(float):
+    def __mul__(self, other):
+        return W
+class Array(np.ndarray):
+    def __add__(self, other):
+        return W
+ODD, NUMBER, ARRAY = Odd(), Number(2.0), np.ones(5, np.float32).view(Array)
+from tessera.ops import matmul as add
 """
 
 
@@ -112,6 +136,28 @@ RIGHT = [
     "for y in (1, 2):\n    pass\nreturn x + y",
     "if (y := 3):\n    pass\nreturn x + y",
     "with ts.device(ts.cpu) as y:\n    pass\ny = 1\nreturn x + y",
+    "ODD.value\nreturn x + U",
+    "a = ODD[0]\nreturn x + U",
+    "a = ODD + 1\nreturn x + U",
+    "a = -ODD\nreturn x + U",
+    "a = 1 < 2 < ODD if n else ODD < 1\nreturn x + U",
+    "a, b = ODD\nreturn x + U",
+    "a = [*ODD]\nreturn x + U",
+    "for a in ODD:\n    pass\nreturn x + U",
+    "a = f'{ODD}'\nreturn x + U",
+    "if ODD:\n    pass\nreturn x + U",
+    "a = ODD or 1\nreturn x + U",
+    "a = not ODD\nreturn x + U",
+    "a = [one for one in ODD]\nreturn x + U",
+    "ODD.other = ODD.value\nreturn x + U",
+    "a = ODD\na += 1\nreturn x + U",
+    "a = NUMBER * y\nreturn x + a",
+    "a = ARRAY + y\nreturn x + a",
+    "return add(x.T, y) if n == 0 else x",
+    "a = (lambda a: a.T @ y)(x)\nreturn x",
+    "a = [x for x in (y,)]\nreturn x + z",
+    "a = {x: y for x in (1,)}\nreturn x + z",
+    "f = (y, x)\nreturn ts.ops.add(*(x, z))",
 ]
 
 

@@ -155,7 +155,9 @@ def matmul(a: Any, b: Any, *, dtype: Any = None, accumulate: Any = None) -> Any:
     Sums are kept in `accumulate` (f32 for floats below 64 bits) and rounded once to `dtype`.
 
     Heads [batch, heads, length, head dim] times a matrix of heads * head dim rows are merged first, where the head dim
-    alone does not fit: a projection of what attention gives, [batch, length, columns].
+    alone does not fit: a projection of what attention gives, [batch, length, columns]. One head fits as it is, and the
+    ordinary rule gives [batch, 1, length, columns]: a program for any number of heads merges them itself, with
+    `y.transpose(0, 2, 1, 3).reshape(batch, length, -1)`.
 
     >>> ts.ops.matmul(ts.array([[1.0, 2.0]]), ts.array([[3.0], [4.0]]))
     Tensor([1, 1] f32, [[11]])
