@@ -63,6 +63,7 @@ def note_program(call: _Call | None, operands: Sequence[Any], result: Any, is_si
 def plan_calls(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, whose eager calls are planned."""
 
+    @functools.wraps(function)
     def call(*args: Any) -> Any:
         made = call_planned(function, args)
         return function(*args) if made is NotImplemented else made
