@@ -125,6 +125,10 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     return unflatten(tree, as_tuple(apply("fori", (*bounds, *tensors, *lifted), attributes)))
 
 
+_SCAN_RULE = "the body of `scan` must return (state, y)"
+_SCAN_FIX = "return a pair, as in `lambda state, x: (state + x, state)`; `y` may be None"
+
+
 def scan(
     body: Callable[[Any, Any], Any], state: Any, xs: Any = None, *, length: Any = None, reverse: bool = False
 ) -> tuple[Any, Any]:
@@ -151,7 +155,7 @@ def scan(
     rows = [TensorType(_type(x).shape[1:], dtype_of(x)) for x in given]
     step = _trace_body(body, tensors, Tree(tuple, None, (state_tree, xs_tree)), rows)
     if step.tree.type is not tuple or len(step.tree.children) != 2:
-        raise PytreeError("the body of `scan` must return (state, y)")
+        raise PytreeError(_SCAN_RULE, fix=_SCAN_FIX)
     new_tree, y_tree = step.tree.children
     head = _Body(step.trace, step.results[: new_tree.leaf_count], new_tree)
     _check_state("scan", tensors, state_tree, head)
@@ -200,7 +204,7 @@ def _scan_eagerly(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: D
     for index in reversed(steps) if reverse else steps:
         made = as_tuple(body(state, unflatten(tree, [leaf[index] for leaf in leaves])))
         if len(made) != 2:
-            raise PytreeError("the body of `scan` must return (state, y)")
+            raise PytreeError(_SCAN_RULE, fix=_SCAN_FIX)
         state, y = made
         row, form = flatten(y)
         rows.append(row)

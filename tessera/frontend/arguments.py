@@ -94,7 +94,10 @@ def _wrong_call(
         signature.bind(*args, **given)
     except TypeError as error:
         reason = str(error).replace("'", "`")
-    return ArgumentError(f"wrong arguments of `{name}`: {reason}", notes=(taken,))
+    sizes = [one for one in args if type(one) is int]
+    is_shape = parameters[-1:] == ["shape"] and len(sizes) > 1
+    fix = f"pass sizes as one shape, as in `{tuple(sizes)}`" if is_shape else None
+    return ArgumentError(f"wrong arguments of `{name}`: {reason}", notes=(taken,), fix=fix)
 
 
 def _suggest_parameter(wrong: str, value: Any, parameters: list[str]) -> str:

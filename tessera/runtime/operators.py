@@ -50,12 +50,13 @@ OTHER_NAMES: Mapping[str, str] = {
 }
 """What other libraries call methods that tensors here have by another name."""
 
-_NO_GRADIENTS = "derivatives are not taken yet"
+_GRADIENTS = "write `tessera.grad(f)(x)`, where `f` gives a scalar: derivatives are of functions"
 _UNCHANGED = "tensors do not change, so that it can be used as it is"
 
 ELSEWHERE: Mapping[str, str] = {
-    **dict.fromkeys(("backward", "grad", "requires_grad", "requires_grad_", "retain_grad"), _NO_GRADIENTS),
-    **dict.fromkeys(("detach", "data", "real"), "use the tensor itself"),
+    **dict.fromkeys(("backward", "grad", "requires_grad", "requires_grad_", "retain_grad"), _GRADIENTS),
+    **dict.fromkeys(("data", "real"), "use the tensor itself"),
+    "detach": "write `tessera.stop_gradient(x)`",
     **dict.fromkeys(("clone", "copy", "contiguous"), _UNCHANGED),
     "block_until_ready": "on a CPU results are ready; for a GPU, write `tessera.cuda.synchronize()`",
     "bool": "compare it, as in `x != 0`",

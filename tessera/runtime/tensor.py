@@ -508,7 +508,7 @@ def _from_values(values: Any, dtype: DType | None) -> Tensor:
         level = [item for row in rows if row is not None for item in row]
     for item in level:
         if not isinstance(item, (bool, int, float)):
-            raise RuntimeArgumentError(f"a {type(item).__name__} is not a number", fix="elements are numbers or flags")
+            raise RuntimeArgumentError(f"a {type(item).__name__} is not a number", fix="elements are numbers or bools")
     return _rebuild(dtype.name, tuple(shape), encode(dtype, level))
 
 

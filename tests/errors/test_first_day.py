@@ -366,6 +366,21 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a broadcast": Mistake(returns("x + M"), ("cannot broadcast [4] with [4, 3]", "[4, 1]")),
     "an axis": Mistake(returns("x.sum(axis=1)"), ("has no axis 1", "axes are -1..0")),
+    "sizes one by one of a reshape": Mistake(
+        "ts.ops.reshape(ts.ones((2, 3)), 3, 2)\n",
+        ("pass sizes as one shape, as in `(3, 2)`",),
+        "ts.ops.reshape(ts.ones((2, 3)), (3, 2))\n",
+    ),
+    "steps of a fraction": Mistake(
+        "ts.ops.arange(0, 1, 0.1)\n",
+        ("`arange` takes integers", "tessera.ops.arange(10) * 0.1", "tessera.ops.linspace(0.0, 1.0, 11)"),
+        "ts.ops.arange(10) * 0.1\nts.ops.linspace(0.0, 1.0, 11)\n",
+    ),
+    "a scan that returns no pair": Mistake(
+        "ts.scan(lambda c, x: c + x, 0.0, ts.ones((3,)))\n",
+        ("must return (state, y)", "lambda state, x: (state + x, state)"),
+        "ts.scan(lambda state, x: (state + x, state), 0.0, ts.ones((3,)))\n",
+    ),
     "sizes one by one": Mistake("ts.zeros(2, 3)\n", ("pass sizes as one shape, as in `(2, 3)`",), "ts.zeros((2, 3))\n"),
     "sizes that fitted before": Mistake(
         "ts.ones((2, 3)) @ ts.ones((3, 2))\nts.ones((2, 5)) @ ts.ones((3, 2))\n",

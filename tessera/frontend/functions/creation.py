@@ -82,6 +82,9 @@ def iota(shape: Any, axis: int = 0, dtype: Any = i64) -> Any:
     return apply("iota", (), {"shape": dims_of(shape), "axis": axis, "dtype": parse_dtype(dtype)})
 
 
+_FRACTIONS = "scale integers, as in `tessera.ops.arange(10) * 0.1`, or write `tessera.ops.linspace(0.0, 1.0, 11)`"
+
+
 def arange(start: Any, stop: Any = None, step: int = 1, dtype: Any = i64) -> Any:
     """Integers from `start` up to and without `stop`, as `range`; a stop may be a dynamic size.
 
@@ -93,7 +96,10 @@ def arange(start: Any, stop: Any = None, step: int = 1, dtype: Any = i64) -> Any
     first, last = (0, start) if stop is None else (start, stop)
     for name, value in (("start", first), ("stop", last), ("step", step)):
         if isinstance(value, float):
-            raise ShapeError(f"`arange` takes integers, got `{name}` of {value}", fix="scale the result instead")
+            raise ShapeError(
+                f"`arange` takes integers, got `{name}` of {value}",
+                fix=_FRACTIONS,
+            )
     low, high, step = dim_of(first), dim_of(last), check_int("arange", "step", step)
     if step == 0:
         raise ShapeError("`arange` cannot step by 0")
