@@ -55,12 +55,14 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tessera/ir/tile/ops/control.py": "tests/tile/test_op_verifiers.py tests/lit/tile tests/kernel/test_pipelines.py",
     "tessera/ir/base/block_ops.py": "tests/ir/base/test_block_ops.py tests/tile/test_op_verifiers.py "
     "tests/lit/tile tests/lit/target tests/tile/test_interpret.py tests/tile/test_lanes.py",
-    "tessera/ir/target/ops/blocks.py": "tests/lit/target tests/target/test_memory.py tests/target/test_kernel.py "
-    "tests/target/test_mutations.py tests/features/test_lowering.py",
-    "tessera/ir/target/ops/kernel.py": "tests/lit/target tests/target/test_kernel.py tests/target/test_launch.py "
-    "tests/target/test_spaces.py",
-    "tessera/ir/target/ops/matrix.py": "tests/lit/target tests/target/test_kernel.py tests/target/test_mutations.py",
-    "tessera/ir/target/limits.py": "tests/target tests/lit/target tests/lit/nvptx/choose_vectors.mlir",
+    "tessera/ir/target/ops/blocks.py": "tests/target/test_block_rules.py tests/target/test_memory.py "
+    "tests/target/test_mutations.py",
+    "tessera/ir/target/ops/kernel.py": "tests/target/test_block_rules.py tests/target/test_kernel.py "
+    "tests/target/test_launch.py tests/target/test_contraction_rules.py",
+    "tessera/ir/target/ops/matrix.py": "tests/target/test_contraction_rules.py tests/lit/target",
+    "tessera/ir/target/limits.py": "tests/target/test_limits.py tests/target/test_block_rules.py "
+    "tests/target/test_memory.py tests/target/test_kernel.py tests/target/test_spaces.py "
+    "tests/lit/nvptx/choose_vectors.mlir tests/lit/target",
     "tessera/ir/schedule/host_program/accesses.py": "tests/schedule/test_host_accesses.py tests/lit/schedule "
     "tests/schedule/test_lifetimes.py",
     "tessera/ir/schedule/host_program/memory.py": "tests/schedule/test_memory.py tests/schedule/test_host_accesses.py "

@@ -21,6 +21,7 @@ MAY_BE_SHORT = ("__init__.py", "__main__.py", "dialect.py", "typed_ops.py", "pip
 """Package roots, and files that hold one list or one table."""
 SHORT = {
     "tessera/backends/nvptx/blackwell/lower.py": "what Blackwell lowers otherwise than Hopper",
+    "tessera/backends/nvptx/types.py": "the types of a dialect",
     "tessera/frontend/epilogue.py": "a public namespace, `ops.epilogue`",
     "tessera/frontend/functions/elementwise.py": "a family of public functions beside the table's",
     "tessera/frontend/functions/public.py": "a facade, `tessera.ops`",

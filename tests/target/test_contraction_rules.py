@@ -21,9 +21,9 @@ GEMM = {
 LHS, RHS, OUT = "!ttile.buffer<[B, M, K], f32>", "!ttile.buffer<[K, N], f32>", "!ttile.buffer<[B, M, N], f32>"
 
 
-def gemm(acc: str = "[1, 8], f32", heads: int = 3, lhs: str = LHS, last: str = "", **changes: str) -> str:
+def gemm(acc: str = "[1, 8], f32", heads: str = "3", lhs: str = LHS, last: str = "", **changes: str) -> str:
     """A contraction whose epilogue does nothing."""
-    indices = ", ".join(f"%i{number}: {INDEX}" for number in range(heads))
+    indices = ", ".join(f"%i{number}: {INDEX}" for number in range(int(heads)))
     return f"""
 ttarget.kernel @k(%x: {LHS}, %w: {RHS}, %h: !ttile.buffer<[B, M, K], bf16>) attributes {{symbols = ["B", "M", "N", "K"],
     writes = [], lanes = 8, features = ["avx2"], scratch = 0}} {{
@@ -41,8 +41,8 @@ GEMMS = {
     "plain": (gemm(), ""),
     "in f64": (gemm("[1, 4], f64"), ""),
     "windows": (gemm(lhs_windows=TWO, rhs_windows="[_n, N]"), ""),
-    "too few indices": (gemm(heads=2), "the epilogue takes 1 batch indices, a row, a column and accumulators"),
-    "too many indices": (gemm(heads=4), "the epilogue takes 1 batch indices, a row, a column and accumulators"),
+    "too few indices": (gemm(heads="2"), "the epilogue takes 1 batch indices, a row, a column and accumulators"),
+    "too many indices": (gemm(heads="4"), "the epilogue takes 1 batch indices, a row, a column and accumulators"),
     "no accumulators": (gemm(last=INDEX), "the epilogue takes 1 batch indices, a row, a column and accumulators"),
     "two registers": (gemm("[1, 16], f32"), "an epilogue gets one register of 8 accumulators of f32"),
     "half a register": (gemm("[1, 8], f64"), "an epilogue gets one register of 4 accumulators of f64"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.types import MarkAttr, ShapedAttr, VectorAttr
@@ -108,11 +108,6 @@ def sizes_of(value: SSAValue) -> tuple[int, ...]:
 def spec_ops(block: Block) -> list[SpecOp]:
     """The ops of a block, in order."""
     return [op for op in block.ops if isinstance(op, SpecOp)]
-
-
-def parts_in(op: Operation, *names: str) -> list[SpecOp]:
-    """The ops of some names in an op, or at any depth below it, in order."""
-    return [part for part in op.walk() if isinstance(part, SpecOp) and part.name in names]
 
 
 def yielded_values(block: Block) -> Sequence[SSAValue]:

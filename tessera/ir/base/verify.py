@@ -110,6 +110,11 @@ def around(op: Operation, *names: str) -> SpecOp | None:
     return at if isinstance(at, SpecOp) else None
 
 
+def parts_in(op: Operation, *names: str) -> list[SpecOp]:
+    """The ops of some names in an op, or at any depth below it, in order."""
+    return [part for part in op.walk() if isinstance(part, SpecOp) and part.name in names]
+
+
 def verify(root: Operation) -> None:
     """Raises `OpError` at the first op that breaks a rule.
 

@@ -24,11 +24,11 @@ from tessera.backends.nvptx.tensor_cores import (
     WARPS_ACROSS,
     WGMMA_ROWS,
 )
-from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, SharedAttr, parts_in
+from tessera.backends.nvptx.types import CURSOR, CursorAttr, FragmentAttr, SharedAttr
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr
-from tessera.ir.base.verify import around
+from tessera.ir.base.verify import around, parts_in
 from tessera.ir.target.limits import check_written
 from tessera.ir.tile.choices import MAX_STAGES
 from tessera.types.dim import Dim

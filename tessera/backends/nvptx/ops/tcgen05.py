@@ -27,10 +27,11 @@ from tessera.backends.nvptx.tensor_cores import (
     TCGEN05_ROWS,
     TMEM_COLUMNS,
 )
-from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, SharedAttr, TensorMemoryAttr, parts_in
+from tessera.backends.nvptx.types import CursorAttr, FragmentAttr, SharedAttr, TensorMemoryAttr
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import IndexAttr
+from tessera.ir.base.verify import parts_in
 from tessera.types.dtype import f32
 
 if TYPE_CHECKING:

@@ -23,14 +23,13 @@ from tessera.backends.nvptx.types import (
     FragmentAttr,
     OperandAttr,
     PendingAttr,
-    parts_in,
     sizes_of,
     spec_ops,
 )
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute
 from tessera.ir.base.types import INDEX, IndexAttr, VectorAttr
-from tessera.ir.base.verify import STEP, around, check_carried, check_step
+from tessera.ir.base.verify import STEP, around, check_carried, check_step, parts_in
 from tessera.ir.target.typed_ops import IndexOp
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import gcd
 
 from xdsl.ir import SSAValue
@@ -21,7 +22,7 @@ from tessera.ir.base.block_ops import (
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import BufferAttr, VectorAttr
-from tessera.ir.target.limits import LINE, buffer_alignment, check_written, index_multiple, kernel_around, multiple_of
+from tessera.ir.target.limits import LINE, buffer_alignment, index_multiple, kernel_around, multiple_of
 from tessera.types.shape import is_at_least
 
 # Ops on blocks of registers: those that all kernels have, and what threads of a GPU do together.
@@ -33,16 +34,11 @@ def _check_threads(op: SpecOp) -> None:
         op.fail(f"`{op.name}` is for programs of several threads, and `@{kernel.value('symbol')}` has one")
 
 
-def _check_sort(op: SpecOp) -> None:
-    for line in op.operands[:4]:
-        check_written(op, line)
-
-
 OPS = BlockOps(
     "ttarget",
     VectorAttr,
     "block",
-    {"sort": _check_sort, "barrier": _check_threads, "dot": _check_threads, "transpose": _check_threads},
+    {"barrier": _check_threads, "dot": _check_threads, "transpose": _check_threads},
 )
 
 
@@ -69,7 +65,7 @@ def why_not_swizzled(row: int, size: int, swizzle: int) -> str:
         return ""
     if swizzle % size or row * size % swizzle:
         return f"a swizzle of {swizzle} bytes must divide a row, which is {row} elements of {size} bytes"
-    if row & (row - 1) or row * size < 2 * swizzle:
+    if row & (row - 1) or row * size <= swizzle:
         return f"a swizzled row has a power of two of pieces, two at least, got {row} elements of {size} bytes"
     return ""
 
@@ -83,7 +79,7 @@ def check_swizzle(op: SpecOp) -> None:
         op.fail(f"`swizzle` orders shared memory, and this is {op.value('space')}", "leave one of the two out")
     if not isinstance(buffer, BufferAttr) or not buffer.shape or any(not dim.is_static for dim in buffer.shape):
         op.fail(f"swizzled memory has rows of a static size, got {buffer}")
-    why = why_not_swizzled(buffer.shape[-1].value or 0, buffer.dtype.bytes, swizzle)
+    why = why_not_swizzled(buffer.sizes[-1], buffer.dtype.bytes, swizzle)
     if why:
         op.fail(why)
     for use in op.results[0].uses:
@@ -97,6 +93,8 @@ def _check_fetch(op: SpecOp) -> None:
 
 
 PATTERNS = ("contiguous", "uniform", "strided", "indexed")
+_BY_STRIDE: Mapping[int | None, str] = {0: "uniform", 1: "contiguous"}
+"""What lanes so many elements apart are; others, and those a size apart, are strided."""
 SPACES = ("private", "shared", "registers")
 
 _OFFSET = Attribute("offset", "dim", doc="elements from the start of the buffer")
@@ -175,7 +173,7 @@ def _check_pattern(op: SpecOp, tiles: tuple[str, ...]) -> None:
     elif parts is None:
         wanted, why = "indexed", f"the offset {offset} is not linear in {axes[-1]}"
     else:
-        wanted = {0: "uniform", 1: "contiguous"}.get(-1 if parts[0].value is None else parts[0].value, "strided")
+        wanted = _BY_STRIDE.get(parts[0].value, "strided")
         why = f"lanes of {axes[-1]} are {parts[0]} elements apart"
     if op.value("pattern") != wanted:
         op.fail(f"{why}: the access pattern is {wanted}, not {op.value('pattern')}")
@@ -188,18 +186,15 @@ def _check_load(op: SpecOp) -> None:
 
 def _check_store(op: SpecOp) -> None:
     _check_access(op, 1, op.operands[0])
-    check_written(op, op.operands[1])
     check_mode(op)
-    if op.value("pattern") == "uniform" and op.value("axes") and not _is_single(op, op.value("axes")[-1]):
+    if op.value("pattern") == "uniform" and not _is_single(op, op.value("axes")[-1]):
         op.fail("all lanes of a store would write one element", "store a block whose axes all reach the address")
 
 
 def _is_shared_by_warps(op: SpecOp) -> bool:
     """Whether an op is in a kernel whose warps share rows: each has a part of what registers hold, of any width."""
-    at = op.parent_op()
-    while at is not None and at.name != "ttarget.kernel":
-        at = at.parent_op()
-    return isinstance(at, SpecOp) and bool(at.value("warps_per_row"))
+    kernel = kernel_around(op)
+    return kernel is not None and bool(kernel.value("warps_per_row"))
 
 
 def _check_scratch(op: SpecOp) -> None:
@@ -227,9 +222,7 @@ def _check_number(op: SpecOp, name: str) -> None:
     """An attribute is a number that its block's dtype has."""
     value, type = op.value(name), op.results[0].type
     assert isinstance(type, VectorAttr)
-    if isinstance(value, bool) or (isinstance(value, float) and type.dtype.is_float):
-        return
-    if not isinstance(value, int) and not (isinstance(value, float) and value.is_integer()):
+    if isinstance(value, float) and not (type.dtype.is_float or value.is_integer()):
         op.fail(f"`{name}` is a number of {type.dtype}, got {value}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from xdsl.dialects.builtin import ModuleOp
@@ -11,7 +12,17 @@ from tessera.ir.base.block_ops import MEMORY, check_symbols
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, VectorAttr
-from tessera.ir.base.verify import GRID, STEP, SYMBOL, SYMBOLS, WRITES, check_arguments, check_loop
+from tessera.ir.base.verify import (
+    GRID,
+    STEP,
+    SYMBOL,
+    SYMBOLS,
+    WRITES,
+    check_arguments,
+    check_loop,
+    parts_in,
+    symbols_in,
+)
 from tessera.ir.target.limits import (
     FEATURES,
     LINE,
@@ -25,6 +36,7 @@ from tessera.ir.target.limits import (
     ROW_WARPS,
     WARP,
     WIDTHS,
+    check_written,
     multiple_of,
     registers_of,
     width_for,
@@ -34,6 +46,18 @@ from tessera.types.dim import Dim
 from tessera.types.shape import is_at_least, is_at_most
 
 _BODIES: tuple[tuple[str, ...], ...] = ((), ("ttarget.programs",), ("ttarget.gemm",))
+
+
+_READ: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("ttarget.load", "ttarget.fetch"), (0,)),
+    **dict.fromkeys(("ttarget.gemm", "ttarget.block_dot", "ttarget.sort"), (0, 1)),
+}
+_WRITTEN: Mapping[str, tuple[int, ...]] = {
+    "ttarget.store": (1,),
+    "ttarget.block_dot": (2, 3),
+    "ttarget.sort": (0, 1, 2, 3),
+}
+"""Operands whose memory ops read and write, whatever else they do."""
 
 
 def _check_kernel(op: SpecOp) -> None:
@@ -88,7 +112,7 @@ def _check_threads(op: SpecOp) -> None:
         op.fail(
             f"a program has threads where lanes are those of a warp, got {threads} threads of {op.value('lanes')} lanes"
         )
-    if threads and threads != 1 and (threads % WARP or not 0 < threads <= MAX_THREADS):
+    if threads not in (0, 1) and (threads % WARP or not WARP <= threads <= MAX_THREADS):
         op.fail(f"a program has one thread, or whole warps of up to {MAX_THREADS} threads, got {threads}")
     warps = op.value("warps_per_row")
     if warps and (threads != WARP or warps not in ROW_WARPS):
@@ -101,7 +125,7 @@ def _check_threads(op: SpecOp) -> None:
         op.fail("caps of registers and shared memory are for programs of threads, and this one has none")
     if registers and not 16 <= registers <= MAX_REGISTERS_OF_THREAD:
         op.fail(f"`max_registers` is 16 to {MAX_REGISTERS_OF_THREAD} of a thread, got {registers}")
-    if shared < 0 or (shared and shared_bytes(op) > shared):
+    if shared and shared_bytes(op) > shared:
         op.fail(f"`max_shared` allows {shared} bytes, and its shared scratch alone takes {shared_bytes(op)}")
     if vector not in (1, 2, 4, 8, 16) or align not in (0, 4, 8, 16):
         op.fail(f"`vector` is a power of two up to 16 and `align` up to 16 bytes, got {vector} and {align}")
@@ -109,13 +133,8 @@ def _check_threads(op: SpecOp) -> None:
 
 def shared_bytes(op: SpecOp) -> int:
     """Bytes of shared scratch of a program."""
-    found = 0
-    for part in op.walk():
-        if isinstance(part, SpecOp) and part.name == "ttarget.scratch" and part.value("space") == "shared":
-            type = part.results[0].type
-            assert isinstance(type, BufferAttr)
-            found += type.data.bytes.value or 0
-    return found
+    types = [part.result.type for part in parts_in(op, "ttarget.scratch") if part.value("space") == "shared"]
+    return sum(prod(type.sizes) * type.dtype.bytes for type in types if isinstance(type, BufferAttr))
 
 
 def _check_scratch_size(op: SpecOp) -> None:
@@ -139,11 +158,10 @@ def _check_registers(op: SpecOp) -> None:
         for value in part.results:
             if not isinstance(value.type, VectorAttr):
                 continue
-            sizes = [dim.value for dim in value.type.shape]
-            if any(size is None or size <= 0 for size in sizes):
+            sizes = value.type.sizes
+            if any(size <= 0 for size in sizes):
                 op.fail(f"a block in registers has sizes of its own, got {value.type}")
-            known = [size or 0 for size in sizes]
-            count = -(-prod(known) // threads) if threads else registers_of(known, width.lanes)
+            count = -(-prod(sizes) // threads) if threads else registers_of(sizes, width.lanes)
             if count > most:
                 whose = f"{count} registers of each of {threads} threads" if threads else f"{count} registers"
                 op.fail(f"{value.type} takes {whose}, and code is written for {most} at most")
@@ -153,9 +171,7 @@ def _check_memory(op: SpecOp) -> None:
     """Parts of scratch are inside of it, are written before they are read, and what is declared to be written is."""
     written: set[SSAValue] = set()
     parts: list[tuple[Dim, Dim]] = []
-    for part in op.walk():
-        if not isinstance(part, SpecOp):
-            continue
+    for part in parts_in(op, "ttarget.scratch", *_READ, *_WRITTEN):
         if part.name == "ttarget.scratch":
             start, end = _part_of_scratch(part)
             if not is_at_most(end, op.value("scratch")):
@@ -165,9 +181,11 @@ def _check_memory(op: SpecOp) -> None:
                     part.fail(f"parts of scratch at {start}..{end} and {low}..{high} may overlap")
             parts.append((start, end))
         for buffer in _read_buffers(part):
-            if isinstance(buffer, OpResult) and buffer.op.name == "ttarget.scratch" and buffer not in written:
+            if isinstance(buffer, OpResult) and buffer not in written:
                 part.fail(f"`{part.name}` reads scratch that nothing has written yet")
-        written.update(_written_buffers(part))
+        for index in _WRITTEN.get(part.name, ()):
+            check_written(part, part.operands[index])
+            written.add(part.operands[index])
     arguments = op.regions[0].block.args
     missing = [index for index in op.value("writes") if arguments[index] not in written]
     if missing and len(list(op.regions[0].block.ops)) > 1:
@@ -183,19 +201,10 @@ def _part_of_scratch(op: SpecOp) -> tuple[Dim, Dim]:
 
 def _read_buffers(op: SpecOp) -> list[SSAValue]:
     """The buffers that an op reads."""
-    if op.name in ("ttarget.load", "ttarget.fetch"):
-        return [op.operands[0]]
     if op.name == "ttarget.store":
         return [] if op.value("mode") == "set" else [op.operands[1]]
-    if op.name == "ttarget.block_dot":
-        return list(op.operands[:2]) if op.value("is_fresh") else list(op.operands[:3])
-    return list(op.operands[:2]) if op.name in ("ttarget.gemm", "ttarget.sort") else []
-
-
-def _written_buffers(op: SpecOp) -> list[SSAValue]:
-    """The buffers that an op writes."""
-    written = {"ttarget.store": (1,), "ttarget.block_dot": (2, 3), "ttarget.sort": (0, 1, 2, 3)}
-    return [op.operands[index] for index in written.get(op.name, ())]
+    found = [op.operands[index] for index in _READ.get(op.name, ())]
+    return [*found, op.operands[2]] if op.name == "ttarget.block_dot" and not op.value("is_fresh") else found
 
 
 def _check_programs(op: SpecOp) -> None:
@@ -225,7 +234,7 @@ def _kernel_named(op: Operation, name: str) -> SpecOp | None:
     at: Operation | None = op
     while at is not None and not isinstance(at, ModuleOp):
         at = at.parent_op()
-    kernels = (part for part in at.ops if isinstance(part, SpecOp) and part.name == "ttarget.kernel") if at else ()
+    kernels = (part for part in symbols_in(at) if part.name == "ttarget.kernel") if at else ()
     return next((kernel for kernel in kernels if kernel.value("symbol") == name), None)
 
 

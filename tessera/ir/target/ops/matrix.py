@@ -6,7 +6,7 @@ from tessera.ir.base.block_ops import MEMORY, check_symbols
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.spec import Attribute, OpSpec
 from tessera.ir.base.types import INDEX, BufferAttr, VectorAttr
-from tessera.ir.target.limits import check_written, kernel_around
+from tessera.ir.target.limits import kernel_around
 from tessera.types.dim import Dim
 from tessera.types.promotion import holds
 from tessera.types.shape import is_at_most
@@ -61,8 +61,6 @@ def _check_block_dot(op: SpecOp) -> None:
             op.fail(f"the offset {offset} of {name} is not linear in {axes[0]} and {axes[1]}")
         check_symbols(op, f"the offset of {name}", [offset], (*names, *axes))
     check_symbols(op, "the extent", [op.value(name) for name in ("m", "n", "k")], names)
-    for buffer in op.operands[2:4]:
-        check_written(op, buffer)
     _check_panels(op, *buffers)
 
 
