@@ -97,9 +97,9 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/tile/test_check_races.py tests/lit/tile",
     "tessera/types/dim.py": "tests/types tests/ir/base/test_index_maps.py",
     "tessera/types/shape.py": "tests/types/test_shape.py tests/types/test_constraint.py tests/graph/test_movement.py",
-    "tessera/backends/nvptx/passes/choose_vectors.py": "tests/lit/nvptx/choose_vectors.mlir "
-    "tests/backends/nvptx/test_layout_passes.py",
-    "tessera/backends/nvptx/layout.py": "tests/backends/nvptx/test_layout.py tests/backends/nvptx/test_lower.py",
+    "tessera/backends/nvptx/passes/choose_vectors.py": "tests/backends/nvptx/test_choose_vectors.py "
+    "tests/lit/nvptx/choose_vectors.mlir",
+    "tessera/backends/nvptx/layout.py": "tests/backends/nvptx/test_layout.py",
     # Guards.
     "tessera/types/constraint.py": "tests/types/test_constraint.py",
     "tessera/types/constraint_proof.py": "tests/types/test_constraint.py",
@@ -136,6 +136,16 @@ NEIGHBOURHOODS: Mapping[str, str] = {
 EQUIVALENT: Mapping[str, str] = {
     "tessera/ir/tile/sampled_run.py: self.count += 2": "how long a run is watched is a budget, and no promise",
     "tessera/backends/nvptx/layout.py: lanes = max(1, min(banks, 33, lines // vector))": "there are 32 banks at most",
+    "tessera/backends/nvptx/layout.py: quotient, reach = 0, 2": "what no thread moves is a constant, and folded as one",
+    "tessera/backends/nvptx/layout.py: is_whole = self.threads > 33 and self.threads & (self.threads - 1) == 0": "33 "
+    "threads are no power of two",
+    "tessera/backends/nvptx/layout.py: is_whole = self.threads > 32 and self.threads & (self.threads - 2) == 0": "an "
+    "even number shares no bit with two less where it shares none with one less, and an odd one shares one with both",
+    "tessera/backends/nvptx/ops/tma.py: if not total or total >= MAX_TRANSACTION:": "tiles are multiples of 256 bytes, "
+    "and the limit is odd",
+    "tessera/ir/target/ops/blocks.py: if row & (row - 2) or row * size <= swizzle:": "only a row of one element tells "
+    "them apart, and it is no longer than a piece",
+    "tessera/ir/target/ops/matrix.py: types = [value.type for value in op.operands[:5]]": "a fifth operand is an index",
     "tessera/ir/base/interval.py: return 1 / (1 + math.exp(-x)) if x > 0 else (math.exp(x) / (1 + math.exp(x)))": ""
     "both forms give one half at zero",
     "tessera/ir/base/index_maps.py: ends = {product(dim for _, dim in given[:end]): end for end in "

@@ -105,7 +105,7 @@ class Spacing:
     @staticmethod
     def for_transpose(source: Layout, target: Layout, size: int) -> Spacing:
         """For a tile that others read across: out of step with banks, or 16 bytes apart where vectors need it."""
-        if min(source.vector, 16 // size) > 1:
+        if source.vector > 1:
             return Spacing(target.vector, 16 // size)
         rows, columns = source.shape
         return Spacing(target.vector, skew_of(rows, columns, target.vector, size))

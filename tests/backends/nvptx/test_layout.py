@@ -111,17 +111,32 @@ def test_elements_belong_to_threads_as_is_written(layout: Layout) -> None:
 def test_an_element_is_stored_by_one_thread_and_asked_for_only_where_some_have_none(layout: Layout) -> None:
     owners: list[tuple[int, ...]] = []
     for register in range(layout.registers):
-        held, asked = list[bool](), set[bool]()
+        held, owned = list[bool](), list[bool]()
+        asked, asked_to_store = set[bool](), set[bool]()
         for thread in range(layout.threads):
             f = DeviceModule(GPUS["sm_90a"]).kernel("k", [], 32)
             at = Threads(f, Value("i64", str(thread)), layout)
             there, owner = at.is_there(register), at.is_owner(register)
             held.append(there is None or there.text == "true")
             asked.add(there is not None)
-            if owner is None or owner.text == "true":
+            owned.append(owner is None or owner.text == "true")
+            asked_to_store.add(owner is not None)
+            if owned[-1]:
                 owners.append(tuple(constant_of(index) or 0 for index in at.coordinates(register)))
         assert asked == {not all(held)}
+        assert asked_to_store == {not all(owned)}
     assert sorted(owners) == list(itertools.product(*map(range, layout.shape)))
+
+
+def test_what_depends_on_the_thread_is_computed_once() -> None:
+    """Rows of 16 for 32 threads: two rows further with each register, in the column that the thread always has."""
+    f = DeviceModule(GPUS["sm_90a"]).kernel("k", [("i64", "thread")], 32)
+    at = Threads(f, f.arguments[0], Layout((8, 16), 32))
+    for register in range(4):
+        at.coordinates(register)
+    f.ret()
+    counts = {name: f.text().count(f" {name} ") for name in ("udiv", "urem", "add", "mul")}
+    assert counts == {"udiv": 1, "urem": 4, "add": 3, "mul": 0}
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (64,), (4, 64)])
@@ -175,13 +190,15 @@ def test_operands_that_are_read_across_lie_16_bytes_apart(
     is_lhs: bool, is_transposed: bool, wanted: tuple[int, int]
 ) -> None:
     assert Spacing.for_operand(is_lhs, is_transposed, 4, 2) == Spacing(*wanted)
+    every, free = wanted
+    assert Spacing.for_operand(is_lhs, is_transposed, 4, 1) == Spacing(every, 2 * free)
 
 
 def test_padding_between_lines_of_a_tile_that_is_transposed() -> None:
     """16 bytes where vectors need them, otherwise what puts lines in banks side by side; after a thread's lines."""
-    one, four = Layout((64, 32), 256, 1), Layout((64, 32), 256, 4)
+    one, two, four = (Layout((64, 32), 256, width) for width in (1, 2, 4))
+    assert Spacing.for_transpose(two, four, 1) == Spacing(4, 16)
     assert Spacing.for_transpose(four, four, 4) == Spacing(4, 4)
     assert Spacing.for_transpose(four, one, 2) == Spacing(1, 8)
-    assert Spacing.for_transpose(four, four, 16) == Spacing(4, skew_of(64, 32, 4, 16))
     assert Spacing.for_transpose(one, four, 4) == Spacing(4, skew_of(64, 32, 4, 4))
     assert [Spacing(2, 3).start(line, 10) for line in range(5)] == [0, 10, 23, 33, 46]
