@@ -145,6 +145,10 @@ EQUIVALENT: Mapping[str, str] = {
     "and the limit is odd",
     "tessera/ir/target/ops/blocks.py: if row & (row - 2) or row * size <= swizzle:": "only a row of one element tells "
     "them apart, and it is no longer than a piece",
+    "tessera/ir/target/limits.py: not _uses_any(atom, names) or (coefficient >= 0 and _atom_grows(atom, names))": "a "
+    "term with a coefficient of 0 is none",
+    "tessera/ir/target/limits.py: return (second.value or 0) > 1 and _grows(first, names)": "parts of 1 are no parts",
+    "tessera/ir/target/limits.py: return top is not None and fits(size, top, bound)": "both are taken from the bound",
     "tessera/ir/target/ops/matrix.py: types = [value.type for value in op.operands[:5]]": "a fifth operand is an index",
     "tessera/ir/base/interval.py: return 1 / (1 + math.exp(-x)) if x > 0 else (math.exp(x) / (1 + math.exp(x)))": ""
     "both forms give one half at zero",

@@ -9,14 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.dialect_of import load_dialects
-from tessera.ir.base.op import SpecOp
+from tessera.ir.base.op import OpError, SpecOp
 from tessera.ir.base.text import parse_module
+from tessera.ir.base.types import BufferAttr, IndexAttr
 from tessera.ir.target.limits import (
+    MOVES,
     IndexRanges,
     Move,
     Width,
     buffer_alignment,
+    check_moves,
+    check_written,
     fits,
     index_multiple,
     is_multiple,
@@ -29,6 +34,9 @@ from tessera.ir.target.limits import (
     widths_of,
 )
 from tessera.types.dim import Dim, maximum, minimum
+from tessera.types.dtype import f64
+from tessera.types.shape import TensorType
+from tests.backends.nvptx.instructions import value_of
 from tests.target.texts import BUFFER, INDEX, check, check_refused, kernel, load, store
 
 P, J, M, N = (Dim.symbol(name) for name in "ijMN")
@@ -54,6 +62,10 @@ UNKNOWN = {
     "the smaller of one that falls, first": minimum(M - J, P),
     "the larger of one that falls": maximum(M - J, P),
     "goes up and down": P % 4,
+    "the smaller of one that falls, last": minimum(3 * J, M - P),
+    "the larger of one that falls, last": maximum(3 * J, M - P),
+    "in parts that are negative": P // -2,
+    "in no parts": P // 0,
     "in parts of a size, which may be 0": P // N,
     "by an index": M // P,
     "a product with what falls": (M - P) * N,
@@ -75,6 +87,7 @@ def test_an_index_of_which_nothing_is_known() -> None:
     assert largest(P, {"i": None}) is None
     assert largest(P + J, {"i": M, "j": None}) is None
     assert largest(P, {"i": M, "j": None}) == M
+    assert largest(P + J, {"i": None, "j": M, "k": N}) is None
 
 
 ATOMS = st.sampled_from(
@@ -153,6 +166,7 @@ def test_widths_are_found_by_lanes_and_by_features() -> None:
 
 # What is known of values of a kernel.
 
+ARGUMENTS = f"%x: {BUFFER}, %y: {BUFFER}, %w: !ttile.buffer<[16], i64>"
 SCRATCH = "%s = ttarget.scratch {{offset = {offset}, space = {space}}} : () -> !ttile.buffer<[64, 16], f32>"
 HERE = {"type": "!ttile.buffer<[64, 16], f32>", "offset": "16*i + j", "guarded": "[]", "bounds": "[]"}
 
@@ -226,6 +240,68 @@ def test_what_a_loop_carries_is_a_multiple_of_nothing() -> None:
     assert [index_multiple(argument) for argument in loop.regions[0].block.args] == [16, 1]
 
 
+def test_of_values_that_no_op_of_theirs_makes_little_is_known() -> None:
+    """Neither of what nobody makes, nor of what another op does."""
+    assert index_multiple(value_of(IndexAttr(None))) == 1
+    buffer = value_of(BufferAttr.of(TensorType.of((4,), f64)))
+    assert (buffer_alignment(buffer), space_of(buffer)) == (8, "global")
+    fetch = f'%q = ttarget.fetch %w, %i {{coords = ["i"], offset = i}} : (!ttile.buffer<[16], i64>, {INDEX}) -> {INDEX}'
+    (op,) = [op for op in ops_of(kernel(fetch, arguments=ARGUMENTS)) if op.name == "ttarget.fetch"]
+    assert index_multiple(op.result) == 1
+
+
+def test_what_a_loop_carries_begins_anywhere() -> None:
+    """Memory that a loop would carry is no argument: neither what its kernel says of those, nor what it declares."""
+    loop = f"""%l = ttarget.loop %j, %j, %x {{step = 16}} ({{
+    ^bb0(%q: {INDEX}, %r: {BUFFER}):
+      ttarget.yield %r : ({BUFFER}) -> ()
+    }}) : ({INDEX}, {INDEX}, {BUFFER}) -> {BUFFER}"""
+    ops = ops_of(kernel(loop, align="16"))
+    (found,) = [op for op in ops if op.name == "ttarget.loop"]
+    carried = found.regions[0].block.args[1]
+    assert buffer_alignment(carried) == 4
+    check_written(found, carried)
+    check_written(found, found.result)
+    check_written(found, value_of(carried.type))
+    (owner,) = [op for op in ops if op.name == "ttarget.kernel"]
+    check_written(found, owner.regions[0].block.args[1])
+    with pytest.raises(OpError, match="writes argument 0 of `@k`"):
+        check_written(found, owner.regions[0].block.args[0])
+
+
+MOVED = [
+    (Move("global", "shared", "tma"), ("tma",), "", ""),
+    (Move("global", "shared", "tma"), ("cp.async",), "by tma is not this machine's", "it moves there by cp.async"),
+    (Move("global", "shared", "tma"), (), "by tma is not this machine's", "pass through registers"),
+    (Move("shared", "global", "tma"), (), "by tma is not this machine's", "pass through registers"),
+    (Move("register", "shared"), (), "", ""),
+    (Move("register", "global", "tma"), (), "by tma is not this machine's", "it moves there by plain loads and stores"),
+    (Move("global", "tmem", "tma"), (), "there is no direct transfer from global to tmem", "pass through registers"),
+    (Move("global", "tmem"), (), "there is no direct transfer from global to tmem memory", "pass through registers"),
+    (
+        Move("tmem", "shared", "tma"),
+        ("tma",),
+        "there is no direct transfer from tmem to shared",
+        "pass through registers",
+    ),
+]
+
+
+@pytest.mark.parametrize(("move", "features", "words", "fix"), MOVED)
+def test_what_a_machine_does_not_move_is_refused_with_what_it_does(
+    move: Move, features: tuple[str, ...], words: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MOVES, "ttarget.index", (move,))
+    (owner,) = [op for op in ops_of(kernel()) if op.name == "ttarget.kernel"]
+    if not words:
+        check_moves(owner, features)
+        return
+    with pytest.raises(FeatureError) as caught:
+        check_moves(owner, features)
+    assert words in caught.value.message
+    assert fix in str(caught.value.fix)
+
+
 def test_a_store_writes_what_its_kernel_declares() -> None:
     check(kernel())
     assert "writes argument 0 of `@k`, which only writes [1]" in check_refused(kernel(load(), store("%x"), store()))
@@ -261,6 +337,32 @@ class TestIndexRanges:
         assert ranges.is_safe(index.result, 8 * M, 8)
         assert not ranges.is_safe(index.result, 8 * M, 9)
         assert not ranges.is_safe(index.result, 8 * Dim.symbol("K"), 8)
+
+    def test_a_bound_may_use_every_size(self) -> None:
+        ranges, ops = self.make()
+        ranges.name_index(ops["0"].result, M * N - 1)
+        assert ranges.is_safe(ops["0"].result, M * N, 1)
+        assert not ranges.is_safe(ops["0"].result, M * N, 2)
+
+    def test_programs_and_clips_of_tiles(self) -> None:
+        """A program id ends before the extent of its axis; a clip replaces nothing where its block ends before that."""
+        text = f"""ttile.kernel @t() attributes {{symbols = ["M", "N"], grid = [N, M], writes = []}} {{
+  %p = ttile.program_id {{axis = 1}} : () -> {INDEX}
+  %i = ttile.index %p {{names = ["p"], expr = 8*p}} : ({INDEX}) -> {INDEX}
+  %z = ttile.index {{names = [], expr = 0}} : () -> {INDEX}
+  %c = ttile.constant {{value = 0}} : () -> !ttile.tile<[4, 8], f32>
+  %d = ttile.clip %c, %z, %i {{coords = ["a", "b"], axes = ["a", "b"], axis = "b", bound = 8*M, identity = 0}} : (!ttile.tile<[4, 8], f32>, {INDEX}, {INDEX}) -> !ttile.tile<[4, 8], f32>
+  ttile.return
+}}"""  # noqa: E501 - IR as it is printed
+        for bound, is_safe in (("8*M", True), ("8*M - 1", False)):
+            ops = ops_of(text.replace("bound = 8*M", f"bound = {bound}"))
+            by_name = {op.name: op for op in ops if op.name != "ttile.index"}
+            ranges = IndexRanges(by_name["ttile.kernel"])
+            ranges.name_program(by_name["ttile.program_id"])
+            for op in ops:
+                if op.name == "ttile.index":
+                    ranges.substitute_index(op)
+            assert ranges.is_clip_safe(by_name["ttile.clip"]) == is_safe
 
     def test_of_an_index_that_nobody_named_nothing_is_known(self) -> None:
         ranges, ops = self.make()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 
-from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tessera.diagnostics.codes import FeatureError
 from tessera.ir.base.op import SpecOp
@@ -35,11 +35,17 @@ MOVES: dict[str, tuple[Move, ...]] = {}
 
 def space_of(buffer: SSAValue) -> str:
     """Where a buffer of a kernel is: arguments and private scratch in global memory, the only one of a CPU."""
-    op = buffer.op if isinstance(buffer, OpResult) else None
-    if isinstance(op, SpecOp) and op.name == "ttarget.scratch":
+    op = _maker(buffer, "ttarget.scratch")
+    if op is not None:
         return {"shared": "shared", "registers": "register"}.get(op.value("space"), "global")
     assert isinstance(buffer.type, BufferAttr)
     return "global"
+
+
+def _maker(value: SSAValue, name: str) -> SpecOp | None:
+    """The op of a name that makes a value; None where another does, or none."""
+    op = value.owner
+    return op if isinstance(op, SpecOp) and op.name == name else None
 
 
 def moves_of(op: SpecOp) -> tuple[Move, ...]:
@@ -90,7 +96,7 @@ def _grows(expr: Dim, names: Mapping[str, Dim]) -> bool:
 
 
 def _uses_any(atom: Atom, names: Mapping[str, Dim]) -> bool:
-    return bool(Dim((((atom,), 1),)).symbols & names.keys())
+    return atom.name in names if atom.kind == "symbol" else any(arg.symbols & names.keys() for arg in atom.args)
 
 
 def _atom_grows(atom: Atom, names: Mapping[str, Dim]) -> bool:
@@ -240,7 +246,7 @@ A power of two, as blocks and threads are: a block of 2^19 elements is 2048 for 
 
 def registers_of(sizes: Sequence[int], lanes: int) -> int:
     """Vector registers that a block takes: rows of its last axis, each in registers of its own."""
-    *outer, last = sizes or (1,)
+    *outer, last = (1, *sizes)
     count = last // min(lanes, last) if last and last % min(lanes, last) == 0 else last
     for size in outer:
         count *= size
@@ -291,9 +297,10 @@ def multiple_of(dim: Dim, multiples: Mapping[str, int]) -> int:
 
 def index_multiple(value: SSAValue) -> int:
     """A number that an index is always a multiple of; 0 where it is always 0."""
-    if isinstance(value, OpResult) and isinstance(value.op, SpecOp) and value.op.name == "ttarget.index":
-        inner = zip(value.op.value("names"), (index_multiple(operand) for operand in value.op.operands), strict=False)
-        return multiple_of(value.op.value("expr"), dict(inner))
+    op = _maker(value, "ttarget.index")
+    if op is not None:
+        inner = zip(op.value("names"), map(index_multiple, op.operands), strict=False)
+        return multiple_of(op.value("expr"), dict(inner))
     if isinstance(value, BlockArgument) and value.index == 0:
         owner = value.block.parent_op()
         if isinstance(owner, SpecOp) and owner.name in ("ttarget.loop", "ttarget.tail"):
@@ -304,9 +311,10 @@ def index_multiple(value: SSAValue) -> int:
 def buffer_alignment(buffer: SSAValue) -> int:
     """Bytes that the start of a buffer is a multiple of: a line in scratch; of an argument what its kernel says."""
     assert isinstance(buffer.type, BufferAttr)
-    if isinstance(buffer, OpResult) and isinstance(buffer.op, SpecOp) and buffer.op.name == "ttarget.scratch":
-        return gcd(LINE, multiple_of(buffer.op.value("offset"), {}))
+    op = _maker(buffer, "ttarget.scratch")
+    if op is not None:
+        return gcd(LINE, multiple_of(op.value("offset"), {}))
     owner = buffer.block.parent_op() if isinstance(buffer, BlockArgument) else None
-    if isinstance(owner, SpecOp) and owner.name == "ttarget.kernel" and owner.value("align"):
+    if isinstance(owner, SpecOp) and owner.name == "ttarget.kernel":
         return max(owner.value("align"), buffer.type.dtype.bytes)
     return buffer.type.dtype.bytes
