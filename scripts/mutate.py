@@ -87,7 +87,8 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tessera/backends/nvptx/ops/tma.py": "tests/backends/nvptx/test_instruction_rules.py "
     "tests/backends/nvptx/test_kernel_rules.py tests/backends/nvptx/test_hopper.py",
     "tessera/backends/nvptx/ops/wgmma*.py": "tests/backends/nvptx/test_instruction_rules.py "
-    "tests/backends/nvptx/test_kernel_rules.py tests/backends/nvptx/test_hopper.py",
+    "tests/backends/nvptx/test_kernel_rules.py tests/lit/target tests/backends/nvptx/test_hopper.py "
+    "tests/backends/nvptx/test_operand_faults.py",
     "tessera/backends/nvptx/mma/check_copies.py": "tests/backends/nvptx/test_kernel_rules.py "
     "tests/backends/nvptx/test_hopper.py tests/backends/nvptx/test_verify.py tests/backends/nvptx/test_blackwell.py "
     "tests/backends/nvptx/test_ampere.py",

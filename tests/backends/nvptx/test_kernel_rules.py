@@ -11,7 +11,7 @@ import pytest
 from tessera.backends.nvptx.ops.wgmma_kernel import parts_of, pieces_of
 from tessera.ir.base.op import OpError
 from tests.backends.nvptx.instructions import Instruction, fragment
-from tests.backends.nvptx.test_operand_faults import matrix_kernel
+from tests.backends.nvptx.test_operand_faults import MATRIX, matrix_kernel
 from tests.backends.nvptx.units import check_kernel
 
 INDEX, CURSOR = "!ttile.index", "!ttarget.cursor"
@@ -183,6 +183,8 @@ CHANGES: list[tuple[str, tuple[Any, ...], str]] = [
     ),
     ("nt", ("group = 10}", "group = 0}"), "`group` is at least 1, got 0"),
     ("nt", ("group = 10}", "group = 10, mailbox = 147588}"), "a mailbox begins at a multiple of 8 bytes, got 147588"),
+    ("nt", (f"      ttarget.yield %18 : ({CURSOR}) -> ()", "      ttarget.yield", 1), "yields what it carries"),
+    ("nt", ("{grid = [2, 2], group", "{grid = [2], group", 1), "takes 1 indices and what is carried"),
     # Consumers that set out one after the other.
     ("apart", (LAG, LAG.replace("4", "5")), ""),
     *(("apart", (LAG, LAG.replace("4", count)), "the last of 2 consumers waits for stage") for count in ("6", "0")),
@@ -301,6 +303,11 @@ def changed_kernel(name: str) -> str:
         freed = f"ttarget.tensor_dealloc %q : ({memory}) -> ()\n"
         return loose.replace(alloc, more + alloc).replace(free, freed + free)
     return text_of(name)
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_lowered_kernels_hold(name: str) -> None:
+    check_kernel(text_of(name))
 
 
 @pytest.mark.parametrize(("name", "change", "words"), CHANGES)

@@ -208,7 +208,7 @@ def narrow(f: FunctionText, value: Value, dtype: DType) -> Value:
 
 def round_to_dtype(f: FunctionText, value: Value, dtype: DType) -> Value:
     """Values of the compute type as they would come back from memory."""
-    if dtype.is_float and dtype.compute is not dtype:
+    if dtype.compute is not dtype:
         return widen(f, narrow(f, value, dtype), dtype)
     return narrow(f, value, dtype) if dtype is dt.i4 else value
 
