@@ -31,7 +31,8 @@ def shown_by_help(item: Any) -> str:
 
 def test_help_of_jit_has_a_plain_signature_and_an_example() -> None:
     text = shown_by_help(ts.jit)
-    assert text.splitlines()[2].startswith("jit(function: Callable[..., Any] | None = None, /, *, static_argnames: ")
+    words = " ".join(text.split()).replace("( ", "(")  # since 3.13 each parameter has a line
+    assert "jit(function: Callable[..., Any] | None = None, /, *, static_argnames: " in words
     assert "policy: Policy = Policy()" in text
     assert ">>> @ts.jit" in text
     for noise in ("'Any'", "wrapper", "functools", "Wrapped", "__wrapped__", "hide_frames"):

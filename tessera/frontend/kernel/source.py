@@ -88,12 +88,14 @@ def _check_nesting(source: Source) -> None:
 
 def _find_lines(function: Callable[..., Any], name: str) -> tuple[list[str], int, str]:
     """The lines of a function, the number of the first, and the name of the text that they are in."""
-    try:
-        lines, first = inspect.getsourcelines(function)
-        return lines, first, inspect.getsourcefile(function) or function.__code__.co_filename
-    except (OSError, TypeError, IndexError):
-        code = getattr(inspect.unwrap(function), "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     where = getattr(code, "co_filename", "")
+    if where not in ("<string>", "<stdin>"):  # names of many texts: since 3.13 Python keeps one, perhaps another's
+        try:
+            lines, first = inspect.getsourcelines(function)
+            return lines, first, inspect.getsourcefile(function) or function.__code__.co_filename
+        except (OSError, TypeError, IndexError):
+            pass
     for text in _typed_texts(where):
         assert code is not None
         found = _block_of(text.splitlines(keepends=True), code)
@@ -123,6 +125,7 @@ def _explain_missing(where: str) -> str:
 
 def _typed_texts(where: str) -> Iterator[str]:
     """Texts that a function without a file may be in."""
+    yield "".join(linecache.getlines(where))
     if where == "<string>" and "-c" in sys.orig_argv[:-1]:
         yield sys.orig_argv[sys.orig_argv.index("-c") + 1]
     if where != "<stdin>":
