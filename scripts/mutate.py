@@ -129,8 +129,8 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/graph/test_softmax.py",
     "tessera/ir/graph/ops/random.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
     "tests/graph/test_random.py",
-    "tessera/ir/tile/interpret.py": "tests/tile/test_interpret.py tests/tile/test_softmax_ops.py "
-    "tests/tile/test_lanes.py",
+    "tessera/ir/tile/interpret.py": "tests/tile/test_interpret_memory.py tests/tile/test_interpret.py "
+    "tests/tile/test_softmax_ops.py tests/tile/test_lanes.py",
 }
 """Modules, and the tests around each: seconds, not the whole suite."""
 
@@ -161,6 +161,12 @@ EQUIVALENT: Mapping[str, str] = {
     "zero is in every range, and takes neither end",
     "tessera/ir/schedule/host_program/memory.py: while isinstance(value.owner, AliasOp):": "an argument is "
     "owned by a block, and no op",
+    "tessera/ir/tile/sampled_run.py: with suppress(RaceError, BoundsError, _LimitError):": "errors in any order",
+    "tessera/ir/tile/passes/check_races.py: and not are_atomic(second.op, first.op)": "both are, in any order",
+    "tessera/ir/tile/passes/check_barriers.py: back = [(a, b) for a in numbers for b in numbers if a >= b]": "an "
+    "access and itself are a pair already, which is decided alike once more",
+    "tessera/ir/tile/passes/check_barriers.py: if first.buffer is second.buffer and clash and not "
+    "_is_one_worker(second, first):": "both have one worker, in any order",
     "tessera/ir/tile/indexing.py: if second.value is not None and second.value > 1:": "a division by 1 is none: it is "
     "simplified away when it is written",
     "tessera/ir/tile/indexing.py: found = self._unknown(Dim((((atom,), 2),)))": "the key of a fresh name: twice an "

@@ -28,7 +28,7 @@ from tessera.ir.tile.pipeline import pipeline
 from tessera.ir.tile.sampled_run import RaceObserver, WorkerRace
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i32, i64
-from tests.tile import shared_kernels
+from tests.tile import kernels, shared_kernels
 from tests.tile.kernels import verify_kernel
 from tests.tile.shared_kernels import CASES, A, Lined
 from tests.tile.test_clean_suite import OPS, tape_of
@@ -115,6 +115,19 @@ def test_what_a_row_keeps_is_read_by_who_wrote_it() -> None:
     for op in scratch:
         op.set_value("space", "shared")
     assert decide(kernel) is None
+
+
+def test_a_kernel_without_shared_memory_needs_no_barrier() -> None:
+    for kernel in (kernels.double(), kernels.gemm(), kernels.softmax()):
+        assert decide(kernel) is None
+
+
+@pytest.mark.parametrize(("mode", "is_clean"), [("add", True), ("set", False)])
+def test_elements_that_are_added_in_order_may_share_a_cell(mode: str, is_clean: bool) -> None:
+    b = Lined("fold", [], symbols=[], grid=[], writes=[], kind="map")
+    region = TileRegion({"a": b.index(0)}, ("a",), (8,))
+    b.store(b.full(1.0, (8,), f32), b.scratch([8], f32, space="shared"), [A % 4], region, mode=mode)
+    assert (decide(verify_kernel(b.finish())) is None) == is_clean
 
 
 def with_shared(write: Callable[[Lined, SSAValue, TileRegion], None]) -> SpecOp:

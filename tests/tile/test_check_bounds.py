@@ -180,3 +180,37 @@ def test_ends_of_a_loop_are_known_where_both_are_numbers(
     b.loop(b.index(low), b.index(high), 1, lambda index, carried: [])
     (loop,) = [op for op in b.finish().walk() if isinstance(op, SpecOp) and op.name == "ttile.for"]
     assert known_ends(loop) == ends
+
+
+def read_at(index: Dim, extent: Dim, *, grid: Dim, symbols: list[str]) -> SpecOp:
+    """One element read by each program."""
+    b = TileBuilder("read", [TensorType.of([extent], f32)], symbols=symbols, grid=[grid], writes=[], kind="map")
+    b.load(b.arguments[0], [index], TileRegion({"i": b.program_id(0)}))
+    return kernels.verify_kernel(b.finish())
+
+
+def test_a_mistake_is_one_that_no_fact_about_sizes_excuses() -> None:
+    """Callers may know that one size is as large as another, or that it is not small; they cannot make 4 be below 4."""
+    one, four = Dim.constant(1), Dim.constant(4)
+    assert verdicts(read_at(ROW + M, N, grid=N, symbols=["M", "N"])) == [UNKNOWN]
+    assert verdicts(read_at(Dim.constant(3), N, grid=one, symbols=["N"])) == [UNKNOWN]
+    assert verdicts(read_at(ROW + 1, N, grid=N, symbols=["N"])) == [REFUTED]
+    assert verdicts(read_at(Dim.constant(3), four, grid=one, symbols=[])) == [PROVEN]
+    assert verdicts(read_at(four, four, grid=one, symbols=[])) == [REFUTED]
+
+
+def test_an_example_without_sizes_names_none() -> None:
+    parent = read_at(ROW, Dim.constant(4), grid=Dim.constant(5), symbols=[]).parent_op()
+    assert isinstance(parent, ModuleOp)
+    with pytest.raises(BoundsError) as caught:
+        CheckBounds().run(parent)
+    assert caught.value.notes == ("index 4 at element [] of the tile, in program [4]",)
+
+
+def test_a_finding_is_of_its_own_dim() -> None:
+    """Intervals prove the first dim, sets the second."""
+    b = TileBuilder("dims", [TensorType.of([M, N], f32)], symbols=["M", "N"], grid=[M], writes=[], kind="map")
+    region = TileRegion({"i": b.program_id(0), "j": b.index(0)}, ("j",), (4,), {"j": N})
+    b.load(b.arguments[0], [ROW, COLUMN * 2 - 3], region, windows=[COLUMN * 2 - 3, N])
+    found = examine(kernels.verify_kernel(b.finish()))
+    assert [(one.dim, one.verdict, one.site.verb) for one in found] == [(0, PROVEN, "reads"), (1, PROVEN, "reads")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
@@ -9,14 +11,16 @@ from xdsl.ir import SSAValue
 from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.language import TileBuilder, TileRegion
-from tessera.ir.tile.passes.check_races import CheckRaces, find_race
+from tessera.ir.tile.passes import check_races
+from tessera.ir.tile.passes.check_races import CheckRaces, Race, find_race
 from tessera.ir.tile.sampled_run import sampled_conflict
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import f32, i64
 from tessera.types.shape import TensorType
 from tests.tile import kernels
 from tests.tile.kernels import COLUMN, ROW, M, N
 from tests.tile.test_check_bounds import flat_copy
+from tests.tile.test_interpret import gather
 
 
 def test_clean_kernels_give_no_report() -> None:
@@ -144,3 +148,114 @@ def test_a_read_behind_the_store_that_it_races_with_is_found() -> None:
     race = find_race(store_then_read(own=False))
     assert race is not None
     assert (race.first.name, race.second.name) == ("ttile.store", "ttile.load")
+
+
+def decide(kernel: SpecOp) -> Race | None:
+    """What formulas alone say; fails where they say nothing."""
+
+    def refuse(kernel: SpecOp) -> None:
+        raise AssertionError(f"`@{kernel.value('symbol')}` had to be run")
+
+    with patch.object(check_races, "sampled_conflict", refuse):
+        return find_race(kernel)
+
+
+def test_strides_of_symbolic_dims_are_decided_without_a_run() -> None:
+    assert decide(flat_copy(ROW * N + COLUMN)) is None
+    assert decide(flat_copy(ROW * (N - 1) + COLUMN)) is not None
+    assert decide(kernels.gemm()) is None
+    with pytest.raises(AssertionError, match="had to be run"):
+        decide(scatter(by_column=False))
+
+
+def test_a_pair_that_formulas_leave_open_is_tried_whatever_comes_behind_it() -> None:
+    """out[where[i]] = 1 races; what stands behind it, other[i] = 1, does not, and is decided."""
+    types = [TensorType.of([M], i64), TensorType.of([M], f32), TensorType.of([M], f32)]
+    b = TileBuilder("both", types, symbols=["M"], grid=[M], writes=[1, 2], kind="map")
+    region = TileRegion({"i": b.program_id(0)})
+    one, where = b.full(1.0, (), f32), b.load(b.arguments[0], [ROW], region)
+    b.store(one, b.arguments[1], [Dim.symbol("t0")], region, indices=[where])
+    b.store(one, b.arguments[2], [ROW], region)
+    race = find_race(kernels.verify_kernel(b.finish()))
+    assert race is not None
+    assert race.argument == 1
+
+
+def test_a_race_that_a_run_shows_names_both_accesses_in_order() -> None:
+    """x[i] = 1 and then out[i] = x[where[i]]: with zeros there, every program reads what the first one wrote."""
+    types = [TensorType.of([M], i64), TensorType.of([M], f32), TensorType.of([M], f32)]
+    b = TileBuilder("look", types, symbols=["M"], grid=[M], writes=[1, 2], kind="map")
+    region = TileRegion({"i": b.program_id(0)})
+    where = b.load(b.arguments[0], [ROW], region)
+    b.store(b.full(1.0, (), f32), b.arguments[1], [ROW], region)
+    b.store(b.load(b.arguments[1], [Dim.symbol("t0")], region, indices=[where]), b.arguments[2], [ROW], region)
+    race = find_race(kernels.verify_kernel(b.finish()))
+    assert race is not None
+    assert (race.first.name, race.second.name, race.argument) == ("ttile.store", "ttile.load", 1)
+    assert race.programs == ((0,), (1,))
+
+
+def test_a_run_shows_a_write_of_what_another_program_has_read() -> None:
+    conflict = sampled_conflict(neighbours(in_place=True))
+    assert conflict is not None
+    assert (conflict.first.op.name, conflict.second.op.name) == ("ttile.load", "ttile.store")
+    assert (conflict.first.program, conflict.second.program, conflict.cell) == ((0,), (1,), 1)
+    assert sampled_conflict(neighbours(in_place=False)) is None
+    assert sampled_conflict(gather()) is None, "scratch is its own program's"
+
+
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_what_is_read_by_an_index_from_memory_races_only_where_a_run_shows_it(is_read_first: bool) -> None:
+    """x[i + 1] = 1 and out[i] = x[where[i]]: as far as formulas know, any cell may be read; zeros there read x[0]."""
+    types = [TensorType.of([M], i64), TensorType.of([M + 1], f32), TensorType.of([M], f32)]
+    b = TileBuilder("apart", types, symbols=["M"], grid=[M], writes=[1, 2], kind="map")
+    region = TileRegion({"i": b.program_id(0)})
+    where = b.load(b.arguments[0], [ROW], region)
+    if not is_read_first:
+        b.store(b.full(1.0, (), f32), b.arguments[1], [ROW + 1], region)
+    read = b.load(b.arguments[1], [Dim.symbol("t0")], region, indices=[where])
+    if is_read_first:
+        b.store(b.full(1.0, (), f32), b.arguments[1], [ROW + 1], region)
+    b.store(read, b.arguments[2], [ROW], region)
+    assert find_race(kernels.verify_kernel(b.finish())) is None
+
+
+def test_programs_that_only_unequal_sizes_bring_together_do_not_race() -> None:
+    """out[min(i, N - 1)] = 1 for i < M: a caller may know that M is at most N."""
+    b = TileBuilder("cut", [TensorType.of([N], f32)], symbols=["M", "N"], grid=[M], writes=[0], kind="map")
+    region = TileRegion({"i": b.program_id(0)})
+    b.store(b.full(1.0, (), f32), b.arguments[0], [minimum(ROW, N - 1)], region)
+    assert decide(kernels.verify_kernel(b.finish())) is None
+
+
+def test_the_first_programs_that_race_are_named_in_order() -> None:
+    b = TileBuilder("one", [TensorType.of([1], f32)], symbols=[], grid=[4], writes=[0], kind="map")
+    b.store(b.full(1.0, (), f32), b.arguments[0], [Dim.constant(0)], TileRegion({"i": b.program_id(0)}))
+    race = find_race(kernels.verify_kernel(b.finish()))
+    assert race is not None
+    assert race.programs == ((0,), (1,))
+
+
+def test_accesses_with_symbolic_strides_are_named_in_order() -> None:
+    """x[i, j] = x[i + 1, j], rows of N in one line of memory."""
+    b = TileBuilder("up", [TensorType.of([(M + 1) * N], f32)], symbols=["M", "N"], grid=[M, N], writes=[0], kind="map")
+    region = TileRegion({"i": b.program_id(0), "j": b.program_id(1)})
+    x = b.load(b.arguments[0], [(ROW + 1) * N + COLUMN], region)
+    b.store(x, b.arguments[0], [ROW * N + COLUMN], region)
+    race = decide(kernels.verify_kernel(b.finish()))
+    assert race is not None
+    assert (race.first.name, race.second.name) == ("ttile.load", "ttile.store")
+
+
+def test_lines_are_shown_where_they_are_known_and_are_two() -> None:
+    (alone,) = _notes(kernels.double(store=ROW % 8))
+    assert alone == "the cell written is `[(i mod 8)]`"
+    assert _notes(store_then_read(own=False)) == ("the cell written is `[i]`",), "no op of this kernel has a line"
+
+
+def _notes(kernel: SpecOp) -> tuple[str, ...]:
+    parent = kernel.parent_op()
+    assert isinstance(parent, ModuleOp)
+    with pytest.raises(RaceError) as caught:
+        CheckRaces().run(parent)
+    return tuple(caught.value.notes)

@@ -194,7 +194,7 @@ def _shape(op: SpecOp) -> tuple[int, ...]:
 
 def _tile_shape(type: Any) -> tuple[int, ...]:
     assert isinstance(type, TileAttr)
-    return tuple(int(dim.value or 0) for dim in type.shape)
+    return type.sizes
 
 
 def _dtype(value: SSAValue) -> Any:
@@ -305,7 +305,7 @@ def _store(run: Run, op: SpecOp) -> None:
     dtype, fn = _dtype(op.operands[0]), op.value("mode").removeprefix("atomic_")
     with np.errstate(all="ignore"):
         for cell, value in zip(where, values, strict=True):
-            flat[cell] = scalars.apply(fn, [flat[cell : cell + 1], value.reshape(1)], dtype)[0]
+            flat[cell] = scalars.apply(fn, [flat[cell].reshape(1), value.reshape(1)], dtype)[0]
 
 
 @handles("ttile.fetch")
@@ -328,7 +328,6 @@ def _sort(run: Run, op: SpecOp) -> None:
     keys, indices, spare_keys, spare_indices, count = run.operands(op)
     for spare in (spare_keys, spare_indices):
         assert len(spare) >= count, "spare memory is too small"
-        spare[:count] = 0
     order = sorted_order(keys[:count], descending=op.value("descending"))
     keys[:count], indices[:count] = keys[:count][order], indices[:count][order]
 
@@ -339,7 +338,7 @@ def sorted_order(keys: Array, *, descending: bool) -> Array:
     _, ranks = np.unique(keys, return_inverse=True)
     ordered = -ranks.astype(np.int64) if descending else ranks.astype(np.int64)
     is_missing = keys != keys  # only NaN is
-    return np.argsort(np.where(is_missing, len(keys) + 1, ordered), kind="stable")
+    return np.argsort(np.where(is_missing, len(keys), ordered), kind="stable")
 
 
 # Arithmetic.
@@ -365,7 +364,7 @@ def _round(run: Run, op: SpecOp) -> Sequence[Any]:
 def _bitcast(run: Run, op: SpecOp) -> Sequence[Any]:
     tile: Array = run[op.operands[0]]
     # A tile of rank 0 has no axis to view along.
-    bits: Array = np.ascontiguousarray(tile).reshape(-1).view(numpy_dtype(_dtype(op.results[0])))
+    bits: Array = np.ascontiguousarray(tile).ravel().view(numpy_dtype(_dtype(op.results[0])))
     return (bits.reshape(tile.shape),)
 
 
@@ -439,7 +438,7 @@ def _arg_reduce(run: Run, op: SpecOp) -> Sequence[Any]:
     reduce: Any = np.max if op.value("kind") == "argmax" else np.min
     missing = values != values  # only NaN is
     with np.errstate(invalid="ignore"):
-        chosen = np.logical_or(missing, (values == reduce(values, axis=0)) & ~missing.any(0))
+        chosen = missing | ((values == reduce(values, axis=0)) & ~missing.any(0))
     return (np.where(chosen, indices, np.iinfo(indices.dtype).max).min(0),)
 
 

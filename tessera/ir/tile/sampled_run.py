@@ -269,17 +269,20 @@ class AddressRun(TileRun):
         if is_arithmetic and all(isinstance(type, TileAttr) and type.dtype.is_float for type in types):
             for result, type in zip(op.results, types, strict=True):
                 assert isinstance(type, TileAttr)
-                self[result] = np.zeros([dim.value or 0 for dim in type.shape], numpy_dtype(type.dtype))
+                self[result] = np.zeros(type.sizes, numpy_dtype(type.dtype))
             return
         super().op(op)
 
 
 class Tracker(Observer):
-    """Remembers for every cell of every argument who wrote it and who read it last, and keeps the first conflict."""
+    """Remembers for every cell of every argument who wrote it last and who read it first, and keeps the first conflict.
+
+    Programs run one after the other: where any other than the one that runs has read a cell, so has the first.
+    """
 
     def __init__(self, counts: Sequence[int]) -> None:
-        self.writers = [np.full(count, -1, np.int64) for count in counts]
-        self.readers = [np.full(count, -1, np.int64) for count in counts]
+        self.writers = [np.full(count, _NOBODY, np.int64) for count in counts]
+        self.readers = [np.full(count, _NOBODY, np.int64) for count in counts]
         self.accesses: list[Access] = []
         self.conflict: Conflict | None = None
 
@@ -295,7 +298,8 @@ class Tracker(Observer):
             self._compare(self.readers[access.argument], access)
             self.writers[access.argument][access.cells] = number
         else:
-            self.readers[access.argument][access.cells] = number
+            readers = self.readers[access.argument]
+            readers[access.cells[readers[access.cells] == _NOBODY]] = number
 
     def _compare(self, owners: Array, access: Access) -> None:
         numbers = owners[access.cells]

@@ -49,8 +49,6 @@ class CheckBarriers(KernelPass):
 
 def find_worker_race(kernel: SpecOp, guards: Sequence[tuple[Dim, Dim]] = ()) -> WorkerRace | None:
     """The first race that is found; None where there is none, or none shows."""
-    if not any(op.results and is_shared(op.results[0]) for op in kernel.regions[0].block.ops):
-        return None
     timeline = timeline_of(kernel)
     is_decided = True
     for first, second in _pairs(timeline):
@@ -114,12 +112,12 @@ def _before(left: Sequence[int | str], right: Sequence[int | str], *, or_same: b
     same: list[str] = []
     for a, b in zip(left, right, strict=False):
         if isinstance(a, int) and isinstance(b, int):
-            if a == b:
-                continue
             cases += [same] if a < b else []
-            break
-        cases.append([*same, f"{a} < {b}"])
-        same = [*same, f"{a} = {b}"]
+            if a != b:
+                break
+        else:
+            cases.append([*same, f"{a} < {b}"])
+            same = [*same, f"{a} = {b}"]
     else:
         cases += [same] if or_same else []
     return "(" + " or ".join(" and ".join(["1 = 1", *case]) for case in cases) + ")" if cases else NEVER
@@ -146,8 +144,8 @@ class _AccessPair:
     def decide(self) -> WorkerRace | str | None:
         """A race, None where there is none, `UNKNOWN` where sets do not tell."""
         moments = [writer.moment(site) for writer, site in self._accesses]
-        or_same = self.first is self.second and collides_with_itself(self.first.op)
-        order = _before(*moments, or_same=or_same)
+        # Only an access and itself are at one moment.
+        order = _before(*moments, or_same=collides_with_itself(self.first.op))
         if order == NEVER:
             return None
         self._require_one_cell()
@@ -183,8 +181,8 @@ class _AccessPair:
             writer.domain(site)
             self.facts += [f"c{dim} = {writer.text(index)}" for dim, index in enumerate(site.indices)]
             self.facts += writer.conditions
-        shapes = [[axis.element.high for axis in site.axes] for site in (self.first, self.second)]
-        if shapes[0] == shapes[1] and shapes[0]:
+        first, second = ([axis.element.high for axis in site.axes] for site in (self.first, self.second))
+        if first == second and first:
             indices = [[writer.name(axis.element.name) for axis in site.axes] for writer, site in self._accesses]
             self.facts.append("(" + " or ".join(f"{a} != {b}" for a, b in zip(*indices, strict=True)) + ")")
 

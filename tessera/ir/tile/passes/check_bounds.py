@@ -84,7 +84,7 @@ def _examine(site: Site, dim: int, sizes: Sequence[str], guards: Sequence[tuple[
     point = point_of(real, sizes, names)
     values = {name: point[name] for name in sizes}
     for variable in site.variables:
-        values[variable.name] = point.get(writer.variable(variable.name), 0)
+        values[variable.name] = point[writer.variable(variable.name)]
     values["index"] = evaluate_at(point, site.indices[dim], writer)
     return Finding(site, dim, REFUTED, tuple(values.items()))
 

@@ -82,8 +82,7 @@ def _overlap(first: Site, second: Site, sizes: Sequence[str], guards: Sequence[t
     programs = [variable.name for variable in first.variables if variable.kind == "program"]
     ids = [[writer.name(name) for name in programs] for writer in writers]
     facts.append("(" + " or ".join(f"{a} != {b}" for a, b in zip(*ids, strict=True)) + ")")
-    inner = [*left.inner_names, *right.inner_names]
-    names = [*ids[0], *ids[1], *(name for name in inner if name not in (*ids[0], *ids[1]))]
+    names = list(dict.fromkeys([*ids[0], *ids[1], *left.inner_names, *right.inner_names]))
     names += [f"c{dim}" for dim in range(len(first.shape))]
     shared = isl_set(left.parameters, names, facts)
     if shared.is_empty():
@@ -98,8 +97,9 @@ def _overlap(first: Site, second: Site, sizes: Sequence[str], guards: Sequence[t
 
 def _sample(kernel: SpecOp) -> Race | None:
     found = sampled_conflict(kernel)
-    if found is None or found.first.argument is None:
+    if found is None:
         return None
+    assert found.first.argument is not None
     return Race(found.first.op, found.second.op, found.first.argument, (found.first.program, found.second.program))
 
 
