@@ -11,9 +11,12 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import Observer, TileRun, run_kernel
 from tessera.ir.tile.language import TileRegion
 from tessera.ir.tile.passes.check_barriers import find_worker_race
-from tessera.ir.tile.sampled_run import RaceObserver
+from tessera.ir.tile.sampled_run import RaceObserver, grown_sizes, sampled_conflict
+from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f32, i32
+from tessera.types.shape import TensorType
 from tests.tile import shared_kernels
+from tests.tile.kernels import M, N, verify_kernel
 from tests.tile.shared_kernels import CASES, A, Lined
 from tests.tile.test_check_barriers import MUTANTS, barriers, with_shared, without
 
@@ -115,3 +118,45 @@ def test_atomics_of_two_modes_need_a_barrier(first: str, second: str) -> None:
         return
     with pytest.raises(RaceError, match=r"two workers of `@sums` \w+( to)? and then \w+( to)? cell"):
         run_kernel(kernel, [], {}, observer=RaceObserver())
+
+
+def test_what_helps_depends_on_where_the_two_stand() -> None:
+    def fix(kernel: SpecOp) -> str:
+        race = find_worker_race(kernel)
+        assert race is not None
+        found = race.error(kernel).fix
+        assert found is not None
+        return found.message
+
+    transposed = shared_kernels.transpose()
+    assert fix(without(transposed, barriers(transposed)[0])) == "put a barrier between the two"
+    around = "put a barrier between the two, where the loop goes from one step to the next"
+    assert fix(shared_kernels.reversed_blocks(1)) == around
+
+    def body(b: Lined, shared: SSAValue, region: TileRegion) -> None:
+        b.store(b.coordinate_of(A, region), shared, [A % 4], region)
+
+    assert fix(with_shared(body)) == "let every element write a cell of its own"
+
+
+@pytest.mark.parametrize(
+    ("grid", "size"), [([N], 3), ([N.ceildiv(8)], 15), ([N.ceildiv(3)], 7), ([N, M.ceildiv(16)], 31), ([], 3), ([4], 3)]
+)
+def test_sizes_grow_until_every_axis_has_two_programs(grid: list[Dim | int], size: int) -> None:
+    b = Lined("grid", [], symbols=["M", "N"], grid=grid, writes=[], kind="map")
+    assert grown_sizes(b.finish()) == {"M": size, "N": size}
+
+
+def test_a_run_looks_into_loops_that_carry_floats() -> None:
+    """Every program writes out[0] in each step of a loop that carries a float."""
+    b = Lined("carried", [TensorType.of([1], f32)], symbols=[], grid=[2], writes=[0], kind="map")
+    region = TileRegion({"i": b.program_id(0)})
+
+    def step(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        b.store(carried[0], b.arguments[0], [Dim.constant(0)], region)
+        return carried
+
+    b.loop(b.index(0), b.index(2), 1, step, [b.full(1.0, (), f32)])
+    conflict = sampled_conflict(verify_kernel(b.finish()))
+    assert conflict is not None
+    assert (conflict.first.program, conflict.second.program) == ((0,), (1,))
