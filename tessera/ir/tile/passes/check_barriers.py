@@ -25,7 +25,6 @@ from tessera.types.frozen import frozen
 
 UNKNOWN = "unknown"
 NEVER = "1 = 0"
-_LARGEST_EXAMPLE = 1 << 16
 
 
 @frozen
@@ -111,7 +110,8 @@ def _before(left: Sequence[int | str], right: Sequence[int | str], *, or_same: b
     cases: list[list[str]] = []
     same: list[str] = []
     for a, b in zip(left, right, strict=False):
-        if isinstance(a, int) and isinstance(b, int):
+        if isinstance(a, int):
+            assert isinstance(b, int), "in the same loops positions stand beside positions"
             cases += [same] if a < b else []
             if a != b:
                 break
@@ -208,14 +208,14 @@ class _AccessPair:
 
     def _smallest(self, found: Any, names: Sequence[str]) -> Any:
         """The part of a set with small sizes, which are easier to follow."""
-        limit = 1
-        while self.symbols and limit < _LARGEST_EXAMPLE:
+        part, limit = found, 1
+        while self.symbols:
             small = [f"S{number} <= {limit}" for number in range(len(self.symbols))]
             part = found.intersect(isl_set(self._parameters, names, small))
             if not part.is_empty():
-                return part
+                break
             limit *= 2
-        return found
+        return part
 
     def _race(self, found: Any, names: Sequence[str]) -> WorkerRace:
         point = point_of(found, self.sizes, names)
