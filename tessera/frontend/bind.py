@@ -19,7 +19,7 @@ from tessera.frontend.annotations import Parameter, declared_form
 from tessera.frontend.concrete import concrete_dtype, scalar_tensor
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, is_value, leaf_paths, static_key
-from tessera.runtime.foreign import is_foreign, share
+from tessera.runtime.foreign import is_foreign, share, tensor_advice
 from tessera.types.annotation import ANONYMOUS, TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f64
@@ -107,7 +107,7 @@ class Binder:
             tensors.append(scalar_tensor(value, f64))
             return _LEAF_TREE
         flat, tree = flatten(value)
-        check_form(parameter, tree)
+        check_form(parameter, tree, value)
         annotations = parameter.annotations(tree) if parameter.is_annotated else [None] * len(flat)
         for index, (leaf, annotation) in enumerate(zip(flat, annotations, strict=True)):
             leaf = _adopt(_scalar_tensor(leaf, annotation), tree, parameter.name, index)
@@ -195,7 +195,7 @@ def not_a_tensor_error(path: str, leaf: Any, annotation: TensorAnnotation) -> Ru
     return RuntimeArgumentError(
         f"`{path}` must be a tensor, got {type(leaf).__name__}",
         notes=(f"it is declared {annotation}",),
-        fix="`ts.array(...)` converts nested lists of numbers to a tensor",
+        fix=tensor_advice(leaf),
     )
 
 
@@ -254,14 +254,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, bool | int | float)
 
 
-def check_form(parameter: Parameter, tree: Tree) -> None:
+def check_form(parameter: Parameter, tree: Tree, value: Any) -> None:
     """Raise for a container where a tensor is declared; types such as `KVCache` declare their own tensors."""
     declared, kind = parameter.annotation, tree.type
     if isinstance(declared, TensorAnnotation) and kind is not None and not hasattr(kind, "field_annotations"):
         raise RuntimeArgumentError(
             f"`{parameter.name}` must be a tensor, got {kind.__name__}",
             notes=(f"it is declared {declared}",),
-            fix="`ts.array(...)` converts nested lists of numbers to a tensor",
+            fix=tensor_advice(value),
         )
 
 

@@ -123,7 +123,7 @@ class _Sizes:
     def check_argument(self, parameter: Parameter, value: Any) -> Any:
         """An argument, checked against its annotation; its tensors get the policies of their types."""
         leaves, tree = flatten(value)
-        check_form(parameter, tree)
+        check_form(parameter, tree, value)
         annotations, paths = parameter.annotations(tree), leaf_paths(tree, parameter.name)
         found = [self._leaf(*item) for item in zip(leaves, annotations, paths, strict=True)]
         is_same = all(new is old for new, old in zip(found, leaves, strict=True))

@@ -165,3 +165,52 @@ def _refusal(value: Any, error: Exception) -> RuntimeArgumentError:
         f"a `{kind.__module__}.{kind.__name__}` cannot be shared: {error}",
         fix="make it a dense tensor in the memory of a CPU or an NVIDIA GPU first",
     )
+
+
+# What is accepted where a tensor is expected, said to whoever passes something else.
+
+_ACCEPTED = (
+    "pass a tensor, an array of NumPy, a tensor of any library with DLPack or `__array_interface__`, "
+    "or `ts.array(...)` of numbers and nested lists"
+)
+
+
+def tensor_advice(value: Any) -> str:
+    """What to write where a tensor is expected, by what was passed instead."""
+    kind = cast("type[Any]", type(value))
+    for kinds, advice in _ADVICE:
+        if isinstance(value, kinds):
+            return advice(value)
+    if hasattr(kind, "__array__"):
+        return "pass the array that it holds, `numpy.asarray(...)` of it"
+    if callable(value):
+        return "pass what it returns: `f(...)` instead of `f`"
+    return f"pass `ts.array(list(...))` of it, or {_ACCEPTED[5:]}" if hasattr(kind, "__iter__") else _ACCEPTED
+
+
+def _advise_list(values: Sequence[Any]) -> str:
+    items = list(values)
+    while items and all(isinstance(item, (list, tuple)) for item in items):
+        items = [one for item in items for one in item]
+    if all(isinstance(item, (bool, int, float)) for item in items):
+        return "`ts.array(...)` converts nested lists of numbers to a tensor"
+    if all(hasattr(item, "shape") or is_foreign(item) for item in items):
+        return "`ts.ops.stack([...])` makes one tensor of several, and `ts.ops.concat` joins them"
+    return _ACCEPTED
+
+
+_ADVICE: tuple[tuple[Any, Callable[[Any], str]], ...] = (
+    ((bool, int, float), lambda value: f"`ts.array({value!r})` is a scalar, and `ts.full(shape, {value!r})` a tensor"),
+    ((list, tuple), _advise_list),
+    (type(None), lambda _: 'pass a tensor; a parameter that may be left out is declared `Tensor["N"] | None`'),
+    (str, lambda _: "tensors hold numbers: convert the text first, as in `ts.array([float(word) for word in words])`"),
+    ((set, frozenset), lambda _: "a set has no order: write `ts.array(sorted(values))`"),
+    (dict, lambda _: "pass one of its values; a parameter without an annotation takes a dict of tensors"),
+    (
+        (bytes, bytearray, memoryview),
+        lambda _: "`ts.asarray(data)` shares its bytes, `numpy.frombuffer` reads them",
+    ),
+    (range, lambda value: f"write `ts.arange({value.start}, {value.stop}, {value.step})`"),
+    (complex, lambda _: "no dtype is complex: pass the real and the imaginary part as two tensors"),
+)
+"""By class, the first that fits."""

@@ -493,6 +493,8 @@ def _rebuild(dtype: str, shape: tuple[int, ...], data: bytes) -> Tensor:
 
 
 def _from_values(values: Any, dtype: DType | None) -> Tensor:
+    if not isinstance(cast("object", values), (bool, int, float, list, tuple)):
+        raise RuntimeArgumentError(f"a {type(values).__name__} is not a tensor", fix=foreign.tensor_advice(values))
     if dtype is None:
         raise RuntimeArgumentError(f"a {type(values).__name__} has no dtype of its own", fix="give `dtype`")
     shape: list[int] = []

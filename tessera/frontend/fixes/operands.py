@@ -24,6 +24,7 @@ from tessera.frontend.fixes import fixes_of
 from tessera.frontend.pytree import is_sequence
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.graph.ops import REGISTRY
+from tessera.runtime.foreign import tensor_advice
 from tessera.types import dtype as dt
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
@@ -136,8 +137,8 @@ def _takes(function: Callable[..., object], call: ast.Call) -> bool:
 
 
 def tensor_fix(span: Span | None, value: Any) -> Fix | str:
-    """A list of numbers converted to a tensor."""
-    advice, expression = "convert it with `tessera.array`", expression_at(span)
+    """A list of numbers converted to a tensor; of anything else, what is accepted."""
+    advice, expression = tensor_advice(value), expression_at(span)
     if is_sequence(value) and any(isinstance(one, Tracer) for one in value):
         return "make one tensor of several first, as in `tessera.ops.stack([a, b])`"
     array = expression.name_of("array") if expression is not None else None

@@ -32,7 +32,7 @@ from tessera.frontend.kernel.operands import (
 from tessera.frontend.kernel.source import Source, called_names, source_of, written_names
 from tessera.frontend.pytree import Tree, as_tuple, flatten
 from tessera.ir.tile.records import Body, KernelProgram, without_unused
-from tessera.runtime.foreign import adopt
+from tessera.runtime.foreign import adopt, tensor_advice
 from tessera.types.annotation import TensorAnnotation
 from tessera.types.dim import Dim
 from tessera.types.schedule import NAMES, Schedule
@@ -261,18 +261,14 @@ class KernelBinder(Binder):
         names = [f"{kind.name}_{field}" for field in CACHE_FIELDS] if is_cache else [kind.name]
         if len(flat) != len(names):
             wanted = "a KVCache" if is_cache else "a tensor"
-            fix = (
-                "create one with `KVCache.empty(...)`"
-                if is_cache
-                else "`ts.array(...)` converts nested lists of numbers to a tensor"
-            )
+            fix = "create one with `KVCache.empty(...)`" if is_cache else tensor_advice(value)
             raise RuntimeArgumentError(f"`{kind.name}` must be {wanted}, got {type(value).__name__}", fix=fix)
         for name, leaf in zip(names, map(adopt, flat), strict=True):
             dtype = concrete_dtype(leaf)
             if dtype is None:
                 raise RuntimeArgumentError(
                     f"`{kind.name}` must be a tensor, got {type(leaf).__name__}",
-                    fix="`ts.array(...)` converts nested lists of numbers to a tensor",
+                    fix=tensor_advice(leaf),
                 )
             wanted = kind.annotation.dtype if kind.annotation is not None and not is_cache else None
             if wanted is not None and wanted is not dtype:
