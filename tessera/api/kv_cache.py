@@ -16,6 +16,7 @@ from tessera.frontend.size import dim_of
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import DONATED, Record, Tape
 from tessera.runtime.donation import DonatingCall
+from tessera.runtime.tensor import CODES, CONSUMED, Tensor, native
 from tessera.types.annotation import TensorAnnotation, annotation_of
 from tessera.types.dim import Dim
 from tessera.types.dtype import f32, i64
@@ -157,17 +158,22 @@ pytree.register(KVCache, _split, lambda _, children: KVCache(*children), fields=
 
 # Caches that are donated to a call: whether their capacity suffices is known before anything is written.
 
+_I64 = CODES[i64]
 _MOVES = ("tgraph.kv_offload", "tgraph.kv_prefetch")
 
 
 @frozen
 class _Growth:
-    """A cache that a program gives back longer: the numbers of its arguments, how much, and where sizes are read."""
+    """A cache that a program gives back longer: the numbers of its arguments, how much, and where sizes are read.
+
+    `known` is how much, and `capacity` the positions of the cache, where the program has them as numbers.
+    """
 
     keys: int
     length: int
     more: Dim
     known: int | None
+    capacity: int | None
     sizes: Mapping[str, tuple[int, int]]
 
     def after(self, tensors: Sequence[Any]) -> int | None:
@@ -187,6 +193,14 @@ class Capacity:
     def is_enough(self, tensors: Sequence[Any]) -> bool:
         """Whether all of it fits; raises DonatedError (T0713) for a cache that is consumed."""
         for one in self.growths:
+            length = tensors[one.length]
+            if one.known is not None and one.capacity is not None and length.__class__ is Tensor:
+                # All but one number is known of the program: it is read in place.
+                facts = native().describe(length._handle)
+                if facts[1] == _I64 and not facts[4] & CONSUMED:
+                    if c_int64.from_address(facts[0]).value + one.known > one.capacity:
+                        return False
+                    continue
             keys = tensors[one.keys]
             if getattr(keys, "address", None) is None or len(keys.shape) != 4:
                 return False
@@ -247,7 +261,8 @@ def _grow(
         return
     found[record.results[0]], found[record.results[2]] = found[keys], found[length]
     read = {name: sizes[name] for name in more.symbols}
-    grown[record.results[2]] = _Growth(found[keys], found[length], more, more.value, read)
+    capacity = tape.types[tape.inputs[found[keys]]].shape[2].value
+    grown[record.results[2]] = _Growth(found[keys], found[length], more, more.value, capacity, read)
 
 
 def with_donation_note(result: Callable[[Sequence[Any]], Any]) -> Callable[[Sequence[Any]], Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from tessera.diagnostics.codes import DonatedError, LoadError, RuntimeArgumentError
 from tessera.runtime.executable import Executable
 from tessera.runtime.native.support import OFFSETS
-from tessera.runtime.tensor import CONSUMED, MOVED, Tensor, show_memory
+from tessera.runtime.tensor import CONSUMED, MOVED, Tensor, native
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 
@@ -25,7 +25,7 @@ def donated_error(shape: Sequence[int], dtype: DType) -> DonatedError:
     )
 
 
-_OWNER_BLOCK = 1
+_OWNER_BLOCK, _OWNER_OBJECT = 1, 2
 _CONTIGUOUS = 1
 
 
@@ -55,6 +55,13 @@ class Donation:
 
     def check(self, names: Sequence[str], spans: Sequence[tuple[int, int]]) -> None:
         """Raises RuntimeArgumentError (T0701) where an argument that is donated shares bytes with another one."""
+        end = -1
+        for start, stop in sorted(spans):
+            if start < end:
+                break
+            end = stop
+        else:
+            return  # no two of them share any
         for number in self.given:
             start, end = spans[number]
             for other, (low, high) in enumerate(spans):
@@ -93,18 +100,37 @@ def consume(arguments: Sequence[Any], given: Sequence[int]) -> None:
             arguments[number].give_to(None)
 
 
-def _is_own(tensor: Tensor) -> bool:
+def _is_own(kind: int, flags: int) -> bool:
     """Whether the memory of a tensor is of our own making, and not, say, that of a NumPy array."""
-    fields = _fields_of(tensor)
-    return fields.kind == _OWNER_BLOCK or bool(fields.flags & MOVED)
+    return kind == _OWNER_BLOCK or bool(flags & MOVED)
 
 
-def _move(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The memory of a tensor as another tensor; whoever shares it, an array of NumPy say, still keeps it."""
-    fields, handle = _fields_of(tensor), tensor._handle  # pyright: ignore[reportPrivateUsage]
-    if fields.flags & MOVED:
-        handle = ctypes.cast(fields.owner, ctypes.py_object).value
-    return show_memory(tensor.address, tensor.dtype, shape, handle, _CONTIGUOUS | MOVED)
+def _facts_of(arguments: Sequence[Any]) -> list[tuple[int, ...]]:
+    """What native code says of each, up to the first that is no tensor; raises DonatedError (T0713)."""
+    describe, facts = native().describe, list[tuple[int, ...]]()
+    for argument in arguments:
+        if argument.__class__ is not Tensor:
+            break
+        facts.append(describe(argument._handle))
+        if facts[-1][4] & CONSUMED:
+            raise donated_error(argument.shape, argument.dtype)
+    return facts
+
+
+_hold = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("Py_IncRef", ctypes.pythonapi))
+
+
+def _take(tensor: Tensor, result: Tensor) -> Tensor:
+    """The result of a call, in the memory of a tensor that is donated; whoever shares it, an array say, keeps it."""
+    source, fields = _fields_of(tensor), _fields_of(result)
+    assert fields.kind == _OWNER_BLOCK, "a program fills memory of its own"
+    # A tensor whose memory was that of another has the handle of the first one for its owner.
+    owner = source.owner if source.flags & MOVED else id(tensor._handle)  # pyright: ignore[reportPrivateUsage]
+    _hold(owner)
+    native().free(fields.owner)
+    fields.data, fields.owner = source.data, owner
+    fields.kind, fields.flags = _OWNER_OBJECT, _CONTIGUOUS | MOVED
+    return result
 
 
 class DonatingCall:
@@ -116,27 +142,27 @@ class DonatingCall:
 
     def __call__(self, *arguments: Any) -> Any:
         """The results; NotImplemented for arguments that are not tensors, or do not fit."""
-        donation = self._donation
-        if any(argument.__class__ is not Tensor for argument in arguments) or len(arguments) != len(self._names):
+        donation, facts = self._donation, _facts_of(arguments)
+        if len(facts) != len(self._names):
             return NotImplemented
-        donation.check(self._names, [(one.address, one.address + one.nbytes) for one in arguments])
+        donation.check(self._names, [(one[0], one[0] + one[2]) for one in facts])
         prepared = list(arguments)
         for number in donation.given:
-            if not _is_own(prepared[number]):
+            if not _is_own(facts[number][5], facts[number][4]):
                 prepared[number] = prepared[number].copy()
         try:
-            found: Any = self._call(*prepared)
+            made: Any = self._call(*prepared)
         except BaseException:
             # It ran, and did not come to its end: what it wrote over is not what it was, and is no result either.
             for number in donation.given:
                 if prepared[number] is arguments[number]:
                     _fields_of(arguments[number]).flags = CONSUMED
             raise
-        if found is NotImplemented:
-            return found
-        is_alone = found.__class__ is Tensor
-        results: list[Any] = [found] if is_alone else [*found]
+        if made is NotImplemented:
+            return made
+        is_alone = made.__class__ is Tensor
+        results: list[Any] = [made] if is_alone else [*made]
         for result, number in donation.kept:
-            results[result] = _move(prepared[number], results[result].shape)
+            results[result] = _take(prepared[number], results[result])
         consume(arguments, donation.given)
         return results[0] if is_alone else tuple(results)

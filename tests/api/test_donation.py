@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from tessera.api import kv_cache
 from tessera.diagnostics.codes import ArgumentError, DonatedError, GuardError, RuntimeArgumentError
 from tessera.ir.base.tape import tape_hash
 from tessera.runtime.donation import Donation, consume
+from tessera.runtime.tensor import native
 
 RNG = np.random.default_rng(5)
 SHAPE = (1, 2, 32, 16)
@@ -320,3 +322,42 @@ def test_a_call_that_is_refused_takes_nothing() -> None:
     with pytest.raises(ts.TesseraError):
         donating(given, rows(2), ts.ones((1, 3, 2, 16)))
     assert contents(given) == before
+
+
+def test_memory_stays_what_it_is_through_many_calls() -> None:
+    donating, held = ts.jit(double, donate="x"), ts.ones((256,))
+    for _ in range(3):
+        held = donating(held)
+    gc.collect()
+    address, before = held.address, native().memory.in_use
+    for _ in range(50):
+        held = donating(held)
+    gc.collect()
+    assert held.address == address
+    assert native().memory.in_use == before
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_of_a_capacity_that_is_known_one_number_is_read_at_each_call(
+    dynamic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    donating: Any = ts.jit(append, donate={"cache"}, dynamic=dynamic)
+    given = donating(cache(3)(), rows(), rows())
+    (growth,) = donating.specializations[0]._capacity.growths
+    assert (growth.known is None, growth.capacity is None) == (dynamic, dynamic)
+    asked: list[Any] = []
+    length = kv_cache.known_length
+
+    def known_length(one: Any) -> int | None:
+        asked.append(one)
+        return length(one)
+
+    monkeypatch.setattr(kv_cache, "known_length", known_length)
+    capacity = donating.specializations[0]._capacity
+    assert capacity.is_enough([given.K, given.V, given.length, rows(), rows()])
+    assert len(asked) == int(dynamic)
+    while int(given.length) < given.K.shape[2]:
+        given = donating(given, rows(), rows())
+    with pytest.raises(GuardError):
+        donating(given, rows(), rows())
+    assert int(given.length) == given.K.shape[2]  # it is still whole

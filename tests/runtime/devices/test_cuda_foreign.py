@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 import struct
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+import tessera as ts
 from tessera.diagnostics.codes import DeviceError, RuntimeArgumentError
 from tessera.runtime import dlpack
 from tessera.runtime.devices.cuda import memory, streams, tensor
@@ -299,3 +301,68 @@ def test_threads_that_release_at_once_lose_nothing_and_let_go_nothing_early(cuda
             thread.join()
         sys.setswitchinterval(before)
     assert sorted(Owner.freed) == [(number, True) for number in range(count)]
+
+
+class Table:
+    """A `DLPackExchangeAPI` whose one tensor is a contiguous [2, 3] f32 of a GPU, and how often it was let go."""
+
+    def __init__(self, stream: int = 0, rank: int = 2, device: int = dlpack.CUDA) -> None:
+        self.let_go: list[int] = []
+        self.dims, self.strides = (ctypes.c_int64 * 2)(2, 3), (ctypes.c_int64 * 2)(3, 1)
+        self.deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(self.let_go.append)
+        f32_word = 2 | 32 << 8 | 1 << 16
+        head = struct.pack("=IIQQQ", 1, 1, 0, ctypes.cast(self.deleter, ctypes.c_void_p).value or 0, 0)
+        addresses = [ctypes.addressof(one) for one in (self.dims, self.strides)]
+        body = struct.pack("=QiiiIQQQ", 0x7000, device, 0, rank, f32_word, *addresses, 0x100)
+        self.managed = ctypes.create_string_buffer(head + body)
+        self.export = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p))(self._export)
+        kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+        self.stream, self.ask = stream, kind(self._ask)
+        functions = [ctypes.cast(one, ctypes.c_void_p).value or 0 for one in (self.export, self.ask)]
+        self.words = (ctypes.c_uint64 * 7)(1 | 3 << 32, 0, 0, functions[0], 0, 0, functions[1])
+        name = self.name = ctypes.c_char_p(b"dlpack_exchange_api")
+        self.capsule = dlpack.new_capsule(ctypes.addressof(self.words), name, None)
+
+    def _export(self, _: Any, out: Any) -> int:
+        out[0] = ctypes.addressof(self.managed)
+        return 0
+
+    def _ask(self, device: int, number: int, out: Any) -> int:
+        out[0] = self.stream
+        return 0
+
+
+def test_a_table_of_c_functions_is_asked_for_a_tensor_of_a_gpu(cuda: FakeDriver) -> None:
+    table = Table()
+
+    class Exported(Theirs):
+        __dlpack_c_exchange_api__ = table.capsule
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return super().__dlpack__(**options)
+
+    ts.ones(1)  # the support code
+    share(Exported())
+    given = Exported()
+    shared = share(given)
+    assert not given.streams  # no method was asked
+    assert (shared.address, shared.shape, shared.dtype, shared.stream) == (0x7100, (2, 3), f32, 0)
+    assert not table.let_go
+    del shared
+    gc.collect()
+    assert table.let_go == [ctypes.addressof(table.managed)]
+    table.stream = OTHER
+    before = len(cuda.asked)
+    shared = share(given)
+    assert [one[0] for one in cuda.asked[before:]].count("cuStreamWaitEvent") == 1
+    del shared
+    gc.collect()
+    assert len(table.let_go) == 1  # its stream has not come so far
+    cuda.done = True
+    Borrowed.release()
+    assert len(table.let_go) == 2
+    # What is not contiguous is left to the methods, and let go.
+    table.strides[0] = 5
+    assert share(given).address == 0x7000
+    assert given.streams
+    assert len(table.let_go) == 3
