@@ -186,7 +186,8 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     """
     check_callables("jvp", function=function)
     if dispatch.tracing() is None:
-        return _eagerly("jvp", function, jvp)(tuple(primals), tuple(tangents))
+        eager = _eagerly("jvp", function, _call_again(jvp))
+        return eager.jit(tuple(primals), tuple(tangents))
     program = trace_subprogram("jvp", function, primals, {}, range(len(primals)))
     active = sum(tree.leaf_count for tree in program.trees)
     types = [program.tape.types[value] for value in program.tape.inputs[:active]]
@@ -197,21 +198,46 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     return program.rebuild(results[:count]), unflatten(program.result, results[count:])
 
 
-_EAGER: dict[tuple[str, int], tuple[Any, Jit]] = {}
-"""Jitted forms of transforms called eagerly, by transform and function; the function is kept, so that its id is its."""
+class _Eager:
+    """A transform of a function, called outside of a trace, as a jitted function of its other arguments.
 
+    `parts` is what it knows besides tensors, by the number that it returns.
+    """
 
-def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any]) -> Jit:
-    """A transform of a function as a jitted function of its other arguments."""
-    found = _EAGER.get((name, id(function)))
-    if found is None:
+    def __init__(self, name: str, function: Callable[..., Any], run: Callable[..., Any]) -> None:
+        self.function, self.parts = function, list[Any]()
 
         def transform(*args: Any) -> Any:
-            return run(function, *args)
+            return run(self, *args)
 
         transform.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
-        found = _EAGER[name, id(function)] = (function, Jit(transform))
-    return found[1]
+        self.jit = Jit(transform)
+
+
+EAGER = "__tessera_eager__"
+"""The attribute of a function in which its transforms are kept, so that they go with it."""
+
+
+def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any]) -> _Eager:
+    """The transform of that name of a function: the one from before, where there is one."""
+    kept: dict[str, _Eager] | None = getattr(function, EAGER, None)
+    found = None if kept is None else kept.get(name)
+    # A wrapper has the attributes of what it wraps, and is another function.
+    if found is not None and found.function is function:
+        return found
+    made = _Eager(name, function, run)
+    if hasattr(function, "__dict__"):
+        vars(function)[EAGER] = {**(kept or {}), name: made}
+    return made
+
+
+def _call_again(transform: Callable[..., Any]) -> Callable[..., Any]:
+    """A transform called inside the trace of its jitted form."""
+
+    def run(eager: _Eager, *args: Any) -> Any:
+        return transform(eager.function, *args)
+
+    return run
 
 
 class LinearFunction:
@@ -254,24 +280,21 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
     return _linear("linearize", function, primals)
 
 
-_PARTS: list[Any] = []
-"""What the jitted forms of `vjp` and `linearize` know besides tensors, by the number that they return."""
-
-
 def _linear(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, LinearFunction]:
     check_callables(name, function=function)
     if dispatch.tracing() is None:
-        run = _eagerly(name, function, functools.partial(_number_parts, name))
-        value, held, number = run(*primals)
-        return value, LinearFunction(name, _PARTS[number][0], held, *_PARTS[number][1:])
+        eager = _eagerly(name, function, functools.partial(_number_parts, name))
+        value, held, number = eager.jit(*primals)
+        program, given, made = eager.parts[number]
+        return value, LinearFunction(name, program, held, given, made)
     value, held, program, given, made = _linear_parts(name, function, primals)
     return value, LinearFunction(name, program, held, given, made)
 
 
-def _number_parts(name: str, function: Callable[..., Any], *primals: Any) -> tuple[Any, Any, int]:
-    value, held, *parts = _linear_parts(name, function, primals)
-    _PARTS.append(parts)
-    return value, held, len(_PARTS) - 1
+def _number_parts(name: str, eager: _Eager, *primals: Any) -> tuple[Any, Any, int]:
+    value, held, *parts = _linear_parts(name, eager.function, primals)
+    eager.parts.append(parts)
+    return value, held, len(eager.parts) - 1
 
 
 def _linear_parts(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, ...]:
@@ -408,7 +431,8 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     """
     every = tuple(range(len(primals)))
     if dispatch.tracing() is None:
-        return _eagerly("hvp", function, hvp)(tuple(primals), tuple(tangents))
+        eager = _eagerly("hvp", function, _call_again(hvp))
+        return eager.jit(tuple(primals), tuple(tangents))
     return jvp(grad(function, every), primals, tangents)[1]
 
 

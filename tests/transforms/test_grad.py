@@ -5,6 +5,8 @@
 # pyright: reportUnknownLambdaType=false
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -261,3 +263,19 @@ def test_a_callback_that_floats_go_through_names_its_effect() -> None:
 
     with pytest.raises(DifferentiationError, match="effect `io`"):
         ts.grad(loss)(V)
+
+
+def test_transforms_called_eagerly_go_with_their_function() -> None:
+    def one(x: Any) -> Any:
+        return ops.sin(x)
+
+    first = ts.vjp(one, V)[1]
+    again = ts.vjp(one, V * 2)[1]
+    np.testing.assert_allclose(np.asarray(again(V)[0]), np.cos(2 * V) * V, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(first(V)[0]), np.cos(V) * V, rtol=1e-12)
+    jitted = ts.jit(one)
+    np.testing.assert_allclose(np.asarray(ts.vjp(jitted, V)[1](V)[0]), np.cos(V) * V, rtol=1e-12)
+    gone = weakref.ref(one)
+    del one, first, again, jitted
+    gc.collect()
+    assert gone() is None
