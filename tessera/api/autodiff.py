@@ -186,7 +186,7 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     """
     check_callables("jvp", function=function)
     if dispatch.tracing() is None:
-        eager = _eagerly("jvp", function, _call_again(jvp))
+        eager = _eagerly("jvp", function, _call_traced(jvp))
         return eager.jit(tuple(primals), tuple(tangents))
     program = trace_subprogram("jvp", function, primals, {}, range(len(primals)))
     active = sum(tree.leaf_count for tree in program.trees)
@@ -231,7 +231,7 @@ def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any]) -
     return made
 
 
-def _call_again(transform: Callable[..., Any]) -> Callable[..., Any]:
+def _call_traced(transform: Callable[..., Any]) -> Callable[..., Any]:
     """A transform called inside the trace of its jitted form."""
 
     def run(eager: _Eager, *args: Any) -> Any:
@@ -431,7 +431,7 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     """
     every = tuple(range(len(primals)))
     if dispatch.tracing() is None:
-        eager = _eagerly("hvp", function, _call_again(hvp))
+        eager = _eagerly("hvp", function, _call_traced(hvp))
         return eager.jit(tuple(primals), tuple(tangents))
     return jvp(grad(function, every), primals, tangents)[1]
 
