@@ -15,6 +15,7 @@ from typing import Any
 from tessera.api.control import scan
 from tessera.api.jit import Jit, Transform
 from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PytreeError
+from tessera.frontend.annotations import signature_of
 from tessera.frontend.arguments import check_bool, check_callables
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, dtype_of
@@ -44,7 +45,7 @@ def jit_like(function: Callable[..., Any], made: Callable[..., Any], name: str, 
     """
     functools.update_wrapper(made, function, updated=())
     made.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
-    signature: Any = inspect.signature(function).replace(return_annotation=_EMPTY)
+    signature: Any = signature_of(function).replace(return_annotation=_EMPTY)
     if not is_annotated:
         parameters = [one.replace(annotation=_EMPTY) for one in signature.parameters.values()]
         signature = signature.replace(parameters=parameters)
@@ -178,6 +179,15 @@ class Program:
         return self._run(*tensors)
 
 
+def _as_several(name: str, given: Any) -> tuple[Any, ...]:
+    if not isinstance(given, tuple | list):
+        raise ArgumentError(
+            f"`{name}` takes the values and their tangents as tuples, one for each argument, got {given!r}",
+            fix="write `(x,)` for one argument",
+        )
+    return as_tuple(given)
+
+
 def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """What `function` gives for `primals`, and how that changes as they change by `tangents`: forward mode.
 
@@ -185,6 +195,7 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     (Tensor([1] f32, [9]), Tensor([1] f32, [6]))
     """
     check_callables("jvp", function=function)
+    primals, tangents = _as_several("jvp", primals), _as_several("jvp", tangents)
     if dispatch.tracing() is None:
         eager = _eagerly("jvp", function, _call_traced(jvp))
         return eager.jit(tuple(primals), tuple(tangents))
@@ -226,7 +237,7 @@ def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any]) -
     if found is not None and found.function is function:
         return found
     made = _Eager(name, function, run)
-    if hasattr(function, "__dict__"):
+    if isinstance(getattr(function, "__dict__", None), dict):
         vars(function)[EAGER] = {**(kept or {}), name: made}
     return made
 
@@ -429,6 +440,8 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     >>> ts.hvp(lambda x: (x * x * x).sum(), (ts.array([1.0, 2.0]),), (ts.array([1.0, 1.0]),))
     (Tensor([2] f32, [6, 12]),)
     """
+    check_callables("hvp", function=function)
+    primals, tangents = _as_several("hvp", primals), _as_several("hvp", tangents)
     every = tuple(range(len(primals)))
     if dispatch.tracing() is None:
         eager = _eagerly("hvp", function, _call_traced(hvp))
@@ -443,6 +456,9 @@ def stop_gradient(value: Any) -> Any:
     Tensor([1] f32, [3])
     """
     leaves, tree = flatten(value)
+    for leaf in leaves:
+        if not isinstance(leaf, bool | int | float):
+            dtype_of(leaf)  # what is neither a tensor nor a number is refused here
     return unflatten(tree, [apply("stop_gradient", (as_tensor(leaf),)) for leaf in leaves])
 
 

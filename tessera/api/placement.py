@@ -147,7 +147,7 @@ def _near(obj: Any, leaves: Sequence[Any], tree: Any, space: str, overlap: str) 
 
 def _read_as(trace: Any, leaf: Any) -> Any:
     """Where a trace keeps the value that a tensor is read as; None for one of a trace around it."""
-    return leaf if getattr(leaf, "trace", None) is trace else trace.lifted.get(id(leaf))
+    return leaf if getattr(leaf, "recorder", None) is trace else trace.lifted.get(id(leaf))
 
 
 def _device_named(what: str, where: Any) -> Device:

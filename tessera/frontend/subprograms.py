@@ -37,7 +37,7 @@ class Subprogram:
     def rebuild(self, outputs: Sequence[Any]) -> Any:
         """The function's result from values of the tape's outputs."""
         marked = [
-            TracedTensor(x.trace, x.value, x.type, policy) if policy and isinstance(x, TracedTensor) else x
+            TracedTensor(x.recorder, x.value, x.type, policy) if policy and isinstance(x, TracedTensor) else x
             for x, policy in zip(outputs, self.policies, strict=True)
         ]
         return unflatten(self.result, marked)
