@@ -115,7 +115,8 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tessera/ir/base/scalar_reference.py": "tests/ir/base/test_scalar_functions.py tests/graph/test_elementwise.py "
     "tests/numerics/test_samples.py",
     "tessera/types/promotion.py": "tests/types/test_promotion.py",
-    "tessera/ir/target/llvm/convert.py": "tests/backends/cpu/test_convert.py",
+    "tessera/ir/target/llvm/convert.py": "tests/backends/cpu/test_convert.py tests/policy/test_rounding.py "
+    "tests/policy/test_execution.py tests/policy/test_plain_roundings.py",
     "tessera/ir/graph/policy_casts.py": "tests/policy/test_accumulators.py tests/policy/test_policy.py "
     "tests/policy/test_rounding.py tests/lit/graph/apply_policy.mlir",
     # Recipes.
