@@ -175,6 +175,31 @@ def test_what_no_formula_says_is_tried(mask: int, is_clean: bool) -> None:
     assert (find_worker_race(kernel) is None) == is_clean
 
 
+def shift_of(store: Dim, load: Dim) -> SpecOp:
+    """Eight shared integers, written and then read by workers at their own places shifted by sizes alone."""
+    b = Lined("sized", [], symbols=["M", "N"], grid=[], writes=[], kind="map")
+    region = TileRegion({"a": b.index(0)}, ("a",), (8,))
+    shared = b.scratch([8], i64, space="shared")
+    b.store(b.coordinate_of(A, region), shared, [(A + store) % 8], region)
+    b.load(shared, [(A + load) % 8], region)
+    return verify_kernel(b.finish())
+
+
+def test_a_product_of_sizes_is_one_number_for_all_accesses() -> None:
+    M, N = Dim.symbol("M"), Dim.symbol("N")
+    assert decide(shift_of(M * N, M * N)) is None
+    assert find_worker_race(shift_of(M * N, M * N + 1)) is not None
+
+
+def test_a_race_that_needs_different_sizes_is_not_reported() -> None:
+    """Callers may rely on equal sizes, so it is tried, and where sizes are equal nothing shows."""
+    M, N = Dim.symbol("M"), Dim.symbol("N")
+    with pytest.raises(AssertionError, match="had to be run"):
+        decide(shift_of(M, N))
+    assert find_worker_race(shift_of(M, N)) is None
+    assert decide(shift_of(M, N + 1)) is not None
+
+
 # Random programs: what is proven never fails when run, and what is refuted fails at the sizes given.
 
 

@@ -101,6 +101,23 @@ def test_one_store_may_not_write_a_cell_twice() -> None:
     )
 
 
+def test_a_write_races_the_second_of_two_readers() -> None:
+    """The first reader of each cell is its writer; only the other one clashes."""
+
+    def body(b: Lined, shared: SSAValue, region: TileRegion) -> None:
+        b.store(b.coordinate_of(A, region), shared, [A], region)
+        b.barrier()
+        for index in (A, A, 7 - A):
+            b.load(shared, [index], region)
+        b.store(b.coordinate_of(A, region), shared, [A], region)
+
+    observer = RaceObserver()
+    with pytest.raises(RaceError, match=r"read and then write cell \[0\]"):
+        run_kernel(with_shared(body), [], {}, observer=observer)
+    assert observer.race is not None
+    assert (observer.race.first.element, observer.race.second.element) == ((7,), (0,))
+
+
 @pytest.mark.parametrize("second", ["atomic_add", "atomic_max", "atomic_min", "add"])
 @pytest.mark.parametrize("first", ["atomic_add", "atomic_max", "atomic_min"])
 def test_atomics_of_two_modes_need_a_barrier(first: str, second: str) -> None:

@@ -61,6 +61,14 @@ def test_ptx_of_a_policy_assembles(name: str) -> None:
         assert assemble(text, "sm_90a").startswith(b"\x7fELF")
 
 
+@pytest.mark.skipif(assembler() is None, reason="there is no ptxas here")
+def test_integers_by_random_bits_assemble() -> None:
+    function: Any = ts.jit(lambda x, key: ops.round_to(x, ts.i8, rounding="stochastic", key=key))
+    made = lower(function.trace(X, ts.random.key(0)).tape, Options.of(backend="cuda", features=("sm_90a",)))
+    for text in compile_texts(made.texts, NvptxBackend().code_target):
+        assert assemble(text, "sm_90a").startswith(b"\x7fELF")
+
+
 def report_of(function: Any, x: Any, gpu: str = "sm_90a", **options: Any) -> str:
     jitted: Any = ts.jit(function)
     made = compile_tape(jitted.trace(x).tape, Options.of(backend="cuda", features=(gpu,), **options))

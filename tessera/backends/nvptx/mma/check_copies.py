@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from xdsl.ir import Block, SSAValue
 
 from tessera.backends.nvptx.types import SharedAttr, shaped_type, spec_ops, yielded_values
+from tessera.ir.base.arrays import static
 from tessera.ir.base.op import SpecOp
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def check_filled(op: SpecOp, copies: Sequence[SpecOp] | None) -> None:
     if sorted(map(id, copied)) != sorted(map(id, ring.operands)):
         op.fail(f"a stage has {len(ring.operands)} tiles, and {len(set(copied))} are copied: it would never be full")
     bytes = sum(map(_bytes_of, copies))
-    whole = sum(shaped_type(tile).data.bytes.value or 0 for tile in ring.operands)
+    whole = sum(static(shaped_type(tile).data.bytes) for tile in ring.operands)
     if bytes != (ring.value("bytes") or whole):
         op.fail(f"{bytes} bytes are copied to a stage, and its barrier counts {ring.value('bytes') or whole}")
 

@@ -90,8 +90,15 @@ def _whole(f: FunctionText, value: Value, rule: Rounding) -> Value:
         return f.intrinsic("trunc", value)
     low = f.intrinsic("floor", value)
     fraction = times(f, f.cast("uitofp", _random_fraction(f, rule), "float"), 2.0**-_STEPS)
-    goes_up = f.fcmp("olt", fraction, sub(f, value, low))
-    return f.select(goes_up, add(f, low, f.const_like(low, 1.0)), low)
+    if rule.kind.is_float:
+        goes_up = f.fcmp("olt", fraction, sub(f, value, low))
+        return f.select(goes_up, add(f, low, f.const_like(low, 1.0)), low)
+    # Of a negative number only the distance from the integer above it is always an f32.
+    high = f.intrinsic("ceil", value)
+    is_negative = f.fcmp("olt", value, f.const_like(value, 0.0))
+    fraction = f.select(is_negative, sub(f, fraction, f.const_like(fraction, 1.0)), fraction)
+    goes_up = f.fcmp("olt", fraction, sub(f, value, f.select(is_negative, high, low)))
+    return f.select(goes_up, high, low)
 
 
 def _limit(f: FunctionText, rounded: Value, magnitude: Value, rule: Rounding) -> Value:
