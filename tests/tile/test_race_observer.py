@@ -11,9 +11,9 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.tile.interpret import Observer, TileRun, run_kernel
 from tessera.ir.tile.language import TileRegion
 from tessera.ir.tile.passes.check_barriers import find_worker_race
-from tessera.ir.tile.sampled_run import RaceObserver, grown_sizes, sampled_conflict
+from tessera.ir.tile.sampled_run import RaceObserver, grown_sizes, sampled_conflict, sampled_worker_race
 from tessera.types.dim import Dim
-from tessera.types.dtype import DType, f32, i32
+from tessera.types.dtype import DType, f32, i32, i64
 from tessera.types.shape import TensorType
 from tests.tile import shared_kernels
 from tests.tile.kernels import M, N, verify_kernel
@@ -162,6 +162,25 @@ def test_what_helps_depends_on_where_the_two_stand() -> None:
 def test_sizes_grow_until_every_axis_has_two_programs(grid: list[Dim | int], size: int) -> None:
     b = Lined("grid", [], symbols=["M", "N"], grid=grid, writes=[], kind="map")
     assert grown_sizes(b.finish()) == {"M": size, "N": size}
+
+
+@pytest.mark.parametrize("step", [1, 4, 8])
+def test_a_run_takes_three_steps_of_a_loop_at_the_smallest_size_that_has_them(step: int) -> None:
+    """Two halves take turns, so that only the third step comes to cells of the first."""
+    b = Lined("turns", [], symbols=["N"], grid=[], writes=[], kind="map")
+    zero, turn = b.index(0), Dim.symbol("k") // step
+    shared = b.scratch([16], i64, space="shared")
+
+    def body(k: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        region = TileRegion({"a": zero, "k": k}, ("a",), (8,))
+        b.store(b.full(1, (8,), i64), shared, [turn % 2 * 8 + (A + turn // 2) % 8], region)
+        return carried
+
+    b.loop(zero, b.index(N), step, body)
+    race = sampled_worker_race(verify_kernel(b.finish()))
+    assert race is not None
+    assert race.sizes == (("N", 2 * step + 1),)
+    assert (race.first.steps, race.second.steps) == ((0,), (2 * step,))
 
 
 def test_a_run_looks_into_loops_that_carry_floats() -> None:

@@ -338,11 +338,8 @@ def _buffers(kernel: SpecOp, sizes: Mapping[str, int]) -> list[Array]:
 
 
 def _cells(kernel: SpecOp, sizes: Mapping[str, int]) -> int:
-    total = 0
-    for argument in kernel.regions[0].block.args:
-        assert isinstance(argument.type, BufferAttr)
-        total += argument.type.data.size.evaluate(sizes)
-    return total
+    types = [argument.type for argument in kernel.regions[0].block.args]
+    return sum(type.data.size.evaluate(sizes) for type in types if isinstance(type, BufferAttr))
 
 
 def grown_sizes(kernel: SpecOp) -> dict[str, int]:
