@@ -196,3 +196,30 @@ def test_a_run_looks_into_loops_that_carry_floats() -> None:
     conflict = sampled_conflict(verify_kernel(b.finish()))
     assert conflict is not None
     assert (conflict.first.program, conflict.second.program) == ((0,), (1,))
+
+
+def test_the_first_of_two_conflicts_of_one_access_is_kept() -> None:
+    b = Lined("pair", [TensorType.of([2], i32)], symbols=[], grid=[2], writes=[0], kind="map")
+    (cells,) = b.arguments
+    b.load(cells, [A], TileRegion({"a": b.index(0)}, ("a",), (2,)))
+    for place in (0, 1):
+        b.store(b.full(1, (), i32), cells, [A], TileRegion({"a": b.index(place)}))
+    kernel = verify_kernel(b.finish())
+    conflict = sampled_conflict(kernel)
+    assert conflict is not None
+    stores = [op for op in kernel.walk() if op.name == "ttile.store"]
+    assert (conflict.first.op, conflict.second.op.name, conflict.cell) == (stores[0], "ttile.load", 0)
+
+
+@pytest.mark.parametrize("extent", [1, 2, 8])
+def test_indices_that_a_run_makes_up_stay_in_the_smallest_shared_memory(extent: int) -> None:
+    """Numbers beyond it would end the run before it shows that workers write one cell."""
+    b = Lined("gathered", [TensorType.of([9], i64)], symbols=[], grid=[], writes=[], kind="map")
+    region = TileRegion({"a": b.index(0)}, ("a",), (9,))
+    b.scratch([16], i64, space="shared")
+    shared = b.scratch([extent], i64, space="shared")
+    places = b.load(b.arguments[0], [A], region)
+    b.store(b.full(1, (9,), i64), shared, [Dim.symbol("t0")], region, indices=[places])
+    race = sampled_worker_race(verify_kernel(b.finish()))
+    assert race is not None
+    assert (race.first.element, race.second.element, race.cell) == ((0,), (extent,), (0,))
