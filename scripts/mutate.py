@@ -72,7 +72,8 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tessera/ir/schedule/ops/host.py": "tests/schedule/test_op_verifiers.py tests/lit/schedule "
     "tests/schedule/test_lifetimes.py",
     "tessera/ir/graph/passes/check_policy.py": "tests/ir/graph/test_checks.py "
-    "tests/lit/graph/check_policy.mlir tests/policy/test_passthrough.py",
+    "tests/lit/graph/check_policy.mlir tests/policy/test_passthrough.py tests/policy/test_policy.py "
+    "tests/policy/test_refusals.py tests/policy/test_composites.py tests/policy/test_verify.py",
     "tessera/ir/graph/passes/check_numerics.py": "tests/ir/graph/test_checks.py tests/lit/graph/check_numerics.mlir",
     "tessera/ir/graph/passes/check_effects.py": "tests/ir/graph/test_checks.py "
     "tests/lit/graph/check_effects.mlir tests/effects/test_inference.py",
@@ -107,29 +108,33 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tessera/types/constraint_store.py": "tests/types/test_constraint_store.py tests/types/test_constraint_values.py "
     "tests/types/test_constraint.py "
     "tests/frontend/test_constraints.py",
-    "tessera/frontend/constraints.py": "tests/frontend/test_constraints.py tests/frontend/test_constraints_of_ops.py",
+    "tessera/frontend/constraints.py": "tests/frontend/test_constraints.py tests/frontend/test_constraints_of_ops.py "
+    "tests/frontend/test_dynamic_dims.py tests/errors/test_programs.py tests/errors/test_fixes.py",
     "tessera/runtime/donation.py": "tests/api/test_donation.py",
     # Rounding.
     "tessera/ir/base/interval.py": "tests/ir/base/test_interval.py tests/numerics/test_intervals.py "
     "tests/policy/test_verify.py",
-    "tessera/ir/base/scalar_reference.py": "tests/ir/base/test_scalar_functions.py tests/graph/test_elementwise.py "
-    "tests/numerics/test_samples.py",
+    "tessera/ir/base/scalar_reference.py": "tests/ir/base/test_scalar_functions.py tests/ir/base/test_block_ops.py "
+    "tests/tile/test_interpret.py tests/graph/test_elementwise.py tests/numerics/test_samples.py",
     "tessera/types/promotion.py": "tests/types/test_promotion.py",
     "tessera/ir/target/llvm/convert.py": "tests/backends/cpu/test_convert.py tests/policy/test_rounding.py "
     "tests/policy/test_execution.py tests/policy/test_plain_roundings.py",
-    "tessera/ir/graph/policy_casts.py": "tests/policy/test_accumulators.py tests/policy/test_policy.py "
-    "tests/policy/test_rounding.py tests/lit/graph/apply_policy.mlir",
+    "tessera/ir/graph/policy_casts.py": "tests/policy/test_conversions.py tests/lit/graph/apply_policy.mlir "
+    "tests/graph/test_op_rules.py tests/policy/test_refusals.py tests/policy/test_policy.py "
+    "tests/policy/test_composites.py tests/policy/test_accumulators.py::test_sums_at_indices "
+    "tests/policy/test_accumulators.py::test_f64_is_left_alone "
+    "tests/policy/test_accumulators.py::test_products_of_vectors_and_stacks "
+    "tests/policy/test_accumulators.py::test_mistakes_are_told_of_the_op_that_was_written",
     # Recipes.
     "tessera/ir/graph/ops/reduce.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
-    "tests/graph/test_reduce.py "
-    "tests/ir/graph/test_every_op.py",
+    "tests/graph/test_reduce.py tests/graph/test_simplify.py tests/ir/graph/test_every_op.py",
     "tessera/ir/graph/ops/sort.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
-    "tests/graph/test_sort.py",
+    "tests/graph/test_sort.py tests/graph/test_simplify.py tests/ir/graph/test_every_op.py",
     "tessera/ir/graph/ops/normalization.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
-    "tests/graph/test_norm.py "
-    "tests/graph/test_softmax.py",
+    "tests/graph/test_norm.py tests/graph/test_softmax.py tests/graph/test_composite.py "
+    "tests/ir/graph/test_every_op.py",
     "tessera/ir/graph/ops/random.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
-    "tests/graph/test_random.py",
+    "tests/graph/test_random.py tests/graph/test_composite.py tests/ir/graph/test_every_op.py",
     "tessera/ir/tile/interpret.py": "tests/tile/test_interpret_memory.py tests/tile/test_interpret.py "
     "tests/tile/test_softmax_ops.py tests/tile/test_lanes.py",
 }
@@ -160,6 +165,15 @@ EQUIVALENT: Mapping[str, str] = {
     "again only where one of them is zero, and no map is made for those",
     "tessera/ir/base/scalar_reference.py: ends = np.where(wide >= 0, whole.dtype.type(high), whole.dtype.type(low))": ""
     "zero is in every range, and takes neither end",
+    "tessera/ir/graph/policy_casts.py: return rule.saturates and all(is_integer(dtype) and dtype.bits <= 33 for dtype "
+    "in dtypes)": "no dtype has 33 bits",
+    'tessera/ir/graph/policy_casts.py: wide = dt.i32 if own.bits <= 9 else dt.u64 if own is dt.u32 and op == "mul" '
+    "else dt.i64": "no dtype has 9 bits",
+    "tessera/ir/graph/policy_casts.py: narrow = promote_all([type.dtype for type in types if type.dtype.is_float])": ""
+    "ops without floats are left alone before",
+    "tessera/ir/graph/policy_casts.py: return self.narrow(found, self._result(promote_all(floats)))": "ops without "
+    "floats are left alone before",
+    "tessera/types/constraint_store.py: if modulus >= 1:": "a class of modulus 1 moves no bound, and has no reason",
     "tessera/ir/schedule/host_program/memory.py: while isinstance(value.owner, AliasOp):": "an argument is "
     "owned by a block, and no op",
     "tessera/ir/tile/sampled_run.py: with suppress(RaceError, BoundsError, _LimitError):": "errors in any order",

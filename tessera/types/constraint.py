@@ -276,7 +276,7 @@ def solve(text: str) -> Report:
 
 def _definition(solver: ConstraintSolver, name: str) -> Dim | None:
     known = solver.resolve(Dim.symbol(name))
-    return None if known.symbol_name == name or known.is_static else known
+    return None if known.symbol_name == name else known
 
 
 def main(arguments: Sequence[str]) -> int:

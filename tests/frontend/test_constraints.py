@@ -121,6 +121,32 @@ def test_a_name_that_no_input_has_is_worked_out() -> None:
         split(zeros(2, 65), heads=1)
 
 
+def test_requirements_in_a_body_may_use_what_the_declared_ones_work_out() -> None:
+    @reference("D = heads*Dh")
+    def split(x: ts.Tensor["B", "D", ts.f32], *, heads: int) -> Any:
+        ts.require("Dh % 2 == 0")
+        ts.require("B >= heads")
+        return x.reshape(x.shape[0], heads, x.shape[1] // heads)
+
+    assert split(zeros(4, 32), heads=4).shape == (4, 4, 8)
+    with pytest.raises(TesseraError, match="`Dh % 2 == 0`"):
+        split(zeros(4, 12), heads=4)
+    with pytest.raises(TesseraError, match="`B >= heads`"):
+        split(zeros(3, 32), heads=4)
+
+
+@pytest.mark.parametrize("rule", ["D = 2*Q + 6", "2*Q + 6 = D", "D - 2*Q = 6", "2*Q - D = -6"])
+def test_a_name_is_worked_out_on_either_side(rule: str) -> None:
+    @reference(rule, "Q in 1..=5")
+    def f(x: ts.Tensor["D", ts.f32]) -> Any:
+        return x
+
+    assert [f(zeros(size)).shape for size in (8, 16)] == [(8,), (16,)]
+    for size in (6, 9, 18):
+        with pytest.raises(GuardError, match="must hold"):
+            f(zeros(size))
+
+
 def test_python_code_may_branch_on_what_constraints_decide() -> None:
     @reference("S <= 64", "S % 2 == 0")
     def f(x: ts.Tensor["S", ts.f32]) -> Any:
@@ -215,6 +241,31 @@ def test_the_constraints_of_a_function_that_is_called_by_another_are_its_own() -
     assert guards(outer, zeros(2, 16), zeros(4, 4))[:2] == ["(E mod 8) == 0", "E == F*G"]
     with pytest.raises(GuardError, match=r"`x.shape\[1\]` is 12, but `D % 8 == 0` must hold"):
         outer(zeros(2, 12), zeros(4, 3))
+
+
+def test_a_constraint_of_a_call_names_its_own_sizes_alone() -> None:
+    @reference("D = heads*Dh")
+    def inner(x: ts.Tensor["B", "D", ts.f32], heads: int) -> Any:
+        return x.reshape(x.shape[0], heads, x.shape[1] // heads)
+
+    def outer(x: Any) -> Any:
+        return inner(x, 4)
+
+    assert ts.jit(outer, backend="reference")(zeros(3, 8)).shape == (3, 4, 2)
+    with pytest.raises(ConstraintError) as caught:
+        ts.jit(outer, backend="reference")(zeros(3, 10))
+    assert "`D` is 10 from `x.shape[1]`" in str(caught.value)
+    assert "`B` is" not in str(caught.value)
+
+
+def test_a_name_that_nothing_gives_is_refused_in_a_call_too() -> None:
+    @reference("D % 2 == 0")
+    def inner(x: ts.Tensor["B", 4, "2*D", ts.f32]) -> Any:
+        return x
+
+    with pytest.raises(ConstraintError, match="uses `D`, which is not a size here") as caught:
+        ts.jit(lambda x: inner(x), backend="reference")(zeros(2, 4, 6))
+    assert "the sizes are `B`\n" in str(caught.value)
 
 
 def test_dims_without_annotations_are_named_by_their_place() -> None:

@@ -23,7 +23,12 @@ def test_dropout_without_a_key_is_refused() -> None:
     x = tensor(4, dtype=f32)
     with pytest.raises(RuleError, match="needs one `key`"):
         infer("residual", x, x, dropout=0.1)
-    assert infer("residual", x, x, tensor(2, dtype=u64), dropout=0.1) == [x]
+    key = tensor(2, dtype=u64)
+    assert infer("residual", x, x, key, dropout=0.1) == [x]
+    assert infer("residual", x, x, dropout=0.0) == [x]
+    for rate in (0.0, 0.1):
+        with pytest.raises(RuleError, match="needs one `key`, got 2"):
+            infer("residual", x, x, key, key, dropout=rate)
 
 
 def test_cast_like_takes_the_dtype_alone() -> None:

@@ -10,8 +10,8 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.ir.base.interval import INF, Interval, IntervalQuery
-from tessera.ir.base.spec import OpSpec
-from tessera.ir.graph.ops import REGISTRY, interval_of
+from tessera.ir.base.spec import FLOATS, OpSpec
+from tessera.ir.graph.ops import REGISTRY, interval_of, policy_of
 from tessera.ir.graph.policy_casts import default_accumulator
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u32, u64
@@ -44,6 +44,21 @@ def test_axes_that_are_not_there_are_refused(spec: OpSpec, attribute: Any) -> No
     if attribute.kind == "ints":
         with pytest.raises(RuleError):
             spec.infer(Rules(), types, {**attributes, attribute.name: (0, 0)})
+
+
+OF_FLOATS = [
+    spec
+    for spec in registry()
+    if spec.dtypes == FLOATS and spec.operands and spec.samples and policy_of(spec).is_arithmetic
+]
+
+
+@pytest.mark.parametrize("spec", OF_FLOATS, ids=lambda spec: spec.short_name)
+def test_ops_of_floats_alone_say_so(spec: OpSpec) -> None:
+    types, attributes = sample_of(spec)
+    for wrong in (i32, u32):
+        with pytest.raises(RuleDTypeError, match=f"`{spec.short_name.removesuffix('_with_lse')}` .*{wrong}"):
+            spec.infer(Rules(), [TensorType(types[0].shape, wrong), *types[1:]], attributes)
 
 
 KEYED = [spec for spec in registry() if "key" in spec.operands and spec.samples and spec.short_name != "philox"]
@@ -169,6 +184,9 @@ def test_what_sums_are_kept_in_where_nobody_says() -> None:
         ((u8, u8, u8), i32),
         ((i16, i16, i16), i32),
         ((i8, i8, i32), i32),
+        ((i8, i8, f32), i32),
+        ((u32, u32, f64), u32),
+        ((i64, i8, bf16), i64),
         ((u32, u32, u32), u32),
         ((i64, i64, i64), i64),
         ((u64, u64, u64), u64),

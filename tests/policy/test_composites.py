@@ -70,6 +70,34 @@ def test_n2_convolutions_and_attention_run_under_each(policy: Any) -> None:
         assert 0 < np.abs(under - plain).max() < share * 4 * np.abs(plain).max()
 
 
+@pytest.mark.parametrize("total", [None, ts.f32, ts.f64, ts.f16], ids=str)
+def test_attention_of_blocks_has_a_kernel_where_its_sums_are_in_f32(total: Any) -> None:
+    q, k, v = (RNG.standard_normal((1, 2, 32, 16)).astype(np.float32) for _ in range(3))
+    policy = ts.Policy(storage=ts.nvfp4, accumulate=total)
+    function = ts.jit(lambda q, k, v: ops.attention(q, k, v), policy=policy)
+    assert ("tgraph.attention" in function.lower(q, k, v).graph) is (total in (None, ts.f32))
+    # Queries and keys are cut along the head dim, values along the keys.
+    kept = [one * scale for one, scale in (normalized(x, axis) for x, axis in ((q, 3), (k, 3), (v, 2)))]
+    wanted = np.asarray(ts.jit(lambda q, k, v: ops.attention(q, k, v))(*kept))
+    share = 2.0**-6 if total is ts.f16 else 2.0**-20
+    assert np.abs(np.asarray(function(q, k, v)) - wanted).max() <= share * np.abs(v).max()
+
+
+@pytest.mark.parametrize("total", [ts.f32, ts.f16], ids=str)
+def test_integers_beside_blocks_are_factors_as_they_are(total: Any) -> None:
+    whole = RNG.integers(-8, 8, (48, 5)).astype(np.int8)
+    kept, scale = normalized(ROWS, 1)
+    wanted = matmul_reference(kept, whole.astype(np.float32)) * scale
+    share = 2.0**-7 + (48 * 2.0**-11 if total is ts.f16 else 0)
+    most = np.abs(kept * scale) @ np.abs(whole)
+    for call, given, right in (
+        (lambda x, y: x @ y, (ROWS, whole), wanted),
+        (lambda x, y: y.T @ x.T, (ROWS, whole), wanted.T),
+    ):
+        found = np.asarray(ts.jit(call, policy=ts.NVFP4(total))(*given)).astype(np.float64)
+        assert (np.abs(found - right) <= share * (most if right is wanted else most.T)).all()
+
+
 @pytest.mark.parametrize("total", [ts.bf16, ts.f16, ts.f64], ids=str)
 def test_sums_of_a_softmax_are_in_the_accumulator(total: Any) -> None:
     with ts.policy(accumulate=total):

@@ -7,6 +7,7 @@ results, or stores and accumulates the factors of a contraction as the policy sa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from tessera.diagnostics.codes import PolicyError
@@ -57,7 +58,7 @@ class OpUnderPolicy:
         rule, dtypes = self.rule, [self.b.type_of(value).dtype for value in operands]
         if rule.role == "convert":
             return self._cast(operands[0])
-        if self.policy.saturation == "saturate" and operands and can_saturate(rule, dtypes):
+        if self.policy.saturation == "saturate" and can_saturate(rule, dtypes):
             return _saturate(self.b, self.op, operands)
         floats = [dtype for dtype in dtypes if dtype.is_float]
         if not floats or dt.f64 in floats or not rule.is_arithmetic:
@@ -80,7 +81,7 @@ class OpUnderPolicy:
         source = self.b.type_of(value).dtype
         if dtype is not source and holds(dtype, source):
             return cast(self.b, value, dtype)
-        if dtype is source and (dtype is not dt.f32 or not (self.policy.saturation or self._flushes)):
+        if dtype is source and not (self.policy.saturation or self._flushes):
             return value
         return self._round_to(value, dtype.name, self.policy.rounding or "nearest_even")
 
@@ -225,8 +226,8 @@ class OpUnderPolicy:
             assert decompose is not None
             return decompose(_PolicyBuilder(self), operands, self.attributes)
         is_narrow = total is not None and total.bits < 32
+        parts = [self._split_blocks(value, at) for at, value in enumerate(operands)]
         if self.rule.factors is not None or is_narrow:
-            parts = [self._split_blocks(value, at) for at, value in enumerate(operands)]
             kept = [value if scale is None else b.emit("mul", cast(b, value, dt.f32), scale) for value, scale in parts]
             if is_narrow:
                 assert total is not None
@@ -237,9 +238,9 @@ class OpUnderPolicy:
             if total is not None and self._lacks_accumulator(total):
                 return self._accumulate(kept, total)
             return self._compute(kept, total)
-        (left, one), (right, other) = (self._split_blocks(value, at) for at, value in enumerate(operands))
-        made = self._compute([left, right], total)
-        return b.emit("mul", made, b.emit("mul", one, other))
+        made = self._compute([value for value, _ in parts], total)
+        scales = [scale for _, scale in parts if scale is not None]  # integers are factors as they are, and have none
+        return b.emit("mul", made, reduce(partial(b.emit, "mul"), scales))
 
     def _split_blocks(self, value: Any, at: int) -> tuple[Any, Any]:
         """An operand divided by the scale of its tensor and rounded in blocks; and that scale."""
@@ -384,10 +385,11 @@ def default_accumulator(op: str, types: Sequence[TensorType], result: TensorType
         return accumulator(types[0].dtype)
     if policy_of(REGISTRY[op]).role != "contract" and not isinstance(REGISTRY[op].lower, Contraction):
         return result.dtype.compute  # sums in the order of their elements: in the dtype of the result
-    dtypes = [type.dtype for type in (*types, result)]
+    dtypes = [type.dtype for type in types]
     if any(dtype.is_float for dtype in dtypes):
-        return dt.f64 if dt.f64 in dtypes else dt.f32
-    return result.dtype if result.dtype.bits >= 32 else dt.i32
+        return dt.f64 if dt.f64 in (*dtypes, result.dtype) else dt.f32
+    whole = result.dtype if is_integer(result.dtype) else promote_all(dtypes)
+    return whole if whole is not None and whole.bits >= 32 else dt.i32
 
 
 # Integers under a policy that saturates: what does not fit stops at the ends of the range instead of wrapping.

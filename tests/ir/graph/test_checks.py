@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from xdsl.dialects import test as foreign
+from xdsl.dialects.builtin import ArrayAttr, IntegerAttr
 from xdsl.ir import Operation
 
 from tessera.diagnostics.error import TesseraError
@@ -295,3 +296,10 @@ def test_ops_inside_of_others_are_held_to_the_policy_around_them() -> None:
 def test_values_stay_in_the_bounds_that_a_function_promises(says: str, refused: str) -> None:
     found = refusal(CheckRanges(), function("tgraph.mul %a, %b : (T, T)", says=says))
     assert (refused in found) if refused else not found
+
+
+def test_what_is_no_function_promises_no_bounds() -> None:
+    module = parse_module(function("tgraph.mul %a, %b : (T, T)"))
+    other = foreign.TestOp(attributes={"numerics.bounded": ArrayAttr([IntegerAttr(-1, 64), IntegerAttr(1, 64)])})
+    module.body.block.add_op(other)
+    CheckRanges().run(module)

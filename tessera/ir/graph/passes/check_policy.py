@@ -32,7 +32,7 @@ class CheckPolicy(Pass):
 
     Sums are in the accumulator; factors of contractions are in the storage dtype; narrowed values and results of the
     function are rounded explicitly; integers that saturate are computed in a wider dtype. Before and after are the same
-    text. Ops on f64 are not checked, as no policy changes them.
+    text. Ops on f64 are not checked, nor results of integers, as no policy changes them.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -52,7 +52,7 @@ def _check_block(block: Block, outer: Policy) -> None:
         policy = own[0] if own else outer
         if isinstance(op, ReturnOp):
             _check_returned(op, outer)
-        elif policy and not op.spec.is_terminator:
+        elif policy:
             _check_op(op, policy)
         for region in op.regions:
             _check_block(region.block, policy)
@@ -129,7 +129,8 @@ def _check_returned(end: SpecOp, outer: Policy) -> None:
         policy = own[0] if own else outer
         kept = policy.compute if isinstance(policy.compute, DType) else policy.storage
         is_kept = policy.storage is not None and isinstance(kept, DType) and not holds(kept, dt.f32)
-        if is_kept and dt.f64 not in map(_dtype, op.operands):
+        dtypes = [_dtype(operand) for operand in op.operands]
+        if is_kept and dt.f64 not in dtypes and any(dtype.is_float for dtype in dtypes):
             raise _contradiction(op, policy, f"leaves as result {number} in f32, and was never stored as {kept}")
 
 
