@@ -114,12 +114,12 @@ def change_field(header: Any, rng: random.Random) -> Any:
     elif kind == "drop":
         del holder[key]
     elif kind == "double" and isinstance(holder, list):
-        holder.insert(key, old)
+        holder.insert(key, copy.deepcopy(old))
     elif kind == "swap" and isinstance(holder, list) and len(holder) > 1:
         other = rng.randrange(len(holder))
         holder[key], holder[other] = holder[other], holder[key]
     else:
-        holder[key] = rng.choice(VALUES)
+        holder[key] = copy.deepcopy(rng.choice(VALUES))
     return header
 
 
@@ -186,7 +186,7 @@ def draw_headed(data: bytes, rng: random.Random) -> bytes:
     for _ in range(rng.choice((1, 1, 2, 4))):
         if rng.random() < 0.3:  # facts that few programs have, which other code reads
             fact, form = rng.choice(list(RARE_FACTS.items()))
-            header["metadata"][fact] = copy.deepcopy(form) if rng.random() < 0.7 else rng.choice(VALUES)
+            header["metadata"][fact] = copy.deepcopy(form) if rng.random() < 0.7 else copy.deepcopy(rng.choice(VALUES))
         header = change_field(header, rng)
         if not isinstance(header.get("metadata"), dict):
             break

@@ -171,3 +171,10 @@ def test_bytes_that_are_no_text_are_refused_by_the_command() -> None:
         done = subprocess.run(command, input=data, capture_output=True, cwd=ROOT, check=False, timeout=60)
         assert done.returncode == status
         assert b"Traceback" not in done.stderr
+
+
+def test_a_kernel_of_more_warpgroups_than_there_are_is_no_fault_of_the_compiler() -> None:
+    (seed,) = (one for one in load_seeds() if one.name == "overlap_mma.mlir:3")
+    text = seed.text.replace("warpgroups = 1", "warpgroups = 31").replace("warpgroups = 2", "warpgroups = 31")
+    assert "warpgroups = 31" in text
+    assert outcome_of(text, "-p", "nvptx-overlap-mma").startswith(("ok", "T05", "T06"))
