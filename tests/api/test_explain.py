@@ -148,7 +148,7 @@ def test_a_kernel_is_explained_after_its_calls() -> None:
 
 
 def test_a_prompt_shows_ir_as_text() -> None:
-    lowered = ts.jit(lambda x: x * 2)  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType]
+    lowered: Any = ts.jit(lambda x: x * 2)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     graph = lowered.lower(np.ones(3, np.float32)).graph
     assert repr(graph) == str(graph)
     assert "\\n" not in repr(graph)

@@ -211,7 +211,7 @@ def test_parts_of_trees_are_suggested_as_the_source_takes_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, parts: list[str]
 ) -> None:
     (tmp_path / "trees.py").write_text(TREES, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # pyright: ignore[reportUnknownMemberType]
     monkeypatch.delitem(sys.modules, "trees", raising=False)
     with pytest.raises(TargetError) as caught:
         arguments_for(find("trees:" + name), Given(shapes=["x=2x4"]))
@@ -220,7 +220,7 @@ def test_parts_of_trees_are_suggested_as_the_source_takes_them(
 
 def test_what_is_suggested_for_a_list_of_dicts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "trees.py").write_text(TREES, encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # pyright: ignore[reportUnknownMemberType]
     monkeypatch.delitem(sys.modules, "trees", raising=False)
     loops, keyed = find("trees:loops"), find("trees:keyed")
     shapes = ["x=2x4", "params[0][w]=4x3", "params[0][b]=3"]

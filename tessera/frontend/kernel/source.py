@@ -96,7 +96,9 @@ def _find_lines(function: Callable[..., Any], name: str) -> tuple[list[str], int
             return lines, first, inspect.getsourcefile(function) or function.__code__.co_filename
         except (OSError, TypeError, IndexError):
             pass
-    for text in _typed_texts(where) if code is not None else ():
+    for text in _typed_texts(where):
+        if code is None:  # what is no function has no text
+            break
         found = _block_of(text.splitlines(keepends=True), code)
         if found is not None:
             # Under a name of its own: `<stdin>` is the name of every statement of a prompt.
