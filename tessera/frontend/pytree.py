@@ -247,7 +247,16 @@ def register(
     def steps(data: Hashable, count: int) -> Sequence[str]:
         return [f".{name}" for name in fields] if fields else _index_steps(data, count)
 
-    _NODES[kind] = Node(split, lambda _, data, children: join(data, children), steps)
+    def split_checked(value: Any) -> Children:
+        found: Any = split(value)
+        if not (is_sequence(found) and len(found) == 2 and is_sequence(found[0])):
+            raise PytreeError(
+                f"`split` of `{kind.__name__}` must return (children, data), got {found!r}",
+                fix="return a pair of a sequence of children, and what `join` needs besides them",
+            )
+        return found
+
+    _NODES[kind] = Node(split_checked, lambda _, data, children: join(data, children), steps)
     _LEAF_TYPES.discard(kind)
 
 

@@ -210,3 +210,12 @@ def test_no_junk_brings_out_an_error_from_inside(name: str) -> None:
                     enter(made)
             except TesseraError:
                 continue
+
+
+def test_a_container_whose_split_gives_no_pair_is_named() -> None:
+    class Box:
+        """A container that is declared wrongly."""
+
+    ts.register_tree(Box, lambda value: 3, lambda data, children: Box())  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TesseraError, match=r"`split` of `Box` must return \(children, data\), got 3"):
+        D(Box())
