@@ -347,24 +347,39 @@ class WorkerPool:
             if self._is_closed:
                 job.future.set_exception(PoolClosedError())
                 return job.future
-            if len(self._threads) < self.size:
-                thread = threading.Thread(target=self._serve, name=f"tessera-codegen-{len(self._threads)}", daemon=True)
-                thread.start()
-                self._threads.append(thread)
-            self._jobs.put(job)
+            is_served = self._add_thread() or bool(self._threads)
+            if is_served:
+                self._jobs.put(job)
+        if not is_served:
+            self._answer(job)
         return job.future
+
+    def _add_thread(self) -> bool:
+        """Start one more thread, up to `size`; False where none starts: none does while the interpreter ends."""
+        if len(self._threads) >= self.size:
+            return False
+        thread = threading.Thread(target=self._serve, name=f"tessera-codegen-{len(self._threads)}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        self._threads.append(thread)
+        return True
 
     def _serve(self) -> None:
         """One of `size` threads: each talks to one worker at a time."""
         while (job := self._jobs.get()) is not None:
-            if not job.future.set_running_or_notify_cancel():
-                continue
-            try:
-                answer = self._run(job)
-            except BaseException as error:
-                job.future.set_exception(PoolClosedError() if self._is_closed else error)
-            else:
-                job.future.set_result(answer)
+            self._answer(job)
+
+    def _answer(self, job: _Job) -> None:
+        if not job.future.set_running_or_notify_cancel():
+            return
+        try:
+            answer = self._run(job)
+        except BaseException as error:
+            job.future.set_exception(PoolClosedError() if self._is_closed else error)
+        else:
+            job.future.set_result(answer)
 
     def _run(self, job: _Job) -> tuple[bytes, dict[str, float]]:
         body = job.text.encode()
