@@ -141,7 +141,6 @@ NEIGHBOURHOODS: Mapping[str, str] = {
 """Modules, and the tests around each: seconds, not the whole suite."""
 
 EQUIVALENT: Mapping[str, str] = {
-    "tessera/ir/tile/sampled_run.py: self.count += 2": "how long a run is watched is a budget, and no promise",
     "tessera/backends/nvptx/layout.py: lanes = max(1, min(banks, 33, lines // vector))": "there are 32 banks at most",
     "tessera/backends/nvptx/layout.py: quotient, reach = 0, 2": "what no thread moves is a constant, and folded as one",
     "tessera/backends/nvptx/layout.py: is_whole = self.threads > 33 and self.threads & (self.threads - 1) == 0": "33 "

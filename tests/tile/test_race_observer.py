@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from xdsl.ir import SSAValue
 
 from tessera.diagnostics.codes import RaceError
 from tessera.ir.base.op import SpecOp
+from tessera.ir.tile import sampled_run
 from tessera.ir.tile.interpret import Observer, TileRun, run_kernel
 from tessera.ir.tile.language import TileRegion
 from tessera.ir.tile.passes.check_barriers import find_worker_race
@@ -164,9 +167,8 @@ def test_sizes_grow_until_every_axis_has_two_programs(grid: list[Dim | int], siz
     assert grown_sizes(b.finish()) == {"M": size, "N": size}
 
 
-@pytest.mark.parametrize("step", [1, 4, 8])
-def test_a_run_takes_three_steps_of_a_loop_at_the_smallest_size_that_has_them(step: int) -> None:
-    """Two halves take turns, so that only the third step comes to cells of the first."""
+def turns(step: int) -> SpecOp:
+    """Two halves of shared memory take turns, so that only the third step comes to cells of the first."""
     b = Lined("turns", [], symbols=["N"], grid=[], writes=[], kind="map")
     zero, turn = b.index(0), Dim.symbol("k") // step
     shared = b.scratch([16], i64, space="shared")
@@ -177,10 +179,29 @@ def test_a_run_takes_three_steps_of_a_loop_at_the_smallest_size_that_has_them(st
         return carried
 
     b.loop(zero, b.index(N), step, body)
-    race = sampled_worker_race(verify_kernel(b.finish()))
+    return verify_kernel(b.finish())
+
+
+@pytest.mark.parametrize("step", [1, 4, 8])
+def test_a_run_takes_three_steps_of_a_loop_at_the_smallest_size_that_has_them(step: int) -> None:
+    race = sampled_worker_race(turns(step))
     assert race is not None
     assert race.sizes == (("N", 2 * step + 1),)
     assert (race.first.steps, race.second.steps) == ((0,), (2 * step,))
+
+
+def test_a_run_is_watched_for_a_while_only() -> None:
+    with patch.object(sampled_run, "_MOST_ACCESSES", 3):
+        assert sampled_worker_race(turns(1)) is None
+    with patch.object(sampled_run, "_MOST_ACCESSES", 4):
+        assert sampled_worker_race(turns(1)) is not None
+
+
+@pytest.mark.parametrize(("less", "is_clean"), [(2, False), (3, True), (4, True)])
+def test_sizes_at_which_a_buffer_has_no_cell_show_nothing(less: int, is_clean: bool) -> None:
+    b = Lined("less", [TensorType.of([N - less], i32)], symbols=["N"], grid=[N], writes=[0], kind="map")
+    b.store(b.full(1, (), i32), b.arguments[0], [A], TileRegion({"a": b.index(0)}))
+    assert (sampled_conflict(verify_kernel(b.finish())) is None) == is_clean
 
 
 def test_a_run_looks_into_loops_that_carry_floats() -> None:

@@ -266,3 +266,21 @@ def test_storage_and_compute_types() -> None:
         assert bytes_of(convert.storage_type(source)) == source.bytes
     assert [convert.compute_type(d) for d in (dt.bf16, dt.bool_, dt.i4, dt.f64)] == ["float", "i1", "i8", "double"]
     assert len(set(itertools.chain.from_iterable([convert.storage_type(d)] for d in dt.ALL))) == 7
+
+
+@pytest.mark.parametrize("mode", ["atomic_add", "atomic_max", "atomic_min"])
+@pytest.mark.parametrize("dtype", [dt.i32, dt.u32, dt.i64, dt.u64, dt.f32, dt.f64], ids=str)
+def test_atomic_changes_order_numbers_as_their_dtype_does(dtype: DType, mode: str) -> None:
+    """The same bits are a negative number or a large one."""
+    module, stored = ModuleText(targets()[0]), convert.storage_type(dtype)
+    f = module.function("change", [("ptr", "to"), ("ptr", "source")])
+    out, pointer = f.arguments
+    f.atomic(convert.atomic_instruction(mode, dtype), out, f.load(pointer, stored))
+    f.ret()
+    kernel, numpy = build(module), numpy_dtype(dtype)
+    numbers = np.array([1, 5, -3 if dtype.kind != "uint" else np.iinfo(numpy).max - 7], numpy)
+    change: Any = {"atomic_add": np.add, "atomic_max": np.maximum, "atomic_min": np.minimum}[mode]
+    for one, other in itertools.permutations(numbers, 2):
+        memory, given = np.array([one]), np.array([other])
+        kernel("change", memory, given)
+        assert memory[0] == change(one, other)
