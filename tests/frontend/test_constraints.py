@@ -362,6 +362,8 @@ def test_the_next_size_that_satisfies_all_constraints() -> None:
     assert nearest(9, "S % 8 == 0", "S in 8..=15") == 8
     assert nearest(9, "S % 8 == 0", "S in 1..=7") is None
     assert nearest(2, "S % 8 == 0", "S <= 7") is None
+    assert nearest(2, "S <= 1") == 1
+    assert nearest(1, "S < 1") is None
     assert nearest(2, "S in 5..=6") == 5
     assert nearest(9, "S in 5..=6") == 6
     assert nearest(5, "S != 5") == 6
