@@ -20,7 +20,7 @@ from tessera.frontend.arguments import check_bool, check_callables
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, dtype_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
-from tessera.frontend.subprograms import Subprogram, check_like, trace_subprogram
+from tessera.frontend.subprograms import Subprogram, check_like, trace_subprogram, type_of
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -146,11 +146,14 @@ def _check_scalar(name: str, program: Subprogram, has_aux: bool) -> None:
         )
     type = program.tape.types[program.tape.outputs[0]]
     if type.shape or not type.dtype.is_float:
-        what = "not floats" if not type.dtype.is_float else "no scalar"
+        what = "not of floats" if not type.dtype.is_float else "no scalar"
+        cast = "cast it before it is reduced"
         raise DifferentiationError(
             f"`{name}` needs a function that returns a scalar of floats, and this returns {type}, which is {what}",
             span=_maker(program.tape),
-            fix="reduce it, as in `.sum()` or `.mean()`, or use `tessera.jacrev` or `tessera.vjp`",
+            fix=cast
+            if not type.shape
+            else "reduce it, as in `.sum()` or `.mean()`, or use `tessera.jacrev` or `tessera.vjp`",
         )
 
 
@@ -260,10 +263,10 @@ class LinearFunction:
         (self._form, self._types), self._made = given, made
 
     def __call__(self, *values: Any) -> Any:
-        tree = values[0] if self._name == "vjp" else tuple(values)
         if self._name == "vjp" and len(values) != 1:
             raise ArgumentError(f"what `vjp` gives takes one argument, the cotangents of the result, got {len(values)}")
-        leaves = check_like(self._name, "values", tree, self._form, self._types)
+        tree, what = (values[0], "cotangents") if self._name == "vjp" else (tuple(values), "tangents")
+        leaves = check_like(self._name, what, tree, self._form, self._types)
         floats = [leaf for leaf, type in zip(leaves, self._types, strict=True) if type.dtype.is_float]
         results = self._program(*self._held, *floats)
         if self._name == "vjp":
@@ -296,8 +299,11 @@ def _linear(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> 
     if dispatch.tracing() is None:
         eager = _eagerly(name, function, functools.partial(_number_parts, name))
         value, held, number = eager.jit(*primals)
-        program, given, made = eager.parts[number]
-        return value, LinearFunction(name, program, held, given, made)
+        program, (form, _), made = eager.parts[number]
+        # Sizes are those of this call, where the program may serve others too.
+        leaves = flatten(value if name == "vjp" else tuple(primals))[0]
+        types = [type_of(as_tensor(leaf)) for leaf in leaves]
+        return value, LinearFunction(name, program, held, (form, types), made)
     value, held, program, given, made = _linear_parts(name, function, primals)
     return value, LinearFunction(name, program, held, given, made)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import DifferentiationError, PytreeError
+from tessera.diagnostics.error import user_span
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of
 from tessera.frontend.pytree import Tree, flatten, leaf_paths, unflatten
@@ -18,7 +19,7 @@ from tessera.ir.base.tape import Tape
 from tessera.types.dtype import f32
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT, Policy
-from tessera.types.shape import TensorType
+from tessera.types.shape import TensorType, is_refuted
 
 
 @frozen
@@ -134,10 +135,19 @@ def check_like(name: str, what: str, given: Any, tree: Tree, types: Sequence[Any
     if form != tree:
         raise PytreeError(f"`{name}` takes {what} of the form {tree}, got {form}")
     tensors = [as_tensor(leaf, type.dtype) for leaf, type in zip(leaves, types, strict=True)]
+    trace: Any = dispatch.tracing()
     for tensor, type in zip(tensors, types, strict=True):
-        if dtype_of(tensor) is not type.dtype or len(tensor.shape) != type.rank:
+        own, wanted = (_resolve(trace, one) for one in (type_of(tensor), type))
+        if own.dtype is not type.dtype or own.rank != type.rank or any(map(is_refuted, own.shape, wanted.shape)):
             raise DifferentiationError(
-                f"`{name}` takes {what} of the types of the values, {type}, got {tensor.shape} {dtype_of(tensor)}",
-                fix="cast or reshape it: a tangent has the shape and the dtype of its value",
+                f"`{name}` takes {what} of the shapes and dtypes of their values: {type} here, got {own}",
+                fix="cast or reshape it",
             )
+        for mine, other in zip(own.shape, wanted.shape, strict=True):
+            if mine != other and trace is not None:
+                trace.facts.assume(mine, other, f"{what} of `{name}` have the sizes of their values", user_span())
     return tensors
+
+
+def _resolve(trace: Any, type: TensorType) -> TensorType:
+    return type if trace is None else type.with_shape(tuple(map(trace.resolve, type.shape)))

@@ -240,13 +240,17 @@ def test_narrow_floats_have_gradients_of_their_dtype() -> None:
     ("make", "error", "said"),
     [
         (lambda: ts.grad(lambda x: x)(X), DifferentiationError, r"returns \[4, 3\] f64, which is no scalar"),
-        (lambda: ts.grad(lambda x: (x > 0).sum())(X), DifferentiationError, "not floats"),
+        (lambda: ts.grad(lambda x: (x > 0).sum())(X), DifferentiationError, "not of floats"),
         (lambda: ts.grad(lambda x: x.sum())(np.arange(3)), DifferentiationError, "argument 0 is"),
         (lambda: ts.grad(lambda x: x.sum(), argnums=1)(X), ArgumentError, "argument 1"),
         (lambda: ts.grad(lambda x: x.sum(), argnums="x")(X), ArgumentError, "argnums"),  # pyright: ignore[reportArgumentType]
         (lambda: ts.grad(lambda x: (x, x))(X), DifferentiationError, "one scalar"),
         (lambda: ts.grad(lambda x: x.sum(), has_aux=True)(X), PytreeError, "pair"),
-        (lambda: ts.jvp(lambda x: x, (X,), (X.astype(np.float32),)), DifferentiationError, "types of the values"),
+        (
+            lambda: ts.jvp(lambda x: x, (X,), (X.astype(np.float32),)),
+            DifferentiationError,
+            "shapes and dtypes of their values",
+        ),
         (lambda: ts.vjp(lambda x: x, X)[1]((X, X)), PytreeError, "form"),
         (lambda: ts.grad(3)(X), Exception, "callable|function"),  # pyright: ignore[reportArgumentType]
     ],
@@ -279,3 +283,32 @@ def test_transforms_called_eagerly_go_with_their_function() -> None:
     del one, first, again, jitted
     gc.collect()
     assert gone() is None
+
+
+def test_autodiff_gives_derivatives_under_jit_and_says_the_order() -> None:
+    @ts.jit @ ts.autodiff
+    def energy(x: Any) -> Any:
+        return (x * x).sum()
+
+    assert float(energy(V)) == float((V * V).sum())
+    np.testing.assert_allclose(np.asarray(energy.grad(V)), 2 * V)
+    value, gradient = energy.value_and_grad(V)
+    assert float(value) == float(energy(V))
+    np.testing.assert_allclose(np.asarray(gradient), 2 * V)
+    with pytest.raises(DifferentiationError, match="jitted already"):
+        ts.autodiff(ts.jit(lambda x: x))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ts.vjp(lambda x: x + 1.0, V)[1](np.ones(9)),
+        lambda: ts.jvp(lambda x: x.sum(), (V,), (np.ones(9),)),
+        lambda: ts.jvp(lambda x: x * 2.0, (V,), (np.ones(1),)),
+        lambda: ts.linearize(lambda x: x * 2.0, V)[1](np.ones(7)),
+        lambda: ts.jit(lambda x, t: ts.jvp(lambda v: v * 2.0, (x,), (t,)))(V, np.ones(1)),
+    ],
+)
+def test_tangents_and_cotangents_have_the_shapes_of_their_values(call: Any) -> None:
+    with pytest.raises(DifferentiationError, match="of the shapes and dtypes of their values"):
+        call()

@@ -133,6 +133,8 @@ class Linearizer:
     def no_rule(self, spec: OpSpec) -> DifferentiationError:
         effects = sorted(spec.effects - {"random"})
         why = f": it has the effect `{effects[0]}`" if effects else ""
+        if spec.short_name == "kernel_call":
+            why = ": kernels are not differentiated yet, nor is their `defvjp` asked"
         return DifferentiationError(
             f"`{spec.short_name}` has no derivative{why}",
             span=self.builder.span,
