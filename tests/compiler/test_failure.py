@@ -30,10 +30,10 @@ def program(x: Any) -> Any:
 
 
 def test_a_mistake_of_the_compiler_names_a_script_that_repeats_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def lower(kernel: SpecOp, machine: Machine) -> SpecOp:
+    def translate(kernel: SpecOp, machine: Machine) -> tuple[SpecOp, SpecOp]:
         raise RuntimeError(f"cannot lower {kernel.value('kind')}")
 
-    monkeypatch.setattr(lower_kernels, "lower_kernel", lower)
+    monkeypatch.setattr(lower_kernels, "translate", translate)
     with pytest.raises(InternalError, match="cannot lower map") as caught:
         compile_tape(trace(program, tensor("A B")), Options())
     assert caught.value.script in str(caught.value)
@@ -63,13 +63,13 @@ def test_the_script_of_a_program_that_compiles_by_now_is_quiet(
     script = write_script(tape, options, 'said "no"')
     assert Path(script).read_text().startswith('"""Compiles a program that failed with: said \'no\'"""')
     lowered: list[str] = []
-    lower = lower_kernels.lower_kernel
+    lower = lower_kernels.translate
 
     def note(kernel: SpecOp, machine: Machine) -> SpecOp:
         lowered.append(str(kernel))
         return lower(kernel, machine)
 
-    monkeypatch.setattr(lower_kernels, "lower_kernel", note)
+    monkeypatch.setattr(lower_kernels, "translate", note)
     runpy.run_path(script)
     again = list(lowered)
     lowered.clear()

@@ -23,7 +23,7 @@ OTHER_NAMES = {
     "axis_index", "replicated",  # tessera.dist
     "debug_print", "io_callback", "fresh_key",  # tessera, tessera.random.key
     "kv_append", "kv_prune", "kv_offload", "kv_prefetch", "cached_attention",  # KVCache
-    "prefetch",  # tessera.prefetch
+    "prefetch", "stop_gradient",  # tessera.prefetch, tessera.stop_gradient
     "attention_with_lse",  # attention(..., return_lse=True)
     "cast", "slice", "index_get", "index_put",  # astype, x[...], x.at[...]
 }  # fmt: skip

@@ -146,9 +146,9 @@ def test_names_of_other_libraries_are_told_by_ours(owner: Any, name: str, instea
 @pytest.mark.parametrize(
     ("owner", "name", "reason"),
     [
-        (ts, "grad", "derivatives are not taken yet"),
-        (ts, "vmap", "ops take leading dims as they come"),
-        (X, "backward", "derivatives are not taken yet"),
+        (ts, "no_grad", "there is nothing to switch off: remove it"),
+        (ts, "pmap", "`tessera.dist` runs a program on several ranks"),
+        (X, "backward", "derivatives are of functions"),
         (
             ts.random,
             "randn",
@@ -168,9 +168,9 @@ def test_what_other_libraries_have_and_tensors_do_not_is_reported(owner: Any, na
 
 def test_python_guesses_at_no_name_where_it_is_known_what_to_say() -> None:
     with pytest.raises(AttributeError) as caught:
-        getattr(ts, "grad")  # noqa: B009
+        getattr(ts, "no_grad")  # noqa: B009
     text = "".join(traceback.format_exception(caught.value))
-    assert text.endswith("has no attribute `grad`: derivatives are not taken yet\n")
+    assert text.endswith("nothing to switch off: remove it\n")
     with pytest.raises(AttributeError, match=r"`tessera\.random` has no attribute `no_such_name`$"):
         getattr(ts.random, "no_such_name")  # noqa: B009
 

@@ -74,7 +74,7 @@ def test_the_fast_path_refuses_what_it_cannot_do_and_the_slow_one_does_it(add: L
         ((array(2, 3), array(4, 3)), r"argument 1 \(`y`\) has size 4 in dim 0; expected N = 2"),
         ((array(2, 3), array(2, 5)), r"argument 1 \(`y`\) has size 5 in dim 1; expected D = 3"),
         ((1.0, array(2, 5)), r"argument 0 \(`x`\) is a number; expected a tensor \[N, D\] f32"),
-        ((None, array(2, 5)), r"argument 0 \(`x`\): a NoneType has no dtype"),
+        ((None, array(2, 5)), r"argument 0 \(`x`\): a NoneType is not a tensor"),
         ((array(2, 3), np.ones((2, 3), complex)), r"argument 1 \(`y`\): arrays of NumPy dtype `complex128`"),
     ],
 )

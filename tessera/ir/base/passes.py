@@ -255,8 +255,10 @@ class Stages:
 
     def _run_pass(self, stage: str, one: Pass, module: ModuleOp) -> None:
         before = print_module(module, locations=True) if self._careful else None
-        # By its name, as a text may go through passes of all stages as one.
-        steps = steps_of(module) if self._careful and one.name.startswith("graph-") else None
+        # By where it is from, as a text may go through passes of all stages as one.
+        home = type(one).__module__
+        is_of_graph = home.startswith("tessera.ir.graph.") or not home.startswith("tessera.")
+        steps = steps_of(module) if self._careful and stage == "graph" and is_of_graph else None
         started = time.perf_counter()
         try:
             one.run(module)

@@ -116,7 +116,7 @@ def test_single_queries_fill_a_block_with_the_heads_of_a_group(keys: int) -> Non
 
 
 WRONG = {
-    "sums of other rows": ("!ttarget.partial_rows<[64], f32>", "takes a number for each row of"),
+    "sums of other rows": ("!ttarget.partial_rows<[64], f32>", "scales sums of threads by a number for each row of"),
     "sums that are not in parts": ("!ttarget.row_vector<[128], f32>", "gives a float for each row"),
     "sums of integers": ("!ttarget.partial_rows<[128], i32>", "gives a float for each row"),
 }
