@@ -10,6 +10,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any
 
 from tessera.api.control import scan
@@ -20,6 +21,7 @@ from tessera.frontend.arguments import check_bool, check_callables
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, dtype_of
 from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
+from tessera.frontend.size import dim_of
 from tessera.frontend.subprograms import Subprogram, check_like, trace_subprogram, type_of
 from tessera.frontend.trace import Trace
 from tessera.ir.base import dispatch
@@ -200,7 +202,7 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     check_callables("jvp", function=function)
     primals, tangents = _as_several("jvp", primals), _as_several("jvp", tangents)
     if dispatch.tracing() is None:
-        eager = _eagerly("jvp", function, _call_traced(jvp))
+        eager = _eagerly("jvp", function, _run_traced(jvp))
         return eager.jit(tuple(primals), tuple(tangents))
     program = trace_subprogram("jvp", function, primals, {}, range(len(primals)))
     active = sum(tree.leaf_count for tree in program.trees)
@@ -219,10 +221,12 @@ class _Eager:
     """
 
     def __init__(self, name: str, function: Callable[..., Any], run: Callable[..., Any]) -> None:
-        self.function, self.parts = function, list[Any]()
+        parts = list[Any]()
+        self.function, self.parts = function, parts
 
         def transform(*args: Any) -> Any:
-            return run(self, *args)
+            # The function is a captured variable here, so that what it captures is looked at in each call.
+            return run(function, parts, *args)
 
         transform.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
         self.jit = Jit(transform)
@@ -234,22 +238,23 @@ EAGER = "__tessera_eager__"
 
 def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any]) -> _Eager:
     """The transform of that name of a function: the one from before, where there is one."""
-    kept: dict[str, _Eager] | None = getattr(function, EAGER, None)
-    found = None if kept is None else kept.get(name)
+    if not isinstance(function, FunctionType | Jit):
+        return _Eager(name, function, run)  # an object of the user's, which is left as it is
+    kept: dict[str, _Eager] = vars(function).get(EAGER, {})
+    found = kept.get(name)
     # A wrapper has the attributes of what it wraps, and is another function.
     if found is not None and found.function is function:
         return found
     made = _Eager(name, function, run)
-    if isinstance(getattr(function, "__dict__", None), dict):
-        vars(function)[EAGER] = {**(kept or {}), name: made}
+    vars(function)[EAGER] = {**kept, name: made}
     return made
 
 
-def _call_traced(transform: Callable[..., Any]) -> Callable[..., Any]:
-    """A transform called inside the trace of its jitted form."""
+def _run_traced(transform: Callable[..., Any]) -> Callable[..., Any]:
+    """A transform as its jitted form runs it."""
 
-    def run(eager: _Eager, *args: Any) -> Any:
-        return transform(eager.function, *args)
+    def run(function: Callable[..., Any], parts: list[Any], *args: Any) -> Any:
+        return transform(function, *args)
 
     return run
 
@@ -308,10 +313,10 @@ def _linear(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> 
     return value, LinearFunction(name, program, held, given, made)
 
 
-def _number_parts(name: str, eager: _Eager, *primals: Any) -> tuple[Any, Any, int]:
-    value, held, *parts = _linear_parts(name, eager.function, primals)
-    eager.parts.append(parts)
-    return value, held, len(eager.parts) - 1
+def _number_parts(name: str, function: Callable[..., Any], parts: list[Any], *primals: Any) -> tuple[Any, Any, int]:
+    value, held, *known = _linear_parts(name, function, primals)
+    parts.append(known)
+    return value, held, len(parts) - 1
 
 
 def _linear_parts(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, ...]:
@@ -379,7 +384,7 @@ def _jacobian(name: str, function: Callable[..., Any], argnums: Any) -> Jit:
 def _basis(leaf: Any) -> Any:
     """The unit tensors of a tensor's shape, along a first axis."""
     size = leaf.size
-    square = apply("eye", (), {"shape": (size, size), "dtype": dtype_of(leaf)})
+    square = apply("eye", (), {"shape": (dim_of(size), dim_of(size)), "dtype": dtype_of(leaf)})
     return public.reshape(square, (size, *leaf.shape))
 
 
@@ -450,7 +455,7 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     primals, tangents = _as_several("hvp", primals), _as_several("hvp", tangents)
     every = tuple(range(len(primals)))
     if dispatch.tracing() is None:
-        eager = _eagerly("hvp", function, _call_traced(hvp))
+        eager = _eagerly("hvp", function, _run_traced(hvp))
         return eager.jit(tuple(primals), tuple(tangents))
     return jvp(grad(function, every), primals, tangents)[1]
 

@@ -8,6 +8,7 @@ from typing import Any
 from tessera.api.autodiff import jit_like
 from tessera.api.jit import Jit
 from tessera.diagnostics.codes import ArgumentError, AxisError, PytreeError, ShapeError
+from tessera.diagnostics.error import user_span
 from tessera.frontend.arguments import check_callables
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions import public
@@ -123,6 +124,10 @@ def _common_size(sizes: Sequence[tuple[str, Dim]]) -> Dim:
     for other, size in sizes[1:]:
         if is_refuted(first, size):
             raise ShapeError(f"`vmap` needs batches of one size, got {first} of {path} and {size} of {other}")
+        trace: Any = dispatch.tracing()
+        if trace.resolve(first) != trace.resolve(size):
+            what = f"`vmap` needs batches of one size, those of {path} and {other}"
+            trace.facts.assume(trace.resolve(first), trace.resolve(size), what, user_span())
     return first
 
 

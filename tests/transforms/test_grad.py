@@ -312,3 +312,49 @@ def test_autodiff_gives_derivatives_under_jit_and_says_the_order() -> None:
 def test_tangents_and_cotangents_have_the_shapes_of_their_values(call: Any) -> None:
     with pytest.raises(DifferentiationError, match="of the shapes and dtypes of their values"):
         call()
+
+
+def test_bodies_that_read_other_arguments_are_other_programs() -> None:
+    """Two branches, or loops, over the same operands are one op only where they compute the same of them."""
+    swap = ts.jit(
+        lambda p, a, b: (
+            ts.cond(p, lambda u, v: u, lambda u, v: v, a, b),
+            ts.cond(p, lambda u, v: v, lambda u, v: u, a, b),
+        )
+    )
+    assert [float(one) for one in swap(ts.array(True), ts.array(1.0), ts.array(2.0))] == [1.0, 2.0]
+    scans = ts.jit(
+        lambda z, xs: (ts.scan(lambda u, x: (u - x, ()), z, xs)[0], ts.scan(lambda u, x: (x - u, ()), z, xs)[0])
+    )
+    assert [float(one) for one in scans(np.float64(1.0), np.array([5.0]))] == [-4.0, 4.0]
+    first, second = ts.jacrev(lambda a: (a * 2.0, a * 3.0))(V)
+    np.testing.assert_allclose(np.asarray(first), 2 * np.eye(3))
+    np.testing.assert_allclose(np.asarray(second), 3 * np.eye(3))
+    mixed = ts.hessian(lambda a, b: (a * b).sum(), (0, 1))(V, V + 1)
+    np.testing.assert_allclose(np.asarray(mixed[0][1]), np.eye(3))
+    np.testing.assert_allclose(np.asarray(mixed[0][0]), np.zeros((3, 3)))
+
+
+def test_eager_transforms_see_what_their_function_captures_now() -> None:
+    scale = {"by": 2.0}
+    function = lambda t: t * scale["by"]  # noqa: E731
+    assert np.allclose(np.asarray(ts.jvp(function, (V,), (V,))[1]), 2 * V)
+    scale["by"] = 5.0
+    assert np.allclose(np.asarray(ts.jvp(function, (V,), (V,))[1]), 5 * V)
+    assert np.allclose(np.asarray(ts.vjp(function, V)[1](V)[0]), 5 * V)
+
+
+def test_indices_and_jacobians_of_symbolic_dims() -> None:
+    @ts.jit
+    def product(t: ts.Tensor["N", ts.f64]):
+        return t[0] * t.sum() + t[-1] + t[::2].sum()
+
+    found = ts.grad(product)(V)
+    expected = V[0] * np.ones(3) + np.array([V.sum() + 1, 0, 2])
+    np.testing.assert_allclose(np.asarray(found), expected)
+
+    @ts.jit
+    def square(t: ts.Tensor["N", ts.f64]):
+        return t * t
+
+    np.testing.assert_allclose(np.asarray(ts.jacrev(square)(V)), np.diag(2 * V))

@@ -111,6 +111,13 @@ def while_loop(batcher: Batcher, given: Sequence[Batched], attributes: Attribute
     body, found = _settle(attributes["body"], flags, carried, batcher)
     condition, decided = batch_body(attributes["condition"], flags, batcher.size, [False])
     if decided[0]:
+        if any(has_effects(record) for record in attributes["body"].records):
+            raise DifferentiationError(
+                "`vmap` of a `while_loop` that ends at other rounds for other elements runs its body for all of them "
+                "to the last, and it has an effect",
+                span=b.span,
+                fix="move the effect out of the loop",
+            )
         flags[:carried] = [True] * carried
         body, found = batch_body(attributes["body"], flags, batcher.size, [True] * carried)
         condition, _ = batch_body(attributes["condition"], flags, batcher.size, [True])

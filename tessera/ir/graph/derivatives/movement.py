@@ -13,7 +13,7 @@ from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import axes_attribute, constant, expand, restate, size_value, slice_axis
 from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, mask, unbroadcast, zeros
 from tessera.types import dtype as dt
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, maximum
 from tessera.types.shape import ONE, ZERO, TensorType
 
 
@@ -58,8 +58,9 @@ def slice(b: Builder, cotangents: Values, operands: Values, attributes: Attribut
             low[axis], high[axis] = ZERO, x.shape[axis]
             continue
         value = dilate(b, value, axis, abs(by))
-        low[axis] = first
-        high[axis] = x.shape[axis] - first - b.type_of(value).shape[axis]
+        # Of a dim that is only guarded to be large enough, nobody can prove that these are no less than 0.
+        low[axis] = maximum(first, ZERO)
+        high[axis] = maximum(x.shape[axis] - first - b.type_of(value).shape[axis], ZERO)
     return (restate(b, b.emit("pad", value, low=tuple(low), high=tuple(high)), x.shape),)
 
 

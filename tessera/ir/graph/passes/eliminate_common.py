@@ -49,8 +49,8 @@ def _key(op: SpecOp) -> Any:
         tuple([id(value) for value in op.operands]),
         tuple([op.properties.get(name) for name in op.kinds]),
         tuple([result.type for result in op.results]),
-        tuple([canonical_text(inner) for region in op.regions for inner in region.block.ops]),
-        tuple([argument.type for region in op.regions for argument in region.block.args]),
+        # As one text, in which a body's arguments are numbered: what it reads of them is part of what it computes.
+        canonical_text(op) if op.regions else "",
     )
 
 
