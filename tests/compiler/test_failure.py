@@ -65,7 +65,7 @@ def test_the_script_of_a_program_that_compiles_by_now_is_quiet(
     lowered: list[str] = []
     lower = lower_kernels.translate
 
-    def note(kernel: SpecOp, machine: Machine) -> SpecOp:
+    def note(kernel: SpecOp, machine: Machine) -> tuple[SpecOp, SpecOp]:
         lowered.append(str(kernel))
         return lower(kernel, machine)
 
