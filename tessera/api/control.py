@@ -17,6 +17,7 @@ from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, i
 from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
 from tessera.frontend.shape_inference import check_sizes
 from tessera.frontend.size import dim_of
+from tessera.frontend.subprograms import type_of
 from tessera.frontend.trace import Trace, TracedTensor
 from tessera.frontend.traced_number import is_traced_number
 from tessera.ir.base import dispatch
@@ -152,7 +153,7 @@ def scan(
         return _scan_eagerly(body, state, xs, count, reverse)
     tensors, state_tree = _tensors_of(state)
     given, xs_tree = flatten(xs)
-    rows = [TensorType(_type(x).shape[1:], dtype_of(x)) for x in given]
+    rows = [TensorType(type_of(x).shape[1:], dtype_of(x)) for x in given]
     step = _trace_body(body, tensors, Tree(tuple, None, (state_tree, xs_tree)), rows)
     if step.tree.type is not tuple or len(step.tree.children) != 2:
         raise PytreeError(_SCAN_RULE, fix=_SCAN_FIX)
@@ -192,7 +193,7 @@ def _end(name: str, bound: Any) -> int:
     if not is_tensor(bound):
         return check_int("fori_loop", name, bound)
     if tuple(bound.shape) != () or not dtype_of(bound).is_integer:
-        raise ShapeError(f"`fori_loop` takes `{name}` as an int or a scalar of integers, got {_type(bound)}")
+        raise ShapeError(f"`fori_loop` takes `{name}` as an int or a scalar of integers, got {type_of(bound)}")
     return int(bound)
 
 
@@ -223,7 +224,7 @@ def _trace_body(
     outer = dispatch.tracing()
     assert isinstance(outer, Trace), "bodies are traced inside a trace"
     trace = Trace(parent=outer)
-    types = [*(_type(tensor) for tensor in tensors), *more]
+    types = [*(type_of(tensor) for tensor in tensors), *more]
     policies = [*(getattr(tensor, "policy", SILENT) for tensor in tensors), *(SILENT for _ in more)]
     tracers = [trace.add_input(f"operand_{at}", *item) for at, item in enumerate(zip(types, policies, strict=True))]
     arguments = unflatten(tree, tracers)
@@ -264,16 +265,12 @@ def _in(trace: Trace, leaf: Any) -> Any:
         return as_tensor(leaf)
 
 
-def _type(tensor: Any) -> TensorType:
-    return TensorType(tuple(dim_of(size) for size in tensor.shape), dtype_of(tensor))
-
-
 def _scalar(value: Any, op: str) -> Any:
     """A bool scalar."""
     tensor = as_tensor(value, bool_)
     if tensor.shape != () or dtype_of(tensor) is not bool_:
         help = "reduce with `any` or `all`" if dtype_of(tensor) is bool_ else "compare it, as in `x > 0`"
-        raise ShapeError(f"`{op}` needs a scalar of bool to decide, got {_type(tensor)}", fix=help)
+        raise ShapeError(f"`{op}` needs a scalar of bool to decide, got {type_of(tensor)}", fix=help)
     return tensor
 
 
@@ -281,7 +278,7 @@ def _check_alike(what: str, first: _Body, second: _Body) -> None:
     if first.tree != second.tree:
         raise PytreeError(f"{what} return different forms: {first.tree} and {second.tree}")
     for left, right in zip(first.results, second.results, strict=True):
-        _check_same_type(what, _type(left), _type(right), first.trace)
+        _check_same_type(what, type_of(left), type_of(right), first.trace)
 
 
 def _check_state(op: str, tensors: Sequence[Any], tree: Tree, step: _Body) -> None:
@@ -289,7 +286,7 @@ def _check_state(op: str, tensors: Sequence[Any], tree: Tree, step: _Body) -> No
         raise PytreeError(f"the body of `{op}` must return a state of the form it takes: {tree}, not {step.tree}")
     for at, (before, after) in enumerate(zip(tensors, step.results, strict=True)):
         _check_same_type(
-            f"part {at} of the state of `{op}`, before and after its body,", _type(before), _type(after), step.trace
+            f"part {at} of the state of `{op}`, before and after its body,", type_of(before), type_of(after), step.trace
         )
 
 

@@ -357,7 +357,7 @@ class Trace:
         self.tape.records.append(Record(spec.name, values, full, numbers, span, self.own, self.placed))
         self.effects |= effects
         outputs = tuple(TracedTensor(self, number, type) for number, type in zip(numbers, results, strict=True))
-        return outputs[0] if _has_one_result(spec) else outputs
+        return outputs[0] if spec.has_one_result else outputs
 
     def replay(self, tape: Tape, operands: Sequence[Any]) -> list[TracedTensor]:
         """Record the program of another tape on these operands, each op with its own line, policy and device."""
@@ -475,10 +475,6 @@ def _op_policy(whole: Policy, attributes: Mapping[str, Any], declared: Policy) -
     if total is not None and whole.accumulate is not None and total is not whole.accumulate:
         whole = replace(whole, accumulate=None)
     return whole if whole != declared else SILENT
-
-
-def _has_one_result(spec: OpSpec) -> bool:
-    return len(spec.results) == 1 and not spec.results[0].endswith("*")
 
 
 def leaked_tracer_error(tensor: TracedTensor) -> EscapedTracerError:

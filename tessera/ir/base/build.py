@@ -202,8 +202,7 @@ class Build:
             regions=regions,
         )
         self.insert(op)
-        several = len(cls.spec.results) != 1 or cls.spec.results[0].endswith("*")
-        return tuple(op.results) if several else op.results[0]
+        return op.results[0] if cls.spec.has_one_result else tuple(op.results)
 
     def insert(self, op: SpecOp) -> None:
         self.made.append(op)

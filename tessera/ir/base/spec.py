@@ -260,6 +260,11 @@ class OpSpec:
         return bool(self.operands) and self.operands[-1].endswith("*")
 
     @property
+    def has_one_result(self) -> bool:
+        """Whether the op always has exactly one result, which is then given by itself."""
+        return len(self.results) == 1 and not self.results[0].endswith("*")
+
+    @property
     def moves_elements(self) -> bool:
         """Whether the result has the elements of the first operand and nothing else."""
         return getattr(self.lower, "moves_elements", False)

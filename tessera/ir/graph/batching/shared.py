@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder, OpSpec
 from tessera.ir.graph.building import axes_attribute
+from tessera.ir.graph.transforms.tape_builder import load_rule
 from tessera.ir.tile.facets import Pointwise, Reduction, View
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
@@ -46,22 +45,15 @@ class BatchedOp:
 BatchRule = Callable[[Builder, BatchedOp], Any]
 
 
-@cache
-def load_rule(facet: str) -> BatchRule:
-    """The function that a facet, "module:function" of this package, names."""
-    module, _, name = facet.rpartition(":")
-    return getattr(importlib.import_module(f"{PACKAGE}.{module or 'shared'}"), name)
-
-
 def batch_rule(spec: OpSpec) -> BatchRule | None:
     """The `batch` rule of an op: its own, or the one that its lowering implies; None where there is neither."""
     if spec.batch is not None:
-        return load_rule(spec.batch)
+        return load_rule(PACKAGE, spec.batch)
     if isinstance(spec.lower, Pointwise):
         return pointwise
     if isinstance(spec.lower, Reduction):
         return reduce
-    return load_rule(f"movement:{spec.short_name}") if isinstance(spec.lower, View) else None
+    return load_rule(PACKAGE, f"movement:{spec.short_name}") if isinstance(spec.lower, View) else None
 
 
 def align(b: Builder, op: BatchedOp, at: int, rank: int) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import cast, constant, expand, size_value
-from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, in_dtype, zeros
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, zeros
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.shape import Shape
@@ -34,7 +34,7 @@ def attention_jvp(b: Builder, op: Applied) -> Any:
         scores = _hide(b, scores, _later(b, shape, size_value(b, shape[3])))
     changes = _score_changes(b, (q, keys), op.tangents, scale, compute)
     if masks and op.tangents[3] is not None:
-        mask_change = b.emit("broadcast_to", in_dtype(b, op.tangents[3], compute), shape=b.type_of(scores).shape)
+        mask_change = b.emit("broadcast_to", cast(b, op.tangents[3], compute), shape=b.type_of(scores).shape)
         changes.append(mask_change)
     made = _weigh_values(b, scores, changes, values, op.tangents[2], (q, v), op.results)
     return made if len(op.results) > 1 else made[0]
@@ -124,12 +124,12 @@ def _weigh_values(
         weighted = b.emit("mul", change, shares)
         mean = b.emit("sum", weighted, axes=(3,), keepdims=True)
         weight_change = b.emit("sub", weighted, b.emit("mul", mean, shares))
-        parts.append(b.emit("matmul", in_dtype(b, weight_change, narrow), values, dtype=compute))
+        parts.append(b.emit("matmul", cast(b, weight_change, narrow), values, dtype=compute))
         lse = b.emit("reshape", mean, shape=b.type_of(mean).shape[:3])
     if by_values is not None:
         (own,) = _for_each_head(b, q, (by_values,))
-        parts.append(b.emit("matmul", in_dtype(b, shares, narrow), own, dtype=compute))
-    out = in_dtype(b, add_all(b, parts), b.type_of(results[0]).dtype)
+        parts.append(b.emit("matmul", cast(b, shares, narrow), own, dtype=compute))
+    out = cast(b, add_all(b, parts), b.type_of(results[0]).dtype)
     return [out, lse][: len(results)]
 
 

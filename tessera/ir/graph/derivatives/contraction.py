@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
-from tessera.ir.graph.building import axes_attribute, expand, restate, slice_axis
+from tessera.ir.graph.building import axes_attribute, cast, expand, restate, slice_axis
 from tessera.ir.graph.derivatives.movement import dilate
-from tessera.ir.graph.derivatives.shared import Linear, Values, in_dtype, unbroadcast
+from tessera.ir.graph.derivatives.shared import Linear, Values, unbroadcast
 from tessera.types.dim import Dim, maximum
 from tessera.types.promotion import promote
 from tessera.types.shape import ZERO, TensorType
@@ -25,7 +25,7 @@ def _cotangent(b: Builder, value: Any, a: TensorType, c: TensorType) -> Any:
     """A cotangent in the dtype that the operands are multiplied in."""
     dtype = promote(a.dtype, c.dtype)
     assert dtype is not None
-    return in_dtype(b, value, dtype)
+    return cast(b, value, dtype)
 
 
 def _transpose_last(b: Builder, value: Any) -> Any:
@@ -91,7 +91,7 @@ def conv_windows(b: Builder, cotangents: Values, operands: Values, attributes: A
     weights, image = _type(b, w), _type(b, x)
     dtype = promote(weights.dtype, image.dtype)
     assert dtype is not None
-    value = in_dtype(b, cotangents[0], dtype)
+    value = cast(b, cotangents[0], dtype)
     if isinstance(w, Linear):
         return (_by_weights(b, value, x, weights, attributes), None)
     return (None, _by_image(b, value, w, image, attributes))

@@ -14,7 +14,7 @@ from typing import Any
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.derivatives.shared import Linear, Values
+from tessera.ir.graph.derivatives.shared import Linear, Values, zeros
 from tessera.ir.graph.transforms.linearize import Dual, LinearizedTape, Linearizer, linearize
 from tessera.ir.graph.transforms.reverse import partition, transpose_tape
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs
@@ -97,8 +97,7 @@ def _seeds(b: Builder, cotangents: Values, body: Tape, types: Sequence[Any] = ()
     kinds = types or [body.types[output] for output in body.outputs]
     made: list[Any] = []
     for value, type in zip(cotangents, kinds, strict=True):
-        none = value is None
-        made.append(b.emit("full", shape=type.shape, value=0.0, dtype=type.dtype) if none else value)
+        made.append(zeros(b, type) if value is None else value)
     return made
 
 
@@ -187,10 +186,8 @@ def scan_transpose(b: Builder, cotangents: Values, operands: Values, attributes:
         for at, type in enumerate(body.types[output] for output in body.outputs)
     ]
     seeds = _seeds(b, cotangents, body, out_types)
-    loop = _accumulating(back, len(plain), [*range(len(rows))], carried, len(captured_cts), len(row_cts))
-    sums = [
-        b.emit("full", shape=operands[at].type.shape, value=0.0, dtype=operands[at].type.dtype) for at in captured_cts
-    ]
+    loop = _accumulate(back, len(plain), len(rows), carried, len(row_cts))
+    sums = [zeros(b, operands[at].type) for at in captured_cts]
     made = b.emit(
         "scan", *seeds[:carried], *sums, *(operands[at] for at in rows), *seeds[carried:],
         *(operands[at] for at in captured), body=loop, carried=carried + len(sums),
@@ -205,7 +202,7 @@ def _row_count(b: Builder, operand: Any) -> Dim:
     return (operand.type if isinstance(operand, Linear) else b.type_of(operand)).shape[0]
 
 
-def _accumulating(back: Tape, plain: int, rows: Sequence[int], carried: int, captured: int, row_cts: int) -> Tape:
+def _accumulate(back: Tape, plain: int, rows: int, carried: int, row_cts: int) -> Tape:
     """A transposed body whose inputs and outputs stand as a loop has them, and which adds to running cotangents.
 
     `back` takes the plain inputs and cotangents of the outputs; it gives cotangents of carried values, rows and
@@ -217,8 +214,7 @@ def _accumulating(back: Tape, plain: int, rows: Sequence[int], carried: int, cap
     own, by_row, by_capture = given[:carried], given[carried : carried + row_cts], given[carried + row_cts :]
     totals = [back.new_value(back.types[value]) for value in by_capture]
     sums = [builder.emit("add", total, value) for total, value in zip(totals, by_capture, strict=True)]
-    count = len(rows)
-    back.inputs = [*seeds[:carried], *totals, *inputs[:count], *seeds[carried:], *inputs[count:]]
+    back.inputs = [*seeds[:carried], *totals, *inputs[:rows], *seeds[carried:], *inputs[rows:]]
     back.names = [f"input_{at}" for at in range(len(back.inputs))]
     back.outputs = [*own, *sums, *by_row]
     return back
@@ -235,7 +231,7 @@ def linear_recurrence(b: Any, factors: Any, terms: Any, axis: int, *, reverse: b
     state, factor, term = add_inputs(builder.tape, [row] * 3, ["state", "factor", "term"])
     new = builder.emit("add", builder.emit("mul", state, factor), term)
     builder.tape.outputs = [new, new]
-    start = b.emit("full", shape=row.shape, value=0.0, dtype=row.dtype)
+    start = zeros(b, row)
     given = {"carried": 1, "scanned": 2, "length": (type.shape[axis],), "reverse": reverse}
     _, stacked = b.emit("scan", start, *rows, body=builder.tape, **given)
     return b.emit("transpose", stacked, axes=inverse)

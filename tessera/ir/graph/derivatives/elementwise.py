@@ -8,8 +8,8 @@ from typing import Any
 from tessera.ir.base.scalar_derivatives import DERIVATIVES
 from tessera.ir.base.scalar_functions import SCALAR_FUNCTIONS
 from tessera.ir.base.spec import Attributes, Builder
-from tessera.ir.graph.building import constant, restate
-from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, in_dtype, unbroadcast
+from tessera.ir.graph.building import cast, constant, restate
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, linear_type, unbroadcast
 from tessera.types.dtype import DType
 from tessera.types.shape import TensorType
 
@@ -38,8 +38,8 @@ def differentiate_function(b: Builder, name: str, operands: Values, tangents: Va
     out = b.type_of(result)
     compute = out.dtype.compute
     calculator = _GraphCalculator(b, compute)
-    wide = [in_dtype(b, operand, compute) for operand in operands]
-    wide_result, parts = in_dtype(b, result, compute), list[Any]()
+    wide = [cast(b, operand, compute) for operand in operands]
+    wide_result, parts = cast(b, result, compute), list[Any]()
     for partial, tangent in zip(DERIVATIVES[name].partials, tangents, strict=True):
         if tangent is None or partial == 0.0:
             continue
@@ -47,7 +47,7 @@ def differentiate_function(b: Builder, name: str, operands: Values, tangents: Va
             parts.append((tangent, partial))
             continue
         factor = partial(calculator, wide, wide_result)
-        parts.append((b.emit("mul", in_dtype(b, tangent, compute), factor), 1.0))
+        parts.append((b.emit("mul", cast(b, tangent, compute), factor), 1.0))
     return _join(b, parts, out)
 
 
@@ -58,10 +58,10 @@ def _join(b: Builder, parts: Sequence[tuple[Any, float]], out: TensorType) -> An
         (left, right), signs = (part for part, _ in parts), [sign for _, sign in parts]
         if signs == [1.0, -1.0]:
             return restate(b, b.emit("sub", left, right), out.shape)
-    total = add_all(b, [in_dtype(b, part, out.dtype.compute) for part in signed] if len(signed) > 1 else signed)
+    total = add_all(b, [cast(b, part, out.dtype.compute) for part in signed] if len(signed) > 1 else signed)
     if total is None:
         return None
-    total = in_dtype(b, total, out.dtype)
+    total = cast(b, total, out.dtype)
     return restate(b, total, out.shape)
 
 
@@ -103,20 +103,15 @@ def clamp_jvp(b: Builder, op: Applied) -> Any:
 
 def cast_jvp(b: Builder, op: Applied) -> Any:
     """The cast of the tangent; a cast that rounds counts as the identity."""
-    return in_dtype(b, op.tangents[0], b.type_of(op.results[0]).dtype)
+    return cast(b, op.tangents[0], b.type_of(op.results[0]).dtype)
 
 
 def identity_jvp(b: Builder, op: Applied) -> Any:
     """The tangent of the first operand: rounding is taken as the identity."""
-    return None if op.tangents[0] is None else in_dtype(b, op.tangents[0], b.type_of(op.results[0]).dtype)
+    return None if op.tangents[0] is None else cast(b, op.tangents[0], b.type_of(op.results[0]).dtype)
 
 
 # Transposes of those that are linear.
-
-
-def _shape(operand: Any) -> TensorType:
-    assert isinstance(operand, Linear)
-    return operand.type
 
 
 def add_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
@@ -145,13 +140,13 @@ def mul_transpose(b: Builder, cotangents: Values, operands: Values, attributes: 
     (ct,), (x, y) = cotangents, operands
     if isinstance(x, Linear):
         return (unbroadcast(b, b.emit("mul", ct, y), x.type.shape), None)
-    return (None, unbroadcast(b, b.emit("mul", ct, x), _shape(y).shape))
+    return (None, unbroadcast(b, b.emit("mul", ct, x), linear_type(y).shape))
 
 
 def div_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The cotangent over the divisor."""
     (ct,), (x, y) = cotangents, operands
-    return (unbroadcast(b, b.emit("div", ct, y), _shape(x).shape), None)
+    return (unbroadcast(b, b.emit("div", ct, y), linear_type(x).shape), None)
 
 
 def where_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
@@ -167,4 +162,4 @@ def where_transpose(b: Builder, cotangents: Values, operands: Values, attributes
 
 def cast_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The cotangent in the dtype that was cast from."""
-    return (in_dtype(b, cotangents[0], _shape(operands[0]).dtype),)
+    return (cast(b, cotangents[0], linear_type(operands[0]).dtype),)

@@ -11,23 +11,17 @@ from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import constant, size_value
-from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, mask, zeros
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, linear_type, mask, zeros
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import ONE, TensorType
-
-
-def _type(operand: Any) -> TensorType:
-    assert isinstance(operand, Linear)
-    return operand.type
-
 
 # Reads.
 
 
 def index_legal(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """Each cotangent added to the element it was read from; one that was read from nowhere goes nowhere."""
-    x, indices = _type(operands[0]), operands[1:]
+    x, indices = linear_type(operands[0]), operands[1:]
     place = {"axes": attributes["axes"], "out_axis": attributes["out_axis"]}
     extents = [x.shape[int(axis)] for axis in attributes["axes"]]
     given = _behind(b, indices, extents) if attributes["masked"] else indices
@@ -47,7 +41,7 @@ def _behind(b: Builder, indices: Values, extents: Sequence[Dim]) -> list[Any]:
 
 def take_along(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """As `index_legal`, with the position along all other axes spelled out."""
-    x, indices = _type(operands[0]), operands[1]
+    x, indices = linear_type(operands[0]), operands[1]
     shape, dtype = b.type_of(cotangents[0]).shape, b.type_of(indices).dtype
     axis = int(attributes["axis"]) % x.rank
     places: list[Any] = []

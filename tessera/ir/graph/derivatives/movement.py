@@ -11,20 +11,15 @@ from typing import Any
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import axes_attribute, constant, expand, restate, size_value, slice_axis
-from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, mask, unbroadcast, zeros
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, linear_type, mask, unbroadcast, zeros
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim, maximum
-from tessera.types.shape import ONE, ZERO, TensorType
-
-
-def _type(operand: Any) -> TensorType:
-    assert isinstance(operand, Linear)
-    return operand.type
+from tessera.types.shape import ONE, ZERO
 
 
 def reshape(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """Also of `expand_dims` and `squeeze`."""
-    return (b.emit("reshape", cotangents[0], shape=_type(operands[0]).shape),)
+    return (b.emit("reshape", cotangents[0], shape=linear_type(operands[0]).shape),)
 
 
 expand_dims = squeeze = reshape
@@ -39,12 +34,12 @@ def transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attr
 
 def broadcast_to(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The sum over the copies."""
-    return (unbroadcast(b, cotangents[0], _type(operands[0]).shape),)
+    return (unbroadcast(b, cotangents[0], linear_type(operands[0]).shape),)
 
 
 def slice(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """Zeros around, and between the elements of a slice with steps."""
-    (value,), x = cotangents, _type(operands[0])
+    (value,), x = cotangents, linear_type(operands[0])
     start, step = (tuple(attributes[name]) for name in ("start", "step"))
     low, high = [ZERO] * x.rank, [ZERO] * x.rank
     for axis, by in enumerate(step):
@@ -85,7 +80,7 @@ def pad_jvp(b: Builder, op: Applied) -> Any:
 
 def pad(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """What is not padding."""
-    x, low = _type(operands[0]), tuple(map(Dim.of, attributes["low"]))
+    x, low = linear_type(operands[0]), tuple(map(Dim.of, attributes["low"]))
     stop = tuple(first + dim for first, dim in zip(low, x.shape, strict=True))
     return (b.emit("slice", cotangents[0], start=low, stop=stop, step=(1,) * x.rank),)
 
@@ -116,7 +111,7 @@ def stack(b: Builder, cotangents: Values, operands: Values, attributes: Attribut
 
 def split(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The parts joined, zeros for those without a cotangent."""
-    x, axis = _type(operands[0]), int(attributes["axis"])
+    x, axis = linear_type(operands[0]), int(attributes["axis"])
     parts: list[Any] = []
     for value, size in zip(cotangents, attributes["sizes"], strict=True):
         shape = (*x.shape[:axis], Dim.of(size), *x.shape[axis + 1 :])
@@ -142,7 +137,7 @@ def roll(b: Builder, cotangents: Values, operands: Values, attributes: Attribute
 
 def tile(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The sum over the copies."""
-    x, reps = _type(operands[0]), axes_attribute(attributes, "reps")
+    x, reps = linear_type(operands[0]), axes_attribute(attributes, "reps")
     shape = (*(ONE for _ in range(len(reps) - x.rank)), *x.shape)
     split_up: list[Dim] = []
     for count, dim in zip((*(1 for _ in range(len(shape) - len(reps))), *reps), shape, strict=True):
@@ -154,7 +149,7 @@ def tile(b: Builder, cotangents: Values, operands: Values, attributes: Attribute
 
 def repeat(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The sum over the copies of each element."""
-    x, axis, count = _type(operands[0]), int(attributes["axis"]), int(attributes["repeats"])
+    x, axis, count = linear_type(operands[0]), int(attributes["axis"]), int(attributes["repeats"])
     shape = (*x.shape[: axis + 1], Dim.of(count), *x.shape[axis + 1 :])
     spread = b.emit("reshape", cotangents[0], shape=shape)
     return (b.emit("sum", spread, axes=(axis + 1,), keepdims=False),)
@@ -174,7 +169,7 @@ tril, triu = triangle("tril"), triangle("triu")
 
 def diagonal(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The cotangent on the diagonal of zeros: the axis that is kept stands where the first of the two stood."""
-    x = _type(operands[0])
+    x = linear_type(operands[0])
     first, second = sorted(int(attributes[name]) % x.rank for name in ("axis1", "axis2"))
     column = expand(b, cotangents[0], second)
     on = b.emit("eye", shape=(x.shape[first], x.shape[second]), dtype=dt.bool_)

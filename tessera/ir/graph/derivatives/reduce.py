@@ -11,7 +11,7 @@ from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.graph.building import axes_attribute, cast, constant, expand, restate, widen
-from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, in_dtype, mask
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, add_all, mask
 from tessera.ir.graph.ops.normalization import inverse_root
 from tessera.types import dtype as dt
 from tessera.types.dim import product
@@ -33,7 +33,7 @@ def sum(b: Builder, cotangents: Values, operands: Values, attributes: Attributes
     (x,) = operands
     assert isinstance(x, Linear)
     value = broadcast_back(b, cotangents[0], x.type, axes_attribute(attributes, "axes"))
-    return (in_dtype(b, value, x.type.dtype),)
+    return (cast(b, value, x.type.dtype),)
 
 
 def extremum_jvp(b: Builder, op: Applied) -> Any:
@@ -53,7 +53,7 @@ def _extremum_tangent(
     over = {"axes": axes_attribute(attributes, "axes"), "keepdims": bool(attributes["keepdims"])}
     weights = b.emit("mul", chosen, slope)
     total = b.emit("sum", b.emit("mul", cast(b, tangent, out.dtype.compute), weights), **over)
-    return in_dtype(b, b.emit("div", total, b.emit("sum", chosen, **over)), out.dtype)
+    return cast(b, b.emit("div", total, b.emit("sum", chosen, **over)), out.dtype)
 
 
 def prod_jvp(b: Builder, op: Applied) -> Any:
@@ -71,7 +71,7 @@ def prod_jvp(b: Builder, op: Applied) -> Any:
                     multiply_before(b, values, last, reverse=True))  # fmt: skip
     total = b.emit("sum", b.emit("mul", flat(op.tangents[0]), others), axes=(last,), keepdims=False)
     out = b.type_of(op.results[0])
-    return in_dtype(b, b.emit("reshape", total, shape=out.shape), out.dtype)
+    return cast(b, b.emit("reshape", total, shape=out.shape), out.dtype)
 
 
 def multiply_before(b: Builder, values: Any, axis: int, *, reverse: bool) -> Any:
@@ -107,7 +107,7 @@ def norm_jvp(b: Builder, op: Applied) -> Any:
         slope = b.emit("mul", b.emit("sign", values), b.emit("pow", share, constant(b, order - 1.0, compute)))
     over = {"axes": axes, "keepdims": bool(op.attributes["keepdims"])}
     total = b.emit("sum", b.emit("mul", cast(b, op.tangents[0], compute), slope), **over)
-    return in_dtype(b, total, out.dtype)
+    return cast(b, total, out.dtype)
 
 
 def logsumexp_jvp(b: Builder, op: Applied) -> Any:
@@ -121,7 +121,7 @@ def logsumexp_jvp(b: Builder, op: Applied) -> Any:
     total = b.emit("sum", b.emit("mul", cast(b, op.tangents[0], compute), weights), **over)
     # Weights are divided by their own sum: so they are exactly those of the values, wherever the result was rounded.
     mean = b.emit("div", total, b.emit("sum", weights, **over))
-    return in_dtype(b, b.emit("reshape", mean, shape=out.shape), out.dtype)
+    return cast(b, b.emit("reshape", mean, shape=out.shape), out.dtype)
 
 
 # Prefix sums, products and maxima.
@@ -161,8 +161,8 @@ def _cumprod_jvp(b: Builder, x: Any, tangent: Any, result: Any, attributes: Attr
         start[axis], stop[axis] = ONE, type.shape[axis] + 1
     longer = b.emit("concat", *joined, axis=axis)
     before = b.emit("slice", longer, start=tuple(start), stop=tuple(stop), step=(1,) * type.rank)
-    inner = b.emit("mul", in_dtype(b, tangent, type.dtype), restate(b, before, type.shape))
-    return linear_recurrence(b, in_dtype(b, x, type.dtype), inner, axis, reverse=reverse)
+    inner = b.emit("mul", cast(b, tangent, type.dtype), restate(b, before, type.shape))
+    return linear_recurrence(b, cast(b, x, type.dtype), inner, axis, reverse=reverse)
 
 
 def cumulative(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
@@ -171,7 +171,7 @@ def cumulative(b: Builder, cotangents: Values, operands: Values, attributes: Att
     assert isinstance(x, Linear)
     assert attributes["kind"] == "sum", "only a prefix sum is linear"
     given = {**attributes, "reverse": not attributes["reverse"]}
-    return (in_dtype(b, b.emit("cumulative", cotangents[0], **given), x.type.dtype),)
+    return (cast(b, b.emit("cumulative", cotangents[0], **given), x.type.dtype),)
 
 
 def _row_sum(b: Builder, value: Any, axes: tuple[int, ...]) -> Any:
@@ -187,14 +187,14 @@ def softmax_jvp(b: Builder, op: Applied) -> Any:
     out, axes = b.type_of(op.results[0]), _axis(b, op.results[0], op.attributes)
     shares, tangent = widen(b, op.results[0]), widen(b, op.tangents[0])
     mean = _row_sum(b, b.emit("mul", tangent, shares), axes)
-    return in_dtype(b, b.emit("mul", b.emit("sub", tangent, mean), shares), out.dtype)
+    return cast(b, b.emit("mul", b.emit("sub", tangent, mean), shares), out.dtype)
 
 
 def log_softmax_jvp(b: Builder, op: Applied) -> Any:
     """`t - sum(p t)`."""
     out, axes = b.type_of(op.results[0]), _axis(b, op.results[0], op.attributes)
     shares, tangent = b.emit("exp", widen(b, op.results[0])), widen(b, op.tangents[0])
-    return in_dtype(b, b.emit("sub", tangent, _row_sum(b, b.emit("mul", tangent, shares), axes)), out.dtype)
+    return cast(b, b.emit("sub", tangent, _row_sum(b, b.emit("mul", tangent, shares), axes)), out.dtype)
 
 
 def cross_entropy_jvp(b: Builder, op: Applied) -> Any:
@@ -217,7 +217,7 @@ def cross_entropy_jvp(b: Builder, op: Applied) -> Any:
         weights = b.emit("div", weights, b.emit("maximum", count, one))
     axes = (last,) if op.attributes["reduction"] == "none" else tuple(range(kind.rank))
     total = b.emit("sum", b.emit("mul", widen(b, op.tangents[0]), weights), axes=axes, keepdims=False)
-    return in_dtype(b, total, out.dtype)
+    return cast(b, total, out.dtype)
 
 
 def normalize_jvp(b: Builder, op: Applied) -> Any:
@@ -244,4 +244,4 @@ def normalize_jvp(b: Builder, op: Applied) -> Any:
         parts.append(b.emit("mul", widen(b, op.tangents[1]), normal))
     if len(op.tangents) > 2 and op.tangents[2] is not None:
         parts.append(b.emit("broadcast_to", widen(b, op.tangents[2]), shape=kind.shape))
-    return in_dtype(b, add_all(b, parts), kind.dtype)
+    return cast(b, add_all(b, parts), kind.dtype)

@@ -7,13 +7,12 @@ constant between its steps. An op without `jvp` is differentiated through its `d
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from tessera.ir.base.spec import Attributes, Builder, OpSpec
 from tessera.ir.graph.building import constant, restate
+from tessera.ir.graph.transforms.tape_builder import load_rule
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
 from tessera.types.shape import Shape, TensorType
@@ -28,6 +27,12 @@ class Linear:
     type: TensorType
 
 
+def linear_type(operand: Any) -> TensorType:
+    """The type of an operand that depends on tangents."""
+    assert isinstance(operand, Linear)
+    return operand.type
+
+
 @frozen
 class Applied:
     """An op as a `jvp` rule sees it: its operands and their tangents (None for zero), its results and attributes."""
@@ -39,21 +44,14 @@ class Applied:
     spec: OpSpec
 
 
-@cache
-def load_rule(facet: str) -> Callable[..., Any]:
-    """The function that a facet names."""
-    module, _, name = facet.rpartition(":")
-    return getattr(importlib.import_module(f"{PACKAGE}.{module or 'shared'}"), name)
-
-
 def jvp_rule(spec: OpSpec) -> Callable[..., Any] | None:
     """The `jvp` of an op, or None where it is differentiated through its parts."""
-    return None if spec.jvp is None else load_rule(spec.jvp)
+    return None if spec.jvp is None else load_rule(PACKAGE, spec.jvp)
 
 
 def transpose_rule(spec: OpSpec) -> Callable[..., Any] | None:
     """The `transpose` of an op, or None where it has none of its own."""
-    return None if spec.transpose is None else load_rule(spec.transpose)
+    return None if spec.transpose is None else load_rule(PACKAGE, spec.transpose)
 
 
 Values = Sequence[Any]
@@ -107,11 +105,6 @@ def zero(b: Builder, op: Applied) -> Any:
     return [None] * len(op.results)
 
 
-def same(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
-    """The `transpose` of an op that gives its first operand."""
-    return (cotangents[0], *(None for _ in operands[1:]))
-
-
 def unbroadcast(b: Builder, value: Any, shape: Shape) -> Any:
     """The transpose of broadcasting from `shape`: sums over the axes that were stretched or added."""
     given = b.type_of(value).shape
@@ -123,11 +116,6 @@ def unbroadcast(b: Builder, value: Any, shape: Shape) -> Any:
         if stretched:
             value = b.emit("reshape", value, shape=shape)
     return restate(b, value, shape)
-
-
-def in_dtype(b: Builder, value: Any, dtype: DType) -> Any:
-    """The value in a dtype."""
-    return value if b.type_of(value).dtype is dtype else b.emit("cast", value, dtype=dtype)
 
 
 def mask(b: Builder, condition: Any, dtype: DType) -> Any:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.ir.base.spec import Attributes, OpSpec
-from tessera.ir.base.tape import Guard, Record, Tape
-from tessera.ir.graph.batching.shared import BatchedOp, batch_rule, load_rule
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.graph.batching.shared import BatchedOp, batch_rule
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as_values, has_one_result, remove_dead
+from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as_values, remove_dead
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
@@ -41,7 +41,7 @@ class _BatchedBuilder:
     def emit(self, name: str, *operands: Batched, **attributes: Any) -> Any:
         spec = REGISTRY[name]
         made = tuple(self._batcher.apply(spec, operands, spec.with_defaults(attributes)))
-        return made[0] if has_one_result(spec) else made
+        return made[0] if spec.has_one_result else made
 
 
 class Batcher:
@@ -73,7 +73,7 @@ class Batcher:
             plain = b.append(spec, [value.value for value in given], attributes)
             return [Batched(result, False) for result in plain]
         if spec.region_names and spec.batch is not None:
-            rewrite: Any = load_rule(spec.batch)
+            rewrite: Any = batch_rule(spec)
             return rewrite(self, given, attributes)
         rule, made = batch_rule(spec), None
         if rule is not None:
@@ -134,6 +134,6 @@ def batch_body(tape: Tape, is_batched: Sequence[bool], size: Dim, always: Sequen
 def batch_tape(tape: Tape, is_batched: Sequence[bool], size: Dim) -> tuple[Tape, list[bool]]:
     """A program for a batch, and which of its outputs have it: of inputs that do, the others are shared by all."""
     made, flags = batch_body(tape, is_batched, size, [False] * len(tape.outputs))
-    made.guards = [Guard(guard.left, guard.right, guard.what, guard.span) for guard in tape.guards]
+    made.guards = list(tape.guards)
     made.promises, made.functions = dict(tape.promises), list(tape.functions)
     return made, flags

@@ -16,14 +16,13 @@ from typing import Any
 
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, OpSpec
-from tessera.ir.base.tape import Guard, Record, Tape
+from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Applied, jvp_rule
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.transforms.tape_builder import (
     TapeBuilder,
     add_inputs,
     as_values,
-    has_one_result,
     remove_dead,
     replace_values,
 )
@@ -79,7 +78,7 @@ class _DualBuilder:
         results = builder.append(spec, [operand.primal for operand in operands], full)
         tangents = self._linearizer.push(spec, operands, results, full)
         duals = tuple(map(Dual, results, tangents))
-        return duals[0] if has_one_result(spec) else duals
+        return duals[0] if spec.has_one_result else duals
 
 
 class Linearizer:
@@ -172,7 +171,7 @@ def linearize(tape: Tape, active: Sequence[int]) -> LinearizedTape:
     """A tape with its tangents by the inputs of these numbers, which are floats."""
     builder = LinearBuilder()
     joint = builder.tape
-    joint.guards = [Guard(guard.left, guard.right, guard.what, guard.span) for guard in tape.guards]
+    joint.guards = list(tape.guards)
     joint.promises, joint.functions = dict(tape.promises), list(tape.functions)
     primals = add_inputs(joint, [tape.types[value] for value in tape.inputs], tape.names)
     types = [tape.types[tape.inputs[number]] for number in active]

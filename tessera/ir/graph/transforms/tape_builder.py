@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, cast
 
 from tessera.diagnostics.error import Span
@@ -46,7 +48,7 @@ class TapeBuilder:
         """The result of op `tgraph.<name>`, or a tuple when it has several."""
         spec = REGISTRY[name]
         results: Any = self.append(spec, operands, spec.with_defaults(attributes))
-        return results[0] if has_one_result(spec) else results
+        return results[0] if spec.has_one_result else results
 
     def append(self, spec: OpSpec, operands: Sequence[int], attributes: Mapping[str, Any]) -> tuple[int, ...]:
         """The results of an op with all its attributes."""
@@ -75,11 +77,6 @@ class TapeBuilder:
     def zeros(self, type: TensorType) -> int:
         """Zeros of a type."""
         return self.emit("full", shape=type.shape, value=0.0, dtype=type.dtype)
-
-
-def has_one_result(spec: OpSpec) -> bool:
-    """Whether the op always has exactly one result."""
-    return len(spec.results) == 1 and not spec.results[0].endswith("*")
 
 
 def as_values(made: Any) -> tuple[Any, ...]:
@@ -122,3 +119,10 @@ def has_effects(record: Record) -> bool:
     spec = REGISTRY[record.op]
     own = spec.effects_for(record.attributes) - {"random"}
     return bool(own) or any(has_effects(inner) for body in record.bodies for inner in body.records)
+
+
+@cache
+def load_rule(package: str, facet: str) -> Callable[..., Any]:
+    """The function that a facet names: "module:function" of a package of rules, or one of its `shared`."""
+    module, _, name = facet.rpartition(":")
+    return getattr(importlib.import_module(f"{package}.{module or 'shared'}"), name)
