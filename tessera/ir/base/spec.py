@@ -197,7 +197,8 @@ class OpSpec:
     value (or tuple of values) to use instead, of the same type and bit for bit the same, or None. `policy` is what a
     numerics policy makes of the op, `interval` how far it takes its operands (`ir/base/interval.py`). `jvp` and
     `transpose` name the rules of its derivatives (`ir/graph/derivatives/shared.py`): an op that has neither is
-    differentiated through `decompose`. `batch` and `shard` are slots of the transforms of those names.
+    differentiated through `decompose`, or says in `no_derivative` why it has none. `batch` names the rule for a batch
+    of operands (`ir/graph/batching/shared.py`), `shard` is a slot of the transform of that name.
     `nondeterminism` says by the attributes whether runs on equal operands may differ; without it they never do.
     `more_effects` are those that an op has by its attributes, on top of `effects`. An op that
     `takes_positions` reads or writes where an operand says; `decompose` may be told how that is `checked`.
@@ -229,6 +230,7 @@ class OpSpec:
     interval: IntervalRule | None = None
     jvp: str | None = None
     transpose: str | None = None
+    no_derivative: str = ""
     batch: str | None = None
     shard: Transform | None = None
     takes_positions: bool = False

@@ -56,6 +56,10 @@ def batch_rule(spec: OpSpec) -> BatchRule | None:
     return load_rule(PACKAGE, f"movement:{spec.short_name}") if isinstance(spec.lower, View) else None
 
 
+def loop(b: Builder, op: BatchedOp) -> None:
+    """None: the op runs for one element of the batch after the other."""
+
+
 def align(b: Builder, op: BatchedOp, at: int, rank: int) -> Any:
     """A batched operand with axes of 1 behind the batch, so that it broadcasts against one of `rank`."""
     value = op.operands[at]

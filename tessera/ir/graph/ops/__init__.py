@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 
 from tessera.ir.base.interval import HULL, SAME, IntervalRule
-from tessera.ir.base.spec import KEEP, ROUND, OpSpec, PolicyRule, Registry
+from tessera.ir.base.spec import FLOATS, KEEP, ROUND, OpSpec, PolicyRule, Registry
 from tessera.ir.tile.facets import Assembly, Gather, Pointwise, Reduction, View
 
 _USUAL = ("contraction", "elementwise", "creation", "normalization", "movement", "reduce")
@@ -65,8 +65,41 @@ def check_facets(spec: OpSpec) -> None:
         missing = "`dtypes`: those that its samples are tried in"
     elif policy_of(spec).role == "contract" and not (policy_of(spec).by_parts or policy_of(spec).accumulate):
         missing = "`accumulate` in its policy: how it is built in an accumulator that its kernel does not have"
+    missing = missing or _missing_transform(spec)
     if missing:
         raise TypeError(f"op `{spec.name}` lacks {missing}")
+
+
+def why_no_derivative(spec: OpSpec) -> str:
+    """Why an op has no derivative, as it says itself or as its effects and its dtypes do; empty where it may have."""
+    effects = sorted(spec.effects - {"random"})
+    if spec.no_derivative or not effects:
+        has_floats = not spec.dtypes or any(name in FLOATS for name in spec.dtypes)
+        return spec.no_derivative or ("" if has_floats else "integers and bools have no tangents")
+    return f"it has the effect `{effects[0]}`"
+
+
+_ON_TANGENTS = ("linear", "first", "multilinear")
+"""Rules by which an op is its own derivative, on tangents: reverse mode transposes it."""
+
+
+def _missing_transform(spec: OpSpec) -> str:
+    """What a transform would ask an op for in vain; nothing is asked of what takes no operands."""
+    has_parts = spec.decompose is not None
+    if not spec.operands:
+        return ""
+    if spec.jvp in _ON_TANGENTS and spec.transpose is None:
+        return f"`transpose`: its `jvp` is {spec.jvp!r}, the op itself on tangents, which reverse mode transposes"
+    if spec.jvp is None and spec.transpose is not None and not has_parts:
+        return "`jvp`: it has a `transpose`, so it is linear, and does not say in which operands"
+    if spec.jvp is None and not has_parts and not why_no_derivative(spec):
+        return (
+            "a derivative: `jvp` (a rule of `ir/graph/derivatives`), or `decompose` into ops that have one, or the "
+            "reason why there is none in `no_derivative`"
+        )
+    if spec.batch is None and not has_parts and not isinstance(spec.lower, Pointwise | Reduction | View):
+        return '`batch`: a rule of `ir/graph/batching`; "loop" runs it for one element after the other'
+    return ""
 
 
 class _Folder(Registry):

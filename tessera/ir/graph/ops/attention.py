@@ -479,6 +479,8 @@ def _weighted_values(query: IntervalQuery) -> Interval:
 
 _WEIGHTED_VALUES = IntervalRule(_weighted_values)
 
+_BEHIND = "it is made of `attention` behind all transforms"
+
 SPECS: tuple[OpSpec, ...] = (
     _attention(
         "attention",
@@ -575,6 +577,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=FLOATS,
         cost=cost_of(_count_operations),
         lower=Library("attention_parts", reads_views=True),
+        no_derivative=_BEHIND,
+        batch="loop",
         policy=KEEP,
         interval=ANYTHING,
     ),
@@ -592,6 +596,8 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("f32", "f64"),
         cost=visits(2),
         lower=Library("attention_join", takes_epilogue=True),
+        no_derivative=_BEHIND,
+        batch="loop",
         policy=KEEP,
         interval=ANYTHING,
     ),

@@ -110,6 +110,7 @@ def _make(function: ScalarFunction, op: GraphOp) -> OpSpec:
         interval=op.interval,
         jvp=None if function.is_predicate or "f32" not in op.dtypes else "elementwise:scalar_jvp",
         transpose=f"elementwise:{op.name}_transpose" if op.name in _LINEAR else None,
+        no_derivative="a bool has no tangent" if function.is_predicate else "",
     )
 
 
@@ -363,6 +364,7 @@ BITCAST = OpSpec(
     lower=Pointwise(_bitcast_block, 0),
     policy=KEEP,
     interval=ANYTHING,
+    no_derivative="it reads bits, which do not change by little",
 )
 
 CAST_LIKE = OpSpec(

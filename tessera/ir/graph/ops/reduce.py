@@ -286,6 +286,7 @@ def _reduction(name: str, family: _Family, summary: str, interval: IntervalRule 
         interval=interval or family.interval,
         jvp=_JVPS.get(name),
         transpose="reduce:sum" if name == "sum" else None,
+        no_derivative="an index has no tangent" if group is INDEX else "",
     )
 
 

@@ -18,7 +18,7 @@ from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Applied, jvp_rule
-from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.ops import REGISTRY, why_no_derivative
 from tessera.ir.graph.transforms.tape_builder import (
     TapeBuilder,
     add_inputs,
@@ -130,12 +130,8 @@ class Linearizer:
         return [t if b.type_of(result).dtype.is_float else None for t, result in zip(found, results, strict=True)]
 
     def no_rule(self, spec: OpSpec) -> DifferentiationError:
-        effects = sorted(spec.effects - {"random"})
-        why = f": it has the effect `{effects[0]}`" if effects else ""
-        if spec.short_name == "kernel_call":
-            why = ": kernels are not differentiated yet, nor is their `defvjp` asked"
         return DifferentiationError(
-            f"`{spec.short_name}` has no derivative{why}",
+            f"`{spec.short_name}` has no derivative: {why_no_derivative(spec)}",
             span=self.builder.span,
             fix="wrap its operands in `tessera.stop_gradient` where its result may be taken as constant",
         )
