@@ -16,7 +16,7 @@ from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
 from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
 from tessera.frontend.shape_inference import check_sizes
-from tessera.frontend.size import dim_of
+from tessera.frontend.size import Size, dim_of
 from tessera.frontend.subprograms import type_of
 from tessera.frontend.trace import Trace, TracedTensor
 from tessera.frontend.traced_number import is_traced_number
@@ -74,8 +74,14 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     return unflatten(branches[0].tree, made)
 
 
-def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any) -> Any:
+def while_loop(
+    condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any, *, max_trips: Any = None
+) -> Any:
     """`body` applied to the state while `condition` of it holds; the state keeps its form, shapes and dtypes.
+
+    `max_trips`, an int or a size, is how often the body runs at most: the loop stops then, whatever the condition
+    says, and `condition(result)` tells whether it would have gone on. Reverse mode needs it, and keeps what so many
+    trips need, of which those that do not run change nothing.
 
     Under `jit` the loop is native code, and Ctrl-C ends it between two rounds. On a GPU it is seen when the loop is
     done: where that may be never, count rounds in the state, and let the condition ask for fewer than some number.
@@ -87,11 +93,14 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], stat
     Tensor([] f32, 192)
     """
     check_callables("while_loop", condition=condition, body=body)
-    state = _adopt(state)
-    if dispatch.tracing() is None:
-        while bool(condition(state)):
-            state = body(state)
+    state, limit = _adopt(state), _trip_limit(max_trips)
+    trace: Any = dispatch.tracing()
+    if trace is None:
+        trips = 0
+        while (not limit or trips < (limit[0].value or 0)) and bool(condition(state)):
+            state, trips = body(state), trips + 1
         return state
+    check_sizes(trace, "while_loop", limit, user_span())
     tensors, tree = _tensors_of(state)
     test = _trace_body(condition, tensors, Tree(tuple, None, (tree,)))
     if len(test.results) != 1:
@@ -101,7 +110,17 @@ def while_loop(condition: Callable[[Any], Any], body: Callable[[Any], Any], stat
     _check_state("while_loop", tensors, tree, step)
     lifted = _share_lifted([test, step])
     attributes = {"condition": _finish_body(test), "body": _finish_body(step), "carried": len(tensors)}
-    return unflatten(tree, as_tuple(apply("while", (*tensors, *lifted), attributes)))
+    return unflatten(tree, as_tuple(apply("while", (*tensors, *lifted), {**attributes, "max_trips": limit})))
+
+
+def _trip_limit(max_trips: Any) -> tuple[Dim, ...]:
+    """The most trips that a loop makes, where somebody says so."""
+    if max_trips is None:
+        return ()
+    most = dim_of(max_trips) if isinstance(max_trips, Size) else Dim.of(check_int("while_loop", "max_trips", max_trips))
+    if (most.value or 0) < 0:
+        raise ArgumentError(f"`while_loop` takes `max_trips` from 0, got {most}")
+    return (most,)
 
 
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:

@@ -883,5 +883,6 @@ class WhileOp(SpecOp):
     condition: Region
     body: Region
     carried: int
+    max_trips: tuple[Dim, ...]
 
 class YieldOp(SpecOp): ...

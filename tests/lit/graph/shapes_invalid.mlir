@@ -151,3 +151,16 @@ tgraph.func @sort_rows(%x0: !tgraph.tensor<[N5, N33], f32>) -> (!tgraph.tensor<[
   %0, %1 = tgraph.sort_rows %x0 : (!tgraph.tensor<[N5, N33], f32>) -> (!tgraph.tensor<[N5, N33], f32>, !tgraph.tensor<[N5, N33], f32>)
   tgraph.return %0, %1 : (!tgraph.tensor<[N5, N33], f32>, !tgraph.tensor<[N5, N33], f32>) -> ()
 }
+// -----
+// CHECK: error[T0301]: `while` takes one number from 0 as `max_trips`, got -2
+tgraph.func @while(%x0: !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32> attributes {names = ["x0"]} {
+  %0 = tgraph.while %x0 {carried = 1, max_trips = [-2]} ({
+  ^bb0(%v: !tgraph.tensor<[], f32>):
+    %1 = tgraph.lt %v, %v : (!tgraph.tensor<[], f32>, !tgraph.tensor<[], f32>) -> !tgraph.tensor<[], bool>
+    tgraph.yield %1 : (!tgraph.tensor<[], bool>) -> ()
+  }, {
+  ^bb0(%v_1: !tgraph.tensor<[], f32>):
+    tgraph.yield %v_1 : (!tgraph.tensor<[], f32>) -> ()
+  }) : (!tgraph.tensor<[], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %0 : (!tgraph.tensor<[], f32>) -> ()
+}

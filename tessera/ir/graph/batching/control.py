@@ -124,7 +124,7 @@ def while_loop(batcher: Batcher, given: Sequence[Batched], attributes: Attribute
         body = _keep_done(body, condition, carried)
         _join_predicates(condition)
     values = [batcher.whole(value) if flag else value.value for value, flag in zip(given, flags, strict=True)]
-    results = b.emit("while", *values, condition=condition, body=body, carried=carried)
+    results = b.emit("while", *values, **{**attributes, "condition": condition, "body": body})
     return [Batched(*pair) for pair in zip(as_values(results), found, strict=True)]
 
 

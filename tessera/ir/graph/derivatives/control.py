@@ -260,8 +260,21 @@ def fori_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attribut
 
 
 def while_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attributes) -> list[Dual]:
-    """With its tangents carried along."""
-    return _carry_tangents(linearizer, given, attributes, "while", 0)
+    """A loop over so many trips as there are at most, where that is known; else with its tangents carried along."""
+    if not attributes["max_trips"]:
+        return _carry_tangents(linearizer, given, attributes, "while", 0)
+    b = linearizer.builder
+    types, carried = [b.type_of(value.primal) for value in given], int(attributes["carried"])
+    names = [f"input_{at}" for at in range(len(types))]
+    builder, stay = TapeBuilder(), Tape()
+    builder.span = b.span
+    inputs = add_inputs(builder.tape, types, names)
+    stay.outputs = add_inputs(stay, types, names)[:carried]
+    # Once the condition is false the state stays what it is, and so does the condition.
+    (goes_on,) = builder.inline(attributes["condition"], inputs)
+    builder.tape.outputs = list(builder.emit("cond", goes_on, *inputs, then=attributes["body"], otherwise=stay))
+    loop = {"body": builder.tape, "carried": carried, "scanned": 0, "reverse": False}
+    return scan_jvp(linearizer, given, {**loop, "length": tuple(attributes["max_trips"])})
 
 
 def _carry_tangents(
@@ -321,7 +334,8 @@ def loop_transpose(b: Any, cotangents: Values, operands: Values, attributes: Att
     raise DifferentiationError(
         "a loop that ends by a condition has no reverse-mode derivative: nobody knows how many rounds to keep",
         span=b.span,
-        fix="use `tessera.scan` or `tessera.fori_loop` with a number of rounds that is a size, or `tessera.jvp`",
+        fix="say how many trips it makes at most, as in `tessera.while_loop(condition, body, state, max_trips=100)`; "
+        "or use `tessera.scan`, `tessera.fori_loop` with bounds that are sizes, or `tessera.jvp`",
     )
 
 

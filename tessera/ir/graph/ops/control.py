@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tessera.ir.base.arrays import Array
+from tessera.ir.base.arrays import Array, static
 from tessera.ir.base.interval import ANYTHING
-from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, OpSpec
+from tessera.ir.base.spec import KEEP, Attribute, Attributes, Builder, InferContext, OpSpec
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.building import Types
+from tessera.ir.graph.building import Types, constant, size_value
 from tessera.types.dim import Dim
+from tessera.types.dtype import i64
 from tessera.types.shape import TensorType, equal_dims, is_refuted, path
 
 Body: TypeAlias = "Callable[..., tuple[Array, ...]]"
@@ -81,15 +82,44 @@ def _infer_while(ctx: InferContext, types: Types, attributes: Attributes) -> Typ
         raise ctx.fail(f"the condition of `while` gives {len(tested)} values, not one bool")
     _scalar(ctx, "while", "its condition", tested[0], "bool")
     _same_types(ctx, "while", "what the body gives", _types(body, body.outputs), carried)
+    limit = attributes["max_trips"]
+    if len(limit) > 1 or any((Dim.of(most).value or 0) < 0 for most in limit):
+        raise ctx.fail(f"`while` takes one number from 0 as `max_trips`, got {', '.join(map(str, limit))}")
     return carried
 
 
-def while_reference(*operands: Array, condition: Body, body: Body, carried: int) -> tuple[Array, ...]:
-    """The body runs as long as the condition holds, which is asked first."""
+def while_reference(
+    *operands: Array, condition: Body, body: Body, carried: int, max_trips: Sequence[Dim] = ()
+) -> tuple[Array, ...]:
+    """The body runs as long as the condition holds, which is asked first, and `max_trips` times at most."""
     values, captured = operands[:carried], operands[carried:]
-    while bool(condition(*values, *captured)[0]):
-        values = body(*values, *captured)
+    trips = 0
+    while (not max_trips or trips < static(max_trips[0])) and bool(condition(*values, *captured)[0]):
+        values, trips = body(*values, *captured), trips + 1
     return tuple(values)
+
+
+def _count_trips(b: Builder, operands: Sequence[Any], attributes: Attributes) -> Any:
+    """A loop that counts its trips in one more carried value, and ends at the last one; None where none is."""
+    if not attributes["max_trips"]:
+        return None
+    from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs  # noqa: PLC0415 - it needs all ops
+
+    carried, counter = int(attributes["carried"]), TensorType((), i64)
+    types = [b.type_of(operand) for operand in operands]
+    made: dict[str, Tape] = {}
+    for name in ("condition", "body"):
+        builder = TapeBuilder()
+        trips, *given = add_inputs(builder.tape, [counter, *types], [f"input_{at}" for at in range(1 + len(types))])
+        results = builder.inline(attributes[name], given)
+        if name == "condition":
+            goes_on = builder.emit("lt", trips, size_value(builder, attributes["max_trips"][0]))
+            builder.tape.outputs = [builder.emit("logical_and", goes_on, results[0])]
+        else:
+            builder.tape.outputs = [builder.emit("add", trips, constant(builder, 1, i64)), *results]
+        made[name] = builder.tape
+    results = b.emit("while", constant(b, 0, i64), *operands, **made, carried=carried + 1)
+    return tuple(results[1:])
 
 
 def _infer_fori(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
@@ -171,6 +201,7 @@ def _flow(name: str, summary: str, operands: tuple[str, ...], attributes: Any, i
         attributes=attributes,
         infer=infer,
         reference=reference,
+        decompose=_count_trips if name == "while" else None,
         policy=KEEP,
         interval=ANYTHING,
         jvp=f"control:{name}_jvp",
@@ -192,7 +223,12 @@ SPECS: tuple[OpSpec, ...] = (
         "while",
         "Carried values put through a body as long as a condition on them holds.",
         ("operands*",),
-        (Attribute("condition", "tape"), Attribute("body", "tape"), CARRIED),
+        (
+            Attribute("condition", "tape"),
+            Attribute("body", "tape"),
+            CARRIED,
+            Attribute("max_trips", "dims", (), "how often the body runs at most, as one dim; reverse mode needs it"),
+        ),
         _infer_while,
         while_reference,
     ),

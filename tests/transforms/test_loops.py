@@ -1,0 +1,96 @@
+"""Loops under transforms: loops with a limit of trips backwards, and scans of any length as one body."""
+
+# Traced functions have no types to give here.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.diagnostics.codes import ArgumentError, DifferentiationError
+
+X, W = np.array([0.5, 1.0, -0.3]), np.array([0.1, 0.2, 0.3])
+
+
+def grow(limit: Any, x: Any, w: Any) -> Any:
+    """Five trips for `X` and `W`, where the limit lets it."""
+    return ts.while_loop(
+        lambda s: (s * s).sum() < 100.0, lambda s: s * 1.5 + ops.sin(w) * x * s, x, max_trips=limit
+    ).sum()
+
+
+def unrolled(trips: int, x: Any, w: Any) -> Any:
+    state = x
+    for _ in range(trips):
+        state = state * 1.5 + ops.sin(w) * x * state
+    return state.sum()
+
+
+def trips_of(limit: int, x: Any) -> int:
+    state, trips = x, 0
+    while (state * state).sum() < 100.0 and trips < limit:
+        state, trips = state * 1.5 + np.sin(W) * x * state, trips + 1
+    return trips
+
+
+@pytest.mark.parametrize("limit", [0, 1, 4, 5, 6, 40])
+def test_a_loop_with_a_limit_is_differentiated_as_its_trips(limit: int) -> None:
+    """More trips than the limit do not run; trips that do not run change nothing."""
+    trips = trips_of(limit, X)
+    loop, plain = (lambda x, w: grow(limit, x, w)), (lambda x, w: unrolled(trips, x, w))
+    assert float(ts.jit(loop)(X, W)) == float(ts.jit(plain)(X, W)) == pytest.approx(float(loop(X, W)))
+    for found, expected in zip(ts.grad(loop, (0, 1))(X, W), ts.grad(plain, (0, 1))(X, W), strict=True):
+        np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-14)
+    (value, found), (_, expected) = (ts.jvp(one, (X, W), (W, X)) for one in (loop, plain))
+    assert float(value) == float(ts.jit(plain)(X, W))
+    np.testing.assert_allclose(float(found), float(expected), rtol=1e-14)
+    np.testing.assert_allclose(
+        np.asarray(ts.hessian(loop)(X, W)), np.asarray(ts.hessian(plain)(X, W)), rtol=1e-12, atol=1e-12
+    )
+
+
+def test_each_element_of_a_batch_makes_its_own_trips() -> None:
+    several = np.stack([X, 2 * X, 100 * X])
+    assert len({trips_of(8, one) for one in several}) == 3
+    found = ts.vmap(ts.grad(lambda x, w: grow(8, x, w)), in_axes=(0, None))(several, W)
+    each = [np.asarray(ts.grad(lambda x, w: grow(8, x, w))(one, W)) for one in several]
+    np.testing.assert_allclose(np.asarray(found), np.stack(each), rtol=1e-13)
+    summed = ts.grad(lambda x: ts.vmap(lambda one: grow(8, one, ts.array(W)))(x).sum())(several)
+    np.testing.assert_allclose(np.asarray(summed), np.stack(each), rtol=1e-13)
+
+
+def test_a_limit_may_be_a_size() -> None:
+    @ts.jit
+    def loop(x: ts.Tensor["N", ts.f64]):
+        return ts.while_loop(lambda s: s.sum() < 1e9, lambda s: s * ops.cos(x) * 2.0, x, max_trips=x.shape[0]).sum()
+
+    for size in (1, 3, 6):
+        x = np.linspace(0.1, 0.4, size)
+        power = (2 * np.cos(x)) ** size
+        np.testing.assert_allclose(float(loop(x)), (x * power).sum(), rtol=1e-13)
+        expected = power - x * size * power * np.tan(x)
+        np.testing.assert_allclose(np.asarray(ts.grad(loop)(x)), expected, rtol=1e-12)
+
+
+def test_reverse_mode_asks_for_a_limit() -> None:
+    with pytest.raises(DifferentiationError, match="max_trips=100"):
+        ts.grad(lambda x: grow(None, x, ts.array(W)))(X)
+    for limit in (-1, 2.5):
+        with pytest.raises(ArgumentError, match="max_trips"):
+            ts.jit(lambda x, limit=limit: grow(limit, x, ts.array(W)))(X)
+
+
+def test_a_body_that_could_not_run_past_the_end_does_not() -> None:
+    """The body is not run on a state that ended the loop: an infinite derivative there would be a NaN."""
+
+    def root(x: Any) -> Any:
+        return ts.while_loop(lambda s: s > 0.0, lambda s: ops.sqrt(s) - 1.0, x, max_trips=6)
+
+    # 16 -> 3 -> 0.732 -> -0.144, whose root has no value.
+    slope = 1 / (8 * np.sqrt(16) * np.sqrt(3) * np.sqrt(np.sqrt(3) - 1))
+    np.testing.assert_allclose(float(ts.grad(root)(16.0)), slope, rtol=1e-6)
