@@ -41,6 +41,12 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
+OF_OPS = (
+    "tests/graph/test_op_rules.py tests/graph/test_decompositions.py tests/ir/graph/test_every_op.py "
+    "tests/numerics/test_intervals.py"
+)
+"""What holds every op of the graph."""
+
 NEIGHBOURHOODS: Mapping[str, str] = {
     # Verifiers.
     "tessera/ir/tile/passes/check_races.py": "tests/lit/tile/check_races.mlir tests/tile/test_check_races.py",
@@ -126,15 +132,15 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/policy/test_accumulators.py::test_products_of_vectors_and_stacks "
     "tests/policy/test_accumulators.py::test_mistakes_are_told_of_the_op_that_was_written",
     # Recipes.
-    "tessera/ir/graph/ops/reduce.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
-    "tests/graph/test_reduce.py tests/graph/test_simplify.py tests/ir/graph/test_every_op.py",
-    "tessera/ir/graph/ops/sort.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
-    "tests/graph/test_sort.py tests/graph/test_simplify.py tests/ir/graph/test_every_op.py",
-    "tessera/ir/graph/ops/normalization.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
-    "tests/graph/test_norm.py tests/graph/test_softmax.py tests/graph/test_composite.py "
-    "tests/ir/graph/test_every_op.py",
-    "tessera/ir/graph/ops/random.py": "tests/graph/test_op_rules.py tests/graph/test_decompositions.py "
-    "tests/graph/test_random.py tests/graph/test_composite.py tests/ir/graph/test_every_op.py",
+    "tessera/ir/graph/ops/reduce.py": f"{OF_OPS} tests/graph/test_reduce.py tests/graph/test_simplify.py",
+    "tessera/ir/graph/ops/sort.py": f"{OF_OPS} tests/graph/test_sort.py tests/graph/test_simplify.py",
+    "tessera/ir/graph/ops/normalization.py": f"{OF_OPS} tests/graph/test_norm.py tests/graph/test_softmax.py "
+    "tests/graph/test_composite.py",
+    "tessera/ir/graph/ops/random.py": f"{OF_OPS} tests/graph/test_random.py tests/graph/test_composite.py",
+    # Derivatives and batches.
+    "tessera/ir/graph/derivatives/*.py": "tests/transforms/test_every_op.py tests/transforms",
+    "tessera/ir/graph/transforms/*.py": "tests/transforms/test_every_op.py tests/transforms",
+    # Interpreters.
     "tessera/ir/tile/interpret.py": "tests/tile/test_interpret_memory.py tests/tile/test_interpret.py "
     "tests/tile/test_softmax_ops.py tests/tile/test_lanes.py",
 }
@@ -164,6 +170,9 @@ EQUIVALENT: Mapping[str, str] = {
     "again only where one of them is zero, and no map is made for those",
     "tessera/ir/base/scalar_reference.py: ends = np.where(wide >= 0, whole.dtype.type(high), whole.dtype.type(low))": ""
     "zero is in every range, and takes neither end",
+    "tessera/ir/base/scalar_reference.py: inside = (wide > low) & (wide < float(high + 1))": "the lowest number is the "
+    "end that it takes otherwise",
+    "tessera/types/constraint_proof.py: if coefficient <= 0 and monomial:": "no term of a dim has the coefficient 0",
     "tessera/ir/graph/policy_casts.py: return rule.saturates and all(is_integer(dtype) and dtype.bits <= 33 for dtype "
     "in dtypes)": "no dtype has 33 bits",
     'tessera/ir/graph/policy_casts.py: wide = dt.i32 if own.bits <= 9 else dt.u64 if own is dt.u32 and op == "mul" '

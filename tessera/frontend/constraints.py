@@ -352,6 +352,6 @@ def _next_size(rules: Sequence[Constraint], name: str, size: int) -> int | None:
         return None
     value = ConstraintSolver(rules).value(name)
     first, last = max(size + 1, value.low), min(size - 1, value.high)
-    larger = range(first, min(first + _FURTHEST, value.high + 1))
-    smaller = range(last, max(0, value.low - 1, last - _FURTHEST), -1)
+    larger = range(first, first + _FURTHEST)
+    smaller = range(last, max(0, last - _FURTHEST), -1)
     return next((item for item in chain(larger, smaller) if all(rule.holds({name: item}) for rule in rules)), None)

@@ -170,7 +170,7 @@ class Proofs:
 
     def _post_class(self, gap: Dim, why: int) -> bool:
         """`a % 8 == 3` is a residue class of `a`, with no need for a quotient and a remainder."""
-        (monomial, coefficient), *tail = gap.terms or (((), 0),)
+        (monomial, coefficient), *tail = gap.terms
         if len(monomial) != 1 or monomial[0].kind != "mod" or abs(coefficient) != 1 or len(tail) > 1:
             return False
         residue = -coefficient * (tail[0][1] if tail else 0)
@@ -189,14 +189,10 @@ class Proofs:
 
     def _find_cycles(self) -> None:
         """Rules such as `x < y` and `y < x` push each other up for ever; added up they are a contradiction."""
-        seen: set[Dim] = set()
-        for facts in list(self._facts.values()):
-            for gap, why in facts:
-                if gap not in seen:
-                    seen.add(gap)
-                    opposite = self.at_least_zero(-gap - 1)
-                    if opposite is not None:
-                        raise ContradictionError(opposite | why)
+        for gap, why in {gap: why for facts in self._facts.values() for gap, why in facts}.items():
+            opposite = self.at_least_zero(-gap - 1)
+            if opposite is not None:
+                raise ContradictionError(opposite | why)
 
     def why_excluded(self, rule: Rule) -> int | None:
         """The reasons why a rule cannot hold, or None."""
@@ -244,10 +240,10 @@ class Proofs:
         first, second = atom.args
         divisor = self.store.evaluate(second)
         left = self.store.evaluate_atom(Atom("mod", "", atom.args))
-        parts = _split(gap, atom)
-        if divisor.low < 1 or not left.is_fixed or parts is None:
+        if divisor.low < 1 or not left.is_fixed:
             return None
-        return parts[0] * (first - left.low) + parts[1] * second, divisor.why | left.why
+        factor, remainder = _split(gap, atom)
+        return factor * (first - left.low) + remainder * second, divisor.why | left.why
 
     def at_least_zero(self, gap: Dim, level: int = _LEVELS) -> int | None:
         """The reasons why `gap >= 0`, or None where no proof is found."""
@@ -280,10 +276,10 @@ class Proofs:
     def _expand_atoms(self, gap: Dim, level: int) -> int | None:
         """A quotient by what it is at least or at most; a maximum or minimum by its parts."""
         for atom in _atoms(gap):
-            parts = None if atom.kind in ("symbol", "mod") else _split(gap, atom)
-            if parts is None or parts[0].value is None:
+            times, remainder = _split(gap, atom)
+            if atom.kind in ("symbol", "mod") or times.value is None:
                 continue
-            factor, remainder = parts[0].value, parts[1]
+            factor = times.value
             first, second = atom.args
             if atom.kind in ("max", "min"):
                 found = [self._at_least_zero(remainder + arg * factor, level) for arg in atom.args]
@@ -293,7 +289,10 @@ class Proofs:
                     return whys[0] if whys else None
                 return whys[0] | whys[1] if len(whys) == 2 else None
             if second.value is not None and second.value > 0:
-                slack = second.value - 1 if factor > 0 else 0
+                # `a // c >= n` says `a >= c*n`, and `a // c <= n` says `a <= c*n + c - 1`, for an integer n;
+                # where a factor does not divide n, all that is used is that c*(a // c) is in a - c + 1..=a
+                is_whole = all(coefficient % factor == 0 for _, coefficient in remainder.terms)
+                slack = second.value - 1 if (factor > 0) != is_whole else 0
                 return self._at_least_zero((first - slack) * factor + remainder * second.value, level)
         return None
 
@@ -366,13 +365,11 @@ def _atoms(dim: Dim) -> dict[Atom, None]:
     return {atom: None for monomial, _ in dim.terms for atom in monomial}
 
 
-def _split(dim: Dim, atom: Atom) -> tuple[Dim, Dim] | None:
-    """(`a`, `b`) with `dim == a * atom + b`; None where the atom is there more than once."""
+def _split(dim: Dim, atom: Atom) -> tuple[Dim, Dim]:
+    """(`a`, `b`) with `dim == a * atom + b`; `a` has the atom where `dim` has a power of it."""
     with_atom: list[tuple[Monomial, int]] = []
     without: list[tuple[Monomial, int]] = []
     for monomial, coefficient in dim.terms:
-        if monomial.count(atom) > 1:
-            return None
         if atom in monomial:
             at = monomial.index(atom)
             with_atom.append((monomial[:at] + monomial[at + 1 :], coefficient))

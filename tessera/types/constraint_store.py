@@ -546,10 +546,9 @@ class ProductRule:
     def run(self, store: Store) -> None:
         values = [store.value(node) for node in self.factors]
         store.intersect(self.result, reduce(times, values))
-        result = store.value(self.result)
-        is_open = result.low < 1 and result.high >= BIG and result.modulus == 1
-        if is_open or not all(value.low >= 0 for value in values):
+        if not all(value.low >= 0 for value in values):
             return
+        result = store.value(self.result)
         for index, node in enumerate(self.factors):
             others = reduce(times, (value for at, value in enumerate(values) if at != index))
             _divide_back(store, node, others, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import tessera as ts
 from tessera.api import kv_cache
-from tessera.diagnostics.codes import ArgumentError, DonatedError, GuardError, RuntimeArgumentError
+from tessera.diagnostics.codes import ArgumentError, DonatedError, GuardError, LoadError, RuntimeArgumentError
 from tessera.ir.base.tape import tape_hash
 from tessera.runtime.donation import Donation, consume
 from tessera.runtime.tensor import native
@@ -361,3 +362,52 @@ def test_of_a_capacity_that_is_known_one_number_is_read_at_each_call(
     with pytest.raises(GuardError):
         donating(given, rows(), rows())
     assert int(given.length) == given.K.shape[2]  # it is still whole
+
+
+@pytest.mark.parametrize(
+    ("donated", "is_whole"),
+    [
+        ({"given": [0, 1], "kept": [[0, 1]]}, True),
+        ({"given": [], "kept": []}, True),
+        ({"given": [2], "kept": []}, False),
+        ({"given": [-1], "kept": []}, False),
+        ({"given": [0], "kept": [[1, 0]]}, False),
+        ({"given": [0], "kept": [[-1, 0]]}, False),
+        ({"given": [0], "kept": [[0, 2]]}, False),
+        ({"given": [0], "kept": [[0, -1]]}, False),
+        ({"given": [0], "kept": [[0]]}, False),
+        ({"given": 0, "kept": []}, False),
+        ({"given": [0]}, False),
+        ([0], False),
+    ],
+)
+def test_an_executable_donates_arguments_that_it_has_to_results_that_it_has(donated: Any, is_whole: bool) -> None:
+    executable: Any = SimpleNamespace(metadata={"donated": donated}, inputs=("x", "y"), outputs=("z",))
+    if is_whole:
+        pairs = tuple((result, argument) for result, argument in donated["kept"])
+        assert Donation.of(executable) == Donation(tuple(donated["given"]), pairs)
+    else:
+        with pytest.raises(LoadError, match="executable is damaged: it donates"):
+            Donation.of(executable)
+
+
+@pytest.mark.parametrize(
+    ("spans", "shared"),
+    [
+        ([(0, 8), (8, 16), (16, 24)], None),
+        ([(8, 16), (0, 8), (16, 24)], None),
+        ([(8, 16), (0, 8), (0, 8)], None),
+        ([(8, 16), (16, 24), (16, 24)], None),
+        ([(8, 16), (0, 9), (16, 24)], "b"),
+        ([(8, 16), (16, 24), (15, 16)], "c"),
+        ([(8, 16), (8, 16), (8, 16)], "b"),
+        ([(8, 16), (0, 24), (24, 32)], "b"),
+    ],
+)
+def test_what_is_donated_shares_no_byte_with_another(spans: list[tuple[int, int]], shared: str | None) -> None:
+    donation = Donation((0,), ())
+    if shared is None:
+        donation.check("abc", spans)
+    else:
+        with pytest.raises(RuntimeArgumentError, match=f"`a` is donated .*`{shared}` is the same memory"):
+            donation.check("abc", spans)

@@ -5,6 +5,8 @@
 # pyright: reportUnknownVariableType=false, reportUnknownParameterType=false, reportMissingParameterType=false
 from __future__ import annotations
 
+from itertools import combinations, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,11 @@ import pytest
 
 import tessera as ts
 from tessera.diagnostics.codes import ConstraintError, GuardError, ShapeError, SpecializationError
-from tessera.diagnostics.error import TesseraError
-from tessera.frontend.constraints import _next_size  # pyright: ignore[reportPrivateUsage]
+from tessera.diagnostics.error import Span, TesseraError
+from tessera.frontend.constraints import (
+    _next_size,  # pyright: ignore[reportPrivateUsage]
+    parse_constraints,
+)
 from tessera.ir.base.infer import Guards, needed_checks
 from tessera.types.constraint_text import Constraint
 from tessera.types.dim import Dim
@@ -370,6 +375,34 @@ def test_the_next_size_that_satisfies_all_constraints() -> None:
     assert nearest(0, "S % 8 == 0") is None
     assert nearest(1, "S % 4097 == 0") == 4097
     assert nearest(1, "S % 4098 == 0") is None or nearest(1, "S % 4098 == 0") == 4098
+    rules = ("S % 3 == 1", "S in 2..=9", "S <= 1", "S != 4", "S >= 7", "S % 2 == 0", "2*S < 9")
+    for pair, size in product(combinations(rules, 2), range(1, 13)):
+        fitting = [one for one in range(1, 40) if all(Constraint.parse(rule).holds({"S": one}) for rule in pair)]
+        larger, smaller = [one for one in fitting if one > size], [one for one in fitting if one < size]
+        assert nearest(size, *pair) == next(iter([*larger[:1], *smaller[-1:]]), None), (pair, size)
+
+
+def test_a_constraint_is_marked_at_its_literal_inside_of_the_call(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("f(\n    'D % 8 == 0',\n    rule,\n)\nrule = 'S <= 4'\n", encoding="utf-8")
+    call = Span(str(file), 1, 1, 4, 2)
+    spans = [one.span for one in parse_constraints(["D % 8 == 0", "S <= 4"], call)]
+    assert spans == [Span(str(file), 2, 5, 2, 17), call], "a text that is no literal of the call is marked by the call"
+    (alone,) = parse_constraints("S <= 4", Span(str(file), 5, 8))
+    assert alone.span == Span(str(file), 5, 8, 5, 16)
+    assert parse_constraints("S <= 4")[0].span is None
+
+
+def test_a_size_of_several_inputs_is_shown_at_the_first() -> None:
+    @reference("D % 8 == 0")
+    def f(x: ts.Tensor["B", "D", ts.f32], y: ts.Tensor["D", ts.f32]) -> Any:
+        ts.require(y.shape[0] % 8 == 3)
+        return x + y
+
+    with pytest.raises(ConstraintError) as caught:
+        f(zeros(2, 16), zeros(16))
+    shown = [note for note in caught.value.notes if "`D` is" in note]
+    assert shown == ["`D` is `x.shape[1]`"]
 
 
 def test_a_constraint_of_two_sizes_has_no_padding_to_offer() -> None:

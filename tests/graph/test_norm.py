@@ -104,6 +104,10 @@ def test_the_reference_of_cross_entropy_is_its_formula(reduction: str) -> None:
     np.testing.assert_allclose(reference("cross_entropy", logits, labels, reduction=reduction), expected, rtol=1e-6)
     nobody = reference("cross_entropy", logits, np.full(6, -1), reduction=reduction)
     assert not np.any(nobody)
+    assert not np.any(reference("cross_entropy", logits[:, :0], labels, reduction=reduction)), "no class is a label"
+    assert not np.any(reference("cross_entropy", logits[:0], labels[:0], reduction=reduction))
+    alone = reference("cross_entropy", logits[0], labels[0], reduction=reduction)
+    np.testing.assert_allclose(alone, loss[0], rtol=1e-6)
 
 
 def test_a_normalized_row_is_bounded_by_the_root_of_its_length() -> None:

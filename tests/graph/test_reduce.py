@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.arrays import Array, numpy_dtype, round_as
 from tessera.ir.graph.ops import cumulative, reduce
-from tessera.ir.graph.ops.reduce import LANES, reduce_lanes
+from tessera.ir.graph.ops.reduce import LANES, reduce_lanes, scan_reference
 from tessera.ir.graph.samples import retype
 from tessera.ir.tile.facets import Reduction
 from tessera.types.dim import Dim
@@ -253,6 +253,20 @@ def _running(name: str, x: Array, attributes: dict[str, Any]) -> Array:
                 state = element if state is None else steps[kind](state, element)
             results[place][len(line) - 1 - at if attributes["reverse"] else at] = state
     return out
+
+
+@pytest.mark.parametrize("total", [bf16, f16, f32, f64], ids=str)
+@pytest.mark.parametrize("kind", ["sum", "prod", "max", "min"])
+def test_a_scan_rounds_to_its_accumulator_at_each_step(kind: str, total: Any) -> None:
+    x = np.random.default_rng(3).standard_normal((3, 5, 2)) * 3
+    step: Any = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}[kind]
+    for axis in range(3):
+        found = np.moveaxis(scan_reference(kind, x, axis, total), axis, 0)
+        wide = np.float64 if total is f64 else np.float32
+        state = None
+        for element, own in zip(np.moveaxis(x.astype(wide), axis, 0), found, strict=True):
+            state = round_as(element if state is None else step(state, element), total).astype(wide)
+            np.testing.assert_array_equal(own, state)
 
 
 def test_references_keep_the_promised_types() -> None:

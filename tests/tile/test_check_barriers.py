@@ -200,6 +200,27 @@ def test_a_race_that_needs_different_sizes_is_not_reported() -> None:
     assert decide(shift_of(M, N + 1)) is not None
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_barrier_of_which_it_is_unknown_how_often_it_comes_is_tried(is_clean: bool) -> None:
+    """It may be there for all sizes, or for none: formulas say neither, and runs tell them apart."""
+    M, N = Dim.symbol("M"), Dim.symbol("N")
+    b = Lined("waits", [], symbols=["M", "N"], grid=[], writes=[], kind="map")
+    region, zero = TileRegion({"a": b.index(0)}, ("a",), (8,)), b.index(0)
+    shared = b.scratch([8], i64, space="shared")
+    b.store(b.coordinate_of(A, region), shared, [A], region)
+
+    def wait(step: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        b.barrier()
+        return carried
+
+    b.loop(zero, b.index(M * N + 1 if is_clean else M * N - M * M), 1, wait)
+    b.load(shared, [7 - A], region)
+    kernel = verify_kernel(b.finish())
+    with pytest.raises(AssertionError, match="had to be run"):
+        decide(kernel)
+    assert (find_worker_race(kernel) is None) == is_clean
+
+
 # Random programs: what is proven never fails when run, and what is refuted fails at the sizes given.
 
 

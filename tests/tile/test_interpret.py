@@ -137,6 +137,11 @@ def test_a_fused_multiply_add_of_doubles_rounds_once() -> None:
     assert found.tolist() == [-(2.0**-60), 15.5, np.inf]
 
 
+def test_a_multiply_add_of_integers_wraps() -> None:
+    x, y, z = np.array([3, -4, 127], np.int8), np.array([5, 6, 2], np.int8), np.array([7, -1, 3], np.int8)
+    assert on_tiles(_pair("fma"), x, y, z, out=TensorType.of([3], dt.i8)).tolist() == [22, -25, 1]
+
+
 def test_reductions_are_halving_trees() -> None:
     x = np.array([[1e8, 1.0, -1e8, 1.0]], np.float32)
     # In order the first 1 would be lost: here the large ones meet first.

@@ -61,11 +61,12 @@ def collides_with_itself(op: SpecOp) -> bool:
 def loops_around(op: SpecOp) -> list[SpecOp]:
     """The loops that an op stands in, outermost first."""
     found: list[SpecOp] = []
-    at = op.parent_op()
-    while isinstance(at, SpecOp) and at.name == "ttile.for":
-        found.append(at)
-        at = at.parent_op()
-    return found[::-1]
+    while True:
+        outer = (found[-1] if found else op).parent_op()
+        assert isinstance(outer, SpecOp), "loops stand in a kernel"
+        if outer.name != "ttile.for":
+            return found[::-1]
+        found.append(outer)
 
 
 @frozen

@@ -113,7 +113,7 @@ def _check_budget(op: SpecOp) -> None:
     consumers, registers = op.value("consumers"), op.value("registers")
     if not 1 <= consumers <= 3:
         op.fail(f"a CTA has 1 to 3 consumers, got {consumers}")
-    if len(registers) not in (0, 2) or any(count % 8 or not 24 <= count <= 240 for count in registers):
+    if len(registers) not in (0, 2) or not set(registers) <= set(range(24, 248, 8)):
         op.fail(f"registers of a thread are multiples of 8 from 24 to 240, for both roles, got {list(registers)}")
     if registers and (total := WARPGROUP * (registers[0] + consumers * registers[1])) > REGISTERS:
         op.fail(

@@ -344,7 +344,7 @@ NORM_SAMPLES = (
 def _normalized_interval(query: IntervalQuery) -> Interval:
     """A row divided by its root mean square: no element exceeds the root of the row's length."""
     axis, rank = query.attributes.get("axis", -1), query.types[0].rank
-    count = query.count(range(axis % rank if rank else 0, rank))
+    count = query.count(range(axis % rank, rank))
     nan = query.x.may_be_nan or math.isinf(query.x.magnitude)
     made = Interval(-math.sqrt(count), math.sqrt(count), nan, False, query.x.sources)
     for number, other in enumerate(query.operands[1:]):
