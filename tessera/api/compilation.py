@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -89,7 +90,11 @@ SPANS = "spans"
 """Where an executable says which lines its program was traced from, an entry for each record of the tape."""
 
 
-def spans_of(tape: Tape, written: Callable[[Span], str] = str) -> list[str]:
+def _label(span: Span) -> str:
+    return span.label
+
+
+def spans_of(tape: Tape, written: Callable[[Span], str] = _label) -> list[str]:
     """Where each record of a tape stands in the source, those of bodies after the record they belong to."""
     found: list[str] = []
     for record in tape.records:
@@ -319,11 +324,25 @@ class Explanation:
         lines += [f"  captured: {item}" for item in self.captured]
         lines += [f"  guard: {guard}" for guard in self.guards]
         lines += [f"  proved: {fact}" for fact in self.proved]
-        for name, value in self.report.items():
+        for name, value in _split_groups(self.report).items():
             lines += _format(name, value)
         return readable("\n".join(lines))
 
     __repr__ = __str__
+
+
+_ROLE = re.compile(r" at .*\d, (derivative|tangent|backward)\b")
+
+
+def _split_groups(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A report with the groups of a derivative apart: those of the program, and those that come of them."""
+    groups: Sequence[str] = report.get("groups", ())
+    made = [line for line in groups if _ROLE.search(line)]
+    if not made:
+        return report
+    name = "backward" if any(", backward" in line for line in made) else "tangents"
+    parts = {"forward": [line for line in groups if line not in made], name: made}
+    return {**parts, **{key: value for key, value in report.items() if key != "groups"}}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -398,7 +417,7 @@ def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
     metadata: Mapping[str, Any] = executable.metadata
     report: dict[str, Any] = dict(metadata.get("report", {}))
     locations: dict[str, list[str]] = {}
-    for then, now in zip(metadata.get(SPANS, ()), spans_of(tape), strict=False):
+    for then, now in zip(metadata.get(SPANS, ()), spans_of(tape, lambda span: span.described), strict=False):
         if now not in locations.setdefault(then, []):
             locations[then].append(now)
     report = {**{name: report[name] for name in _ORDER if name in report}, **report}

@@ -54,7 +54,7 @@ def _line(program: ModuleOp, call: CallOp, index: int, alias: AliasOp, targets: 
     type = alias.result.type
     assert isinstance(type, ShapedAttr)
     name, how = call.kernel, _engine(call.kernel, index, targets)
-    where = f" at {alias.span}" if alias.span is not None else ""
+    where = f" at {alias.span.label}" if alias.span is not None else ""
     shape = f"[{', '.join(map(str, type.shape))}] {type.dtype}"
     text = f"{_name_of(program, alias.operands[0])} {shape} to {alias.space} for {name}, beside compute: {how}"
     return text + where
@@ -148,7 +148,7 @@ def _choices(chooser: StaticChooser) -> list[str]:
 
 
 def _group_line(call: CallOp) -> str:
-    where = f" at {call.span}" if call.span is not None else ""
+    where = f" at {call.span.label}" if call.span is not None else ""
     return f"{call.kernel}: {call.flops} flops, {call.bytes} bytes{where}"
 
 
@@ -163,7 +163,9 @@ def _steps(program: ModuleOp) -> list[str]:
             name = names[type(op)] + (f" of {op.trips} iterations" if isinstance(op, WhileOp | ForOp) else "")
         else:
             continue
-        lines.append(f"{name}: {op.flops} flops, {op.bytes} bytes{f' at {op.span}' if op.span is not None else ''}")
+        lines.append(
+            f"{name}: {op.flops} flops, {op.bytes} bytes{f' at {op.span.label}' if op.span is not None else ''}"
+        )
     return lines
 
 

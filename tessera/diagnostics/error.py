@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from types import CodeType, FrameType
@@ -19,16 +19,48 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Lines and columns count from 1; `end_column` is one past the last character."""
+    """Lines and columns count from 1; `end_column` is one past the last character.
+
+    `role` says what is meant of what stands there, where it is not that itself: its "derivative", its "tangent" (a
+    change of it, in forward mode) or its "backward" (in reverse mode), or one of these of another.
+    """
 
     file: str
     line: int
     column: int = 1
     end_line: int = 0
     end_column: int = 0
+    role: str = ""
 
     def __str__(self) -> str:
         return f"{self.shown_file}:{self.line}:{self.column}"
+
+    @property
+    def label(self) -> str:
+        """The location; with a role, from where to where, as the parts of an expression may begin in one column."""
+        return f"{self}-{self.end_line}:{self.end_column}, {self.role}" if self.role else str(self)
+
+    @property
+    def source_text(self) -> str:
+        """What is written there, where that is one line and is known."""
+        if self.end_line > self.line or not self.end_column:
+            return ""
+        return self.source_line[self.column - 1 : self.end_column - 1]
+
+    @property
+    def described(self) -> str:
+        """The location and, where there is a role, what it is a role of: `model.py:3:5, backward of x @ w`."""
+        text = self.source_text
+        return f"{self}, {self.role}" + (f" of `{text}`" if text else "") if self.role else str(self)
+
+    def with_role(self, role: str) -> Span:
+        """The same location as another role of what is there."""
+        return replace(self, role=f"{role} of {self.role}" if self.role else role)
+
+    def as_backward(self) -> Span:
+        """The backward of what this is the tangent of."""
+        kind, _, rest = self.role.partition(" ")
+        return replace(self, role=f"backward {rest}".strip()) if kind == "tangent" else self.with_role("backward")
 
     @property
     def shown_file(self) -> str:
@@ -242,9 +274,11 @@ class TesseraError(Exception):
         head = f"error[{self.code}]" if self.code else "error"
         lines = [f"{head}: {readable(self.message)}"]
         margin = _margin(self.span, self.fix.span if self.fix else None)
+        notes = self.notes
         if self.span is not None:
             lines += _snippet(self.span, self.span.source_line, "^" * self.span.width, margin)
-        lines += [f"{margin} = note: {readable(note)}" for note in self.notes]
+            notes = (f"this is about the {self.span.role} of that line", *notes) if self.span.role else notes
+        lines += [f"{margin} = note: {readable(note)}" for note in notes]
         if self.fix is not None:
             lines += _help(self.fix, margin)
         return "\n".join(lines)

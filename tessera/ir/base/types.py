@@ -37,11 +37,12 @@ class SpanLoc(Data[Span], BuiltinAttribute):
     def print_builtin(self, printer: Printer) -> None:
         span = self.data
         with printer.in_location():
-            if span.end_line:
-                printer.print_string(f'"{span.end_line}:{span.end_column}"(')
+            has_name = bool(span.end_line or span.role)
+            if has_name:
+                printer.print_string(f'"{f"{span.end_line}:{span.end_column} {span.role}".rstrip()}"(')
             printer.print_string_literal(span.file)
             printer.print_string(f":{span.line}:{span.column}")
-            if span.end_line:
+            if has_name:
                 printer.print_string(")")
 
 
@@ -67,9 +68,10 @@ def _span(location: Any) -> Span | None:
         return Span(location.filename.data, location.line.data, location.column.data)
     if isinstance(location, NameLoc):
         inner = _span(location.location)
-        line, _, column = location.desc.data.partition(":")
+        end, _, role = location.desc.data.partition(" ")
+        line, _, column = end.partition(":")
         if inner is not None and line.isdigit() and column.isdigit():
-            return Span(inner.file, inner.line, inner.column, int(line), int(column))
+            return Span(inner.file, inner.line, inner.column, int(line), int(column), role)
         return inner
     if isinstance(location, FusedLoc):
         parts: Any = location.locations

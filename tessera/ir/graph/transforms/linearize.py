@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import DifferentiationError
+from tessera.diagnostics.error import Span
 from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Applied, jvp_rule
@@ -41,9 +42,21 @@ class LinearBuilder(TapeBuilder):
         self.linear: set[int] = set()
         self.replaced: dict[int, int] = {}
         """Results of loops that forward mode runs once, with their tangents, and those of the loops with both."""
+        self.forward_span: Span | None = None
+
+    def follow(self, source: Record) -> None:
+        """Let what is emitted next come from the line of a record: linear in its tangents, or of its derivative."""
+        super().follow(source)
+        self.forward_span = source.span
 
     def append(self, spec: OpSpec, operands: Sequence[int], attributes: Attributes) -> tuple[int, ...]:
-        if self.linear.isdisjoint(operands):
+        is_linear = not self.linear.isdisjoint(operands)
+        # Control flow is split in two ops, of which the one without tangents is the program's own.
+        is_forward = not is_linear and bool(spec.region_names)
+        if self.forward_span is not None:
+            span = self.forward_span
+            self.span = span if is_forward else span.with_role("tangent" if is_linear else "derivative")
+        if not is_linear:
             return super().append(spec, operands, attributes)
         if spec.transpose is None:
             if spec.decompose is None:
@@ -132,7 +145,7 @@ class Linearizer:
     def no_rule(self, spec: OpSpec) -> DifferentiationError:
         return DifferentiationError(
             f"`{spec.short_name}` has no derivative: {why_no_derivative(spec)}",
-            span=self.builder.span,
+            span=self.builder.forward_span,
             fix="wrap its operands in `tessera.stop_gradient` where its result may be taken as constant",
         )
 

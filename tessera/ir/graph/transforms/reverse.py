@@ -34,7 +34,7 @@ def transpose_records(
         spec = REGISTRY[record.op]
         rule = transpose_rule(spec)
         assert rule is not None, f"`LinearBuilder` let `{spec.name}` pass, which has no `transpose`"
-        builder.follow(record)
+        builder.follow(record if record.span is None else replace(record, span=record.span.as_backward()))
         operands = [Linear(builder.type_of(value)) if value in linear else value for value in record.operands]
         for value, made in zip(record.operands, rule(builder, given, operands, record.attributes), strict=True):
             if made is not None and value in linear:

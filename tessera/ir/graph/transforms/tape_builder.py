@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
+from tessera.diagnostics.codes import GraphVerifyError
 from tessera.diagnostics.error import Span
-from tessera.ir.base.infer import Guards, RuleContext
+from tessera.ir.base.infer import Guards, RuleContext, RuleError
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.graph.ops import REGISTRY
@@ -21,8 +22,8 @@ from tessera.types.shape import TensorType
 class TapeBuilder:
     """Appends records to a tape, running their shape rules; values are the tape's numbers.
 
-    New records have the line, the policy and the device of `source`: the record of the forward program that they come
-    from, so that an error in them names the user's line.
+    New records have the line, the policy and the device of the record of the forward program that they come from, which
+    the builder is told to `follow`, so that errors, reports and profiles name the user's line.
     """
 
     def __init__(self, tape: Tape | None = None) -> None:
@@ -52,10 +53,16 @@ class TapeBuilder:
 
     def append(self, spec: OpSpec, operands: Sequence[int], attributes: Mapping[str, Any]) -> tuple[int, ...]:
         """The results of an op with all its attributes."""
-        types = spec.infer(self._context, [self.tape.types[operand] for operand in operands], attributes)
+        try:
+            types = spec.infer(self._context, [self.tape.types[operand] for operand in operands], attributes)
+        except RuleError as error:
+            raise GraphVerifyError(error.message, span=self.span, fix=error.advice or None) from error
         results = tuple(self.tape.new_value(type) for type in types)
         record = Record(spec.name, tuple(operands), attributes, results, self.span, self.policy, self.device)
         self.tape.records.append(record)
+        for body in record.bodies if spec.region_names else ():
+            # What a rule adds to a body comes from the line of the op around it.
+            body.records[:] = [replace(one, span=self.span) if one.span is None else one for one in body.records]
         return results
 
     def copy(self, record: Record, operands: Sequence[int], types: Sequence[TensorType]) -> tuple[int, ...]:
