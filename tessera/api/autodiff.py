@@ -40,16 +40,20 @@ def _trace() -> Trace:
     return outer
 
 
-def jit_like(function: Callable[..., Any], made: Callable[..., Any], name: str, *, is_annotated: bool = True) -> Jit:
+def jit_like(
+    function: Callable[..., Any],
+    made: Callable[..., Any],
+    name: str,
+    parameters: Sequence[inspect.Parameter] | None = None,
+) -> Jit:
     """`made` as a jitted function with the parameters and the settings of `function`, whose results are others.
 
-    Annotations are those of `function` too, unless its arguments have other types.
+    `parameters` are in place of those of `function` where its arguments have other types.
     """
     functools.update_wrapper(made, function, updated=())
     made.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
     signature: Any = signature_of(function).replace(return_annotation=_EMPTY)
-    if not is_annotated:
-        parameters = [one.replace(annotation=_EMPTY) for one in signature.parameters.values()]
+    if parameters is not None:
         signature = signature.replace(parameters=parameters)
     made.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
     return function.with_function(made) if isinstance(function, Jit) else Jit(made)

@@ -166,15 +166,21 @@ def _on_mesh(name: str, operands: tuple[Any, ...], attributes: dict[str, Any]) -
         raise TracingError(
             f"`{name}` takes the name of a mesh axis, got {attributes['axis']!r}", fix='write its name: `axis="tp"`'
         )
-    around = mesh_in_force()
+    around, trace = mesh_in_force(), dispatch.tracing()
     axis, sizes = attributes["axis"], around.sizes
+    batches: Mapping[str, Dim] = getattr(trace, "axes", {})
+    if axis in batches:
+        return apply(name, operands, {**attributes, "size": (batches[axis],)})
     if axis not in sizes:
+        notes = [f"what is in force here is {around}"] if sizes else []
+        notes += [f"axes of `vmap` around it are {', '.join(f'`{one}`' for one in batches)}"] if batches else []
         raise TracingError(
             f"`{name}` is a collective over mesh axis `{axis}`, and there is no such axis",
-            notes=(f"what is in force here is {around}",) if sizes else (),
-            fix=f"call it within `with tessera.dist.mesh({axis}=...)`",
+            notes=tuple(notes),
+            fix=f"call it within `with tessera.dist.mesh({axis}=...)`, or in a function under "
+            f'`tessera.vmap(function, axis_name="{axis}")`',
         )
-    if dispatch.tracing() is None:
+    if trace is None:
         raise TracingError(
             f"`{name}` is part of a program: call it in a jitted function", fix="put `@jit` on the function around it"
         )

@@ -278,6 +278,8 @@ class Trace:
         self.bits: Any = parent.bits if parent is not None else None
         self.placed: str = parent.placed if parent is not None else ""
         """The device of the open scope; empty without one."""
+        self.axes: Mapping[str, Dim] = parent.axes if parent is not None else {}
+        """Names of batches around it, which collectives may be over, and their sizes."""
         self.is_eager = False
         """Whether it is of one op that runs by itself: its inputs have the op's names, which are not the user's."""
         # Values whose static sizes come from the arguments of the call, not from annotations.

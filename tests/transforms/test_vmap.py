@@ -12,7 +12,14 @@ import pytest
 
 import tessera as ts
 from tessera import ops, tile
-from tessera.diagnostics.codes import ArgumentError, AxisError, DifferentiationError, PytreeError, ShapeError
+from tessera.diagnostics.codes import (
+    ArgumentError,
+    AxisError,
+    DifferentiationError,
+    PytreeError,
+    RuntimeArgumentError,
+    ShapeError,
+)
 from tessera.ir.base.arrays import dtype_of
 from tessera.ir.base.spec import OpSpec, Sample
 from tessera.ir.base.tape import Tape
@@ -143,7 +150,7 @@ def test_annotations_are_those_of_one_element() -> None:
         return (x * x).sum()
 
     np.testing.assert_allclose(np.asarray(ts.vmap(norm)(X)), (X * X).sum(1), rtol=1e-12)
-    with pytest.raises(ShapeError, match="must have 1 dims"):
+    with pytest.raises(RuntimeArgumentError, match=r"`x` must have 2 dims, got 3: \[1, 5, 4\]"):
         ts.vmap(norm)(X[None])
 
 
@@ -172,3 +179,37 @@ def test_annotations_are_those_of_one_element() -> None:
 def test_wrong_calls_say_what_is_wrong(call: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         call()
+
+
+def test_defaults_that_nobody_passes_are_shared() -> None:
+    def scale(x: Any, by: Any = 2.0, plus: Any = None, *, mode: str = "mul") -> Any:
+        made = x * by if mode == "mul" else x / by
+        return made if plus is None else made + plus
+
+    for batched in (ts.vmap(scale), ts.jit(ts.vmap(scale)), ts.vmap(ts.jit(scale, static_argnames="mode"))):
+        np.testing.assert_array_equal(np.asarray(batched(X)), X * 2)
+        np.testing.assert_array_equal(np.asarray(batched(X, plus=X)), X * 2 + X)
+    np.testing.assert_array_equal(np.asarray(ts.vmap(scale, in_axes=(0, None))(X, 3.0)), X * 3)
+    np.testing.assert_array_equal(np.asarray(ts.vmap(scale, in_axes=(0, None, 0))(X, 3.0, X)), X * 3 + X)
+    with pytest.raises(AxisError, match="has no axes"):
+        ts.vmap(scale)(X, 3.0)
+
+
+def test_one_program_serves_all_sizes_of_a_batch_where_dims_are_symbolic() -> None:
+    def dot(x: ts.Tensor["D", ts.f64], batch: ts.Tensor["batch", ts.f64]) -> ts.Tensor[ts.f64]:
+        return (x * x).sum() + batch.sum()
+
+    batched = ts.vmap(dot, in_axes=(0, None))
+    for size in (5, 1, 3, 2):
+        np.testing.assert_allclose(np.asarray(batched(X[:size], X[0])), (X[:size] ** 2).sum(1) + X[0].sum(), rtol=1e-13)
+    assert len(batched.specializations) == 1  # pyright: ignore[reportFunctionMemberAccess]
+    twice = ts.vmap(batched, in_axes=(None, 0))
+    np.testing.assert_allclose(np.asarray(twice(X, X)), (X**2).sum(1) + X.sum(1)[:, None], rtol=1e-13)
+    last = ts.vmap(lambda x: x * 2.0, in_axes=-1, out_axes=-1)
+    np.testing.assert_array_equal(np.asarray(last(X)), X * 2)
+
+
+def test_a_captured_key_draws_the_same_for_all() -> None:
+    key = ts.random.key(3)
+    found = np.asarray(ts.vmap(lambda x: x + ts.random.normal(key, (4,), dtype=ts.f64))(X))
+    np.testing.assert_array_equal(found, X + np.asarray(ts.random.normal(key, (4,), dtype=ts.f64)))

@@ -1,8 +1,8 @@
-"""Batching of control flow.
+"""Batching of control flow, and of collectives over the batch.
 
 A branch or a loop whose predicate is one for all stays what it is, with batched bodies. Where each element has its own,
 both branches are computed and one is chosen, and a loop runs as long as any element goes on, the others staying as they
-are.
+are. In a collective over the name of the batch its elements are the ranks, and what they exchange is an axis.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.diagnostics.codes import DifferentiationError
-from tessera.ir.base.spec import Attributes
+from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.transforms.batch import Batched, Batcher, batch_body
+from tessera.ir.graph.building import cast
+from tessera.ir.graph.transforms.batch import Batched, Batcher
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as_values, has_effects
+from tessera.types import dtype as dt
 from tessera.types.shape import ONE
 
 
@@ -44,9 +46,9 @@ def cond(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> 
         return [Batched(_choose(b, predicate.value, *pair), True) for pair in zip(then, otherwise, strict=True)]
     count = len(bodies[0].outputs)
     flags = _flags(operands)
-    found = [batch_body(body, flags, batcher.size, [False] * count)[1] for body in bodies]
+    found = [batcher.batch_body(body, flags, [False] * count)[1] for body in bodies]
     always = [any(pair) for pair in zip(*found, strict=True)]
-    then, otherwise = (batch_body(body, flags, batcher.size, always)[0] for body in bodies)
+    then, otherwise = (batcher.batch_body(body, flags, always)[0] for body in bodies)
     values = [operand.value for operand in operands]
     results = b.emit("cond", predicate.value, *values, then=then, otherwise=otherwise)
     return [Batched(*pair) for pair in zip(as_values(results), always, strict=True)]
@@ -56,7 +58,7 @@ def _settle(body: Tape, flags: list[bool], carried: int, batcher: Batcher, first
     """The batched body of a loop, once every carried value that it gives batched is also taken so; changes `flags`."""
     others = len(body.outputs) - carried
     while True:
-        tape, found = batch_body(body, flags, batcher.size, [*flags[first : first + carried], *[False] * others])
+        tape, found = batcher.batch_body(body, flags, [*flags[first : first + carried], *[False] * others])
         if found[:carried] == flags[first : first + carried]:
             return tape, found
         flags[first : first + carried] = found[:carried]
@@ -109,7 +111,7 @@ def while_loop(batcher: Batcher, given: Sequence[Batched], attributes: Attribute
     b, carried = batcher.builder, int(attributes["carried"])
     flags = _flags(given)
     body, found = _settle(attributes["body"], flags, carried, batcher)
-    condition, decided = batch_body(attributes["condition"], flags, batcher.size, [False])
+    condition, decided = batcher.batch_body(attributes["condition"], flags, [False])
     if decided[0]:
         if any(has_effects(record) for record in attributes["body"].records):
             raise DifferentiationError(
@@ -119,8 +121,8 @@ def while_loop(batcher: Batcher, given: Sequence[Batched], attributes: Attribute
                 fix="move the effect out of the loop",
             )
         flags[:carried] = [True] * carried
-        body, found = batch_body(attributes["body"], flags, batcher.size, [True] * carried)
-        condition, _ = batch_body(attributes["condition"], flags, batcher.size, [True])
+        body, found = batcher.batch_body(attributes["body"], flags, [True] * carried)
+        condition, _ = batcher.batch_body(attributes["condition"], flags, [True])
         body = _keep_done(body, condition, carried)
         _join_predicates(condition)
     values = [batcher.whole(value) if flag else value.value for value, flag in zip(given, flags, strict=True)]
@@ -143,3 +145,57 @@ def _join_predicates(condition: Tape) -> None:
     """Let a condition give one bool: whether that of any element holds."""
     builder: Any = TapeBuilder(condition)
     condition.outputs = [builder.emit("any", condition.outputs[0], axes=(0,), keepdims=False)]
+
+
+# Collectives: a reduction and a gather give one value for all elements, a scatter and an exchange each its part.
+
+
+def over_batch(batcher: Batcher, spec: OpSpec, given: list[Batched], attributes: Attributes) -> Batched:
+    """The result of a collective whose ranks are the elements of the batch."""
+    b, kind = batcher.builder, spec.short_name
+    if kind == "axis_index":
+        return Batched(b.emit("iota", shape=(batcher.size,), axis=0, dtype=dt.i64), True)
+    if kind == "replicated":
+        return given[0]
+    value = batcher.whole(given[0])
+    if kind == "all_reduce":
+        return Batched(_reduce(batcher, value, attributes["op"]), False)
+    if kind == "all_gather":
+        return Batched(_join(batcher, value, 0, int(attributes["dim"]) + 1), False)
+    if kind == "reduce_scatter":
+        total = _reduce(batcher, value, attributes["op"])
+        return Batched(_move(batcher, *_split(batcher, total, int(attributes["dim"])), 0), True)
+    assert kind == "all_to_all", f"`{spec.name}` names an axis, and has no rule for one that is a batch"
+    # [from, ..., to, part, ...] to [to, from, ..., part, ...]
+    apart, at = _split(batcher, value, int(attributes["split"]) + 1)
+    return Batched(_join(batcher, _move(batcher, apart, at, 0), 1, int(attributes["concat"]) + 2), True)
+
+
+def _reduce(batcher: Batcher, value: int, op: str) -> int:
+    b = batcher.builder
+    made = b.emit(op, value, axes=(0,), keepdims=False)
+    return cast(b, made, b.type_of(value).dtype)
+
+
+def _move(batcher: Batcher, value: int, at: int, to: int) -> int:
+    """The value with one of its axes elsewhere."""
+    b = batcher.builder
+    order = [axis for axis in range(b.type_of(value).rank) if axis != at]
+    order.insert(to, at)
+    return value if at == to else b.emit("transpose", value, axes=tuple(order))
+
+
+def _split(batcher: Batcher, value: int, axis: int) -> tuple[int, int]:
+    """The value with an axis as two, the elements of the batch and what each gets; and where the first of them is."""
+    b, size = batcher.builder, batcher.size
+    shape = b.type_of(value).shape
+    parts: Any = (size, shape[axis] // size)
+    return b.emit("reshape", value, shape=(*shape[:axis], *parts, *shape[axis + 1 :])), axis
+
+
+def _join(batcher: Batcher, value: int, at: int, axis: int) -> int:
+    """The value with the axis of the batch, `at`, joined with one that comes behind it: one element after the other."""
+    b, first = batcher.builder, axis - 1
+    moved = _move(batcher, value, at, first)
+    shape = b.type_of(moved).shape
+    return b.emit("reshape", moved, shape=(*shape[:first], shape[first] * shape[axis], *shape[axis + 1 :]))

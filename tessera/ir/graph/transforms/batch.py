@@ -12,9 +12,9 @@ from typing import Any
 
 from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.base.tape import Record, Tape
-from tessera.ir.graph.batching.shared import BatchedOp, batch_rule
+from tessera.ir.graph.batching.shared import PACKAGE, BatchedOp, batch_rule
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as_values, remove_dead
+from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as_values, load_rule, remove_dead
 from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
@@ -45,10 +45,10 @@ class _BatchedBuilder:
 
 
 class Batcher:
-    """Puts a program on a tape record by record, for a batch of some size."""
+    """Puts a program on a tape record by record, for a batch of some size; collectives over its name are over it."""
 
-    def __init__(self, builder: TapeBuilder, size: Dim) -> None:
-        self.builder, self.size = builder, size
+    def __init__(self, builder: TapeBuilder, size: Dim, name: str = "") -> None:
+        self.builder, self.size, self.name = builder, size, name
 
     def run(self, tape: Tape, operands: Sequence[Batched]) -> list[Batched]:
         """The outputs of a tape on these values."""
@@ -61,7 +61,7 @@ class Batcher:
         return [values[output] for output in tape.outputs]
 
     def _step(self, record: Record, given: Sequence[Batched], types: Sequence[TensorType]) -> Sequence[Batched]:
-        if any(value.is_batched for value in given):
+        if any(value.is_batched for value in given) or self._is_named(record.attributes):
             return self.apply(REGISTRY[record.op], given, record.attributes)
         results = self.builder.copy(record, [value.value for value in given], types)
         return [Batched(result, False) for result in results]
@@ -69,7 +69,10 @@ class Batcher:
     def apply(self, spec: OpSpec, given: Sequence[Batched], attributes: Attributes) -> list[Batched]:
         """The results of an op on values of which some may be batched."""
         b = self.builder
-        if not any(value.is_batched for value in given):
+        is_named = self._is_named(attributes)
+        if is_named and not spec.region_names:
+            return [load_rule(PACKAGE, "control:over_batch")(self, spec, given, attributes)]
+        if not is_named and not any(value.is_batched for value in given):
             plain = b.append(spec, [value.value for value in given], attributes)
             return [Batched(result, False) for result in plain]
         if spec.region_names and spec.batch is not None:
@@ -85,6 +88,19 @@ class Batcher:
         if made is None:
             return [Batched(result, True) for result in self.loop(spec, given, attributes)]
         return [Batched(result, True) for result in as_values(made)]
+
+    def _is_named(self, attributes: Attributes) -> bool:
+        """Whether an op is a collective over the batch, or has one in a body."""
+        if not self.name:
+            return False
+        bodies = [value for value in attributes.values() if isinstance(value, Tape)]
+        return attributes.get("axis") == self.name or any(
+            self._is_named(record.attributes) for body in bodies for record in body.records
+        )
+
+    def batch_body(self, tape: Tape, is_batched: Sequence[bool], always: Sequence[bool]) -> tuple[Tape, list[bool]]:
+        """A body of control flow for the batch, as `batch_body` has it."""
+        return batch_body(tape, is_batched, self.size, always, self.name)
 
     def whole(self, value: Batched) -> int:
         """A value with the batch, which it is broadcast to where it lacks it."""
@@ -113,7 +129,9 @@ class Batcher:
         return as_values(b.emit("scan", *rows, *others, body=inner.tape, **counts))
 
 
-def batch_body(tape: Tape, is_batched: Sequence[bool], size: Dim, always: Sequence[bool]) -> tuple[Tape, list[bool]]:
+def batch_body(
+    tape: Tape, is_batched: Sequence[bool], size: Dim, always: Sequence[bool], name: str = ""
+) -> tuple[Tape, list[bool]]:
     """A body whose inputs are batched as said, and which of its outputs then are: those of `always` in any case."""
     builder = TapeBuilder()
     types = [tape.types[value] for value in tape.inputs]
@@ -121,7 +139,7 @@ def batch_body(tape: Tape, is_batched: Sequence[bool], size: Dim, always: Sequen
         one.with_shape((size, *one.shape)) if given else one for one, given in zip(types, is_batched, strict=True)
     ]
     inputs = add_inputs(builder.tape, batched, tape.names)
-    batcher = Batcher(builder, size)
+    batcher = Batcher(builder, size, name)
     outputs = batcher.run(tape, [Batched(*pair) for pair in zip(inputs, is_batched, strict=True)])
     flags = [output.is_batched or one for output, one in zip(outputs, always, strict=True)]
     builder.tape.outputs = [
@@ -131,9 +149,12 @@ def batch_body(tape: Tape, is_batched: Sequence[bool], size: Dim, always: Sequen
     return builder.tape, flags
 
 
-def batch_tape(tape: Tape, is_batched: Sequence[bool], size: Dim) -> tuple[Tape, list[bool]]:
-    """A program for a batch, and which of its outputs have it: of inputs that do, the others are shared by all."""
-    made, flags = batch_body(tape, is_batched, size, [False] * len(tape.outputs))
+def batch_tape(tape: Tape, is_batched: Sequence[bool], size: Dim, name: str = "") -> tuple[Tape, list[bool]]:
+    """A program for a batch, and which of its outputs have it: of inputs that do, the others are shared by all.
+
+    Collectives over the mesh axis `name` are those of the batch.
+    """
+    made, flags = batch_body(tape, is_batched, size, [False] * len(tape.outputs), name)
     made.guards = list(tape.guards)
     made.promises, made.functions = dict(tape.promises), list(tape.functions)
     return made, flags
