@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -129,15 +129,20 @@ def fails(program: Program, **options: Any) -> str:
 
 
 def shrunk(program: Program, **options: Any) -> Program:
+    """A smaller program that fails too."""
+    return make_small(program, lambda one: fails(one, **options))
+
+
+def make_small(program: Program, fails: Callable[[Program], str]) -> Program:
     """A smaller program that fails too: one output, as few steps as can be, values given instead of computed."""
     for name in program.outputs:
         one = program.with_outputs(name)
-        if fails(one, **options):
+        if fails(one):
             program = one
             break
     for step in program.steps:
         early = program.with_outputs(step.value.name)
-        if fails(early, **options):
+        if fails(early):
             program = early
             break
     changed = True
@@ -145,7 +150,7 @@ def shrunk(program: Program, **options: Any) -> Program:
         changed = False
         for step in reversed(program.steps[:-1]):
             fewer = program.with_input(step.value.name)
-            if len(fewer.steps) < len(program.steps) and fails(fewer, **options):
+            if len(fewer.steps) < len(program.steps) and fails(fewer):
                 program, changed = fewer, True
                 break
     return program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
@@ -27,6 +27,8 @@ class Generator:
     """A program being made."""
 
     seed: int
+    ops: Sequence[Callable[[Any], Made]] = ()
+    depth: int = DEPTH
     rng: random.Random = field(init=False)
     values: list[Value] = field(default_factory=list[Value])
     steps: list[Step] = field(default_factory=list[Step])
@@ -70,10 +72,10 @@ class Generator:
         self.steps.append(Step(value, text, tuple(operand.name for operand in operands)))
 
     def run(self) -> Program:
-        inputs = self._inputs()
+        inputs = self.make_inputs()
         self.values += inputs
-        while self.steps == [] or max(value.depth for value in self.values) < DEPTH:
-            self.add(self.rng.choice(OPS)(self))
+        while self.steps == [] or max(value.depth for value in self.values) < self.depth:
+            self.add(self.rng.choice(self.ops)(self))
         used = {name for step in self.steps for name in step.uses}
         ends = [step.value for step in self.steps if step.value.name not in used]
         deepest = max(self.values, key=lambda value: value.depth)
@@ -81,7 +83,7 @@ class Generator:
         outputs = tuple(dict.fromkeys(value.name for value in (deepest, *others)))
         return Program(self.seed, tuple(inputs), tuple(self.steps), outputs, self.sizes).pruned()
 
-    def _inputs(self) -> list[Value]:
+    def make_inputs(self) -> list[Value]:
         a, b, c = (Dim.symbol(name) for name in "ABC")
         shapes = [(a, b), (b, c), (a,), (b,), (a, b, c), (c, b), (Dim.constant(3), a), ()]
         first = self.rng.choice((dt.f32, dt.f32, dt.f32, dt.bf16, dt.f64, dt.i32))
@@ -99,7 +101,7 @@ def _is_wide(value: Value) -> bool:
     return value.dtype in (dt.f32, dt.f64)
 
 
-def _broadcast(left: Value, right: Value) -> tuple[Dim, ...] | None:
+def broadcast_shape(left: Value, right: Value) -> tuple[Dim, ...] | None:
     """The shape two values meet in, where that is plain to see."""
     rank = max(len(left.shape), len(right.shape))
     one = Dim.constant(1)
@@ -112,8 +114,8 @@ def _broadcast(left: Value, right: Value) -> tuple[Dim, ...] | None:
     return tuple(met)
 
 
-def _meets(left: Value) -> Callable[[Value], bool]:
-    return lambda right: right.dtype is left.dtype and _broadcast(left, right) is not None
+def meets_shape(left: Value) -> Callable[[Value], bool]:
+    return lambda right: right.dtype is left.dtype and broadcast_shape(left, right) is not None
 
 
 def _unary(g: Generator) -> Made:
@@ -129,23 +131,23 @@ def _unary(g: Generator) -> Made:
 
 def _binary(g: Generator) -> Made:
     x = g.pick(_is_number)
-    y = g.other(x, _meets(x)) if x is not None else None
+    y = g.other(x, meets_shape(x)) if x is not None else None
     if x is None or y is None:
         return None
     forms = ["{x} + {y}", "{x} - {y}", "{x} * {y}", "ops.maximum({x}, {y})", "ops.minimum({x}, {y})"]
     if x.is_exact and y.is_exact:
         forms += ["{x} / ({y} * {y} + 1)"] if x.dtype.is_float else ["{x} // {y}", "{x} % {y}", "{x} ^ {y}"]
-    shape = _broadcast(x, y)
+    shape = broadcast_shape(x, y)
     assert shape is not None
     return g.rng.choice(forms).format(x=x.name, y=y.name), (x, y), TensorType(shape, x.dtype), True
 
 
 def _compare(g: Generator) -> Made:
     x = g.pick(_is_number, exact=True)
-    y = g.other(x, _meets(x), exact=True) if x is not None else None
+    y = g.other(x, meets_shape(x), exact=True) if x is not None else None
     if x is None or y is None:
         return None
-    shape = _broadcast(x, y)
+    shape = broadcast_shape(x, y)
     assert shape is not None
     sign = g.rng.choice(("<", "<=", "==", "!=", ">", ">="))
     return f"{x.name} {sign} {y.name}", (x, y), TensorType(shape, dt.bool_), True
@@ -153,10 +155,10 @@ def _compare(g: Generator) -> Made:
 
 def _logical(g: Generator) -> Made:
     x = g.pick(lambda value: value.dtype.is_bool)
-    y = g.other(x, _meets(x)) if x is not None else None
+    y = g.other(x, meets_shape(x)) if x is not None else None
     if x is None or y is None:
         return None
-    shape = _broadcast(x, y)
+    shape = broadcast_shape(x, y)
     assert shape is not None
     return f"{x.name} {g.rng.choice('&|^')} {y.name}", (x, y), TensorType(shape, dt.bool_), True
 
@@ -201,7 +203,7 @@ def _reduce(g: Generator) -> Made:
     return f"{x.name}.{kind}(axis={axis}, keepdims={keepdims})", (x,), TensorType(kept, dtype), True
 
 
-def _matmul(g: Generator) -> Made:
+def make_matmul(g: Generator) -> Made:
     x = g.pick(lambda value: _is_number(value) and len(value.shape) >= 2)
     if x is None:
         return None
@@ -216,7 +218,7 @@ def _matmul(g: Generator) -> Made:
     return f"{x.name} @ {y.name}.T", (x, y), TensorType((*x.shape[:-1], y.shape[0]), x.dtype), x.dtype is not dt.f64
 
 
-def _transpose(g: Generator) -> Made:
+def make_transpose(g: Generator) -> Made:
     x = g.pick(lambda value: len(value.shape) >= 2)
     if x is None:
         return None
@@ -226,7 +228,7 @@ def _transpose(g: Generator) -> Made:
     return f"ops.transpose({x.name}, {tuple(axes)})", (x,), x.type.with_shape(shape), True
 
 
-def _reshape(g: Generator) -> Made:
+def make_reshape(g: Generator) -> Made:
     x = g.pick(lambda value: len(value.shape) >= 1)
     if x is None:
         return None
@@ -242,7 +244,7 @@ def _reshape(g: Generator) -> Made:
     return f"{x.name}.reshape({', '.join(map(str, shape))})", (x,), x.type.with_shape(shape), True
 
 
-def _slice(g: Generator) -> Made:
+def make_slice(g: Generator) -> Made:
     x = g.pick(lambda value: len(value.shape) >= 1)
     if x is None:
         return None
@@ -262,7 +264,7 @@ def _slice(g: Generator) -> Made:
     return f"{x.name}[{places}]", (x,), x.type.with_shape(shape), True
 
 
-def _concat(g: Generator) -> Made:
+def make_concat(g: Generator) -> Made:
     x = g.pick(lambda value: len(value.shape) >= 1)
     if x is None:
         return None
@@ -279,7 +281,7 @@ def _concat(g: Generator) -> Made:
     return f"ops.concat(({x.name}, {y.name}), axis={axis})", (x, y), x.type.with_shape(shape), True
 
 
-def _pad(g: Generator) -> Made:
+def make_pad(g: Generator) -> Made:
     x = g.pick(lambda value: len(value.shape) >= 1 and _is_number(value))
     if x is None:
         return None
@@ -327,18 +329,18 @@ OPS: tuple[Callable[[Generator], Made], ...] = (
     *(_binary,) * 6,
     *(_unary,) * 3,
     *(_reduce,) * 3,
-    *(_matmul,) * 3,
+    *(make_matmul,) * 3,
     *(_cast,) * 2,
-    *(_transpose,) * 2,
-    *(_reshape,) * 2,
-    *(_slice,) * 2,
+    *(make_transpose,) * 2,
+    *(make_reshape,) * 2,
+    *(make_slice,) * 2,
     *(_where,) * 2,
     *(_function,) * 2,
     _row_function,
     _compare,
     _logical,
-    _concat,
-    _pad,
+    make_concat,
+    make_pad,
     _running,
     _take,
 )
@@ -346,4 +348,4 @@ OPS: tuple[Callable[[Generator], Made], ...] = (
 
 def random_program(seed: int) -> Program:
     """The program of a seed: the same in every run."""
-    return Generator(seed).run()
+    return Generator(seed, OPS).run()

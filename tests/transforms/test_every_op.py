@@ -116,7 +116,7 @@ def test_cotangents_are_the_transpose(spec: OpSpec) -> None:
 
 @pytest.mark.parametrize("name", SMOOTH)
 def test_second_derivatives_are_differences_of_first_ones(name: str) -> None:
-    """Forward over reverse: the tangents of a program that computes cotangents."""
+    """Forward over reverse: the tangents of a program of cotangents; reverse over reverse is their transpose."""
     spec = REGISTRY[name]
     for sample, tape, arrays in _cases(spec)[:3]:
         rng = np.random.default_rng(3)
@@ -129,6 +129,12 @@ def test_second_derivatives_are_differences_of_first_ones(name: str) -> None:
         _, found = tangents_of(back, given, directions)
         for mine, expected in zip(found, differences(back, given, directions), strict=True):
             assert _close(mine, expected, 2e-4), f"{name}, {sample.name}"
+        weights: list[Array] = [rng.standard_normal(tangent.shape) for tangent in found]
+        again = cotangents_of(back, given, weights)
+        terms = [float((a * b).sum()) for a, b in zip(found, weights, strict=True)]
+        size = sum(float(np.abs(a * b).sum()) for a, b in zip(found, weights, strict=True))
+        other = sum(float((a * b).sum()) for a, b in zip(again, directions, strict=True))
+        assert abs(sum(terms) - other) <= 1e-9 * (1 + size), f"{name}, {sample.name}"
 
 
 def test_every_op_of_floats_has_a_rule_or_a_reason() -> None:

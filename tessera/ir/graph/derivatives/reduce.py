@@ -231,7 +231,7 @@ def normalize_jvp(b: Builder, op: Applied) -> Any:
     compute = b.type_of(value).dtype
     if is_centred:
         value = b.emit("sub", value, b.emit("mean", value, axes=axes, keepdims=True))
-    inverse = inverse_root(b, value, axes, op.attributes["eps"])
+    inverse = inverse_root(b, value, axes, op.attributes["eps"], is_differentiated=True)
     normal, parts = b.emit("mul", value, inverse), list[Any]()
     if op.tangents[0] is not None:
         tangent = widen(b, op.tangents[0])

@@ -277,14 +277,22 @@ def _infer_norm(op: str, parameters: int, ctx: InferContext, types: Types, attri
     return [x]
 
 
-def inverse_root(b: Builder, centred: Any, axes: tuple[int, ...], eps: float) -> Any:
-    """One over the root of the mean square; where that overflows, from squares of scaled values, in the same pass."""
+def inverse_root(
+    b: Builder, centred: Any, axes: tuple[int, ...], eps: float, *, is_differentiated: bool = False
+) -> Any:
+    """One over the root of the mean square; where that overflows, from squares of scaled values, in the same pass.
+
+    Scaled squares of usual values are 0, where a root has no derivative: what is differentiated takes another number
+    there, so that zero times an infinity does not enter.
+    """
     dtype: DType = b.type_of(centred).dtype
     scale = constant(b, SCALE[dtype.name], dtype)
     small = b.emit("mul", centred, scale)
     square = b.emit("mean", b.emit("mul", centred, centred), axes=axes, keepdims=True)
     scaled = b.emit("mean", b.emit("mul", small, small), axes=axes, keepdims=True)
     usual = b.emit("rsqrt", b.emit("add", square, constant(b, eps, dtype)))
+    if is_differentiated:
+        scaled = b.emit("where", b.emit("isinf", square), scaled, constant(b, 1.0, dtype))
     # eps is far below the last bit of a mean square this large
     huge = b.emit("mul", b.emit("rsqrt", scaled), scale)
     return b.emit("where", b.emit("isinf", square), huge, usual)
