@@ -72,10 +72,11 @@ def test_every_form_of_index(run: Callable[..., Any], form: str) -> None:
     index = INDICES[form]
     shape = X[index].shape
     values = np.random.default_rng(1).normal(size=shape).astype(np.float32)
-    for name in METHODS if form in ("two", "beside a slice", "steps") else ("set", "add"):
-        found = run(lambda x, v, n=name: getattr(x.at[index], n)(v), X, values)
-        np.testing.assert_array_equal(np.asarray(found), expected(X, index, values, name), err_msg=name)
-    np.testing.assert_array_equal(np.asarray(run(lambda x: x.at[index].get(), X)), X[index])
+    names = tuple(METHODS) if form in ("two", "beside a slice", "steps") else ("set", "add")
+    found = run(lambda x, v: [x.at[index].get(), *(getattr(x.at[index], name)(v) for name in names)], X, values)
+    np.testing.assert_array_equal(np.asarray(found[0]), X[index])
+    for name, made in zip(names, found[1:], strict=True):
+        np.testing.assert_array_equal(np.asarray(made), expected(X, index, values, name), err_msg=name)
 
 
 def _add(index: Any, values: Any, x: Any) -> Any:
@@ -103,7 +104,8 @@ def test_dtypes(run: Callable[..., Any], dtype: str) -> None:
     )
     x, values = (rng.integers(0, 2 if dtype == "bool" else 5, (6, 3)).astype(kind) for _ in range(2))
     index = np.array([1, 5, 1, 0, 1, 2])
-    for name, combine in METHODS.items():
+    every = run(lambda x, v: [getattr(x.at[index], name)(v) for name in METHODS], x, values)
+    for (name, combine), found in zip(METHODS.items(), every, strict=True):
         wanted = x.astype(wide)
         if combine is None:
             wanted[index] = values.astype(wide)
@@ -113,7 +115,6 @@ def test_dtypes(run: Callable[..., Any], dtype: str) -> None:
             )
         else:
             combine.at(wanted, index, values.astype(wide))
-        found = run(lambda x, v, n=name: getattr(x.at[index], n)(v), x, values)
         assert found.dtype == ts.array(x).dtype
         np.testing.assert_array_equal(np.asarray(found).astype(wide), wanted.astype(kind).astype(wide), err_msg=name)
 
@@ -186,17 +187,17 @@ def test_slices_that_begin_where_tensors_say(run: Callable[..., Any], starts: An
     begins = [min(max(s + n if s < 0 else s, 0), n - size) for s, n, size in zip(starts, X.shape, sizes, strict=True)]
     where = tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes, strict=True))
     arrays = [np.array(start, np.int32) for start in starts]
-    found = run(lambda x, *i: ops.dynamic_slice(x, i, sizes), X, *arrays)
-    np.testing.assert_array_equal(np.asarray(found), X[where])
-    found = run(lambda x, i: ops.dynamic_slice(x, i, sizes), X, np.array(starts))
-    np.testing.assert_array_equal(np.asarray(found), X[where])
     update = np.full(sizes, 7, np.float32)
+
+    def every(x: Any, u: Any, together: Any, *apart: Any) -> Any:
+        cut = [ops.dynamic_slice(x, begin, sizes) for begin in (apart, together)]
+        return *cut, ops.dynamic_update_slice(x, u, apart), ops.dynamic_update_slice(x, u, starts)
+
+    found = run(every, X, update, np.array(starts), *arrays)
     wanted = X.copy()
     wanted[where] = update
-    found = run(lambda x, u, *i: ops.dynamic_update_slice(x, u, i), X, update, *arrays)
-    np.testing.assert_array_equal(np.asarray(found), wanted)
-    found = run(lambda x, u: ops.dynamic_update_slice(x, u, starts), X, update)
-    np.testing.assert_array_equal(np.asarray(found), wanted)
+    for made, right in zip(found, (X[where], X[where], wanted, wanted), strict=True):
+        np.testing.assert_array_equal(np.asarray(made), right)
 
 
 def test_many_rows_are_replaced_at_once() -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,15 @@ import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import ArgumentError, PositionError
 
+compiled = cache(ts.jit)
+"""`jit`, which compiles a function that is called several times once."""
+
 RUNS: dict[str, Callable[..., Any]] = {
     "eager": lambda function, *args: function(*map(ts.array, args)),
-    "jit": lambda function, *args: ts.jit(function)(*args),
-    "dynamic": lambda function, *args: ts.jit(function, dynamic=True)(*args),
-    "reference": lambda function, *args: ts.jit(function, backend="reference")(*args),
-    "debug": lambda function, *args: ts.jit(function, debug=True)(*args),
+    "jit": lambda function, *args: compiled(function)(*args),
+    "dynamic": lambda function, *args: compiled(function, dynamic=True)(*args),
+    "reference": lambda function, *args: compiled(function, backend="reference")(*args),
+    "debug": lambda function, *args: compiled(function, debug=True)(*args),
 }
 X = np.arange(1, 21, dtype=np.float32).reshape(5, 4)
 NEW = -np.arange(1, 1 + 9 * 4, dtype=np.float32).reshape(9, 4)
@@ -75,11 +79,15 @@ def test_reads(run: Callable[..., Any], name: str, mode: str | None) -> None:
         with pytest.raises(PositionError, match="outside of an axis of 5"):
             run(lambda x, i: READS[name](x, i, mode), X, INDICES)
         return
+
+    def read(x: Any, i: Any) -> Any:
+        return READS[name](x, i, mode)
+
     for kind in KINDS if name == "take" else KINDS[:1]:
         indices = INDICES.astype(kind)  # below 0, they are far beyond the end of an unsigned one
         places = [place(index, 5, mode or "clip") for index in indices]
         wanted = np.array([np.zeros(4, np.float32) if at is None else X[at] for at in places])
-        found = run(lambda x, i: READS[name](x, i, mode), X, indices)
+        found = run(read, X, indices)
         np.testing.assert_array_equal(np.asarray(found), wanted, err_msg=kind)
 
 
