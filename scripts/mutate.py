@@ -186,8 +186,8 @@ EQUIVALENT: Mapping[str, str] = {
     "owned by a block, and no op",
     "tessera/ir/tile/sampled_run.py: with suppress(RaceError, BoundsError, _LimitError):": "errors in any order",
     "tessera/ir/tile/passes/check_races.py: and not are_atomic(second.op, first.op)": "both are, in any order",
-    "tessera/ir/tile/passes/check_barriers.py: part, limit = found, 2": "of the points within a limit the smallest is "
-    "taken, so where the search starts is a budget, and no promise",
+    "tessera/ir/tile/passes/check_barriers.py: part, limit = found, 2": "sizes are at least 1, and the smallest of the "
+    "points within a limit is taken: all sizes 1, where that is one of them",
     "tessera/ir/tile/passes/check_barriers.py: back = [(a, b) for a in numbers for b in numbers if a >= b]": "an "
     "access and itself are a pair already, which is decided alike once more",
     "tessera/ir/tile/passes/check_barriers.py: if first.buffer is second.buffer and clash and not "

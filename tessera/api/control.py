@@ -58,11 +58,11 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     """
     check_callables("cond", then=then, otherwise=otherwise)
     predicate, operands = adopt_operand(predicate), _adopt(operands)
-    if isinstance(predicate, bool) and not is_traced_number(predicate):
-        return then(*operands) if predicate else otherwise(*operands)
-    outer = dispatch.tracing()
-    if outer is None:
-        return then(*operands) if bool(_scalar(predicate, "cond")) else otherwise(*operands)
+    is_known = isinstance(predicate, bool) and not is_traced_number(predicate)
+    if is_known or dispatch.tracing() is None:
+        chosen = then if (predicate if is_known else bool(_scalar(predicate, "cond"))) else otherwise
+        _check_arity(chosen, len(operands))
+        return chosen(*operands)
     chosen = _scalar(predicate, "cond")
     tensors, tree = _tensors_of(operands)
     branches = [_trace_body(function, tensors, tree) for function in (then, otherwise)]
@@ -97,6 +97,8 @@ def while_loop(
     trace: Any = dispatch.tracing()
     if trace is None:
         trips = 0
+        for function in (condition, body):
+            _check_arity(function, 1)
         while (not limit or trips < (limit[0].value or 0)) and bool(condition(state)):
             state, trips = body(state), trips + 1
         return state
@@ -133,6 +135,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     lower, upper, state = adopt_operand(lower), adopt_operand(upper), _adopt(state)
     if dispatch.tracing() is None:
         ends = [_end(name, bound) for name, bound in (("lower", lower), ("upper", upper))]
+        _check_arity(body, 2)
         for index in range(*ends):
             state = body(index, state)
         return state
@@ -221,6 +224,7 @@ def _scan_eagerly(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: D
     rows: list[list[Any]] = []
     form: Tree | None = None
     steps = range(count.value or 0)
+    _check_arity(body, 2)
     for index in reversed(steps) if reverse else steps:
         made = as_tuple(body(state, unflatten(tree, [leaf[index] for leaf in leaves])))
         if len(made) != 2:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tessera.diagnostics.codes import ArgumentError
 from tessera.frontend import scopes as scopes
-from tessera.frontend.arguments import check_int
+from tessera.frontend.arguments import check_int, explain_wrong_calls
 from tessera.frontend.functions.operands import (
     as_tensor,
     check_tensors,
@@ -82,15 +82,23 @@ def record() -> RunRecord:
     return run_record.current()
 
 
+def _check_key(op: str, key: Any) -> None:
+    if not is_tensor(key):
+        raise ArgumentError(f"`{op}` takes a key, got {key!r}", fix="make one from a seed: `ts.random.key(0)`")
+
+
+@explain_wrong_calls
 def fold(key: Any, data: Any) -> Any:
     """A new key from a key and a number: a step, a layer, a site."""
-    check_tensors(key)
+    _check_key("fold", key)
     number = data if is_tensor(data) or isinstance(data, Size) else check_int("fold", "data", data)
     return apply("fold_key", (key, as_tensor(number, i64)))
 
 
+@explain_wrong_calls
 def split(key: Any, count: int = 2) -> tuple[Any, ...]:
     """Several keys from one, none of which repeats another's numbers."""
+    _check_key("split", key)
     number = check_int("split", "count", count)
     if not 0 <= number <= _MOST_KEYS:
         raise ArgumentError(
@@ -99,37 +107,43 @@ def split(key: Any, count: int = 2) -> tuple[Any, ...]:
     return tuple(fold(key, number) for number in range(number))
 
 
+@explain_wrong_calls
 def bits(key: Any, shape: Any, dtype: Any = u32) -> Any:
     """Unsigned integers, each equally likely."""
-    check_tensors(key)
+    _check_key("bits", key)
     return apply("random_bits", (key,), {"shape": dims_of(shape), "dtype": parse_dtype(dtype)})
 
 
+@explain_wrong_calls
 def uniform(key: Any, shape: Any, *, low: float = 0.0, high: float = 1.0, dtype: Any = f32) -> Any:
     """Uniformly distributed numbers in `low..high`, without `high`.
 
     >>> ts.random.uniform(ts.random.key(0), (2, 3)).shape
     (2, 3)
     """
-    check_tensors(key)
+    _check_key("uniform", key)
     ends = {"low": low, "high": high}
     return apply("uniform", (key,), {"shape": dims_of(shape), **ends, "dtype": parse_dtype(dtype)})
 
 
+@explain_wrong_calls
 def normal(key: Any, shape: Any, *, mean: float = 0.0, std: float = 1.0, dtype: Any = f32) -> Any:
     """Numbers of the normal distribution."""
-    check_tensors(key)
+    _check_key("normal", key)
     form = {"mean": mean, "std": std}
     return apply("normal", (key,), {"shape": dims_of(shape), **form, "dtype": parse_dtype(dtype)})
 
 
+@explain_wrong_calls
 def bernoulli(key: Any, p: float, shape: Any) -> Any:
     """True with probability `p`."""
-    check_tensors(key)
+    _check_key("bernoulli", key)
     return apply("bernoulli", (key,), {"shape": dims_of(shape), "p": p})
 
 
+@explain_wrong_calls
 def dropout(x: Any, key: Any, rate: float) -> Any:
     """`x` with a share `rate` of its elements zero and the others scaled up to keep the mean."""
-    check_tensors(x, key)
+    check_tensors(x)
+    _check_key("dropout", key)
     return apply("dropout", (*promote_operands("dropout", (x,), FLOATING), key), {"rate": rate})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
 from typing import Any, TypeAlias
@@ -92,6 +93,10 @@ def for_device(options: Options, device: Device | None) -> Options:
     return replace(options, backend=backend_for_kind(device.kind).name)
 
 
+_BY_NUMBER = {"static_argnums": "static_argnames", "donate_argnums": "donate"}
+"""Options of other libraries that number arguments, and those that name them here."""
+
+
 def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:
     """The option whose name is nearly the one given."""
     from tessera.diagnostics.edit import expression_at  # noqa: PLC0415 - for errors alone
@@ -99,6 +104,9 @@ def _nearest(span: Span | None, name: str, known: Sequence[str]) -> Fix | str:
     advice, expression = f"the options are {', '.join(known)}", expression_at(span)
     part = expression.keyword(name) if expression is not None else None
     close = find_nearest(name, known, cutoff=0.5)
+    value = expression.argument(name) if expression is not None else None
+    if name in _BY_NUMBER and (value is None or not re.search(r"['\"]", value.text)):
+        return f'arguments are named, not numbered: write `{_BY_NUMBER[name]}="x"` with the name of the parameter'
     return (part.edit(close[0], f"there is an option `{close[0]}`") if part is not None and close else None) or advice
 
 

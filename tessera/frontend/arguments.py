@@ -97,6 +97,8 @@ def _wrong_call(
     sizes = [one for one in args if type(one) is int]
     is_shape = parameters[-1:] == ["shape"] and len(sizes) > 1
     fix = f"pass sizes as one shape, as in `{tuple(sizes)}`" if is_shape else None
+    if "key" in parameters and not any(map(is_tensor, (*args, *given.values()))):
+        fix = "pass a key, made from a seed by `ts.random.key(0)`"
     return ArgumentError(f"wrong arguments of `{name}`: {reason}", notes=(taken,), fix=fix)
 
 

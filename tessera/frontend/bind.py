@@ -457,6 +457,17 @@ def input_types(signature: Signature) -> tuple[list[TensorType], frozenset[str]]
     return types, frozenset(declared)
 
 
+def size_expressions(signature: Signature, types: Sequence[TensorType]) -> list[tuple[Dim, Dim]]:
+    """Sizes that are declared as expressions of names that no input has alone: the symbol, and the expression."""
+    tensors = [leaf for leaf in signature.leaves if leaf.dtype is not None]
+    return [
+        (made, dim.substitute({name: Dim.symbol(dim_name(name)) for name in dim.symbols}))
+        for leaf, type in zip(tensors, types, strict=True)
+        for dim, made in zip(leaf.dims, type.shape, strict=True)
+        if isinstance(dim, Dim) and dim.symbol_name is None and made.symbol_name is not None
+    ]
+
+
 def static_arguments(signature: Signature) -> dict[str, Any]:
     """The static arguments of a call that are mutable objects, whose contents may change."""
     leaves = zip(signature.paths(), signature.leaves, strict=True)

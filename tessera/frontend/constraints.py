@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.diagnostics.codes import ConstraintError, GuardError
 from tessera.diagnostics.error import HERE, Fix, FixLike, Span, find_nearest, user_span
 from tessera.frontend.annotations import Parameter
-from tessera.frontend.bind import Signature, dim_name, fit_argument_fix, named_sizes
+from tessera.frontend.bind import Signature, dim_name, fit_argument_fix, input_types, named_sizes, size_expressions
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.shape_inference import Facts
 from tessera.types.annotation import TensorAnnotation
@@ -111,8 +111,8 @@ def locations(constraints: Iterable[Constraint]) -> tuple[str, ...]:
 def impose(trace: Trace, constraints: Sequence[Constraint], signature: Signature) -> None:
     """Impose the declared constraints of a function on its trace: each is proved, or becomes a guard."""
     numbers = static_numbers(signature)
-    free = _with_numbers(constraints, numbers)
-    derived = _eliminate(free, trace.facts.order.keys())
+    relations = declared_sizes(signature)
+    free, derived = _complete(_with_numbers(constraints, numbers), relations, trace.facts.order.keys())
     trace.facts.names.update({**{name: Dim.constant(value) for name, value in numbers.items()}, **derived})
     for item in free:
         assume_constraint(trace, item.substitute(derived), item.span)
@@ -174,22 +174,45 @@ def _nearest_name(span: Span | None, text: str, name: str, known: Sequence[str])
     return edit_text(span, text, changed, f"there is a size named `{close[0]}`") or advice
 
 
-def _eliminate(constraints: Sequence[Constraint], known: Iterable[str]) -> dict[str, Dim]:
+def declared_sizes(signature: Signature) -> list[Constraint]:
+    """What annotations say of names that no input has alone: `x_1 = 2*D`."""
+    return [_equality(size, dim) for size, dim in size_expressions(signature, input_types(signature)[0])]
+
+
+def _equality(size: Dim, dim: Dim) -> Constraint:
+    return replace(Constraint.equality(size, dim), written=f"{size} = {dim}")
+
+
+def _complete(
+    constraints: Sequence[Constraint], relations: Sequence[Constraint], known: Iterable[str]
+) -> tuple[list[Constraint], dict[str, Dim]]:
+    """Constraints and those relations that the known names decide, and the names that are eliminated from them."""
+    names = set(known)
+    relations = [item for item in relations if not item.symbols <= names]
+    derived = _eliminate(constraints, names, relations)
+    return [*(item for item in relations if item.substitute(derived).symbols <= names), *constraints], derived
+
+
+def _eliminate(
+    constraints: Sequence[Constraint], known: Iterable[str], relations: Sequence[Constraint] = ()
+) -> dict[str, Dim]:
     """Names that no input has, each from an equality that gives it: `Dh` is `D // H` by `D = H*Dh`.
 
-    Raises `ConstraintError` at a constraint with a name that nothing gives.
+    Raises `ConstraintError` at a constraint with a name that nothing gives; `relations` may have such.
     """
     known, env = set(known), dict[str, Dim]()
     while True:
         substituted = [item.substitute(env) for item in constraints]
-        found = next((pair for item in substituted if (pair := _solve_for_unknown(item, known)) is not None), None)
+        equalities = [*(item.substitute(env) for item in relations), *substituted]
+        found = next((pair for item in equalities if (pair := _solve_for_unknown(item, known)) is not None), None)
         if found is None:
             break
         env = {name: dim.substitute({found[0]: found[1]}) for name, dim in env.items()}
         env[found[0]] = found[1]
     for item, original in zip(substituted, constraints, strict=True):
         for name in sorted(item.symbols - known):
-            raise _unknown_name(original, name, sorted(known), original.span)
+            own = {size for relation in relations for size in relation.left.symbols}
+            raise _unknown_name(original, name, sorted(known - own), original.span)
     return env
 
 
@@ -220,32 +243,44 @@ def _paths(trace: Trace, constraint: Constraint) -> tuple[str, ...]:
     return tuple(found[name] for name in sorted(found))
 
 
+def _declared_dims(
+    parameters: Sequence[Parameter], arguments: Mapping[str, Any]
+) -> Iterator[tuple[int, str, Any, int, Dim]]:
+    """Each size that an annotation declares: the position and name of the parameter, the tensor, the axis, the dim."""
+    from tessera.frontend.pytree import flatten  # noqa: PLC0415 - see below
+
+    for position, parameter in enumerate(parameters):
+        leaves, tree = flatten(arguments.get(parameter.name)) if parameter.is_annotated else ([], None)
+        for leaf, annotation in zip(leaves, parameter.annotations(tree) if tree is not None else (), strict=True):
+            for axis, dim in enumerate(annotation.dims if annotation is not None else ()):
+                if dim.symbols and axis < len(leaf.shape):
+                    yield position, parameter.name, leaf, axis, dim
+
+
 def impose_on_call(
     trace: Any, constraints: Sequence[Constraint], parameters: Sequence[Parameter], arguments: Mapping[str, Any]
 ) -> None:
     """Impose the constraints of a function called inside a trace on the sizes of its arguments there."""
-    from tessera.frontend.pytree import flatten  # noqa: PLC0415
     from tessera.frontend.size import Size, dim_of  # noqa: PLC0415 - only functions with constraints come here
 
     env, sources, edits = dict[str, Dim](), dict[str, str](), dict[str, Callable[[int], FixLike]]()
-    for position, parameter in enumerate(parameters):
-        value = arguments.get(parameter.name)
+    relations: list[Constraint] = []
+    for name, value in arguments.items():
         if isinstance(value, int | Size) and not isinstance(value, bool):
-            env[parameter.name] = dim_of(value)
-        if not parameter.is_annotated:
-            continue
-        leaves, tree = flatten(value)
-        for leaf, annotation in zip(leaves, parameter.annotations(tree), strict=True):
-            for axis, dim in enumerate(annotation.dims) if annotation is not None else ():
-                name = dim.symbol_name
-                if name is not None and name not in env and axis < len(leaf.shape):
-                    env[name] = dim_of(leaf.shape[axis])
-                    sources[name] = f"`{name}` is {env[name]} from `{parameter.name}.shape[{axis}]`"
-                    if tree.is_leaf:
-                        edits[name] = partial(_fit_fix, parameter.name, position, leaf.shape, axis)
+            env[name] = dim_of(value)
+    for position, parameter, leaf, axis, dim in _declared_dims(parameters, arguments):
+        name = dim.symbol_name
+        if name is None:
+            name = f"{parameter}_{axis}_{len(relations)}"
+            relations.append(_equality(Dim.symbol(name), dim))
+        if name not in env:
+            env[name] = dim_of(leaf.shape[axis])
+            sources[name] = f"`{name}` is {env[name]} from `{parameter}.shape[{axis}]`"
+            if leaf is arguments[parameter]:
+                edits[name] = partial(_fit_fix, parameter, position, leaf.shape, axis)
     here = user_span()
-    derived = _eliminate(constraints, env.keys())
-    for item in constraints:
+    completed, derived = _complete(constraints, relations, env.keys())
+    for item in completed:
         notes = [sources[name] for name in sorted(item.symbols & sources.keys())]
         try:
             assume_constraint(trace, item.substitute(derived).substitute(env), here, notes)
@@ -286,8 +321,7 @@ def check_call(constraints: Sequence[Constraint], signature: Signature, tensors:
     """Check the sizes of a call against the declared constraints, before anything is traced for them."""
     sizes = named_sizes(signature, tensors)
     numbers = static_numbers(signature)
-    free = _with_numbers(constraints, numbers)
-    derived = _eliminate(free, sizes.keys())
+    free, derived = _complete(_with_numbers(constraints, numbers), declared_sizes(signature), sizes.keys())
     known = [item.substitute(derived) for item in free]
     for item in known:
         error = violation_error(item, sizes, numbers, BoundCall(signature, tensors, known))

@@ -18,7 +18,7 @@ from tessera.diagnostics.codes import ArgumentError, EscapedTracerError, PytreeE
 from tessera.diagnostics.error import Span, TesseraError, user_span
 from tessera.diagnostics.frames import guard_class
 from tessera.frontend.arguments import check_attributes
-from tessera.frontend.bind import Signature, arguments_of, input_types
+from tessera.frontend.bind import Signature, arguments_of, input_types, size_expressions
 from tessera.frontend.concrete import Tracer, concrete_type, is_concrete
 from tessera.frontend.fixes import fixes_of
 from tessera.frontend.methods import TensorMethods, function_named
@@ -557,7 +557,7 @@ def trace_function(
             trace.numbers.append(tracer.value)
         leaves.append(TracedNumber(tracer, frozenset((path,))) if leaf.is_number else tracer)
     bound = inspect.BoundArguments(parameters, arguments_of(signature.tree, leaves, unflatten))  # pyright: ignore[reportArgumentType]
-    if constraints:
+    if constraints or size_expressions(signature, types):
         from tessera.frontend.constraints import impose  # noqa: PLC0415 - few functions have any
 
         impose(trace, constraints, signature)

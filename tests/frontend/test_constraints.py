@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
-from tessera.diagnostics.codes import ConstraintError, GuardError, ShapeError, SpecializationError
+from tessera.diagnostics.codes import ConstraintError, GuardError, RuntimeArgumentError, ShapeError, SpecializationError
 from tessera.diagnostics.error import Span, TesseraError
 from tessera.frontend.constraints import (
     _next_size,  # pyright: ignore[reportPrivateUsage]
@@ -265,12 +265,53 @@ def test_a_constraint_of_a_call_names_its_own_sizes_alone() -> None:
 
 def test_a_name_that_nothing_gives_is_refused_in_a_call_too() -> None:
     @reference("D % 2 == 0")
-    def inner(x: ts.Tensor["B", 4, "2*D", ts.f32]) -> Any:
+    def inner(x: ts.Tensor["B", 4, "D // 2", ts.f32]) -> Any:
         return x
 
     with pytest.raises(ConstraintError, match="uses `D`, which is not a size here") as caught:
         ts.jit(lambda x: inner(x), backend="reference")(zeros(2, 4, 6))
     assert "the sizes are `B`\n" in str(caught.value)
+
+
+def test_a_name_is_what_an_expression_of_it_makes_it() -> None:
+    """`D` is half of a size that is declared as `2*D`, in constraints, in the body, and where functions are called."""
+
+    @reference("D % 4 == 0")
+    def halved(x: ts.Tensor["B", "2*D", ts.f32]) -> Any:
+        return x.reshape(x.shape[0], 2, x.shape[1] // 2)
+
+    assert halved(zeros(3, 8)).shape == (3, 2, 4)
+    assert halved(zeros(3, 24)).shape == (3, 2, 12)
+    for size in (4, 12, 9):
+        with pytest.raises(GuardError, match=r"`x.shape\[1\]` is " + str(size)):
+            halved(zeros(3, size))
+    outer = ts.jit(lambda x: halved(x), backend="reference")
+    assert outer(zeros(3, 16)).shape == (3, 2, 8)
+    for size in (12, 9):
+        with pytest.raises(ConstraintError, match="D % 4 == 0" if size == 12 else r"= 2\*D"):
+            outer(zeros(3, size))
+
+    @reference()
+    def checked(x: ts.Tensor["2*D", ts.f32]) -> Any:
+        ts.require("D >= 4")
+        return x
+
+    assert checked(zeros(8)).shape == (8,)
+    with pytest.raises(GuardError, match=r"D >= 4"):
+        checked(zeros(6))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_sizes_declared_by_one_name_alone_agree(backend: str) -> None:
+    @ts.jit(backend=backend)
+    def f(x: ts.Tensor["2*D", ts.f32], y: ts.Tensor["3*D + 1", ts.f32]) -> Any:
+        return x.sum() + y.sum()
+
+    for size in (1, 4):
+        assert f(zeros(2 * size), zeros(3 * size + 1)).shape == ()
+    for sizes in ((3, 4), (4, 8), (4, 4)):
+        with pytest.raises((GuardError, RuntimeArgumentError)):
+            f(zeros(sizes[0]), zeros(sizes[1]))
 
 
 def test_dims_without_annotations_are_named_by_their_place() -> None:
