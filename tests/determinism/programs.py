@@ -2,7 +2,7 @@
 
 # Traced functions take what tracing gives them, which has no types.
 # pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
 from __future__ import annotations
 
 import hashlib
@@ -24,7 +24,7 @@ B, S, D, N = 67, 45, 131, 97
 
 @dataclass(frozen=True)
 class Case:
-    """A function, its inputs, and how many of the inputs have the batch as their first dim."""
+    """A function, its inputs, and how many of the inputs have the batch as their first dim; none where it is summed."""
 
     function: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
@@ -76,6 +76,36 @@ def mlp(x, w, u):
     return x + ops.layernorm(ops.silu(x @ w) @ u)
 
 
+def weigh(y):
+    """A loss of a result: numbers of all sizes come back from it."""
+    return (y * ops.sin(y)).sum()
+
+
+def rows_of_softmax(x):
+    return ts.grad(lambda v: weigh(ops.softmax(v)))(x)
+
+
+def rows_of_attention(q, k, v):
+    return ts.grad(lambda t: weigh(attention(t, k, v)))(q)
+
+
+def weights_of_mlp(x, w, u):
+    return ts.grad(lambda t: weigh(mlp(x, t, u)))(w)
+
+
+def weights_of_layernorm(x, w, b):
+    return ts.grad(lambda t: weigh(layernorm(x, t, b)))(w)
+
+
+def weights_of_steps(x, w):
+    """Of a loop over rows, which reads some of them by an index."""
+
+    def step(state, row):
+        return ops.tanh((state * row) @ w @ w.T), state + ops.take(x, (ops.abs(row) * 9.0).cast(ts.i64)[:1])[0]
+
+    return ts.grad(lambda t: weigh(ts.scan(step, t[:, 0], x[:9])[1]))(w)
+
+
 CASES: dict[str, Case] = {
     "matmul": Case(matmul, ((B, D), (D, N))),
     "matmul bf16": Case(matmul, ((B, D), (D, N)), dtype=ml_dtypes.bfloat16),
@@ -88,7 +118,14 @@ CASES: dict[str, Case] = {
     "chain": Case(chain, ((B, D), (B, D)), batched=2),
     "columns": Case(columns, ((B, S, D),)),
     "mlp": Case(mlp, ((B, D), (D, N), (N, D))),
+    "gradient of softmax": Case(rows_of_softmax, ((B, D),)),
+    "gradient of attention": Case(rows_of_attention, ((B, 2, S, 64), (B, 2, S, 64), (B, 2, S, 64)), batched=3),
+    "gradient of mlp": Case(weights_of_mlp, ((B, D), (D, N), (N, D)), batched=0),
+    "gradient of layernorm": Case(weights_of_layernorm, ((B, D), (D,), (D,)), batched=0),
+    "gradient of steps": Case(weights_of_steps, ((B, D), (D, N)), batched=0),
 }
+BATCHED = [name for name, case in CASES.items() if case.batched]
+"""Those whose rows are of their own: a gradient by weights sums over the batch."""
 
 
 def bits(result: Any) -> str:

@@ -243,7 +243,7 @@ def _order(g: G) -> Made:
     axis = g.rng.randrange(len(x.shape))
     forms = [
         "ops.sort({x}, axis={axis})",
-        "ops.sort({x}, axis={axis}, descending=True)",
+        "ops.sort({j}, axis={axis}, descending=True)",
         "topk({x}, 1)",
         "ops.cummax({j}, axis={axis})",
     ]
@@ -251,7 +251,7 @@ def _order(g: G) -> Made:
         forms.append("topk({x}, 2)")
     text = g.rng.choice(forms)
     type = x.type.with_shape((*x.shape[:-1], int(text[-2]))) if "topk" in text else x.type
-    is_exact = x.is_exact and "cummax" not in text
+    is_exact = x.is_exact and "{j}" not in text
     return text.format(x=g.told_apart(x), j=f"jitter({x.name})", axis=axis), (x,), type, is_exact
 
 
