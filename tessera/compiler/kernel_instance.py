@@ -46,11 +46,16 @@ class KernelInstance:
         key = (tuple(types), kind)
         found = self._programs.get(key)
         if found is None:
-            schedule = self.definition.complete(self.schedule, kind, types)
-            found = self.definition.build(types, self.statics, schedule, self.rows)
-            check_fixed(self.definition.name, found.fixed, self.schedule)
+            found = self.unpadded_program(types, kind)
             is_padded = backend_for_kind(kind).keeps_rows_in_registers
             found = self._programs[key] = pad_rows(found) if is_padded else found
+        return found
+
+    def unpadded_program(self, types: Sequence[TensorType], kind: str = "cpu") -> KernelProgram:
+        """The kernel on tiles as it was written, rows of any width among them."""
+        schedule = self.definition.complete(self.schedule, kind, types)
+        found = self.definition.build(types, self.statics, schedule, self.rows)
+        check_fixed(self.definition.name, found.fixed, self.schedule)
         return found
 
     def register_name(self, types: Sequence[TensorType]) -> str:

@@ -90,6 +90,8 @@ class BlockUses:
         """Blocks that the author fixed for numbers of the schedule."""
         self.rows: dict[Dim, int] = {}
         """The elements of tiles that hold a whole symbolic dim, by dim."""
+        self.loops: dict[int, Dim] = {}
+        """Steps of loops over blocks, by value: the extent that they run over."""
 
 
 class KernelBuilder:

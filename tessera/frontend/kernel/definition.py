@@ -202,6 +202,7 @@ class KernelDefinition:
             fixed=fixed,
             equalities=tuple(b.equalities),
             zeroed=tuple(b.zeroed),
+            blocks=b.blocks.loops | {b.coords[name]: b.axes[name].extent for name in ("_m", "_n") if name in b.axes},
         )
 
 

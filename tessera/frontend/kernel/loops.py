@@ -290,6 +290,7 @@ def write_loop(evaluator: Any, node: ast.For, over: Blocks) -> None:
     inner[node.target.id] = Loop(coordinate, over.size, over.extent, is_whole=over.is_whole)
     body.arguments = (step, *(inner[name].number for name in start))
     b.coords[coordinate], b.loop_extents[coordinate] = step, (over.extent, over.size)
+    b.blocks.loops[step] = over.extent
     if over.role and (over.extent.value is None or over.extent.value > over.size):
         b.blocks.starts[step] = Coordinate(f"%{coordinate}", over.role, over.size, over.extent, is_loop=True)
     stored, b.has_stores = b.has_stores, False

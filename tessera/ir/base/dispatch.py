@@ -37,6 +37,10 @@ class UserKernel(Protocol):
         """The tile kernels of a call, in the order they run."""
         ...
 
+    def unpadded_program(self, types: Sequence[TensorType]) -> Any:
+        """What one program does on tiles, as records."""
+        ...
+
     @property
     def location(self) -> str:
         """Where it was written: a file and a line."""

@@ -65,6 +65,8 @@ class KernelProgram:
     """Dims that must be equal, where that is not known yet."""
     zeroed: tuple[int, ...] = ()
     """Results that begin as zeros: those that programs add to."""
+    blocks: Mapping[int, Dim] = field(default_factory=dict[int, Dim])
+    """The indices at which blocks start, of the grid and of loops: the extent of what they are blocks of."""
 
     @property
     def results(self) -> tuple[TensorType, ...]:

@@ -76,7 +76,7 @@ class Dual:
     tangent: Tangent
 
 
-class _DualBuilder:
+class DualBuilder:
     """The builder that `decompose` of an op gets: what it emits is linearized on the way."""
 
     def __init__(self, linearizer: Linearizer) -> None:
@@ -136,7 +136,7 @@ class Linearizer:
             made = rule(b, Applied(operands, tangents, results, attributes, spec))
             found: list[Tangent] = list(as_values(made))
         elif spec.decompose is not None:
-            made = spec.decompose(_DualBuilder(self), tuple(given), attributes)
+            made = spec.decompose(DualBuilder(self), tuple(given), attributes)
             found = [dual.tangent for dual in as_values(made)]
         else:
             raise self.no_rule(spec)
