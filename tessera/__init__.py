@@ -20,6 +20,7 @@ _HOME = {
     "tessera.api.jit": "jit Jit",
     "tessera.api.autodiff": "autodiff grad value_and_grad vjp jvp linearize jacfwd jacrev hessian hvp stop_gradient",
     "tessera.api.vmap": "vmap",
+    "tessera.api.checkpoint": "checkpoint remat checkpoint_name checkpoint_policies",
     "tessera.api.eager": "Tensor array asarray zeros ones full arange",
     "tessera.api.constraints": "constrain require",
     "tessera.api.control": "cond while_loop fori_loop scan",

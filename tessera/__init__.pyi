@@ -3,6 +3,7 @@
 from tessera import cuda, dist, effects, graph, op, ops, random, stdlib, tile, verify
 from tessera.api.autodiff import autodiff, grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, hvp, stop_gradient
 from tessera.api.callbacks import debug_print, io_callback
+from tessera.api.checkpoint import checkpoint, remat, checkpoint_name, checkpoint_policies
 from tessera.api.constraints import constrain, require
 from tessera.api.control import cond, while_loop, fori_loop, scan
 from tessera.api.eager import Tensor, array, asarray, zeros, ones, full, arange
@@ -52,6 +53,9 @@ __all__ = [
     "autodiff",
     "bf16",
     "bool_",
+    "checkpoint",
+    "checkpoint_name",
+    "checkpoint_policies",
     "compute",
     "cond",
     "constrain",
@@ -98,6 +102,7 @@ __all__ = [
     "quantize",
     "random",
     "register_tree",
+    "remat",
     "require",
     "round_nearest_even",
     "round_toward_zero",

@@ -16,6 +16,7 @@ from tessera.ir.graph.passes.check_policy import CheckPolicy
 from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
+from tessera.ir.graph.passes.inline_checkpoints import InlineCheckpoints
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
@@ -48,6 +49,8 @@ def pipeline(*, checks: bool = False) -> Sequence[Pass]:
         CheckEffects(),
         CheckPolicy(),
         CheckPlacement(),
+        # Once all checks have seen the program as it was written: bodies are ops like those around them from here on.
+        InlineCheckpoints(),
         # While ops are as the user wrote them: a policy applies to a softmax, not to the sums inside it.
         ApplyPolicy(),
         # Before the passes that match ops, so that they see one form of each; tracing leaves casts to the same dtype

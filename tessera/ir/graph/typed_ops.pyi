@@ -157,6 +157,14 @@ class CastLikeOp(SpecOp):
 class CeilOp(SpecOp):
     x: SSAValue
 
+class CheckpointOp(SpecOp):
+    body: Region
+    policy: Any
+
+class CheckpointNameOp(SpecOp):
+    x: SSAValue
+    label: str
+
 class ClampOp(SpecOp):
     x: SSAValue
     low: SSAValue
@@ -571,6 +579,10 @@ class OneHotOp(SpecOp):
     indices: SSAValue
     depth: tuple[Dim, ...]
     dtype: DType
+
+class OptimizationBarrierOp(SpecOp):
+    x: SSAValue
+    after: Sequence[SSAValue]
 
 class PadOp(SpecOp):
     x: SSAValue

@@ -233,8 +233,9 @@ class Groups:
     def _is_legal(self, when: When, site: Site, group: Group) -> bool:
         """Whether the group may grow so far, and nothing would have to run before and after the same group."""
         if when is When.RECORD:
+            earlier = (*site.sources, *self.sources(self.program.waits(site.record)))
             return group.can_grow() and not any(
-                self.order.depends(other.number, group.number) for other in site.sources if other is not group
+                self.order.depends(other.number, group.number) for other in earlier if other is not group
             )
         assert site.group is not None
         if group is site.group or group.number not in self.groups:
@@ -263,7 +264,8 @@ class Groups:
         """Put a record into a group."""
         group.records.append(number)
         self.owner[number] = group
-        self.order.needs(group.number, [other.number for other in self.sources(self.program.reads(number))])
+        earlier = (*self.program.reads(number), *self.program.waits(number))
+        self.order.needs(group.number, [other.number for other in self.sources(earlier)])
         group.kind.take(self, group, number)
 
     def merge(self, kept: Group, gone: Group) -> None:
@@ -301,7 +303,7 @@ class Groups:
         type = self.program.type(value)
         group = self._new(kind_for(Pointwise), type.shape)
         group.copies = value
-        reads = self.program.trace(value, coordinates(type.rank))
+        reads = self.program.trace(value, coordinates(type.rank)) + self.program.waits(self.program.makers[value])
         self.order.needs(group.number, [other.number for other in self.sources(reads)])
         for number in list(self.owner):
             operands = self.program.memory_operands(self.tape.records[number])

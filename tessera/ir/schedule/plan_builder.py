@@ -49,7 +49,7 @@ class PlanBuilder:
         check_promises(grouping)
         for body in bodies_of(grouping):
             writer.write(body)
-        return [writer.value(output) for output in tape.outputs]
+        return [writer.value(output) for output in program.tape.outputs]
 
     def body_function(self, body: Body) -> str:
         """Put a group's body among the functions, with the guards on its sizes; its name."""

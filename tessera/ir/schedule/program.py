@@ -9,7 +9,7 @@ maps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -54,11 +54,13 @@ class Program:
     """
 
     def __init__(self, tape: Tape, whole_tiles: bool = False, rounded: Policy | None = None) -> None:
+        tape, self._after = remove_barriers(tape)
         self.tape, self.whole_tiles, self.rounded = tape, whole_tiles, rounded
         self.makers: dict[int, int] = {}
         self.free: set[int] = set()
         self._flops: dict[int, int] = {}
         self._reads: dict[int, list[Read]] = {}
+        self._waits: dict[int, list[Read]] = {}
         self._aliases: dict[int, int] = {}
         self._maps: dict[int, Sequence[IndexMap]] = {}
         self._in_memory: dict[tuple[tuple[int, ...], tuple[int, ...]], Sequence[int]] = {}
@@ -120,6 +122,21 @@ class Program:
             return False
         self._flops.update(dict.fromkeys(record.results, flops))
         return True
+
+    def waits(self, number: int) -> list[Read]:
+        """What must be computed before a record may read its operands, itself or through free values."""
+        found = self._waits.get(number)
+        if found is None:
+            found = [
+                read
+                for value in self._after.get(number, ())
+                for read in self.trace(value, coordinates(self.type(value).rank))
+            ]
+            for operand in self.tape.records[number].operands if self._after else ():
+                if operand in self.free:
+                    found += self.waits(self.makers[operand])
+            found = self._waits[number] = list(dict.fromkeys(found))
+        return found
 
     def reads(self, number: int) -> list[Read]:
         """What a solid record reads, through free values, over the coordinates of its result.
@@ -291,6 +308,36 @@ class Program:
         single = {f"d{axis}": ZERO for axis, dim in enumerate(out.shape) if dim.value == 1}
         there, own = linear(self.view_map(value), source.shape), linear(here, out.shape)
         return there.substitute(single) == own.substitute(single)
+
+
+def remove_barriers(tape: Tape) -> tuple[Tape, dict[int, tuple[int, ...]]]:
+    """The tape without views that wait, and the values that the record of each number waits for by them.
+
+    What is behind such a view is read in its place: it has no part in what a group computes, only in when.
+    """
+    sources: dict[int, tuple[int, tuple[int, ...]]] = {}
+    records: list[Record] = []
+    after: dict[int, tuple[int, ...]] = {}
+    for record in tape.records:
+        behind = [sources.get(operand, (operand, ())) for operand in record.operands]
+        operands = tuple(value for value, _ in behind)
+        if is_barrier(record):
+            sources[record.results[0]] = (operands[0], (*behind[0][1], *operands[1:]))
+            continue
+        late = tuple(dict.fromkeys(value for _, values in behind for value in values))
+        if late:
+            after[len(records)] = late
+        records.append(replace(record, operands=operands) if operands != record.operands else record)
+    if not sources:
+        return tape, {}
+    outputs = [sources.get(output, (output, ()))[0] for output in tape.outputs]
+    return replace(tape, records=records, outputs=outputs), after
+
+
+def is_barrier(record: Record) -> bool:
+    """Whether an op is a view that waits for other values."""
+    lower = spec_of(record).lower
+    return isinstance(lower, View) and lower.waits
 
 
 def data_of(record: Record) -> Any:

@@ -18,16 +18,18 @@ class View:
     """`out[d] = x[map(d)]`: no arithmetic, no kernel of its own.
 
     `maps(x, outs, attributes)` gives one map per result. `space(attributes)` is the memory that what is seen is
-    prefetched to, for views that are there to say so.
+    prefetched to, for views that are there to say so. One that `waits` has further operands, and what reads it runs
+    once those are computed.
     """
 
     maps: Callable[[TensorType, Sequence[TensorType], Attributes], Sequence[IndexMap]]
     space: Callable[[Attributes], str] | None = None
+    waits: bool = False
 
     @property
     def moves_elements(self) -> bool:
-        """Whether it does nothing else: a view with a `space` is there for that."""
-        return self.space is None
+        """Whether it does nothing else: a view with a `space`, or one that waits, is there for that."""
+        return self.space is None and not self.waits
 
 
 @frozen

@@ -29,3 +29,14 @@ tgraph.func @apart(%x: !tgraph.tensor<[B], f32>, %y: !tgraph.tensor<[B], f32>) -
   %3 = tgraph.full {value = -0.0, shape = [], dtype = f32} : () -> !tgraph.tensor<[], f32>
   tgraph.return %0, %1, %2, %3 : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>, !tgraph.tensor<[], f32>, !tgraph.tensor<[], f32>) -> ()
 }
+
+// What is behind a barrier is computed again: an equal op before it is another.
+// CHECK-LABEL: tgraph.func @behind_barrier(
+// CHECK-COUNT-2: tgraph.exp
+// CHECK:         tgraph.return
+tgraph.func @behind_barrier(%x: !tgraph.tensor<[B], f32>, %y: !tgraph.tensor<[B], f32>) -> (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) {
+  %0 = tgraph.exp %x : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %1 = tgraph.optimization_barrier %x, %y : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %2 = tgraph.exp %1 : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  tgraph.return %0, %2 : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) -> ()
+}

@@ -54,6 +54,15 @@ def cond(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> 
     return [Batched(*pair) for pair in zip(as_values(results), always, strict=True)]
 
 
+def checkpoint(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> list[Batched]:
+    """The body of the batch."""
+    always = [False] * len(attributes["body"].outputs)
+    body, flags = batch_body(attributes["body"], _flags(given), batcher.size, always)
+    values = [value.value for value in given]
+    results = batcher.builder.emit("checkpoint", *values, **{**attributes, "body": body})
+    return [Batched(*pair) for pair in zip(as_values(results), flags, strict=True)]
+
+
 def _settle(body: Tape, flags: list[bool], carried: int, batcher: Batcher, first: int = 0) -> tuple[Tape, list[bool]]:
     """The batched body of a loop, once every carried value that it gives batched is also taken so; changes `flags`."""
     others = len(body.outputs) - carried

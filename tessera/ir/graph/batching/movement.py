@@ -7,6 +7,7 @@ from typing import Any
 from tessera.ir.base.spec import Builder
 from tessera.ir.graph.batching.shared import BatchedOp, align, first_axis, move_to_front
 from tessera.ir.graph.building import axes_attribute
+from tessera.ir.graph.transforms.batch import Batched
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.shape import ONE, ZERO
@@ -63,7 +64,13 @@ def prefetch(b: Builder, op: BatchedOp) -> Any:
     return op.emit(b, op.operands[0])
 
 
-stop_gradient = prefetch
+stop_gradient = checkpoint_name = prefetch
+
+
+def optimization_barrier(b: Builder, op: BatchedOp) -> Any:
+    """The same of all; what is waited for has no part in the result."""
+    made = op.emit(b, *op.operands)
+    return made if op.is_batched[0] else Batched(made, False)
 
 
 def diagonal(b: Builder, op: BatchedOp) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.base.tape import Tape
-from tessera.ir.graph.derivatives.shared import Linear, Values, zeros
+from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, zeros
+from tessera.ir.graph.ops.checkpoint import is_saved
 from tessera.ir.graph.transforms.linearize import Dual, LinearizedTape, Linearizer, linearize
 from tessera.ir.graph.transforms.reverse import partition, transpose_tape
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs
@@ -349,3 +350,56 @@ def known_size(tape: Tape, value: int) -> Dim | None:
     if record.op == "tgraph.dim_size":
         return Dim.of(record.attributes["dims"][0]) if len(record.attributes["dims"]) == 1 else None
     return known_size(tape, record.operands[0]) if record.op in ("tgraph.cast", "tgraph.reshape") else None
+
+
+# Checkpointed bodies. The linear one is checkpointed too, and rematerializes what the first does not keep. Backwards
+# (`transforms/reverse.py`) it is in place, so that cotangents are added in the order that they have without it, and
+# reads what it rematerializes from behind barriers: nothing merges it with what the first computed.
+
+
+def checkpoint_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attributes) -> list[Dual]:
+    """The body with what its policy keeps as further results, and a linear one that takes those."""
+    b, body = linearizer.builder, attributes["body"]
+    active = _active(given)
+    linearized = linearize(body, active)
+
+    def choose(linearized: LinearizedTape, needed: Sequence[int]) -> set[int]:
+        return saved_by(attributes["policy"], linearized, needed)
+
+    part = partition(linearized, range(len(body.outputs)), choose=choose)
+    primals = [value.primal for value in given]
+    results = b.emit("checkpoint", *primals, **{**attributes, "body": part.primal})
+    count = len(body.outputs)
+    tangents = [given[at].tangent for at in active]
+    operands = [*(primals[at] for at in part.reads), *results[count:], *tangents]
+    made = b.emit("checkpoint", *operands, **{**attributes, "body": part.linear}) if part.changes else ()
+    return _duals(results[:count], dict(zip(part.changes, made, strict=True)))
+
+
+def saved_by(policy: Any, linearized: LinearizedTape, needed: Sequence[int]) -> set[int]:
+    """The values of a tape that a policy keeps: of those that carry a name, what the name was given to."""
+    found = set(needed) if policy[0] == "everything_saveable" else set[int]()
+    tape = linearized.tape
+    for record in tape.records:
+        if linearized.linear.isdisjoint(record.results) and is_saved(policy, record, tape):
+            found.update(record.operands if record.op == "tgraph.checkpoint_name" else record.results)
+    return found
+
+
+def checkpoint_transpose(b: Any, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The linear body backwards, which rematerializes on the way."""
+    is_linear = [isinstance(operand, Linear) for operand in operands]
+    plain = [operand for operand in operands if not isinstance(operand, Linear)]
+    body: Tape = attributes["body"]
+    made = iter(b.inline(transpose_tape(body, is_linear), [*plain, *_seeds(b, cotangents, body)]))
+    return [next(made) if one else None for one in is_linear]
+
+
+def barrier_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The cotangent as it is: what is waited for has no part in the result."""
+    return (cotangents[0], *(None for _ in operands[1:]))
+
+
+def name_jvp(b: Builder, op: Applied) -> Any:
+    """The tangent as it is: names are for values."""
+    return op.tangents[0]

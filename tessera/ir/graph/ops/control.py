@@ -56,6 +56,12 @@ def _check_carried(ctx: InferContext, op: str, types: Types, count: int) -> Type
     return types[:count]
 
 
+def check_body(ctx: InferContext, op: str, what: str, tape: Tape, operands: Types) -> Types:
+    """The types of what a body gives that must take what an op is given."""
+    _same_types(ctx, op, f"what {what} takes", _types(tape, tape.inputs), operands)
+    return _types(tape, tape.outputs)
+
+
 def _infer_cond(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     predicate, *operands = types
     _scalar(ctx, "cond", "its predicate", predicate, "bool")

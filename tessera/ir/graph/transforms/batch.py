@@ -87,7 +87,7 @@ class Batcher:
             return [Batched(self.whole(part), True) for part in as_values(parts)]
         if made is None:
             return [Batched(result, True) for result in self.loop(spec, given, attributes)]
-        return [Batched(result, True) for result in as_values(made)]
+        return [one if isinstance(one, Batched) else Batched(one, True) for one in as_values(made)]
 
     def _is_named(self, attributes: Attributes) -> bool:
         """Whether an op is a collective over the batch, or has one in a body."""

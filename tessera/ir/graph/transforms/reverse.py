@@ -4,42 +4,26 @@ Each linear record is visited once, last first, when all cotangents of its resul
 those of its linear operands. Cotangents that come together in a value are added in the order in which they come, which
 is fixed by the program: gradients are the same on every run.
 
-A body of control flow becomes two, one that computes and one that is linear in the tangents. What the second needs of
-the first it gets in one of three ways: an input of the body is read again, a value that depends on nothing (a number,
-an `iota`) is made again, and all else is a residual, one more output of the first.
+A program becomes two, one that computes and one that is linear in the tangents. What the second needs of the first it
+gets in one of three ways: an input is read again, some values are residuals (further outputs of the first), and all
+else is rematerialized from those. Which are residuals is decided by `saving.py`. Backwards, a value is rematerialized
+where it is first needed, and not before the cotangent that it is needed with: the program would keep it otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Linear, transpose_rule
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.transforms.linearize import LinearizedTape, Tangent
-from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, remove_dead
+from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, has_effects, remove_dead
+from tessera.ir.tile.facets import Pointwise, View
 from tessera.types.frozen import frozen
 
-
-def transpose_records(
-    builder: TapeBuilder, records: Sequence[Record], linear: frozenset[int], cotangents: Mapping[int, int]
-) -> dict[int, int]:
-    """The cotangents of all linear values, from those of some of them."""
-    found = dict(cotangents)
-    for record in reversed(records):
-        given = [found.get(result) for result in record.results]
-        if linear.isdisjoint(record.results) or all(one is None for one in given):
-            continue
-        spec = REGISTRY[record.op]
-        rule = transpose_rule(spec)
-        assert rule is not None, f"`LinearBuilder` let `{spec.name}` pass, which has no `transpose`"
-        builder.follow(record if record.span is None else replace(record, span=record.span.as_backward()))
-        operands = [Linear(builder.type_of(value)) if value in linear else value for value in record.operands]
-        for value, made in zip(record.operands, rule(builder, given, operands, record.attributes), strict=True):
-            if made is not None and value in linear:
-                found[value] = made if value not in found else builder.emit("add", found[value], made)
-    return found
+CHECKPOINT = "tgraph.checkpoint"
 
 
 def vjp_tape(linearized: LinearizedTape, seeds: Sequence[Tangent] | None = None) -> Tape:
@@ -47,36 +31,33 @@ def vjp_tape(linearized: LinearizedTape, seeds: Sequence[Tangent] | None = None)
 
     Cotangents are inputs, one for each float output, unless `seeds` are values of the tape.
     """
-    tape, linear = linearized.tape, linearized.linear
-    tape.inputs, tape.names = _without(tape, frozenset(linearized.tangents_in))
-    builder = TapeBuilder(tape)
-    records = list(tape.records)
-    tape.records[:] = [record for record in records if linear.isdisjoint(record.results)]
-    if seeds is None:
-        floats = [output for output in tape.outputs if tape.types[output].dtype.is_float]
+    joint = linearized.tape
+    outputs, given = list(joint.outputs), seeds
+    wanted = [at for at, tangent in enumerate(linearized.tangents_out) if tangent is not None]
+    if given is not None:
+        wanted = [at for at in wanted if given[at] is not None]
+        # As outputs they stay in the part that computes.
+        joint.outputs += [one for one in given if one is not None]
+    part = partition(linearized, wanted)
+    tape, count = part.primal, len(joint.outputs)
+    held, tape.outputs = tape.outputs[count:], outputs
+    if given is None:
+        floats = [output for output in outputs if tape.types[output].dtype.is_float]
         made = iter(add_inputs(tape, [tape.types[v] for v in floats], [f"cotangent_{at}" for at in range(len(floats))]))
-        seeds = [next(made) if tape.types[output].dtype.is_float else None for output in tape.outputs]
-    given: dict[int, int] = {}
-    for tangent, seed in zip(linearized.tangents_out, seeds, strict=True):
-        if tangent is not None and seed is not None:
-            given[tangent] = seed if tangent not in given else builder.emit("add", given[tangent], seed)
-    found = transpose_records(builder, records, linear, given)
-    for value in linearized.tangents_in:
-        tape.outputs.append(found[value] if value in found else builder.zeros(tape.types[value]))
+        given = [next(made) if tape.types[output].dtype.is_float else None for output in outputs]
+    cotangents = [one for at in part.changes if (one := given[at]) is not None]
+    is_linear = [at >= len(part.reads) + len(held) for at in range(len(part.linear.inputs))]
+    operands = [*(part.primal.inputs[at] for at in part.reads), *held, *cotangents]
+    tape.outputs = [*outputs, *TapeBuilder(tape).inline(transpose_tape(part.linear, is_linear), operands)]
     remove_dead(tape)
     return tape
 
 
-def _without(tape: Tape, dropped: frozenset[int]) -> tuple[list[int], list[str]]:
-    kept = [(value, name) for value, name in zip(tape.inputs, tape.names, strict=True) if value not in dropped]
-    return [value for value, _ in kept], [name for _, name in kept]
-
-
 @frozen
 class Partition:
-    """A body that computes and one that is linear.
+    """A program that computes and one that is linear.
 
-    `primal` gives the outputs of the body and then the residuals; `linear` takes the inputs `reads`, the residuals
+    `primal` gives the outputs of the program and then the residuals; `linear` takes the inputs `reads`, the residuals
     and the tangents, and gives the tangents of the outputs `changes`.
     """
 
@@ -87,12 +68,25 @@ class Partition:
     changes: tuple[int, ...]
 
 
-def partition(
-    linearized: LinearizedTape, wanted: Sequence[int], kept: Sequence[int] = (), always: Sequence[int] = ()
-) -> Partition:
-    """The two bodies; the linear one gives tangents of the outputs `wanted` that change, and of all `always`.
+Choose = Callable[[LinearizedTape, Sequence[int]], Collection[int]]
+"""Which values of a tape to keep, of those behind the values that its linear records need."""
 
-    Inputs with the numbers `kept` are residuals where they are read: a loop changes them from round to round.
+
+def keep_needed(linearized: LinearizedTape, needed: Sequence[int]) -> Collection[int]:
+    """All that is needed as it is: nothing is rematerialized."""
+    return needed
+
+
+def partition(
+    linearized: LinearizedTape,
+    wanted: Sequence[int],
+    kept: Sequence[int] = (),
+    always: Sequence[int] = (),
+    choose: Choose = keep_needed,
+) -> Partition:
+    """The two programs; the linear one gives tangents of the outputs `wanted` that change, and of all `always`.
+
+    Inputs with the numbers `kept` are residuals where they are read: a loop changes them from iteration to iteration.
     """
     joint, linear_values = linearized.tape, linearized.linear
     changes = tuple(at for at in wanted if linearized.tangents_out[at] is not None or at in always)
@@ -101,24 +95,21 @@ def partition(
     primal_inputs = [value for value in joint.inputs if value not in linearized.tangents_in]
     numbers = {value: at for at, value in enumerate(primal_inputs)}
     linear_records = [record for record in joint.records if not linear_values.isdisjoint(record.results)]
-    sources = {
-        v: r for r in joint.records for v in r.results if not r.operands and len(r.results) == 1 and not r.bodies
-    }
     needed = _live(linear_records, [linearized.tangents_out[at] for at in changes])
-    used = [v for record in needed for v in record.operands if v not in linear_values]
-    used = [value for value in dict.fromkeys(used) if value not in sources]
-    reads = [value for value in used if value in numbers and numbers[value] not in kept]
-    residuals = [value for value in used if value not in reads]
+    used = dict.fromkeys(v for record in needed for v in record.operands if v not in linear_values)
+    again, held = _split_values(linearized, list(used), choose)
+    reads = [value for value in held if value in numbers and numbers[value] not in kept]
+    residuals = [value for value in held if value not in reads]
     values: dict[int, int] = {}
     for group, label in ((reads, "input"), (residuals, "residual"), (linearized.tangents_in, "tangent")):
         made = add_inputs(tape, [joint.types[v] for v in group], [f"{label}_{at}" for at in range(len(group))])
         values.update(zip(group, made, strict=True))
-    for record in needed:
-        for value in record.operands:
-            if value in sources and value not in values:
-                (values[value],) = builder.copy(sources[value], (), [joint.types[value]])
-        made = builder.copy(record, [values[v] for v in record.operands], [joint.types[v] for v in record.results])
-        values.update(zip(record.results, made, strict=True))
+    chosen = {id(record) for record in (*needed, *again)}
+    for record in joint.records:
+        if id(record) in chosen:
+            made = builder.copy(record, [values[v] for v in record.operands], [joint.types[v] for v in record.results])
+            for result, one in zip(record.results, made, strict=True):
+                values.setdefault(result, one)
     for at in changes:
         tangent = linearized.tangents_out[at]
         tape.outputs.append(builder.zeros(joint.types[joint.outputs[at]]) if tangent is None else values[tangent])
@@ -129,9 +120,32 @@ def partition(
         outputs=[*joint.outputs, *residuals],
         types=joint.types,
         guards=joint.guards,
+        promises=joint.promises,
+        functions=joint.functions,
     )
     remove_dead(primal)
     return Partition(primal, tape, tuple(numbers[v] for v in reads), tuple(residuals), changes)
+
+
+def _split_values(linearized: LinearizedTape, used: Sequence[int], choose: Choose) -> tuple[list[Record], list[int]]:
+    """The records that the linear part runs again, and the values that it takes, in the order of their use.
+
+    A value that depends on nothing (a number, an `iota`) is always made again, what has an effect never.
+    """
+    joint = linearized.tape
+    primal = [record for record in joint.records if linearized.linear.isdisjoint(record.results)]
+    sources = {id(r) for r in primal if not r.operands and len(r.results) == 1 and not r.bodies}
+    made = {v for record in primal for v in record.results if id(record) in sources}
+    kept = set(choose(linearized, [value for value in used if value not in made])) - made
+    needed, again = set(used), list[Record]()
+    for record in reversed(primal):
+        if any(v in needed and v not in kept for v in record.results) and not has_effects(record):
+            needed.update(record.operands)
+            again.append(record)
+    again.reverse()
+    made = {v for record in again for v in record.results} - kept
+    order = dict.fromkeys((*used, *(v for record in again for v in record.operands)))
+    return again, [value for value in order if value not in made]
 
 
 def _live(records: Sequence[Record], outputs: Sequence[int | None]) -> list[Record]:
@@ -147,42 +161,92 @@ def _live(records: Sequence[Record], outputs: Sequence[int | None]) -> list[Reco
 
 def transpose_tape(tape: Tape, is_linear: Sequence[bool]) -> Tape:
     """A tape that is linear in some inputs, backwards: from the others and cotangents of all outputs, to cotangents."""
-    builder = TapeBuilder()
-    made = builder.tape
+    tape, builder = inline_checkpoints(tape), TapeBuilder()
     plain = [value for value, one in zip(tape.inputs, is_linear, strict=True) if not one]
     given = [value for value, one in zip(tape.inputs, is_linear, strict=True) if one]
-    linear = set(given)
-    inputs = add_inputs(made, [tape.types[v] for v in plain], [f"input_{at}" for at in range(len(plain))])
-    values = dict(zip(plain, inputs, strict=True))
+    inputs = add_inputs(builder.tape, [tape.types[v] for v in plain], [f"input_{at}" for at in range(len(plain))])
     types = [tape.types[value] for value in tape.outputs]
-    seeds = add_inputs(made, types, [f"cotangent_{at}" for at in range(len(types))])
-    # The values of the tape are kept under their own numbers: its records are read, and not copied.
-    offset = len(made.types)
-    made.types += tape.types
+    seeds = add_inputs(builder.tape, types, [f"cotangent_{at}" for at in range(len(types))])
+    linear = set(given)
     records: list[Record] = []
     for record in tape.records:
-        if linear.isdisjoint(record.operands):
-            results = builder.copy(
-                record, [values[v] for v in record.operands], [tape.types[v] for v in record.results]
-            )
-            values.update(zip(record.results, results, strict=True))
-            continue
-        linear.update(record.results)
-        records.append(record)
-    for value in linear:
-        values[value] = offset + value
-    shifted = [
-        replace(r, operands=tuple(values[v] for v in r.operands), results=tuple(offset + v for v in r.results))
-        for r in records
-    ]
-    cotangents: dict[int, int] = {}
+        if not linear.isdisjoint(record.operands):
+            linear.update(record.results)
+            records.append(record)
+    found: dict[int, int] = {}
     for output, seed in zip(tape.outputs, seeds, strict=True):
         if output in linear:
-            at = offset + output
-            cotangents[at] = seed if at not in cotangents else builder.emit("add", cotangents[at], seed)
-    found = transpose_records(builder, shifted, frozenset(offset + value for value in linear), cotangents)
-    for value in given:
-        at = offset + value
-        made.outputs.append(found[at] if at in found else builder.zeros(tape.types[value]))
-    remove_dead(made)
+            found[output] = seed if output not in found else builder.emit("add", found[output], seed)
+    again = _Rematerializer(tape, builder, dict(zip(plain, inputs, strict=True)))
+    origins: dict[int, tuple[int, ...]] = {seed: (seed,) for seed in (*seeds, *found.values())}
+    for record in reversed(records):
+        cotangents = [found.get(result) for result in record.results]
+        if all(one is None for one in cotangents):
+            continue
+        spec = REGISTRY[record.op]
+        rule = transpose_rule(spec)
+        assert rule is not None, f"`LinearBuilder` let `{spec.name}` pass, which has no `transpose`"
+        given_now = [one for one in cotangents if one is not None]
+        after = tuple(dict.fromkeys(origin for one in given_now for origin in origins[one]))
+        operands = [Linear(tape.types[v]) if v in linear else again.value(v, after) for v in record.operands]
+        builder.follow(record if record.span is None else replace(record, span=record.span.as_backward()))
+        if not isinstance(spec.lower, Pointwise | View):
+            after = tuple(given_now)
+        for value, made in zip(record.operands, rule(builder, cotangents, operands, record.attributes), strict=True):
+            if made is not None and value in linear:
+                found[value] = made if value not in found else builder.emit("add", found[value], made)
+                origins[found[value]] = after
+    builder.tape.outputs = [found[v] if v in found else builder.zeros(tape.types[v]) for v in given]
+    remove_dead(builder.tape)
+    return builder.tape
+
+
+def inline_checkpoints(tape: Tape) -> Tape:
+    """The tape with the bodies of checkpoints in place of those, so that cotangents are added as without them."""
+    if not any(record.op == CHECKPOINT for record in tape.records):
+        return tape
+    made = Tape(inputs=list(tape.inputs), names=list(tape.names), types=list(tape.types), guards=list(tape.guards))
+    builder = TapeBuilder(made)
+    values = {value: value for value in tape.inputs}
+    for record in tape.records:
+        operands = [values[value] for value in record.operands]
+        if record.op == CHECKPOINT:
+            results = builder.inline(inline_checkpoints(record.attributes["body"]), operands)
+        else:
+            results = builder.copy(record, operands, [tape.types[value] for value in record.results])
+        values.update(zip(record.results, results, strict=True))
+    made.outputs = [values[value] for value in tape.outputs]
     return made
+
+
+@dataclass
+class _Rematerializer:
+    """Values of a tape that do not depend on tangents, computed on another one where they are first asked for."""
+
+    tape: Tape
+    builder: TapeBuilder
+    values: dict[int, int]
+
+    def __post_init__(self) -> None:
+        self._makers = {v: at for at, record in enumerate(self.tape.records) for v in record.results}
+        self._inputs = frozenset(self.values)
+
+    def value(self, value: int, after: Sequence[int]) -> int:
+        """A value, computed once the values `after` are there where it is not yet."""
+        pending, numbers = [value], set[int]()
+        while pending:
+            one = pending.pop()
+            if one not in self.values and self._makers[one] not in numbers:
+                numbers.add(self._makers[one])
+                pending += self.tape.records[self._makers[one]].operands
+        late: dict[int, int] = {}
+        for record in (self.tape.records[number] for number in sorted(numbers)):
+            self.builder.follow(record)
+            for operand in record.operands:
+                if operand in self._inputs and operand not in late:
+                    late[operand] = self.builder.emit("optimization_barrier", self.values[operand], *after)
+            operands = [late.get(v, self.values[v]) for v in record.operands]
+            again = record if record.span is None else replace(record, span=record.span.with_role("rematerialized"))
+            made = self.builder.copy(again, operands, [self.tape.types[v] for v in record.results])
+            self.values.update(zip(record.results, made, strict=True))
+        return self.values[value]

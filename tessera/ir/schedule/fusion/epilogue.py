@@ -91,7 +91,7 @@ class _Finder:
         self.before: dict[int, int] = {}
         for number in program.solid:
             self.before[number] = 0
-            for read in program.reads(number):
+            for read in (*program.reads(number), *program.waits(number)):
                 maker = program.makers.get(read.value, -1)
                 if maker >= 0:
                     self.before[number] |= self.before.get(maker, 0) | 1 << maker
@@ -142,6 +142,9 @@ class _Finder:
     def _fits(self, number: int, inside: set[int], bits: int, shape: tuple[Dim, ...]) -> bool:
         record = self.records[number]
         if not isinstance(spec_of(record).lower, Pointwise) or self.program.type(record.results[0]).shape != shape:
+            return False
+        waited = (self.program.makers.get(read.value, -1) for read in self.program.waits(number))
+        if any(maker >= 0 and (self.before.get(maker, 0) | 1 << maker) & bits for maker in waited):
             return False
         for read in self.program.reads(number):
             maker = self.program.makers.get(read.value, -1)
