@@ -331,7 +331,7 @@ class Explanation:
     __repr__ = __str__
 
 
-_ROLE = re.compile(r" at .*\d, (derivative|tangent|backward)\b")
+_ROLE = re.compile(r" at .*\d, (derivative|tangent|backward|rematerialized)\b")
 
 
 def _split_groups(report: Mapping[str, Any]) -> Mapping[str, Any]:

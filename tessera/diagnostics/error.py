@@ -22,7 +22,8 @@ class Span:
     """Lines and columns count from 1; `end_column` is one past the last character.
 
     `role` says what is meant of what stands there, where it is not that itself: its "derivative", its "tangent" (a
-    change of it, in forward mode) or its "backward" (in reverse mode), or one of these of another.
+    change of it, in forward mode) or its "backward" (in reverse mode), itself "rematerialized" there, or one of
+    these of another.
     """
 
     file: str

@@ -13,9 +13,8 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import ArgumentError
+from tessera.diagnostics.codes import ArgumentError, GraphVerifyError
 from tessera.frontend.pytree import flatten
-from tessera.ir.base.infer import RuleError
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder
 
@@ -179,5 +178,5 @@ def test_wrong_calls_say_what_is_wrong(call: Any, error: type[Exception], said: 
 
 
 def test_a_policy_that_nobody_knows_is_refused_by_the_op() -> None:
-    with pytest.raises(RuleError, match="no policy `dots_savable`; did you mean `dots_saveable`"):
+    with pytest.raises(GraphVerifyError, match="no policy `dots_savable`; did you mean `dots_saveable`"):
         TapeBuilder().emit("checkpoint", body=Tape(), policy=("dots_savable",))

@@ -57,7 +57,7 @@ def cond(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> 
 def checkpoint(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> list[Batched]:
     """The body of the batch."""
     always = [False] * len(attributes["body"].outputs)
-    body, flags = batch_body(attributes["body"], _flags(given), batcher.size, always)
+    body, flags = batcher.batch_body(attributes["body"], _flags(given), always)
     values = [value.value for value in given]
     results = batcher.builder.emit("checkpoint", *values, **{**attributes, "body": body})
     return [Batched(*pair) for pair in zip(as_values(results), flags, strict=True)]
