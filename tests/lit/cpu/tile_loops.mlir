@@ -38,3 +38,39 @@ ttile.kernel @transposed(%a: !ttile.buffer<[24, 40], f32>, %b: !ttile.buffer<[24
   ttile.store %5, %y, %0, %0 {coords = ["_m", "_n"], axes = ["_m", "_n"], map = [_m, _n], bounds = [-1, -1]} : (!ttile.tile<[40, 56], f32>, !ttile.buffer<[40, 56], f32>, !ttile.index, !ttile.index) -> ()
   ttile.return
 }
+// -----
+// Rows are sorted in memory of the program: keys and places, each with room to merge into, in lines of their own.
+// CHECK-LABEL: ttarget.kernel @sorted(
+// CHECK:         %[[END:.*]] = ttarget.index {names = [], expr = s1}
+// CHECK-NEXT:    %[[KEYS:.*]] = ttarget.scratch {offset = 0} : () -> !ttile.buffer<[s1], f32>
+// CHECK-NEXT:    %[[MERGED:.*]] = ttarget.scratch {offset = 64*((4*s1 + 63) floordiv 64)} : () -> !ttile.buffer<[s1], f32>
+// CHECK-NEXT:    %[[AT:.*]] = ttarget.scratch {{.*}} : () -> !ttile.buffer<[s1], i64>
+// CHECK-NEXT:    %[[MOVED:.*]] = ttarget.scratch {{.*}} : () -> !ttile.buffer<[s1], i64>
+// CHECK:         ttarget.tail
+// CHECK:         ttarget.sort %[[KEYS]], %[[AT]], %[[MERGED]], %[[MOVED]], %[[END]] :
+// CHECK:         ttarget.load %[[KEYS]],
+ttile.kernel @sorted(%0: !ttile.buffer<[s0, s1], f32>, %1: !ttile.buffer<[s0, s1], f32>) attributes {symbols = ["s0", "s1"], grid = [s0], writes = [1], kind = "library"} {
+  %2 = ttile.program_id {axis = 0} : () -> !ttile.index
+  %3 = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %4 = ttile.index {names = [], expr = s1} : () -> !ttile.index
+  %5 = ttile.scratch : () -> !ttile.buffer<[s1], f32>
+  %6 = ttile.scratch : () -> !ttile.buffer<[s1], f32>
+  %7 = ttile.scratch : () -> !ttile.buffer<[s1], i64>
+  %8 = ttile.scratch : () -> !ttile.buffer<[s1], i64>
+  ttile.for %3, %4 {step = 32} ({
+  ^bb0(%9: !ttile.index):
+    %10 = ttile.load %0, %2, %9 {coords = ["_i", "_j"], axes = ["_j"], map = [_i, _j], bounds = [s1]} : (!ttile.buffer<[s0, s1], f32>, !ttile.index, !ttile.index) -> !ttile.tile<[32], f32>
+    ttile.store %10, %5, %9 {coords = ["_j"], axes = ["_j"], map = [_j], bounds = [s1]} : (!ttile.tile<[32], f32>, !ttile.buffer<[s1], f32>, !ttile.index) -> ()
+    %11 = ttile.coordinate %9 {coords = ["_j"], axes = ["_j"], expr = _j} : (!ttile.index) -> !ttile.tile<[32], i64>
+    ttile.store %11, %7, %9 {coords = ["_j"], axes = ["_j"], map = [_j], bounds = [s1]} : (!ttile.tile<[32], i64>, !ttile.buffer<[s1], i64>, !ttile.index) -> ()
+    ttile.yield
+  }) : (!ttile.index, !ttile.index) -> ()
+  ttile.sort %5, %7, %6, %8, %4 : (!ttile.buffer<[s1], f32>, !ttile.buffer<[s1], i64>, !ttile.buffer<[s1], f32>, !ttile.buffer<[s1], i64>, !ttile.index) -> ()
+  ttile.for %3, %4 {step = 32} ({
+  ^bb0(%12: !ttile.index):
+    %13 = ttile.load %5, %12 {coords = ["_j"], axes = ["_j"], map = [_j], bounds = [s1]} : (!ttile.buffer<[s1], f32>, !ttile.index) -> !ttile.tile<[32], f32>
+    ttile.store %13, %1, %2, %12 {coords = ["_i", "_j"], axes = ["_j"], map = [_i, _j], bounds = [s1]} : (!ttile.tile<[32], f32>, !ttile.buffer<[s0, s1], f32>, !ttile.index, !ttile.index) -> ()
+    ttile.yield
+  }) : (!ttile.index, !ttile.index) -> ()
+  ttile.return
+}

@@ -190,3 +190,14 @@ tgraph.func @conv_windows(%x0: !tgraph.tensor<[N3, N2, N3], f32>, %x1: !tgraph.t
   %0 = tgraph.conv_windows %x0, %x1 {stride = [2], dilation = [1], low = [1], high = [0]} : (!tgraph.tensor<[N3, N2, N3], f32>, !tgraph.tensor<[N2, N2, N8], f32>) -> !tgraph.tensor<[N2, N3, ((-N3 + N8 + 1) floordiv 2) + 1], f32>
   tgraph.return %0 : (!tgraph.tensor<[N2, N3, ((-N3 + N8 + 1) floordiv 2) + 1], f32>) -> ()
 }
+// -----
+// Parts of a split are views, each shifted by those before it; a part is a kernel of its own.
+// CHECK-LABEL: tsched.module @split(
+// CHECK:       ttile.kernel @[[FIRST:.*]](%[[X:.*]]: !ttile.buffer<[B, N + 3], f32>, %{{.*}}: !ttile.buffer<[B, 3], f32>)
+// CHECK:         ttile.load %[[X]], {{.*}} map = [_p0, _p1], bounds = [3]}
+// CHECK:       ttile.kernel @[[SECOND:.*]](%[[Y:.*]]: !ttile.buffer<[B, N + 3], f32>, %{{.*}}: !ttile.buffer<[B, N], f32>)
+// CHECK:         ttile.load %[[Y]], {{.*}} map = [_p0, _p1 + 3], bounds = [N]}
+tgraph.func @split(%x: !tgraph.tensor<[B, N + 3], f32>) -> (!tgraph.tensor<[B, 3], f32>, !tgraph.tensor<[B, N], f32>) {
+  %q, %k = tgraph.split %x {sizes = [3, N], axis = 1} : (!tgraph.tensor<[B, N + 3], f32>) -> (!tgraph.tensor<[B, 3], f32>, !tgraph.tensor<[B, N], f32>)
+  tgraph.return %q, %k : (!tgraph.tensor<[B, 3], f32>, !tgraph.tensor<[B, N], f32>) -> ()
+}

@@ -105,3 +105,14 @@ tgraph.func @moved(%x: !tgraph.tensor<[M, K], f32>, %w: !tgraph.tensor<[K, N], f
   %1 = tgraph.matmul %x, %0 : (!tgraph.tensor<[M, K], f32>, !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[M, N], f32>
   tgraph.return %1 : (!tgraph.tensor<[M, N], f32>) -> ()
 }
+
+// A constant is memory of the program, which groups read and results may be; it is in no group.
+// CHECK-LABEL: tsched.module @constant(
+// CHECK-NEXT:    %[[C:[a-z0-9]+]] = tsched.constant {value = array<f32, [2], [1.0, 2.0]>} : !tgraph.tensor<[2], f32>
+// CHECK-NEXT:    %[[Y:[a-z0-9]+]] = tsched.fuse @{{.*}}(%x, %[[C]])
+// CHECK-NEXT:    tsched.return %[[Y]], %[[C]]
+tgraph.func @constant(%x: !tgraph.tensor<[2], f32>) -> (!tgraph.tensor<[2], f32>, !tgraph.tensor<[2], f32>) {
+  %c = tgraph.constant {value = array<f32, [2], [1.0, 2.0]>} : () -> !tgraph.tensor<[2], f32>
+  %y = tgraph.add %x, %c : (!tgraph.tensor<[2], f32>, !tgraph.tensor<[2], f32>) -> !tgraph.tensor<[2], f32>
+  tgraph.return %y, %c : (!tgraph.tensor<[2], f32>, !tgraph.tensor<[2], f32>) -> ()
+}

@@ -58,3 +58,26 @@ tsched.module @said(%x: !ttile.buffer<[64], f32>) {
   tsched.callback %x {call = "debug_print", text = "three"}
   tsched.return
 }
+
+// What is said of layouts, collectives and pipelines keeps no two calls apart, and none of it is lost.
+// CHECK-LABEL: tsched.module @choices(
+// CHECK-DAG:     tsched.layout %x {partition = ["batch"], mesh_axes = ["dp"]}
+// CHECK-DAG:     tsched.collective %x {pattern = "RS_MM_AG", axis = "tp", algo = "ring", quantize = "fp8"}
+// CHECK-DAG:     tsched.pipeline @train {axis = "pp", stages = 3, microbatch = 8}
+// CHECK:         tsched.call @g(%[[B:[a-z0-9]+]])
+// CHECK:         tsched.call @f(%[[A:[a-z0-9]+]])
+// CHECK:         tsched.call @h(%[[A]], %[[B]],
+tsched.module @choices(%x: !ttile.buffer<[B], f32>) -> !ttile.buffer<[B], f32> attributes {workspace = 512*B} {
+  %a = tsched.alloc {offset = 0} : !ttile.buffer<[B, 64], f32>
+  tsched.call @f(%a) sizes = [B]
+  tsched.layout %x {partition = ["batch"], mesh_axes = ["dp"]}
+  tsched.collective %x {pattern = "RS_MM_AG", axis = "tp", algo = "ring", quantize = "fp8"}
+  tsched.pipeline @train {axis = "pp", stages = 3, microbatch = 8}
+  %b = tsched.alloc {offset = 256*B} : !ttile.buffer<[B, 64], f32>
+  tsched.call @g(%b) sizes = [B]
+  %o = tsched.alloc {output = 0} : !ttile.buffer<[B], f32>
+  tsched.call @h(%a, %b, %o) sizes = [B]
+  tsched.free %a
+  tsched.free %b
+  tsched.return %o
+}
