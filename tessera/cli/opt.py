@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TextIO
 
@@ -19,8 +20,10 @@ from tessera.ir.base.text import parse_module, print_module
 ALIASES = {
     "pm-v1_1-legalize": "graph-canonicalize,graph-decompose,graph-canonicalize,graph-eliminate-common",
     "pm-v1_1-verify": "graph-check-rules,graph-check-effects,graph-check-policy",
+    **{name: f"graph-{name}" for name in ("jvp", "vjp", "linearize", "vmap")},
 }
-"""Pipelines with a name of their own: `-pm-v1_1-verify` runs all checks of Graph IR that texts may fail."""
+"""Pipelines with a name of their own: `-pm-v1_1-verify` runs all checks of Graph IR that texts may fail, and `--vjp`
+makes adjoints."""
 
 _SPLIT = "// -----"
 OK, USER_ERROR, USAGE, INTERNAL = 0, 1, 2, 3
@@ -40,7 +43,9 @@ def _parser() -> _Arguments:
     parser = _Arguments(
         prog="tessera-opt",
         description="Read a module of Tessera IR, verify it, run passes over it, and print it.",
-        epilog=f"A pass may also be a flag of its own: -graph-canonicalize.\n\naliases:\n{aliases}\n\n"
+        epilog="A pass may also be a flag of its own: -graph-canonicalize, --vjp{argnums = [0]}.\n"
+        "Options of a pass stand in braces; --list shows them.\n\n"
+        f"aliases:\n{aliases}\n\n"
         "exit status: 0 all is well, 1 the module is wrong, 2 the command line is wrong, 3 a pass failed.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,  # which would print to the process's own output, and leave
@@ -107,17 +112,18 @@ def _one(text: str, name: str, passes: Sequence[Pass], options: argparse.Namespa
 
 
 def _without_flags(arguments: Sequence[str]) -> list[str]:
-    """The arguments with `-name` and `--name` of passes and aliases rewritten to `-p name`."""
+    """The arguments with `-name` and `--name{option = 1}` of passes and aliases rewritten to `-p name{...}`."""
     found: list[str] = []
     known = pass_modules().keys() | ALIASES.keys()
     for argument in arguments:
-        name = argument.lstrip("-")
-        found += ["-p", name] if argument.startswith("-") and name in known else [argument]
+        text = argument.lstrip("-")
+        found += ["-p", text] if argument.startswith("-") and text.partition("{")[0].strip() in known else [argument]
     return found
 
 
 def _passes(texts: Sequence[str]) -> list[Pass]:
-    expanded = [ALIASES.get(text.strip(), text) for text in texts if text.strip()]
+    names = [text.strip().partition("{") for text in texts if text.strip()]
+    expanded = [ALIASES.get(name.strip(), name) + brace + options for name, brace, options in names]
     try:
         return [one for text in expanded for one in parse_pipeline(text)]
     except (KeyError, ValueError) as error:
@@ -159,6 +165,8 @@ def _listing() -> str:
     for name in pass_modules():
         summary = (find_pass(name).__doc__ or "").strip().split("\n")[0]
         lines.append(f"{name:32} {summary}\n")
+        options = [one.name for one in fields(find_pass(name)) if one.default is not MISSING]
+        lines += [f"{'':32}   options: {', '.join(options)}\n"] if options else []
     lines += [f"{'-' + name:32} {text}\n" for name, text in ALIASES.items()]
     return "".join(lines)
 

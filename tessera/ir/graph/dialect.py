@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Region
 
+from tessera.diagnostics.codes import GraphVerifyError
+from tessera.diagnostics.error import find_nearest
 from tessera.ir.base.build import block_of, tape_of
 from tessera.ir.base.dialect_of import install, make
 from tessera.ir.base.op import SpecOp, plain
@@ -109,3 +113,33 @@ def to_tape(function: SpecOp) -> Tape:
     tape.guards = [Guard(left, right, what) for left, right, what in function.value("guards")]
     tape.promises = {name: plain(value) for name, value in function.attributes.items()}
     return tape
+
+
+def transform_functions(module: ModuleOp, symbol: str, change: Callable[[SpecOp, Tape], Mapping[str, Tape]]) -> None:
+    """Put what `change` makes of a function's tape, functions by name, in its place: of one, or of all without a name.
+
+    Raises GraphVerifyError (T0301) where there is no such function, or a name is taken already.
+    """
+    functions = [op for op in module.ops if isinstance(op, SpecOp) and op.name == FUNC.name]
+    names = [str(op.value("symbol")) for op in functions]
+    if symbol and symbol not in names:
+        near = find_nearest(symbol, names)
+        listed = ", ".join(f"`@{name}`" for name in names)
+        raise GraphVerifyError(
+            f"there is no function `@{symbol}` in this module, which has {listed or 'none'}",
+            span=functions[0].span if functions else None,
+            fix=f"did you mean `@{near[0]}`?" if near else None,
+        )
+    for function, name in zip(functions, names, strict=True):
+        if symbol not in ("", name):
+            continue
+        made = change(function, to_tape(function))
+        for new in made:
+            if new != name and new in names:
+                raise GraphVerifyError(f"`@{name}` becomes `@{new}` too, which is defined already", span=function.span)
+        for new, tape in made.items():
+            op = function_of(tape, new)
+            op.location = function.location
+            module.body.block.insert_op_before(op, function)
+        function.detach()
+        function.erase()

@@ -133,7 +133,7 @@ def batch_body(
     tape: Tape, is_batched: Sequence[bool], size: Dim, always: Sequence[bool], name: str = ""
 ) -> tuple[Tape, list[bool]]:
     """A body whose inputs are batched as said, and which of its outputs then are: those of `always` in any case."""
-    builder = TapeBuilder()
+    builder = TapeBuilder(Tape(guards=list(tape.guards)))
     types = [tape.types[value] for value in tape.inputs]
     batched = [
         one.with_shape((size, *one.shape)) if given else one for one, given in zip(types, is_batched, strict=True)
@@ -155,6 +155,5 @@ def batch_tape(tape: Tape, is_batched: Sequence[bool], size: Dim, name: str = ""
     Collectives over the mesh axis `name` are those of the batch.
     """
     made, flags = batch_body(tape, is_batched, size, [False] * len(tape.outputs), name)
-    made.guards = list(tape.guards)
     made.promises, made.functions = dict(tape.promises), list(tape.functions)
     return made, flags

@@ -178,9 +178,8 @@ class LinearizedTape:
 
 def linearize(tape: Tape, active: Sequence[int]) -> LinearizedTape:
     """A tape with its tangents by the inputs of these numbers, which are floats."""
-    builder = LinearBuilder()
+    builder = LinearBuilder(Tape(guards=list(tape.guards)))
     joint = builder.tape
-    joint.guards = list(tape.guards)
     joint.promises, joint.functions = dict(tape.promises), list(tape.functions)
     primals = add_inputs(joint, [tape.types[value] for value in tape.inputs], tape.names)
     types = [tape.types[tape.inputs[number]] for number in active]

@@ -1,0 +1,41 @@
+// RUN: tessera-opt %s --jvp | filecheck %s
+// RUN: tessera-opt %s '--jvp{argnums = [0], function = "product"}' | filecheck %s --check-prefix=FIRST
+// RUN: tessera-opt %s --jvp --jvp -p graph-check-rules --verify
+
+// The tangent of a product is a product with each factor's tangent, and their sum.
+// CHECK-LABEL: tgraph.func @product(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{[^,]*}}, K], f32>, %[[W:[a-z0-9]+]]: {{[^,]*}}, N], f32>, %[[DX:[a-z0-9]+]]: {{[^,]*}}, K], f32>, %[[DW:[a-z0-9]+]]:
+// CHECK-SAME:    names = ["x", "w", "tangent of x", "tangent of w"]
+// CHECK-NEXT:    %[[Y:[0-9]+]] = tgraph.matmul %[[X]], %[[W]]
+// CHECK-NEXT:    %[[LEFT:[0-9]+]] = tgraph.matmul %[[DX]], %[[W]]
+// CHECK-NEXT:    %[[RIGHT:[0-9]+]] = tgraph.matmul %[[X]], %[[DW]]
+// CHECK-NEXT:    %[[DY:[0-9]+]] = tgraph.add %[[LEFT]], %[[RIGHT]]
+// CHECK-NEXT:    tgraph.return %[[Y]], %[[DY]]
+// By the first factor alone, the other one is constant.
+// FIRST-LABEL: tgraph.func @product(
+// FIRST-SAME:    %[[X:[a-z0-9]+]]: {{[^,]*}}, K], f32>, %[[W:[a-z0-9]+]]: {{[^,]*}}, N], f32>, %[[DX:[a-z0-9]+]]: {{[^,]*}}, K], f32>) ->
+// FIRST:         %[[Y:[0-9]+]] = tgraph.matmul %[[X]], %[[W]]
+// FIRST-NEXT:    %[[DY:[0-9]+]] = tgraph.matmul %[[DX]], %[[W]]
+// FIRST-NEXT:    tgraph.return %[[Y]], %[[DY]]
+tgraph.func @product(%x: !tgraph.tensor<[B, K], f32>, %w: !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[B, N], f32> {
+  %0 = tgraph.matmul %x, %w : (!tgraph.tensor<[B, K], f32>, !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[B, N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[B, N], f32>) -> ()
+}
+
+// Integers and bools have no tangents, in or out: which value is chosen is constant.
+// CHECK-LABEL: tgraph.func @choose(
+// CHECK-SAME:    %[[FLAG:[a-z0-9]+]]: {{[^:]*}}bool>, %[[X:[a-z0-9]+]]: {{[^:]*}}, %[[DX:[a-z0-9]+]]: !tgraph.tensor<[N], f32>) ->
+// CHECK:         %[[BIG:[0-9]+]] = tgraph.gt %[[X]]
+// CHECK:         %[[Y:[0-9]+]] = tgraph.where %[[FLAG]], %[[X]]
+// CHECK:         %[[DY:[0-9]+]] = tgraph.where %[[FLAG]], %[[DX]]
+// CHECK:         %[[NONE:[0-9]+]] = tgraph.full {value = 0.0, shape = [N], dtype = bool}
+// CHECK-NEXT:    tgraph.return %[[Y]], %[[BIG]], %[[DY]], %[[NONE]]
+// FIRST-LABEL: tgraph.func @choose(
+// FIRST-NOT:     tangent
+// FIRST:         tgraph.return %{{[0-9]+}}, %{{[0-9]+}} :
+tgraph.func @choose(%flag: !tgraph.tensor<[N], bool>, %x: !tgraph.tensor<[N], f32>) -> (!tgraph.tensor<[N], f32>, !tgraph.tensor<[N], bool>) {
+  %0 = tgraph.full {value = 2.0, shape = [], dtype = f32} : () -> !tgraph.tensor<[], f32>
+  %1 = tgraph.gt %x, %0 : (!tgraph.tensor<[N], f32>, !tgraph.tensor<[], f32>) -> !tgraph.tensor<[N], bool>
+  %2 = tgraph.where %flag, %x, %0 : (!tgraph.tensor<[N], bool>, !tgraph.tensor<[N], f32>, !tgraph.tensor<[], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %2, %1 : (!tgraph.tensor<[N], f32>, !tgraph.tensor<[N], bool>) -> ()
+}

@@ -1,0 +1,65 @@
+// RUN: tessera-opt %s --vjp | filecheck %s
+// RUN: tessera-opt %s --vjp -p graph-check-rules --verify
+// RUN: tessera-opt %s --vjp '--jvp{function = "layer"}' '--vmap{function = "layer"}' -p graph-check-rules --verify
+
+// The adjoint of a layer: the cotangent goes through the derivative of `tanh`, and by a matmul to each factor.
+// CHECK-LABEL: tgraph.func @layer(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{[^:]*}}, %[[W:[a-z0-9]+]]: {{[^:]*}}, %[[CT:[a-z0-9]+]]: !tgraph.tensor<[B, N], f32>) -> (!tgraph.tensor<[B, N], f32>, !tgraph.tensor<[B, K], f32>, !tgraph.tensor<[K, N], f32>)
+// CHECK-NEXT:    %[[Y:[0-9]+]] = tgraph.matmul %[[X]], %[[W]]
+// CHECK-NEXT:    %[[Z:[0-9]+]] = tgraph.tanh %[[Y]]
+// CHECK-NEXT:    %[[ONE:[0-9]+]] = tgraph.full {value = 1.0
+// CHECK-NEXT:    %[[SQUARE:[0-9]+]] = tgraph.mul %[[Z]], %[[Z]]
+// CHECK-NEXT:    %[[SLOPE:[0-9]+]] = tgraph.sub %[[ONE]], %[[SQUARE]]
+// CHECK-NEXT:    %[[DY:[0-9]+]] = tgraph.mul %[[CT]], %[[SLOPE]]
+// CHECK-NEXT:    %[[XT:[0-9]+]] = tgraph.transpose %[[X]] {axes = [1, 0]}
+// CHECK-NEXT:    %[[DW:[0-9]+]] = tgraph.matmul %[[XT]], %[[DY]]
+// CHECK-NEXT:    %[[WT:[0-9]+]] = tgraph.transpose %[[W]] {axes = [1, 0]}
+// CHECK-NEXT:    %[[DX:[0-9]+]] = tgraph.matmul %[[DY]], %[[WT]]
+// CHECK-NEXT:    tgraph.return %[[Z]], %[[DX]], %[[DW]]
+tgraph.func @layer(%x: !tgraph.tensor<[B, K], f32>, %w: !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[B, N], f32> {
+  %0 = tgraph.matmul %x, %w : (!tgraph.tensor<[B, K], f32>, !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[B, N], f32>
+  %1 = tgraph.tanh %0 : (!tgraph.tensor<[B, N], f32>) -> !tgraph.tensor<[B, N], f32>
+  tgraph.return %1 : (!tgraph.tensor<[B, N], f32>) -> ()
+}
+
+// What was broadcast is summed, and what was summed is broadcast.
+// CHECK-LABEL: tgraph.func @bias(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{[^:]*}}, %[[B:[a-z0-9]+]]: {{[^:]*}}, %[[CT:[a-z0-9]+]]: !tgraph.tensor<[], f32>)
+// CHECK:         %[[SUM:[0-9]+]] = tgraph.sum
+// CHECK:         %[[DX:[0-9]+]] = tgraph.broadcast_to %{{[a-z0-9]+}} {shape = [M, N]}
+// CHECK:         %[[DB:[0-9]+]] = tgraph.sum %[[DX]] {axes = [0]
+// CHECK:         tgraph.return %[[SUM]], %[[DX]], %[[DB]]
+tgraph.func @bias(%x: !tgraph.tensor<[M, N], f32>, %b: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[], f32> {
+  %0 = tgraph.add %x, %b : (!tgraph.tensor<[M, N], f32>, !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[M, N], f32>
+  %1 = tgraph.sum %0 {axes = [0, 1]} : (!tgraph.tensor<[M, N], f32>) -> !tgraph.tensor<[], f32>
+  tgraph.return %1 : (!tgraph.tensor<[], f32>) -> ()
+}
+
+// Cotangents of a value that is used twice are added, that of its last use first; a result of integers has none.
+// CHECK-LABEL: tgraph.func @uses(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]: {{[^:]*}}, %[[CT:[a-z0-9]+]]: !tgraph.tensor<[N], f32>) -> (!tgraph.tensor<[N], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[N], f32>)
+// CHECK:         %[[EXP:[0-9]+]] = tgraph.exp %[[X]]
+// CHECK:         %[[FIRST:[0-9]+]] = tgraph.mul %[[CT]], %[[X]]
+// CHECK:         %[[OWN:[0-9]+]] = tgraph.mul %[[CT]], %[[EXP]]
+// CHECK:         %[[BACK:[0-9]+]] = tgraph.mul %[[FIRST]], %[[EXP]]
+// CHECK-NEXT:    %[[DX:[0-9]+]] = tgraph.add %[[OWN]], %[[BACK]]
+// CHECK-NEXT:    tgraph.return %{{[0-9]+}}, %{{[0-9]+}}, %[[DX]]
+tgraph.func @uses(%x: !tgraph.tensor<[N], f32>) -> (!tgraph.tensor<[N], f32>, !tgraph.tensor<[], i64>) attributes {guards = [[dim<min(1, N)>, dim<1>, "the op's rule"]]} {
+  %0 = tgraph.exp %x : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  %1 = tgraph.mul %x, %0 : (!tgraph.tensor<[N], f32>, !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  %2 = tgraph.argmax %0 {axes = [0]} : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[], i64>
+  tgraph.return %1, %2 : (!tgraph.tensor<[N], f32>, !tgraph.tensor<[], i64>) -> ()
+}
+
+// A loop runs back from its last row; it keeps the states that its body reads.
+// CHECK-LABEL: tgraph.func @loop(
+// CHECK:         %[[END:[0-9]+]], %[[STATES:[0-9]+]] = tgraph.scan %{{[a-z0-9]+}}, %[[XS:[a-z0-9]+]] {carried = 1, scanned = 1, length = [T]}
+// CHECK:         tgraph.scan %{{[a-z0-9]+}}, %[[XS]], %[[STATES]] {carried = 1, scanned = 2, length = [T], reverse = true}
+tgraph.func @loop(%h: !tgraph.tensor<[4], f32>, %xs: !tgraph.tensor<[T, 4], f32>) -> !tgraph.tensor<[4], f32> {
+  %0 = tgraph.scan %h, %xs {carried = 1, scanned = 1, length = [T]} ({
+  ^bb0(%a: !tgraph.tensor<[4], f32>, %b: !tgraph.tensor<[4], f32>):
+    %1 = tgraph.mul %a, %b : (!tgraph.tensor<[4], f32>, !tgraph.tensor<[4], f32>) -> !tgraph.tensor<[4], f32>
+    tgraph.yield %1 : (!tgraph.tensor<[4], f32>) -> ()
+  }) : (!tgraph.tensor<[4], f32>, !tgraph.tensor<[T, 4], f32>) -> !tgraph.tensor<[4], f32>
+  tgraph.return %0 : (!tgraph.tensor<[4], f32>) -> ()
+}
