@@ -9,7 +9,7 @@ import numpy as np
 
 from tessera.ir.base.arrays import dtype_of
 from tessera.ir.base.interpret import interpret
-from tessera.ir.base.spec import OpSpec, Sample
+from tessera.ir.base.spec import Attributes, OpSpec, Sample
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table, verify
 from tessera.ir.graph.dialect import from_tape
@@ -29,13 +29,18 @@ def in_f64(sample: Sample, seed: int = 0) -> list[Array]:
 
 
 def program_of(spec: OpSpec, sample: Sample, arrays: Sequence[Array]) -> Tape:
-    """A tape of one record."""
+    """A tape of one record, that of a sample."""
+    return differentiable_tape(spec, sample.attributes, arrays)
+
+
+def differentiable_tape(spec: OpSpec, attributes: Attributes, arrays: Sequence[Array]) -> Tape:
+    """A tape of one record, in f64 where narrower floats are asked for."""
     builder = TapeBuilder()
     types = [TensorType.of(array.shape, dtype_of(array)) for array in arrays]
     operands = add_inputs(builder.tape, types, [f"x{at}" for at in range(len(types))])
     given = {
         name: dt.f64 if value in (dt.f32, dt.bf16, dt.f16, dt.f8e4m3, dt.f8e5m2) else value
-        for name, value in sample.attributes.items()
+        for name, value in attributes.items()
     }
     results = builder.append(spec, operands, spec.with_defaults(given))
     builder.tape.outputs = list(results)

@@ -129,7 +129,8 @@ def reference_mode(mode: str, checked: Any, op: str) -> tuple[str, Any]:
 def check_readable(ctx: InferContext, op: str, extent: Dim, indices: TensorType, attributes: Attributes) -> None:
     """Raises, or guards, where there are indices and nothing to read, and that is no answer."""
     is_answered = attributes.get("may_be_empty") or attributes.get("masked") or attributes.get("mode") == "drop"
-    if indices.size.value != 0 and not is_answered:
+    # As many indices along some axis as there are elements: of none, none is read.
+    if indices.size.value != 0 and extent not in indices.shape and not is_answered:
         check_at_least(ctx, extent, 1, f"`{op}` reads from an axis of no elements")
 
 
