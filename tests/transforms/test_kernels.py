@@ -136,6 +136,53 @@ def copied(x: KTile["M", "N", f64], out: KTile["M", "N", f64]) -> None:
         tile.store(out, tile.exp(tile.load(x, T.m, k)), T.m, k)
 
 
+@kernel(Schedule(block=(4, 8, 8)))
+def attend_by_hand(q: KTile["S", "D", f64], k: KTile["T", "D", f64], v: KTile["T", "D", f64]) -> KTile["S", "D", f64]:
+    """An online softmax to base two, written out."""
+    T = tile.context()
+    Q, scale = tile.load(q, T.m, T.d), 1.4426950408889634 * 0.5
+    acc, top, total = tile.zeros((T.m, T.d), f64), tile.full((T.m,), -INF, f64), tile.zeros((T.m,), f64)
+    for n in tile.range_n(k.shape, T.n):
+        scores = tile.dot(Q, tile.load(k, n, cols=T.d).T) * scale
+        scores = tile.where(tile.col_index(n)[None, :] < k.shape[0], scores, -INF)
+        new = tile.maximum(top, tile.max(scores, 1))
+        rescale, P = tile.exp2(top - new), tile.exp2(scores - new[:, None])
+        total = total * rescale + tile.sum(P, 1)
+        acc = acc * rescale[:, None] + tile.dot(P, tile.load(v, n, cols=T.d))
+        top = new
+    return acc / total[:, None]
+
+
+@kernel(Schedule(block=(4, 8, 8)))
+def gated(x: KTile["M", "K", f64], g: KTile["K", "N", f64], u: KTile["K", "N", f64]) -> KTile["M", "N", f64]:
+    """Two dots in one loop."""
+    T = tile.context()
+    gate, up = tile.zeros((T.m, T.n), f64), tile.zeros((T.m, T.n), f64)
+    for k in tile.range_k(x.shape, T.k):
+        block = tile.load(x, T.m, k)
+        gate += tile.dot(block, tile.load(g, k, T.n))
+        up += tile.dot(block, tile.load(u, k, T.n))
+    return tile.silu(gate) * up
+
+
+@kernel
+def by_lanes(x: KTile["M", "K", f64]) -> KTile["M", f64]:
+    """A sum of squares for each element of a step, which are summed behind the loop."""
+    T = tile.context()
+    acc = tile.zeros((T.m, 4), f64)
+    for k in tile.steps(x.shape[1], by=4):
+        block = tile.load(x, T.m, k)
+        acc += block * block
+    return tile.sqrt(tile.sum(acc, 1))
+
+
+@kernel
+def dropped(x: KTile["M", "N", f64], key: KTile[2, ts.u64]) -> KTile["M", "N", f64]:
+    """Elements that a key drops: the same ones in both directions."""
+    T = tile.context()
+    return tile.dropout_in_kernel(tile.exp(tile.load(x, T.m, T.n)), 0.3, key=key)
+
+
 SAMPLES: dict[str, tuple[Any, list[Any], dict[str, Any]]] = {
     "elementwise": (blend, [normal(5, 300), normal(5, 300), normal(5), normal(300)], {}),
     "one element": (blend, [normal(1, 1), normal(1, 1), normal(1), normal(1)], {}),
@@ -150,6 +197,10 @@ SAMPLES: dict[str, tuple[Any, list[Any], dict[str, Any]]] = {
     "a masked store": (kept, [normal(5, 6)], {}),
     "indices": (lower_half, [normal(2, 18, 18)], {}),
     "stores in a loop": (copied, [normal(5, 11)], {}),
+    "attention by hand": (attend_by_hand, [normal(5, 4), normal(21, 4), normal(21, 4)], {}),
+    "two dots": (gated, [normal(5, 21), normal(21, 9), normal(21, 9)], {}),
+    "lanes": (by_lanes, [normal(5, 13)], {}),
+    "dropout": (dropped, [normal(5, 30), np.array([3, 9], np.uint64)], {}),
     "layer norm": (efficient_layernorm, [normal(2, 3, 17), normal(17), normal(17)], {}),
 }
 NARROW: dict[str, tuple[Any, list[Any], dict[str, Any]]] = {
@@ -203,15 +254,19 @@ def energy(made: Any, statics: dict[str, Any]) -> Any:
     return function
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+SLOW = ("one element", "a wide row", "softmax", "attention", "matmul", "attention by hand", "two dots", "layer norm")
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in SAMPLES])
 def test_gradients_are_central_differences(name: str) -> None:
     """In f64, along a direction for each operand."""
     made, args, statics = SAMPLES[name]
     function: Any = ts.jit(energy(made, statics))
-    gradients = ts.grad(function, tuple(range(len(args))))(*args)
+    active = [at for at, arg in enumerate(args) if arg.dtype == np.float64]
+    gradients = ts.grad(function, tuple(active))(*args)
     # A layer norm of the library sums in f32.
     step, bound = (2.0**-8, 2.0**-8) if name == "layer norm" else (1e-5, 1e-7)
-    for at, gradient in enumerate(gradients):
+    for at, gradient in zip(active, gradients, strict=True):
         direction = normal(*args[at].shape)
         ahead, behind = ([*args[:at], args[at] + sign * step * direction, *args[at + 1 :]] for sign in (1, -1))
         slope = (float(function(*ahead)) - float(function(*behind))) / (2 * step)
@@ -301,6 +356,15 @@ def test_second_derivatives_and_batches_of_gradients() -> None:
     np.testing.assert_allclose(np.asarray(batch), each, rtol=1e-12, atol=1e-12)
 
 
+def test_a_registered_kernel_has_gradients_and_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = ts.Kernel(kept.definition.function)
+    monkeypatch.setitem(vars(ts.ops), "kept_squares", made)  # taken out again afterwards
+    made.register("kept_squares")
+    function = ts.jit(ts.vmap(ts.grad(lambda x: getattr(ts.ops, "kept_squares")(x).sum())))  # noqa: B009 - no stub has it
+    x = normal(3, 4, 5)
+    np.testing.assert_allclose(np.asarray(function(x)), np.where(x > 0, 2 * x, 0), rtol=1e-12)
+
+
 def test_one_gradient_serves_all_sizes() -> None:
     """Rows and columns are symbolic in the compiled program; K too, where a loop runs over it."""
 
@@ -314,6 +378,27 @@ def test_one_gradient_serves_all_sizes() -> None:
         np.testing.assert_allclose(np.asarray(dx), 2 * (x @ w) @ w.T, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(np.asarray(dw), 2 * x.T @ (x @ w), rtol=1e-10, atol=1e-10)
     assert step.cache_info().compiles == 1
+
+
+def test_rows_of_a_symbolic_length_share_a_gradient() -> None:
+    """A tile that holds the row may be longer than it; in the derivative there is nothing behind its end."""
+
+    @ts.jit
+    def step(x: ts.Tensor["M", "D", ts.f64]) -> Any:
+        return ts.grad(lambda rows: (row_softmax(rows)[0] ** 2.0).sum())(x)
+
+    for shape in ((3, 13), (7, 9), (1, 16)):
+        x = normal(*shape)
+        p = np.exp(x - x.max(-1, keepdims=True))
+        p /= p.sum(-1, keepdims=True)
+        wanted = p * (2 * p - (2 * p * p).sum(-1, keepdims=True))
+        np.testing.assert_allclose(np.asarray(step(x)), wanted, rtol=1e-12, atol=1e-15)
+    assert step.cache_info().compiles == 1
+
+
+def test_gradients_of_nothing_are_empty() -> None:
+    assert ts.grad(lambda a, b: product(a, b).sum())(normal(3, 0), normal(0, 4)).shape == (3, 0)
+    assert ts.grad(lambda x: kept(x).sum())(normal(0, 4)).shape == (0, 4)
 
 
 def test_the_forward_part_has_the_bits_of_the_kernel_and_gradients_repeat() -> None:
@@ -406,6 +491,28 @@ def exchanged(x: KTile["M", 32, f32]) -> Any:
     return tile.butterfly(tile.load(x, T.m, T.d), 16)
 
 
+@kernel(Schedule(block=(4, 4)))
+def diagonal(x: KTile["M", "M", f32], out: KTile["M", "M", f32]) -> None:
+    T = tile.context()
+    tile.store(out, tile.load(x, T.m, T.m) * 2.0, T.m, T.m)
+
+
+@kernel
+def padded(x: KTile["M", 1, f32], y: KTile["M", 8, f32], out: KTile["M", 8, f32]) -> None:
+    T = tile.context()
+    first = tile.load(x, T.m, slice(0, 8), pad=2.0)
+    tile.store(out, first * tile.load(y, T.m, slice(0, 8)), T.m, slice(0, 8))
+
+
+@kernel
+def lane_sums(x: KTile["M", "K", f32], out: KTile["M", 4, f32]) -> None:
+    T = tile.context()
+    acc = tile.zeros((T.m, 4), f32)
+    for k in tile.steps(x.shape[1], by=4):
+        acc += tile.load(x, T.m, k)
+    tile.store(out, acc, T.m, slice(0, 4))
+
+
 @kernel(Schedule(block=(4, 4, 4)))
 def scaled_blocks(x: KTile["M", "K", f32], scale: KTile["M", "T", f32]) -> KTile["M", f32]:
     T = tile.context()
@@ -426,7 +533,10 @@ REFUSED: dict[str, tuple[Any, list[Any], str]] = {
     "two stores": (twice_stored, [small(3, 18)], "its stores overlap"),
     "half of a result": (half_stored, [small(3, 8)], "its stores overlap, or leave elements of a result out"),
     "neighbours": (neighbours, [small(3, 8)], "index is computed"),
-    "lanes": (exchanged, [small(3, 32)], "`butterfly` exchanges elements"),
+    "blocks of a diagonal": (diagonal, [small(8, 8)], "blocks along two dims are those with the same index"),
+    "pads": (padded, [small(3, 1), small(3, 8)], "tiles with 1 and 8 elements along an axis meet"),
+    "sums of each lane": (lane_sums, [small(3, 13)], "tiles with 13 and 4 elements along an axis meet"),
+    "exchanged lanes": (exchanged, [small(3, 32)], "`butterfly` exchanges elements"),
     "the start of a block": (scaled_blocks, [small(3, 8), small(3, 2)], "the start of a block is a number in it"),
 }
 

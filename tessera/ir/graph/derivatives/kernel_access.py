@@ -138,7 +138,7 @@ class AccessRaiser:
         end = start + size
         stop = end if is_open else minimum(end, bound)
         if stop not in (end, bound):
-            if not any((left, right) == (stop, bound) for left, right, _ in self.program.equalities):
+            if not self.is_same(stop, bound):
                 raise self.refuse(f"a slice to {end} may end at {bound}")
             stop = bound
         return start, stop
@@ -146,6 +146,7 @@ class AccessRaiser:
     def parts(self, op: TileOp, first: int, shape: Sequence[Dim], sizes: Sequence[int]) -> list[Part]:
         """What an access takes of each dim of a buffer."""
         starts, axes, bounds = self.starts(op, first), op.values["axes"], op.values["bounds"]
+        blocks = self.program.blocks
         outer = {name: number for name, number in starts.items() if name not in axes}
         found: list[Part] = []
         for expr in op.values["map"]:
@@ -154,8 +155,9 @@ class AccessRaiser:
                 found.append(self._element(expr, axes, outer, shape[len(found)]))
                 continue
             (axis,) = along
-            if any(part.axis == axis for part in found):
-                raise self.refuse("one index is that of two dims")
+            own = starts[axes[axis]]
+            if any(part.axis is not None and starts[axes[part.axis]] == own for part in found) and own in blocks:
+                raise self.refuse("blocks along two dims are those with the same index")
             bound = self.size(bounds[axis], outer) if bounds[axis].value != -1 else bounds[axis]
             start, stop = self.range_of(starts[axes[axis]], sizes[axis], bound)
             found.append(Part(start, stop, axis=axis))
@@ -253,6 +255,9 @@ class AccessRaiser:
         ]
         if sorted(places) != list(range(len(tile.lead) + len(tile.uniform))):
             raise self.refuse("elements of a tile are stored to the same place")
+        for part in parts:
+            if part.axis is not None and not tile.uniform[part.axis]:
+                self.check_extents([self.extent_along(tile, part.axis), part.stop - part.start])
         value = self.transpose(tile.value, places)
         value = self.expand(value, [at for at, part in enumerate(parts) if part.lead is None and part.axis is None])
         wanted = tuple(
@@ -317,6 +322,24 @@ class AccessRaiser:
         """Tiles with dims for the same axes of the grid."""
         lead = tuple(sorted(set[int]().union(*(tile.lead for tile in tiles))))
         return [self.with_lead(tile, lead) for tile in tiles]
+
+    def extent_along(self, tile: Raised, axis: int) -> Dim:
+        """How many elements all blocks of a tile have together along an axis."""
+        return self.b.type_of(tile.value).shape[len(tile.lead) + axis]
+
+    def is_same(self, left: Dim, right: Dim) -> bool:
+        """Whether two sizes are equal, by algebra or by what the kernel requires of a call."""
+        reached = {left}
+        for _ in self.program.equalities:
+            pairs = [{one, other} for one, other, _ in self.program.equalities]
+            reached = reached.union(*(pair for pair in pairs if pair & reached))
+        return right in reached
+
+    def check_extents(self, extents: Sequence[Dim]) -> None:
+        """Refuse tiles that hold more or fewer elements along an axis: what one of them lacks is `pad` in a kernel."""
+        for one in extents[1:]:
+            if not self.is_same(one, extents[0]):
+                raise self.refuse(f"tiles with {extents[0]} and {one} elements along an axis meet")
 
     def transpose(self, value: Any, axes: Sequence[int]) -> Any:
         return value if list(axes) == sorted(axes) else self.b.emit("transpose", value, axes=tuple(axes))

@@ -36,7 +36,7 @@ from tessera.types.dtype import f32
 from tessera.types.frozen import frozen
 from tessera.types.policy import SILENT
 from tessera.types.promotion import promote
-from tessera.types.shape import ZERO
+from tessera.types.shape import ONE, ZERO
 
 _REFUSED = {
     "per_block": 'it computes on single blocks, by `per_block` or `scope="block"`',
@@ -183,6 +183,8 @@ class KernelRaiser(AccessRaiser):
         uniform = [True] * wanted.rank
         for at, axis in enumerate(axes):
             uniform[axis] = tile.uniform[at] or given.shape[at] != wanted.shape[axis]
+            if uniform[axis]:
+                self.check_extents([self.extent_along(tile, at), ONE])
         return Raised(self.expand(tile.value, [len(tile.lead) + axis for axis in new]), tile.lead, tuple(uniform),
                       tile.number)  # fmt: skip
 
@@ -215,6 +217,8 @@ class KernelRaiser(AccessRaiser):
 
     def _emit(self, name: str, tiles: Sequence[Raised], **attributes: Any) -> Raised:
         aligned = self.align(tiles)
+        for axis in range(len(tiles[0].uniform)):
+            self.check_extents([self.extent_along(tile, axis) for tile in tiles if not tile.uniform[axis]])
         uniform = tuple(all(flags) for flags in zip(*(tile.uniform for tile in tiles), strict=True))
         return Raised(self.b.emit(name, *(tile.value for tile in aligned), **attributes), aligned[0].lead, uniform)
 
@@ -252,6 +256,8 @@ class KernelRaiser(AccessRaiser):
         if left.uniform[1] and right.uniform[0] and self.tile_type(self.resolve(op.operands[0])).shape[1].value != 1:
             raise self.refuse("`dot` contracts equal elements, as many as a tile has")
         left, right = self.align([left, right])
+        if not left.uniform[1] and not right.uniform[0]:
+            self.check_extents([self.extent_along(left, 1), self.extent_along(right, 0)])
         dtypes = [self.b.type_of(tile.value).dtype for tile in (left, right)]
         # Cotangents are rounded to the dtype of the operands: that of 8 bits is for operands with scales.
         dtype = f32 if any(one.is_float and one.bits < 16 for one in dtypes) else promote(*dtypes)
@@ -356,7 +362,7 @@ class KernelRaiser(AccessRaiser):
             if count.value in (0, 1) or axis in leads or number in taken:
                 continue
             extent = self.program.blocks.get(number)
-            if extent is None or not self._is_same(minimum(extent, size), extent):
+            if extent is None or not self.is_same(minimum(extent, size), extent):
                 raise self.refuse("programs store to the same elements")
         if not set(loops) <= taken:
             raise self.refuse("iterations of a loop store to the same elements")
@@ -376,7 +382,7 @@ class KernelRaiser(AccessRaiser):
         stored, shape = self.stored[number], self.program.types[number].type.shape
         axes = {
             axis for parts, _ in stored for axis, part in enumerate(parts)
-            if part.lead is None and (part.start != ZERO or not self._is_same(part.stop, shape[axis]))
+            if part.lead is None and (part.start != ZERO or not self.is_same(part.stop, shape[axis]))
         }  # fmt: skip
         if len(stored) == 1 and not axes:
             return stored[0][1]
@@ -385,13 +391,10 @@ class KernelRaiser(AccessRaiser):
             ordered = sorted(stored, key=lambda item: item[0][axis].start.value or 0)
             ends = [ZERO, *(parts[axis].stop for parts, _ in ordered)]
             is_dense = all(parts[axis].start == end for (parts, _), end in zip(ordered, ends, strict=False))
-            if is_dense and self._is_same(ends[-1], shape[axis]):
+            if is_dense and self.is_same(ends[-1], shape[axis]):
                 return self.b.emit("concat", *(value for _, value in ordered), axis=axis)
         self.op = next((op for op in self.program.body.ops if op.name == "store"), None)
         raise self.refuse("its stores overlap, or leave elements of a result out")
-
-    def _is_same(self, left: Dim, right: Dim) -> bool:
-        return left == right or any({left, right} == {a, b} for a, b, _ in self.program.equalities)
 
 
 def raise_kernel(program: KernelProgram, b: Builder, operands: Sequence[Any], call: Span | None = None) -> list[Any]:
