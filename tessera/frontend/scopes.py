@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 from zlib import crc32
@@ -21,7 +21,7 @@ from tessera.frontend.trace import TracedTensor
 from tessera.ir.base import dispatch
 from tessera.ir.base.spec import Nondeterminism, OpSpec
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.policy_casts import Bits, OpUnderPolicy, keyed_bits, static_bits
+from tessera.ir.graph.policy_casts import Bits, OpUnderPolicy, keyed_bits, needs_work, static_bits
 from tessera.types.effect import Effects
 from tessera.types.policy import SILENT, Policy
 from tessera.types.shape import TensorType
@@ -212,13 +212,6 @@ def is_suspended(spec: OpSpec, own: frozenset[str], span: Span | None, gives: bo
 # Numerics policies while ops are called: recorded on the tape of a trace, or applied eagerly outside of one.
 
 
-@lru_cache(maxsize=1 << 8)
-def needs_work(policy: Policy) -> bool:
-    """Whether a policy changes more than the accumulators of contractions and sums."""
-    total = policy.accumulate
-    return policy.changes_values or (total is not None and total.is_float and total.bits != 32)
-
-
 class TraceBuilder:
     """Records on the tape of a trace, ignoring its policy."""
 
@@ -266,9 +259,9 @@ def record_under(trace: Trace, policy: Policy, op: str, operands: Sequence[Any],
     """Record an op with the conversions that a policy asks for around it."""
     name = REGISTRY[op].short_name
     full = REGISTRY[op].with_defaults(attributes)
-    return OpUnderPolicy(TraceBuilder(trace), name, full, policy, trace.bits or static_bits(), user_span()).apply(
-        operands
-    )
+    if trace.bits is None:
+        trace.bits = static_bits()  # numbered through the trace: no two of its roundings have the same bits
+    return OpUnderPolicy(TraceBuilder(trace), name, full, policy, trace.bits, user_span()).apply(operands)
 
 
 def mark_results(trace: Trace, result: Any, operands: Sequence[Any], own: Policy) -> Any:

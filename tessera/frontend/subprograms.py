@@ -69,7 +69,10 @@ def open_trace() -> Trace:
     """A new trace inside the active one."""
     outer = dispatch.tracing()
     assert isinstance(outer, Trace), "functions are transformed inside a trace"
-    return Trace(parent=outer)
+    trace = Trace(parent=outer)
+    # Each op then carries its whole policy, which rules of transforms read.
+    trace.declared = SILENT
+    return trace
 
 
 def finish_subprogram(

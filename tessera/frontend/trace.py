@@ -367,6 +367,7 @@ class Trace:
         around = self.own, self.placed
         try:
             for record in tape.records:
+                record = inherit_policy(record, self.declared)
                 self.own, self.placed = record.policy, record.device or around[1]
                 given = [values[operand] for operand in record.operands]
                 made = self.record_op(record.op, given, record.attributes, SILENT, record.span)
@@ -477,6 +478,19 @@ def _op_policy(whole: Policy, attributes: Mapping[str, Any], declared: Policy) -
     if total is not None and whole.accumulate is not None and total is not whole.accumulate:
         whole = replace(whole, accumulate=None)
     return whole if whole != declared else SILENT
+
+
+def inherit_policy(record: Record, declared: Policy) -> Record:
+    """A record that carries its policy, and those in its bodies, only where it is not that of their function."""
+    if not declared:
+        return record
+    attributes = {
+        name: replace(value, records=[inherit_policy(inner, declared) for inner in value.records])
+        if isinstance(value, Tape)
+        else value
+        for name, value in record.attributes.items()
+    }
+    return replace(record, attributes=attributes, policy=SILENT if record.policy == declared else record.policy)
 
 
 def leaked_tracer_error(tensor: TracedTensor) -> EscapedTracerError:

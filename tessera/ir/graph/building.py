@@ -245,6 +245,16 @@ def cast(b: Builder, value: Any, dtype: DType) -> Any:
     return value if b.type_of(value).dtype is dtype else b.emit("cast", value, dtype=dtype)
 
 
+def log_of_sum(b: Builder, total: Any) -> Any:
+    """The logarithm of a sum that is at least 1, or 0; its derivative by parts is then 0, where it would be NaN."""
+    if not getattr(b, "keeps_parts", False):
+        return b.emit("log", total)
+    dtype = b.type_of(total).dtype
+    is_empty = b.emit("eq", total, constant(b, 0.0, dtype))
+    safe = b.emit("where", is_empty, constant(b, 1.0, dtype), total)
+    return b.emit("where", is_empty, constant(b, float("-inf"), dtype), b.emit("log", safe))
+
+
 def widen(b: Builder, value: Any) -> Any:
     """The value in the dtype floats compute in: where a composite op does all its arithmetic."""
     return cast(b, value, b.type_of(value).dtype.compute)

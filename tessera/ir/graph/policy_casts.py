@@ -7,7 +7,7 @@ results, or stores and accumulates the factors of a contraction as the policy sa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from tessera.diagnostics.codes import PolicyError
@@ -37,6 +37,13 @@ class Checking(Protocol):
     def check(self, name: str, operands: Sequence[Any], attributes: Attributes) -> None: ...
 
 
+@lru_cache(maxsize=1 << 8)
+def needs_work(policy: Policy) -> bool:
+    """Whether a policy changes more than the accumulators of contractions and sums."""
+    total = policy.accumulate
+    return policy.changes_values or (total is not None and total.is_float and total.bits != 32)
+
+
 def is_composite(spec: OpSpec) -> bool:
     """Whether an op is made of several others, and rounds once, at their end."""
     return policy_of(spec).role == "round" and not isinstance(spec.lower, Pointwise | Reduction)
@@ -52,6 +59,8 @@ class OpUnderPolicy:
     policy: Policy
     bits: Bits
     span: Span | None = HERE
+    is_stored: Callable[[Any], bool] | None = None
+    """For an op of a derivative, whose results have the dtypes of their values: whether a factor was stored before."""
 
     def apply(self, operands: Sequence[Any]) -> Any:
         """The op's result, or all of them, with the conversions that the policy asks for."""
@@ -127,7 +136,7 @@ class OpUnderPolicy:
     def _result(self, natural: DType) -> DType:
         """The dtype of a result: what the policy computes in or stores, else the op's own."""
         policy = self.policy
-        if policy.storage is None or not natural.is_float:
+        if policy.storage is None or not natural.is_float or self.is_stored is not None:
             return natural
         if isinstance(policy.compute, DType):
             return policy.compute
@@ -249,7 +258,8 @@ class OpUnderPolicy:
         if not self._is_factor(value, at):
             return value, None
         wide, axis = cast(b, value, dt.f32), self._block_axis(b.type_of(value), at)
-        scale = tensor_scale(b, wide, policy.storage.name)
+        # A format and its scales are no part of what is differentiated: storing a value counts as the identity.
+        scale = b.emit("stop_gradient", tensor_scale(b, wide, policy.storage.name))
         kept = b.emit("round_blocks", b.emit("div", wide, scale), format=policy.storage.name, axis=axis)
         # The product of a number and a scale of its block has few enough bits for any dtype that computes.
         exact = isinstance(policy.compute, DType) and policy.compute is not dt.f32
@@ -265,6 +275,8 @@ class OpUnderPolicy:
     def _store(self, value: Any) -> Any:
         """A factor: as it is stored, then as it is computed with."""
         policy = self.policy
+        if self.is_stored is not None and self.is_stored(value):
+            return value
         if isinstance(policy.storage, DType) and not holds(policy.storage, self.b.type_of(value).dtype):
             value = self.narrow(value, policy.storage)
         source = self.b.type_of(value).dtype
@@ -308,6 +320,8 @@ class AccumulatingBuilder:
 
     b: Builder
     total: DType
+    keeps_parts = True
+    """What it builds is the program that derivatives are taken of, part by part."""
 
     def emit(self, name: str, *operands: Any, **attributes: Any) -> Any:
         spec = REGISTRY[name]
@@ -344,9 +358,9 @@ STREAM = 0x726F << 32
 """Streams of static keys for rounding: no sampler has one of them, and few bits make it an exact float."""
 
 
-def static_bits(seed: int = 0) -> Bits:
-    """Random bits under a key that is part of the program: the seed, and the number of the rounding."""
-    count = 0
+def static_bits(seed: int = 0, first: int = 0) -> Bits:
+    """Random bits under a key that is part of the program: the seed, and the number of the rounding after `first`."""
+    count = first
 
     def bits(b: Builder, shape: tuple[Dim, ...]) -> Any:
         nonlocal count

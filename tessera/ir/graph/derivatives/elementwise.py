@@ -160,6 +160,7 @@ def where_transpose(b: Builder, cotangents: Values, operands: Values, attributes
     )
 
 
-def cast_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
-    """The cotangent in the dtype that was cast from."""
-    return (cast(b, cotangents[0], linear_type(operands[0]).dtype),)
+def cast_transpose(b: Any, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+    """The cotangent in the dtype that was cast from; of a rounding, which counts as the identity, the same."""
+    type = b.cotangent_type(linear_type(operands[0]))
+    return (cast(b, cotangents[0], type.dtype), *(None for _ in operands[1:]))

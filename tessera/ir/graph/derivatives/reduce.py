@@ -111,7 +111,7 @@ def norm_jvp(b: Builder, op: Applied) -> Any:
 
 
 def logsumexp_jvp(b: Builder, op: Applied) -> Any:
-    """The tangents weighted by softmax; where the result is infinite, the rows have no weights but those of JAX."""
+    """The tangents weighted by softmax; 0 for a row of nothing but -inf, which has no weights."""
     x, axes = b.type_of(op.operands[0]), axes_attribute(op.attributes, "axes")
     compute, out = x.dtype.compute, b.type_of(op.results[0])
     found = b.emit("reshape", cast(b, op.results[0], compute), shape=kept_dims(x, axes))
@@ -120,7 +120,9 @@ def logsumexp_jvp(b: Builder, op: Applied) -> Any:
     over = {"axes": axes, "keepdims": True}
     total = b.emit("sum", b.emit("mul", cast(b, op.tangents[0], compute), weights), **over)
     # Weights are divided by their own sum: so they are exactly those of the values, wherever the result was rounded.
-    mean = b.emit("div", total, b.emit("sum", weights, **over))
+    count = b.emit("sum", weights, **over)
+    is_empty = b.emit("eq", count, constant(b, 0.0, compute))
+    mean = b.emit("div", total, b.emit("where", is_empty, constant(b, 1.0, compute), count))
     return cast(b, b.emit("reshape", mean, shape=out.shape), out.dtype)
 
 

@@ -24,6 +24,7 @@ from tessera.ir.graph.building import (
     check_integer,
     constant,
     expand,
+    log_of_sum,
     same_dim,
     visits,
     widen,
@@ -117,7 +118,7 @@ def _decompose_logsumexp(b: Builder, operands: Sequence[Any], attributes: Attrib
     # Held finite from above too: a row with +inf has the sum +inf, where inf - inf would make it NaN.
     top = b.emit("minimum", _top(b, wide, axes), constant(b, -LOWEST[compute.name], compute))
     total = b.emit("sum", b.emit("exp", b.emit("sub", wide, top)), axes=axes, keepdims=True)
-    out = cast(b, b.emit("add", top, b.emit("log", total)), kind.dtype)
+    out = cast(b, b.emit("add", top, log_of_sum(b, total)), kind.dtype)
     return out if attributes["keepdims"] else b.emit("reshape", out, shape=shape)
 
 
@@ -134,7 +135,7 @@ def _decompose_cross_entropy(b: Builder, operands: Sequence[Any], attributes: At
     shifted, _, total = _shifted_total(b, wide, (last,))
     picked = b.emit("sum", b.emit("where", chosen, shifted, zero), axes=(last,), keepdims=False)
     found = b.emit("any", chosen, axes=(last,), keepdims=False)
-    log_total = b.emit("log", b.emit("reshape", total, shape=label.shape))
+    log_total = log_of_sum(b, b.emit("reshape", total, shape=label.shape))
     loss = b.emit("where", found, b.emit("sub", log_total, picked), zero)
     if attributes["reduction"] == "none":
         return cast(b, loss, kind.dtype)
@@ -291,7 +292,7 @@ def inverse_root(
     square = b.emit("mean", b.emit("mul", centred, centred), axes=axes, keepdims=True)
     scaled = b.emit("mean", b.emit("mul", small, small), axes=axes, keepdims=True)
     usual = b.emit("rsqrt", b.emit("add", square, constant(b, eps, dtype)))
-    if is_differentiated:
+    if is_differentiated or getattr(b, "keeps_parts", False):
         scaled = b.emit("where", b.emit("isinf", square), scaled, constant(b, 1.0, dtype))
     # eps is far below the last bit of a mean square this large
     huge = b.emit("mul", b.emit("rsqrt", scaled), scale)

@@ -17,6 +17,7 @@ from tessera.ir.tile.facets import Pointwise
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
 from tessera.types.dtype import BLOCK_FORMATS, FORMATS, BlockFormat, DType, conversion_fault
+from tessera.types.promotion import holds
 from tessera.types.shape import Named, TensorType, broadcast, text
 
 ROUNDED = ("f32", "bf16", "f16", "f8e4m3", "f8e5m2")
@@ -111,6 +112,10 @@ def _simplify_round(simplifier: Simplifier, operands: Sequence[Any], attributes:
         return None
     if before.name == "round_to" and dict(before.attributes) == dict(attributes):
         return operands[0]
+    if before.name == "cast" and holds(before.attributes["dtype"], simplifier.type_of(before.operands[0]).dtype):
+        source = simplifier.producer(before.operands[0])
+        if source is not None and source.name == "round_to" and dict(source.attributes) == dict(attributes):
+            return before.operands[0]
     if before.name not in PASSED:
         return None
     return simplifier.emit(
@@ -345,6 +350,7 @@ SPECS: tuple[OpSpec, ...] = (
         simplify=_simplify_round,
         lower=Pointwise(_round_block, 8, rounds_to=_rounds_to),
         jvp="elementwise:identity_jvp",
+        transpose="elementwise:cast_transpose",
         policy=KEEP,
         interval=IntervalRule(_round_interval),
     ),
@@ -363,6 +369,7 @@ SPECS: tuple[OpSpec, ...] = (
         cost=pointwise_cost(10),
         lower=Pointwise(_round_block, 10),
         jvp="elementwise:identity_jvp",
+        transpose="elementwise:cast_transpose",
         policy=KEEP,
         interval=IntervalRule(_round_interval),
     ),
@@ -427,6 +434,7 @@ SPECS: tuple[OpSpec, ...] = (
         dtypes=("f32", "bf16", "f16"),
         cost=pointwise_cost(20),
         decompose=_decompose_blocks,
+        jvp="elementwise:identity_jvp",
         policy=KEEP,
         interval=ANYTHING,
     ),

@@ -35,6 +35,7 @@ from tessera.ir.graph.building import (
     check_dtype,
     check_not_empty,
     constant,
+    log_of_sum,
     size_value,
     visits,
     widen,
@@ -339,7 +340,7 @@ def _logsumexp(builder: Builder, x: Any, attributes: Attributes) -> Any:
     # inf - inf is not a number: an infinite maximum is left where it is
     top = builder.emit("where", builder.emit("isinf", top), zero, top)
     total = builder.emit("sum", builder.emit("exp", builder.emit("sub", x, top)), axes=axes, keepdims=True)
-    result = builder.emit("add", builder.emit("log", total), top)
+    result = builder.emit("add", log_of_sum(builder, total), top)
     return result if attributes["keepdims"] else builder.emit("squeeze", result, axes=axes)
 
 

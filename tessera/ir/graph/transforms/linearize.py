@@ -21,7 +21,7 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Applied, jvp_rule
 from tessera.ir.graph.ops import REGISTRY, why_no_derivative
 from tessera.ir.graph.transforms.tape_builder import (
-    TapeBuilder,
+    DerivativeBuilder,
     add_inputs,
     as_values,
     remove_dead,
@@ -34,8 +34,10 @@ Tangent = int | None
 """The value that a change of another one is, or None for no change."""
 
 
-class LinearBuilder(TapeBuilder):
+class LinearBuilder(DerivativeBuilder):
     """A builder that knows which values are linear in the tangents, and writes none that would not be."""
+
+    first_rounding = 1 << 21
 
     def __init__(self, tape: Tape | None = None) -> None:
         super().__init__(tape)

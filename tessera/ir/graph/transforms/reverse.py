@@ -19,7 +19,13 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Linear, transpose_rule
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.transforms.linearize import LinearizedTape, Tangent
-from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, has_effects, remove_dead
+from tessera.ir.graph.transforms.tape_builder import (
+    DerivativeBuilder,
+    TapeBuilder,
+    add_inputs,
+    has_effects,
+    remove_dead,
+)
 from tessera.ir.tile.facets import Pointwise, View
 from tessera.types.frozen import frozen
 
@@ -161,7 +167,7 @@ def _live(records: Sequence[Record], outputs: Sequence[int | None]) -> list[Reco
 
 def transpose_tape(tape: Tape, is_linear: Sequence[bool]) -> Tape:
     """A tape that is linear in some inputs, backwards: from the others and cotangents of all outputs, to cotangents."""
-    tape, builder = inline_checkpoints(tape), TapeBuilder()
+    tape, builder = inline_checkpoints(tape), DerivativeBuilder()
     plain = [value for value, one in zip(tape.inputs, is_linear, strict=True) if not one]
     given = [value for value, one in zip(tape.inputs, is_linear, strict=True) if one]
     inputs = add_inputs(builder.tape, [tape.types[v] for v in plain], [f"input_{at}" for at in range(len(plain))])
@@ -176,13 +182,13 @@ def transpose_tape(tape: Tape, is_linear: Sequence[bool]) -> Tape:
     found: dict[int, int] = {}
     for output, seed in zip(tape.outputs, seeds, strict=True):
         if output in linear:
-            found[output] = seed if output not in found else builder.emit("add", found[output], seed)
+            found[output] = seed if output not in found else builder.add_cotangents(found[output], seed)
     again = _Rematerializer(tape, builder, dict(zip(plain, inputs, strict=True)))
     origins: dict[int, tuple[int, ...]] = {seed: (seed,) for seed in (*seeds, *found.values())}
     for record in reversed(records):
-        cotangents = [found.get(result) for result in record.results]
-        if all(one is None for one in cotangents):
+        if found.keys().isdisjoint(record.results):
             continue
+        cotangents = [found.get(result) for result in record.results]
         spec = REGISTRY[record.op]
         rule = transpose_rule(spec)
         assert rule is not None, f"`LinearBuilder` let `{spec.name}` pass, which has no `transpose`"
@@ -190,13 +196,20 @@ def transpose_tape(tape: Tape, is_linear: Sequence[bool]) -> Tape:
         after = tuple(dict.fromkeys(origin for one in given_now for origin in origins[one]))
         operands = [Linear(tape.types[v]) if v in linear else again.value(v, after) for v in record.operands]
         builder.follow(record if record.span is None else replace(record, span=record.span.as_backward()))
+        # Where several were added, they were in their accumulator until here.
+        cotangents = [
+            None if one is None else builder.convert(one, builder.cotangent_type(tape.types[result]))
+            for one, result in zip(cotangents, record.results, strict=True)
+        ]
         if not isinstance(spec.lower, Pointwise | View):
             after = tuple(given_now)
         for value, made in zip(record.operands, rule(builder, cotangents, operands, record.attributes), strict=True):
             if made is not None and value in linear:
-                found[value] = made if value not in found else builder.emit("add", found[value], made)
+                found[value] = made if value not in found else builder.add_cotangents(found[value], made)
                 origins[found[value]] = after
-    builder.tape.outputs = [found[v] if v in found else builder.zeros(tape.types[v]) for v in given]
+    builder.tape.outputs = [
+        builder.convert(found[v], tape.types[v]) if v in found else builder.zeros(tape.types[v]) for v in given
+    ]
     remove_dead(builder.tape)
     return builder.tape
 

@@ -13,9 +13,14 @@ from tessera.diagnostics.error import Span
 from tessera.ir.base.infer import Guards, RuleContext, RuleError
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Guard, Record, Tape
-from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.building import cast as convert
+from tessera.ir.graph.ops import REGISTRY, policy_of
+from tessera.ir.graph.policy_casts import OpUnderPolicy, needs_work, static_bits
+from tessera.types import dtype as dt
 from tessera.types.dim import Dim
-from tessera.types.policy import SILENT, Policy
+from tessera.types.dtype import BlockFormat, DType
+from tessera.types.policy import NEAREST, SILENT, Policy
+from tessera.types.promotion import holds
 from tessera.types.shape import TensorType
 
 
@@ -84,6 +89,92 @@ class TapeBuilder:
     def zeros(self, type: TensorType) -> int:
         """Zeros of a type."""
         return self.emit("full", shape=type.shape, value=0.0, dtype=type.dtype)
+
+
+_KEEPING = frozenset(f"tgraph.{name}" for name in ("round_to", "round_stochastic", "cast", "transpose", "reshape"))
+"""Ops through which a value keeps the format that it was rounded to before."""
+
+
+class DerivativeBuilder(TapeBuilder):
+    """The builder of derivative rules: an op that they emit is under the policy of the op that they belong to.
+
+    Cotangents and tangents have the dtype of their values, and are rounded to it as the policy says. Operands of
+    contractions are stored as those of the op were, sums have its accumulator; what is in f32 stays as it is.
+    """
+
+    first_rounding = 1 << 20
+    """Roundings at random are numbered from here on by the values of the program, as no forward rounding is."""
+
+    def __init__(self, tape: Tape | None = None) -> None:
+        super().__init__(tape)
+        self._is_converting = False
+        self._makers: dict[int, Record] = {}
+        self._known = 0
+
+    def append(self, spec: OpSpec, operands: Sequence[int], attributes: Mapping[str, Any]) -> tuple[int, ...]:
+        whole = self.policy
+        if self._is_converting or not whole:
+            return super().append(spec, operands, attributes)
+        work, self.policy = self._policies_for(spec, operands)
+        self._is_converting = True
+        try:
+            if not needs_work(work):
+                return super().append(spec, operands, attributes)
+            bits = static_bits(first=self.first_rounding + len(self.tape.types))
+            op = OpUnderPolicy(self, spec.short_name, attributes, work, bits, self.span, self._is_stored)
+            return as_values(op.apply(operands))
+        finally:
+            self._is_converting, self.policy = False, whole
+
+    def _policies_for(self, spec: OpSpec, operands: Sequence[int]) -> tuple[Policy, Policy]:
+        """The policy that an op of a derivative is built under, and the one that its record states.
+
+        The second is never silent, or that of the function would hold, which stores what is here in f32.
+        """
+        whole, rule = self.policy, policy_of(spec)
+        if rule.role == "contract" and isinstance(whole.storage, BlockFormat):
+            # Blocks are of the axis that is summed over, which is another one in each derivative.
+            whole = replace(whole, storage=None)
+        if rule.role == "contract" or not rule.is_arithmetic:
+            return whole, whole
+        own = replace(whole, storage=None, compute=None)
+        dtypes = [self.tape.types[value].dtype for value in operands]
+        is_wide = all(one is dt.f32 for one in dtypes if one.is_float)
+        return replace(own, rounding="", saturation="") if is_wide else own, own or NEAREST
+
+    def _is_stored(self, value: int) -> bool:
+        """Whether a value went through the dtype that the policy stores, and is in the one that it computes in."""
+        storage, compute = self.policy.storage, self.policy.compute
+        if self.type_of(value).dtype is not (compute if isinstance(compute, DType) else storage):
+            return False
+        for record in self.tape.records[self._known :]:
+            self._makers.update(dict.fromkeys(record.results, record))
+        self._known = len(self.tape.records)
+        while (record := self._makers.get(value)) is not None and record.op in _KEEPING:
+            if record.attributes.get("format") == str(storage):
+                return True
+            value = record.operands[0]
+        return self.type_of(value).dtype is storage
+
+    def add_cotangents(self, total: int, part: int) -> int:
+        """The sum of two cotangents of a value, in the accumulator of the policy."""
+        wide = self.accumulator(self.type_of(part))
+        return self.emit("add", *(self.convert(value, wide) for value in (total, part)))
+
+    def accumulator(self, type: TensorType) -> TensorType:
+        """The type in which cotangents of a type are summed."""
+        total = self.policy.accumulate
+        is_wider = total is not None and total.is_float and total.bits > type.dtype.bits
+        return type.with_dtype(total) if is_wider and total is not None else type
+
+    def convert(self, value: int, type: TensorType) -> int:
+        """A value in the dtype of a type, rounded as the policy says."""
+        return convert(self, value, type.dtype)
+
+    def cotangent_type(self, type: TensorType) -> TensorType:
+        """The type of a cotangent: what is stored narrower than it is computed with has a result's as its cotangent."""
+        compute = self.policy.compute
+        return type.with_dtype(compute) if isinstance(compute, DType) and holds(compute, type.dtype) else type
 
 
 def as_values(made: Any) -> tuple[Any, ...]:
