@@ -374,6 +374,12 @@ class Trace:
                 values.update(zip(record.results, as_tuple(made), strict=True))
         finally:
             self.own, self.placed = around
+        # What its ops rely on is assumed again as each is recorded; what ops of its bodies do, only here.
+        known = {(item.left, item.right) for item in self.facts.assumptions} if tape.guards else ()
+        for guard in tape.guards:
+            left, right = self.resolve(guard.left), self.resolve(guard.right)
+            if left != right and (left, right) not in known:
+                self.facts.assume(left, right, guard.what, guard.span)
         return [self.lift_operand(values[output]) for output in tape.outputs]
 
     def _record_later(

@@ -358,3 +358,18 @@ def test_indices_and_jacobians_of_symbolic_dims() -> None:
         return t * t
 
     np.testing.assert_allclose(np.asarray(ts.jacrev(square)(V)), np.diag(2 * V))
+
+
+def test_sizes_that_the_backward_of_a_body_relies_on_are_known_to_the_program() -> None:
+    """Reading every second element of a row of `M` is put back into rows whose size no algebra shows to be `M`."""
+
+    def total(x: ts.Tensor["N", "M", ts.f64]) -> Any:
+        return ts.scan(lambda c, row: (c + (row[::-2] ** 2.0).sum() + row[::2].sum(), ()), ops.zeros((), ts.f64), x)[0]
+
+    expected = np.zeros((3, 5))
+    rows = RNG.standard_normal((3, 5))
+    expected[:, ::-2] += 2 * rows[:, ::-2]
+    expected[:, ::2] += 1
+    gradient = ts.grad(total)
+    np.testing.assert_allclose(np.asarray(gradient(rows)), expected, rtol=1e-14)
+    assert gradient(rows[:, :4].copy()).shape == (3, 4)

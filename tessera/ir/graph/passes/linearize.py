@@ -30,7 +30,6 @@ class Linearize(Pass):
             active, name = find_active(function, tape, self.argnums), function.value("symbol")
             floats = [at for at, value in enumerate(tape.outputs) if tape.types[value].dtype.is_float]
             part = partition(linearize(tape, active), floats, always=floats)
-            part.linear.guards = list(dict.fromkeys((*part.primal.guards, *part.linear.guards)))
             return {name: part.primal, f"{name}_linear": part.linear}
 
         transform_functions(module, self.function, split)

@@ -96,7 +96,7 @@ def partition(
     """
     joint, linear_values = linearized.tape, linearized.linear
     changes = tuple(at for at in wanted if linearized.tangents_out[at] is not None or at in always)
-    builder = TapeBuilder()
+    builder = TapeBuilder(Tape(guards=list(joint.guards)))
     tape = builder.tape
     primal_inputs = [value for value in joint.inputs if value not in linearized.tangents_in]
     numbers = {value: at for at, value in enumerate(primal_inputs)}
@@ -167,7 +167,7 @@ def _live(records: Sequence[Record], outputs: Sequence[int | None]) -> list[Reco
 
 def transpose_tape(tape: Tape, is_linear: Sequence[bool]) -> Tape:
     """A tape that is linear in some inputs, backwards: from the others and cotangents of all outputs, to cotangents."""
-    tape, builder = inline_checkpoints(tape), DerivativeBuilder()
+    tape, builder = inline_checkpoints(tape), DerivativeBuilder(Tape(guards=list(tape.guards)))
     plain = [value for value, one in zip(tape.inputs, is_linear, strict=True) if not one]
     given = [value for value, one in zip(tape.inputs, is_linear, strict=True) if one]
     inputs = add_inputs(builder.tape, [tape.types[v] for v in plain], [f"input_{at}" for at in range(len(plain))])

@@ -43,6 +43,12 @@ class TapeBuilder:
         self._context.guards.add(left, right, what)
         self.tape.guards.append(Guard(left, right, what, self.span))
 
+    def assume(self, tape: Tape) -> None:
+        """Check at every call what another tape relies on, as far as it is not known here."""
+        for guard in tape.guards:
+            if not self._context.guards.are_equal(guard.left, guard.right):
+                self._guard(guard.left, guard.right, guard.what)
+
     def follow(self, source: Record) -> None:
         """Let what is emitted next come from the line of a record."""
         self.span, self.policy, self.device = source.span, source.policy, source.device
@@ -66,6 +72,7 @@ class TapeBuilder:
         record = Record(spec.name, tuple(operands), attributes, results, self.span, self.policy, self.device)
         self.tape.records.append(record)
         for body in record.bodies if spec.region_names else ():
+            self.assume(body)
             # What a rule adds to a body comes from the line of the op around it.
             body.records[:] = [replace(one, span=self.span) if one.span is None else one for one in body.records]
         return results
@@ -78,6 +85,7 @@ class TapeBuilder:
 
     def inline(self, tape: Tape, operands: Sequence[int]) -> list[int]:
         """The outputs of another tape on operands of this one."""
+        self.assume(tape)
         values = dict(zip(tape.inputs, operands, strict=True))
         for record in tape.records:
             made = self.copy(
