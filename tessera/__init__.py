@@ -19,6 +19,7 @@ _HOME = {
     "tessera.diagnostics.error": "TesseraError InternalError RecompileWarning",
     "tessera.api.jit": "jit Jit",
     "tessera.api.autodiff": "autodiff grad value_and_grad vjp jvp linearize jacfwd jacrev hessian hvp stop_gradient",
+    "tessera.api.custom": "custom_jvp custom_vjp",
     "tessera.api.vmap": "vmap",
     "tessera.api.checkpoint": "checkpoint remat checkpoint_name checkpoint_policies",
     "tessera.api.eager": "Tensor array asarray zeros ones full arange",

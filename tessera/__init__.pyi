@@ -6,6 +6,7 @@ from tessera.api.callbacks import debug_print, io_callback
 from tessera.api.checkpoint import checkpoint, remat, checkpoint_name, checkpoint_policies
 from tessera.api.constraints import constrain, require
 from tessera.api.control import cond, while_loop, fori_loop, scan
+from tessera.api.custom import custom_jvp, custom_vjp
 from tessera.api.eager import Tensor, array, asarray, zeros, ones, full, arange
 from tessera.api.effects import deterministic
 from tessera.api.jit import jit, Jit
@@ -61,6 +62,8 @@ __all__ = [
     "constrain",
     "cpu",
     "cuda",
+    "custom_jvp",
+    "custom_vjp",
     "debug_print",
     "deterministic",
     "device",

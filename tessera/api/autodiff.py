@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from tessera.api.control import scan
+from tessera.api.custom import CustomFunction
 from tessera.api.jit import Jit, Transform
 from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PytreeError
 from tessera.frontend.annotations import signature_of
@@ -28,6 +29,7 @@ from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.transforms.linearize import linearize as linearize_tape
+from tessera.ir.graph.transforms.linearize import run_forward
 from tessera.ir.graph.transforms.reverse import partition, transpose_tape, vjp_tape
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder
 
@@ -242,7 +244,7 @@ EAGER = "__tessera_eager__"
 
 def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any]) -> _Eager:
     """The transform of that name of a function: the one from before, where there is one."""
-    if not isinstance(function, FunctionType | Jit):
+    if not isinstance(function, FunctionType | Jit | CustomFunction):
         return _Eager(name, function, run)  # an object of the user's, which is left as it is
     kept: dict[str, _Eager] = vars(function).get(EAGER, {})
     found = kept.get(name)
@@ -339,6 +341,7 @@ def _linear_parts(name: str, function: Callable[..., Any], primals: Sequence[Any
         is_linear = [False] * len(held) + [True] * active
         given = (program.result, out_types)
         return value, held, Program(transpose_tape(part.linear, is_linear), name), given, program.trees
+    run_forward(part.linear)
     given = (Tree(tuple, None, program.trees), types)
     return value, held, Program(part.linear, name), given, (program.result,)
 

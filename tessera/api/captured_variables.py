@@ -169,7 +169,7 @@ class CapturedVariables:
                 self._enter_namespace(path, value)
             return Same(value)
         if (wrapped := _wrapped_function(value)) is not None:
-            self._waiting.append((path + ".function", wrapped))
+            self._enter_wrapped(path, value, wrapped)
             return Same(value)
         if not _is_transparent(kind):
             return Same(value)
@@ -231,6 +231,13 @@ class CapturedVariables:
         held = vars(function)
         for name in self._names_in(held):
             self._add(f"{prefix}.{name}", held, held.get, name, held[name])
+
+    def _enter_wrapped(self, path: str, value: Any, wrapped: Any) -> None:
+        """What a wrapper is made of, and the derivatives that it was given."""
+        self._waiting.append((path + ".function", wrapped))
+        if (held := _rule_holder(value)) is not None:
+            for name in _RULES:
+                self._add(f"{path}.{name}", held, held.get, name, held[name])
 
     def _enter_parts(self, path: str, value: Any) -> None:
         if isinstance(value, MethodType):
@@ -366,12 +373,28 @@ def _is_jitted(value: Any) -> bool:
 
 
 def _wrapped_function(value: Any) -> Any:
-    """The function that a jitted one or a kernel is made of; None for anything else."""
-    if _is_jitted(value):
+    """The function that a jitted one, a custom one or a kernel is made of; None for anything else."""
+    if _is_jitted(value) or _is_of(value, "tessera.api.custom", "CustomFunction"):
         return value.function
+    return value.definition.function if _is_of(value, "tessera.api.kernel", "Kernel") else None
+
+
+_RULES = ("vjp", "backward", "jvp")
+
+
+def _rule_holder(value: Any) -> Mapping[str, Any] | None:
+    """The attributes among which are the derivatives that a function or a kernel was given."""
+    is_kernel = _is_of(value, "tessera.api.kernel", "Kernel")
+    if not is_kernel and not _is_of(value, "tessera.api.custom", "CustomFunction"):
+        return None
+    held: Mapping[str, Any] = (value.definition if is_kernel else value).__dict__
+    return held
+
+
+def _is_of(value: Any, module: str, name: str) -> bool:
+    """Whether a value is of a class of ours, which need not be loaded."""
     kind = value.__class__
-    is_kernel = kind.__module__ == "tessera.api.kernel" and kind.__name__ == "Kernel"
-    return value.definition.function if is_kernel else None
+    return kind.__module__ == module and kind.__name__ == name
 
 
 def _is_transparent(kind: type[Any]) -> bool:

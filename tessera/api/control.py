@@ -30,7 +30,7 @@ from tessera.types.shape import TensorType, is_refuted
 
 
 @dataclass(slots=True)
-class _Body:
+class Body:
     """A traced function inside a trace: its trace, what it returned, and the form of that."""
 
     trace: Trace
@@ -67,8 +67,8 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     tensors, tree = _tensors_of(operands)
     branches = [_trace_body(function, tensors, tree) for function in (then, otherwise)]
     _check_alike("the two branches of `cond`", branches[0], branches[1])
-    lifted = _share_lifted(branches)
-    then_tape, otherwise_tape = (_finish_body(branch) for branch in branches)
+    lifted = share_lifted(branches)
+    then_tape, otherwise_tape = (finish_body(branch) for branch in branches)
     attributes = {"then": then_tape, "otherwise": otherwise_tape}
     made = as_tuple(apply("cond", (chosen, *tensors, *lifted), attributes))
     return unflatten(branches[0].tree, made)
@@ -110,8 +110,8 @@ def while_loop(
     test.results = [_scalar(test.results[0], "while_loop")]
     step = _trace_body(body, tensors, Tree(tuple, None, (tree,)))
     _check_state("while_loop", tensors, tree, step)
-    lifted = _share_lifted([test, step])
-    attributes = {"condition": _finish_body(test), "body": _finish_body(step), "carried": len(tensors)}
+    lifted = share_lifted([test, step])
+    attributes = {"condition": finish_body(test), "body": finish_body(step), "carried": len(tensors)}
     return unflatten(tree, as_tuple(apply("while", (*tensors, *lifted), {**attributes, "max_trips": limit})))
 
 
@@ -143,8 +143,8 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: An
     tensors, tree = _tensors_of(state)
     step = _trace_body(body, [bounds[0], *tensors], Tree(tuple, None, (Tree(), tree)))
     _check_state("fori_loop", tensors, tree, step)
-    lifted = _share_lifted([step])
-    attributes = {"body": _finish_body(step), "carried": len(tensors)}
+    lifted = share_lifted([step])
+    attributes = {"body": finish_body(step), "carried": len(tensors)}
     return unflatten(tree, as_tuple(apply("fori", (*bounds, *tensors, *lifted), attributes)))
 
 
@@ -180,12 +180,12 @@ def scan(
     if step.tree.type is not tuple or len(step.tree.children) != 2:
         raise PytreeError(_SCAN_RULE, fix=_SCAN_FIX)
     new_tree, y_tree = step.tree.children
-    head = _Body(step.trace, step.results[: new_tree.leaf_count], new_tree)
+    head = Body(step.trace, step.results[: new_tree.leaf_count], new_tree)
     _check_state("scan", tensors, state_tree, head)
     step.results = [*head.results, *(_in(step.trace, y) for y in step.results[new_tree.leaf_count :])]
-    lifted = _share_lifted([step])
+    lifted = share_lifted([step])
     counts = {"carried": len(tensors), "scanned": len(given), "length": (count,)}
-    attributes = {"body": _finish_body(step), **counts, "reverse": reverse}
+    attributes = {"body": finish_body(step), **counts, "reverse": reverse}
     made = as_tuple(apply("scan", (*tensors, *given, *lifted), attributes))
     return unflatten(state_tree, made[: len(tensors)]), unflatten(y_tree, made[len(tensors) :])
 
@@ -242,7 +242,7 @@ def _scan_eagerly(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: D
 
 def _trace_body(
     function: Callable[..., Any], tensors: Sequence[Any], tree: Tree, more: Sequence[TensorType] = ()
-) -> _Body:
+) -> Body:
     """A function run on tracers for these tensors, and for tensors of further types, inside the active trace."""
     outer = dispatch.tracing()
     assert isinstance(outer, Trace), "bodies are traced inside a trace"
@@ -255,7 +255,7 @@ def _trace_body(
     with dispatch.record_on(trace):
         value = function(*arguments)
         leaves, form = flatten(value)
-        return _Body(trace, [_in(trace, leaf) for leaf in leaves], form)
+        return Body(trace, [_in(trace, leaf) for leaf in leaves], form)
 
 
 def _check_arity(function: Callable[..., Any], count: int) -> None:
@@ -297,14 +297,14 @@ def _scalar(value: Any, op: str) -> Any:
     return tensor
 
 
-def _check_alike(what: str, first: _Body, second: _Body) -> None:
+def _check_alike(what: str, first: Body, second: Body) -> None:
     if first.tree != second.tree:
         raise PytreeError(f"{what} return different forms: {first.tree} and {second.tree}")
     for left, right in zip(first.results, second.results, strict=True):
         _check_same_type(what, type_of(left), type_of(right), first.trace)
 
 
-def _check_state(op: str, tensors: Sequence[Any], tree: Tree, step: _Body) -> None:
+def _check_state(op: str, tensors: Sequence[Any], tree: Tree, step: Body) -> None:
     if step.tree != tree:
         raise PytreeError(f"the body of `{op}` must return a state of the form it takes: {tree}, not {step.tree}")
     for at, (before, after) in enumerate(zip(tensors, step.results, strict=True)):
@@ -325,7 +325,7 @@ def _check_same_type(what: str, left: TensorType, right: TensorType, trace: Trac
         raise ShapeError(f"{what} must have one shape, got {left} and {right}")
 
 
-def _share_lifted(bodies: Sequence[_Body]) -> list[TracedTensor]:
+def share_lifted(bodies: Sequence[Body]) -> list[TracedTensor]:
     """Give all bodies the same further inputs, in one order: every outer tensor that one of them uses."""
     for body in bodies:
         for result in body.results:
@@ -346,7 +346,8 @@ def _share_lifted(bodies: Sequence[_Body]) -> list[TracedTensor]:
     return list(shared.values())
 
 
-def _finish_body(body: _Body) -> Tape:
+def finish_body(body: Body) -> Tape:
+    """The tape of a body, whose effects are those of the trace around it too."""
     tape = body.trace.finish(body.results)
     parent = body.trace.parent
     if parent is not None:

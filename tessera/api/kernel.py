@@ -6,9 +6,9 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any
 
+from tessera.api.custom_rules import Rule, Rules, call_with_rules
 from tessera.api.jit import Jit
 from tessera.api.specialization import Specialization
 from tessera.api.tuning import Tuning
@@ -18,13 +18,11 @@ from tessera.compiler.options import Options, for_device
 from tessera.diagnostics.codes import (
     ArgumentError,
     BlockValueError,
-    DTypeError,
     GuardError,
     KernelError,
     RuntimeArgumentError,
-    ShapeError,
 )
-from tessera.diagnostics.error import CompilationError, Span
+from tessera.diagnostics.error import CompilationError
 from tessera.diagnostics.frames import guard_class, hide_frames
 from tessera.frontend.annotations import annotation_text
 from tessera.frontend.arguments import check_callables, check_string, describe_value
@@ -40,26 +38,18 @@ from tessera.frontend.functions.operands import shape_dims
 from tessera.frontend.kernel.definition import KernelBinder, KernelDefinition, fused_shape, result_annotations
 from tessera.frontend.kernel.operands import CACHE_FIELDS
 from tessera.frontend.kernel.rows import NeedsNumber, free_dim_error, is_answered, rows_of
-from tessera.frontend.pytree import as_tuple, flatten, is_sequence
+from tessera.frontend.pytree import as_tuple, flatten, leaf_paths, unflatten
 from tessera.frontend.size import size_of
-from tessera.frontend.trace import Trace, TracedFunction
+from tessera.frontend.trace import TracedFunction
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
 from tessera.runtime.foreign import adopt, adopt_tensors
 from tessera.types.device import Device
-from tessera.types.dim import Dim
 from tessera.types.machine import Machine
 from tessera.types.schedule import Schedule, Space, schedule_of
-from tessera.types.shape import TensorType, text
+from tessera.types.shape import TensorType
 
-# The derivative that a kernel is given: declared with `defvjp`, and checked against the types of every call.
-
-_CHECKING: ContextVar[bool] = ContextVar("derivative", default=False)
-
-
-def is_checking() -> bool:
-    """Whether a derivative is being looked at: a kernel in it may ask for numbers, as the one around it does."""
-    return _CHECKING.get()
+# The derivatives that a kernel is given: declared with `defvjp` and `defjvp`, and checked where they are asked for.
 
 
 def check_declared(definition: KernelDefinition, function: Callable[..., Any]) -> None:
@@ -77,75 +67,6 @@ def check_declared(definition: KernelDefinition, function: Callable[..., Any]) -
         f"{_arity(function)}",
         fix=f"write `def {called}({_list_parameters(definition, declared)})`",
     )
-
-
-def check_called(
-    definition: KernelDefinition,
-    operands: Sequence[tuple[str, Any]],
-    results: Sequence[Any],
-    statics: Mapping[str, Any],
-) -> None:
-    """Trace the derivative of a kernel for one call: its gradients have the types of the operands.
-
-    It runs on tracers. Raises ShapeError (T0101) and DTypeError (T0102) with both
-    types, KernelError (T0206) for another number of gradients.
-    """
-    function = definition.vjp
-    assert function is not None
-    outer: Any = dispatch.active()
-    trace = Trace()
-    given = [trace.add_input(name, _type_of(value)) for name, value in operands]
-    made = [trace.add_input(f"result{at}", _type_of(value)) for at, value in enumerate(results)]
-    asked = [trace.add_input(f"gradient{at}", _type_of(value)) for at, value in enumerate(results)]
-    token = _CHECKING.set(True)
-    try:
-        with dispatch.record_on(trace):
-            value = function(*given, *made, *asked, **_keyword_statics(function, statics))
-    finally:
-        _CHECKING.reset(token)
-    gradients = as_tuple(value) if is_sequence(value) else (value,)
-    if len(gradients) != len(operands):
-        raise KernelError(
-            f"`{vjp_name(function)}`, the derivative of `{definition.name}`, gives {len(gradients)} gradients for "
-            f"{len(operands)} operands",
-            notes=(_definition_note(function),),
-            fix="give one for each operand in order, None for one that has none",
-        )
-    for (name, operand), gradient in zip(operands, gradients, strict=True):
-        if gradient is not None:
-            _check(definition, name, _type_of(operand), gradient, lambda dim: trace.resolve(outer.resolve(dim)))
-
-
-def _check(
-    definition: KernelDefinition, name: str, operand: TensorType, gradient: Any, known: Callable[[Dim], Dim]
-) -> None:
-    function = definition.vjp
-    assert function is not None
-    what = f"`{vjp_name(function)}` gives `{name}` of `{definition.name}` a gradient of"
-    if not isinstance(getattr(gradient, "type", None), TensorType):
-        raise KernelError(
-            f"{what} type {type(gradient).__name__}, which is no tensor",
-            notes=(_definition_note(function),),
-            fix="give a tensor, or None for an operand that has no gradient",
-        )
-    if not operand.dtype.is_float:
-        raise DTypeError(
-            f"{what} {gradient.type}, and {operand.dtype} has no derivative",
-            notes=(_definition_note(function),),
-            fix="give None for it",
-        )
-    wanted, found = (tuple(map(known, type.shape)) for type in (operand, gradient.type))
-    if wanted != found:
-        raise ShapeError(
-            f"{what} {text(gradient.type.shape)}, and it has {text(operand.shape)}",
-            notes=("rule: a gradient has the shape of what it is the gradient of", _definition_note(function)),
-        )
-    if gradient.type.dtype is not operand.dtype:
-        raise DTypeError(
-            f"{what} {gradient.type.dtype}, and it is {operand.dtype}",
-            notes=("rule: a gradient has the dtype of what it is the gradient of", _definition_note(function)),
-            fix=f"end with `.cast({operand.dtype})`",
-        )
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
@@ -177,6 +98,34 @@ def _keyword_statics(function: Callable[..., Any], statics: Mapping[str, Any]) -
     return {name: value for name, value in statics.items() if kinds.get(name) is inspect.Parameter.KEYWORD_ONLY}
 
 
+def kernel_rules(
+    definition: KernelDefinition, call: Callable[..., Any], operands: Sequence[str], statics: Mapping[str, Any]
+) -> Rules | None:
+    """The derivatives that a kernel was given, for one call of it; None where it has none."""
+    vjp, backward, jvp = definition.vjp, definition.backward, definition.jvp
+    if vjp is None and jvp is None:
+        return None
+
+    def run(*tensors: Any) -> Any:
+        result = call_with_rules(call, rules, tensors)
+        return result, (tensors, as_tuple(result))
+
+    def pull(residuals: Any, gradients: Any) -> Any:
+        assert vjp is not None
+        operands, results = residuals
+        return as_tuple(vjp(*operands, *results, *as_tuple(gradients), **_keyword_statics(vjp, statics)))
+
+    def bind(function: Callable[..., Any] | None) -> Rule | None:
+        if function is None:
+            return None
+        return Rule(functools.partial(function, **_keyword_statics(function, statics)), function)
+
+    first = Rule(run, vjp) if vjp is not None and backward is None else bind(vjp)
+    second = Rule(pull, vjp) if vjp is not None and backward is None else bind(backward)
+    rules = Rules(definition.name, tuple(operands), first, second, bind(jvp))
+    return rules
+
+
 def _list_parameters(definition: KernelDefinition, declared: int) -> str:
     operands = [
         name
@@ -191,12 +140,6 @@ def _list_parameters(definition: KernelDefinition, declared: int) -> str:
 def vjp_name(function: Callable[..., Any]) -> str:
     """What a derivative is called in programs."""
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _definition_note(function: Callable[..., Any]) -> str:
-    code = getattr(function, "__code__", None)
-    where = str(Span(code.co_filename, code.co_firstlineno, 1)) if code is not None else repr(function)
-    return f"the derivative is defined at {where}"
 
 
 KEY = "key"
@@ -324,23 +267,31 @@ class Kernel:
             return  # the guard says it
 
     def record_op(self, *args: Any, **kwargs: Any) -> Any:
-        """The kernel as an op of the trace that is being made."""
+        """The kernel as an op of the trace that is being made, with the derivatives that it was given."""
         bound = self._bound(args, kwargs)
-        operands, lead = self._operands(bound.arguments, lambda x, shape: reshape(x, tuple(shape)), shape_dims)
+        names = [parameter.name for parameter in self.definition.inputs]
+        leaves, tree = flatten({name: bound.arguments[name] for name in names}, keep_order=True)
+
+        def call(*tensors: Any) -> Any:
+            return self._record_call({**bound.arguments, **unflatten(tree, tensors)})
+
+        paths = [path for name in names for path in leaf_paths(flatten(bound.arguments[name])[1], name)]
+        rules = kernel_rules(self.definition, call, paths, self._static_arguments(bound))
+        return call(*leaves) if rules is None else call_with_rules(call, rules, leaves)
+
+    def _record_call(self, arguments: Mapping[str, Any]) -> Any:
+        operands, lead = self._operands(arguments, lambda x, shape: reshape(x, tuple(shape)), shape_dims)
         types = [_type_of(operand) for operand in operands]
-        instance = KernelInstance(self.definition, self._statics(bound.arguments), self.given, rows_of(types))
+        instance = KernelInstance(self.definition, self._statics(arguments), self.given, rows_of(types))
         try:
             name = instance.register_name(types)
         except NeedsNumber as need:
             need.kernel = self.name
-            if self._jit.is_own_trace or is_checking() or is_answered():
+            if self._jit.is_own_trace or is_answered():
                 raise
             raise free_dim_error(need) from None
-        slot = {} if self.vjp is None else {"vjp": vjp_name(self.vjp)}
-        results: tuple[Any, ...] = apply("kernel_call", operands, {"kernel": name, **slot})
+        results: tuple[Any, ...] = apply("kernel_call", operands, {"kernel": name})
         shaped = [_apart(result, lead) for result in results]
-        if slot and not is_checking():  # a kernel may be called in its own derivative
-            check_called(self.definition, self._tensors(bound.arguments), shaped, self._static_arguments(bound))
         return shaped[0] if len(shaped) == 1 else tuple(shaped)
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
@@ -353,10 +304,6 @@ class Kernel:
 
     def _statics(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {parameter.name: arguments[parameter.name] for parameter in self.definition.statics}
-
-    def _tensors(self, arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """The tensors of a call as they were given, with the names of their parameters."""
-        return [(one.name, leaf) for one in self.definition.inputs for leaf in flatten(arguments[one.name])[0]]
 
     def _static_arguments(self, bound: inspect.BoundArguments) -> dict[str, Any]:
         """What a derivative may ask for by keyword: static arguments, and the random key."""
@@ -474,15 +421,28 @@ class Kernel:
         types = [one if isinstance(one, TensorType) else _type_of(one) for one in given]
         return KernelInstance(self.definition, self._statics(arguments), self.given), types
 
-    def defvjp(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def defvjp(self, function: Callable[..., Any], backward: Callable[..., Any] | None = None) -> Callable[..., Any]:
         """Give the kernel its derivative: a function of its operands, its results and their gradients.
 
         It gives one gradient for each operand, of its shape and dtype, or None; it may ask for static arguments by
-        keyword. Each call of the kernel checks it for the types at hand, and names it in the program.
+        keyword. With `backward`, the two are as those of `custom_vjp`: the first takes the operands and returns result
+        and residuals, the second takes residuals and gradients of the result.
         """
-        check_callables("defvjp", function=function)
-        check_declared(self.definition, function)
+        check_callables("defvjp", function=function, **({} if backward is None else {"backward": backward}))
+        if backward is None:
+            check_declared(self.definition, function)
         self.definition.vjp = function
+        self.definition.backward = backward
+        return function
+
+    def defjvp(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the kernel its derivative for forward mode, as that of `custom_jvp`: reverse mode is made of it.
+
+        The function takes a tuple of the operands and one of their tangents, and returns result and tangent; it may ask
+        for static arguments by keyword.
+        """
+        check_callables("defjvp", function=function)
+        self.definition.jvp = function
         return function
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tessera.compiler.backend import backend_for_kind
@@ -158,7 +158,3 @@ class KernelInstance:
     @property
     def given_schedule(self) -> dict[str, Any]:
         return {} if self.schedule is None else self.schedule.choices()
-
-    @property
-    def vjp(self) -> Callable[..., Any] | None:
-        return self.definition.vjp

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tessera.diagnostics.codes import PytreeError
 from tessera.frontend.concrete import scalar_tensor
@@ -191,6 +191,39 @@ def _unflatten(tree: Tree, leaves: Iterator[Any]) -> Any:
         return next(leaves)
     children = [_unflatten(child, leaves) for child in tree.children]
     return node_of(tree.type).join(tree.type, tree.data, children)
+
+
+def leaves_like(tree: Tree, value: Any, *, has_none: bool = False) -> list[Any] | None:
+    """The leaves of a value in the order of a form, whatever the order of keys in it; None where the forms differ.
+
+    With `has_none`, None stands for any part of the form, and each leaf of that part is None.
+
+    >>> leaves_like(flatten({"b": 1, "a": 2}, keep_order=True)[1], {"a": "A", "b": "B"})
+    ['B', 'A']
+    """
+    if value is None and has_none:
+        return [None] * tree.leaf_count
+    kind = _type_of(value)
+    node = _NODES.get(kind) or _discover_node(kind)
+    if tree.type is None:
+        return [value] if node is None else None
+    if node is None or kind is not tree.type:
+        return None
+    children, data = node.split(value)
+    if kind is dict:
+        held = cast("dict[Any, Any]", value)
+        keys = as_tuple(tree.data)
+        if held.keys() == set(keys):
+            children, data = [held[key] for key in keys], tree.data
+    if data != tree.data or len(children) != len(tree.children):
+        return None
+    found: list[Any] = []
+    for child, own in zip(tree.children, children, strict=True):
+        leaves = leaves_like(child, own, has_none=has_none)
+        if leaves is None:
+            return None
+        found += leaves
+    return found
 
 
 def leaf_paths(tree: Tree, root: str = "") -> list[str]:

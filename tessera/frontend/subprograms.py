@@ -49,6 +49,8 @@ def trace_subprogram(
 ) -> Subprogram:
     """Trace a function inside the active trace; `about` are the positions of the arguments that become inputs."""
     trace, given = open_trace(), list(arguments)
+    # The linear function that `vjp` or `linearize` gives may be differentiated too.
+    trace.orders += 2 if name in ("vjp", "linearize") else 1
     operands: list[Any] = []
     trees: list[Tree] = []
     for number in about:

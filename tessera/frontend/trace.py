@@ -280,6 +280,8 @@ class Trace:
         """The device of the open scope; empty without one."""
         self.axes: Mapping[str, Dim] = parent.axes if parent is not None else {}
         """Names of batches around it, which collectives may be over, and their sizes."""
+        self.orders: int = parent.orders if parent is not None else 0
+        """How many derivatives will be taken of it: as deep as functions with derivatives of their own keep theirs."""
         self.is_eager = False
         """Whether it is of one op that runs by itself: its inputs have the op's names, which are not the user's."""
         # Values whose static sizes come from the arguments of the call, not from annotations.

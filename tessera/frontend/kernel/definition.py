@@ -100,6 +100,9 @@ class KernelDefinition:
                 span=self.source.span(self.source.tree),
             )
         self.vjp: Callable[..., Any] | None = None
+        self.backward: Callable[..., Any] | None = None
+        self.jvp: Callable[..., Any] | None = None
+        """Its derivatives, where it was given any: `vjp` is one function, or what comes before `backward`."""
         self.digest = hashlib.sha256(ast.unparse(self.source.tree).encode()).hexdigest()[:16]
 
     @property

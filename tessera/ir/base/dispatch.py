@@ -51,11 +51,6 @@ class UserKernel(Protocol):
         """What its author chose of its schedule, by name; empty where nothing."""
         ...
 
-    @property
-    def vjp(self) -> Any:
-        """What differentiates it, or None: a function of operands, results and gradients of the results."""
-        ...
-
 
 KERNELS: dict[str, UserKernel] = {}
 """Every kernel that a program of this process calls, by name and digest."""

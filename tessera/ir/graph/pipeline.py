@@ -17,6 +17,7 @@ from tessera.ir.graph.passes.decompose import Decompose
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.passes.fold_constants import FoldConstants
 from tessera.ir.graph.passes.inline_checkpoints import InlineCheckpoints
+from tessera.ir.graph.passes.inline_custom import InlineCustom
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
@@ -45,7 +46,9 @@ sum state their accumulator."""
 def pipeline(*, checks: bool = False) -> Sequence[Pass]:
     """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used."""
     return (
-        # Before anything changes, so that an error shows the program as it was written.
+        # First: derivatives are taken by now, and all others see the ops of the function alone.
+        InlineCustom(),
+        # Before anything else changes, so that an error shows the program as it was written.
         CheckEffects(),
         CheckPolicy(),
         CheckPlacement(),

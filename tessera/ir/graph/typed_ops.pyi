@@ -246,6 +246,17 @@ class CumulativeOp(SpecOp):
     reverse: bool
     accumulate: DType | None
 
+class CustomFunctionOp(SpecOp):
+    body: Region
+    function: str
+    captured: int
+    modes: tuple[str, ...]
+
+class CustomLinearOp(SpecOp):
+    function: str
+    residuals: int
+    modes: tuple[str, ...]
+
 class DebugPrintOp(SpecOp):
     format: str
 
@@ -420,7 +431,6 @@ class IsnanOp(SpecOp):
 
 class KernelCallOp(SpecOp):
     kernel: str
-    vjp: str
 
 class KvAppendOp(SpecOp):
     keys: SSAValue

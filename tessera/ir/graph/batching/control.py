@@ -14,6 +14,7 @@ from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.building import cast
+from tessera.ir.graph.ops.custom import forward_of, rules_of
 from tessera.ir.graph.transforms.batch import Batched, Batcher
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as_values, has_effects
 from tessera.types import dtype as dt
@@ -208,3 +209,46 @@ def _join(batcher: Batcher, value: int, at: int, axis: int) -> int:
     moved = _move(batcher, value, at, first)
     shape = b.type_of(moved).shape
     return b.emit("reshape", moved, shape=(*shape[:first], shape[first] * shape[axis], *shape[axis + 1 :]))
+
+
+# Functions with derivatives of their own.
+
+
+def custom_function(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> list[Batched]:
+    """The function with all its results batched, as its rules have them."""
+    b, body, rules = batcher.builder, attributes["body"], rules_of(attributes)
+    flags = [value.is_batched for value in given]
+    count = len(given) - int(attributes["captured"])
+    own, captured = flags[:count], flags[count:]
+    outputs = len(body.outputs)
+    is_float = [b.type_of(value.value).dtype.is_float for value in given[:count]]
+    floats = [flag for flag, kept in zip(own, is_float, strict=True) if kept]
+    made: dict[str, Tape] = {}
+    if "forward" in rules:
+        residuals = len(rules["forward"].outputs) - outputs
+        always = [True] * outputs + [False] * residuals
+        made["forward"], found = batcher.batch_body(rules["forward"], flags, always)
+        seeds = len(rules["backward"].inputs) - residuals - len(captured)
+        takes = [*found[outputs:], *[True] * seeds, *captured]
+        made["backward"], _ = batcher.batch_body(rules["backward"], takes, [True] * len(floats))
+        _sum_shared(made["backward"], floats)
+    if "jvp" in rules:
+        rule = rules["jvp"]
+        made["jvp"], _ = batcher.batch_body(rule, [*own, *floats, *captured], [True] * len(rule.outputs))
+    whole, _ = batcher.batch_body(body, flags, [True] * outputs)
+    known = {**attributes, "body": whole, "rules": tuple(made.values())}
+    results = b.emit("custom_function", *(value.value for value in given), **known)
+    return [Batched(result, True) for result in results]
+
+
+def _sum_shared(back: Tape, flags: Sequence[bool]) -> None:
+    """Let the cotangent of an operand that all elements share be the sum of theirs."""
+    builder = TapeBuilder(back)
+    for at, is_batched in enumerate(flags):
+        if not is_batched:
+            back.outputs[at] = builder.emit("sum", back.outputs[at], axes=(0,), keepdims=False)
+
+
+def custom_linear(batcher: Batcher, given: Sequence[Batched], attributes: Attributes) -> list[Batched]:
+    """The tangents that the rule for forward mode computes, for a batch."""
+    return batcher.run(forward_of(attributes, batcher.builder.span), given)

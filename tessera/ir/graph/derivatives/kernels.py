@@ -411,12 +411,6 @@ def kernel_jvp(b: LinearBuilder, op: Applied) -> list[Any]:
     kernel = KERNELS.get(name)
     if kernel is None:
         raise DifferentiationError(f"there is no kernel `{name.split(':')[0]}` in this process", span=b.span)
-    if op.attributes["vjp"]:
-        raise DifferentiationError(
-            f"kernel `{name.split(':')[0]}` has its own derivative, `{op.attributes['vjp']}`, which is not asked yet",
-            span=b.span,
-            fix="leave `defvjp` out: the derivatives of most kernels are derived",
-        )
     program = kernel.unpadded_program([b.type_of(operand) for operand in op.operands])
     # A kernel says itself what it computes in: no policy of its caller does.
     policy, b.policy = b.policy, SILENT

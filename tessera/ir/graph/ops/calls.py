@@ -30,7 +30,7 @@ def _infer_kernel(ctx: InferContext, types: Types, attributes: Attributes) -> Ty
     return outcome.results
 
 
-def kernel_reference(*arrays: Array, kernel: str, vjp: str = "") -> tuple[Array, ...]:
+def kernel_reference(*arrays: Array, kernel: str) -> tuple[Array, ...]:
     """What the kernel gives, run program by program on NumPy."""
     return KERNELS[kernel].reference(arrays)
 
@@ -126,10 +126,7 @@ SPECS: tuple[OpSpec, ...] = (
         summary="The results of a kernel written in the kernel language.",
         operands=("operands*",),
         results=("results*",),
-        attributes=(
-            Attribute("kernel", "str", doc="its name, and a digest of what it computes"),
-            Attribute("vjp", "str", "", "the function that gives its derivative; empty where it has none"),
-        ),
+        attributes=(Attribute("kernel", "str", doc="its name, and a digest of what it computes"),),
         infer=_infer_kernel,
         reference=kernel_reference,
         nondeterminism=_find_atomics,

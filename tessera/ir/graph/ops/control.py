@@ -23,11 +23,12 @@ Body: TypeAlias = "Callable[..., tuple[Array, ...]]"
 """A tape as a reference sees it."""
 
 
-def _types(tape: Tape, values: Sequence[int]) -> list[TensorType]:
+def types_of(tape: Tape, values: Sequence[int]) -> list[TensorType]:
+    """The types of values of a tape."""
     return [tape.types[value] for value in values]
 
 
-def _same_types(ctx: InferContext, op: str, what: str, given: Types, wanted: Types) -> None:
+def check_same_types(ctx: InferContext, op: str, what: str, given: Types, wanted: Types) -> None:
     """Raises at the first value whose type is not the one it must have; dims that may be equal are guarded."""
     if len(given) != len(wanted):
         raise ctx.fail(f"`{op}`: {what} has {len(given)} values where {len(wanted)} are needed")
@@ -58,8 +59,8 @@ def _check_carried(ctx: InferContext, op: str, types: Types, count: int) -> Type
 
 def check_body(ctx: InferContext, op: str, what: str, tape: Tape, operands: Types) -> Types:
     """The types of what a body gives that must take what an op is given."""
-    _same_types(ctx, op, f"what {what} takes", _types(tape, tape.inputs), operands)
-    return _types(tape, tape.outputs)
+    check_same_types(ctx, op, f"what {what} takes", types_of(tape, tape.inputs), operands)
+    return types_of(tape, tape.outputs)
 
 
 def _infer_cond(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
@@ -67,9 +68,9 @@ def _infer_cond(ctx: InferContext, types: Types, attributes: Attributes) -> Type
     _scalar(ctx, "cond", "its predicate", predicate, "bool")
     then, otherwise = attributes["then"], attributes["otherwise"]
     for name, tape in (("the first branch", then), ("the second branch", otherwise)):
-        _same_types(ctx, "cond", f"what {name} takes", _types(tape, tape.inputs), operands)
-    results = _types(then, then.outputs)
-    _same_types(ctx, "cond", "what the second branch gives", _types(otherwise, otherwise.outputs), results)
+        check_same_types(ctx, "cond", f"what {name} takes", types_of(tape, tape.inputs), operands)
+    results = types_of(then, then.outputs)
+    check_same_types(ctx, "cond", "what the second branch gives", types_of(otherwise, otherwise.outputs), results)
     return results
 
 
@@ -82,12 +83,12 @@ def _infer_while(ctx: InferContext, types: Types, attributes: Attributes) -> Typ
     carried = _check_carried(ctx, "while", types, attributes["carried"])
     condition, body = attributes["condition"], attributes["body"]
     for name, tape in (("the condition", condition), ("the body", body)):
-        _same_types(ctx, "while", f"what {name} takes", _types(tape, tape.inputs), types)
-    tested = _types(condition, condition.outputs)
+        check_same_types(ctx, "while", f"what {name} takes", types_of(tape, tape.inputs), types)
+    tested = types_of(condition, condition.outputs)
     if len(tested) != 1:
         raise ctx.fail(f"the condition of `while` gives {len(tested)} values, not one bool")
     _scalar(ctx, "while", "its condition", tested[0], "bool")
-    _same_types(ctx, "while", "what the body gives", _types(body, body.outputs), carried)
+    check_same_types(ctx, "while", "what the body gives", types_of(body, body.outputs), carried)
     limit = attributes["max_trips"]
     if len(limit) > 1 or any((Dim.of(most).value or 0) < 0 for most in limit):
         raise ctx.fail(f"`while` takes one number from 0 as `max_trips`, got {', '.join(map(str, limit))}")
@@ -132,11 +133,11 @@ def _infer_fori(ctx: InferContext, types: Types, attributes: Attributes) -> Type
     lower, upper, *operands = types
     _scalar(ctx, "fori", "its lower bound", lower, "integer")
     _scalar(ctx, "fori", "its upper bound", upper, "integer")
-    _same_types(ctx, "fori", "its bounds", [upper], [lower])
+    check_same_types(ctx, "fori", "its bounds", [upper], [lower])
     carried = _check_carried(ctx, "fori", operands, attributes["carried"])
     body = attributes["body"]
-    _same_types(ctx, "fori", "what the body takes", _types(body, body.inputs), [lower, *operands])
-    _same_types(ctx, "fori", "what the body gives", _types(body, body.outputs), carried)
+    check_same_types(ctx, "fori", "what the body takes", types_of(body, body.inputs), [lower, *operands])
+    check_same_types(ctx, "fori", "what the body gives", types_of(body, body.outputs), carried)
     return carried
 
 
@@ -164,11 +165,11 @@ def _infer_scan(ctx: InferContext, types: Types, attributes: Attributes) -> Type
     if length is None:
         raise ctx.fail("`scan` over nothing needs `length`", help="say how often the body runs")
     taken = [*carried, *rows, *types[count + scanned :]]
-    _same_types(ctx, "scan", "what the body takes", _types(body, body.inputs), taken)
-    given = _types(body, body.outputs)
+    check_same_types(ctx, "scan", "what the body takes", types_of(body, body.inputs), taken)
+    given = types_of(body, body.outputs)
     if len(given) < count:
         raise ctx.fail(f"the body of `scan` gives {len(given)} values, and {count} are carried")
-    _same_types(ctx, "scan", "what the body carries on", given[:count], carried)
+    check_same_types(ctx, "scan", "what the body carries on", given[:count], carried)
     return [*carried, *(y.with_shape((length, *y.shape)) for y in given[count:])]
 
 

@@ -20,10 +20,11 @@ class InlineCheckpoints(Pass):
         # Inner ones first: what they leave behind moves with the body around them.
         for op in list(module.walk(reverse=True)):
             if isinstance(op, CheckpointOp):
-                _inline(op)
+                inline_body(op)
 
 
-def _inline(op: SpecOp) -> None:
+def inline_body(op: SpecOp) -> None:
+    """Put the ops of an op's first body in its place."""
     block, body = op.parent, op.regions[0].block
     assert block is not None
     for argument, operand in zip(body.args, op.operands, strict=True):

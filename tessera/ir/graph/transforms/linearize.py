@@ -12,7 +12,8 @@ neither have integers and bools.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.diagnostics.error import Span
@@ -20,6 +21,7 @@ from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Applied, jvp_rule
 from tessera.ir.graph.ops import REGISTRY, why_no_derivative
+from tessera.ir.graph.ops.custom import LINEAR, forward_of
 from tessera.ir.graph.transforms.tape_builder import (
     DerivativeBuilder,
     add_inputs,
@@ -175,7 +177,43 @@ class LinearizedTape:
         if self.replaced:
             replace_values(self.tape, self.replaced)
         remove_dead(self.tape)
+        run_forward(self.tape)
         return self.tape
+
+
+def run_forward(tape: Tape) -> None:
+    """Put the tangents that a custom function computes in the place of its linear ops, also inside of bodies.
+
+    Raises DifferentiationError (T0306) for a function that has a rule for reverse mode alone.
+    """
+    if not any(_has_linear(record) for record in tape.records):
+        return
+    records, builder, values = list(tape.records), TapeBuilder(tape), dict[int, int]()
+    tape.records.clear()
+    for record in records:
+        operands = tuple(values.get(value, value) for value in record.operands)
+        if record.op == LINEAR:
+            rule = forward_of(record.attributes, record.span)
+            values.update(zip(record.results, builder.inline(rule, operands), strict=True))
+            continue
+        given = {name: _run_bodies(value) for name, value in record.attributes.items()} if record.bodies else {}
+        tape.records.append(replace(record, operands=operands, attributes=given or record.attributes))
+    tape.outputs[:] = [values.get(value, value) for value in tape.outputs]
+
+
+def _has_linear(record: Record) -> bool:
+    return record.op == LINEAR or any(_has_linear(inner) for body in record.bodies for inner in body.records)
+
+
+def _run_bodies(value: Any) -> Any:
+    """An attribute with `run_forward` done to copies of the tapes in it."""
+    if isinstance(value, tuple):
+        return tuple(_run_bodies(one) for one in cast("tuple[Any, ...]", value))
+    if not isinstance(value, Tape):
+        return value
+    made = replace(value, records=list(value.records), outputs=list(value.outputs), types=list(value.types))
+    run_forward(made)
+    return made
 
 
 def linearize(tape: Tape, active: Sequence[int]) -> LinearizedTape:

@@ -1,0 +1,120 @@
+"""Whether a program is linear in some of its inputs: what a rule for forward mode that a user wrote must be.
+
+Each value is one of three: it depends on no tangent, it is linear in them, or it is zero whatever they are. An op that
+is linear in one operand at a time (a product) takes one linear operand; any other op that has a `transpose` takes
+linear operands and zeros, and nothing else of floats: `t + 1.0` is not linear in `t`. A composite op is taken apart;
+the bodies of branches and of loops over rows are looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.diagnostics.codes import DifferentiationError
+from tessera.ir.base.spec import OpSpec
+from tessera.ir.base.tape import Record, Tape
+from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as_values
+
+PLAIN, LINEAR, ZERO = "plain", "linear", "zero"
+_MULTILINEAR = ("mul", "div")
+_KINDS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "cumulative": ("kind", ("sum",)),
+    "scatter_rows": ("mode", ("set", "add")),
+    "pad": ("value", (0.0,)),
+    "all_reduce": ("op", ("sum", "mean")),
+    "reduce_scatter": ("op", ("sum", "mean")),
+}
+"""Ops that are linear by an attribute alone: its name, and the values of it."""
+
+
+def check_linear(name: str, tape: Tape, kinds: Sequence[str]) -> list[str]:
+    """What the outputs of a tape are, of inputs that are `kinds`.
+
+    Raises DifferentiationError (T0306) at the line that takes something of a tangent that is not linear; `name` is the
+    rule that it is part of.
+    """
+    found = dict(zip(tape.inputs, kinds, strict=True))
+    for record in tape.records:
+        given = [found[value] for value in record.operands]
+        found.update(zip(record.results, _apply(name, tape, record, given), strict=True))
+    return [found[output] for output in tape.outputs]
+
+
+def _apply(name: str, tape: Tape, record: Record, given: Sequence[str]) -> Sequence[str]:
+    spec, count = REGISTRY[record.op], len(record.results)
+    if LINEAR not in given:
+        return [ZERO if _is_zero(spec, record, given) else PLAIN] * count
+    if spec.region_names:
+        return _run_bodies(name, spec, record, given)
+    if spec.transpose is None:
+        return _take_apart(name, spec, tape, record, given)
+    floats = [kind for kind, value in zip(given, record.operands, strict=True) if tape.types[value].dtype.is_float]
+    if spec.short_name in _MULTILINEAR or spec.jvp == "multilinear":
+        if ZERO in given:
+            return [ZERO] * count
+        is_divisor = spec.short_name == "div" and given[1] == LINEAR
+        if given.count(LINEAR) > 1 or is_divisor:
+            raise _refuse(name, spec, record, "divides by a tangent" if is_divisor else "multiplies two tangents")
+    elif PLAIN in floats:
+        raise _refuse(name, spec, record, "takes a tangent together with a value that is none")
+    attribute, linear = _KINDS.get(spec.short_name, ("", ()))
+    if attribute and record.attributes[attribute] not in linear:
+        raise _refuse(name, spec, record, f"has `{attribute}` {record.attributes[attribute]!r}")
+    return [LINEAR] * count
+
+
+def _is_zero(spec: OpSpec, record: Record, given: Sequence[str]) -> bool:
+    """Whether an op that takes no tangent gives zeros."""
+    if spec.short_name == "full":
+        return record.attributes["value"] == 0
+    if ZERO not in given:
+        return False
+    if spec.short_name in _MULTILINEAR or spec.jvp == "multilinear":
+        return spec.short_name != "div" or given[0] == ZERO
+    return spec.transpose is not None and spec.short_name not in _KINDS and PLAIN not in given
+
+
+def _take_apart(name: str, spec: OpSpec, tape: Tape, record: Record, given: Sequence[str]) -> Sequence[str]:
+    """A composite op by its parts."""
+    if spec.decompose is None:
+        raise _refuse(name, spec, record, "is not linear")
+    builder = TapeBuilder()
+    builder.follow(record)
+    types = [tape.types[value] for value in record.operands]
+    inputs = add_inputs(builder.tape, types, [f"x{at}" for at in range(len(types))])
+    builder.tape.outputs = list(as_values(spec.decompose(builder, tuple(inputs), record.attributes)))
+    try:
+        return check_linear(name, builder.tape, given)
+    except DifferentiationError:
+        raise _refuse(name, spec, record, "is not linear") from None
+
+
+def _run_bodies(name: str, spec: OpSpec, record: Record, given: Sequence[str]) -> Sequence[str]:
+    """Branches and loops over rows, whose bodies must be linear; other bodies have no transpose."""
+    if spec.short_name == "cond" and given[0] == PLAIN:
+        return _join(*(check_linear(name, body, given[1:]) for body in record.bodies))
+    if spec.short_name != "scan":
+        raise _refuse(name, spec, record, "is not known to be linear")
+    kinds, carried = list(given), int(record.attributes["carried"])
+    while True:
+        found = check_linear(name, record.bodies[0], kinds)
+        joined = _join(kinds[:carried], found[:carried])
+        if joined == kinds[:carried]:
+            return found
+        kinds[:carried] = joined
+
+
+def _join(left: Sequence[str], right: Sequence[str]) -> list[str]:
+    """What a value is that may be either of two: a zero is anything, and one that may depend on tangents does."""
+    return [a if b == ZERO else b if a == ZERO or b == LINEAR else a for a, b in zip(left, right, strict=True)]
+
+
+def _refuse(name: str, spec: OpSpec, record: Record, why: str) -> Any:
+    return DifferentiationError(
+        f"`{name}` must be linear in the tangents, and `{spec.short_name}` in it {why}",
+        span=record.span,
+        notes=("rule: tangents may be added to each other, and multiplied by values that depend on none",),
+        fix="compute what multiplies the tangents from the primals alone",
+    )
