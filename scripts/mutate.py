@@ -46,6 +46,8 @@ OF_OPS = (
     "tests/numerics/test_intervals.py"
 )
 """What holds every op of the graph."""
+OF_RULES = " ".join(f"tests/transforms/test_{name}.py" for name in ("every_op", "grad", "vmap", "loops"))
+"""What holds rules of derivatives and batches."""
 
 NEIGHBOURHOODS: Mapping[str, str] = {
     # Verifiers.
@@ -138,8 +140,9 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tests/graph/test_composite.py",
     "tessera/ir/graph/ops/random.py": f"{OF_OPS} tests/graph/test_random.py tests/graph/test_composite.py",
     # Derivatives and batches.
-    "tessera/ir/graph/derivatives/*.py": "tests/transforms/test_every_op.py tests/transforms",
-    "tessera/ir/graph/transforms/*.py": "tests/transforms/test_every_op.py tests/transforms",
+    "tessera/ir/graph/derivatives/*.py": OF_RULES,
+    "tessera/ir/graph/derivatives/kernel*.py": "tests/transforms/test_kernels.py",
+    "tessera/ir/graph/transforms/*.py": OF_RULES,
     # Interpreters.
     "tessera/ir/tile/interpret.py": "tests/tile/test_interpret_memory.py tests/tile/test_interpret.py "
     "tests/tile/test_softmax_ops.py tests/tile/test_lanes.py",

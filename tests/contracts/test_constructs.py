@@ -34,6 +34,23 @@ def test_an_op_is_in_a_test_that_runs_passes() -> None:
     assert found == NOT_LOWERED
 
 
+NOT_REFUSED = {
+    *("tsched.while", "tsched.constant", "tsched.guard", "tsched.collective", "tsched.materialize"),
+    *("ttarget.barrier", "ttarget.block_dot", "ttarget.commit_copies", "ttarget.copy_async", "ttarget.fetch"),
+    *("ttarget.fragment_store", "ttarget.grow_rows", "ttarget.join_rows", "ttarget.mma_sync", "ttarget.pack"),
+    *("ttarget.partial_rows", "ttarget.pingpong", "ttarget.reduce_rows", "ttarget.scratch", "ttarget.sort"),
+    *("ttarget.stage_after", "ttarget.store_rows", "ttarget.tensor_alloc", "ttarget.tensor_commit"),
+    *("ttarget.tensor_dealloc", "ttarget.tensor_kernel", "ttarget.tensor_load", "ttarget.tensor_mma"),
+    *("ttarget.tensor_release", "ttarget.tensor_wait", "ttarget.wait_copies", "ttarget.warp_kernel"),
+}
+"""Ops that no FileCheck test refuses (those of GPUs are refused in `tests/backends/nvptx`); none may join them."""
+
+
+def test_an_op_is_in_a_test_of_refusals() -> None:
+    refused = [text for text in lit_files().values() if any("not tessera-opt" in line for line in run_lines(text))]
+    assert {name for name in ops() if not any(names_it(text, name) for text in refused)} == NOT_REFUSED
+
+
 def test_an_op_with_samples_has_them() -> None:
     sampled = {spec.name for spec in registry_of("graph") if spec.samples}
     assert {row.name for row in ROWS if row.example == "sample"} == sampled
