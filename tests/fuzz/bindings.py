@@ -12,7 +12,24 @@ from functools import cache
 from typing import Any
 
 import tessera as ts
+from tests.fuzz.kernels import KERNELS, write_kernels
 from tests.fuzz.program import Program
+
+TRIPS = 4
+
+
+def _is_small(x: Any) -> Any:
+    return (x * x).sum() < 5.0
+
+
+def _double(x: Any) -> Any:
+    return x * 2.0 - x * x * 0.1 + 0.3
+
+
+def _grow(x: Any, np: Any) -> Any:
+    for _ in range(TRIPS):
+        x = np.where(_is_small(x), _double(x), x)
+    return x
 
 
 def has_jax() -> bool:
@@ -31,6 +48,8 @@ def tessera_names() -> dict[str, Any]:
         "ops": _Joined(ops, {"stop_gradient": ts.stop_gradient}),
         "topk": lambda x, k: ops.topk(x, k)[0],
         "take": lambda x, i, axis, mode: ops.take(x, i, axis, mode=mode),
+        "grow": lambda x: ts.while_loop(_is_small, _double, x, max_trips=TRIPS),
+        **KERNELS,
         **_shared(numbers, ops),
     }
 
@@ -117,6 +136,8 @@ def jax_names() -> dict[str, Any]:
         "ops": _Joined(table, nn, jnp),
         "topk": lambda x, k: lax.top_k(x, k)[0],
         "take": take,
+        "grow": lambda x: _grow(x, jnp),
+        **write_kernels(jnp),
         **_shared(numbers, jnp),
     }
 

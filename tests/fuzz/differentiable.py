@@ -396,18 +396,41 @@ def _transformed(g: G) -> Made:
         f"ts.vmap(lambda t, u: ts.cond(t.sum() > 0.1, lambda: {rows}, lambda: t * u))({n}, {m})",
         f"ts.vmap(lambda t, u: {rows} + t.sum(), in_axes=-1, out_axes=-1)({n}, {m})",
         f"ts.vmap(ts.grad(lambda t, u: weigh({rows})))({n}, {m})",
-        f"ts.checkpoint(lambda t: {body})({n})" if HAS_CHECKPOINT else f"ts.linearize(lambda t: {body}, {n})[1]({m})",
+        f"ts.linearize(lambda t: {body}, {n})[1]({m})",
+        f"ts.checkpoint(lambda t: {body})({n})",
+        f"ts.checkpoint(lambda t, u: {rows} + t.sum())({n}, {m})",
+        f"ts.scan(ts.checkpoint(lambda u, t: (ops.tanh({rows}), u)), ops.zeros_like({n}[0]), {n})[1]",
+        f"ts.vmap(ts.checkpoint(lambda t, u: {rows}))({n}, {m})",
     ]
     g.size = 9.0
     return g.rng.choice(forms), (x, y), x.type, False
 
 
-HAS_CHECKPOINT = False
+def _kernel(g: G) -> Made:
+    x = g.pick(lambda value: len(value.shape) == 2)
+    y = g.other(x, lambda value: value.type == x.type) if x is not None else None
+    if x is None or y is None:
+        return None
+    text = g.rng.choice(
+        ("mix({x}, {y})", "scale_rows({x})", "share_rows({x})", "ts.vmap(mix)({x}[None], {y}[None])[0]")
+    )
+    g.size = g.numbers[x.name] * 2
+    return text.format(x=x.name, y=y.name), (x, y), x.type, False
+
+
+def _grow(g: G) -> Made:
+    """A loop that ends by a condition, within a number of trips."""
+    x = g.pick(lambda value: True)
+    if x is None:
+        return None
+    g.size = 40.0
+    return f"grow(jitter({x.name}))", (x,), x.type, False
+
 
 OPS: tuple[Callable[[G], Made], ...] = (
     *(_smooth,) * 3, *(_binary,) * 4, *(_reduce,) * 3, *(_contract,) * 2, *(_move,) * 3, *(_read,) * 2, *(_write,) * 2,
     *(_branch,) * 2, *(_loop,) * 3, _transformed, _transformed, _corner, _where, _order, _order, _rows, _rows, _losses,
-    make_transpose, make_reshape, make_slice, make_concat, make_pad,
+    _kernel, _grow,    make_transpose, make_reshape, make_slice, make_concat, make_pad,
 )  # fmt: skip
 
 

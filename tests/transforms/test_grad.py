@@ -210,7 +210,7 @@ def test_stop_gradient_is_constant() -> None:
 
 
 def test_conventions_where_there_is_no_derivative() -> None:
-    """As JAX has them: half of a tie, 0 at the corner of relu and abs, infinity for the root of 0."""
+    """As JAX has them: half of a tie, 0 at the corner of relu and 1 at that of abs, infinity for the root of 0."""
 
     def at(function: Any, *values: float) -> list[float]:
         arguments = tuple(range(len(values)))
@@ -219,7 +219,7 @@ def test_conventions_where_there_is_no_derivative() -> None:
     assert at(ops.maximum, 1.0, 1.0) == [0.5, 0.5]
     assert at(ops.minimum, 2.0, 1.0) == [0.0, 1.0]
     assert at(ops.relu, 0.0) == [0.0]
-    assert at(ops.abs, 0.0) == [0.0]
+    assert at(ops.abs, 0.0) == at(ops.abs, -0.0) == [1.0]
     assert at(ops.sqrt, 0.0) == [float("inf")]
     assert at(lambda x: x**0.0, 0.0) == [0.0]
     tie = ts.grad(lambda x: x.max())(np.array([2.0, 1.0, 2.0]))

@@ -93,6 +93,7 @@ TRANSFORMS: dict[str, Callable[[Net], Net]] = {
     "grad": by_grad,
     "jvp": by_jvp,
     "vmap": by_vmap,
+    "checkpoint": ts.checkpoint,
     "scan": by_scan,
 }
 

@@ -152,7 +152,8 @@ def disagreement(program: Program, mode: str) -> str:
         wrong = compare_derivatives(program, mode, arrays, directions, found)
         if wrong:
             return f"{dict(sizes)}: {wrong}"
-    if mode == "grad" and compiled.cache_info().misses != 1:
+    has_rows = any(kernel in program.text for kernel in ("scale_rows", "share_rows"))  # of a length that is known
+    if mode == "grad" and not has_rows and compiled.cache_info().misses != 1:
         return f"{compiled.cache_info().misses} programs were made, not one"
     return ""
 

@@ -34,7 +34,8 @@ def test_programs_are_deep_and_of_many_kinds() -> None:
     assert all(program.depth >= DEPTH for program in programs)
     text = "\n".join(program.text for program in programs)
     wanted = (
-        "ts.cond", "ts.scan", "ts.fori_loop", "reverse=True", "ts.grad", "ts.jvp", "ts.vmap", ".at[", "take(", "topk(",
+        "ts.cond", "ts.scan", "ts.fori_loop", "reverse=True", "ts.grad", "ts.jvp", "ts.vmap", "ts.checkpoint",
+        "mix(", "grow(", ".at[", "take(", "topk(",
         "ops.sort", "ops.cumprod", "ops.einsum", "ops.layernorm", "ops.cross_entropy", "'drop'", "ops.prod", "[::2]",
         "ops.pad", "ops.where", "stop_gradient",
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 A rule gives the partial derivative of a function by one operand, from its operands and its result, through a
 `Calculator`: the functions of `ir/base/scalar_functions.py` by their names, numbers, and a choice. Where a derivative
-is undefined the convention is JAX's: `abs` and `relu` have 0 at 0, `max` and `min` give half to each of two equal
+is undefined the convention is JAX's: `relu` has 0 at 0 and `abs` has 1, `max` and `min` give half to each of two equal
 operands, `sqrt` is infinite at 0, `pow` takes `0 ** y` as constant in `y`.
 """
 
@@ -127,13 +127,17 @@ def _positive(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
     return f.select(f("gt", operands[0], f.number(0.0)), f.number(1.0), f.number(0.0))
 
 
+def _one_with_sign(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
+    return f.select(f("ge", operands[0], f.number(0.0)), f.number(1.0), f.number(-1.0))
+
+
 def _one_minus_square(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
     return f("sub", f.number(1.0), _square(f, result))
 
 
 DERIVATIVES: Mapping[str, Derivative] = {
     "neg": _by(-1.0),
-    "abs": _by(lambda f, operands, result: f("sign", operands[0])),
+    "abs": _by(_one_with_sign),
     "sign": _by(0.0),
     "relu": _by(_positive),
     **dict.fromkeys(("floor", "ceil", "round", "trunc"), _by(0.0)),

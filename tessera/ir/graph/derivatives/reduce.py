@@ -96,15 +96,17 @@ def norm_jvp(b: Builder, op: Applied) -> Any:
     order = float(op.attributes["order"])
     if order == 0.0:
         return None  # it counts
+    one, minus = constant(b, 1.0, compute), constant(b, -1.0, compute)
+    direction = b.emit("where", b.emit("ge", values, constant(b, 0.0, compute)), one, minus)
     if math.isinf(order):
-        sizes, slope = b.emit("abs", values), b.emit("sign", values)
+        sizes, slope = b.emit("abs", values), direction
         return _extremum_tangent(b, sizes, found, slope, op.tangents[0], op.results[0], op.attributes)
     if order == 2.0:
         slope = b.emit("div", values, found)
     else:
-        # sign(x) (|x| / norm)^(order - 1)
+        # d|x|/dx (|x| / norm)^(order - 1)
         share = b.emit("div", b.emit("abs", values), found)
-        slope = b.emit("mul", b.emit("sign", values), b.emit("pow", share, constant(b, order - 1.0, compute)))
+        slope = b.emit("mul", direction, b.emit("pow", share, constant(b, order - 1.0, compute)))
     over = {"axes": axes, "keepdims": bool(op.attributes["keepdims"])}
     total = b.emit("sum", b.emit("mul", cast(b, op.tangents[0], compute), slope), **over)
     return cast(b, total, out.dtype)
