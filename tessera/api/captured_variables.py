@@ -215,12 +215,17 @@ class CapturedVariables:
         if path and _is_foreign(function):
             return
         names, scope = names_of(function.__code__), function.__globals__
-        self._found |= names.attributes
-        for name in sorted(names.globals & scope.keys()):
+        # What a transform gives is code of ours around a function, whose names it has: none of its own changes.
+        is_ours = str(scope.get("__name__", "")).startswith("tessera.") and _is_library(scope["__name__"])
+        self._found |= names.attributes if not is_ours else frozenset()
+        for name in sorted(names.globals & scope.keys()) if not is_ours else ():
             self._add_name(name, scope, scope, name)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             get = _cell_getter(cell)
-            self._add(name, cell, get, None, get(None, MISSING))
+            if is_ours:
+                self._add_fixed(name, get(None, MISSING))
+            else:
+                self._add(name, cell, get, None, get(None, MISSING))
         prefix = path or function.__name__
         if path:
             # Those of the jitted function itself come with each call, as arguments.

@@ -199,6 +199,8 @@ class Specialization:
             call = self._capacity.before(call)
         if self.is_plain and returns_outputs:
             return call if captures.is_empty else _watched_call(call, captures)
+        if self.is_plain and captures.is_empty and not self._numbers:
+            return _built_call(call, self._result)
         leaves = iter(self.signature.leaves)
         takers = [make_flattener(child, leaves) for child in self.signature.tree.children]
         result, is_alone, numbers = self._result, captures.is_empty, self._numbers
@@ -220,6 +222,16 @@ class Specialization:
             return result(as_tuple(outputs))
 
         return call_around
+
+
+def _built_call(call: Callable[..., Any], result: Callable[[Sequence[Any]], Any]) -> Callable[..., Any]:
+    """A program's own call, whose outputs are put into the form of the function's result."""
+
+    def call_built(*arguments: Any) -> Any:
+        outputs = call(*arguments)
+        return outputs if outputs is NotImplemented else result(as_tuple(outputs))
+
+    return call_built
 
 
 def _collect_tensors(takers: Sequence[Flattener], arguments: Sequence[Any]) -> list[Any] | None:
