@@ -138,7 +138,8 @@ def _value_and_grad(
         gradients = _split_leaves(program.trees, results[cut:])
         return choose(program.rebuild(results[:cut]), gradients if isinstance(argnums, tuple | list) else gradients[0])
 
-    return jit_like(function, differentiate, name)
+    key = (name, repr(argnums), has_aux)
+    return keep_transform(function, key, lambda: jit_like(function, differentiate, name))
 
 
 def _check_scalar(name: str, program: Subprogram, has_aux: bool) -> None:
@@ -172,6 +173,14 @@ def _maker(tape: Tape) -> Any:
 # Products with Jacobians.
 
 
+def _jit_of(run: Callable[..., Any], name: str, count: int) -> Jit:
+    """A function of so many arguments, jitted: with parameters of their own they go the fast path of a call."""
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    signature: Any = inspect.Signature([inspect.Parameter(f"argument_{at}", kind) for at in range(count)])
+    run.__name__, run.__signature__ = name, signature  # pyright: ignore[reportFunctionMemberAccess]
+    return Jit(run)
+
+
 class Program:
     """A tape as a function of tensors: recorded in the trace around a call, or compiled and run."""
 
@@ -181,8 +190,7 @@ class Program:
         def run(*tensors: Any) -> tuple[Any, ...]:
             return tuple(_trace().replay(tape, tensors))
 
-        run.__name__ = name
-        self._run = Jit(run)
+        self._run = _jit_of(run, name, len(tape.inputs))
 
     def __call__(self, *tensors: Any) -> Sequence[Any]:
         if dispatch.tracing() is not None:
@@ -208,7 +216,7 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     check_callables("jvp", function=function)
     primals, tangents = _as_several("jvp", primals), _as_several("jvp", tangents)
     if dispatch.tracing() is None:
-        eager = _eagerly("jvp", function, _run_traced(jvp))
+        eager = _eagerly("jvp", function, _run_traced(jvp), 2)
         return eager.jit(tuple(primals), tuple(tangents))
     program = trace_subprogram("jvp", function, primals, {}, range(len(primals)))
     active = sum(tree.leaf_count for tree in program.trees)
@@ -226,34 +234,37 @@ class _Eager:
     `parts` is what it knows besides tensors, by the number that it returns.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], run: Callable[..., Any]) -> None:
-        parts = list[Any]()
-        self.function, self.parts = function, parts
+    def __init__(self, name: str, function: Callable[..., Any], run: Callable[..., Any], count: int) -> None:
+        self.parts = list[Any]()
 
         def transform(*args: Any) -> Any:
             # The function is a captured variable here, so that what it captures is looked at in each call.
-            return run(function, parts, *args)
+            return run(function, self.parts, *args)
 
-        transform.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
-        self.jit = Jit(transform)
+        self.jit = _jit_of(transform, f"{name}_{getattr(function, '__name__', type(function).__name__)}", count)
 
 
 EAGER = "__tessera_eager__"
 """The attribute of a function in which its transforms are kept, so that they go with it."""
 
 
-def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any]) -> _Eager:
-    """The transform of that name of a function: the one from before, where there is one."""
+def keep_transform(function: Callable[..., Any], key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """What is made of a function: the one of that key from before, where there is one."""
     if not isinstance(function, FunctionType | Jit | CustomFunction):
-        return _Eager(name, function, run)  # an object of the user's, which is left as it is
-    kept: dict[str, _Eager] = vars(function).get(EAGER, {})
-    found = kept.get(name)
+        return make()  # an object of the user's, which is left as it is
+    kept: dict[Any, tuple[Any, Any]] = vars(function).get(EAGER, {})
+    found = kept.get(key)
     # A wrapper has the attributes of what it wraps, and is another function.
-    if found is not None and found.function is function:
-        return found
-    made = _Eager(name, function, run)
-    vars(function)[EAGER] = {**kept, name: made}
+    if found is not None and found[0] is function:
+        return found[1]
+    made = make()
+    vars(function)[EAGER] = {**kept, key: (function, made)}
     return made
+
+
+def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any], count: int) -> _Eager:
+    """The transform of that name of a function, of so many arguments."""
+    return keep_transform(function, (name, count), lambda: _Eager(name, function, run, count))
 
 
 def _run_traced(transform: Callable[..., Any]) -> Callable[..., Any]:
@@ -308,7 +319,7 @@ def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callabl
 def _linear(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, LinearFunction]:
     check_callables(name, function=function)
     if dispatch.tracing() is None:
-        eager = _eagerly(name, function, functools.partial(_number_parts, name))
+        eager = _eagerly(name, function, functools.partial(_number_parts, name), len(primals))
         value, held, number = eager.jit(*primals)
         program, (form, _), made = eager.parts[number]
         # Sizes are those of this call, where the program may serve others too.
@@ -385,7 +396,7 @@ def _jacobian(name: str, function: Callable[..., Any], argnums: Any) -> Jit:
         is_tuple = isinstance(argnums, tuple | list)
         return _reverse_rows(of, chosen, is_tuple) if name == "jacrev" else _forward_columns(of, chosen, is_tuple)
 
-    return jit_like(function, differentiate, name)
+    return keep_transform(function, (name, repr(argnums)), lambda: jit_like(function, differentiate, name))
 
 
 def _basis(leaf: Any) -> Any:
@@ -462,7 +473,7 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     primals, tangents = _as_several("hvp", primals), _as_several("hvp", tangents)
     every = tuple(range(len(primals)))
     if dispatch.tracing() is None:
-        eager = _eagerly("hvp", function, _run_traced(hvp))
+        eager = _eagerly("hvp", function, _run_traced(hvp), 2)
         return eager.jit(tuple(primals), tuple(tangents))
     return jvp(grad(function, every), primals, tangents)[1]
 

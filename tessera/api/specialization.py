@@ -129,11 +129,11 @@ class Specialization:
     ) -> None:
         self.signature, self.traced, self.loaded, self.origin = signature, traced, loaded, origin
         self.captures = captures
-        self._capacity, self._result = None, traced.result
+        self._capacity, self._result = None, _result_maker(traced)
         if DONATED in traced.tape.promises:
             from tessera.api.kv_cache import needed_capacity, with_donation_note  # noqa: PLC0415 - few are given anything
 
-            self._capacity, self._result = needed_capacity(traced.tape), with_donation_note(traced.result)
+            self._capacity, self._result = needed_capacity(traced.tape), with_donation_note(self._result)
         self._watch: Callable[[], Captures] | None = None
         self.is_plain = (
             all(leaf.dtype is not None for leaf in signature.leaves)
@@ -285,6 +285,14 @@ def _call_adopting(call: Callable[..., Any], tensors: Sequence[Any]) -> Any:
     if outputs is NotImplemented and (adopted := adopt_tensors(tensors)) is not None:
         return call(*adopted)
     return outputs
+
+
+def _result_maker(traced: TracedFunction) -> Callable[[Sequence[Any]], Any]:
+    """What makes the function's result of the outputs: often its form alone, with each output once and in order."""
+    if [slot.output for slot in traced.slots] != list(range(len(traced.slots))):
+        return traced.result
+    make = traced.make
+    return lambda outputs: make(iter(outputs))
 
 
 def _returns_outputs(traced: TracedFunction) -> bool:

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tessera.api.autodiff import jit_like
+from tessera.api.autodiff import jit_like, keep_transform
 from tessera.api.jit import Jit
 from tessera.diagnostics.codes import ArgumentError, AxisError, PytreeError, ShapeError
 from tessera.diagnostics.error import user_span
@@ -83,7 +83,8 @@ def vmap(
         program = finish_subprogram(trace, lambda: single(*positional, **rest), batched, ())
         return _run(program, len(batched), size, out_axes, axis_name or "", effects)
 
-    return jit_like(function, batch, "vmap", _batch_parameters(single, in_axes))
+    key = ("vmap", repr(in_axes), repr(out_axes), axis_name)
+    return keep_transform(function, key, lambda: jit_like(function, batch, "vmap", _batch_parameters(single, in_axes)))
 
 
 _DEFAULT = enum.Enum("_DEFAULT", "SHARED").SHARED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from tessera.diagnostics.codes import PytreeError
@@ -488,6 +489,11 @@ def make_unflattener(tree: Tree) -> Unflattener:
         return next
     kind, data = tree.type, tree.data
     children, join = [make_unflattener(child) for child in tree.children], node_of(kind).join
+    if kind is tuple:  # the form of most results of several tensors
+        count = len(children)
+        if all(child.is_leaf for child in tree.children):
+            return lambda leaves: tuple(islice(leaves, count))
+        return lambda leaves: tuple([child(leaves) for child in children])
 
     def make(leaves: Iterator[Any]) -> Any:
         return join(kind, data, [child(leaves) for child in children])

@@ -24,6 +24,7 @@ from tessera.ir.graph.ops import REGISTRY, why_no_derivative
 from tessera.ir.graph.ops.custom import LINEAR, forward_of
 from tessera.ir.graph.transforms.tape_builder import (
     DerivativeBuilder,
+    TapeBuilder,
     add_inputs,
     as_values,
     remove_dead,

@@ -1,0 +1,94 @@
+"""Calls of what transforms give: natively, as calls of a jitted function are, and traced once however they are made."""
+
+# Traced functions have no types to give here.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tests.transforms import test_calls as own
+
+X, W = (np.full(8, value, np.float32) for value in (1.0, 2.0))
+SCALE = 3.0
+COUNT = [0]
+
+
+def loss(x: Any, w: Any) -> Any:
+    COUNT[0] += 1
+    return (x * w).sum() * own.SCALE
+
+
+TRANSFORMS: dict[str, Callable[[], Any]] = {
+    "grad": lambda: ts.grad(loss),
+    "grad by two": lambda: ts.grad(loss, (0, 1)),
+    "value_and_grad": lambda: ts.value_and_grad(loss, argnums=(0, 1)),
+    "jit of grad": lambda: ts.jit(ts.grad(loss)),
+    "grad of jit": lambda: ts.grad(ts.jit(lambda x, w: (x * w).sum())),
+    "vmap": lambda: ts.vmap(lambda x, w: x * w + x),
+    "jacrev": lambda: ts.jacrev(lambda x, w: x * w),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_a_second_call_goes_the_native_path(name: str) -> None:
+    """The fast path looks at no variable of ours, and answers by itself."""
+    made = TRANSFORMS[name]()
+    made(X, W)
+    (one,) = made.specializations
+    before = one.fast_calls
+    assert made._fast(X, W) is not NotImplemented
+    assert one.fast_calls == before + 1
+    watched = one.captures.current[0]
+    assert len(watched) <= 2, "globals of the user's function alone are looked at"
+
+
+def test_the_same_transform_of_a_function_is_made_once() -> None:
+    assert ts.grad(loss) is ts.grad(loss)
+    assert ts.grad(loss) is not ts.grad(loss, (0,))
+    assert ts.grad(loss) is not ts.value_and_grad(loss)
+    assert ts.vmap(loss, (0, None)) is ts.vmap(loss, (0, None))
+    assert ts.vmap(loss) is not ts.vmap(loss, (0, None))
+    ts.grad(loss)(X, W)
+    traced = COUNT[0]
+    for _ in range(3):
+        ts.grad(loss)(X, W)
+        ts.jvp(loss, (X, W), (X, W))
+    assert COUNT[0] <= traced + 1
+
+
+def test_what_the_function_captures_is_still_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = np.asarray(ts.grad(loss)(X, W))
+    monkeypatch.setattr(own, "SCALE", 5.0)
+    np.testing.assert_array_equal(np.asarray(ts.grad(loss)(X, W)), first / 3 * 5)
+    _, pull = ts.vjp(loss, X, W)
+    np.testing.assert_array_equal(np.asarray(pull(np.float32(1.0))[0]), first / 3 * 5)
+
+
+def test_a_wrapper_has_transforms_of_its_own() -> None:
+
+    ts.grad(loss)(X, W)
+
+    @functools.wraps(loss)
+    def twice(x: Any, w: Any) -> Any:
+        return loss(x, w) * 2
+
+    np.testing.assert_array_equal(np.asarray(ts.grad(twice)(X, W)), 2 * np.asarray(ts.grad(loss)(X, W)))
+
+
+def test_floats_of_an_eager_vjp_are_no_part_of_the_program() -> None:
+    def power(x: Any) -> Any:
+        COUNT[0] += 1
+        return x * x * x
+
+    traced = COUNT[0]
+    for value in (1.0, 2.0, 3.0):
+        _, pull = ts.vjp(power, value)
+        assert float(pull(np.float32(1.0))[0]) == 3 * value * value
+    assert COUNT[0] == traced + 1
