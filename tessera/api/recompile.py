@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tessera.diagnostics.edit import name_in
+from tessera.diagnostics.edit import name_in, source_lines
 from tessera.frontend.bind import Leaf, Signature
 from tessera.frontend.pytree import as_tuple
 from tessera.types.dim import Dim
@@ -138,8 +137,8 @@ def _integer_help(path: str, known: Known) -> str:
 def _uses_of(name: str, function: Any) -> set[str]:
     """What a function does with a parameter: it is a `number` in arithmetic, an `index`, or something `else`."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
+        tree = ast.parse(textwrap.dedent("".join(source_lines(function)[0])))
+    except SyntaxError:
         return set()
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     used = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name]

@@ -25,6 +25,7 @@ from tessera.api.jit import Jit, jit
 from tessera.api.kernel import Kernel
 from tessera.api.kv_cache import KVCache
 from tessera.cli.module_slice import SLICES, forget, slice_module
+from tessera.diagnostics.edit import source_lines
 from tessera.diagnostics.error import TesseraError
 from tessera.frontend.annotations import declared_form
 from tessera.frontend.pytree import unflatten
@@ -265,8 +266,8 @@ def _parts_in_source(function: Any, name: str) -> list[str]:
     Loops over it are followed: of `for layer in params: x @ layer["w"]` it is `[0][w]`.
     """
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
+        tree = ast.parse(textwrap.dedent("".join(source_lines(function)[0])))
+    except SyntaxError:
         return []
     paths = {name: ""}
     for node in ast.walk(tree):

@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import linecache
 import os
 import sys
+import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
+from typing import Any
 
 from tessera.diagnostics.error import Fix, Span
 
 ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Tuple)
 """What a dot, a call or an index can follow without parentheses."""
+
+
+SHARED_NAMES = ("<string>", "<stdin>")
+"""File names of many texts: since Python 3.13 one of them is kept, and may be another's than a function's."""
+
+
+def source_lines(function: Any) -> tuple[list[str], int]:
+    """The lines of a function and the number of the first; no lines where Python has no text, or that of another."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if getattr(code, "co_filename", "") in SHARED_NAMES:
+        return [], 0
+    try:
+        return inspect.getsourcelines(function)
+    except (OSError, TypeError, IndexError, SyntaxError, tokenize.TokenError):  # a file may have changed since
+        return [], 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,16 +148,18 @@ def _closure_of(function: types.FunctionType) -> dict[str, Any]:
 
 def _annotation_span(function: Callable[..., Any], name: str) -> Span | None:
     """The span of a parameter's annotation."""
+    from tessera.diagnostics.edit import source_lines  # noqa: PLC0415 - for errors alone
+
+    lines, start = source_lines(function)
     try:
-        lines, start = inspect.getsourcelines(function)
-        file = inspect.getsourcefile(function) or "<unknown>"
-    except (OSError, TypeError):
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except SyntaxError:
         return None
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    tree = ast.parse(textwrap.dedent("".join(lines)))
+    file = inspect.getsourcefile(function) if lines else None
+    indent = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
     for node in ast.walk(tree):
         if isinstance(node, ast.arg) and node.arg == name and node.annotation is not None:
-            span = Span.of_node(file, node.annotation, start - 1)
+            span = Span.of_node(file or "<unknown>", node.annotation, start - 1)
             return dataclasses.replace(span, column=span.column + indent, end_column=span.end_column + indent)
     return None
 

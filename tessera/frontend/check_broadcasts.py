@@ -21,6 +21,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tessera.diagnostics.codes import ShapeError
+from tessera.diagnostics.edit import source_lines
 from tessera.diagnostics.error import Span, TesseraError
 from tessera.frontend.bind import Signature, input_types
 from tessera.frontend.concrete import concrete_type
@@ -355,11 +356,10 @@ def _find_definition(function: Callable[..., Any]) -> ast.FunctionDef | None:
         return None
     if function.__code__.co_flags & _DEFERRED:
         return None
+    lines, first = source_lines(function)
     try:
-        lines, first = inspect.getsourcelines(function)
-        text = textwrap.dedent("".join(lines))
-        node = ast.parse(text).body[0]
-    except (OSError, TypeError, SyntaxError, IndexError):
+        node = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (SyntaxError, IndexError):
         return None
     if not isinstance(node, ast.FunctionDef) or not _is_compiled_from(function.__code__, node):
         return None

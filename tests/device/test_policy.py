@@ -249,3 +249,22 @@ def test_quotients_rounded_to_bf16_are_within_their_bound() -> None:
         away = np.abs(given - wanted)
     far = (away > 0.51 * step + 2.0**-126) & (np.abs(wanted) < 3.38e38)
     assert not far.any(), [(x[far][:5], y[far][:5], given[far][:5], wanted[far][:5])]
+
+
+@pytest.mark.parametrize("saturation", ["saturate", "wrap"])
+@pytest.mark.parametrize("format", ["i8", "u8", "i16"])
+def test_n3_1_stochastic_integers_of_negative_numbers_have_the_bits_of_the_cpu(format: str, saturation: str) -> None:
+    """A tiny negative number is nearly always 0 and sometimes -1, and one beyond the ends stops there or wraps."""
+    spread = np.concatenate([RNG.uniform(-3, 3, 4000), RNG.uniform(-140, 140, 4000), -np.geomspace(1e-30, 0.9, 500)])
+    ends = np.array(
+        [-0.0, 0.0, -0.5, -1.0, -1.5, -127.5, -128.0, -128.5, -129.0, 127.5, 128.0, np.nan, -np.inf, np.inf]
+    )
+    x, key = np.concatenate([spread, ends]).astype(np.float32), np.array([3, 5], np.uint64)
+
+    def function(x: Any, key: Any) -> Any:
+        return ops.round_to(x, format, rounding="stochastic", saturation=saturation, key=key)
+
+    here, there = both(function, ts.Policy(), x, key)
+    np.testing.assert_array_equal(here[0], there[0])
+    if format == "i8":
+        assert len(np.unique(here[0][:4000])) == 7, "from -3 to 3"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -240,3 +242,21 @@ def test_a_record_inside_a_list_is_declared_though_its_text_names_no_tensor() ->
     assert [str(graph.types[value]) for value in graph.inputs] == ["[D] f32", "[D] f32"]
     with pytest.raises(RuntimeArgumentError, match=r"`layers\[0\].w` must be f32, got i32"):
         f(ts.ones(3), [Weights(ts.ones(3, ts.i32))])
+
+
+@pytest.mark.parametrize("kept", ["def f(x: 3):\n    return (\n" + "y = 1\n" * 5, "f = 1\n" * 3, "    deeper\nx = {\n"])
+def test_a_text_that_is_kept_under_a_shared_name_is_not_taken_for_a_function(
+    kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.13 keeps the text of a command as `<string>`, which is the name of whatever `exec` is given too."""
+    monkeypatch.setitem(linecache.cache, "<string>", (len(kept), None, kept.splitlines(keepends=True), "<string>"))
+    scope: dict[str, Any] = {"ts": ts}
+    exec("def f(x, n):\n    return x * n + x\n", scope)
+    exec('def wrong(x: ts.Tensor["B +", ts.f32]):\n    return x\n', scope)
+    function: Any = ts.jit(scope["f"], backend="reference")
+    with warnings.catch_warnings(record=True):  # of the many values that `n` has
+        warnings.simplefilter("always")
+        for number in range(12):
+            assert function(np.ones(2, np.float32), number).tolist() == [number + 1.0] * 2
+    with pytest.raises(AnnotationError, match=r"B \+"):
+        ts.jit(scope["wrong"])

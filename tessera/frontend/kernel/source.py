@@ -25,6 +25,7 @@ from functools import lru_cache
 from typing import Any
 
 from tessera.diagnostics.codes import KernelError
+from tessera.diagnostics.edit import source_lines
 from tessera.diagnostics.error import Span
 from tessera.types.frozen import frozen
 
@@ -90,12 +91,9 @@ def _find_lines(function: Callable[..., Any], name: str) -> tuple[list[str], int
     """The lines of a function, the number of the first, and the name of the text that they are in."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     where = getattr(code, "co_filename", "")
-    if where not in ("<string>", "<stdin>"):  # names of many texts: since 3.13 Python keeps one, perhaps another's
-        try:
-            lines, first = inspect.getsourcelines(function)
-            return lines, first, inspect.getsourcefile(function) or function.__code__.co_filename
-        except (OSError, TypeError, IndexError):
-            pass
+    lines, first = source_lines(function)
+    if lines:
+        return lines, first, inspect.getsourcefile(function) or function.__code__.co_filename
     for text in _typed_texts(where):
         if code is None:  # what is no function has no text
             break
