@@ -143,6 +143,7 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tessera/ir/graph/derivatives/*.py": OF_RULES,
     "tessera/ir/graph/derivatives/kernel*.py": "tests/transforms/test_kernels.py",
     "tessera/ir/graph/transforms/*.py": OF_RULES,
+    "tessera/ir/graph/batching/*.py": OF_RULES,
     # Interpreters.
     "tessera/ir/tile/interpret.py": "tests/tile/test_interpret_memory.py tests/tile/test_interpret.py "
     "tests/tile/test_softmax_ops.py tests/tile/test_lanes.py",

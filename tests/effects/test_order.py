@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, UnknownLoc
 
 import tessera as ts
 from tessera import Tensor, f32
@@ -460,5 +460,14 @@ def test_what_ranks_decided_apart_decides_over_no_collective(made: str, of: str)
         if of == "reduced":
             check_collective_order(function)
             return
-        with pytest.raises(EffectOrderError, match="ranks of `dp` could reach `all_reduce` in different orders"):
+        with pytest.raises(
+            EffectOrderError, match="ranks of `dp` could reach `all_reduce` in different orders"
+        ) as found:
             check_collective_order(function)
+        (note,) = found.value.notes
+        assert note in {f"the `cond` is at {op.span}" for op in function.walk() if "cond" in op.name}
+        for op in function.walk():
+            op.location = UnknownLoc()
+        with pytest.raises(EffectOrderError) as found:
+            check_collective_order(function)
+        assert found.value.notes == (), "nobody knows where it is"

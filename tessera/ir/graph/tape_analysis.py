@@ -130,13 +130,13 @@ def _check(op: SpecOp, together: Axes, around: SpecOp | None) -> None:
     axis = _axis(op)
     if "collective" not in op.spec.effects or not axis or axis in together:
         return
-    location = f" at {around.span}" if around is not None and around.span is not None else ""
-    flow = around.spec.short_name if around is not None else "control flow"
+    assert around is not None, "all ranks execute what no control flow is around"
+    flow = around.spec.short_name
     raise EffectOrderError(
         f"ranks of `{axis}` could reach `{op.spec.short_name}` in different orders: "
         f"the condition of the `{flow}` around it may differ between them",
         span=op.span,
-        notes=(f"the `{flow}` is{location}",) if location else (),
+        notes=(f"the `{flow}` is at {around.span}",) if around.span is not None else (),
         fix=f"branch on a value that all ranks share: reduce it with `dist.all_reduce(value, {axis!r}, 'max')`, "
         f"or promise it with `dist.replicated(value, {axis!r})`",
     )
