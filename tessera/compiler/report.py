@@ -11,6 +11,7 @@ from tessera.ir.base.compilation import StaticChooser
 from tessera.ir.base.op import SpecOp, plain
 from tessera.ir.base.policies import policy_text
 from tessera.ir.base.types import ShapedAttr
+from tessera.ir.graph.passes.rematerialize import KEPT, REMATERIALIZED
 from tessera.ir.schedule.typed_ops import (
     AliasOp,
     CallbackOp,
@@ -105,6 +106,7 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
         "groups": [_group_line(call) for call in calls if call.part == 0],
         "kernels": [f"{kernel.symbol}: {kernel.kind}, grid {_grid(kernel, calls)}" for kernel in kernels],
         **({"steps": steps} if (steps := _steps(program)) else {}),
+        **_saved(program),
         **code.facts(),
         **({"movements": movements} if movements else {}),
         "choices": _choices(chooser),
@@ -114,6 +116,12 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
         "bytes": str(program.bytes),
         "workspace": f"{program.workspace} bytes",
     }
+
+
+def _saved(program: ModuleOp) -> dict[str, list[str]]:
+    """What the backward part of a program is given by its forward part, and what it rematerializes."""
+    found = {name: program.attributes.get(name) for name in (KEPT, REMATERIALIZED)}
+    return {name.removeprefix("tessera."): list(plain(value)) for name, value in found.items() if value is not None}
 
 
 def _numerics(kernels: Sequence[KernelOp], approximations: Mapping[str, Sequence[str]]) -> str:

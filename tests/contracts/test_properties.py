@@ -47,7 +47,13 @@ PROPERTIES = {
     "graph-eliminate-common": f"{GRAPH}::test_eliminate_common_keeps_every_bit_and_leaves_no_two_equal_ops",
     "graph-fold-constants": f"{GRAPH}::test_fold_constants_keeps_every_bit_and_computes_what_it_can",
     "graph-infer-effects": "tests/effects/test_inference.py::test_a_composite_has_the_union_of_its_parts",
+    "graph-inline-checkpoints": (
+        "tests/transforms/test_checkpoint.py::test_values_and_gradients_have_the_bits_that_they_have_without"
+    ),
     "graph-merge-collectives": "tests/effects/test_order.py::test_merging_keeps_meaning_and_order",
+    "graph-rematerialize": (
+        "tests/transforms/test_rematerialize.py::test_whatever_is_kept_a_gradient_has_the_same_bits_and_no_residual"
+    ),
     "graph-split-collectives": "tests/schedule/test_overlap.py::test_splitting_keeps_what_every_rank_gets",
     "graph-state-accumulators": f"{HERE}::test_every_sum_states_its_accumulator_and_one_that_does_keeps_it",
     "nvptx-choose-vectors": ROWS_ON_TARGET,

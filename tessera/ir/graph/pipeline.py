@@ -19,6 +19,7 @@ from tessera.ir.graph.passes.fold_constants import FoldConstants
 from tessera.ir.graph.passes.inline_checkpoints import InlineCheckpoints
 from tessera.ir.graph.passes.inline_custom import InlineCustom
 from tessera.ir.graph.passes.merge_collectives import MergeCollectives
+from tessera.ir.graph.passes.rematerialize import BYTES, Rematerialize
 from tessera.ir.graph.passes.split_collectives import SplitCollectives
 from tessera.ir.graph.passes.state_accumulators import StateAccumulators
 from tessera.ir.graph.policy_casts import is_summing
@@ -43,8 +44,11 @@ EXIT = Legality("graph", frozenset(["tgraph"]), _refusal)
 sum state their accumulator."""
 
 
-def pipeline(*, checks: bool = False) -> Sequence[Pass]:
-    """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used."""
+def pipeline(*, checks: bool = False, level: int = BYTES) -> Sequence[Pass]:
+    """From traced ops to ops that can be scheduled; with `checks`, indices are checked before they are used.
+
+    `level` is how much of a forward part the backward part may rematerialize.
+    """
     return (
         # First: derivatives are taken by now, and all others see the ops of the function alone.
         InlineCustom(),
@@ -70,6 +74,8 @@ def pipeline(*, checks: bool = False) -> Sequence[Pass]:
         MergeCollectives(),
         # After merging, so that one exchange is split and not several; the reductions are ordinary ops from here on.
         SplitCollectives(),
+        # After all ops have their lowering, which says what they cost, and before what is rematerialized is dead code.
+        Rematerialize(level),
         # Last: decompositions of neighbours share parts (the maximum of two softmaxes of one value).
         EliminateCommon(),
         # After every pass that may make a sum: later stages read the accumulator and need not know the default.

@@ -711,6 +711,10 @@ class RoundToOp(SpecOp):
 class RsqrtOp(SpecOp):
     x: SSAValue
 
+class SavedValueOp(SpecOp):
+    x: SSAValue
+    after: Sequence[SSAValue]
+
 class ScanOp(SpecOp):
     body: Region
     carried: int

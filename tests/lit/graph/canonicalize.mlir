@@ -58,3 +58,14 @@ tgraph.func @gathered(%x: !tgraph.tensor<[B, H, S, D], f32>, %w: !tgraph.tensor<
   %0 = tgraph.dot_general %x, %w {lhs_contract = [1, 3], rhs_contract = [0, 1]} : (!tgraph.tensor<[B, H, S, D], f32>, !tgraph.tensor<[H, D, N], f32>) -> !tgraph.tensor<[B, S, N], f32>
   tgraph.return %0 : (!tgraph.tensor<[B, S, N], f32>) -> ()
 }
+
+// A name is for policies of `checkpoint`, which have been asked by now.
+// CHECK-LABEL: tgraph.func @named(
+// CHECK-SAME:    %[[X:[a-z0-9]+]]
+// CHECK-NEXT:    %[[E:[a-z0-9]+]] = tgraph.exp %[[X]]
+// CHECK-NEXT:    tgraph.return %[[E]]
+tgraph.func @named(%x: !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32> {
+  %0 = tgraph.checkpoint_name %x {label = "hidden"} : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %1 = tgraph.exp %0 : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  tgraph.return %1 : (!tgraph.tensor<[B], f32>) -> ()
+}

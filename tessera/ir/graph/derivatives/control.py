@@ -400,6 +400,6 @@ def barrier_transpose(b: Builder, cotangents: Values, operands: Values, attribut
     return (cotangents[0], *(None for _ in operands[1:]))
 
 
-def name_jvp(b: Builder, op: Applied) -> Any:
-    """The tangent as it is: names are for values."""
+def same_jvp(b: Builder, op: Applied) -> Any:
+    """The tangent as it is: names, and when something is computed, are for values."""
     return op.tangents[0]

@@ -125,20 +125,36 @@ def _after_sample(shape: tuple[int, ...], name: str) -> Sample:
     return Sample(name, lambda rng: (rng.normal(size=shape), rng.normal(size=(2,)).astype(np.float32)))
 
 
-BARRIER = OpSpec(
-    name="tgraph.optimization_barrier",
-    summary="The same elements once the values `after` are computed; nothing is merged with or moved before it.",
-    operands=("x", "after*"),
-    infer=_infer_first,
-    reference=_barrier_reference,
-    samples=(moving_sample((3, 4), "matrix"), moving_sample((), "scalar"), _after_sample((5,), "after another")),
-    dtypes=STORED,
-    cost=moving_cost,
-    lower=View(lambda x, outs, attributes: [coordinates(x.rank)], waits=True),
-    interval=SAME,
-    jvp="first",
-    transpose="control:barrier_transpose",
-    batch="movement:optimization_barrier",
+def _waiting(name: str, summary: str, jvp: str, transpose: str | None) -> OpSpec:
+    """The declaration of a view that waits for other values."""
+    return OpSpec(
+        name=f"tgraph.{name}",
+        summary=summary,
+        operands=("x", "after*"),
+        infer=_infer_first,
+        reference=_barrier_reference,
+        samples=(moving_sample((3, 4), "matrix"), moving_sample((), "scalar"), _after_sample((5,), "after another")),
+        dtypes=STORED,
+        cost=moving_cost,
+        lower=View(lambda x, outs, attributes: [coordinates(x.rank)], waits=True),
+        interval=SAME,
+        jvp=jvp,
+        transpose=transpose,
+        batch="movement:optimization_barrier",
+    )
+
+
+BARRIER = _waiting(
+    "optimization_barrier",
+    "The same elements once the values `after` are computed; nothing is merged with or moved before it.",
+    "first",
+    "control:barrier_transpose",
+)
+SAVED = _waiting(
+    "saved_value",
+    "A value as the backward part needs it once the values `after` are computed: kept until then, or rematerialized.",
+    "control:same_jvp",
+    None,
 )
 
 
@@ -155,7 +171,7 @@ NAME = view(
     maps=lambda x, outs, attributes: [coordinates(x.rank)],
     simplify=lambda simplifier, operands, attributes: operands[0],
     samples=(moving_sample((3, 4), "matrix", label="a"), moving_sample((), "scalar", label="b")),
-    jvp="control:name_jvp",
+    jvp="control:same_jvp",
 )
 
-SPECS: tuple[OpSpec, ...] = (CHECKPOINT, BARRIER, NAME)
+SPECS: tuple[OpSpec, ...] = (CHECKPOINT, BARRIER, SAVED, NAME)

@@ -194,8 +194,10 @@ def transpose_tape(tape: Tape, is_linear: Sequence[bool]) -> Tape:
         assert rule is not None, f"`LinearBuilder` let `{spec.name}` pass, which has no `transpose`"
         given_now = [one for one in cotangents if one is not None]
         after = tuple(dict.fromkeys(origin for one in given_now for origin in origins[one]))
-        operands = [Linear(tape.types[v]) if v in linear else again.value(v, after) for v in record.operands]
-        builder.follow(record if record.span is None else replace(record, span=record.span.as_backward()))
+        source = record if record.span is None else replace(record, span=record.span.as_backward())
+        builder.follow(source)
+        operands = [Linear(tape.types[v]) if v in linear else again.residual(v, after) for v in record.operands]
+        builder.follow(source)  # again: what was rematerialized has other lines
         # Where several were added, they were in their accumulator until here.
         cotangents = [
             None if one is None else builder.convert(one, builder.cotangent_type(tape.types[result]))
@@ -243,8 +245,19 @@ class _Rematerializer:
     def __post_init__(self) -> None:
         self._makers = {v: at for at, record in enumerate(self.tape.records) for v in record.results}
         self._inputs = frozenset(self.values)
+        self._residuals: dict[tuple[int, tuple[int, ...]], int] = {}
 
-    def value(self, value: int, after: Sequence[int]) -> int:
+    def residual(self, value: int, after: tuple[int, ...]) -> int:
+        """A value as the backward part reads it once the values `after` are there."""
+        if value not in self._inputs:
+            return self.value(value, after)
+        found = self._residuals.get((value, after))
+        if found is None:
+            found = self.builder.emit("saved_value", self.values[value], *after)
+            self._residuals[value, after] = found
+        return found
+
+    def value(self, value: int, after: tuple[int, ...]) -> int:
         """A value, computed once the values `after` are there where it is not yet."""
         pending, numbers = [value], set[int]()
         while pending:

@@ -1,0 +1,271 @@
+"""Decide for each residual whether it is kept from the forward part or rematerialized in the backward part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from tessera.ir.base.build import Build, is_removable, tensor_value
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.types import attribute_of, location_of
+from tessera.ir.graph.kept_values import Value, choose_kept
+from tessera.ir.graph.passes.eliminate_common import EliminateCommon
+from tessera.ir.graph.typed_ops import SavedValueOp
+from tessera.ir.tile.facets import Contraction, Library, Pointwise, Reduction, View
+from tessera.types.dim import Dim
+from tessera.types.frozen import frozen
+
+KEPT, REMATERIALIZED = "tessera.kept", "tessera.rematerialized"
+"""Attributes of a function: a line for each value that is kept for the backward part, or rematerialized there."""
+
+BYTES, POINTWISE, ROWS = 0, 1, 2
+"""Levels: what moves the fewest bytes; pointwise ops wherever that needs less memory; reductions too. Each level above
+is one more contraction or library kernel, those first that give the most bytes for their flops."""
+
+USUAL = 256
+"""What a dim counts whose size is not known."""
+
+
+@frozen
+class Rematerialize(Pass):
+    """Replace each `saved_value` by what it is of, or by the ops that compute it, behind barriers.
+
+    Before: `%r = tgraph.saved_value %e, %c` of `%e = tgraph.exp %x`. After: `%b = tgraph.optimization_barrier %x, %c`,
+    `%r = tgraph.exp %b`, where that moves fewer bytes than to write `%e` and to read it again.
+    """
+
+    level: int = BYTES
+
+    def run(self, module: ModuleOp) -> None:
+        if not any(isinstance(op, SavedValueOp) for op in module.walk()):
+            return
+        # What a rule of a derivative computes of the forward part may be what that computes too.
+        EliminateCommon().run(module)
+        for function in module.ops:
+            assert isinstance(function, SpecOp)
+            lines: dict[str, list[str]] = {KEPT: [], REMATERIALIZED: []}
+            for block in list(function.walk_blocks()):
+                residuals = [op for op in block.ops if isinstance(op, SavedValueOp)]
+                if residuals:
+                    _Decision(block, residuals, self.level).apply(lines)
+            for name, found in lines.items():
+                if found:
+                    function.attributes[name] = attribute_of("any", tuple(dict.fromkeys(found)))
+
+
+def candidates(module: ModuleOp) -> int:
+    """How many levels above `ROWS` there are."""
+    return sum(_is_heavy(op) for op in module.walk())
+
+
+def _is_heavy(op: Operation) -> bool:
+    return isinstance(op, SpecOp) and isinstance(op.spec.lower, Contraction | Library) and is_removable(op)
+
+
+class _Decision:
+    """The residuals of one block, and the values behind them as a network."""
+
+    def __init__(self, block: Block, residuals: Sequence[SavedValueOp], level: int) -> None:
+        self.block, self.residuals, self.level = block, residuals, level
+        heavy = sorted((op for op in block.ops if _is_heavy(op)), key=_flops_per_byte)
+        self.allowed = set(heavy[: max(level - ROWS, 0)])
+        self.late = self._find_late()
+        self.numbers: dict[SSAValue, int] = {}
+        self.values: dict[int, Value] = {}
+        self.made: dict[tuple[SSAValue, tuple[SSAValue, ...]], SSAValue] = {}
+        self.barriers: dict[tuple[SSAValue, tuple[SSAValue, ...]], SSAValue] = {}
+        order: list[SSAValue] = [*block.args, *(result for op in block.ops for result in op.results)]
+        self.depth: dict[SSAValue, int] = {}
+        """How many kernels a value needs at least, one behind the other."""
+        self.unreduced: set[SSAValue] = set()
+        """Values that the last of those kernels has before any reduction, which no contraction takes into its own."""
+        for value in order:
+            self.depth[value] = self._depth(value)
+        for value in order:
+            self.numbers[value] = len(self.numbers)
+            self.values[self.numbers[value]] = self._describe(value)
+
+    def _depth(self, value: SSAValue) -> int:
+        op = value.owner
+        if isinstance(op, Block):
+            return 0
+        assert isinstance(op, SpecOp)
+        before = max((self.depth[operand] for operand in op.operands), default=0)
+        is_unreduced = any(operand in self.unreduced and self.depth[operand] == before for operand in op.operands)
+        if isinstance(op.spec.lower, Reduction):
+            return before + is_unreduced
+        is_kernel = not isinstance(op.spec.lower, Pointwise | View)
+        if is_kernel or is_unreduced:
+            self.unreduced.add(value)
+        return before + is_kernel
+
+    def _is_in_memory(self, value: SSAValue) -> bool:
+        """Whether the forward part writes a value whatever is kept: it is read by ops of another kernel."""
+        return any(_reads_memory(op) or self.depth[op.results[0]] > self.depth[value] for op in _readers(value))
+
+    def _find_late(self) -> set[Operation]:
+        """Ops that the backward part alone needs, behind values that it needs earlier: there they are no more work.
+
+        `first` is the first residual that each value leads to. The forward part itself leads to those of its end, which
+        the backward part begins with; what only some rule of a derivative needs leads to residuals of its own.
+        """
+        first: dict[SSAValue, int] = {}
+        ops = list(self.block.ops)
+        for number, op in reversed(list(enumerate(ops))):
+            is_moved = isinstance(op, SpecOp) and is_removable(op) and not isinstance(op, SavedValueOp)
+            found = [first.get(result, -1) for result in op.results if result.uses]
+            own = number if isinstance(op, SavedValueOp) else min(found, default=-1) if is_moved else -1
+            for operand in op.operands if not isinstance(op, SavedValueOp) else op.operands[:1]:
+                first[operand] = min(first.get(operand, own), own)
+        late, numbers = set[Operation](), set[Operation]()
+        for op in ops:
+            own = max((first.get(result, -1) for result in op.results), default=-1)
+            known = [value for value in op.operands if value.owner not in numbers]
+            is_behind = [value.owner in late or first.get(value, -1) < own for value in known]
+            if not known:
+                numbers.add(op)
+            elif own >= 0 and all(is_behind) and not isinstance(op, SavedValueOp):
+                late.add(op)
+        return late
+
+    def _describe(self, value: SSAValue) -> Value:
+        """A value as the network has it; what is in the memory of the caller costs nothing."""
+        op = value.owner
+        if isinstance(op, Block):
+            return Value(0)
+        assert isinstance(op, SpecOp)
+        operands = tuple(self.numbers[operand] for operand in op.operands)
+        if op.spec.moves_elements:
+            return Value(inf, operands, True)
+        can = self._can_recompute(op) and not (self.level == BYTES and _is_written_late(value))
+        return Value(self._price(value, op), operands, can or op in self.late)
+
+    def _price(self, value: SSAValue, op: SpecOp) -> float:
+        if any(isinstance(use.operation, SpecOp) and use.operation.spec.is_terminator for use in value.uses):
+            return 0
+        bytes = _estimate(tensor_value(value).bytes)
+        # What nobody else needs in memory is written for the backward part alone, and read there.
+        return bytes if self.level > BYTES or self._is_in_memory(value) else 2 * bytes
+
+    def _can_recompute(self, op: SpecOp) -> bool:
+        if not is_removable(op) or op.regions or isinstance(op, SavedValueOp):
+            return False
+        lower = op.spec.lower
+        if isinstance(lower, Reduction):
+            return self.level >= ROWS
+        return isinstance(lower, Pointwise) or op in self.allowed
+
+    def apply(self, lines: dict[str, list[str]]) -> None:
+        needed = {self.numbers[op.operands[0]] for op in self.residuals}
+        kept = choose_kept(self.values, needed)
+        self.kept = {value: None for value, number in self.numbers.items() if number in kept}
+        lines[KEPT] += [_line(value, "") for value in self.kept if not isinstance(value, BlockArgument)]
+        usual = "moves fewer bytes" if self.level == BYTES else "needs less memory"
+        for op in self.residuals:
+            value = op.operands[0]
+            found = self._late(value, tuple(op.operands[1:]), op)
+            if found is not value and not isinstance(_root(value).owner, Block) and _root(value) not in self.kept:
+                why = "needed there alone" if _root(value).owner in self.late else usual
+                lines[REMATERIALIZED].append(_line(_root(value), f", {why}"))
+            op.results[0].replace_all_uses_with(found)
+            op.detach()
+            op.erase()
+
+    def _late(self, value: SSAValue, after: tuple[SSAValue, ...], before: SpecOp) -> SSAValue:
+        """A value where a residual is read: itself where it is there, else computed again once `after` are."""
+        if not self._is_missing(value):
+            return value
+        pending, ops = [value], dict[Operation, None]()
+        while pending:
+            one = pending.pop()
+            if self._is_missing(one) and self._find_made(one, after) is None and one.owner not in ops:
+                assert isinstance(one.owner, Operation)
+                ops[one.owner] = None
+                pending += one.owner.operands
+        for op in sorted(ops, key=lambda op: self.numbers[op.results[0]]):
+            assert isinstance(op, SpecOp)
+            self._clone(op, after, before)
+        return self._find_made(value, after) or value
+
+    def _find_made(self, value: SSAValue, after: tuple[SSAValue, ...]) -> SSAValue | None:
+        """A value that was computed again, for the same place; what is computed there alone, for any before it."""
+        return self.made.get((value, () if self._is_moved(value.owner) else after))
+
+    def _is_moved(self, op: Operation | Block) -> bool:
+        return op in self.late and isinstance(op, SpecOp) and not isinstance(op.spec.lower, Pointwise | View)
+
+    def _is_missing(self, value: SSAValue) -> bool:
+        """Whether a value has to be computed again; one that was put in the place of a residual is there."""
+        number = self.numbers.get(value)
+        return number is not None and value not in self.kept and self.values[number].can_recompute
+
+    def _clone(self, op: SpecOp, after: tuple[SSAValue, ...], before: SpecOp) -> None:
+        build = Build(self.block, before, op.span)
+        operands: dict[SSAValue, SSAValue] = {}
+        for operand in op.operands:
+            found = (
+                self._find_made(operand, after) if self._is_missing(operand) else self.barriers.get((operand, after))
+            )
+            if found is None:
+                found = self.barriers[operand, after] = build.emit("optimization_barrier", operand, *after)
+            operands[operand] = found
+        again = op.clone(operands)
+        if op.span is not None:
+            again.location = location_of(op.span.with_role("rematerialized"))
+        self.block.insert_op_before(again, before)
+        is_cheap = isinstance(op.spec.lower, Pointwise | View)
+        self.made.update(
+            {(old, after if is_cheap else ()): new for old, new in zip(op.results, again.results, strict=True)}
+        )
+
+
+def _flops_per_byte(op: Operation) -> float:
+    assert isinstance(op, SpecOp)
+    assert op.spec.cost is not None
+    operands, results = ([tensor_value(value) for value in values] for values in (op.operands, op.results))
+    flops = _estimate(op.spec.cost(operands, results, op.values()).flops)
+    return flops / max(_estimate(results[0].bytes), 1)
+
+
+def _estimate(size: Dim) -> int:
+    return size.evaluate(dict.fromkeys(size.symbols, USUAL))
+
+
+def _root(value: SSAValue) -> SSAValue:
+    """The value that a view is of."""
+    while isinstance(op := value.owner, SpecOp) and op.spec.moves_elements:
+        value = op.operands[0]
+    return value
+
+
+def _readers(value: SSAValue) -> Iterable[SpecOp]:
+    """The ops that read a value, itself or through views, but for residuals."""
+    for use in value.uses:
+        op = use.operation
+        assert isinstance(op, SpecOp)
+        if op.spec.moves_elements:
+            yield from _readers(op.results[0])
+        elif not isinstance(op, SavedValueOp):
+            yield op
+
+
+def _reads_memory(op: SpecOp) -> bool:
+    """Whether an op reads whole tensors, which some kernel has written before."""
+    return not isinstance(op.spec.lower, Pointwise | Reduction | View)
+
+
+def _is_written_late(value: SSAValue) -> bool:
+    """Whether the backward part would have to write a value: an op there reads it from memory."""
+    late = [use.operation.results[0] for use in value.uses if isinstance(use.operation, SavedValueOp)]
+    return any(_reads_memory(op) for one in late for op in _readers(one))
+
+
+def _line(value: SSAValue, why: str) -> str:
+    op, type = value.owner, tensor_value(value)
+    assert isinstance(op, SpecOp)
+    where = f" at {op.span.described}" if op.span is not None else ""
+    return f"{op.spec.short_name} {type}: {type.bytes} bytes{why}{where}"

@@ -1,0 +1,162 @@
+"""What gradients keep and what they rematerialize: never other bits, fewer bytes, and masks from their keys."""
+
+# Traced functions have no types to give here.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownLambdaType=false
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.frontend.pytree import flatten
+from tessera.ir.base.interpret import interpret
+from tessera.ir.base.tape import Tape
+from tessera.ir.base.verify import symbol_table, verify
+from tessera.ir.graph.dialect import from_tape
+from tessera.ir.graph.passes.rematerialize import BYTES, POINTWISE, ROWS
+from tessera.ir.graph.pipeline import pipeline
+
+RNG = np.random.default_rng(5)
+X = RNG.standard_normal((6, 8)).astype(np.float32)
+W = RNG.standard_normal((8, 8)).astype(np.float32) / 3
+
+KEY = np.asarray(ts.random.key(11))
+
+STEPS: list[Any] = [
+    lambda h, w, k: ops.tanh(h),
+    lambda h, w, k: ops.gelu(h) * h,
+    lambda h, w, k: h @ w,
+    lambda h, w, k: ops.softmax(h) + h,
+    lambda h, w, k: ops.layernorm(h, w[0], w[1]),
+    lambda h, w, k: h.T[:6, :6] @ h,
+    lambda h, w, k: ts.random.dropout(h, k, 0.4),
+    lambda h, w, k: ops.maximum(h, 0.1) / (1.0 + h * h),
+    lambda h, w, k: h - h.mean(1, keepdims=True),
+]
+
+
+def draw_loss(seed: int) -> Any:
+    """A random chain of steps, with sums over the way to it."""
+    chosen = random.Random(seed).choices(STEPS, k=5)
+
+    def loss(x: Any, w: Any, key: Any) -> Any:
+        h, total = x, 0.0
+        for step in chosen:
+            h = step(h, w, key)
+            total = total + (h * h).mean()
+        return total
+
+    return loss
+
+
+def run_at(tape: Tape, level: int, *arrays: Any) -> tuple[list[bytes], set[str]]:
+    """The results of a program by the interpreter after the graph stage at a level, and the names of its ops."""
+    module = from_tape(tape)
+    for one in pipeline(level=level):
+        one.run(module)
+    verify(module)
+    names = {op.name for op in module.walk()}
+    return [np.asarray(one).tobytes() for one in interpret(symbol_table(module)["main"], *arrays)], names
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_kept_a_gradient_has_the_same_bits_and_no_residual(seed: int) -> None:
+    tape = ts.value_and_grad(draw_loss(seed), (0, 1)).trace(X, W, KEY).tape  # pyright: ignore[reportFunctionMemberAccess]
+    assert any(record.op == "tgraph.saved_value" for record in tape.records)
+    expected, names = run_at(tape, BYTES, X, W, KEY)
+    assert "tgraph.saved_value" not in names
+    for level in (POINTWISE, ROWS, ROWS + 1, ROWS + 99):
+        found, names = run_at(tape, level, X, W, KEY)
+        assert found == expected, level
+        assert "tgraph.saved_value" not in names
+
+
+def lines_of(gradient: Any, *args: Any) -> dict[str, list[str]]:
+    """The lists of an explanation by their names."""
+    gradient(*args)
+    found: dict[str, list[str]] = {}
+    name = ""
+    for line in str(gradient.explain(*args)).splitlines():
+        if line.startswith("    "):
+            found.setdefault(name, []).append(line.strip())
+        name = line.strip().removesuffix(":") if line.endswith(":") else name
+    return found
+
+
+def test_explain_lists_what_is_kept_and_what_is_rematerialized_with_bytes_lines_and_reasons() -> None:
+    def loss(x: Any, w: Any) -> Any:
+        hidden = x @ w
+        return (ops.layernorm(hidden, w[0], w[1]) @ w).sum()
+
+    found = lines_of(ts.grad(loss, (0, 1)), X, W)
+    assert any(
+        line.startswith("matmul [6, 8] f32: 192 bytes at ") and "test_rematerialize.py:" in line
+        for line in found["kept"]
+    )
+    assert any(line.startswith("mul [6, 8] f32: 192 bytes, needed there alone at ") for line in found["rematerialized"])
+    assert found["forward"]
+    assert found["backward"]
+
+
+def test_probabilities_of_attention_are_computed_in_the_backward_part_alone() -> None:
+    q = RNG.standard_normal((1, 2, 8, 4)).astype(np.float32)
+    found = lines_of(ts.grad(lambda q: (ops.attention(q * 2.0, q * 3.0, q, causal=True) ** 2.0).sum()), q)
+    assert not any("[1, 2, 8, 8]" in line for line in found["kept"])
+    assert any("[1, 2, 8, 8]" in line and "needed there alone" in line for line in found["rematerialized"])
+
+
+# Masks of dropout: from the key in both directions, whatever is kept.
+
+
+def mask_of(values: Any) -> Any:
+    return np.asarray(values) != 0.0
+
+
+def drop(x: Any, key: Any) -> Any:
+    return ts.random.dropout(x, key, 0.5)
+
+
+MASKED: dict[str, Any] = {
+    "plain": lambda x, key: drop(x, key),
+    "checkpoint": lambda x, key: ts.checkpoint(drop)(x, key),
+    "jit": lambda x, key: ts.jit(drop)(x, key),
+    "checkpoint of more": lambda x, key: ts.checkpoint(lambda x: drop(ops.exp(x), key) * ops.exp(x))(x),
+    "scan": lambda x, key: ts.scan(lambda c, row: (c, drop(row, key)), 0.0, x)[1],
+    "scan of checkpoint": lambda x, key: ts.scan(lambda c, row: (c, ts.checkpoint(drop)(row, key)), 0.0, x)[1],
+    "vmap": lambda x, key: ts.vmap(drop, in_axes=(0, None))(x, key),
+    "vmap of checkpoint": lambda x, key: ts.vmap(ts.checkpoint(drop), in_axes=(0, None))(x, key),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_the_mask_of_dropout_is_the_same_in_both_directions(name: str) -> None:
+    key = ts.random.key(7)
+    function = MASKED[name]
+    forward = ts.jit(lambda x: function(x, key))(X)
+    backward = ts.grad(lambda x: function(x, key).sum())(X)
+    np.testing.assert_array_equal(mask_of(forward), mask_of(backward))
+    assert 0 < mask_of(forward).mean() < 1
+    again = ts.grad(lambda x: function(x, key).sum())(X)
+    assert np.asarray(again).tobytes() == np.asarray(backward).tobytes()
+
+
+def test_no_mask_is_kept() -> None:
+    def loss(x: Any, w: Any) -> Any:
+        return (ts.random.dropout(x @ w, ts.random.key(3), 0.5) @ w).sum()
+
+    found = lines_of(ts.grad(loss, (0, 1)), X, W)
+    # The dropped activations alone, which the gradient of the second `w` is a product with.
+    assert [line.split(":")[0] for line in found["kept"]] == ["where [6, 8] f32"]
+
+
+def test_gradients_are_trees_of_the_same_bits_with_and_without_other_results() -> None:
+    loss = draw_loss(3)
+    alone = ts.grad(loss, (0, 1))(X, W, KEY)
+    _, beside = ts.value_and_grad(loss, (0, 1))(X, W, KEY)
+    pairs = zip(flatten(alone)[0], flatten(beside)[0], strict=True)
+    assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
