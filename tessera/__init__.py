@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 _HOME = {
     "tessera.types.dtype": "DType f64 f32 bf16 f16 f8e4m3 f8e5m2 i64 i32 i16 i8 i4 u64 u32 u16 u8 bool_ nvfp4",
     "tessera.frontend.scopes": "policy",
+    "tessera.api.loss_scale": "LossScale all_finite",
     "tessera.api.precision": "AdaptivePrecision LossScaler Quantized quantize",
     "tessera.types.policy": "Policy Training Inference NVFP4 accum compute loss_scale saturate wrap stochastic_round "
     "round_nearest_even round_toward_zero flush_denormals keep_denormals scaled tile_scaled tf32",

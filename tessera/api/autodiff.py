@@ -16,7 +16,7 @@ from typing import Any
 from tessera.api.control import scan
 from tessera.api.custom import CustomFunction
 from tessera.api.jit import Jit, Transform
-from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PytreeError
+from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PolicyError, PytreeError
 from tessera.frontend.annotations import signature_of
 from tessera.frontend.arguments import check_bool, check_callables
 from tessera.frontend.functions import public
@@ -31,7 +31,9 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.graph.transforms.linearize import linearize as linearize_tape
 from tessera.ir.graph.transforms.linearize import run_forward
 from tessera.ir.graph.transforms.reverse import partition, transpose_tape, vjp_tape
-from tessera.ir.graph.transforms.tape_builder import TapeBuilder
+from tessera.ir.graph.transforms.tape_builder import DerivativeBuilder, TapeBuilder
+from tessera.types.dtype import FORMATS
+from tessera.types.policy import SILENT, Policy
 
 _EMPTY: Any = inspect.Parameter.empty
 
@@ -132,14 +134,39 @@ def _value_and_grad(
         seeds: list[int | None] = [None] * len(program.tape.outputs)
         builder = TapeBuilder(linearized.tape)
         out = builder.type_of(linearized.tape.outputs[0])
-        seeds[0] = builder.emit("full", shape=(), value=1.0, dtype=out.dtype)
-        results = _trace().replay(vjp_tape(linearized, seeds), program.operands)
-        cut = len(seeds)
+        policy, cut = _loss_policy(linearized.tape), len(seeds)
+        seeds[0] = builder.emit("full", shape=(), value=policy.loss_scale or 1.0, dtype=out.dtype)
+        backward = vjp_tape(linearized, seeds)
+        if policy.loss_scale is not None:
+            _remove_scale(backward, cut, policy)
+        results = _trace().replay(backward, program.operands)
         gradients = _split_leaves(program.trees, results[cut:])
         return choose(program.rebuild(results[:cut]), gradients if isinstance(argnums, tuple | list) else gradients[0])
 
     key = (name, repr(argnums), has_aux)
     return keep_transform(function, key, lambda: jit_like(function, differentiate, name))
+
+
+def _loss_policy(tape: Tape) -> Policy:
+    """The policy of a loss, which may have its cotangents multiplied while they are stored."""
+    maker = next((record for record in tape.records if tape.outputs[0] in record.results), None)
+    policy, dtype = SILENT if maker is None else maker.policy, tape.types[tape.outputs[0]].dtype
+    if policy.loss_scale is not None and dtype.name in FORMATS and policy.loss_scale > FORMATS[dtype.name].largest:
+        raise PolicyError(
+            f"`loss_scale({policy.loss_scale:g})` is beyond the largest {dtype}, {FORMATS[dtype.name].largest:g}, "
+            "which is the dtype of the loss",
+            span=None if maker is None else maker.span,
+            fix="take a smaller one, or compute the loss in f32",
+        )
+    return policy
+
+
+def _remove_scale(tape: Tape, first: int, policy: Policy) -> None:
+    """Divide the outputs from number `first` on, which are gradients, by the loss scale of a policy."""
+    assert policy.loss_scale is not None
+    builder = DerivativeBuilder(tape)
+    builder.policy = policy
+    tape.outputs[first:] = [builder.divide(value, policy.loss_scale) for value in tape.outputs[first:]]
 
 
 def _check_scalar(name: str, program: Subprogram, has_aux: bool) -> None:

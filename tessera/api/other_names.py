@@ -95,7 +95,7 @@ OPS: Mapping[str, str] = {
     **_write("convolve conv", "ops.conv1d(x, weight)"),
     **_write("max_pool1d max_pool2d", "ops.max_pool(x, 2)"),
     **_write("avg_pool1d avg_pool2d", "ops.avg_pool(x, 2)"),
-    **_write("dropout", "random.dropout(key, x, 0.1)"),
+    **_write("dropout", "random.dropout(x, key, 0.1)"),
     **_write("empty", "ops.zeros(shape)"),
     **_write("empty_like", "ops.zeros_like(x)"),
     **_write("isfinite", "ops.logical_not(tessera.ops.isnan(x) | tessera.ops.isinf(x))"),

@@ -183,15 +183,15 @@ class LossScaler:
                 f"a loss scaler takes a Policy, got {policy!r}", fix="write `LossScaler(loss_scale(1024.0))`"
             )
         start = policy.loss_scale if policy is not None and policy.loss_scale is not None else scale
-        _check_numbers("a loss scaler", scale=start, growth=growth, backoff=backoff, interval=interval)
-        _check_numbers("a loss scaler", largest=largest, least=least)
+        check_numbers("a loss scaler", scale=start, growth=growth, backoff=backoff, interval=interval)
+        check_numbers("a loss scaler", largest=largest, least=least)
         rules = (
             ("scale", start, start > 0, "above 0"),
             ("growth", growth, growth > 1.0, "above 1"),
             ("backoff", backoff, 0.0 < backoff < 1.0, "between 0 and 1"),
             ("interval", interval, interval >= 1, "of at least 1"),
         )
-        _check_rules("a loss scaler", rules)
+        check_rules("a loss scaler", rules)
         self.scale, self.growth, self.backoff, self.interval = float(start), growth, backoff, interval
         self.largest, self.least, self.good_steps = largest, least, 0
         self.history: list[ScaleStep] = []
@@ -233,14 +233,14 @@ class LossScaler:
         return f"LossScaler(scale={self.scale:g}, {len(self.history)} steps, {skipped} skipped)"
 
 
-def _check_numbers(what: str, **given: Any) -> None:
+def check_numbers(what: str, **given: Any) -> None:
     """Raises for what cannot even be compared."""
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise PolicyError(f"{what} takes `{name}` as a number, got {value!r}", fix=f"change `{name}`")
 
 
-def _check_rules(what: str, rules: Sequence[tuple[str, Any, bool, str]]) -> None:
+def check_rules(what: str, rules: Sequence[tuple[str, Any, bool, str]]) -> None:
     """Raises for numbers that break a rule: each with its name, its value, whether it holds, and what it must be."""
     wrong = [(name, f"`{name}` {rule}, got {value!r}") for name, value, holds, rule in rules if not holds]
     if wrong:
@@ -318,13 +318,13 @@ class AdaptivePrecision:
                 raise PolicyError(
                     f"`{name}` is a Policy, got {given!r}", fix="write `AdaptivePrecision(Training(), ...)`"
                 )
-        _check_numbers("adaptive precision", above=above, below=below, patience=patience)
+        check_numbers("adaptive precision", above=above, below=below, patience=patience)
         rules = (
             ("above", above, above > 0, "above 0"),
             ("below", below, 0 <= below < above, "from 0, and less than `above`"),
             ("patience", patience, patience >= 1, "of at least 1"),
         )
-        _check_rules("adaptive precision", rules)
+        check_rules("adaptive precision", rules)
         self.narrow, self.wide, self.above, self.below, self.patience = narrow, wide, above, below, patience
         self.policy, self.steps, self.quiet = narrow, 0, 0
         self.log: list[Switch] = []

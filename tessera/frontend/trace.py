@@ -31,6 +31,7 @@ from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import POLICY, Record, Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.runtime.operators import NoAttribute, advice_for
+from tessera.types.device import DEVICE
 from tessera.types.dim import Dim
 from tessera.types.dtype import DType, f64
 from tessera.types.effect import Effects
@@ -366,9 +367,13 @@ class Trace:
     def replay(self, tape: Tape, operands: Sequence[Any]) -> list[TracedTensor]:
         """Record the program of another tape on these operands, each op with its own line, policy and device."""
         values: dict[int, Any] = dict(zip(tape.inputs, operands, strict=True))
-        around = self.own, self.placed
+        around, root = (self.own, self.placed), self
+        while root.parent is not None:
+            root = root.parent
         try:
             for record in tape.records:
+                if record.device:
+                    root.tape.promises.setdefault(DEVICE, record.device)
                 record = inherit_policy(record, self.declared)
                 self.own, self.placed = record.policy, record.device or around[1]
                 given = [values[operand] for operand in record.operands]

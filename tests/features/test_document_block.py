@@ -134,6 +134,66 @@ def test_L8_the_block_as_it_is_written_equals_numpy(rate: float) -> None:
     assert exact > 0.8, "most elements have no rounding that could fall the other way"
 
 
+def block_in_torch(torch: Any, x: Any, past: Any, weights: list[Any], keys: list[Any], rate: float) -> Any:
+    """The block in f64 as PyTorch differentiates it: the same formulas, without any rounding."""
+
+    def norm(y: Any) -> Any:
+        return y / torch.sqrt((y**2).mean(-1, keepdim=True) + 1e-5)
+
+    def dropped(y: Any, key: Any) -> Any:
+        kept = torch.from_numpy(keep_mask(np.asarray(key), tuple(y.shape), rate).astype(np.float64))
+        return y * kept / (1.0 - rate) if rate else y
+
+    wqkv, wo, wmlp_in, wmlp_out = weights
+    x = norm(x)
+    batch, length, _ = x.shape
+    q, k, v = (x @ wqkv).reshape(batch, length, 3, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
+    k, v = (torch.cat([old, new], dim=2) for old, new in zip(past, (k, v), strict=True))
+    total = k.shape[2]
+    seen = torch.arange(total) <= torch.arange(length)[:, None] + total - length
+    scores = (q @ k.transpose(-1, -2) / math.sqrt(HEAD_DIM)).masked_fill(~seen, -math.inf)
+    shares = torch.nn.functional.pad(torch.softmax(scores, -1), (0, CAPACITY - total))
+    y = (dropped(shares, keys[0])[..., :total] @ v).permute(0, 2, 1, 3).reshape(batch, length, WIDTH)
+    y = x + dropped(y @ wo, keys[1])
+    inner = torch.nn.functional.gelu(norm(y) @ wmlp_in)
+    return y + dropped(inner @ wmlp_out, keys[2])
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25])
+def test_L8_the_gradient_of_the_block_is_that_of_pytorch(rate: float) -> None:
+    torch = pytest.importorskip("torch")
+    scope = namespace()
+    block, rng = scope["transformer_block"], np.random.default_rng(2)
+    past = [rng.standard_normal((2, HEADS, 2, HEAD_DIM)).astype(ml_dtypes.bfloat16) for _ in range(2)]
+    x = rng.standard_normal((2, 3, WIDTH)).astype(ml_dtypes.bfloat16)
+    seed = rng.standard_normal((2, 3, WIDTH)).astype(np.float32)
+
+    def loss(x: Any, k: Any, v: Any) -> Any:
+        cache = ts.KVCache.empty(2, HEADS, CAPACITY, HEAD_DIM, ts.bf16).append(k, v)
+        y, after = block(x, cache, heads=HEADS, p=rate)
+        return (y.cast(ts.f32) * seed).sum(), after.length
+
+    with ts.random.run(11):
+        (value, length), found = ts.jit(ts.value_and_grad(loss, (0, 1, 2), has_aux=True))(x, *past)
+    with ts.random.run(11):
+        eager, _ = ts.value_and_grad(loss, (0, 1, 2), has_aux=True)(x, *past)
+    with ts.random.run(11):
+        keys = [ts.random.key() for _ in range(3)]
+    given = [torch.tensor(np.asarray(one).astype(np.float64), requires_grad=True) for one in (x, *past)]
+    weights = [torch.tensor(scope[name].astype(np.float64)) for name in ("Wqkv", "Wo", "Wmlp_in", "Wmlp_out")]
+    wanted = (block_in_torch(torch, given[0], given[1:], weights, keys, rate) * torch.from_numpy(seed)).sum()
+    wanted.backward()
+    assert int(length) == 5
+    assert np.asarray(eager[0]).tobytes() == np.asarray(value).tobytes()
+    # Some ten results in a row are stored in bf16, each within 2**-9 of its value.
+    assert abs(float(value) - float(wanted.detach())) <= 10 * 2.0**-9 * np.abs(seed).sum()
+    for own, exact in zip(found, given, strict=True):
+        assert own.dtype is ts.bf16
+        expected_gradient = exact.grad.numpy()
+        error = np.linalg.norm(narrow(own) - expected_gradient) / np.linalg.norm(expected_gradient)
+        assert error <= 10 * 2.0**-8
+
+
 def test_L8_dropout_repeats_by_its_run_and_changes_without_one() -> None:
     block, x = namespace()["transformer_block"], np.ones((1, 4, WIDTH), ml_dtypes.bfloat16)
     cache = ts.KVCache.empty(1, HEADS, CAPACITY, HEAD_DIM, ts.bf16)

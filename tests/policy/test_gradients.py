@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tessera.ir.base.tape import POLICY, Record, Tape
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes.check_policy import CheckPolicy
 from tessera.types.policy import Policy
+from tests.policy.processes import printed_in_processes
 from tests.policy.programs import POLICIES, Program, random_program
 from tests.policy.test_bits import bits_of
 
@@ -234,6 +236,33 @@ def test_roundings_of_a_gradient_have_random_bits_of_their_own() -> None:
     made = {value: record for record in tape.records for value in record.results}
     streams = [made[record.operands[2]].attributes.get("value") for record in counters]
     assert len(streams) == len(set(streams)) > 4
+
+
+HASHES = """
+import hashlib
+import numpy as np
+import tessera as ts
+from tests.policy.test_gradients import LOSSES, POLICIES, W, X
+
+digest = hashlib.sha256()
+for policy in (ts.Policy(), ts.Training(), POLICIES[7]):
+    for name in ("layer", "attention", "rows"):
+        value, gradients = ts.jit(ts.value_and_grad(LOSSES[name], (0, 1)), policy=policy)(W, X)
+        for one in (value, *gradients):
+            digest.update(np.asarray(one).tobytes())
+print(digest.hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_d7_values_and_gradients_are_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cold, warm, and cold elsewhere with other hashes, for one thread and for two."""
+    found = list[str]()
+    for threads in ("1", "2"):
+        monkeypatch.setenv("TESSERA_NUM_THREADS", threads)
+        found += printed_in_processes(HASHES, tmp_path / threads)
+    assert len(found) == 6
+    assert len(set(found)) == 1
 
 
 # N9.2: rows with nothing to sum and nothing to see.

@@ -152,3 +152,29 @@ def failing() -> Any:
 def sleeping(folder: str) -> None:
     with open(os.path.join(folder, str(os.getpid())), "w", encoding="utf-8"):
         time.sleep(60)
+
+
+def layer_data() -> tuple[Any, Any, Any]:
+    """Weights, inputs and labels of a layer in f64."""
+    rng = np.random.default_rng(8)
+    return rng.standard_normal((8, 6)), rng.standard_normal((12, 8)), rng.integers(0, 6, 12)
+
+
+def layer_loss(w: Any, x: Any, y: Any) -> Any:
+    return ops.cross_entropy(ops.tanh(x @ w), y, reduction="sum")
+
+
+@ts.jit
+def sharded_step(part: Any, x: Any, y: Any) -> Any:
+    def loss(part: Any) -> Any:
+        return layer_loss(ts.dist.all_gather(part, "dp", 0), x, y)
+
+    value, gradient = ts.value_and_grad(loss)(part)
+    return ts.dist.all_reduce(value, "dp", "sum"), gradient
+
+
+def sharded_gradient() -> Any:
+    """What a rank gets that has a quarter of the weights and of the data."""
+    rank, (w, x, y) = ts.dist.rank(), layer_data()
+    with ts.dist.mesh(dp=4):
+        return sharded_step(np.split(w, 4)[rank], np.split(x, 4)[rank], np.split(y, 4)[rank])

@@ -179,6 +179,12 @@ class DerivativeBuilder(TapeBuilder):
         """A value in the dtype of a type, rounded as the policy says."""
         return convert(self, value, type.dtype)
 
+    def divide(self, value: int, number: float) -> int:
+        """A value over a number, in the dtype that it computes in, rounded once."""
+        own = self.type_of(value).dtype
+        divisor = self.emit("full", shape=(), value=number, dtype=own.compute)
+        return convert(self, self.emit("div", convert(self, value, own.compute), divisor), own)
+
     def cotangent_type(self, type: TensorType) -> TensorType:
         """The type of a cotangent: what is stored narrower than it is computed with has a result's as its cotangent."""
         compute = self.policy.compute

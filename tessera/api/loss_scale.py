@@ -1,0 +1,126 @@
+"""Loss scales as values of a program: what to multiply a loss by, adapted by pure functions that run under `jit`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tessera.api.precision import check_numbers, check_rules
+from tessera.diagnostics.codes import PytreeError
+from tessera.frontend import pytree
+from tessera.frontend.functions.elementwise import abs as magnitude
+from tessera.frontend.functions.elementwise import div, logical_and, lt, maximum, minimum, where
+from tessera.frontend.functions.operands import as_tensor, cast, dtype_of
+from tessera.frontend.functions.reduction import all as every
+from tessera.frontend.pytree import flatten, unflatten
+from tessera.ir.base.dispatch import apply
+from tessera.types.dtype import bool_, f32, i32
+
+
+def _number(value: float, dtype: Any) -> Any:
+    return apply("full", (), {"shape": (), "value": value, "dtype": dtype})
+
+
+def all_finite(tree: Any) -> Any:
+    """Whether all floats of a tree of tensors are finite, as a bool tensor: what decides if a step is taken.
+
+    >>> ts.all_finite({"w": ts.array([1.0, 2.0]), "b": ts.array([float("inf")])})
+    Tensor([] bool, False)
+    """
+    found: Any = None
+    for leaf in flatten(tree)[0]:
+        tensor = as_tensor(leaf)
+        if dtype_of(tensor).is_float:
+            one = every(lt(magnitude(tensor), float("inf")), axis=None)
+            found = one if found is None else logical_and(found, one)
+    return _number(1.0, bool_) if found is None else found
+
+
+class LossScale:
+    """A factor on the loss that keeps small gradients representable, as a pair of tensors that a step takes and gives.
+
+    Multiply the loss with `scaled`, divide the gradients with `unscaled`, and let `update` adapt it: after a step whose
+    gradients were not all finite it is multiplied by `backoff`, after `interval` good ones in a row by `growth`, up to
+    `largest` and down to `least`; with `interval=0` it stays as it is. `choose` takes the new values of a good step,
+    and the old ones else. All are pure functions of tensors, under `jit` and outside; `LossScaler` is the same with a
+    history, outside of `jit`.
+
+    >>> scale = ts.LossScale(8.0, interval=2)
+    >>> for is_good in (True, False, True, True):
+    ...     scale = scale.update(is_good)
+    >>> scale
+    LossScale(8, 0 good steps)
+    """
+
+    def __init__(
+        self,
+        scale: Any = 2.0**15,
+        *,
+        growth: float = 2.0,
+        backoff: float = 0.5,
+        interval: int = 2000,
+        largest: float = 2.0**24,
+        least: float = 2.0**-14,
+    ) -> None:
+        check_numbers("a loss scale", growth=growth, backoff=backoff, interval=interval, largest=largest, least=least)
+        rules = [
+            ("growth", growth, growth > 1.0, "above 1"),
+            ("backoff", backoff, 0.0 < backoff < 1.0, "between 0 and 1"),
+            ("interval", interval, interval >= 0, "of at least 0"),
+            ("least", least, 0.0 < least <= largest, "above 0, and not above `largest`"),
+        ]
+        if isinstance(scale, int | float):
+            rules.append(("scale", scale, scale > 0, "above 0"))
+        check_rules("a loss scale", rules)
+        self.scale = _number(float(scale), f32) if isinstance(scale, int | float) else cast(as_tensor(scale), f32)
+        self.good_steps = _number(0.0, i32)
+        self.settings = (growth, backoff, interval, largest, least)
+
+    def scaled(self, loss: Any) -> Any:
+        """The loss times the scale, in f32."""
+        return cast(as_tensor(loss), f32) * self.scale
+
+    def unscaled(self, gradients: Any) -> Any:
+        """A tree of gradients in f32, without the scale."""
+        leaves, form = flatten(gradients)
+        return unflatten(form, [div(cast(as_tensor(leaf), f32), self.scale) for leaf in leaves])
+
+    def update(self, is_finite: Any) -> LossScale:
+        """The scale of the next step, by whether the gradients of this one were finite."""
+        growth, backoff, interval, largest, least = self.settings
+        if not interval:
+            return self
+        good = as_tensor(is_finite)
+        count = self.good_steps + 1
+        is_due = count >= interval
+        grown = where(is_due, minimum(self.scale * growth, largest), self.scale)
+        scale = where(good, grown, maximum(self.scale * backoff, least))
+        kept = where(is_due, _number(0.0, i32), count)
+        return _restore(self.settings, (scale, where(good, kept, _number(0.0, i32))))
+
+    def choose(self, is_finite: Any, new: Any, old: Any) -> Any:
+        """The tree `new` after a good step, else `old`, which has its form: a step that is not good is skipped."""
+        leaves, form = flatten(new)
+        before, other = flatten(old)
+        if form != other:
+            raise PytreeError(f"`LossScale.choose` takes two trees of one form, got {form} and {other}")
+        good = as_tensor(is_finite)
+        return unflatten(form, [where(good, one, two) for one, two in zip(leaves, before, strict=True)])
+
+    def __repr__(self) -> str:
+        if any(not hasattr(one, "item") or not hasattr(one, "tolist") for one in (self.scale, self.good_steps)):
+            return f"LossScale({self.scale!r})"
+        return f"LossScale({float(self.scale):g}, {int(self.good_steps)} good steps)"
+
+
+def _split(scale: LossScale) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    return (scale.scale, scale.good_steps), scale.settings
+
+
+def _restore(settings: Any, children: Any) -> LossScale:
+    made = object.__new__(LossScale)
+    made.scale, made.good_steps = children
+    made.settings = settings
+    return made
+
+
+pytree.register(LossScale, _split, _restore, fields=("scale", "good_steps"))

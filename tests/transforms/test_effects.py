@@ -1,0 +1,100 @@
+"""A6: derivatives and effects: across io only with a rule, and neither io nor state is run again backwards."""
+
+# Traced functions are lambdas here, which have no types to give.
+# pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from tessera import ops
+from tessera.diagnostics.codes import DifferentiationError
+
+X = np.array([1.0, 2.0, 3.0], np.float32)
+K = np.random.default_rng(0).standard_normal((1, 1, 2, 4)).astype(np.float32)
+
+
+def ask(x: Any) -> Any:
+    return ts.io_callback(lambda a: np.asarray(a) * 2, x, result=x)
+
+
+ACROSS: dict[str, Callable[[Any], Any]] = {
+    "op": lambda x: ask(x * x).sum(),
+    "loop": lambda x: ts.scan(lambda c, row: (c + ask(row), ()), ops.zeros(()), x)[0],
+    "branch": lambda x: ts.cond(x.sum() > 0, lambda a: ask(a).sum(), lambda a: a.sum(), x),
+    "checkpoint": lambda x: ts.checkpoint(lambda a: ask(a).sum())(x),
+    "batch": lambda x: ts.vmap(ask)(x).sum(),
+}
+
+
+@pytest.mark.parametrize("name", ACROSS)
+def test_a6_a_derivative_across_io_is_refused_by_its_effect_and_line(name: str) -> None:
+    ways = [ts.grad(ACROSS[name]), ts.jit(ts.grad(ACROSS[name])), lambda x: ts.jvp(ACROSS[name], (x,), (x,))]
+    for way in ways:
+        with pytest.raises(
+            DifferentiationError, match="`io_callback` has no derivative: it has the effect `io`"
+        ) as caught:
+            way(X)
+        assert caught.value.span is not None
+        assert "stop_gradient" in str(caught.value)
+        assert "def ask" not in str(caught.value)
+        assert "ts.io_callback(lambda a" in str(caught.value), "the line is that of the call"
+
+
+def test_a6_what_is_constant_may_come_from_io() -> None:
+    loss = lambda x: (ask(ts.stop_gradient(x)) * x).sum()  # noqa: E731
+    np.testing.assert_array_equal(np.asarray(ts.grad(loss)(X)), 2 * X)
+
+
+def test_a6_io_without_results_happens_once_and_in_order() -> None:
+    seen: list[float] = []
+
+    def note(x: Any) -> None:
+        ts.io_callback(lambda a: seen.append(float(np.asarray(a).sum())), x)
+
+    def loss(x: Any) -> Any:
+        note(x)
+        y = ts.checkpoint(lambda a: (note(a * 2.0), ops.sin(a) * a)[1])(x)
+        note(y * 0.0)
+        return (y * y).sum()
+
+    alone = ts.grad(lambda x: ((ops.sin(x) * x) ** 2.0).sum())(X)
+    for gradient in (ts.grad(loss), ts.jit(ts.grad(loss))):
+        seen.clear()
+        np.testing.assert_allclose(np.asarray(gradient(X)), np.asarray(alone), rtol=1e-6)
+        assert seen == [6.0, 12.0, 0.0]
+
+
+def test_a6_an_append_is_a_version_of_the_cache_and_is_not_run_again() -> None:
+    def loss(k: Any) -> Any:
+        first = ts.KVCache.empty(1, 1, 8, 4, ts.f32).append(k, k)
+        second = first.append(k * 2.0, k * 3.0)
+        # The version from before still has what it had.
+        return (first.K**2.0).sum() + (second.K**2.0).sum() + (second.V**3.0).sum(), second
+
+    wanted = 2 * K + (2 * K + 8 * K) + (3 * K**2 + 81 * K**2)
+    gradient = ts.jit(ts.grad(loss, has_aux=True))
+    found, cache = gradient(K)
+    np.testing.assert_allclose(np.asarray(found), wanted, rtol=1e-5)
+    assert int(cache.length) == 4
+    np.testing.assert_array_equal(np.asarray(cache.K)[:, :, :4], np.concatenate([K, 2 * K], axis=2))
+    ops_run = Counter(record.op for record in gradient.trace(K).tape.records)
+    alone = Counter(record.op for record in ts.jit(loss).trace(K).tape.records)
+    assert ops_run["tgraph.kv_append"] == alone["tgraph.kv_append"] == 2
+    again, _ = ts.grad(lambda k: ts.checkpoint(loss)(k), has_aux=True)(K)
+    np.testing.assert_allclose(np.asarray(again), wanted, rtol=1e-5)
+
+
+def test_a6_random_draws_are_those_of_the_forward_pass() -> None:
+    def loss(x: Any, key: Any) -> Any:
+        return (ts.random.dropout(x, key, 0.5) * X).sum()
+
+    key = ts.random.key(3)
+    kept = np.asarray(ts.random.dropout(np.ones(3, np.float32), key, 0.5))
+    for function in (loss, ts.checkpoint(loss)):
+        np.testing.assert_array_equal(np.asarray(ts.grad(function)(X, key)), kept * X)
