@@ -12,6 +12,7 @@ from tessera.api.effects import deterministic
 from tessera.api.jit import jit, Jit
 from tessera.api.kernel import kernel, Kernel
 from tessera.api.kv_cache import KVCache
+from tessera.api.loss_scale import LossScale, all_finite
 from tessera.api.placement import device, prefetch
 from tessera.api.precision import AdaptivePrecision, LossScaler, Quantized, quantize
 from tessera.api.shape_trace import ShapeTrace, shape_trace
@@ -36,6 +37,7 @@ __all__ = [
     "KTile",
     "KVCache",
     "Kernel",
+    "LossScale",
     "LossScaler",
     "NVFP4",
     "Options",
@@ -48,6 +50,7 @@ __all__ = [
     "TesseraError",
     "Training",
     "accum",
+    "all_finite",
     "arange",
     "array",
     "asarray",

@@ -179,6 +179,46 @@ def test_d7_results_are_the_same_in_every_process(tmp_path: Path) -> None:
     assert [compiles for _, compiles in found] == ["1", "0", "1"]
 
 
+GRADIENTS = """
+import hashlib
+import ml_dtypes
+import numpy as np
+import tessera as ts
+rng = np.random.default_rng(5)
+w, x = (rng.standard_normal((256, 256)).astype(np.float32) * 0.1 for _ in range(2))
+q = rng.standard_normal((1, 4, 128, 64)).astype(ml_dtypes.bfloat16)
+
+def loss(w, x, q):
+    y = ts.ops.cross_entropy(ts.ops.gelu(x @ w), ts.array(np.arange(256)))
+    return y.cast(ts.f32) + (ts.ops.flash_attention(q, q, q, causal=True).cast(ts.f32) ** 2.0).sum()
+
+f = ts.jit(ts.value_and_grad(loss, (0, 1, 2)), backend="cuda", policy=ts.Training())
+value, gradients = f(w, x, q)
+found = b"".join(np.asarray(one).tobytes() for one in (value, *gradients))
+print(hashlib.sha256(found).hexdigest(), f.cache_info().compiles)
+"""
+
+
+def test_d7_gradients_are_the_same_in_every_process(tmp_path: Path) -> None:
+    found = [printed.split() for printed in printed_in_processes(GRADIENTS, tmp_path)]
+    assert len({digest for digest, _ in found}) == 1
+    assert [compiles for _, compiles in found] == ["1", "0", "1"]
+
+
+@pytest.mark.parametrize("policy", [ts.Training(), ts.Training(ts.f16), ts.Inference()], ids=str)
+def test_gradients_under_a_policy_are_near_those_of_the_cpu(policy: Any) -> None:
+    """Tensor cores add in another order, and a rounding behind may fall the other way."""
+    w, x = (RNG.standard_normal((128, 128)).astype(np.float32) * 0.1 for _ in range(2))
+    gradient = ts.value_and_grad(lambda w, x: (ops.gelu(x @ w) ** 2.0).sum(), (0, 1))
+    _, found = ts.jit(gradient, backend="cuda", policy=policy)(w, x)
+    _, wanted = ts.jit(gradient, policy=policy)(w, x)
+    step = 2.0**-3 if policy.storage is ts.f8e4m3 else 2.0**-7
+    for own, theirs in zip(found, wanted, strict=True):
+        assert own.dtype is ts.f32
+        error = np.linalg.norm(np.asarray(own) - np.asarray(theirs)) / np.linalg.norm(np.asarray(theirs))
+        assert error <= 2 * step
+
+
 def test_exact_functions_in_matrix_kernels_are_nearer_than_those_of_the_machine() -> None:
     a = (RNG.standard_normal((256, 256)) * 0.1).astype(ml_dtypes.bfloat16)
     exact = ts.jit(lambda a: ops.exp((a @ a).cast(ts.f32)), backend="cuda", overrides={"math.exp": "exact"})

@@ -2,6 +2,7 @@
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 from dataclasses import replace

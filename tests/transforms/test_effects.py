@@ -2,6 +2,7 @@
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections import Counter
@@ -44,6 +45,27 @@ def test_a6_a_derivative_across_io_is_refused_by_its_effect_and_line(name: str) 
         assert "stop_gradient" in str(caught.value)
         assert "def ask" not in str(caught.value)
         assert "ts.io_callback(lambda a" in str(caught.value), "the line is that of the call"
+
+
+def test_a6_io_with_a_rule_is_differentiated_by_it_and_asked_once() -> None:
+    asked: list[Any] = []
+
+    def double(a: Any) -> Any:
+        asked.append(np.asarray(a).tolist())
+        return np.asarray(a) * 2
+
+    @ts.custom_vjp
+    def measured(x: Any) -> Any:
+        return ts.io_callback(double, x, result=x)
+
+    measured.defvjp(lambda x: (measured(x), ()), lambda kept, g: (2.0 * g,))
+    for gradient in (
+        ts.grad(lambda x: (measured(x) ** 2.0).sum()),
+        ts.jit(ts.grad(lambda x: (measured(x) ** 2.0).sum())),
+    ):
+        asked.clear()
+        np.testing.assert_array_equal(np.asarray(gradient(X)), 8 * X)
+        assert asked == [X.tolist()]
 
 
 def test_a6_what_is_constant_may_come_from_io() -> None:
