@@ -18,10 +18,10 @@ from tessera.api.custom import CustomFunction
 from tessera.api.jit import Jit, Transform
 from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PolicyError, PytreeError
 from tessera.frontend.annotations import signature_of
-from tessera.frontend.arguments import check_bool, check_callables
+from tessera.frontend.arguments import check_bool, check_callables, explain_transform
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, dtype_of
-from tessera.frontend.pytree import Tree, as_tuple, flatten, unflatten
+from tessera.frontend.pytree import Tree, as_tuple, flatten, leaf_paths, leaves_like, unflatten
 from tessera.frontend.size import dim_of
 from tessera.frontend.subprograms import Subprogram, check_like, trace_subprogram, type_of
 from tessera.frontend.trace import Trace
@@ -86,6 +86,7 @@ def _split_leaves(trees: Sequence[Tree], leaves: Sequence[Any]) -> tuple[Any, ..
     return tuple(unflatten(tree, list(itertools.islice(left, tree.leaf_count))) for tree in trees)
 
 
+@explain_transform
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -102,6 +103,7 @@ def value_and_grad(
     return _value_and_grad("value_and_grad", function, argnums, has_aux, lambda value, gradients: (value, gradients))
 
 
+@explain_transform
 def grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
@@ -234,6 +236,7 @@ def _as_several(name: str, given: Any) -> tuple[Any, ...]:
     return as_tuple(given)
 
 
+@explain_transform
 def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """What `function` gives for `primals`, and how that changes as they change by `tangents`: forward mode.
 
@@ -245,11 +248,17 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     if dispatch.tracing() is None:
         eager = _eagerly("jvp", function, _run_traced(jvp), 2)
         return eager.jit(tuple(primals), tuple(tangents))
-    program = trace_subprogram("jvp", function, primals, {}, range(len(primals)))
+    return _jvp_inside("jvp", function, primals, tangents)
+
+
+def _jvp_inside(
+    name: str, function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[Any, Any]:
+    program = trace_subprogram(name, function, primals, {}, range(len(primals)))
     active = sum(tree.leaf_count for tree in program.trees)
     types = [program.tape.types[value] for value in program.tape.inputs[:active]]
     form = Tree(tuple, None, program.trees)
-    given = check_like("jvp", "tangents", tuple(tangents), form, types)
+    given = check_like(name, "tangents", tuple(tangents), form, types)
     count = len(program.tape.outputs)
     results = _trace().replay(linearize_tape(program.tape, range(active)).jvp_tape(), [*program.operands, *given])
     return program.rebuild(results[:count]), unflatten(program.result, results[count:])
@@ -323,6 +332,7 @@ class LinearFunction:
         return _split_leaves(self._made, results)[0]
 
 
+@explain_transform
 def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """What `function` gives for `primals`, and the function from its cotangents to theirs: reverse mode.
 
@@ -333,6 +343,7 @@ def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any
     return _linear("vjp", function, primals)
 
 
+@explain_transform
 def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """What `function` gives for `primals`, and the linear function from changes of them to changes of it.
 
@@ -350,21 +361,30 @@ def _linear(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> 
         value, held, number = eager.jit(*primals)
         program, (form, _), made = eager.parts[number]
         # Sizes are those of this call, where the program may serve others too.
-        leaves = flatten(value if name == "vjp" else tuple(primals))[0]
-        types = [type_of(as_tensor(leaf)) for leaf in leaves]
+        leaves = leaves_like(form, value if name == "vjp" else tuple(primals))
+        types = [type_of(as_tensor(leaf)) for leaf in leaves or ()]
         return value, LinearFunction(name, program, held, (form, types), made)
-    value, held, program, given, made = _linear_parts(name, function, primals)
-    return value, LinearFunction(name, program, held, given, made)
+    return _linear_inside(name, name, function, primals, {}, range(len(primals)))
+
+
+def _linear_inside(
+    mode: str, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any, about: Sequence[int]
+) -> tuple[Any, LinearFunction]:
+    """As `vjp` or `linearize`, which `mode` says, inside of a trace, by the arguments `about`; `name` was called."""
+    value, held, program, given, made = _linear_parts(mode, name, function, args, kwargs, about)
+    return value, LinearFunction(mode, program, held, given, made)
 
 
 def _number_parts(name: str, function: Callable[..., Any], parts: list[Any], *primals: Any) -> tuple[Any, Any, int]:
-    value, held, *known = _linear_parts(name, function, primals)
+    value, held, *known = _linear_parts(name, name, function, primals, {}, range(len(primals)))
     parts.append(known)
     return value, held, len(parts) - 1
 
 
-def _linear_parts(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, ...]:
-    program = trace_subprogram(name, function, primals, {}, range(len(primals)))
+def _linear_parts(
+    mode: str, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: Any, about: Sequence[int]
+) -> tuple[Any, ...]:
+    program = trace_subprogram(name, function, args, kwargs, about)
     active = sum(tree.leaf_count for tree in program.trees)
     types = [program.tape.types[value] for value in program.tape.inputs[:active]]
     out_types = [program.tape.types[value] for value in program.tape.outputs]
@@ -375,18 +395,21 @@ def _linear_parts(name: str, function: Callable[..., Any], primals: Sequence[Any
     held = [*(program.operands[at] for at in part.reads), *results[count:]]
     value = program.rebuild(results[:count])
     held = [_trace().lift_operand(one) for one in held]
-    if name == "vjp":
+    if mode == "vjp":
         is_linear = [False] * len(held) + [True] * active
         given = (program.result, out_types)
-        return value, held, Program(transpose_tape(part.linear, is_linear), name), given, program.trees
+        return value, held, Program(transpose_tape(part.linear, is_linear), mode), given, program.trees
     run_forward(part.linear)
+    builder, tangents = TapeBuilder(part.linear), iter(part.linear.outputs)
+    part.linear.outputs = [next(tangents) if type.dtype.is_float else builder.zeros(type) for type in out_types]
     given = (Tree(tuple, None, program.trees), types)
-    return value, held, Program(part.linear, name), given, (program.result,)
+    return value, held, Program(part.linear, mode), given, (program.result,)
 
 
 # Jacobians, row by row or column by column, and products with second derivatives.
 
 
+@explain_transform
 def jacrev(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """The Jacobian of a function by arguments, in reverse mode: one pass for each element of the result.
 
@@ -395,35 +418,33 @@ def jacrev(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Ca
     >>> ts.jacrev(lambda x: x * x)(ts.array([1.0, 2.0]))
     Tensor([2, 2] f32, [[2, 0], [0, 4]])
     """
-    return _jacobian("jacrev", function, argnums)
+    return _jacobian("jacrev", function, argnums, "jacrev")
 
 
+@explain_transform
 def jacfwd(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """The Jacobian of a function by arguments, in forward mode: one pass for each element of the arguments.
 
     >>> ts.jacfwd(lambda x: x * x)(ts.array([1.0, 2.0]))
     Tensor([2, 2] f32, [[2, 0], [0, 4]])
     """
-    return _jacobian("jacfwd", function, argnums)
+    return _jacobian("jacfwd", function, argnums, "jacfwd")
 
 
-def _jacobian(name: str, function: Callable[..., Any], argnums: Any) -> Jit:
+def _jacobian(mode: str, function: Callable[..., Any], argnums: Any, name: str) -> Jit:
+    """The Jacobian by `jacrev` or `jacfwd`, which `mode` says; `name` is what the user called."""
     check_callables(name, function=function)
 
     def differentiate(*args: Any, **kwargs: Any) -> Any:
         about = _positions(name, argnums, len(args))
-
-        def of(*chosen: Any) -> Any:
-            given = list(args)
-            for at, value in zip(about, chosen, strict=True):
-                given[at] = value
-            return function(*given, **kwargs)
-
-        chosen = [args[at] for at in about]
         is_tuple = isinstance(argnums, tuple | list)
-        return _reverse_rows(of, chosen, is_tuple) if name == "jacrev" else _forward_columns(of, chosen, is_tuple)
+        if mode == "jacrev":
+            value, pull = _linear_inside("vjp", name, function, args, kwargs, about)
+            return _reverse_rows(name, value, pull, is_tuple)
+        value, push = _linear_inside("linearize", name, function, args, kwargs, about)
+        return _forward_columns(value, push, [args[at] for at in about], is_tuple)
 
-    return keep_transform(function, (name, repr(argnums)), lambda: jit_like(function, differentiate, name))
+    return keep_transform(function, (mode, name, repr(argnums)), lambda: jit_like(function, differentiate, mode))
 
 
 def _basis(leaf: Any) -> Any:
@@ -433,63 +454,73 @@ def _basis(leaf: Any) -> Any:
     return public.reshape(square, (size, *leaf.shape))
 
 
-def _rows_of(linear: Callable[..., Any], leaves: Sequence[Any], tree: Tree) -> list[Any]:
-    """For each leaf, what a linear function gives for its unit tensors, stacked, all others being zero."""
+def _rows_of(linear: Callable[..., Any], leaves: Sequence[Any], tree: Tree) -> tuple[list[list[Any]], Tree]:
+    """For each leaf, the leaves of what a linear function gives for its unit tensors, stacked; and their form."""
     zeros = [public.zeros_like(leaf) for leaf in leaves]
-    found: list[Any] = []
+    forms: list[Tree] = []
+    found: list[list[Any]] = []
     for at, leaf in enumerate(leaves):
 
         def step(state: Any, unit: Any, at: int = at) -> tuple[Any, Any]:
-            return state, linear(unflatten(tree, [*zeros[:at], unit, *zeros[at + 1 :]]))
+            made, form = flatten(linear(unflatten(tree, [*zeros[:at], unit, *zeros[at + 1 :]])), keep_order=True)
+            forms.append(form)
+            return state, made
 
         found.append(scan(step, (), _basis(leaf))[1])
-    return found
+    return found, forms[0] if forms else tree
 
 
-def _reverse_rows(function: Callable[..., Any], chosen: Sequence[Any], is_tuple: bool) -> Any:
-    value, pull = vjp(function, *chosen)
-    leaves, tree = flatten(value)
-    rows = _rows_of(pull, leaves, tree)
+def _reverse_rows(name: str, value: Any, pull: LinearFunction, is_tuple: bool) -> Any:
+    leaves, tree = flatten(value, keep_order=True)
+    for leaf, path in zip(leaves, leaf_paths(tree, "result"), strict=True):
+        if not dtype_of(leaf).is_float:
+            raise DifferentiationError(
+                f"`{name}` needs a function that returns floats, and `{path}` is {type_of(leaf)}",
+                fix="return floats alone, or use `tessera.vjp`",
+            )
+    rows, form = _rows_of(pull, leaves, tree)
     made: list[Any] = []
-    for leaf, row in zip(leaves, rows, strict=True):
-        cells, form = flatten(row)
-        shaped = [public.reshape(cell, (*leaf.shape, *cell.shape[1:])) for cell in cells]
-        whole = unflatten(form, shaped)
+    for leaf, cells in zip(leaves, rows, strict=True):
+        whole = unflatten(form, [public.reshape(cell, (*leaf.shape, *cell.shape[1:])) for cell in cells])
         made.append(whole if is_tuple else whole[0])
     return unflatten(tree, made)
 
 
-def _forward_columns(function: Callable[..., Any], chosen: Sequence[Any], is_tuple: bool) -> Any:
-    value, push = linearize(function, *chosen)
-    leaves, tree = flatten(tuple(chosen))
+def _forward_columns(value: Any, push: LinearFunction, chosen: Sequence[Any], is_tuple: bool) -> Any:
+    leaves, tree = flatten(tuple(chosen), keep_order=True)
     tensors = [as_tensor(leaf) for leaf in leaves]
 
     def push_all(changes: Sequence[Any]) -> Any:
         return push(*changes)
 
-    columns = _rows_of(push_all, tensors, tree)
-    outs, form = flatten(value)
+    columns, _ = _rows_of(push_all, tensors, tree)
+    outs, form = flatten(value, keep_order=True)
     made: list[Any] = []
     for at, out in enumerate(outs):
-        cells: list[Any] = []
-        for leaf, column in zip(tensors, columns, strict=True):
-            cell = flatten(column)[0][at]
-            order = (*range(1, len(out.shape) + 1), 0)
-            cells.append(public.reshape(public.transpose(cell, order), (*out.shape, *leaf.shape)))
+        order = (*range(1, len(out.shape) + 1), 0)
+        cells = [
+            public.reshape(public.transpose(column[at], order), (*out.shape, *leaf.shape))
+            for leaf, column in zip(tensors, columns, strict=True)
+        ]
         whole = unflatten(tree, cells)
         made.append(whole if is_tuple else whole[0])
     return unflatten(form, made)
 
 
+@explain_transform
 def hessian(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """The second derivatives of a function that gives a scalar: the forward Jacobian of its reverse one.
+    """The second derivatives of a function: the forward Jacobian of its reverse one.
+
+    A scalar has a square of them; each element of another result has its own, behind the axes of the result.
 
     >>> ts.hessian(lambda x: (x * x * x).sum())(ts.array([1.0, 2.0]))
     Tensor([2, 2] f32, [[6, 0], [0, 12]])
     """
-    return jacfwd(jacrev(function, argnums), argnums)
+    inner = _jacobian("jacrev", function, argnums, "hessian")
+    return _jacobian("jacfwd", inner, argnums, "hessian")
 
 
+@explain_transform
 def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The product of a function's second derivatives with tangents, without the matrix: forward over reverse.
 
@@ -502,16 +533,18 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     if dispatch.tracing() is None:
         eager = _eagerly("hvp", function, _run_traced(hvp), 2)
         return eager.jit(tuple(primals), tuple(tangents))
-    return jvp(grad(function, every), primals, tangents)[1]
+    gradient = _value_and_grad("hvp", function, every, False, lambda value, gradients: gradients)
+    return _jvp_inside("hvp", gradient, primals, tangents)[1]
 
 
+@explain_transform
 def stop_gradient(value: Any) -> Any:
     """The same tensors, which derivatives take as constant.
 
     >>> ts.grad(lambda x: (x * ts.stop_gradient(x)).sum())(ts.array([3.0]))
     Tensor([1] f32, [3])
     """
-    leaves, tree = flatten(value)
+    leaves, tree = flatten(value, keep_order=True)
     for leaf in leaves:
         if not isinstance(leaf, bool | int | float):
             dtype_of(leaf)  # what is neither a tensor nor a number is refused here

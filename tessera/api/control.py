@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import ArgumentError, DTypeError, PytreeError, ShapeError, TracingError
 from tessera.diagnostics.error import user_span
-from tessera.frontend.arguments import check_callables, check_int
+from tessera.frontend.arguments import check_callables, check_int, explain_transform
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of, is_tensor
@@ -45,6 +45,7 @@ def _adopt(value: Any) -> Any:
     return value if all(map(operator.is_, found, leaves)) else unflatten(tree, found)
 
 
+@explain_transform
 def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
     """`then(*operands)` where the scalar `predicate` is true, else `otherwise(*operands)`; only one of them runs.
 
@@ -74,6 +75,7 @@ def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any]
     return unflatten(branches[0].tree, made)
 
 
+@explain_transform
 def while_loop(
     condition: Callable[[Any], Any], body: Callable[[Any], Any], state: Any, *, max_trips: Any = None
 ) -> Any:
@@ -125,6 +127,7 @@ def _trip_limit(max_trips: Any) -> tuple[Dim, ...]:
     return (most,)
 
 
+@explain_transform
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], state: Any) -> Any:
     """`state = body(i, state)` for `i` from `lower` up to and without `upper`; bounds are ints, sizes or scalars.
 
@@ -152,6 +155,7 @@ _SCAN_RULE = "the body of `scan` must return (state, y)"
 _SCAN_FIX = "return a pair, as in `lambda state, x: (state + x, state)`; `y` may be None"
 
 
+@explain_transform
 def scan(
     body: Callable[[Any, Any], Any], state: Any, xs: Any = None, *, length: Any = None, reverse: bool = False
 ) -> tuple[Any, Any]:

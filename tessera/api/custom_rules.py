@@ -13,7 +13,7 @@ from typing import Any
 
 from tessera.api.control import Body, finish_body, share_lifted
 from tessera.diagnostics.codes import DifferentiationError, DTypeError, PytreeError, ShapeError
-from tessera.diagnostics.error import Span, user_span
+from tessera.diagnostics.error import Span
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions.operands import as_tensor, is_tensor
 from tessera.frontend.pytree import Tree, flatten, is_sequence, leaf_paths, leaves_like, unflatten
@@ -274,10 +274,7 @@ def check_type(rule: Rule, what: str, leaf: Any, wanted: TensorType, trace: Trac
     pairs = list(zip(map(trace.resolve, own.shape), map(trace.resolve, wanted.shape), strict=False))
     if own.rank != wanted.rank or any(is_refuted(*pair) for pair in pairs):
         raise ShapeError(text, span=span, notes=rule.notes, fix="sum over the axes that were broadcast, or reshape it")
-    for mine, other in pairs:
-        if mine != other:
-            trace.facts.assume(mine, other, f"`{rule.name}` gives {what} of its shape", user_span())
-    return tensor
+    return tensor  # sizes that may be equal are those of the op, which proves or guards them
 
 
 def _span_of(trace: Trace, value: Any) -> Span | None:

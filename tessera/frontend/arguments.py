@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 
 from tessera.diagnostics.codes import ArgumentError
 from tessera.diagnostics.error import Span, find_nearest
@@ -33,6 +33,10 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
     "dropout_p": ("dropout",),
     "unbiased": ("correction",),
     "ddof": ("correction",),
+    "in_dims": ("in_axes",),
+    "out_dims": ("out_axes",),
+    "argnum": ("argnums",),
+    "nondiff_argnames": ("nondiff_argnums",),
 }
 """Parameter names of other libraries, and what the same parameter may be called here."""
 
@@ -64,6 +68,22 @@ def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Calla
     unquote_annotations(function)
     call.__module__ = module or function.__module__
     return call
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def explain_transform(function: Function) -> Function:
+    """A transform of functions, with wrong calls explained as those of functions on tensors are."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            return function(*args, **given)
+        except TypeError as error:
+            _raise_explained(function, args, given, error)
+
+    return cast("Function", call)
 
 
 def _raise_explained(

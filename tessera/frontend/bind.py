@@ -106,7 +106,7 @@ class Binder:
             leaves.append(_NUMBER)
             tensors.append(scalar_tensor(value, f64))
             return _LEAF_TREE
-        flat, tree = flatten(value)
+        flat, tree = flatten(value, keep_order=True)
         check_form(parameter, tree, value)
         annotations = parameter.annotations(tree) if parameter.is_annotated else [None] * len(flat)
         for index, (leaf, annotation) in enumerate(zip(flat, annotations, strict=True)):

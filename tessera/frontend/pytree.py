@@ -135,11 +135,21 @@ class Tree:
         return 1 if self.type is None else sum(child.leaf_count for child in self.children)
 
     def __str__(self) -> str:
+        """The form as one would write it: `{'w': tensor, 'b': (tensor, tensor)}`."""
         if self.type is None:
-            return "*"
-        steps = node_of(self.type).steps(self.data, len(self.children))
-        inner = ", ".join(f"{step}: {child}" for step, child in zip(steps, self.children, strict=True))
-        return f"{self.type.__name__}({inner})"
+            return "tensor"
+        if self.type is type(None):
+            return "None"
+        parts = list(map(str, self.children))
+        if self.type is list:
+            return f"[{', '.join(parts)}]"
+        if self.type is tuple:
+            return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+        if self.type is dict:
+            return f"{{{', '.join(f'{key!r}: {part}' for key, part in zip(as_tuple(self.data), parts, strict=True))}}}"
+        steps = node_of(self.type).steps(self.data, len(parts))
+        fields = [f"{step.lstrip('.')}={part}" for step, part in zip(steps, parts, strict=True)]
+        return f"{self.type.__name__}({', '.join(fields)})"
 
 
 LEAF = Tree()
@@ -452,8 +462,9 @@ def _flatten_dict(keys: Sequence[Any], children: Sequence[Flattener]) -> Flatten
     def take(value: Any, out: list[Any]) -> bool:
         if value.__class__ is not dict or len(value) != count:
             return False
-        for key, child in pairs:  # noqa: SIM110 - a generator would cost more than the loop
-            if key not in value or not child(value[key], out):
+        # The order of keys is part of the form: a function that goes through them sees it.
+        for (key, child), own in zip(pairs, value, strict=True):
+            if (own is not key and own != key) or not child(value[own], out):
                 return False
         return True
 

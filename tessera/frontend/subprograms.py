@@ -9,7 +9,7 @@ from tessera.diagnostics.codes import DifferentiationError, PytreeError
 from tessera.diagnostics.error import user_span
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of
-from tessera.frontend.pytree import Tree, flatten, leaf_paths, unflatten
+from tessera.frontend.pytree import Tree, flatten, leaf_paths, leaves_like, unflatten
 from tessera.frontend.shape_inference import resolve_tape
 from tessera.frontend.size import dim_of
 from tessera.frontend.trace import Trace, TracedTensor
@@ -54,7 +54,7 @@ def trace_subprogram(
     operands: list[Any] = []
     trees: list[Tree] = []
     for number in about:
-        leaves, tree = flatten(arguments[number])
+        leaves, tree = flatten(arguments[number], keep_order=True)
         paths = leaf_paths(tree, f"argument {number}")
         tensors = [_float_tensor(name, leaf, path) for leaf, path in zip(leaves, paths, strict=True)]
         tracers = [
@@ -136,9 +136,10 @@ def _result(leaf: Any, path: str) -> Any:
 
 def check_like(name: str, what: str, given: Any, tree: Tree, types: Sequence[Any]) -> list[Any]:
     """The leaves of a tree that must have the form and the types of another."""
-    leaves, form = flatten(given)
-    if form != tree:
-        raise PytreeError(f"`{name}` takes {what} of the form {tree}, got {form}")
+    leaves = leaves_like(tree, given)
+    if leaves is None:
+        found = flatten(given, keep_order=True)[1]
+        raise PytreeError(f"`{name}` takes {what} in the form of their values, {tree}, got {found}")
     tensors = [as_tensor(leaf, type.dtype) for leaf, type in zip(leaves, types, strict=True)]
     trace: Any = dispatch.tracing()
     for tensor, type in zip(tensors, types, strict=True):

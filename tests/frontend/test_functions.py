@@ -24,12 +24,14 @@ OTHER_NAMES = {
     "debug_print", "io_callback", "fresh_key",  # tessera, tessera.random.key
     "kv_append", "kv_prune", "kv_offload", "kv_prefetch", "cached_attention",  # KVCache
     "prefetch", "stop_gradient",  # tessera.prefetch, tessera.stop_gradient
+    "custom_function", "checkpoint", "checkpoint_name",  # tessera.custom_vjp, tessera.checkpoint, ...
     "attention_with_lse",  # attention(..., return_lse=True)
     "cast", "slice", "index_get", "index_put",  # astype, x[...], x.at[...]
 }  # fmt: skip
 PARTS = {
     "conv_windows", "cumulative", "dim_size", "constant", "fused", "kernel_call", "philox", "scatter_rows", "sort_rows",
     "take_along_legal", "index_legal", "take_legal", "attention_parts", "attention_join", "kv_write",
+    "custom_linear", "optimization_barrier", "saved_value",
 }  # fmt: skip
 """What decompositions are made of; users do not call them."""
 

@@ -84,7 +84,10 @@ def _gelu_tanh(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
     inner = f("mul", f("mul", x, f.number(scale)), f("add", f.number(1.0), f("mul", _square(f, x), f.number(cubic))))
     t = f("tanh", inner)
     slope = f("mul", f.number(scale), f("add", f.number(1.0), f("mul", _square(f, x), f.number(3 * cubic))))
-    rest = f("mul", f("mul", f("sub", f.number(1.0), _square(f, t)), f("mul", x, f.number(0.5))), slope)
+    flat = f("sub", f.number(1.0), _square(f, t))
+    rest = f("mul", f("mul", flat, f("mul", x, f.number(0.5))), slope)
+    # Where tanh is flat the square of x may be infinite.
+    rest = f.select(f("eq", flat, f.number(0.0)), f.number(0.0), rest)
     return f("add", f("mul", f("add", f.number(1.0), t), f.number(0.5)), rest)
 
 
@@ -116,9 +119,11 @@ def _larger(operand: int, comparison: str) -> Partial:
 
 def _angle(operand: int) -> Partial:
     def partial(f: Calculator, operands: Sequence[Any], result: Any) -> Any:
-        y, x = operands
+        # Scaled by the larger one: squares of small numbers are zero, and those of large ones infinite.
+        size = f("max", *(f("abs", one) for one in operands))
+        y, x = (f("div", one, size) for one in operands)
         side = x if operand == 0 else f("neg", y)
-        return f("div", side, f("add", _square(f, x), _square(f, y)))
+        return f("div", f("div", side, f("add", _square(f, x), _square(f, y))), size)
 
     return partial
 
