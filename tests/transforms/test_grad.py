@@ -205,6 +205,30 @@ def test_captured_tensors_are_those_of_the_call() -> None:
     np.testing.assert_allclose(np.asarray(gradient(X)), 2 * first)
 
 
+TANGENTS: dict[str, tuple[Any, str]] = {
+    "sum": (lambda x, y: x + y, "add"),
+    "difference": (lambda x, y: x - y, "sub"),
+    "difference from a number": (lambda x, y: 1.0 - y, "neg"),
+    "negation": (lambda x, y: -x, "neg"),
+    "product": (lambda x, y: x * y, "mul mul add"),
+    "product of one": (lambda x, y: x * 3.0, "mul"),
+    "exp": (lambda x, y: ts.ops.exp(x), "mul"),
+    "matmul": (lambda x, y: x @ y, "matmul matmul add"),
+    "total": (lambda x, y: x.sum(), "sum"),
+    "view": (lambda x, y: x.reshape(3, 1), "reshape"),
+}
+
+
+@pytest.mark.parametrize("name", TANGENTS)
+def test_a_tangent_takes_no_more_ops_than_it_needs(name: str) -> None:
+    function, wanted = TANGENTS[name]
+    x = np.ones(3, np.float32)
+    plain: Any = ts.jit(lambda x, y: function(x, y)).trace(x, x).tape
+    both: Any = ts.jit(lambda x, y, u, v: ts.jvp(function, (x, y), (u, v))[1]).trace(x, x, x, x).tape
+    added = [record.op.removeprefix("tgraph.") for record in both.records[len(plain.records) :]]
+    assert added == wanted.split()
+
+
 def test_stop_gradient_is_constant() -> None:
     np.testing.assert_allclose(np.asarray(ts.grad(lambda x: (x * ts.stop_gradient(x)).sum())(X)), X)
 

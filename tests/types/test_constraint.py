@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.solver import thousand_constraints
 from tessera.diagnostics.codes import ConstraintError
 from tessera.types.constraint import Answer, Constraint, ConstraintSolver, Verdict, main, solve
+from tessera.types.constraint_proof import Proofs
 from tessera.types.dim import Dim
 from tests.types.systems import GRID, NAMES, System, holds, random_system
 from tests.types.z3_terms import formula
@@ -219,6 +220,24 @@ def test_rules_that_run_in_a_circle_are_a_contradiction(rules: str) -> None:
     found = ConstraintSolver.of("w <= 4", *rules.split("; "), "w >= 1").contradiction
     assert found is not None
     assert [item.text for item in found.because] == rules.split("; ")
+
+
+def test_bounds_that_grow_for_long_are_no_contradiction() -> None:
+    """They end at 1000, behind the last that propagation takes: sums of rules must not take that for a circle."""
+    solver = ConstraintSolver.of("1000*x >= 999*y + 1000", "y >= x", "y <= x + 1")
+    assert all(rule.holds({"x": 1000, "y": 1000}) for rule in solver.constraints)
+    assert solver.contradiction is None
+    assert not solver.decide(Constraint.parse("x == 1000")).is_refuted
+
+
+def test_dims_are_simplified_up_to_so_many_terms() -> None:
+    proofs = Proofs()
+    proofs.absorb([Constraint.parse("x % 2 == 0")])
+    for count, is_simplified in ((22, True), (23, True), (24, False), (30, False)):
+        others = [Dim.symbol(f"y{number}") for number in range(count)]
+        gap = sum(others, Dim.of("x // 2"))
+        found, why = proofs.simplify(gap)
+        assert (found, why) == ((sum((2 * one for one in others), Dim.of("x")), 1) if is_simplified else (gap, 0))
 
 
 # Soundness: what is proved holds in every case tried, what is refuted in none.
