@@ -365,6 +365,21 @@ def test_a_registered_kernel_has_gradients_and_batches(monkeypatch: pytest.Monke
     np.testing.assert_allclose(np.asarray(function(x)), np.where(x > 0, 2 * x, 0), rtol=1e-12)
 
 
+def test_a_policy_of_the_program_leaves_the_derivative_of_a_kernel_alone() -> None:
+    """A kernel says itself what it computes in: forward it has the same bits, and so have its gradients."""
+    x, w, d = small(2, 3, 8), small(8), small(2, 3, 8)
+
+    def gradients(x: Any, w: Any) -> Any:
+        _, back = ts.vjp(lambda *given: efficient_layernorm(*given, w), x, w)
+        return back(d)
+
+    plain = ts.jit(gradients)(x, w)
+    with ts.policy(ts.Training()):
+        under = ts.jit(gradients)(x, w)
+    for one, other in zip(plain, under, strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
 def test_one_gradient_serves_all_sizes() -> None:
     """Rows and columns are symbolic in the compiled program; K too, where a loop runs over it."""
 

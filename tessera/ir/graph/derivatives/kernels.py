@@ -34,7 +34,7 @@ from tessera.ir.tile.records import Body, KernelProgram, TileOp
 from tessera.types.dim import Dim, minimum
 from tessera.types.dtype import f32
 from tessera.types.frozen import frozen
-from tessera.types.policy import SILENT
+from tessera.types.policy import NEAREST, SILENT
 from tessera.types.promotion import promote
 from tessera.types.shape import ONE, ZERO
 
@@ -412,8 +412,8 @@ def kernel_jvp(b: LinearBuilder, op: Applied) -> list[Any]:
     if kernel is None:
         raise DifferentiationError(f"there is no kernel `{name.split(':')[0]}` in this process", span=b.span)
     program = kernel.unpadded_program([b.type_of(operand) for operand in op.operands])
-    # A kernel says itself what it computes in: no policy of its caller does.
-    policy, b.policy = b.policy, SILENT
+    # A kernel says itself what it computes in, and no policy of its caller; that of the function holds for the silent.
+    policy, b.policy = b.policy, NEAREST if b.policy else SILENT
     try:
         duals = list(map(Dual, op.operands, op.tangents))
         made = raise_kernel(program, DualBuilder(Linearizer(b)), duals, b.span)
