@@ -50,6 +50,7 @@ def tessera_names() -> dict[str, Any]:
         "take": lambda x, i, axis, mode: ops.take(x, i, axis, mode=mode),
         "grow": lambda x: ts.while_loop(_is_small, _double, x, max_trips=TRIPS),
         **KERNELS,
+        **_with_rules(ts, ops),
         **_shared(numbers, ops),
     }
 
@@ -59,6 +60,22 @@ def _shared(numbers: Callable[[Any], Any], ops: Any) -> dict[str, Any]:
         "jitter": lambda x: x + 0.05 * ops.sin(numbers(x) * 1.7 + 0.3),
         "weigh": lambda x: (x * ops.cos(numbers(x) * 0.9 + 0.1)).sum(),
     }
+
+
+def _with_rules(library: Any, ops: Any) -> dict[str, Any]:
+    """Functions with derivatives of their own, which are right: one for reverse mode, one for both."""
+    product = library.custom_vjp(lambda x, y: ops.sin(x) * y)
+    product.defvjp(
+        lambda x, y: (ops.sin(x) * y, (x, y)), lambda held, g: (g * ops.cos(held[0]) * held[1], g * ops.sin(held[0]))
+    )
+    bend = library.custom_jvp(lambda x: x * ops.tanh(x))
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        (x,), (t,) = primals, tangents
+        return bend(x), t * (ops.tanh(x) + x * (1.0 - ops.tanh(x) ** 2.0))
+
+    bend.defjvp(rule)
+    return {"ruled_product": product, "ruled_bend": bend}
 
 
 class _Joined:
@@ -138,6 +155,7 @@ def jax_names() -> dict[str, Any]:
         "take": take,
         "grow": lambda x: _grow(x, jnp),
         **write_kernels(jnp),
+        **_with_rules(jax, jnp),
         **_shared(numbers, jnp),
     }
 

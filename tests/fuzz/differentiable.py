@@ -418,6 +418,21 @@ def _kernel(g: G) -> Made:
     return text.format(x=x.name, y=y.name), (x, y), x.type, False
 
 
+def _ruled(g: G) -> Made:
+    """Functions with derivatives of their own."""
+    x = g.pick(lambda value: True)
+    y = g.other(x, lambda value: value.type == x.type) if x is not None else None
+    if x is None or y is None:
+        return None
+    g.size = max(g.numbers[x.name], g.numbers[y.name])
+    return (
+        g.rng.choice(("ruled_product({x}, {y})", "ruled_bend({x})")).format(x=x.name, y=y.name),
+        (x, y),
+        x.type,
+        False,
+    )
+
+
 def _grow(g: G) -> Made:
     """A loop that ends by a condition, within a number of trips."""
     x = g.pick(lambda value: True)
@@ -430,7 +445,7 @@ def _grow(g: G) -> Made:
 OPS: tuple[Callable[[G], Made], ...] = (
     *(_smooth,) * 3, *(_binary,) * 4, *(_reduce,) * 3, *(_contract,) * 2, *(_move,) * 3, *(_read,) * 2, *(_write,) * 2,
     *(_branch,) * 2, *(_loop,) * 3, _transformed, _transformed, _corner, _where, _order, _order, _rows, _rows, _losses,
-    _kernel, _grow,    make_transpose, make_reshape, make_slice, make_concat, make_pad,
+    _kernel, _ruled, _grow,    make_transpose, make_reshape, make_slice, make_concat, make_pad,
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from benchmarks.gpu_cases import CASES, DTYPES
 from tests.device.cases import chosen
 from tests.numerics.families import forms_of
 from tests.numerics.forms import case_of, joint_program
-from tests.replay import contractions, programs, rows
+from tests.replay import contractions, gradients, programs, rows
 from tests.replay.case import EVERYWHERE, MAIN, Case, Sample
 from tests.target.samples import NAMES
 
@@ -80,6 +80,7 @@ FAMILIES: dict[str, Callable[[], Mapping[str, Case | Sample]]] = {
     "control": programs.control_cases,
     "collectives": programs.collective_cases,
     "builds": programs.build_cases,
+    "gradients": gradients.gradient_cases,
 }
 
 

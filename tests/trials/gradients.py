@@ -205,6 +205,9 @@ def run(mode: str, seeds: Sequence[int], *, shrink: bool = True, say: Callable[[
     start = time.perf_counter()
     for number, seed in enumerate(seeds):
         program = differentiable_program(seed)
+        if mode == "jvp" and "ruled_product" in program.text:
+            results["without forward mode"] += 1
+            continue
         wrong = fails(program, mode)
         results["failed" if wrong else "agreed"] += 1
         if wrong:

@@ -35,7 +35,7 @@ def test_programs_are_deep_and_of_many_kinds() -> None:
     text = "\n".join(program.text for program in programs)
     wanted = (
         "ts.cond", "ts.scan", "ts.fori_loop", "reverse=True", "ts.grad", "ts.jvp", "ts.vmap", "ts.checkpoint",
-        "mix(", "grow(", ".at[", "take(", "topk(",
+        "mix(", "grow(", "ruled_product(", "ruled_bend(", ".at[", "take(", "topk(",
         "ops.sort", "ops.cumprod", "ops.einsum", "ops.layernorm", "ops.cross_entropy", "'drop'", "ops.prod", "[::2]",
         "ops.pad", "ops.where", "stop_gradient",
     )  # fmt: skip
