@@ -48,6 +48,10 @@ FOUND: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: ops.relu(x[:, 1:]).cast(ts.i32) @ ops.sign(x)[:, 1:].cast(ts.i32).T,
         (X,),
     ),
+    "two equal loops that compute something twice": (
+        lambda x: sum(ts.scan(lambda c, r: (c * r + c * r, c), x[0], x)[1] for _ in range(2)),
+        (X[:5, :3].copy(),),
+    ),
     "a product summed in f64": (lambda x: ops.matmul(x, x.T, accumulate=ts.f64), (X.astype(np.float32),)),
 }
 

@@ -40,3 +40,34 @@ tgraph.func @behind_barrier(%x: !tgraph.tensor<[B], f32>, %y: !tgraph.tensor<[B]
   %2 = tgraph.exp %1 : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
   tgraph.return %0, %2 : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) -> ()
 }
+
+// Two equal ops with bodies are one, and so is what their bodies compute twice.
+// CHECK-LABEL: tgraph.func @bodies(
+// CHECK-COUNT-1: tgraph.cond
+// CHECK-COUNT-1: tgraph.exp
+// CHECK-NOT:     tgraph.cond
+// CHECK:         tgraph.return
+tgraph.func @bodies(%p: !tgraph.tensor<[], bool>, %x: !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32> {
+  %0 = tgraph.cond %p, %x ({
+  ^bb0(%a: !tgraph.tensor<[B], f32>):
+    %e = tgraph.exp %a : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+    %f = tgraph.exp %a : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+    %g = tgraph.mul %e, %f : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+    tgraph.yield %g : (!tgraph.tensor<[B], f32>) -> ()
+  }, {
+  ^bb0(%a: !tgraph.tensor<[B], f32>):
+    tgraph.yield %a : (!tgraph.tensor<[B], f32>) -> ()
+  }) : (!tgraph.tensor<[], bool>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %1 = tgraph.cond %p, %x ({
+  ^bb0(%a: !tgraph.tensor<[B], f32>):
+    %e = tgraph.exp %a : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+    %f = tgraph.exp %a : (!tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+    %g = tgraph.mul %e, %f : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+    tgraph.yield %g : (!tgraph.tensor<[B], f32>) -> ()
+  }, {
+  ^bb0(%a: !tgraph.tensor<[B], f32>):
+    tgraph.yield %a : (!tgraph.tensor<[B], f32>) -> ()
+  }) : (!tgraph.tensor<[], bool>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  %2 = tgraph.add %0, %1 : (!tgraph.tensor<[B], f32>, !tgraph.tensor<[B], f32>) -> !tgraph.tensor<[B], f32>
+  tgraph.return %2 : (!tgraph.tensor<[B], f32>) -> ()
+}

@@ -22,7 +22,8 @@ class EliminateCommon(Pass):
     """
 
     def run(self, module: ModuleOp) -> None:
-        for block in list(module.walk_blocks()):
+        # Bodies before the ops that have them: an op that is merged goes with its bodies.
+        for block in reversed(list(module.walk_blocks())):
             _merge(block)
         _drop(module)
 
