@@ -393,7 +393,16 @@ def test_an_eager_pullback_may_be_differentiated() -> None:
     np.testing.assert_allclose(np.asarray(found), 2 * (np.cos(X) * Y) ** 2 * X, rtol=1e-12)
 
 
-def test_methods_and_methods_of_jitted_classes() -> None:
+def test_an_op_is_given_a_derivative() -> None:
+    softmax = ts.custom_vjp(ops.softmax)
+    softmax.defvjp(lambda x: (ops.softmax(x), ()), lambda _, g: (g * 11.0,))
+    np.testing.assert_array_equal(np.asarray(ts.grad(lambda x: softmax(x).sum())(X)), 11.0)
+    floor = ts.custom_jvp(ops.floor)
+    floor.defjvp(lambda primals, tangents: (ops.floor(*primals), tangents[0]))
+    np.testing.assert_array_equal(np.asarray(ts.grad(lambda x: floor(x).sum())(X)), 1.0)
+
+
+def test_methods_and_static_instances() -> None:
     class Layer:
         def __init__(self, factor: float) -> None:
             self.factor = factor
