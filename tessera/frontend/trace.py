@@ -337,10 +337,13 @@ class Trace:
         span = span or user_span()
         full = check_attributes(spec, attributes, span)
         if policy.accumulate is not None and full.get("accumulate", policy) is None:
+            from tessera.ir.graph.policy_casts import is_summing  # noqa: PLC0415 - few programs have a policy
+
             # Integers accumulate in 64 bits whatever the policy says, and f64 accumulates in itself.
             takes_accumulator = (types[0].dtype.is_float or "dtype" in full) and all(
                 type.dtype is not f64 for type in types
             )
+            takes_accumulator = takes_accumulator and is_summing(full)
             full["accumulate"] = policy.accumulate if takes_accumulator else None
         if spec.nondeterminism is not None:
             from tessera.frontend.scopes import settle_nondeterminism  # noqa: PLC0415 - few ops have any

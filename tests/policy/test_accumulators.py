@@ -317,3 +317,20 @@ def test_empty_and_single_sizes() -> None:
 
 def rounded_to(x: Any) -> Any:
     return round_as(x, ts.bf16).astype(np.float32)
+
+
+@pytest.mark.parametrize("total", [ts.bf16, ts.f32, ts.f64], ids=str)
+def test_writes_by_index_that_choose_have_no_accumulator(total: Any) -> None:
+    x, index, new = np.array([1.001, 2.001, 3.001], np.float32), np.array([0, 2]), np.array([1.003, 1.004], np.float32)
+    for name, wanted in (
+        ("set", [new[0], x[1], new[1]]),
+        ("max", [new[0], x[1], x[2]]),
+        ("min", [x[0], x[1], new[1]]),
+    ):
+        for backend in ("cpu", "reference"):
+
+            @ts.jit(policy=ts.Policy(accumulate=total), backend=backend)
+            def write(x: Any, index: Any, new: Any, name: str = name) -> Any:
+                return getattr(x.at[index], name)(new)
+
+            np.testing.assert_array_equal(np.asarray(write(x, index, new)), np.array(wanted, np.float32), name)

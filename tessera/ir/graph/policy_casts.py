@@ -389,7 +389,7 @@ def _draw_bits(b: Builder, shape: Shape, key: Any, stream: Any) -> Any:
 
 def is_summing(attributes: Attributes) -> bool:
     """Whether an op with these attributes adds or multiplies, and so has an accumulator to state."""
-    chooses = attributes.get("kind") in ("max", "min") or attributes.get("mode") == "set"
+    chooses = any(attributes.get(name) in ("max", "min", "set") for name in ("kind", "mode", "reduce"))
     return "accumulate" in attributes and not chooses
 
 
