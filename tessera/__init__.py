@@ -26,6 +26,7 @@ _HOME = {
     "tessera.api.eager": "Tensor array asarray zeros ones full arange",
     "tessera.api.constraints": "constrain require",
     "tessera.api.control": "cond while_loop fori_loop scan",
+    "tessera.api.algebra": "associative_scan map reduce",
     "tessera.api.shape_trace": "ShapeTrace shape_trace",
     "tessera.api.kv_cache": "KVCache",
     "tessera.api.callbacks": "debug_print io_callback",

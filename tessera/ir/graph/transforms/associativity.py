@@ -1,0 +1,168 @@
+"""Whether a combiner is associative: known by its ops, or tried on numbers that would show that it is not.
+
+A combiner is a tape from the values of two elements, and captured ones, to those of one. Known are combiners that apply
+one associative op to each pair of values. Any other is run by the references of its ops on random elements: on small
+integers first, of which floats make no rounding errors, then on others, all floats in f64 where its ops allow it. What
+differs by more than rounding is a counterexample. Numbers that overflow, or are not defined, show nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tessera.diagnostics.error import CompilationError
+from tessera.ir.base.arrays import Array, numpy_dtype
+from tessera.ir.base.interpret import interpret
+from tessera.ir.base.tape import Tape
+from tessera.ir.graph.dialect import function_of
+from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs
+from tessera.types import dtype as dt
+from tessera.types.dtype import DType
+from tessera.types.frozen import frozen
+from tessera.types.shape import TensorType
+
+ASSOCIATIVE = {
+    "add": "sum",
+    "mul": "prod",
+    "maximum": "max",
+    "minimum": "min",
+    "logical_and": "all",
+    "logical_or": "any",
+    **dict.fromkeys(("logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "matmul"), ""),
+}
+"""Ops of two values that are associative, up to rounding, and the reductions that they are the steps of."""
+TRIES = 12
+_SIZE = 2
+"""What a symbolic dim is when a combiner is tried."""
+
+Element = tuple[Array, ...]
+
+
+def known_op(tape: Tape, at: int, count: int) -> str | None:
+    """The op that makes value `at` of the result of value `at` of both elements, where it is known; else None."""
+    output, pair = tape.outputs[at], {tape.inputs[at], tape.inputs[count + at]}
+    record = next((one for one in tape.records if output in one.results), None)
+    if record is None or set(record.operands) != pair or len(record.operands) != 2 or len(pair) != 2:
+        return None
+    name = REGISTRY[record.op].short_name
+    is_same = tape.types[record.operands[0]] == tape.types[record.operands[1]] == tape.types[output]
+    return name if name in ASSOCIATIVE and is_same else None
+
+
+@frozen
+class Counterexample:
+    """Three elements, and what the two ways to combine them give, which differ."""
+
+    elements: tuple[Element, Element, Element]
+    first: Element
+    second: Element
+
+    def __str__(self) -> str:
+        a, b, c = (_show(one) for one in self.elements)
+        at = next(at for at, pair in enumerate(zip(self.first, self.second, strict=True)) if not np.array_equal(*pair))
+        where = f" in value {at}" if len(self.first) > 1 else ""
+        return (
+            f"with a = {a}, b = {b} and c = {c}, f(f(a, b), c) is {_show(self.first[at : at + 1])}{where} "
+            f"and f(a, f(b, c)) is {_show(self.second[at : at + 1])}"
+        )
+
+
+def _show(element: Element) -> str:
+    texts = [np.array2string(np.asarray(one), precision=6, separator=", ", threshold=4) for one in element]
+    texts = [" ".join(text.split()) for text in texts]
+    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def find_counterexample(tape: Tape, count: int) -> Counterexample | None:
+    """Elements that a combiner of `count` values combines differently, or None where none was found.
+
+    Raises whatever its references raise where they cannot be run.
+    """
+    if all(known_op(tape, at, count) is not None or tape.outputs[at] in _own(tape, at, count) for at in range(count)):
+        return None
+    wide = _in_f64(tape)
+    run, types = _function(wide), [wide.types[value] for value in wide.inputs]
+    rng = np.random.default_rng(0)
+    for number in range(TRIES):
+        drawn = [[_draw(rng, type, number) for type in types[:count]] for _ in range(3)]
+        captured = [_draw(rng, type, number) for type in types[2 * count :]]
+        a, b, c = (tuple(one) for one in drawn)
+        with np.errstate(all="ignore"):
+            ab, bc = run(*a, *b, *captured), run(*b, *c, *captured)
+            first, second = run(*ab, *c, *captured), run(*a, *bc, *captured)
+        seen = [*a, *b, *c, *ab, *bc, *first, *second]
+        if not all(np.isfinite(one).all() for one in seen if one.dtype.kind not in "biu"):
+            continue
+        bound = _rounding(types[:count], seen)
+        for left, right, type in zip(first, second, types, strict=False):
+            gap = np.abs(left.astype(np.float64) - right.astype(np.float64))
+            if (gap > (bound if type.dtype.is_float else 0)).any():
+                return Counterexample((a, b, c), first, second)
+    return None
+
+
+def _own(tape: Tape, at: int, count: int) -> tuple[int, int]:
+    """Value `at` of each element: to choose one of the two is associative."""
+    return tape.inputs[at], tape.inputs[count + at]
+
+
+def _rounding(types: Sequence[TensorType], seen: Sequence[Array]) -> float:
+    """How far results may be apart by rounding alone: some units in the last place of the largest number met."""
+    floats = [type.dtype for type in types if type.dtype.is_float]
+    most = max((float(np.abs(one.astype(np.float64)).max(initial=0.0)) for one in seen), default=0.0)
+    return max((_epsilon(one) for one in floats), default=0.0) * 256 * (1 + most)
+
+
+def _epsilon(dtype: DType) -> float:
+    return {dt.f64: 2.0**-52, dt.f32: 2.0**-23}.get(dtype, 2.0**-8)
+
+
+def _draw(rng: np.random.Generator, type: TensorType, number: int) -> Array:
+    """Small integers, and for floats every other time other numbers."""
+    shape = tuple(dim.evaluate(dict.fromkeys(dim.symbols, _SIZE)) for dim in type.shape)
+    kind = numpy_dtype(type.dtype)
+    if type.dtype.is_bool:
+        return rng.integers(0, 2, shape).astype(kind)
+    if type.dtype.is_float and number % 2:
+        return rng.standard_normal(shape).astype(kind)
+    is_signed = type.dtype.is_float or type.dtype.name.startswith("i")
+    return rng.integers(-4 if is_signed else 0, 5, shape).astype(kind)
+
+
+def _function(tape: Tape) -> Callable[..., Element]:
+    """A tape as a function of arrays, by the references of its ops."""
+    function = function_of(tape, "combiner")
+
+    def run(*arrays: Array) -> Element:
+        return tuple(np.asarray(one) for one in interpret(function, *arrays))
+
+    return run
+
+
+def _in_f64(tape: Tape) -> Tape:
+    """The same ops with all floats as f64; the tape itself where they do not take them."""
+    builder = TapeBuilder()
+    types = [tape.types[value] for value in tape.inputs]
+    made = add_inputs(builder.tape, [_widen(type) for type in types], tape.names)
+    values = dict(zip(tape.inputs, made, strict=True))
+    try:
+        for record in tape.records:
+            attributes: dict[str, Any] = {
+                name: dt.f64 if isinstance(value, DType) and value.is_float else value
+                for name, value in record.attributes.items()
+            }
+            results = builder.append(REGISTRY[record.op], [values[one] for one in record.operands], attributes)
+            values.update(zip(record.results, results, strict=True))
+    except CompilationError:
+        return tape
+    builder.tape.outputs = [values[one] for one in tape.outputs]
+    wanted = [_widen(tape.types[one]) for one in tape.outputs]
+    return builder.tape if [builder.type_of(one) for one in builder.tape.outputs] == wanted else tape
+
+
+def _widen(type: TensorType) -> TensorType:
+    return type.with_dtype(dt.f64) if type.dtype.is_float else type
