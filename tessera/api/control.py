@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.diagnostics.codes import ArgumentError, DTypeError, PytreeError, ShapeError, TracingError
+from tessera.diagnostics.codes import ArgumentError, DTypeError, PytreeError, ShapeError
 from tessera.diagnostics.error import user_span
 from tessera.frontend.arguments import check_callables, check_int, explain_transform
 from tessera.frontend.concrete import adopt_operand
@@ -157,11 +157,18 @@ _SCAN_FIX = "return a pair, as in `lambda state, x: (state + x, state)`; `y` may
 
 @explain_transform
 def scan(
-    body: Callable[[Any, Any], Any], state: Any, xs: Any = None, *, length: Any = None, reverse: bool = False
+    body: Callable[[Any, Any], Any],
+    state: Any,
+    xs: Any = None,
+    *,
+    length: Any = None,
+    reverse: bool = False,
+    unroll: int = 1,
 ) -> tuple[Any, Any]:
     """`state, y = body(state, x)` for each `x` along the first axis of `xs`; gives the last state and all `y` stacked.
 
-    Without `xs`, `length` says how often. `reverse` walks from the end, and `y` keeps the order of `xs`.
+    Without `xs`, `length` says how often. `reverse` walks from the end, and `y` keeps the order of `xs`. The body is
+    compiled once, whatever the length; with `unroll` it is there so many times, for as many trips at a time.
 
     >>> @ts.jit
     ... def running(x: ts.Tensor["N", ts.f32]):
@@ -172,11 +179,21 @@ def scan(
     check_callables("scan", body=body)
     xs = _adopt(xs)
     count, state = _scan_length(xs, length), _adopt(state)
+    if check_int("scan", "unroll", unroll) < 1:
+        raise ArgumentError(f"`scan` takes `unroll` from 1, got {unroll}", fix="write `unroll=4`")
     trace: Any = dispatch.tracing()
-    if trace is not None:
-        check_sizes(trace, "scan", (count,), user_span())
-    else:
+    if trace is None and count.value == 0:
+        from tessera.api.jit import Jit  # noqa: PLC0415 - nothing runs, and only a trace knows the form of the result
+
+        def run(state: Any, xs: Any) -> tuple[Any, Any]:
+            return scan(body, state, xs, length=0)
+
+        return Jit(run)(state, xs)
+    if trace is None:
         return _scan_eagerly(body, state, xs, count, reverse)
+    check_sizes(trace, "scan", (count,), user_span())
+    if unroll > 1:
+        return _scan_unrolled(body, state, xs, count, reverse, unroll)
     tensors, state_tree = _tensors_of(state)
     given, xs_tree = flatten(xs)
     rows = [TensorType(type_of(x).shape[1:], dtype_of(x)) for x in given]
@@ -192,6 +209,48 @@ def scan(
     attributes = {"body": finish_body(step), **counts, "reverse": reverse}
     made = as_tuple(apply("scan", (*tensors, *given, *lifted), attributes))
     return unflatten(state_tree, made[: len(tensors)]), unflatten(y_tree, made[len(tensors) :])
+
+
+def _scan_unrolled(
+    body: Callable[[Any, Any], Any], state: Any, xs: Any, count: Dim, reverse: bool, unroll: int
+) -> tuple[Any, Any]:
+    """A loop over groups of rows, and one over those that are left at the end."""
+    leaves, tree = flatten(xs)
+    groups = count // unroll
+    order = [*range(unroll)][:: -1 if reverse else 1]
+
+    def step(state: Any, group: Any) -> tuple[Any, Any]:
+        rows, made, form = flatten(group)[0], dict[int, list[Any]](), Tree()
+        for at in order:
+            returned = as_tuple(body(state, unflatten(tree, [row[at] for row in rows])))
+            if len(returned) != 2:
+                raise PytreeError(_SCAN_RULE, fix=_SCAN_FIX)
+            state, y = returned
+            made[at], form = flatten(y)
+        columns = zip(*(made[at] for at in range(unroll)), strict=True)
+        return state, unflatten(form, [public.stack([as_tensor(one) for one in column]) for column in columns])
+
+    def over_groups(state: Any) -> tuple[Any, Any]:
+        heads = [public.reshape(x[: groups * unroll], (groups, unroll, *x.shape[1:])) for x in leaves]
+        state, ys = scan(step, state, unflatten(tree, heads), length=groups, reverse=reverse)
+        stacked, form = flatten(ys)
+        return state, unflatten(form, [public.reshape(y, (groups * unroll, *y.shape[2:])) for y in stacked])
+
+    def over_tail(state: Any) -> tuple[Any, Any]:
+        tail = unflatten(tree, [x[groups * unroll :] for x in leaves])
+        return scan(body, state, tail, length=count - groups * unroll, reverse=reverse)
+
+    if groups.value == 0 or (count - groups * unroll).value == 0:
+        return over_tail(state) if groups.value == 0 else over_groups(state)
+    if reverse:
+        state, last = over_tail(state)
+        state, first = over_groups(state)
+    else:
+        state, first = over_groups(state)
+        state, last = over_tail(state)
+    (heads, form), (tails, _) = flatten(first), flatten(last)
+    joined = [public.concat(list(pair), axis=0) for pair in zip(heads, tails, strict=True)]
+    return state, unflatten(form, [public.broadcast_to(one, (count, *one.shape[1:])) for one in joined])
 
 
 def _scan_length(xs: Any, length: Any) -> Dim:
@@ -236,8 +295,7 @@ def _scan_eagerly(body: Callable[[Any, Any], Any], state: Any, xs: Any, count: D
         state, y = made
         row, form = flatten(y)
         rows.append(row)
-    if form is None:
-        raise TracingError("`scan` of length 0 outside `jit` cannot know the form of its result")
+    assert form is not None, "a scan of length 0 is traced"
     ordered = list(reversed(rows)) if reverse else rows
     return state, unflatten(
         form, [public.stack([as_tensor(item) for item in column]) for column in zip(*ordered, strict=True)]

@@ -13,6 +13,7 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import ArgumentError, DifferentiationError
+from tessera.ir.graph.derivatives import control
 
 X, W = np.array([0.5, 1.0, -0.3]), np.array([0.1, 0.2, 0.3])
 
@@ -94,3 +95,93 @@ def test_a_body_that_could_not_run_past_the_end_does_not() -> None:
     # 16 -> 3 -> 0.732 -> -0.144, whose root has no value.
     slope = 1 / (8 * np.sqrt(16) * np.sqrt(3) * np.sqrt(np.sqrt(3) - 1))
     np.testing.assert_allclose(float(ts.grad(root)(16.0)), slope, rtol=1e-6)
+
+
+# Scans: one body, whatever the length.
+
+
+def recur(x: Any, w: Any, *, unroll: int = 1, reverse: bool = False) -> Any:
+    state, rows = ts.scan(
+        lambda h, r: (ops.tanh(h * w + r), h * r), ops.zeros((3,), ts.f64), x, unroll=unroll, reverse=reverse
+    )
+    return (state * state).sum() + (rows * w).sum()
+
+
+def recur_unrolled(x: Any, w: Any, *, reverse: bool = False) -> Any:
+    state, rows = ops.zeros((3,), ts.f64), list[Any]()
+    for at in range(x.shape[0])[:: -1 if reverse else 1]:
+        rows.append(state * x[at])
+        state = ops.tanh(state * w + x[at])
+    stacked = ops.stack(rows[::-1] if reverse else rows)
+    return (state * state).sum() + (stacked * w).sum()
+
+
+ROWS = np.random.default_rng(5).standard_normal((7, 3))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_is_differentiated_as_its_trips(reverse: bool) -> None:
+    """By what is scanned bit for bit; sums over trips of what is captured are added in another order."""
+    loop, plain = (lambda x, w: recur(x, w, reverse=reverse)), (lambda x, w: recur_unrolled(x, w, reverse=reverse))
+    found, expected = (ts.value_and_grad(one, (0, 1))(ROWS, W) for one in (loop, plain))
+    assert np.asarray(found[0]).tobytes() == np.asarray(expected[0]).tobytes()
+    assert np.asarray(found[1][0]).tobytes() == np.asarray(expected[1][0]).tobytes()
+    np.testing.assert_allclose(np.asarray(found[1][1]), np.asarray(expected[1][1]), rtol=1e-14)
+
+
+def _functions(text: str) -> int:
+    return text.count("define ")
+
+
+def test_one_body_is_compiled_whatever_the_length() -> None:
+    gradient = ts.Jit(ts.grad(recur, (0, 1)).function)  # pyright: ignore[reportFunctionMemberAccess]
+    texts = [str(gradient.lower(np.ones((length, 3)), W).llvm) for length in (500, 5000)]
+    assert _functions(texts[0]) == _functions(texts[1]) > 0
+    assert abs(len(texts[0]) - len(texts[1])) < 0.05 * len(texts[0])
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 4, 7])
+def test_unrolled_trips_are_the_same_trips(length: int) -> None:
+    x = ROWS[:length]
+    for reverse in (False, True):
+        plain = ts.value_and_grad(lambda x, w, reverse=reverse: recur(x, w, reverse=reverse))(x, W)
+        several = ts.value_and_grad(lambda x, w, reverse=reverse: recur(x, w, reverse=reverse, unroll=3))(x, W)
+        assert [np.asarray(one).tobytes() for one in plain] == [np.asarray(one).tobytes() for one in several]
+
+
+def test_a_scan_of_no_rows_gives_its_state_and_no_rows() -> None:
+    def loop(x: Any) -> Any:
+        return ts.scan(lambda s, r: (s + r, {"y": s * r}), X, x)
+
+    compiled: Any = ts.jit(loop)
+    for state, rows in (loop(ROWS[:0]), compiled(ROWS[:0])):
+        np.testing.assert_array_equal(np.asarray(state), X)
+        assert np.asarray(rows["y"]).shape == (0, 3)
+    np.testing.assert_array_equal(np.asarray(ts.grad(lambda x: recur(x, ts.array(W)))(ROWS[:0])), np.zeros((0, 3)))
+
+
+def test_a_scan_of_a_symbolic_length_may_be_unrolled() -> None:
+    @ts.jit
+    def loop(x: ts.Tensor["N", 3, ts.f64], w: ts.Tensor[3, ts.f64]):
+        return recur(x, w, unroll=2)
+
+    for length in (0, 1, 2, 5):
+        assert float(loop(ROWS[:length], W)) == float(recur(ROWS[:length], W))
+    with pytest.raises(ArgumentError, match="`unroll` from 1, got 0"):
+        recur(ROWS, W, unroll=0)
+
+
+def test_bodies_in_bodies_are_linearized_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that starts from a constant carries tangents all the same: that is found before its body is linearized."""
+    calls: list[Any] = []
+    real = control.linearize
+    monkeypatch.setattr(control, "linearize", lambda tape, active: calls.append(active) or real(tape, active))
+
+    def nest(depth: int, state: Any, x: Any) -> Any:
+        if not depth:
+            return ops.tanh(state * x[0])
+        step = lambda h, r: (nest(depth - 1, h, x) + r, ())  # noqa: E731
+        return ts.scan(step, ops.zeros((3,), ts.f64), x)[0] + state
+
+    ts.grad(lambda x: nest(4, ops.zeros((3,), ts.f64), x).sum())(ROWS)
+    assert len(calls) == 4

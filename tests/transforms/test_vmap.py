@@ -48,8 +48,20 @@ def _program(spec: OpSpec, sample: Sample, arrays: list[Array]) -> Tape:
     return builder.tape
 
 
+LOOPS = {
+    "attention_parts": (0, 1, 2, 3),
+    "attention_join": (0, 1),
+    "cached_attention": (3,),
+    "kv_append": (2,),
+    "kv_write": (1,),
+}
+"""Ops that run for one element after the other where one of these operands differs in the batch: lengths of caches."""
+
+
 def _check(tape: Tape, elements: list[list[Array]], is_batched: tuple[bool, ...], what: str) -> None:
     batched, flags = batch_tape(tape, is_batched, Dim.of(SIZE))
+    may_loop = any(is_batched[at] for at in LOOPS.get(REGISTRY[tape.records[0].op].short_name, ()))
+    assert may_loop or not any(record.op == "tgraph.scan" for record in batched.records), f"{what} is a loop"
     stacked = [
         np.stack([one[at] for one in elements]) if flag else elements[0][at] for at, flag in enumerate(is_batched)
     ]

@@ -185,3 +185,14 @@ def attention(b: Builder, op: BatchedOp) -> Any:
     made = op.emit(b, *joined, *extra)
     several: Sequence[Any] = made if op.spec.short_name == "attention_with_lse" else (made,)
     return [b.emit("reshape", one, shape=(op.size, batch, *b.type_of(one).shape[1:])) for one in several]
+
+
+def kv_write(b: Builder, op: BatchedOp) -> Any:
+    """Joined with the batch that caches have, where all are filled to the same length."""
+    if op.is_batched[1]:
+        return None  # one element after the other
+    given = [op.whole(b, at) for at in (0, 2)]
+    batch = b.type_of(given[0]).shape[1]
+    old, new = (b.emit("reshape", one, shape=(op.size * batch, *b.type_of(one).shape[2:])) for one in given)
+    made = op.emit(b, old, op.operands[1], new)
+    return b.emit("reshape", made, shape=(op.size, batch, *b.type_of(made).shape[1:]))

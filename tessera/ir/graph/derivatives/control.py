@@ -15,6 +15,7 @@ from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, Builder
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, zeros
+from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.ops.checkpoint import is_saved
 from tessera.ir.graph.transforms.linearize import Dual, LinearizedTape, Linearizer, linearize
 from tessera.ir.graph.transforms.reverse import partition, transpose_tape
@@ -160,7 +161,8 @@ def _linearize_loop(
 
     Carried are the outputs from number `first` on of what the body takes.
     """
-    active = set(_active(given))
+    # Bodies in bodies would be linearized again for each of these trips, so most inputs are found before.
+    active = _reach_carried(body, set(_active(given)), carried, first)
     while True:
         ordered = sorted(active)
         linearized = linearize(body, [at + first for at in ordered])
@@ -168,6 +170,20 @@ def _linearize_loop(
         if not new:
             return linearized, ordered
         active |= new
+
+
+def _reach_carried(body: Tape, active: set[int], carried: int, first: int) -> set[int]:
+    """The inputs with tangents, and the carried floats that depend on them, trip after trip."""
+    found = set(active)
+    while True:
+        values = {body.inputs[first + at] for at in found}
+        for record in body.records:
+            if not values.isdisjoint(record.operands) and REGISTRY[record.op].jvp != "zero":
+                values.update(value for value in record.results if body.types[value].dtype.is_float)
+        new = {at for at in range(carried) if body.outputs[at] in values} - found
+        if not new:
+            return found
+        found |= new
 
 
 def scan_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:

@@ -232,7 +232,7 @@ SPECS: tuple[OpSpec, ...] = (
         lower=Library("kv_write", reads_views=True, overwrites=0),
         jvp="attention:kv_write_jvp",
         transpose="attention:kv_write",
-        batch="loop",
+        batch="kv_write",
         policy=KEEP,
         interval=IntervalRule(lambda query: query.operands[0].hull(query.operands[2]), is_exact=True),
     ),
