@@ -1,6 +1,7 @@
 # Made by scripts/facade_stub.py from the names in `tessera/__init__.py`.
 
 from tessera import cuda, dist, effects, graph, op, ops, random, stdlib, tile, verify
+from tessera.api.algebra import associative_scan, map, reduce
 from tessera.api.autodiff import autodiff, grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, hvp, stop_gradient
 from tessera.api.callbacks import debug_print, io_callback
 from tessera.api.checkpoint import checkpoint, remat, checkpoint_name, checkpoint_policies
@@ -54,6 +55,7 @@ __all__ = [
     "arange",
     "array",
     "asarray",
+    "associative_scan",
     "autodiff",
     "bf16",
     "bool_",
@@ -99,6 +101,7 @@ __all__ = [
     "kernel",
     "linearize",
     "loss_scale",
+    "map",
     "nvfp4",
     "ones",
     "op",
@@ -107,6 +110,7 @@ __all__ = [
     "prefetch",
     "quantize",
     "random",
+    "reduce",
     "register_tree",
     "remat",
     "require",
