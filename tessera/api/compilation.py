@@ -106,6 +106,8 @@ def spans_of(tape: Tape, written: Callable[[Span], str] = _label) -> list[str]:
 def _load_stored(store: Store, key: str, tape: Tape, options: Options) -> Program | None:
     """The program that the cache has under a key; one that cannot be loaded is removed, and is a miss."""
     executable = _read_entry(store, key)
+    if executable is not None:
+        _relocate(executable.metadata, tape)
     try:
         return executable and _load_executable(executable, tape, options)
     except LoadError:
@@ -412,18 +414,30 @@ def _static_texts(signature: Signature, needed: Mapping[str, str]) -> tuple[str,
 _ORDER = ("groups", "steps", "kernels", "movements", "choices", "flops", "bytes", "workspace")
 
 
-def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
-    """The compiler's report, with the lines of this trace: cached code may be of a program that stood elsewhere."""
-    metadata: Mapping[str, Any] = executable.metadata
+def _relocate(metadata: dict[str, Any], tape: Tape) -> None:
+    """Give an executable the lines of this trace: cached code may be of a program that stood elsewhere."""
+    now = spans_of(tape)
+    if list(metadata.get(SPANS, ())) != now:
+        metadata["report"], metadata[SPANS] = _report_at(metadata, now), now
+
+
+def _report_at(metadata: Mapping[str, Any], spans: Sequence[str]) -> dict[str, Any]:
+    """The report of an executable with these lines in the place of its own."""
     report: dict[str, Any] = dict(metadata.get("report", {}))
     locations: dict[str, list[str]] = {}
-    for then, now in zip(metadata.get(SPANS, ()), spans_of(tape, lambda span: span.described), strict=False):
+    for then, now in zip(metadata.get(SPANS, ()), spans, strict=False):
         if now not in locations.setdefault(then, []):
             locations[then].append(now)
-    report = {**{name: report[name] for name in _ORDER if name in report}, **report}
     for name in ("groups", "steps", "movements"):
         if name in report:
             report[name] = [_with_locations(line, locations) for line in report[name]]
+    return report
+
+
+def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
+    """The compiler's report, with the lines of this trace, and what is written there."""
+    report = _report_at(executable.metadata, spans_of(tape, lambda span: span.described))
+    report = {**{name: report[name] for name in _ORDER if name in report}, **report}
     if manifest_of(backend).has_launch_schedule:
         # What kernels take of a device, where its backend can say.
         report["resources"] = backend_of(backend).resources(executable.metadata, executable.objects)

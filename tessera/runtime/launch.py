@@ -221,13 +221,20 @@ class LoadedExecutable:
 _loaded: WeakValueDictionary[int, LoadedExecutable] = WeakValueDictionary()
 
 
-def name_at(address: int) -> str | None:
-    """The name of a kernel of any program that is loaded, by its address."""
+def kernel_at(address: int) -> tuple[str, str] | None:
+    """The name of a kernel of any program that is loaded, by its address, and the lines that it comes from."""
     for program in list(_loaded.values()):
         for name, start in program.symbols.items():
             if start == address:
-                return name
+                return name, _lines_of(name, program.executable.metadata.get("report", {}))
     return None
+
+
+def _lines_of(kernel: str, report: Any) -> str:
+    """The lines of a program that a kernel comes from, as its report has them."""
+    groups: Any = cast("Any", report).get("groups", ()) if isinstance(report, dict) else ()
+    texts = [str(line).rpartition(" at ")[2] for line in groups if str(line).startswith(f"{kernel}: ")]
+    return " and ".join(dict.fromkeys(texts))
 
 
 def _report(address: int, what: int, numbers: tuple[int, ...]) -> None:

@@ -285,13 +285,17 @@ _FIELDS = 4  # of a kernel in native code: its address, when it began and ended,
 
 @frozen
 class Span:
-    """Something that took time: a `kernel`, a `collective`, or a `wait` for one; in nanoseconds."""
+    """Something that took time: a `kernel`, a `collective`, or a `wait` for one; in nanoseconds.
+
+    `line` is where a kernel comes from, and what it is of that line (`model.py:3:36-3:41, backward`).
+    """
 
     kind: str
     name: str
     start: int
     end: int
     rank: int
+    line: str = ""
 
     def overlap(self, other: Span) -> int:
         """Nanoseconds that both ran."""
@@ -306,7 +310,7 @@ class Timeline:
         self._kernels = (ctypes.c_int64 * (2 + KERNELS * _FIELDS))(KERNELS)
         self._others: list[Span] = []
         self._open: list[tuple[str, str]] = []
-        self._names: dict[int, str] = {}
+        self._names: dict[int, tuple[str, str]] = {}
 
     @property
     def address(self) -> int:
@@ -336,26 +340,27 @@ class Timeline:
 
     def running(self) -> list[tuple[str, str]]:
         """What has begun and not ended, as pairs of kind and name."""
-        return [*(("kernel", name) for name, start, end in self._kernel_times() if start and not end), *self._open]
+        return [*(("kernel", name) for (name, _), start, end in self._kernel_times() if start and not end), *self._open]
 
     @property
     def spans(self) -> tuple[Span, ...]:
         """All spans that have ended."""
-        kernels = [Span("kernel", name, start, end, self.rank) for name, start, end in self._kernel_times() if end]
+        times = [one for one in self._kernel_times() if one[2]]
+        kernels = [Span("kernel", name, start, end, self.rank, line) for (name, line), start, end in times]
         return tuple(sorted([*kernels, *self._others], key=lambda span: (span.start, span.end)))
 
-    def _kernel_times(self) -> list[tuple[str, int, int]]:
-        found: list[tuple[str, int, int]] = []
+    def _kernel_times(self) -> list[tuple[tuple[str, str], int, int]]:
+        found: list[tuple[tuple[str, str], int, int]] = []
         for at in range(min(KERNELS, self._kernels[1])):
             kernel, start, end, _ = self._kernels[2 + at * _FIELDS : 2 + (at + 1) * _FIELDS]
             found.append((self._name(kernel), start, end))
         return found
 
-    def _name(self, address: int) -> str:
+    def _name(self, address: int) -> tuple[str, str]:
         if address not in self._names:
-            from tessera.runtime.launch import name_at  # noqa: PLC0415 - a timeline need not see any program
+            from tessera.runtime.launch import kernel_at  # noqa: PLC0415 - a timeline need not see any program
 
-            self._names[address] = name_at(address) or hex(address)
+            self._names[address] = kernel_at(address) or (hex(address), "")
         return self._names[address]
 
     def save(self, path: str) -> None:
@@ -406,7 +411,9 @@ def trace_of(spans: Iterable[Span]) -> dict[str, Any]:
             events.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": thread, "args": {"name": kind}})
     for one in listed:
         times = {"ts": one.start / 1000, "dur": (one.end - one.start) / 1000}
-        events.append({"ph": "X", "name": one.name, "cat": one.kind, "pid": one.rank, "tid": kinds[one.kind], **times})
+        line = {"args": {"line": one.line}} if one.line else {}
+        place = {"cat": one.kind, "pid": one.rank, "tid": kinds[one.kind]}
+        events.append({"ph": "X", "name": one.name, **place, **times, **line})
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 

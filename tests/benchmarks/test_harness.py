@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from benchmarks import chart, compare, cpu, environment, latency, publish, tables
+from benchmarks import chart, compare, cpu, environment, gradients, latency, publish, tables
 from benchmarks.contenders import with_numpy, with_tessera
 from benchmarks.contenders.contender import Contender, Library, NotOfferedError
 from benchmarks.harness import Plan, Row, measure, measure_all
@@ -236,7 +236,7 @@ def test_two_results_compare(tmp_path: Path) -> None:
     assert run_command(compare, *files, "--least", "0.9").exit_code == 1
 
 
-@pytest.mark.parametrize("module", [cpu, compare, latency, publish])
+@pytest.mark.parametrize("module", [cpu, compare, gradients, latency, publish])
 def test_every_command_has_help(module: Any) -> None:
     done = run_command(module, "--help")
     assert done.exit_code == 0

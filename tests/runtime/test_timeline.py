@@ -45,6 +45,26 @@ def test_kernels_are_noted_in_order_and_by_name_while_somebody_looks(tmp_path: P
     assert [event["dur"] * 1000 for event in shown] == pytest.approx([one.end - one.start for one in inner.spans])  # pyright: ignore[reportUnknownMemberType]
 
 
+def test_kernels_name_the_line_that_they_come_from_also_from_the_cache(tmp_path: Path) -> None:
+    """And those of a gradient say that they are the backward of it."""
+    x = ts.ones((8, 8))
+    lines: list[set[str]] = []
+    for number in range(2):
+        file = tmp_path / f"model_{number}.py"
+        file.write_text("\n" * number + "def loss(x, w):\n    return (x @ w).sum()\n")
+        scope: dict[str, Any] = {}
+        exec(compile(file.read_text(), str(file), "exec"), scope)  # the same program, a line further down
+        gradient = ts.grad(scope["loss"], 1)
+        gradient(x, x)
+        with timeline.record_timeline() as found:
+            gradient(x, x)
+        found.save(str(tmp_path / "trace.json"))
+        assert any(one.line and one.line in (tmp_path / "trace.json").read_text() for one in found.spans)
+        lines.append({one.line for one in found.spans})
+    assert any("model_0.py:2:" in line and line.endswith(", backward") for line in lines[0]), lines
+    assert any("model_1.py:3:" in line and line.endswith(", backward") for line in lines[1]), lines
+
+
 def test_kernels_that_do_not_fit_the_log_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeline, "KERNELS", 3)
     x = ts.ones((8, 8))
