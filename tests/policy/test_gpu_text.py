@@ -2,6 +2,7 @@
 
 # Traced functions are lambdas here, which have no types to give.
 # pyright: reportUnknownLambdaType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 import math
@@ -16,7 +17,7 @@ import tessera as ts
 from tessera import ops
 from tessera.backends.nvptx.compile import NvptxBackend
 from tessera.backends.nvptx.hopper.fast_math import ERFC, ERFC_P, FLOORS
-from tessera.compiler.compile import lower
+from tessera.compiler.compile import compile_tape, lower
 from tessera.compiler.options import Options
 from tessera.ir.target.machine_code import compile_texts
 from tests.policy.processes import printed_in_processes
@@ -67,6 +68,15 @@ def test_the_tail_of_gelu_is_as_near_as_said_at_every_number_of_bf16() -> None:
     step = 2.0 ** (np.floor(np.log2(np.abs(wanted[shown]))) - 7)
     assert shown.sum() > 10_000
     assert (np.abs((x * gate).astype(np.float64) - wanted)[shown] <= 0.01 * step).all()
+
+
+@pytest.mark.parametrize("policy", [ts.Training(), ts.Policy(storage=ts.bf16, rounding="stochastic")], ids=repr)
+def test_backward_programs_under_a_policy_are_compiled_for_a_gpu(policy: Any) -> None:
+    loss = lambda w, x: (ops.gelu(x @ w) ** 2.0).sum()  # noqa: E731
+    w = np.zeros((64, 64), np.float32)
+    tape = ts.jit(ts.grad(loss, (0, 1)), policy=policy).trace(w, w).tape
+    made = compile_tape(tape, Options.of(backend="cuda", features=("sm_90a",)))
+    assert len(made.to_bytes()) > 1000
 
 
 TEXTS = """

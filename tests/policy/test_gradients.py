@@ -174,6 +174,18 @@ def test_cotangents_that_meet_are_added_in_the_accumulator_and_rounded_once() ->
     assert np.asarray(wide).tolist() == [1.0 + 2.0**-7] * 4
 
 
+def test_cotangents_of_what_a_loop_captures_are_summed_in_the_accumulator() -> None:
+    """A thousand times 2**-10 in bf16 stops at 1/4, where a term is half a step."""
+
+    def loss(w: Any, rows: Any) -> Any:
+        return ts.scan(lambda c, row: (c + (w * row).cast(ts.f32), ()), ops.zeros(()), rows)[0]
+
+    w, rows = ts.array(1.0, ts.bf16), ts.array(np.full(1024, 2.0**-10, np.float32), ts.bf16)
+    plain, wide = ts.grad(loss)(w, rows), ts.jit(ts.grad(loss), policy=Policy(accumulate=ts.f32))(w, rows)
+    assert plain.dtype is wide.dtype is ts.bf16
+    assert (float(plain), float(wide)) == (0.25, 1.0)
+
+
 # What a backward program states is checked as what a forward one states.
 
 

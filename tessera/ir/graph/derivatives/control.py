@@ -19,7 +19,7 @@ from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.ops.checkpoint import is_saved
 from tessera.ir.graph.transforms.linearize import Dual, LinearizedTape, Linearizer, linearize
 from tessera.ir.graph.transforms.reverse import partition, transpose_tape
-from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs
+from tessera.ir.graph.transforms.tape_builder import DerivativeBuilder, TapeBuilder, add_inputs
 from tessera.types.dim import Dim
 
 
@@ -186,7 +186,7 @@ def _reach_carried(body: Tape, active: set[int], carried: int, first: int) -> se
         found |= new
 
 
-def scan_transpose(b: Builder, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
+def scan_transpose(b: Any, cotangents: Values, operands: Values, attributes: Attributes) -> Any:
     """The loop from its other end: cotangents of what is carried and of captured values run through it."""
     body: Tape = attributes["body"]
     carried, scanned = int(attributes["carried"]), int(attributes["scanned"])
@@ -203,14 +203,15 @@ def scan_transpose(b: Builder, cotangents: Values, operands: Values, attributes:
         for at, type in enumerate(body.types[output] for output in body.outputs)
     ]
     seeds = _seeds(b, cotangents, body, out_types)
-    loop = _accumulate(back, len(plain), len(rows), carried, len(row_cts))
-    sums = [zeros(b, operands[at].type) for at in captured_cts]
+    loop = _accumulate(b, back, len(plain), len(rows), carried, len(row_cts))
+    sums = [b.zeros(b.accumulator(operands[at].type)) for at in captured_cts]
     made = b.emit(
         "scan", *seeds[:carried], *sums, *(operands[at] for at in rows), *seeds[carried:],
         *(operands[at] for at in captured), body=loop, carried=carried + len(sums),
         scanned=len(rows) + len(seeds) - carried, length=length, reverse=not attributes["reverse"],
     )  # fmt: skip
     cts = {**dict(zip(range(carried), made, strict=False)), **dict(zip(captured_cts, made[carried:], strict=False))}
+    cts |= {at: b.convert(cts[at], operands[at].type) for at in captured_cts}
     cts |= dict(zip(row_cts, made[carried + len(sums) :], strict=True))
     return [cts.get(at) if isinstance(operand, Linear) else None for at, operand in enumerate(operands)]
 
@@ -219,18 +220,19 @@ def _row_count(b: Builder, operand: Any) -> Dim:
     return (operand.type if isinstance(operand, Linear) else b.type_of(operand)).shape[0]
 
 
-def _accumulate(back: Tape, plain: int, rows: int, carried: int, row_cts: int) -> Tape:
+def _accumulate(b: DerivativeBuilder, back: Tape, plain: int, rows: int, carried: int, row_cts: int) -> Tape:
     """A transposed body whose inputs and outputs stand as a loop has them, and which adds to running cotangents.
 
     `back` takes the plain inputs and cotangents of the outputs; it gives cotangents of carried values, rows and
     captured values, in this order.
     """
-    builder = TapeBuilder(back)
+    builder = DerivativeBuilder(back)
+    builder.span, builder.policy, builder.device = b.span, b.policy, b.device
     inputs, seeds = back.inputs[:plain], back.inputs[plain:]
     given = list(back.outputs)
     own, by_row, by_capture = given[:carried], given[carried : carried + row_cts], given[carried + row_cts :]
-    totals = [back.new_value(back.types[value]) for value in by_capture]
-    sums = [builder.emit("add", total, value) for total, value in zip(totals, by_capture, strict=True)]
+    totals = [back.new_value(builder.accumulator(back.types[value])) for value in by_capture]
+    sums = [builder.add_cotangents(total, value) for total, value in zip(totals, by_capture, strict=True)]
     back.inputs = [*seeds[:carried], *totals, *inputs[:rows], *seeds[carried:], *inputs[rows:]]
     back.names = [f"input_{at}" for at in range(len(back.inputs))]
     back.outputs = [*own, *sums, *by_row]
