@@ -141,8 +141,8 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     "tessera/ir/graph/ops/random.py": f"{OF_OPS} tests/graph/test_random.py tests/graph/test_composite.py",
     # Derivatives and batches.
     "tessera/ir/graph/derivatives/*.py": OF_RULES,
-    "tessera/ir/graph/derivatives/kernel*.py": "tests/transforms/test_kernels.py",
-    "tessera/ir/graph/transforms/*.py": OF_RULES,
+    "tessera/ir/graph/derivatives/kernel*.py": "tests/transforms/test_kernels.py tests/trials/test_kernel_gradients.py",
+    "tessera/ir/graph/transforms/*.py": f"{OF_RULES} tests/transforms/test_checkpoint.py",
     "tessera/ir/graph/batching/*.py": OF_RULES,
     # Interpreters.
     "tessera/ir/tile/interpret.py": "tests/tile/test_interpret_memory.py tests/tile/test_interpret.py "
