@@ -123,12 +123,13 @@ class _Decision:
                 first[operand] = min(first.get(operand, own), own)
         late, numbers = set[Operation](), set[Operation]()
         for op in ops:
+            is_moved = isinstance(op, SpecOp) and is_removable(op) and not isinstance(op, SavedValueOp)
             own = max((first.get(result, -1) for result in op.results), default=-1)
             known = [value for value in op.operands if value.owner not in numbers]
             is_behind = [value.owner in late or first.get(value, -1) < own for value in known]
             if not known:
                 numbers.add(op)
-            elif own >= 0 and all(is_behind) and not isinstance(op, SavedValueOp):
+            elif own >= 0 and all(is_behind) and is_moved:
                 late.add(op)
         return late
 
