@@ -2,7 +2,8 @@
 // RUN: tessera-opt %s --vjp -p graph-check-rules --verify
 // RUN: tessera-opt %s --vjp '--jvp{function = "layer"}' '--vmap{function = "layer"}' -p graph-check-rules --verify
 
-// The adjoint of a layer: the cotangent goes through the derivative of `tanh`, and by a matmul to each factor.
+// The adjoint of a layer: the cotangent goes through the derivative of `tanh`, and by a matmul to each factor. What it
+// reads of the forward part is marked, so that `graph-rematerialize` may decide what to keep.
 // CHECK-LABEL: tgraph.func @layer(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: {{[^:]*}}, %[[W:[a-z0-9]+]]: {{[^:]*}}, %[[CT:[a-z0-9]+]]: !tgraph.tensor<[B, N], f32>) -> (!tgraph.tensor<[B, N], f32>, !tgraph.tensor<[B, K], f32>, !tgraph.tensor<[K, N], f32>)
 // CHECK-NEXT:    %[[Y:[0-9]+]] = tgraph.matmul %[[X]], %[[W]]
@@ -10,10 +11,13 @@
 // CHECK-NEXT:    %[[ONE:[0-9]+]] = tgraph.full {value = 1.0
 // CHECK-NEXT:    %[[SQUARE:[0-9]+]] = tgraph.mul %[[Z]], %[[Z]]
 // CHECK-NEXT:    %[[SLOPE:[0-9]+]] = tgraph.sub %[[ONE]], %[[SQUARE]]
-// CHECK-NEXT:    %[[DY:[0-9]+]] = tgraph.mul %[[CT]], %[[SLOPE]]
-// CHECK-NEXT:    %[[XT:[0-9]+]] = tgraph.transpose %[[X]] {axes = [1, 0]}
+// CHECK-NEXT:    %[[SAVED:[0-9]+]] = tgraph.saved_value %[[SLOPE]], %[[CT]]
+// CHECK-NEXT:    %[[DY:[0-9]+]] = tgraph.mul %[[CT]], %[[SAVED]]
+// CHECK-NEXT:    %[[XS:[0-9]+]] = tgraph.saved_value %[[X]], %[[CT]]
+// CHECK-NEXT:    %[[XT:[0-9]+]] = tgraph.transpose %[[XS]] {axes = [1, 0]}
 // CHECK-NEXT:    %[[DW:[0-9]+]] = tgraph.matmul %[[XT]], %[[DY]]
-// CHECK-NEXT:    %[[WT:[0-9]+]] = tgraph.transpose %[[W]] {axes = [1, 0]}
+// CHECK-NEXT:    %[[WS:[0-9]+]] = tgraph.saved_value %[[W]], %[[CT]]
+// CHECK-NEXT:    %[[WT:[0-9]+]] = tgraph.transpose %[[WS]] {axes = [1, 0]}
 // CHECK-NEXT:    %[[DX:[0-9]+]] = tgraph.matmul %[[DY]], %[[WT]]
 // CHECK-NEXT:    tgraph.return %[[Z]], %[[DX]], %[[DW]]
 tgraph.func @layer(%x: !tgraph.tensor<[B, K], f32>, %w: !tgraph.tensor<[K, N], f32>) -> !tgraph.tensor<[B, N], f32> {
@@ -39,9 +43,11 @@ tgraph.func @bias(%x: !tgraph.tensor<[M, N], f32>, %b: !tgraph.tensor<[N], f32>)
 // CHECK-LABEL: tgraph.func @uses(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: {{[^:]*}}, %[[CT:[a-z0-9]+]]: !tgraph.tensor<[N], f32>) -> (!tgraph.tensor<[N], f32>, !tgraph.tensor<[], i64>, !tgraph.tensor<[N], f32>)
 // CHECK:         %[[EXP:[0-9]+]] = tgraph.exp %[[X]]
-// CHECK:         %[[FIRST:[0-9]+]] = tgraph.mul %[[CT]], %[[X]]
-// CHECK:         %[[OWN:[0-9]+]] = tgraph.mul %[[CT]], %[[EXP]]
-// CHECK:         %[[BACK:[0-9]+]] = tgraph.mul %[[FIRST]], %[[EXP]]
+// CHECK:         %[[XS:[0-9]+]] = tgraph.saved_value %[[X]], %[[CT]]
+// CHECK-NEXT:    %[[FIRST:[0-9]+]] = tgraph.mul %[[CT]], %[[XS]]
+// CHECK-NEXT:    %[[ES:[0-9]+]] = tgraph.saved_value %[[EXP]], %[[CT]]
+// CHECK-NEXT:    %[[OWN:[0-9]+]] = tgraph.mul %[[CT]], %[[ES]]
+// CHECK-NEXT:    %[[BACK:[0-9]+]] = tgraph.mul %[[FIRST]], %[[ES]]
 // CHECK-NEXT:    %[[DX:[0-9]+]] = tgraph.add %[[OWN]], %[[BACK]]
 // CHECK-NEXT:    tgraph.return %{{[0-9]+}}, %{{[0-9]+}}, %[[DX]]
 tgraph.func @uses(%x: !tgraph.tensor<[N], f32>) -> (!tgraph.tensor<[N], f32>, !tgraph.tensor<[], i64>) attributes {guards = [[dim<min(1, N)>, dim<1>, "the op's rule"]]} {
@@ -54,7 +60,9 @@ tgraph.func @uses(%x: !tgraph.tensor<[N], f32>) -> (!tgraph.tensor<[N], f32>, !t
 // A loop runs back from its last row; it keeps the states that its body reads.
 // CHECK-LABEL: tgraph.func @loop(
 // CHECK:         %[[END:[0-9]+]], %[[STATES:[0-9]+]] = tgraph.scan %{{[a-z0-9]+}}, %[[XS:[a-z0-9]+]] {carried = 1, scanned = 1, length = [T]}
-// CHECK:         tgraph.scan %{{[a-z0-9]+}}, %[[XS]], %[[STATES]] {carried = 1, scanned = 2, length = [T], reverse = true}
+// CHECK:         %[[ROWS:[0-9]+]] = tgraph.saved_value %[[XS]]
+// CHECK:         %[[KEPT:[0-9]+]] = tgraph.saved_value %[[STATES]]
+// CHECK:         tgraph.scan %{{[a-z0-9]+}}, %[[ROWS]], %[[KEPT]] {carried = 1, scanned = 2, length = [T], reverse = true}
 tgraph.func @loop(%h: !tgraph.tensor<[4], f32>, %xs: !tgraph.tensor<[T, 4], f32>) -> !tgraph.tensor<[4], f32> {
   %0 = tgraph.scan %h, %xs {carried = 1, scanned = 1, length = [T]} ({
   ^bb0(%a: !tgraph.tensor<[4], f32>, %b: !tgraph.tensor<[4], f32>):
