@@ -13,7 +13,7 @@ from xdsl.ir import Operation
 from tessera.compiler.backend import backend_of
 from tessera.compiler.options import Options
 from tessera.compiler.report import report_of
-from tessera.diagnostics.codes import CodegenError, TargetVerifyError
+from tessera.diagnostics.codes import CodegenError, MemoryBudgetError, TargetVerifyError
 from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.ir.base.compilation import KNOBS, StaticChooser, write_reproducer
 from tessera.ir.base.op import SpecOp
@@ -23,6 +23,7 @@ from tessera.ir.base.text import parse_module, print_module, stamp
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.graph import pipeline as graph
 from tessera.ir.graph.dialect import from_tape, to_tape
+from tessera.ir.graph.passes.rematerialize import BYTES, POINTWISE, ROWS, count_heavy
 from tessera.ir.schedule import pipeline as schedule
 from tessera.ir.schedule import typed_ops
 from tessera.ir.schedule.emit.request import KernelLibrary
@@ -164,20 +165,8 @@ def lower(
     begin: Begin | None = None,
 ) -> Lowering:
     """All of a compilation but the machine code; `begin` gets each kernel's text as soon as there is one."""
-    backend = backend_of(options.backend)
-    chooser = StaticChooser(dict(options.overrides), {**all_models(), **backend.models}, KNOBS)
-    compilation = backend.compilation(options, chooser)
-    stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
-    module = from_tape(tape)
-    stages.run("graph", graph.pipeline(checks=options.debug), module, graph.EXIT)
-    stages.run(
-        "schedule",
-        schedule.pipeline(
-            compilation.machine, chooser, library or standard_library(), fusion=options.fusion, debug=options.debug
-        ),
-        module,
-        schedule.EXIT,
-    )
+    level = BYTES if options.memory is None else fit_memory(tape, options, library)
+    module, compilation, chooser, stages = _schedule(tape, options, library, level, keep_snapshots, keep_locations)
     # General passes first, as what a backend contributes may rely on them; all in one list, for one runner.
     tile_passes = [*tile.pipeline(debug=options.debug, fast_math=options.fast_math), *compilation.tile_passes()]
     stages.run("tile", tile_passes, module, tile.EXIT)
@@ -197,6 +186,68 @@ def lower(
         check_schedules(tape, compilation.machine)
         raise
     return Lowering(parts, program, kernels, code, stages, chooser)
+
+
+def _schedule(
+    tape: Tape,
+    options: Options,
+    library: KernelLibrary | None,
+    level: int,
+    keep_snapshots: bool = False,
+    keep_locations: bool = False,
+) -> tuple[ModuleOp, Any, StaticChooser, Stages]:
+    """A program after the graph and schedule stages; `level` is how much its backward part may rematerialize."""
+    backend = backend_of(options.backend)
+    chooser = StaticChooser(dict(options.overrides), {**all_models(), **backend.models}, KNOBS)
+    compilation = backend.compilation(options, chooser)
+    stages = Stages(lambda: from_tape(tape), keep_snapshots, keep_locations)
+    module = from_tape(tape)
+    stages.run("graph", graph.pipeline(checks=options.debug, level=level), module, graph.EXIT)
+    stages.run(
+        "schedule",
+        schedule.pipeline(
+            compilation.machine, chooser, library or standard_library(), fusion=options.fusion, debug=options.debug
+        ),
+        module,
+        schedule.EXIT,
+    )
+    return module, compilation, chooser, stages
+
+
+def fit_memory(tape: Tape, options: Options, library: KernelLibrary | None = None) -> int:
+    """The lowest level of rematerialization at which the workspace of a program has at most `options.memory` bytes.
+
+    Each is planned to the end of the schedule stage: what is compared is the plan that is carried out. Levels of single
+    contractions are many, and are bisected. Raises MemoryBudgetError (T0404) where none fits.
+    """
+    allowed = options.memory or 0
+    planned: dict[int, int] = {}
+
+    def fits(level: int) -> bool:
+        (program,) = programs_in(_schedule(tape, options, library, level)[0])
+        if program.workspace is None or program.workspace.value is None:
+            raise MemoryBudgetError(
+                f"`memory` is {allowed} bytes, and the workspace is {program.workspace} bytes, for sizes not known yet",
+                fix="leave `memory` out, or let the sizes of the arguments be known: no symbolic dims, no `dynamic`",
+            )
+        planned[level] = program.workspace.value
+        return planned[level] <= allowed
+
+    for level in (BYTES, POINTWISE, ROWS):
+        if fits(level):
+            return level
+    low, high = ROWS, ROWS + count_heavy(tape)
+    if not fits(high):
+        least = min(planned.values())
+        raise MemoryBudgetError(
+            f"`memory` allows {allowed} bytes of workspace, and the program needs {least}",
+            notes=(f"it needs {planned[BYTES]} bytes where only what moves fewer bytes is rematerialized",),
+            fix=f"allow {least} bytes, or wrap parts of the function in `tessera.checkpoint`",
+        )
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
 
 
 def standard_library() -> KernelLibrary:

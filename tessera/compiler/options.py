@@ -24,7 +24,8 @@ class Options:
     `overrides` fixes choices of the schedule by name, as a sorted tuple of pairs. `features` replaces what the machine
     was found to have (`("avx2", "fma")`), None keeps it. `debug` proves tile kernels in bounds and free of races,
     looks at positions that they read from memory before they run, and lets waits on a GPU that never end say where.
-    `fast_math` rounds `a * b + c` once: faster, and other bits than the reference's.
+    `fast_math` rounds `a * b + c` once: faster, and other bits than the reference's. `memory` is how many bytes the
+    workspace may have: the backward part of a gradient rematerializes as little as fits.
 
     >>> Options.of(fusion=False, overrides={"tile.n": 64}).text
     '{"backend":"cpu","debug":false,"fast_math":false,"features":null,"fusion":false,"overrides":[["tile.n",64]]}'
@@ -36,6 +37,7 @@ class Options:
     fast_math: bool = False
     features: tuple[str, ...] | None = None
     overrides: tuple[tuple[str, Knob], ...] = ()
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         _check(self)
@@ -62,7 +64,8 @@ class Options:
     @property
     def text(self) -> str:
         """One line that two options share exactly when they are equal."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        given = {name: value for name, value in asdict(self).items() if name != "memory" or value is not None}
+        return json.dumps(given, sort_keys=True, separators=(",", ":"))
 
     @staticmethod
     def parse(text: str) -> Options:
@@ -119,6 +122,9 @@ def _check(made: Options) -> None:
         value = getattr(made, name)
         if not isinstance(value, bool):
             raise OverrideError(f"`{name}` is True or False, got {value!r}", fix=f"write `{name}=True`")
+    memory: Any = made.memory
+    if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 0):
+        raise OverrideError(f"`memory` is a number of bytes, got {memory!r}", fix="write `memory=2**30`")
 
 
 def _features(given: Any) -> tuple[str, ...]:

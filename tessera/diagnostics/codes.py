@@ -162,6 +162,12 @@ class FusionError(CompilationError):
     code = "T0403"
 
 
+class MemoryBudgetError(CompilationError, MemoryError):
+    """A program needs more memory than it is allowed, whatever it rematerializes."""
+
+    code = "T0404"
+
+
 class TileVerifyError(CompilationError):
     """A `ttile` kernel breaks a rule of the dialect."""
 

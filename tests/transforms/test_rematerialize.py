@@ -13,6 +13,7 @@ import pytest
 
 import tessera as ts
 from tessera import ops
+from tessera.diagnostics.codes import MemoryBudgetError, OverrideError
 from tessera.frontend.pytree import flatten
 from tessera.ir.base.interpret import interpret
 from tessera.ir.base.tape import Tape
@@ -20,6 +21,7 @@ from tessera.ir.base.verify import symbol_table, verify
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes.rematerialize import BYTES, POINTWISE, ROWS
 from tessera.ir.graph.pipeline import pipeline
+from tessera.runtime.native.support import load_support
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((6, 8)).astype(np.float32)
@@ -108,6 +110,101 @@ def test_probabilities_of_attention_are_computed_in_the_backward_part_alone() ->
     found = lines_of(ts.grad(lambda q: (ops.attention(q * 2.0, q * 3.0, q, causal=True) ** 2.0).sum()), q)
     assert not any("[1, 2, 8, 8]" in line for line in found["kept"])
     assert any("[1, 2, 8, 8]" in line and "needed there alone" in line for line in found["rematerialized"])
+
+
+# A budget of memory: the least that is rematerialized so that the plan fits.
+
+
+def deep(w: Any, x: Any) -> Any:
+    for _ in range(6):
+        x = x + ops.gelu(ops.layernorm(x, w[0], w[1]) @ w) @ w
+    return (x * x).mean()
+
+
+def planned(gradient: Any, *args: Any) -> tuple[int, int, list[bytes]]:
+    """The workspace and the flops that an explanation shows, and the bits of the gradient."""
+    made = [np.asarray(leaf).tobytes() for leaf in flatten(gradient(*args))[0]]
+    lines = [line.split() for line in str(gradient.explain(*args)).splitlines()]
+    found = {line[0]: int(line[1]) for line in lines if line[:1] in (["workspace:"], ["flops:"])}
+    return found["workspace:"], found["flops:"], made
+
+
+def test_a_budget_rematerializes_what_it_takes_and_no_more() -> None:
+    x = RNG.standard_normal((32, 8)).astype(np.float32)
+    free, flops, bits = planned(ts.grad(deep), W, x)
+    sizes, work = [free], [flops]
+    while True:
+        gradient = ts.jit(lambda w, x: ts.grad(deep)(w, x), memory=sizes[-1] - 1)
+        try:
+            size, flops, same = planned(gradient, W, x)
+        except MemoryBudgetError as error:
+            said = error.message
+            break
+        assert size < sizes[-1]
+        assert flops >= work[0]
+        assert same == bits
+        sizes.append(size)
+        work.append(flops)
+    assert f"allows {sizes[-1] - 1} bytes of workspace, and the program needs {sizes[-1]}" in said
+    assert len(sizes) > 1
+    assert sizes[-1] < free * 0.7
+
+
+HEADS = 2
+
+
+def attend(p: Any, x: Any) -> Any:
+    """A block of attention and an MLP, each behind a norm."""
+    batch, length, width = x.shape
+    hidden = ops.layernorm(x, p["gain"], p["shift"]) @ p["qkv"]
+    q, k, v = hidden.reshape((batch, length, 3, HEADS, width // HEADS)).transpose((2, 0, 3, 1, 4))
+    mixed = ops.attention(q, k, v, causal=True).transpose((0, 2, 1, 3)).reshape((batch, length, width))
+    x = x + mixed @ p["out"]
+    return x + ops.gelu(ops.layernorm(x, p["gain"], p["shift"]) @ p["up"]) @ p["down"]
+
+
+@pytest.mark.slow
+def test_the_peak_of_twelve_blocks_falls_by_the_predicted_amount() -> None:
+    """What the plan says is what the allocator gives out, and a checkpoint for each block lowers both alike."""
+    width = 16
+    shapes = {"gain": (width,), "shift": (width,), "qkv": (width, 3 * width), "out": (width, width)}
+    shapes |= {"up": (width, 4 * width), "down": (4 * width, width)}
+    params = [
+        {name: (RNG.standard_normal(shape) / 4).astype(np.float32) for name, shape in shapes.items()} for _ in range(12)
+    ]
+    x = RNG.standard_normal((2, 16, width)).astype(np.float32)
+
+    def gradient_of(block: Any) -> Any:
+        def loss(params: Any, x: Any) -> Any:
+            for p in params:
+                x = block(p, x)
+            return (x * x).mean()
+
+        return ts.grad(loss)
+
+    plans: list[tuple[int, int, list[bytes]]] = []
+    for gradient in (gradient_of(attend), gradient_of(ts.checkpoint(attend))):
+        size, _, bits = planned(gradient, params, x)
+        memory = load_support().memory
+        memory.peak = before = memory.in_use
+        gradient(params, x)
+        plans.append((size, memory.peak - before, bits))
+    (plain, used, bits), (less, used_less, same) = plans
+    assert bits == same
+    assert less < plain / 3
+    # The allocator rounds sizes up to its classes, by a fifth at most.
+    assert used - used_less == pytest.approx(plain - less, rel=0.2)
+
+
+def test_a_budget_needs_sizes_and_a_number() -> None:
+    @ts.jit(memory=64)
+    def loss(x: ts.Tensor["N", ts.f32]):
+        return ts.grad(lambda x: (ops.sort(ops.exp(x)) * x).sum())(x)
+
+    with pytest.raises(MemoryBudgetError, match="for sizes not known yet"):
+        loss(np.ones(100, np.float32))
+    with pytest.raises(OverrideError, match="`memory` is a number of bytes, got -1"):
+        ts.jit(lambda x: x, memory=-1)
 
 
 # Masks of dropout: from the key in both directions, whatever is kept.

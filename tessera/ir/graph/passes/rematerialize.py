@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from math import inf
 
 from xdsl.dialects.builtin import ModuleOp
@@ -11,8 +12,10 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from tessera.ir.base.build import Build, is_removable, tensor_value
 from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
+from tessera.ir.base.tape import Tape
 from tessera.ir.base.types import attribute_of, location_of
 from tessera.ir.graph.kept_values import Value, choose_kept
+from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.typed_ops import SavedValueOp
 from tessera.ir.tile.facets import Contraction, Library, Pointwise, Reduction, View
@@ -24,7 +27,7 @@ KEPT, REMATERIALIZED = "tessera.kept", "tessera.rematerialized"
 
 BYTES, POINTWISE, ROWS = 0, 1, 2
 """Levels: what moves the fewest bytes; pointwise ops wherever that needs less memory; reductions too. Each level above
-is one more contraction or library kernel, those first that give the most bytes for their flops."""
+is one more contraction or library kernel."""
 
 USUAL = 256
 """What a dim counts whose size is not known."""
@@ -54,12 +57,14 @@ class Rematerialize(Pass):
                     _Decision(block, residuals, self.level).apply(lines)
             for name, found in lines.items():
                 if found:
-                    function.attributes[name] = attribute_of("any", tuple(dict.fromkeys(found)))
+                    counted = (f"{count} x {one}" if count > 1 else one for one, count in Counter(found).items())
+                    function.attributes[name] = attribute_of("any", tuple(counted))
 
 
-def candidates(module: ModuleOp) -> int:
-    """How many levels above `ROWS` there are."""
-    return sum(_is_heavy(op) for op in module.walk())
+def count_heavy(tape: Tape) -> int:
+    """How many levels above `ROWS` a program has at most."""
+    inner = sum(count_heavy(body) for record in tape.records for body in record.bodies)
+    return inner + sum(not isinstance(REGISTRY[record.op].lower, Pointwise | View) for record in tape.records)
 
 
 def _is_heavy(op: Operation) -> bool:
@@ -71,9 +76,8 @@ class _Decision:
 
     def __init__(self, block: Block, residuals: Sequence[SavedValueOp], level: int) -> None:
         self.block, self.residuals, self.level = block, residuals, level
-        heavy = sorted((op for op in block.ops if _is_heavy(op)), key=_flops_per_byte)
-        self.allowed = set(heavy[: max(level - ROWS, 0)])
         self.late = self._find_late()
+        self.allowed = set(_choose_heavy(block, self.late)[: level - ROWS] if level > ROWS else ())
         self.numbers: dict[SSAValue, int] = {}
         self.values: dict[int, Value] = {}
         self.made: dict[tuple[SSAValue, tuple[SSAValue, ...]], SSAValue] = {}
@@ -218,18 +222,39 @@ class _Decision:
         if op.span is not None:
             again.location = location_of(op.span.with_role("rematerialized"))
         self.block.insert_op_before(again, before)
-        is_cheap = isinstance(op.spec.lower, Pointwise | View)
-        self.made.update(
-            {(old, after if is_cheap else ()): new for old, new in zip(op.results, again.results, strict=True)}
-        )
+        where = () if self._is_moved(op) else after
+        self.made.update({(old, where): new for old, new in zip(op.results, again.results, strict=True)})
 
 
-def _flops_per_byte(op: Operation) -> float:
+def _choose_heavy(block: Block, late: Collection[Operation]) -> list[Operation]:
+    """Heavy ops that may be computed again, of which none reads another: then each is computed from what is kept.
+
+    Those come first that give the most bytes for their flops, and of equal ones the largest.
+    """
+    behind: dict[SSAValue, frozenset[Operation]] = {}
+    reads: dict[Operation, frozenset[Operation]] = {}
+    needed: set[SSAValue] = set()
+    for op in reversed(list(block.ops)):
+        if isinstance(op, SavedValueOp) or not needed.isdisjoint(op.results):
+            needed.update(op.operands[:1] if isinstance(op, SavedValueOp) else op.operands)
+    for op in block.ops:
+        found = frozenset[Operation]().union(*(behind.get(operand, ()) for operand in op.operands))
+        if _is_heavy(op) and op not in late and not needed.isdisjoint(op.results):
+            reads[op], found = found, frozenset([op])
+        behind.update(dict.fromkeys(op.results, found))
+    chosen: dict[Operation, None] = {}
+    for op in sorted(reads, key=_flops_per_byte):
+        if reads[op].isdisjoint(chosen) and not any(op in reads[other] for other in chosen):
+            chosen[op] = None
+    return list(chosen)
+
+
+def _flops_per_byte(op: Operation) -> tuple[float, int]:
     assert isinstance(op, SpecOp)
     assert op.spec.cost is not None
     operands, results = ([tensor_value(value) for value in values] for values in (op.operands, op.results))
-    flops = _estimate(op.spec.cost(operands, results, op.values()).flops)
-    return flops / max(_estimate(results[0].bytes), 1)
+    bytes = max(_estimate(results[0].bytes), 1)
+    return _estimate(op.spec.cost(operands, results, op.values()).flops) / bytes, -bytes
 
 
 def _estimate(size: Dim) -> int:
