@@ -14,6 +14,12 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import ArgumentError, DifferentiationError, DTypeError, PytreeError, ShapeError
+from tessera.ir.base.spec import OpSpec
+from tessera.ir.graph.ops import REGISTRY
+from tessera.ir.graph.transforms.linearity import LINEAR, PLAIN, check_linear
+from tessera.ir.graph.transforms.linearize import linearize
+from tests.transforms.programs import active_inputs, in_f64, program_of
+from tests.transforms.test_every_op import WITHOUT
 from tests.transforms.test_grad import central
 
 RNG = np.random.default_rng(5)
@@ -358,6 +364,8 @@ def test_linear_rules_of_many_ops_pass() -> None:
         (x,), (t,) = primals, tangents
         rows = ts.scan(lambda c, r: (c + r, c * 2.0), ops.zeros((3,), ts.f64), t)[1]
         chosen = ts.cond(x.sum() > 0.0, lambda: t * 2.0, lambda: -t)
+        chosen = chosen + ts.vjp(lambda u: ops.exp(u) * u, x)[1](t)[0]
+        chosen = chosen + ts.jvp(ts.checkpoint(lambda u: ops.sin(u) * u), (x,), (t,))[1]
         mixed = ops.where(x > 0.0, t, 0.0) + ops.concat([t[:2], ops.zeros((2, 3), ts.f64)], 0)
         return x * 2.0, (mixed + rows + chosen + (t @ x.T) @ x + t.mean(0) + ops.cumsum(t, 0) - t / (1.0 + x * x)) * 0.5
 
@@ -369,6 +377,30 @@ def test_linear_rules_of_many_ops_pass() -> None:
     pushed = ts.jvp(f, (X,), (Y,))[1]
     pulled = ts.vjp(f, X)[1](X)[0]
     np.testing.assert_allclose((np.asarray(pushed) * X).sum(), (np.asarray(pulled) * Y).sum(), rtol=1e-12)
+
+
+def test_the_tangents_of_every_op_are_found_to_be_linear() -> None:
+    found = [
+        check_tangents(spec) for spec in REGISTRY if spec.samples and spec.operands and spec.short_name not in WITHOUT
+    ]
+    assert sum(found) > 300
+
+
+def check_tangents(spec: OpSpec) -> int:
+    """How many programs of an op and its tangents are linear in these, and in nothing else."""
+    checked = 0
+    for sample in spec.samples[:3]:
+        tape = program_of(spec, sample, in_f64(sample))
+        active, count = active_inputs(tape), len(tape.inputs)
+        if spec.no_derivative or not active:
+            continue
+        joint = linearize(tape, active).jvp_tape()
+        kinds = check_linear(spec.short_name, joint, [PLAIN] * count + [LINEAR] * len(active))
+        is_float = [tape.types[output].dtype.is_float for output in tape.outputs]
+        assert LINEAR not in kinds[: len(is_float)], spec.name
+        assert PLAIN not in [kind for kind, one in zip(kinds[len(is_float) :], is_float, strict=True) if one], spec.name
+        checked += 1
+    return checked
 
 
 @pytest.mark.parametrize(

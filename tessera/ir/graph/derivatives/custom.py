@@ -16,6 +16,7 @@ from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Linear, Values, zeros
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.ops.custom import forward_of, rules_of
+from tessera.ir.graph.transforms.linearity import WAITING
 from tessera.ir.graph.transforms.linearize import Dual, LinearBuilder, Linearizer, Tangent
 from tessera.ir.graph.transforms.tape_builder import remove_dead
 
@@ -123,11 +124,14 @@ def _step(
     types = [rule.types[value] for value in record.results]
     if changing.isdisjoint(record.operands):
         return b.copy(record, [values[value] for value in record.operands], types)  # pyright: ignore[reportArgumentType]
+    spec = REGISTRY[record.op]
+    if spec.short_name in WAITING and record.operands[0] not in changing:
+        return [values[record.operands[0]]]  # what it waits for is linear, and it is not
     changing.update(record.results)
     if all(values[value] is None for value in record.operands if value in changing):
         return [None] * len(types)
     operands = [b.zeros(rule.types[value]) if values[value] is None else values[value] for value in record.operands]
-    return b.append(REGISTRY[record.op], operands, record.attributes)  # pyright: ignore[reportArgumentType]
+    return b.append(spec, operands, record.attributes)  # pyright: ignore[reportArgumentType]
 
 
 def custom_transpose(b: Any, cotangents: Values, operands: Values, attributes: Attributes) -> Any:

@@ -19,6 +19,8 @@ from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as
 
 PLAIN, LINEAR, ZERO = "plain", "linear", "zero"
 _MULTILINEAR = ("mul", "div")
+WAITING = ("optimization_barrier", "saved_value")
+"""Ops whose result is their first operand, once others are there."""
 _KINDS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "cumulative": ("kind", ("sum",)),
     "scatter_rows": ("mode", ("set", "add")),
@@ -44,13 +46,15 @@ def check_linear(name: str, tape: Tape, kinds: Sequence[str]) -> list[str]:
 
 def _apply(name: str, tape: Tape, record: Record, given: Sequence[str]) -> Sequence[str]:
     spec, count = REGISTRY[record.op], len(record.results)
+    floats = [kind for kind, value in zip(given, record.operands, strict=True) if tape.types[value].dtype.is_float]
+    if spec.short_name in WAITING:
+        return given[:1]
     if LINEAR not in given:
-        return [ZERO if _is_zero(spec, record, given) else PLAIN] * count
+        return [ZERO if _is_zero(spec, record, floats) else PLAIN] * count
     if spec.region_names:
         return _run_bodies(name, spec, record, given)
     if spec.transpose is None:
         return _take_apart(name, spec, tape, record, given)
-    floats = [kind for kind, value in zip(given, record.operands, strict=True) if tape.types[value].dtype.is_float]
     if spec.short_name in _MULTILINEAR or spec.jvp == "multilinear":
         if ZERO in given:
             return [ZERO] * count
@@ -92,9 +96,11 @@ def _take_apart(name: str, spec: OpSpec, tape: Tape, record: Record, given: Sequ
 
 
 def _run_bodies(name: str, spec: OpSpec, record: Record, given: Sequence[str]) -> Sequence[str]:
-    """Branches and loops over rows, whose bodies must be linear; other bodies have no transpose."""
+    """Branches, checkpoints and loops over rows, whose bodies must be linear; other bodies have no transpose."""
     if spec.short_name == "cond" and given[0] == PLAIN:
         return _join(*(check_linear(name, body, given[1:]) for body in record.bodies))
+    if spec.short_name == "checkpoint":
+        return check_linear(name, record.bodies[0], given)
     if spec.short_name != "scan":
         raise _refuse(name, spec, record, "is not known to be linear")
     kinds, carried = list(given), int(record.attributes["carried"])
