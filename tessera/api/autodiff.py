@@ -37,6 +37,9 @@ from tessera.types.policy import SILENT, Policy
 
 _EMPTY: Any = inspect.Parameter.empty
 
+_ASSIGNED = ("__module__", "__qualname__", "__doc__", "__annotations__")
+"""What a transform takes over; type parameters it has none, and a callable object may have them of any type."""
+
 
 def _trace() -> Trace:
     outer = dispatch.tracing()
@@ -54,7 +57,7 @@ def jit_like(
 
     `parameters` are in place of those of `function` where its arguments have other types.
     """
-    functools.update_wrapper(made, function, updated=())
+    functools.update_wrapper(made, function, _ASSIGNED, updated=())
     made.__name__ = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
     signature: Any = signature_of(function).replace(return_annotation=_EMPTY)
     if parameters is not None:
