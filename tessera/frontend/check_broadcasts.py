@@ -21,7 +21,6 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tessera.diagnostics.codes import ShapeError
-from tessera.diagnostics.edit import source_lines
 from tessera.diagnostics.error import Span, TesseraError
 from tessera.frontend.bind import Signature, input_types
 from tessera.frontend.concrete import concrete_type
@@ -356,6 +355,8 @@ def _find_definition(function: Callable[..., Any]) -> ast.FunctionDef | None:
         return None
     if function.__code__.co_flags & _DEFERRED:
         return None
+    from tessera.diagnostics.edit import source_lines  # noqa: PLC0415 - few functions are read
+
     lines, first = source_lines(function)
     try:
         node = ast.parse(textwrap.dedent("".join(lines))).body[0]
