@@ -268,6 +268,10 @@ def check_type(rule: Rule, what: str, leaf: Any, wanted: TensorType, trace: Trac
     tensor = _tensor(leaf, wanted.dtype)
     span = _span_of(trace, getattr(tensor, "value", None)) or rule.span
     own = type_of(tensor)
+    if own.dtype is not wanted.dtype and own.dtype.is_float and trace.policy.storage is not None:
+        # What the rule computes has the dtype that the policy stores, and a derivative that of its value.
+        tensor = apply("cast", (tensor,), {"dtype": wanted.dtype})
+        own = type_of(tensor)
     text = f"`{rule.name}` gives {what} as {own}, and {whose} {wanted}"
     if own.dtype is not wanted.dtype:
         raise DTypeError(text, span=span, notes=rule.notes, fix=f"end with `.cast({wanted.dtype})`")

@@ -148,6 +148,18 @@ def test_other_transforms_run_under_a_policy_too() -> None:
     assert second[0].dtype is ts.f32
 
 
+@pytest.mark.parametrize("policy", [ts.Training(), ts.Inference()], ids=str)
+def test_rules_of_users_compute_under_the_policy_and_give_the_dtype_of_the_value(policy: Policy) -> None:
+    @ts.custom_vjp
+    def cube(x: Any) -> Any:
+        return x * x * x
+
+    cube.defvjp(lambda x: (cube(x), x), lambda x, g: (3.0 * x * x * g,))
+    found = ts.jit(ts.grad(lambda x: cube(x).sum()), policy=policy)(X)
+    assert found.dtype is ts.f32
+    np.testing.assert_allclose(np.asarray(found), 3.0 * X * X, rtol=4 * 2.0**-8)
+
+
 def backward(policy: Policy, loss: Callable[..., Any] = LOSSES["layer"]) -> Tape:
     return ts.jit(ts.grad(loss), policy=policy).trace(W, X).tape
 
