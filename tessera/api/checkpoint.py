@@ -42,6 +42,10 @@ class _Policies:
     """The policies that `checkpoint` knows, by the names that JAX has for them.
 
     A function from an op's name, the types of its operands and its attributes to a bool is a policy too.
+
+    >>> import tessera as ts
+    >>> ts.checkpoint_policies.save_only_these_names("hidden")
+    checkpoint_policies.save_only_these_names('hidden')
     """
 
     nothing_saveable = SavePolicy("nothing_saveable")

@@ -106,7 +106,7 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
         "groups": [_group_line(call) for call in calls if call.part == 0],
         "kernels": [f"{kernel.symbol}: {kernel.kind}, grid {_grid(kernel, calls)}" for kernel in kernels],
         **({"steps": steps} if (steps := _steps(program)) else {}),
-        **_saved(program),
+        **_list_saved(program),
         **code.facts(),
         **({"movements": movements} if movements else {}),
         "choices": _choices(chooser),
@@ -118,7 +118,7 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
     }
 
 
-def _saved(program: ModuleOp) -> dict[str, list[str]]:
+def _list_saved(program: ModuleOp) -> dict[str, list[str]]:
     """What the backward part of a program is given by its forward part, and what it rematerializes."""
     found = {name: program.attributes.get(name) for name in (KEPT, REMATERIALIZED)}
     return {name.removeprefix("tessera."): list(plain(value)) for name, value in found.items() if value is not None}

@@ -125,7 +125,7 @@ def test_a_function_that_its_module_called_is_looked_at_as_it_was_called(look: A
         looked_at(called, Given())
     called({"w": X, "b": X[0]})
     tape, said = looked_at(called, Given())
-    assert tape.names == ["params['b']", "params['w']"]
+    assert tape.names == ["params['w']", "params['b']"]
     assert said == "looked at as it was called last"
 
 

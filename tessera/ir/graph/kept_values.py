@@ -16,7 +16,7 @@ from tessera.types.frozen import frozen
 
 @frozen
 class Value:
-    """What it costs to keep a value, what it is computed from, and whether it may be computed again."""
+    """What it costs to keep a value, what it is computed from, and whether it may be rematerialized."""
 
     price: float
     operands: tuple[int, ...] = ()

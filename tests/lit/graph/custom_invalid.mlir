@@ -51,3 +51,14 @@ tgraph.func @captured(%x: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> 
   }) : (!tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
   tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
 }
+
+// -----
+// Residuals are operands.
+// CHECK: `custom_linear` has 3 residuals, and 2 operands
+tgraph.func @residuals(%x: !tgraph.tensor<[N], f32>, %t: !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32> {
+  %0 = tgraph.custom_linear %x, %t {function = "square", residuals = 3, modes = ["forward"]} ({
+  ^bb0(%kept: !tgraph.tensor<[N], f32>, %d: !tgraph.tensor<[N], f32>):
+    tgraph.yield %d : (!tgraph.tensor<[N], f32>) -> ()
+  }) : (!tgraph.tensor<[N], f32>, !tgraph.tensor<[N], f32>) -> !tgraph.tensor<[N], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N], f32>) -> ()
+}

@@ -1,4 +1,4 @@
-// RUN: tessera-opt %s --jvp | filecheck %s
+// RUN: tessera-opt %s -p graph-jvp | filecheck %s
 // RUN: tessera-opt %s '--jvp{argnums = [0], function = "product"}' | filecheck %s --check-prefix=FIRST
 // RUN: tessera-opt %s --jvp --jvp -p graph-check-rules --verify
 

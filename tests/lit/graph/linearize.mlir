@@ -1,4 +1,4 @@
-// RUN: tessera-opt %s --linearize | filecheck %s
+// RUN: tessera-opt %s -p graph-linearize | filecheck %s
 // RUN: tessera-opt %s --linearize -p graph-check-rules --verify
 
 // The function also gives what its derivative needs; the linear one takes that, and tangents.

@@ -246,3 +246,10 @@ tgraph.func @checkpoint_name(%x0: !tgraph.tensor<[2], f32>) -> !tgraph.tensor<[2
   %0 = tgraph.checkpoint_name %x0 {label = 3} : (!tgraph.tensor<[2], f32>) -> !tgraph.tensor<[2], f32>
   tgraph.return %0 : (!tgraph.tensor<[2], f32>) -> ()
 }
+
+// -----
+// CHECK: error[T0301]: result 0 of `tgraph.saved_value` is !tgraph.tensor<[2], f32> by its shape rule, not !tgraph.tensor<[3], f32>
+tgraph.func @saved_value(%x0: !tgraph.tensor<[2], f32>) -> !tgraph.tensor<[3], f32> {
+  %0 = tgraph.saved_value %x0 : (!tgraph.tensor<[2], f32>) -> !tgraph.tensor<[3], f32>
+  tgraph.return %0 : (!tgraph.tensor<[3], f32>) -> ()
+}

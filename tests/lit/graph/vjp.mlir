@@ -1,4 +1,4 @@
-// RUN: tessera-opt %s --vjp | filecheck %s
+// RUN: tessera-opt %s -p graph-vjp | filecheck %s
 // RUN: tessera-opt %s --vjp -p graph-check-rules --verify
 // RUN: tessera-opt %s --vjp '--jvp{function = "layer"}' '--vmap{function = "layer"}' -p graph-check-rules --verify
 

@@ -1,6 +1,6 @@
 // RUN: tessera-opt %s '--vmap{in_axes = [1, none], out_axes = [-1]}' | filecheck %s
 // RUN: tessera-opt %s '--vmap{size = 8}' | filecheck %s --check-prefix=EACH
-// RUN: tessera-opt %s --vmap --vmap -p graph-check-rules | filecheck %s --check-prefix=TWICE
+// RUN: tessera-opt %s --vmap -p graph-vmap,graph-check-rules | filecheck %s --check-prefix=TWICE
 
 // The batch is moved to the front and back; what all elements share has none.
 // CHECK-LABEL: tgraph.func @product(

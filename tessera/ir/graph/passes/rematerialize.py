@@ -88,12 +88,12 @@ class _Decision:
         self.unreduced: set[SSAValue] = set()
         """Values that the last of those kernels has before any reduction, which no contraction takes into its own."""
         for value in order:
-            self.depth[value] = self._depth(value)
+            self.depth[value] = self._count_kernels(value)
         for value in order:
             self.numbers[value] = len(self.numbers)
             self.values[self.numbers[value]] = self._describe(value)
 
-    def _depth(self, value: SSAValue) -> int:
+    def _count_kernels(self, value: SSAValue) -> int:
         op = value.owner
         if isinstance(op, Block):
             return 0
@@ -181,7 +181,7 @@ class _Decision:
             op.erase()
 
     def _late(self, value: SSAValue, after: tuple[SSAValue, ...], before: SpecOp) -> SSAValue:
-        """A value where a residual is read: itself where it is there, else computed again once `after` are."""
+        """A value where a residual is read: itself where it is there, else rematerialized once `after` are."""
         if not self._is_missing(value):
             return value
         pending, ops = [value], dict[Operation, None]()
@@ -197,14 +197,14 @@ class _Decision:
         return self._find_made(value, after) or value
 
     def _find_made(self, value: SSAValue, after: tuple[SSAValue, ...]) -> SSAValue | None:
-        """A value that was computed again, for the same place; what is computed there alone, for any before it."""
+        """A value that was rematerialized, for the same place; what is computed there alone, for any before it."""
         return self.made.get((value, () if self._is_moved(value.owner) else after))
 
     def _is_moved(self, op: Operation | Block) -> bool:
         return op in self.late and isinstance(op, SpecOp) and not isinstance(op.spec.lower, Pointwise | View)
 
     def _is_missing(self, value: SSAValue) -> bool:
-        """Whether a value has to be computed again; one that was put in the place of a residual is there."""
+        """Whether a value has to be rematerialized; one that was put in the place of a residual is there."""
         number = self.numbers.get(value)
         return number is not None and value not in self.kept and self.values[number].can_recompute
 
@@ -227,7 +227,7 @@ class _Decision:
 
 
 def _choose_heavy(block: Block, late: Collection[Operation]) -> list[Operation]:
-    """Heavy ops that may be computed again, of which none reads another: then each is computed from what is kept.
+    """Heavy ops that may be rematerialized, of which none reads another: then each is computed from what is kept.
 
     Those come first that give the most bytes for their flops, and of equal ones the largest.
     """
