@@ -142,8 +142,18 @@ NEIGHBOURHOODS: Mapping[str, str] = {
     # Derivatives and batches.
     "tessera/ir/graph/derivatives/*.py": OF_RULES,
     "tessera/ir/graph/derivatives/kernel*.py": "tests/transforms/test_kernels.py tests/trials/test_kernel_gradients.py",
-    "tessera/ir/graph/transforms/*.py": f"{OF_RULES} tests/transforms/test_checkpoint.py",
-    "tessera/ir/graph/batching/*.py": OF_RULES,
+    "tessera/ir/graph/derivatives/custom.py": "tests/transforms/test_custom.py",
+    "tessera/ir/graph/derivatives/control.py": f"{OF_RULES} tests/transforms/test_checkpoint.py "
+    "tests/transforms/test_custom.py tests/transforms/test_orders.py",
+    "tessera/ir/graph/derivatives/contraction.py": f"{OF_RULES} tests/transforms/test_symbolic.py",
+    "tessera/ir/graph/derivatives/shared.py": f"{OF_RULES} tests/transforms/test_symbolic.py",
+    "tessera/ir/graph/transforms/*.py": f"{OF_RULES} tests/transforms/test_checkpoint.py "
+    "tests/transforms/test_custom.py tests/policy/test_gradients.py tests/features/test_graph.py",
+    "tessera/ir/graph/transforms/associativity.py": "tests/transforms/test_algebra.py",
+    "tessera/ir/graph/transforms/combine.py": "tests/transforms/test_algebra.py",
+    "tessera/ir/graph/transforms/linearity.py": "tests/transforms/test_custom.py",
+    "tessera/ir/graph/batching/*.py": f"{OF_RULES} tests/transforms/test_custom.py tests/transforms/test_axis_names.py "
+    "tests/transforms/test_checkpoint.py",
     # Interpreters.
     "tessera/ir/tile/interpret.py": "tests/tile/test_interpret_memory.py tests/tile/test_interpret.py "
     "tests/tile/test_softmax_ops.py tests/tile/test_lanes.py",
