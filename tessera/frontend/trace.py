@@ -367,12 +367,25 @@ class Trace:
         outputs = tuple(TracedTensor(self, number, type) for number, type in zip(numbers, results, strict=True))
         return outputs[0] if spec.has_one_result else outputs
 
+    @property
+    def root(self) -> Trace:
+        """The outermost trace around this one."""
+        trace = self
+        while trace.parent is not None:
+            trace = trace.parent
+        return trace
+
     def replay(self, tape: Tape, operands: Sequence[Any]) -> list[TracedTensor]:
-        """Record the program of another tape on these operands, each op with its own line, policy and device."""
+        """Record the program of another tape on these operands, each op with its own line, policy and device.
+
+        Its Python functions are slots of this trace, unless it has its own: those of a trace that is gone.
+        """
         values: dict[int, Any] = dict(zip(tape.inputs, operands, strict=True))
-        around, root = (self.own, self.placed), self
-        while root.parent is not None:
-            root = root.parent
+        around, root = (self.own, self.placed), self.root
+        if tape.functions and tape.functions is not root.tape.functions:
+            from tessera.ir.graph.transforms.tape_builder import renumber_functions  # noqa: PLC0415 - few have any
+
+            tape = renumber_functions(tape, root.add_function)
         try:
             for record in tape.records:
                 if record.device:
@@ -404,11 +417,9 @@ class Trace:
 
     def add_function(self, function: Any) -> int:
         """The slot of a Python function that the program calls; nested traces share the slots of the outermost."""
-        trace = self
-        while trace.parent is not None:
-            trace = trace.parent
-        trace.tape.functions.append(function)
-        return len(trace.tape.functions) - 1
+        functions = self.root.tape.functions
+        functions.append(function)
+        return len(functions) - 1
 
     def value_of(self, operand: Any) -> int:
         """The value number of an operand: a tracer of this trace, or an input lifted into it."""

@@ -120,3 +120,35 @@ def test_a6_random_draws_are_those_of_the_forward_pass() -> None:
     kept = np.asarray(ts.random.dropout(np.ones(3, np.float32), key, 0.5))
     for function in (loss, ts.checkpoint(loss)):
         np.testing.assert_array_equal(np.asarray(ts.grad(function)(X, key)), kept * X)
+
+
+def test_a6_linear_functions_keep_their_python_functions_in_other_traces() -> None:
+    """What `vjp` and `linearize` give is called by other programs, which call Python functions of their own."""
+
+    @ts.custom_vjp
+    def double(x: Any) -> Any:
+        return x * 2.0
+
+    back = lambda kept, g: (ts.cond(g.sum() > 0.0, ask, lambda a: a, g),)  # noqa: E731
+    double.defvjp(lambda x: (x * 2.0, ()), back)
+    _, pull = ts.vjp(double, X)
+    other = lambda g: ts.io_callback(lambda a: np.asarray(a) * 0 - 7, g, result=g)  # noqa: E731
+
+    def step(g: Any) -> Any:
+        return [other(g), other(g), other(g), pull(g)[0], pull(other(g))[0], ts.vjp(double, g)[1](g)[0]]
+
+    found = [np.asarray(one).tolist() for one in ts.jit(step)(X)]
+    minus, twice = [-7.0] * 3, (2 * X).tolist()
+    assert found == [minus, minus, minus, twice, minus, twice]
+    for _ in range(2):
+        np.testing.assert_array_equal(np.asarray(pull(X)[0]), 2 * X)
+
+    seen: list[float] = []
+
+    def note(s: Any) -> Any:
+        ts.io_callback(lambda a: seen.append(float(np.asarray(a))), s.sum())
+        return s * 2.0
+
+    _, push = ts.linearize(lambda x: ts.while_loop(lambda s: s.sum() < 20.0, note, x), X)
+    np.testing.assert_array_equal(np.asarray(push(X)), 4 * X)
+    np.testing.assert_array_equal(np.asarray(ts.jit(lambda g: push(g) + other(g))(X)), 4 * X - 7)

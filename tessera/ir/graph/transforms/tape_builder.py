@@ -215,6 +215,33 @@ def replace_values(tape: Tape, replaced: Mapping[int, int]) -> None:
     tape.outputs[:] = [replaced.get(value, value) for value in tape.outputs]
 
 
+def renumber_functions(tape: Tape, slot_of: Callable[[Any], int]) -> Tape:
+    """A tape that keeps Python functions of its own, also in its bodies, with the slots that others are given."""
+    slots: dict[int, int] = {}
+
+    def renumber_attribute(name: str, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(renumber_attribute("", one) for one in cast("tuple[Any, ...]", value))
+        if isinstance(value, Tape):
+            return renumber(value)
+        if name == "slot":
+            if value not in slots:
+                slots[value] = slot_of(tape.functions[value])
+            return slots[value]
+        return value
+
+    def renumber(own: Tape) -> Tape:
+        records = [
+            replace(one, attributes={name: renumber_attribute(name, value) for name, value in one.attributes.items()})
+            if one.bodies or one.op == "tgraph.io_callback"
+            else one
+            for one in own.records
+        ]
+        return replace(own, records=records, functions=[])
+
+    return renumber(tape)
+
+
 def remove_dead(tape: Tape) -> None:
     """Take away records whose results nothing needs and which do nothing else."""
     needed = set(tape.outputs)
