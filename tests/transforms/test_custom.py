@@ -308,6 +308,10 @@ def forward(x: Any, n: Any) -> Any:
     return x * 2.0, ()
 
 
+def branch_to_ones(x: Any, zeros: Any) -> Any:
+    return ts.cond(x.sum() > 0, lambda: zeros + 1.0, lambda: zeros)
+
+
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
     "no pair": (reverse_of(lambda x, n: x * 2.0, lambda r, g: (g, None)), PytreeError, r"pair, \(result, residuals\)"),
     "form of the result": (reverse_of(lambda x, n: ((x, x), ()), lambda r, g: (g, None)), PytreeError, "in its form"),
@@ -346,6 +350,26 @@ REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
         DifferentiationError,
         "multiplies two tangents",
     ),
+    "branch without a tangent": (
+        forward_of(lambda p, t: (p[0] * 2.0, ts.cond(p[0].sum() > 0, lambda: t[0] * 2.0, lambda: ops.ones_like(t[0])))),
+        DifferentiationError,
+        "`cond` in it gives either a tangent or a value that depends on none",
+    ),
+    "start of a loop": (
+        forward_of(lambda p, t: (p[0] * 2.0, ts.scan(lambda c, r: (r, c), ops.ones((3,), ts.f64), t[0])[1])),
+        DifferentiationError,
+        "`scan` in it gives either a tangent or a value that depends on none",
+    ),
+    "branch of zeros": (
+        forward_of(lambda p, t: (p[0] * 2.0, t[0] + branch_to_ones(p[0], ops.zeros_like(t[0])))),
+        DifferentiationError,
+        "`add` in it takes a tangent together with a value that is none",
+    ),
+    "integers": (
+        forward_of(lambda p, t: (p[0] * 2.0, t[0].cast(ts.i32).cast(ts.f64))),
+        DifferentiationError,
+        "`cast` in it makes integers of a tangent",
+    ),
 }  # fmt: skip
 
 
@@ -377,6 +401,18 @@ def test_linear_rules_of_many_ops_pass() -> None:
     pushed = ts.jvp(f, (X,), (Y,))[1]
     pulled = ts.vjp(f, X)[1](X)[0]
     np.testing.assert_allclose((np.asarray(pushed) * X).sum(), (np.asarray(pulled) * Y).sum(), rtol=1e-12)
+
+
+def test_zeros_that_start_a_loop_stay_linear_through_composite_ops() -> None:
+    def rule(primals: Any, tangents: Any) -> Any:
+        start = (ops.zeros((3,), ts.f64), ops.zeros((3,), ts.f64))
+        step = ts.scan(lambda c, r: ((ops.cumsum(c[1], 0), r), c[0]), start, tangents[0])
+        return primals[0] * 2.0, step[1]
+
+    f = ts.custom_jvp(lambda x: x * 2.0)
+    f.defjvp(rule)
+    expected = np.concatenate([np.zeros((2, 3)), np.cumsum(Y[:2], 1)])
+    np.testing.assert_allclose(np.asarray(ts.jvp(f, (X,), (Y,))[1]), expected, rtol=1e-12)
 
 
 def test_the_tangents_of_every_op_are_found_to_be_linear() -> None:

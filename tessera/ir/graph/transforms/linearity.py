@@ -29,6 +29,7 @@ _KINDS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "reduce_scatter": ("op", ("sum", "mean")),
 }
 """Ops that are linear by an attribute alone: its name, and the values of it."""
+_WITH_LINEAR_BODIES = ("cond", "checkpoint", "scan")
 
 
 def check_linear(name: str, tape: Tape, kinds: Sequence[str]) -> list[str]:
@@ -49,24 +50,44 @@ def _apply(name: str, tape: Tape, record: Record, given: Sequence[str]) -> Seque
     floats = [kind for kind, value in zip(given, record.operands, strict=True) if tape.types[value].dtype.is_float]
     if spec.short_name in WAITING:
         return given[:1]
-    if LINEAR not in given:
+    if LINEAR not in given and (ZERO not in given or not _has_parts(spec)):
         return [ZERO if _is_zero(spec, record, floats) else PLAIN] * count
     if spec.region_names:
         return _run_bodies(name, spec, record, given)
     if spec.transpose is None:
         return _take_apart(name, spec, tape, record, given)
+    if (spec.short_name in _MULTILINEAR or spec.jvp == "multilinear") and ZERO in given:
+        return [ZERO] * count
+    _check_op(name, spec, tape, record, given)
+    return [LINEAR] * count
+
+
+def _check_op(name: str, spec: OpSpec, tape: Tape, record: Record, given: Sequence[str]) -> None:
+    """Raises unless an op that has a `transpose` is linear in the tangents among its operands."""
+    floats = [kind for kind, value in zip(given, record.operands, strict=True) if tape.types[value].dtype.is_float]
+    if not all(tape.types[value].dtype.is_float for value in record.results):
+        raise _refuse(name, spec, record, "makes integers of a tangent")
     if spec.short_name in _MULTILINEAR or spec.jvp == "multilinear":
-        if ZERO in given:
-            return [ZERO] * count
         is_divisor = spec.short_name == "div" and given[1] == LINEAR
         if given.count(LINEAR) > 1 or is_divisor:
             raise _refuse(name, spec, record, "divides by a tangent" if is_divisor else "multiplies two tangents")
     elif PLAIN in floats:
         raise _refuse(name, spec, record, "takes a tangent together with a value that is none")
-    attribute, linear = _KINDS.get(spec.short_name, ("", ()))
-    if attribute and record.attributes[attribute] not in linear:
+    if not _is_of_linear_kind(spec, record):
+        attribute = _KINDS[spec.short_name][0]
         raise _refuse(name, spec, record, f"has `{attribute}` {record.attributes[attribute]!r}")
-    return [LINEAR] * count
+
+
+def _has_parts(spec: OpSpec) -> bool:
+    """Whether what an op makes of zeros is found in its bodies or in the parts of a composite op."""
+    if spec.region_names:
+        return spec.short_name in _WITH_LINEAR_BODIES
+    return spec.transpose is None and spec.decompose is not None
+
+
+def _is_of_linear_kind(spec: OpSpec, record: Record) -> bool:
+    attribute, linear = _KINDS.get(spec.short_name, ("", ()))
+    return not attribute or record.attributes[attribute] in linear
 
 
 def _is_zero(spec: OpSpec, record: Record, given: Sequence[str]) -> bool:
@@ -77,7 +98,8 @@ def _is_zero(spec: OpSpec, record: Record, given: Sequence[str]) -> bool:
         return False
     if spec.short_name in _MULTILINEAR or spec.jvp == "multilinear":
         return spec.short_name != "div" or given[0] == ZERO
-    return spec.transpose is not None and spec.short_name not in _KINDS and PLAIN not in given
+    is_linear = spec.transpose is not None and not spec.region_names and _is_of_linear_kind(spec, record)
+    return is_linear and PLAIN not in given
 
 
 def _take_apart(name: str, spec: OpSpec, tape: Tape, record: Record, given: Sequence[str]) -> Sequence[str]:
@@ -97,8 +119,8 @@ def _take_apart(name: str, spec: OpSpec, tape: Tape, record: Record, given: Sequ
 
 def _run_bodies(name: str, spec: OpSpec, record: Record, given: Sequence[str]) -> Sequence[str]:
     """Branches, checkpoints and loops over rows, whose bodies must be linear; other bodies have no transpose."""
-    if spec.short_name == "cond" and given[0] == PLAIN:
-        return _join(*(check_linear(name, body, given[1:]) for body in record.bodies))
+    if spec.short_name == "cond" and given[0] != LINEAR:
+        return _join(name, spec, record, *(check_linear(name, body, given[1:]) for body in record.bodies))
     if spec.short_name == "checkpoint":
         return check_linear(name, record.bodies[0], given)
     if spec.short_name != "scan":
@@ -106,15 +128,18 @@ def _run_bodies(name: str, spec: OpSpec, record: Record, given: Sequence[str]) -
     kinds, carried = list(given), int(record.attributes["carried"])
     while True:
         found = check_linear(name, record.bodies[0], kinds)
-        joined = _join(kinds[:carried], found[:carried])
+        joined = _join(name, spec, record, kinds[:carried], found[:carried])
         if joined == kinds[:carried]:
-            return found
+            return [*joined, *found[carried:]]
         kinds[:carried] = joined
 
 
-def _join(left: Sequence[str], right: Sequence[str]) -> list[str]:
-    """What a value is that may be either of two: a zero is anything, and one that may depend on tangents does."""
-    return [a if b == ZERO else b if a == ZERO or b == LINEAR else a for a, b in zip(left, right, strict=True)]
+def _join(name: str, spec: OpSpec, record: Record, left: Sequence[str], right: Sequence[str]) -> list[str]:
+    """What a value is that may be either of two: a zero is anything, and a tangent is nothing but a tangent."""
+    pairs = list(zip(left, right, strict=True))
+    if any({*pair} == {PLAIN, LINEAR} for pair in pairs):
+        raise _refuse(name, spec, record, "gives either a tangent or a value that depends on none")
+    return [b if a == ZERO else a for a, b in pairs]
 
 
 def _refuse(name: str, spec: OpSpec, record: Record, why: str) -> Any:
