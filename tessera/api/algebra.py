@@ -19,7 +19,7 @@ from tessera.frontend.arguments import check_bool, check_callables, check_int
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, axes_of, axis_of, cast, dtype_of
-from tessera.frontend.pytree import Tree, flatten, unflatten
+from tessera.frontend.pytree import Tree, flatten, is_sequence, unflatten
 from tessera.frontend.subprograms import Subprogram, finish_subprogram, open_trace, type_of
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
@@ -133,6 +133,7 @@ def reduce(
     Tensor([2] f32, [5, 4])
     """
     check_callables("reduce", combiner=combiner)
+    axes = tuple(axes) if is_sequence(axes) else axes
     if dispatch.tracing() is None:
 
         def run(x: Any, init: Any) -> Any:

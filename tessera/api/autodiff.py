@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
+from tessera.api.captured_variables import definition_of, has_definition
 from tessera.api.control import scan
 from tessera.api.custom import CustomFunction
 from tessera.api.jit import Jit, Transform
@@ -21,7 +22,7 @@ from tessera.frontend.annotations import signature_of
 from tessera.frontend.arguments import check_bool, check_callables, explain_transform
 from tessera.frontend.functions import public
 from tessera.frontend.functions.operands import as_tensor, dtype_of
-from tessera.frontend.pytree import Tree, as_tuple, flatten, leaf_paths, leaves_like, unflatten
+from tessera.frontend.pytree import Tree, as_tuple, flatten, is_sequence, leaf_paths, leaves_like, unflatten
 from tessera.frontend.size import dim_of
 from tessera.frontend.subprograms import Subprogram, check_like, trace_subprogram, type_of
 from tessera.frontend.trace import Trace
@@ -129,6 +130,7 @@ def _value_and_grad(
 ) -> Jit:
     check_callables(name, function=function)
     check_bool(name, "has_aux", has_aux)
+    argnums = tuple(argnums) if is_sequence(argnums) else argnums
 
     def differentiate(*args: Any, **kwargs: Any) -> Any:
         about = _positions(name, argnums, len(args))
@@ -293,14 +295,21 @@ def keep_transform(function: Callable[..., Any], key: tuple[Any, ...], make: Cal
     """What is made of a function: the one of that key from before, where there is one."""
     if not isinstance(function, FunctionType | Jit | CustomFunction):
         return make()  # an object of the user's, which is left as it is
-    kept: dict[Any, tuple[Any, Any]] = vars(function).get(EAGER, {})
-    found = kept.get(key)
-    # A wrapper has the attributes of what it wraps, and is another function.
-    if found is not None and found[0] is function:
+    kept: dict[Any, tuple[Any, ...]] = vars(function).get(EAGER, {})
+    found, inner = kept.get(key), _innermost(function)
+    # A wrapper has the attributes of what it wraps, and is another function; code and defaults can be set anew.
+    if found is not None and found[0] is function and (inner is None or has_definition(inner, found[2])):
         return found[1]
     made = make()
-    vars(function)[EAGER] = {**kept, key: (function, made)}
+    vars(function)[EAGER] = {**kept, key: (function, made, () if inner is None else definition_of(inner))}
     return made
+
+
+def _innermost(function: Any) -> FunctionType | None:
+    """The function of Python that others are made around, if it is one."""
+    while isinstance(function, Jit | CustomFunction):
+        function = function.function
+    return function if isinstance(function, FunctionType) else None
 
 
 def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any], count: int) -> _Eager:
@@ -439,6 +448,7 @@ def jacfwd(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Ca
 def _jacobian(mode: str, function: Callable[..., Any], argnums: Any, name: str) -> Jit:
     """The Jacobian by `jacrev` or `jacfwd`, which `mode` says; `name` is what the user called."""
     check_callables(name, function=function)
+    argnums = tuple(argnums) if is_sequence(argnums) else argnums
 
     def differentiate(*args: Any, **kwargs: Any) -> Any:
         about = _positions(name, argnums, len(args))

@@ -182,7 +182,13 @@ class CapturedVariables:
         if (id(owner), key) not in self._owners:
             self._owners.add((id(owner), key))
             self.variables.append(Variable(path, get, key, value))
+            self._watch_definition(path, value)
         self._waiting.append((path, value))
+
+    def _watch_definition(self, path: str, value: Any) -> None:
+        """Of a function, its code and defaults too, which can be set; those of the jitted one are of when it was."""
+        if isinstance(value, FunctionType) and not _is_foreign(value):
+            self._add_check(path, _same_definition(value))
 
     def _add_fixed(self, path: str, value: Any) -> None:
         self.variables.append(Variable(path, {None: value}.get, None, value, is_fixed=True))
@@ -209,6 +215,7 @@ class CapturedVariables:
             if (id(owner), name) not in self._owners and (owner is owners[-1] or name not in held):
                 self._owners.add((id(owner), name))
                 self.variables.append(Variable(path, held.get, name, held.get(name, MISSING)))
+                self._watch_definition(path, function)
         self._waiting.append((path, function))
 
     def _enter_function(self, path: str, function: FunctionType) -> None:
@@ -451,6 +458,25 @@ def _same_pairs(items: dict[Any, Any], seen: dict[Any, Any]) -> Get:
     keys, values = tuple(seen), tuple(seen.values())
     of_keys, of_values = _same_items(items, keys), _same_items(items.values(), values)
     return lambda _, default: OPEN if of_keys(_, default) is OPEN and of_values(_, default) is OPEN else default
+
+
+def _same_definition(function: FunctionType) -> Get:
+    seen = definition_of(function)
+    return lambda _, default: OPEN if has_definition(function, seen) else default
+
+
+def definition_of(function: Any) -> tuple[Any, ...]:
+    """The parts of a function that can be set: one of them is another object where it is defined anew."""
+    named: dict[str, Any] | None = function.__kwdefaults__
+    if not named:
+        return function.__code__, function.__defaults__
+    return function.__code__, function.__defaults__, *named, *named.values()
+
+
+def has_definition(function: Any, seen: tuple[Any, ...]) -> bool:
+    """Whether a function is still as it was when it had these parts."""
+    parts = definition_of(function)
+    return len(parts) == len(seen) and all(map(is_, parts, seen))
 
 
 def _key_or_same(value: Any) -> Hashable:

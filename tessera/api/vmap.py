@@ -50,6 +50,7 @@ def vmap(
     check_callables("vmap", function=function)
     if axis_name is not None and (not isinstance(axis_name, str) or not axis_name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ArgumentError(f"`vmap` takes `axis_name` as a string, got {axis_name!r}", fix='write `axis_name="batch"`')
+    in_axes, out_axes = _copy(in_axes), _copy(out_axes)
     # Annotations are those of one element, and hold where the function for one is called.
     single = function if isinstance(function, Jit) else Jit(function)
     static = {parameter.name for parameter in single.parameters if parameter.static}
@@ -152,6 +153,12 @@ def _argument_axes(in_axes: Any, count: int) -> Sequence[Any]:
             fix="give one for each positional argument; None for one that the batch shares",
         )
     return found
+
+
+def _copy(axes: Any) -> Any:
+    """Axes as they are now: their lists are the caller's, who may change them."""
+    leaves, tree = flatten(axes)
+    return unflatten(tree, leaves)
 
 
 def _leaf_axes(name: str, axes: Any, tree: Tree) -> list[int | None]:

@@ -92,3 +92,64 @@ def test_floats_of_an_eager_vjp_are_no_part_of_the_program() -> None:
         _, pull = ts.vjp(power, value)
         assert float(pull(np.float32(1.0))[0]) == 3 * value * value
     assert COUNT[0] == traced + 1
+
+
+def test_lists_changed_later_change_no_transform() -> None:
+    def product(a: Any, b: Any) -> Any:
+        return (a * a * b).sum()
+
+    a, b, numbers = ts.array([3.0]), ts.array([5.0]), [0]
+    held = ts.grad(product, numbers), ts.jacrev(product, numbers)
+    numbers[0] = 1
+    for made in (*held, ts.grad(product, [0]), ts.jacrev(product, [0])):
+        assert [one.tolist() for one in made(a, b)] == [[30.0]]
+    axes: list[Any] = [0, None]
+    held_map = ts.vmap(product, axes)
+    axes[:] = [None, 0]
+    pair = ts.array([[1.0], [2.0]])
+    assert held_map(pair, b).tolist() == ts.vmap(product, [0, None])(pair, b).tolist() == [5.0, 20.0]
+
+
+def test_reduce_axes_changed_later() -> None:
+    def combine(a: Any, b: Any) -> Any:
+        return a + b
+
+    axes, x = [0], ts.array([[1.0, 2.0], [3.0, 4.0]])
+    assert ts.reduce(x, 0.0, combine, axes).tolist() == [4.0, 6.0]
+    axes[0] = 1
+    wide = ts.array([[1.0, 2.0, 3.0], [3.0, 4.0, 5.0]])  # another program of what was kept for [0]
+    assert ts.reduce(wide, 0.0, combine, [0]).tolist() == [4.0, 6.0, 8.0]
+
+
+def _take(transform: str, function: Any, x: Any) -> Any:
+    if transform == "vjp":
+        return ts.vjp(function, x)[1](ts.array(1.0))[0]
+    if transform == "jvp":
+        return ts.jvp(function, (x,), (x,))[1]
+    made: Any = getattr(ts, transform)(function)
+    return made(x)
+
+
+@pytest.mark.parametrize("transform", ["grad", "vjp", "jvp", "jacrev", "vmap"])
+def test_functions_defined_anew_are_transformed_anew(transform: str) -> None:
+    def scale(x: Any, k: float = 2.0) -> Any:
+        return (x * k).sum()
+
+    def scale_named(x: Any, *, k: float = 2.0) -> Any:
+        return (x * k).sum()
+
+    def call(x: Any) -> Any:
+        return scale(x)
+
+    x = ts.array([1.0])
+    functions: tuple[Any, ...] = (scale, scale_named, call)
+
+    def take() -> list[float]:
+        return [float(_take(transform, function, x).sum()) for function in functions]
+
+    assert take() == [2.0, 2.0, 2.0]
+    scale.__defaults__, scale_named.__kwdefaults__ = (5.0,), {"k": 6.0}
+    assert take() == [5.0, 6.0, 5.0]
+    scale_named.__kwdefaults__["k"] = 7.0
+    scale.__code__ = (lambda x, k: (x * k * 10.0).sum()).__code__
+    assert take() == [50.0, 7.0, 50.0]
