@@ -51,8 +51,8 @@ PROPERTIES = {
         "tests/transforms/test_checkpoint.py::test_values_and_gradients_have_the_bits_that_they_have_without"
     ),
     "graph-merge-collectives": "tests/effects/test_order.py::test_merging_keeps_meaning_and_order",
-    "graph-inline-custom": "tests/transforms/test_custom.py::test_a_rule_costs_a_forward_program_nothing",
-    "graph-jvp": "tests/features/test_graph.py::test_G1_texts_of_a_hundred_programs_read_back",
+    "graph-inline-custom": "tests/transforms/test_custom.py::test_the_derivative_is_used_and_is_the_central_difference",
+    "graph-jvp": "tests/transforms/test_every_op.py::test_tangents_are_central_differences",
     "graph-linearize": "tests/transforms/test_every_op.py::test_tangents_are_central_differences",
     "graph-vjp": "tests/features/test_graph.py::test_G2_the_adjoint_of_a_text_computes_the_gradient",
     "graph-vmap": "tests/transforms/test_vmap.py::test_a_batch_of_an_op_is_the_op_of_each",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import numpy as np
@@ -100,9 +101,28 @@ def test_explain_lists_what_is_kept_and_what_is_rematerialized_with_bytes_lines_
         line.startswith("matmul [6, 8] f32: 192 bytes at ") and "test_rematerialize.py:" in line
         for line in found["kept"]
     )
-    assert any(line.startswith("mul [6, 8] f32: 192 bytes, needed there alone at ") for line in found["rematerialized"])
+    assert any("mul [6, 8] f32: 192 bytes, needed there alone at " in line for line in found["rematerialized"])
     assert found["forward"]
     assert found["backward"]
+
+
+@pytest.mark.parametrize(
+    ("op", "function"),
+    [
+        ("scan", lambda w, x: ts.scan(lambda h, row: (ops.tanh(h * row), ()), x, w)[0]),
+        ("(fori|scan)", lambda w, x: ts.fori_loop(0, 3, lambda n, h: ops.tanh(h * w[n]), x)),
+        ("cond", lambda w, x: ts.cond(x.sum() > 0, lambda: ops.tanh(x) * w, lambda: ops.sin(x * w))),
+        ("sort", lambda w, x: ops.sort(x * w)),
+    ],
+)
+def test_what_the_forward_part_needs_too_runs_once(op: str, function: Any) -> None:
+    """An op of several results, of which the backward part needs others than the forward part, is in both once."""
+
+    def count(transform: Any) -> int:
+        made = ts.jit(transform(lambda w, x: (function(w, x) ** 2.0).mean()))
+        return len(re.findall(rf"tgraph\.{op} ", str(made.lower(W, W[0]).graph)))
+
+    assert count(ts.value_and_grad) == count(ts.grad) <= 2
 
 
 def test_probabilities_of_attention_are_computed_in_the_backward_part_alone() -> None:

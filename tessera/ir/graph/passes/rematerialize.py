@@ -128,7 +128,7 @@ class _Decision:
         late, numbers = set[Operation](), set[Operation]()
         for op in ops:
             is_moved = isinstance(op, SpecOp) and is_removable(op) and not isinstance(op, SavedValueOp)
-            own = max((first.get(result, -1) for result in op.results), default=-1)
+            own = min((first.get(result, -1) for result in op.results if result.uses), default=-1)
             known = [value for value in op.operands if value.owner not in numbers]
             is_behind = [value.owner in late or first.get(value, -1) < own for value in known]
             if not known:
