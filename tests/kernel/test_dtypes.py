@@ -118,3 +118,10 @@ def test_a_shuffle_takes_its_mode_by_name() -> None:
     np.testing.assert_array_equal(found, x[:, [1, 2, 3, 3]])
     with pytest.raises(KernelError, match="`mode` is one of down, up, index, got 'sideways'"):
         combine(x, x, function=sideways)
+
+
+def test_a_number_may_come_first_in_every_operator() -> None:
+    x = np.array([[1.0, 2.5, 3.0, 0.5]] * 8, np.float32)
+    every: Combine = lambda x, y: 2.0**x + 7.0 // x + 7.0 % x + (7.0 - x) + 7.0 / x  # noqa: E731
+    (found,) = agree(combine, x, x, function=every)
+    np.testing.assert_allclose(found, 2.0**x + 7.0 // x + 7.0 % x + (7.0 - x) + 7.0 / x, rtol=1e-6)

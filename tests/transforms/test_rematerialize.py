@@ -119,7 +119,7 @@ def test_what_the_forward_part_needs_too_runs_once(op: str, function: Any) -> No
     """An op of several results, of which the backward part needs others than the forward part, is in both once."""
 
     def count(transform: Any) -> int:
-        made = ts.jit(transform(lambda w, x: (function(w, x) ** 2.0).mean()))
+        made: Any = ts.jit(transform(lambda w, x: (function(w, x) ** 2.0).mean()))
         return len(re.findall(rf"tgraph\.{op} ", str(made.lower(W, W[0]).graph)))
 
     assert count(ts.value_and_grad) == count(ts.grad) <= 2

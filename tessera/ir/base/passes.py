@@ -157,11 +157,18 @@ def parse_pipeline(text: str) -> list[Pass]:
     return found
 
 
+_KINDS = {"int": "an integer", "str": "a text in quotes", "bool": "true or false"}
+"""Options that are of one type, and how it is written."""
+
+
 def _with_options(cls: type[Pass], options: dict[str, Any]) -> Pass:
     known = [field.name for field in fields(cls)]
     for name in options:
         if name not in known:
             raise LiteralError(f"`{cls.name}` has no option `{name}`; it has {known}", 0)
+    for name, kind in ((one.name, str(one.type)) for one in fields(cls)):
+        if name in options and type(options[name]).__name__ != kind and kind in _KINDS:
+            raise LiteralError(f"`{name}` of `{cls.name}` is {_KINDS[kind]}, got {options[name]!r}", 0)
     missing = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
     if missing and not options.keys() >= set(missing):
         raise LiteralError(f"`{cls.name}` needs {', '.join(missing)}, which text cannot give", 0)

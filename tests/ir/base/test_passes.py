@@ -92,6 +92,8 @@ def test_a_pipeline_is_read_with_options_and_written_back() -> None:
         ("graph-nothing", "there is no pass `graph-nothing`"),
         ("graph-cannonicalise", "did you mean `graph-canonicalize`"),
         ("graph-canonicalize{a = 1}", "has no option `a`"),
+        ("graph-vjp{function = 3}", "`function` of `graph-vjp` is a text in quotes, got 3"),
+        ('graph-fold-constants{limit = "7"}', "`limit` of `graph-fold-constants` is an integer, got '7'"),
         ("graph-canonicalize;", "expected `,`, got `;`"),
         ("", "expected the name of a pass"),
     ],
