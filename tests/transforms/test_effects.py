@@ -143,12 +143,56 @@ def test_a6_linear_functions_keep_their_python_functions_in_other_traces() -> No
     for _ in range(2):
         np.testing.assert_array_equal(np.asarray(pull(X)[0]), 2 * X)
 
-    seen: list[float] = []
 
-    def note(s: Any) -> Any:
-        ts.io_callback(lambda a: seen.append(float(np.asarray(a))), s.sum())
-        return s * 2.0
+SEEN: list[float] = []
 
-    _, push = ts.linearize(lambda x: ts.while_loop(lambda s: s.sum() < 20.0, note, x), X)
-    np.testing.assert_array_equal(np.asarray(push(X)), 4 * X)
-    np.testing.assert_array_equal(np.asarray(ts.jit(lambda g: push(g) + other(g))(X)), 4 * X - 7)
+
+def note_sum(x: Any) -> Any:
+    ts.io_callback(lambda a: SEEN.append(float(np.asarray(a))), x.sum())
+    return x
+
+
+def grow(x: Any) -> Any:
+    return ts.while_loop(lambda s: s.sum() < 50.0, lambda s: note_sum(s) * 2.0, x)
+
+
+LOOPS: dict[str, Callable[[Any], Any]] = {
+    "while": grow,
+    "condition": lambda x: ts.while_loop(lambda s: note_sum(s).sum() < 50.0, lambda s: s * 2.0, x),
+    "fori": lambda x: ts.fori_loop(0, ops.cast(x.sum(), ts.i32), lambda i, s: note_sum(s) * 2.0, x),
+    "while in while": lambda x: ts.while_loop(lambda s: s.sum() < 90.0, lambda s: grow(note_sum(s)) * 2.0, x),
+    "while in scan": lambda x: ts.scan(lambda c, row: (grow(c * row) * 0.1, ()), x, x)[0],
+    "while in branch": lambda x: ts.cond(x.sum() > 0.0, grow, lambda a: a, x),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a6_effects_of_loops_happen_once_in_forward_mode(name: str) -> None:
+    run = LOOPS[name]
+    SEEN.clear()
+    ts.jit(run)(X)
+    alone = list(SEEN)
+    assert len(alone) > 1
+    for way in (
+        lambda: ts.jvp(run, (X,), (X,)),
+        lambda: ts.jvp(lambda x: ts.jvp(run, (x,), (x,))[1], (X,), (X,)),
+        lambda: ts.jacfwd(run)(X),
+        lambda: ts.linearize(run, X)[1](X),
+    ):
+        SEEN.clear()
+        way()
+        assert alone == SEEN
+
+
+def test_a6_a_loop_that_takes_values_from_io_runs_once_or_is_refused() -> None:
+    def run(x: Any) -> Any:
+        return ts.while_loop(lambda s: s.sum() < 20.0, lambda s: s + ask(ts.stop_gradient(note_sum(s))), x)
+
+    SEEN.clear()
+    np.testing.assert_array_equal(np.asarray(ts.jvp(run, (X,), (X,))[1]), X)
+    assert SEEN == [6.0, 18.0]
+    for way in (ts.jacfwd(run), lambda x: ts.linearize(run, x)):
+        with pytest.raises(DifferentiationError, match="effect `io`, which would happen twice") as caught:
+            way(X)
+        assert caught.value.code == "T0306"
+        assert caught.value.span is not None

@@ -309,6 +309,7 @@ def _carry_tangents(
     primals = [value.primal for value in operands]
     bounds = [value.primal for value in ends]
     results = b.emit(op, *bounds, *primals, **attributes)
+    linearized.merge_loops()
     joint = linearized.tape
     count = len(body.inputs)
     tangents = dict(zip(active, joint.inputs[count:], strict=True))

@@ -175,11 +175,16 @@ class LinearizedTape:
         for output, tangent in zip(outputs, self.tangents_out, strict=True):
             made = builder.zeros(self.tape.types[output]) if tangent is None else tangent
             self.tape.outputs.append(made)
-        if self.replaced:
-            replace_values(self.tape, self.replaced)
+        self.merge_loops()
         remove_dead(self.tape)
         run_forward(self.tape)
         return self.tape
+
+    def merge_loops(self) -> None:
+        """Leave the loops with tangents alone on the tape, for forward mode: effects of loops happen once."""
+        tape, gone = self.tape, self.replaced.keys()
+        replace_values(tape, self.replaced)
+        tape.records[:] = [record for record in tape.records if not record.results or not gone >= {*record.results}]
 
 
 def run_forward(tape: Tape) -> None:

@@ -25,6 +25,7 @@ from tessera.ir.graph.transforms.tape_builder import (
     add_inputs,
     has_effects,
     remove_dead,
+    silence,
 )
 from tessera.ir.tile.facets import Pointwise, View
 from tessera.types.frozen import frozen
@@ -110,9 +111,10 @@ def partition(
     for group, label in ((reads, "input"), (residuals, "residual"), (linearized.tangents_in, "tangent")):
         made = add_inputs(tape, [joint.types[v] for v in group], [f"{label}_{at}" for at in range(len(group))])
         values.update(zip(group, made, strict=True))
-    chosen = {id(record) for record in (*needed, *again)}
+    chosen, loops = {id(record) for record in (*needed, *again)}, frozenset(linearized.replaced.values())
     for record in joint.records:
         if id(record) in chosen:
+            record = record if loops.isdisjoint(record.results) else silence(record)
             made = builder.copy(record, [values[v] for v in record.operands], [joint.types[v] for v in record.results])
             for result, one in zip(record.results, made, strict=True):
                 values.setdefault(result, one)

@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, cast
 
-from tessera.diagnostics.codes import GraphVerifyError
+from tessera.diagnostics.codes import DifferentiationError, GraphVerifyError
 from tessera.diagnostics.error import Span
 from tessera.ir.base.infer import Guards, RuleContext, RuleError
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.graph.building import cast as convert
 from tessera.ir.graph.ops import REGISTRY, policy_of
+from tessera.ir.graph.ops.custom import LINEAR
 from tessera.ir.graph.policy_casts import OpUnderPolicy, needs_work, static_bits
 from tessera.types import dtype as dt
 from tessera.types.dim import Dim
@@ -251,6 +252,36 @@ def remove_dead(tape: Tape) -> None:
             needed.update(record.operands)
             kept.append(record)
     tape.records[:] = kept[::-1]
+
+
+def silence(record: Record) -> Record:
+    """A record that computes again what another one does, with its effects left to that one.
+
+    Raises DifferentiationError (T0306) where a value in it comes of an effect, which would happen twice.
+    """
+    if record.op == LINEAR:
+        return record  # its rules are of tangents
+    own = sorted(REGISTRY[record.op].effects_for(record.attributes) & {"io", "state"})
+    if own:
+        raise DifferentiationError(
+            f"`{record.op.split('.', 1)[1]}` gives a value to a loop that is run again for its tangents, and it has "
+            f"the effect `{own[0]}`, which would happen twice",
+            span=record.span,
+            fix="move it out of the loop, or use `tessera.jvp`, which runs values and tangents in one loop",
+        )
+    if not record.bodies:
+        return record
+    made = {name: _silence_body(one) if isinstance(one, Tape) else one for name, one in record.attributes.items()}
+    return replace(record, attributes=made)
+
+
+def _silence_body(tape: Tape) -> Tape:
+    needed, kept = set(tape.outputs), list[Record]()
+    for record in reversed(tape.records):
+        if not needed.isdisjoint(record.results):
+            needed.update(record.operands)
+            kept.append(silence(record))
+    return replace(tape, records=kept[::-1])
 
 
 def has_effects(record: Record) -> bool:
