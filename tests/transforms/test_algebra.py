@@ -171,6 +171,63 @@ def test_a_combiner_that_is_not_associative_is_refused_with_numbers(name: str, d
     assert tuple(declared.shape) == ()
 
 
+@pytest.mark.parametrize("dtype", [ts.bf16, ts.f16, ts.f32])
+def test_bodies_of_combiners_are_tried(dtype: Any) -> None:
+    x = ts.array(np.arange(40, dtype=np.float32)).cast(dtype)
+    refused: list[Callable[[Any, Any], Any]] = [
+        lambda a, b: ts.cond(b > 0.0, lambda: a - b, lambda: a + 2.0 * b),
+        lambda a, b: ts.fori_loop(0, 1, lambda _, c: (c - b).cast(c.dtype), a),
+    ]
+    for function in refused:
+        with pytest.raises(ArgumentError, match="is not: with a = "):
+            ts.associative_scan(function, x)
+    larger = ts.associative_scan(lambda a, b: ts.cond(b > a, lambda: b, lambda: a), x)
+    np.testing.assert_array_equal(np.asarray(larger.cast(ts.f32)), np.arange(40))
+
+
+LIMITED: dict[str, Callable[[Any, Any], Any]] = {
+    "above": lambda a, b: ops.minimum(a + b, 127),
+    "both": lambda a, b: ops.clamp(a + b, -100, 100),
+    "far": lambda a, b: ops.clamp(a + b, -70000, 70000),
+    "choice": lambda a, b: ops.where(a > 20, a - b, a + b),
+    "in a branch": lambda a, b: ts.cond(a > 5000, lambda: a, lambda: a + b),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32, np.float64])
+@pytest.mark.parametrize("name", LIMITED)
+def test_combiners_are_tried_where_their_constants_are(name: str, dtype: Any) -> None:
+    with pytest.raises(ArgumentError, match="is not: with a = "):
+        ts.reduce(np.ones(4, dtype), dtype(0), LIMITED[name])
+
+
+def test_a_narrow_sum_is_tried_up_to_its_limit() -> None:
+    with pytest.raises(ArgumentError, match="is not: with a = "):
+        ts.reduce(np.ones(4, np.int8), np.int8(0), lambda a, b: ops.minimum(a + b, 100))
+
+
+ACCEPTED: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
+    "product modulo 7": (lambda a, b: a * b % 7, [np.int8, np.int16, np.int32, np.int64]),
+    "sum modulo 360": (lambda a, b: (a + b) % 360, [np.int32, np.float64]),
+    "product modulo a prime": (lambda a, b: a * b % 1000000007, [np.int64]),
+    "limited maximum": (lambda a, b: ops.minimum(ops.maximum(a, b), 50), [np.int32, np.float32]),
+    "sum of logs": (add_logs, [np.float16, np.float32, np.float64]),
+    "naive sum of logs": (lambda a, b: ops.log(ops.exp(a) + ops.exp(b)), [np.float32, np.float64]),
+    "length": (lambda a, b: ops.sqrt(a * a + b * b), [np.float16, np.float32, np.float64]),
+    "speed": (lambda a, b: (a + b) / (1.0 + a * b), [np.float32, np.float64]),
+    "circle product": (lambda a, b: a + b - a * b, [np.float16, np.float64]),
+    "mask": (lambda a, b: ops.where(a > -1e30, a, b), [np.float32, np.float64]),
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_associative_combiners_pass_at_every_scale(name: str) -> None:
+    function, dtypes = ACCEPTED[name]
+    for dtype in dtypes:
+        for rows in ((), (30,)):
+            ts.reduce(np.ones((4, *rows), dtype), np.ones(rows, dtype), function, 0)
+
+
 def test_numbers_of_a_counterexample_are_one() -> None:
     with pytest.raises(ArgumentError) as caught:
         ts.associative_scan(lambda a, b: a - b, np.arange(4))
