@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tessera.api.autodiff import keep_transform
-from tessera.api.control import scan
+from tessera.api.control import as_traced, scan
 from tessera.api.jit import Jit
 from tessera.api.vmap import vmap
 from tessera.diagnostics.codes import ArgumentError, DTypeError, PytreeError, ShapeError
@@ -51,6 +51,7 @@ def map(function: Callable[[Any], Any], xs: Any, *, batch_size: int | None = Non
 
         return _compile(function, ("map", batch_size), run)(xs)
     leaves, tree = _leaves_of("map", xs)
+    leaves = [as_traced(leaf) for leaf in leaves]
     size = _common_length("map", [type_of(leaf).shape for leaf in leaves])
     whole = size // batch_size * batch_size
     batched = vmap(function)

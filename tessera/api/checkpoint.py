@@ -6,13 +6,14 @@ The function is traced to a body, which is one op of the program around it; the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, overload
 
 from tessera.api.autodiff import jit_like
 from tessera.diagnostics.codes import ArgumentError
+from tessera.diagnostics.error import TesseraError
 from tessera.frontend.arguments import check_callables
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions.operands import as_tensor, dtype_of, is_tensor
@@ -88,7 +89,8 @@ def checkpoint(function: Any = None, /, *, policy: Any = None) -> Any:
 
     By default nothing is kept. Values and gradients have the bits that they have without it; a gradient needs less
     memory and more time. `policy` is one of `checkpoint_policies`, or a function `policy(op, *types, **attributes)`
-    that says of each op whether its results are kept. `remat` is the same.
+    that says of each op whether its results are kept; the attribute `op` of collectives is `reduction` there. `remat`
+    is the same.
 
     Raises: ArgumentError (T0202) for what is no policy.
 
@@ -104,9 +106,13 @@ def checkpoint(function: Any = None, /, *, policy: Any = None) -> Any:
             f"`checkpoint` takes `policy` as one of `checkpoint_policies` or a function, got {policy!r}",
             fix="write `policy=tessera.checkpoint_policies.dots_saveable`, or leave it out to keep nothing",
         )
-    if isinstance(policy, type) or policy is _Policies.save_only_these_names:
+    for by_names in (_Policies.save_only_these_names, _Policies.save_any_names_but_these):
+        if policy is by_names:
+            name = by_names.__name__
+            raise ArgumentError(f"`checkpoint` is given `{name}` without names", fix=f'call it: `{name}("a")`')
+    if isinstance(policy, type):
         raise ArgumentError(
-            "`checkpoint` is given `save_only_these_names` without names", fix='call it: `save_only_these_names("a")`'
+            f"`checkpoint` takes `policy` as a function, got the class `{policy.__name__}`", fix="pass what it makes"
         )
 
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -152,7 +158,7 @@ def _name_saved(tape: Tape, policy: Callable[..., Any]) -> tuple[Tape, tuple[str
         operands = tuple(values.get(value, value) for value in record.operands)
         made.records.append(replace(record, operands=operands))
         types = [tape.types[value] for value in record.operands]
-        if not policy(REGISTRY[record.op].short_name, *types, **record.attributes):
+        if not _is_saved(policy, record, types):
             continue
         for result in record.results:
             values[result] = made.new_value(tape.types[result])
@@ -163,6 +169,23 @@ def _name_saved(tape: Tape, policy: Callable[..., Any]) -> tuple[Tape, tuple[str
             )
     made.outputs = [values.get(value, value) for value in tape.outputs]
     return made, ("save_only_these_names", *names)
+
+
+def _is_saved(policy: Callable[..., Any], record: Record, types: Sequence[Any]) -> bool:
+    """What a policy of the user's says of an op; the attribute `op` of collectives is `reduction` to it."""
+    op, name = REGISTRY[record.op].short_name, getattr(policy, "__name__", type(policy).__name__)
+    attributes = {"reduction" if key == "op" else key: value for key, value in record.attributes.items()}
+    try:
+        return bool(policy(op, *types, **attributes))
+    except TesseraError:
+        raise
+    except Exception as error:
+        shown = ", ".join(["op", *(f"type_{at}" for at in range(len(types))), *(f"{key}=" for key in attributes)])
+        raise ArgumentError(
+            f"the policy `{name}` of `checkpoint` raises {type(error).__name__} for the op `{op}`: {error}; "
+            f"it is called with ({shown})",
+            fix="let it be a function `policy(op, *types, **attributes)` that returns a bool",
+        ) from error
 
 
 def checkpoint_name(value: Any, name: str) -> Any:

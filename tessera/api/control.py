@@ -45,6 +45,12 @@ def _adopt(value: Any) -> Any:
     return value if all(map(operator.is_, found, leaves)) else unflatten(tree, found)
 
 
+def as_traced(tensor: Any) -> Any:
+    """A tensor inside of a trace as one of that: an array of NumPy's takes no symbolic sizes."""
+    trace: Any = dispatch.tracing()
+    return tensor if isinstance(tensor, TracedTensor) else trace.lift_operand(tensor)
+
+
 @explain_transform
 def cond(predicate: Any, then: Callable[..., Any], otherwise: Callable[..., Any], *operands: Any) -> Any:
     """`then(*operands)` where the scalar `predicate` is true, else `otherwise(*operands)`; only one of them runs.
@@ -216,6 +222,7 @@ def _scan_unrolled(
 ) -> tuple[Any, Any]:
     """A loop over groups of rows, and one over those that are left at the end."""
     leaves, tree = flatten(xs)
+    leaves = [as_traced(leaf) for leaf in leaves]
     groups = count // unroll
     order = [*range(unroll)][:: -1 if reverse else 1]
 

@@ -19,6 +19,8 @@ class CustomFunction:
     """A function with derivatives of its own: `defvjp` gives those of reverse mode, `defjvp` those of forward mode.
 
     It may have both. With the second alone reverse mode is made of it; with the first alone forward mode is an error.
+    Rules take all arguments by position, with the defaults of those that a call leaves out (of an op, whose defaults
+    are settings, what a call passes).
     """
 
     def __init__(self, name: str, function: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()) -> None:
@@ -84,17 +86,7 @@ class CustomFunction:
                 f"`{self.name}` is a `{self._made_by}` function without a rule",
                 fix=f"call `{self.name}.{define}` first",
             )
-        found = args
-        if kwargs:
-            bound = inspect.signature(self.function).bind(*args, **kwargs)
-            bound.apply_defaults()
-            if bound.kwargs:
-                raise ArgumentError(
-                    f"`{self.name}` takes {', '.join(f'`{name}`' for name in bound.kwargs)} by keyword alone, and "
-                    f"arguments of a `{self._made_by}` function have positions",
-                    fix="let the parameter be one of position too",
-                )
-            found = bound.args
+        found = self._bind(args, kwargs)
         missing = [number for number in self.static if not -len(found) <= number < len(found)]
         if missing:
             raise ArgumentError(
@@ -102,6 +94,27 @@ class CustomFunction:
                 "arguments"
             )
         return found
+
+    def _bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any]:
+        """All arguments by position, with the defaults of those that were not passed."""
+        # The defaults of an op are its settings, and its rules are for the tensors that it is given.
+        if not kwargs and str(getattr(self.function, "__module__", "")).startswith("tessera."):
+            return args
+        try:
+            bound = inspect.signature(self.function).bind(*args, **kwargs)
+        except (TypeError, ValueError):
+            if kwargs:
+                raise
+            return args  # the call itself says what is wrong, and one of Python's own does not say what it takes
+        bound.apply_defaults()
+        named = [name for name in bound.kwargs if name in kwargs]
+        if named:
+            raise ArgumentError(
+                f"`{self.name}` takes {', '.join(f'`{name}`' for name in named)} by keyword alone, and "
+                f"arguments of a `{self._made_by}` function have positions",
+                fix="let the parameter be one of position too",
+            )
+        return bound.args
 
     def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
         """As a method, the instance is the first argument."""

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 from tessera.api.precision import check_numbers, check_rules
-from tessera.diagnostics.codes import PytreeError
+from tessera.diagnostics.codes import PolicyError, PytreeError
 from tessera.frontend import pytree
+from tessera.frontend.concrete import is_concrete
 from tessera.frontend.functions.elementwise import abs as magnitude
 from tessera.frontend.functions.elementwise import div, logical_and, lt, maximum, minimum, where
-from tessera.frontend.functions.operands import as_tensor, cast, dtype_of
+from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, is_tensor
 from tessera.frontend.functions.reduction import all as every
 from tessera.frontend.pytree import flatten, unflatten
+from tessera.frontend.subprograms import type_of
+from tessera.frontend.traced_number import is_traced_number
+from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
-from tessera.types.dtype import bool_, f32, i32
+from tessera.types.dtype import FORMATS, bool_, f32, i32
 
 
 def _number(value: float, dtype: Any) -> Any:
@@ -33,6 +38,28 @@ def all_finite(tree: Any) -> Any:
             one = every(lt(magnitude(tensor), float("inf")), axis=None)
             found = one if found is None else logical_and(found, one)
     return _number(1.0, bool_) if found is None else found
+
+
+def _known_number(scale: Any) -> float | None:
+    """The number that a loss scale starts as; None where only the run of a program knows it."""
+    if scale.__class__ is not bool and issubclass(scale.__class__, Real) and not is_traced_number(scale):
+        return float(scale)
+    if is_tensor(scale):
+        got = "" if scale.shape == () else str(type_of(scale))
+    else:
+        got = "" if is_traced_number(scale) else repr(scale)
+    if got:
+        raise PolicyError(f"a loss scale takes `scale` as a number or a scalar, got {got}", fix="pass one number")
+    return float(scale) if is_concrete(scale) and dispatch.tracing() is None else None
+
+
+def _start_rule(scale: float, interval: float, largest: float, least: float) -> tuple[str, Any, bool, str]:
+    """What holds of the number that a loss scale starts as; one that stays as it is needs no more than to be finite."""
+    if not scale > 0.0:
+        return ("scale", scale, False, "above 0")
+    if not interval:
+        return ("scale", scale, scale <= FORMATS["f32"].largest, "that is finite in f32")
+    return ("scale", scale, least <= scale <= largest, f"from `least`, {least:g}, to `largest`, {largest:g}")
 
 
 class LossScale:
@@ -68,10 +95,11 @@ class LossScale:
             ("interval", interval, interval >= 0, "of at least 0"),
             ("least", least, 0.0 < least <= largest, "above 0, and not above `largest`"),
         ]
-        if isinstance(scale, int | float):
-            rules.append(("scale", scale, scale > 0, "above 0"))
+        known = _known_number(scale)
+        if known is not None:
+            rules.append(_start_rule(known, interval, largest, least))
         check_rules("a loss scale", rules)
-        self.scale = _number(float(scale), f32) if isinstance(scale, int | float) else cast(as_tensor(scale), f32)
+        self.scale = cast(as_tensor(scale), f32) if known is None else _number(known, f32)
         self.good_steps = _number(0.0, i32)
         self.settings = (growth, backoff, interval, largest, least)
 

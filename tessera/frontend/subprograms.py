@@ -103,15 +103,22 @@ def _float_tensor(name: str, leaf: Any, path: str) -> Any:
     if isinstance(leaf, bool | int | str) or leaf is None:
         raise DifferentiationError(
             f"`{name}` differentiates by tensors of floats, and {path} is {leaf!r} of type `{type(leaf).__name__}`",
-            fix="leave it out with `argnums`, or pass a float",
+            fix=f"{_leave_out(name)}, or pass a float",
         )
     tensor = as_tensor(leaf)
     if not dtype_of(tensor).is_float:
         raise DifferentiationError(
             f"`{name}` differentiates by floats, and {path} is {type_of(tensor)}",
-            fix="leave it out with `argnums`, or cast it to a float dtype first",
+            fix=f"{_leave_out(name)}, or cast it to a float dtype first",
         )
     return tensor
+
+
+def _leave_out(name: str) -> str:
+    """How a transform of that name is told not to differentiate by an argument."""
+    if name in ("vjp", "jvp", "linearize", "hvp"):
+        return "let the function capture it, as in `lambda x: f(x, n)`"
+    return "leave it out with `argnums`"
 
 
 def type_of(tensor: Any) -> TensorType:

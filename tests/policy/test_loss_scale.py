@@ -113,3 +113,26 @@ def test_what_makes_no_scale_is_refused_by_name() -> None:
         ts.LossScale(growth=1.0, backoff=2)
     with pytest.raises(PytreeError, match="takes two trees of one form"):
         ts.LossScale().choose(True, {"a": X}, [X])
+
+
+@pytest.mark.parametrize(
+    ("scale", "says"),
+    [
+        (np.array([1.0, 2.0], np.float32), r"as a number or a scalar, got "),
+        ("8", r"as a number or a scalar, got '8'"),
+        (np.float32(-3), r"`scale` above 0, got -3.0"),
+        (np.array(-3.0, np.float32), r"`scale` above 0, got -3.0"),
+        (float("inf"), r"`scale` from `least`, 6.10352e-05, to `largest`, 1.67772e\+07, got inf"),
+        (1e-8, r"`scale` from `least`, 6.10352e-05, to `largest`, 1.67772e\+07, got 1e-08"),
+    ],
+)
+def test_scales_start_as_one_number_between_their_bounds(scale: Any, says: str) -> None:
+    with pytest.raises(PolicyError, match=f"a loss scale takes {says}" if says[0] == "`" else says):
+        ts.LossScale(scale)
+
+
+def test_scales_start_as_what_a_program_computes() -> None:
+    assert float(ts.jit(lambda s: ts.LossScale(s).scale)(ts.array(8.0))) == 8.0
+    assert float(ts.jit(lambda s: ts.LossScale(s).scale)(8.0)) == 8.0
+    assert float(ts.LossScale(ts.array(8.0)).scale) == float(ts.LossScale(np.float32(8)).scale) == 8.0
+    assert float(ts.LossScale(2.0**30, interval=0).update(False).scale) == 2.0**30

@@ -275,3 +275,16 @@ def test_map_is_a_loop_in_batches_of_any_size() -> None:
             np.testing.assert_array_equal(np.asarray(found["row"]), x * 2)
     gradient = ts.grad(lambda x: any_size(x)["sum"].sum())(X)
     np.testing.assert_allclose(np.asarray(gradient), np.cos(X), rtol=1e-13)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_captured_arrays_are_gone_through_in_groups(reverse: bool) -> None:
+    xs = np.arange(5, dtype=np.float32)
+
+    def run(y: Any) -> Any:
+        _, sums = ts.scan(lambda c, x: (c + x, c + x), ts.ops.zeros(()), xs, unroll=2, reverse=reverse)
+        return (sums + ts.map(lambda x: x * 2.0, xs, batch_size=2)) * y
+
+    sums = np.cumsum(xs[::-1])[::-1] if reverse else np.cumsum(xs)
+    assert ts.jit(run)(ts.array(1.0)).tolist() == (sums + 2 * xs).tolist()
+    assert float(ts.grad(lambda y: run(y).sum())(ts.array(1.0))) == float((sums + 2 * xs).sum())

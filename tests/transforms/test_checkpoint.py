@@ -167,6 +167,13 @@ def test_an_effect_happens_once() -> None:
     [
         (lambda: ts.checkpoint(layer, policy="dots"), ArgumentError, "one of `checkpoint_policies` or a function"),
         (lambda: ts.checkpoint(layer, policy=POLICIES.save_only_these_names), ArgumentError, "without names"),
+        (lambda: ts.checkpoint(layer, policy=POLICIES.save_any_names_but_these), ArgumentError, "these` without names"),
+        (lambda: saving(lambda op: True)(X, W), ArgumentError, "policy `<lambda>` of `checkpoint` raises TypeError"),
+        (
+            lambda: saving(lambda op, *types, **rest: 1 // 0)(X, W),
+            ArgumentError,
+            "ZeroDivisionError for the op `matmul`",
+        ),
         (lambda: POLICIES.save_only_these_names(3), ArgumentError, "names of values as strings"),  # pyright: ignore[reportArgumentType]
         (lambda: ts.checkpoint_name(X, ""), ArgumentError, "takes a name"),
         (lambda: ts.checkpoint(3), Exception, "callable|function"),  # pyright: ignore[reportArgumentType, reportCallIssue]
@@ -180,3 +187,16 @@ def test_wrong_calls_say_what_is_wrong(call: Any, error: type[Exception], said: 
 def test_a_policy_that_nobody_knows_is_refused_by_the_op() -> None:
     with pytest.raises(GraphVerifyError, match="no policy `dots_savable`; did you mean `dots_saveable`"):
         TapeBuilder().emit("checkpoint", body=Tape(), policy=("dots_savable",))
+
+
+def test_policies_are_asked_of_collectives() -> None:
+    asked: list[Any] = []
+
+    def policy(op: str, *types: Any, **attributes: Any) -> bool:
+        asked.append((op, attributes.get("reduction")))
+        return True
+
+    block = ts.checkpoint(lambda x: ops.sin(ts.dist.all_reduce(x, "rows")), policy=policy)
+    plain = ts.vmap(lambda x: ops.sin(ts.dist.all_reduce(x, "rows")), axis_name="rows")
+    assert bits(ts.vmap(block, axis_name="rows")(X)) == bits(plain(X))
+    assert ("all_reduce", "sum") in asked

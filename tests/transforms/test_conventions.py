@@ -61,3 +61,16 @@ def test_a_gradient_by_integers_is_refused() -> None:
     for given in (np.arange(3), np.array([True]), 3):
         with pytest.raises(DifferentiationError, match="`grad` differentiates by"):
             ts.grad(lambda x: ops.sum(x * 1.0))(given)
+
+
+def test_the_way_out_is_one_that_the_transform_has() -> None:
+    def scale(x: Any, n: Any) -> Any:
+        return (x * n).sum()
+
+    x = np.ones(3, np.float32)
+    for n in (3, np.arange(3)):
+        for call in (lambda n: ts.vjp(scale, x, n), lambda n: ts.linearize(scale, x, n)):
+            with pytest.raises(DifferentiationError, match="let the function capture it"):
+                call(n)
+        with pytest.raises(DifferentiationError, match="leave it out with `argnums`"):
+            ts.grad(scale, (0, 1))(x, n)

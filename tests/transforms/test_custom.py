@@ -483,3 +483,21 @@ def test_methods_and_static_instances() -> None:
 
     layer = Layer(2.0)
     assert np.asarray(ts.grad(lambda x: layer.scale(x).sum())(X))[0, 0] == 20.0
+
+
+def test_rules_take_defaults_that_a_call_leaves_out() -> None:
+    @ts.custom_vjp
+    def scale(x: Any, k: Any = 2.0) -> Any:
+        return x * k
+
+    scale.defvjp(lambda x, k: (x * k, (x, k)), lambda kept, g: (g * kept[1] * 10.0, (g * kept[0]).sum()))
+    for call in (lambda x: scale(x), lambda x: scale(x, 2.0), lambda x: scale(x, k=2.0)):
+        np.testing.assert_array_equal(np.asarray(ts.grad(lambda x, call=call: call(x).sum())(X)), 20.0)
+
+    @functools.partial(ts.custom_vjp, nondiff_argnums=(1,))
+    def power(x: Any, n: int = 2, *, unused: int = 0) -> Any:
+        return x**n
+
+    power.defvjp(lambda x, n: (x**n, x), lambda n, x, g: (g * n * 10.0,))
+    for call in (lambda x: power(x), lambda x: power(x, 2), lambda x: power(x, n=2)):
+        np.testing.assert_array_equal(np.asarray(ts.grad(lambda x, call=call: call(x).sum())(X)), 20.0)

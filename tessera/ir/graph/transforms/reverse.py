@@ -6,8 +6,9 @@ is fixed by the program: gradients are the same on every run.
 
 A program becomes two, one that computes and one that is linear in the tangents. What the second needs of the first it
 gets in one of three ways: an input is read again, some values are residuals (further outputs of the first), and all
-else is rematerialized from those. Which are residuals is decided by `saving.py`. Backwards, a value is rematerialized
-where it is first needed, and not before the cotangent that it is needed with: the program would keep it otherwise.
+else is rematerialized from those. Which are residuals, `partition` is told by `choose`. Backwards, a value is
+rematerialized where it is first needed, and not before the cotangent that it is needed with: the program would keep it
+otherwise.
 """
 
 from __future__ import annotations
