@@ -196,3 +196,35 @@ def test_a6_a_loop_that_takes_values_from_io_runs_once_or_is_refused() -> None:
             way(X)
         assert caught.value.code == "T0306"
         assert caught.value.span is not None
+
+
+def test_a6_a_function_with_both_rules_has_its_effects_once() -> None:
+    def double(x: Any) -> Any:
+        return note_sum(x) * 2.0
+
+    def pair(rule: Callable[[Any, Any], Any]) -> Any:
+        made = ts.custom_vjp(lambda x: double(x))
+        made.defvjp(lambda x: (double(x), ()), lambda kept, g: (2.0 * g,))
+        made.defjvp(rule)
+        return made
+
+    function = pair(lambda p, t: (double(p[0]), 2.0 * t[0]))
+    in_loop = lambda x: ts.scan(lambda c, _: (function(c), ()), x, length=1)[0]  # noqa: E731
+    for way in (
+        lambda: ts.jvp(function, (X,), (X,))[1],
+        lambda: ts.linearize(function, X)[1](X),
+        lambda: ts.jacfwd(function)(X) @ X,
+        lambda: ts.grad(lambda x: (function(x) * X).sum())(X),
+        lambda: ts.jvp(in_loop, (X,), (X,))[1],
+    ):
+        SEEN.clear()
+        np.testing.assert_array_equal(np.asarray(way()), 2 * X)
+        assert SEEN == [6.0]
+
+    asking = pair(lambda p, t: (double(p[0]), ask(p[0]) * t[0]))
+    np.testing.assert_array_equal(np.asarray(ts.grad(lambda x: asking(x).sum())(X)), [2.0] * 3)
+    with pytest.raises(
+        DifferentiationError, match="take a value from `io_callback`, which has the effect `io`"
+    ) as caught:
+        ts.jvp(asking, (X,), (X,))
+    assert caught.value.code == "T0306"

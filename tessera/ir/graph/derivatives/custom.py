@@ -18,7 +18,7 @@ from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.ops.custom import forward_of, rules_of
 from tessera.ir.graph.transforms.linearity import WAITING
 from tessera.ir.graph.transforms.linearize import Dual, LinearBuilder, Linearizer, Tangent
-from tessera.ir.graph.transforms.tape_builder import remove_dead
+from tessera.ir.graph.transforms.tape_builder import has_effects, remove_dead
 
 
 def custom_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attributes) -> list[Dual]:
@@ -36,7 +36,10 @@ def custom_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attrib
     held = [*kept, *outer, *operands]
     linear = {"backward": _take_residuals(b, rules["backward"], kept, outer, operands)}
     if operands or "jvp" in rules:
-        linear = {"forward": _take_operands(b, rules["jvp"], kept, outer, outputs, count), **linear}
+        tangents_of = _take_operands(b, rules["jvp"], kept, outer, outputs, count)
+        if any(map(has_effects, rules["forward"].records)):
+            _leave_effects(tangents_of, len(held))
+        linear = {"forward": tangents_of, **linear}
     given_rules = {"modes": tuple(linear), "rules": tuple(linear.values())}
     name, tangents = attributes["function"], _tangents(b, own)
     made = iter(b.emit("custom_linear", *held, *tangents, function=name, residuals=len(held), **given_rules))
@@ -98,6 +101,20 @@ def _take_operands(
     made = replace(rule, types=list(rule.types), records=list(rule.records), outputs=rule.outputs[outputs:])
     remove_dead(made)
     return _rearrange(made, [*_unread(b, made, kept), *captured, *operands, *tangents])
+
+
+def _leave_effects(rule: Tape, residuals: int) -> None:
+    """Take effects that are not of tangents out of a rule for forward mode: the forward pass has them already."""
+    changing, needed, gone = set(rule.inputs[residuals:]), set(rule.outputs), set[int]()
+    for record in rule.records:
+        if not changing.isdisjoint(record.operands):
+            changing.update(record.results)
+    for at, record in reversed(list(enumerate(rule.records))):
+        if needed.isdisjoint(record.results) and changing.isdisjoint(record.operands):
+            gone.add(at)
+        else:
+            needed.update(record.operands)
+    rule.records[:] = [record for at, record in enumerate(rule.records) if at not in gone]
 
 
 def _run_jvp(b: LinearBuilder, rule: Tape, own: Sequence[Dual], captured: Sequence[Dual], outputs: int) -> list[Dual]:

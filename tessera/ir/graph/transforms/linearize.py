@@ -27,6 +27,7 @@ from tessera.ir.graph.transforms.tape_builder import (
     TapeBuilder,
     add_inputs,
     as_values,
+    effects_of,
     remove_dead,
     replace_values,
 )
@@ -200,11 +201,33 @@ def run_forward(tape: Tape) -> None:
         operands = tuple(values.get(value, value) for value in record.operands)
         if record.op == LINEAR:
             rule = forward_of(record.attributes, record.span)
+            _check_values(rule, record)
             values.update(zip(record.results, builder.inline(rule, operands), strict=True))
             continue
         given = {name: _run_bodies(value) for name, value in record.attributes.items()} if record.bodies else {}
         tape.records.append(replace(record, operands=operands, attributes=given or record.attributes))
     tape.outputs[:] = [values.get(value, value) for value in tape.outputs]
+
+
+def _check_values(rule: Tape, linear: Record) -> None:
+    """Raises DifferentiationError (T0306) where tangents take a value from an effect that is not of tangents."""
+    changing, needed = set(rule.inputs[int(linear.attributes["residuals"]) :]), set(rule.outputs)
+    for record in rule.records:
+        if not changing.isdisjoint(record.operands):
+            changing.update(record.results)
+    for record in reversed(rule.records):
+        if needed.isdisjoint(record.results):
+            continue
+        needed.update(record.operands)
+        effects = sorted(effects_of(record) & {"io", "state"})
+        if effects and changing.isdisjoint(record.operands):
+            name, op = linear.attributes["function"], record.op.split(".", 1)[1]
+            raise DifferentiationError(
+                f"tangents of `{name}` take a value from `{op}`, which has the effect `{effects[0]}`: beside `defvjp` "
+                "the rule of `defjvp` is run apart from the function, and the effect would happen again",
+                span=record.span,
+                fix=f"leave `{name}.defvjp` out: reverse mode is then made of the rule of `defjvp`",
+            )
 
 
 def _has_linear(record: Record) -> bool:

@@ -255,7 +255,7 @@ def remove_dead(tape: Tape) -> None:
 
 
 def silence(record: Record) -> Record:
-    """A record that computes again what another one does, with its effects left to that one.
+    """A record that rematerializes the values of another one, and leaves the effects to that one.
 
     Raises DifferentiationError (T0306) where a value in it comes of an effect, which would happen twice.
     """
@@ -286,9 +286,13 @@ def _silence_body(tape: Tape) -> Tape:
 
 def has_effects(record: Record) -> bool:
     """Whether a record does more than compute: draws depend on their keys alone, and may go."""
-    spec = REGISTRY[record.op]
-    own = spec.effects_for(record.attributes) - {"random"}
-    return bool(own) or any(has_effects(inner) for body in record.bodies for inner in body.records)
+    return bool(effects_of(record) - {"random"})
+
+
+def effects_of(record: Record) -> frozenset[str]:
+    """The effects of a record, and of those in its bodies."""
+    inner = (effects_of(one) for body in record.bodies for one in body.records)
+    return REGISTRY[record.op].effects_for(record.attributes).union(*inner)
 
 
 @cache
