@@ -262,6 +262,30 @@ def test_roundings_of_a_gradient_have_random_bits_of_their_own() -> None:
     assert len(streams) == len(set(streams)) > 4
 
 
+CHECKPOINTED: dict[str, Callable[[Any, Any], Any]] = {
+    "first": lambda w, x: (ops.tanh(x @ w) * x).sum(),
+    "twice": lambda w, x: (ops.gelu(ts.checkpoint(lambda a, b: ops.tanh(a @ b) @ b)(x, w) @ w) * w).sum(),
+}
+
+
+@pytest.mark.parametrize(("name", "policy"), [
+    ("first", Policy(storage=ts.bf16, accumulate=ts.f32, rounding="stochastic")),
+    ("twice", Policy(storage=ts.f8e4m3, compute=ts.bf16, rounding="stochastic")),
+], ids=str)  # fmt: skip
+def test_a_checkpoint_changes_no_bit_under_stochastic_rounding(name: str, policy: Policy) -> None:
+    loss = CHECKPOINTED[name]
+
+    def outer(w: Any, x: Any, part: Callable[[Any, Any], Any]) -> Any:
+        return (ops.tanh(w) * part(w * x, x) * w).sum()
+
+    def gradients(part: Callable[[Any, Any], Any]) -> list[Any]:
+        return ts.jit(ts.value_and_grad(lambda w, x: outer(w, x, part), (0, 1)), policy=policy)(W, X)
+
+    (plain, by_plain), (again, by_again) = gradients(loss), gradients(ts.checkpoint(loss))
+    for one, other in zip((plain, *by_plain), (again, *by_again), strict=True):
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
 HASHES = """
 import hashlib
 import numpy as np

@@ -228,6 +228,7 @@ def _accumulate(b: DerivativeBuilder, back: Tape, plain: int, rows: int, carried
     """
     builder = DerivativeBuilder(back)
     builder.span, builder.policy, builder.device = b.span, b.policy, b.device
+    builder.rounded = 1 << 20  # far from the roundings of `back`, however many it has
     inputs, seeds = back.inputs[:plain], back.inputs[plain:]
     given = list(back.outputs)
     own, by_row, by_capture = given[:carried], given[carried : carried + row_cts], given[carried + row_cts :]
@@ -380,7 +381,8 @@ def checkpoint_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: At
     """The body with what its policy keeps as further results, and a linear one that takes those."""
     b, body = linearizer.builder, attributes["body"]
     active = _active(given)
-    linearized = linearize(body, active)
+    linearized = linearize(body, active, b.rounded)
+    b.rounded = linearized.rounded
 
     def choose(linearized: LinearizedTape, needed: Sequence[int]) -> set[int]:
         return saved_by(attributes["policy"], linearized, needed)

@@ -41,7 +41,7 @@ Tangent = int | None
 class LinearBuilder(DerivativeBuilder):
     """A builder that knows which values are linear in the tangents, and writes none that would not be."""
 
-    first_rounding = 1 << 21
+    first_rounding = 1 << 31
 
     def __init__(self, tape: Tape | None = None) -> None:
         super().__init__(tape)
@@ -168,6 +168,8 @@ class LinearizedTape:
     tangents_out: tuple[Tangent, ...]
     linear: frozenset[int]
     replaced: Mapping[int, int]
+    rounded: int = 0
+    """How many ops drew random bits, in what was linearized before too."""
 
     def jvp_tape(self) -> Tape:
         """The program from values and tangents to results and their tangents."""
@@ -245,9 +247,13 @@ def _run_bodies(value: Any) -> Any:
     return made
 
 
-def linearize(tape: Tape, active: Sequence[int]) -> LinearizedTape:
-    """A tape with its tangents by the inputs of these numbers, which are floats."""
+def linearize(tape: Tape, active: Sequence[int], rounded: int = 0) -> LinearizedTape:
+    """A tape with its tangents by the inputs of these numbers, which are floats.
+
+    Roundings at random are counted on from `rounded`, those of the program that the tape is a part of.
+    """
     builder = LinearBuilder(Tape(guards=list(tape.guards)))
+    builder.rounded = rounded
     joint = builder.tape
     joint.promises, joint.functions = dict(tape.promises), list(tape.functions)
     primals = add_inputs(joint, [tape.types[value] for value in tape.inputs], tape.names)
@@ -258,4 +264,4 @@ def linearize(tape: Tape, active: Sequence[int]) -> LinearizedTape:
     outputs = Linearizer(builder).run(tape, [Dual(value, by_number.get(at)) for at, value in enumerate(primals)])
     joint.outputs = [output.primal for output in outputs]
     found = tuple(output.tangent for output in outputs)
-    return LinearizedTape(joint, tuple(tangents), found, frozenset(builder.linear), builder.replaced)
+    return LinearizedTape(joint, tuple(tangents), found, frozenset(builder.linear), builder.replaced, builder.rounded)

@@ -11,7 +11,7 @@ from typing import Any, cast
 from tessera.diagnostics.codes import DifferentiationError, GraphVerifyError
 from tessera.diagnostics.error import Span
 from tessera.ir.base.infer import Guards, RuleContext, RuleError
-from tessera.ir.base.spec import OpSpec
+from tessera.ir.base.spec import Builder, OpSpec
 from tessera.ir.base.tape import Guard, Record, Tape
 from tessera.ir.graph.building import cast as convert
 from tessera.ir.graph.ops import REGISTRY, policy_of
@@ -22,7 +22,7 @@ from tessera.types.dim import Dim
 from tessera.types.dtype import BlockFormat, DType
 from tessera.types.policy import NEAREST, SILENT, Policy
 from tessera.types.promotion import holds
-from tessera.types.shape import TensorType
+from tessera.types.shape import Shape, TensorType
 
 
 class TapeBuilder:
@@ -102,6 +102,8 @@ class TapeBuilder:
 
 _KEEPING = frozenset(f"tgraph.{name}" for name in ("round_to", "round_stochastic", "cast", "transpose", "reshape"))
 """Ops through which a value keeps the format that it was rounded to before."""
+_DRAWS = 64
+"""How far apart the first roundings of two ops are numbered."""
 
 
 class DerivativeBuilder(TapeBuilder):
@@ -111,11 +113,14 @@ class DerivativeBuilder(TapeBuilder):
     contractions are stored as those of the op were, sums have its accumulator; what is in f32 stays as it is.
     """
 
-    first_rounding = 1 << 20
-    """Roundings at random are numbered from here on by the values of the program, as no forward rounding is."""
+    first_rounding = 1 << 30
+    """Roundings at random are numbered from here on, as no forward rounding is."""
 
     def __init__(self, tape: Tape | None = None) -> None:
         super().__init__(tape)
+        self.rounded = 0
+        """How many ops drew random bits: the same number where a part of the program is checkpointed."""
+        self._drawn = 0
         self._is_converting = False
         self._makers: dict[int, Record] = {}
         self._known = 0
@@ -125,15 +130,31 @@ class DerivativeBuilder(TapeBuilder):
         if self._is_converting or not whole:
             return super().append(spec, operands, attributes)
         work, self.policy = self._policies_for(spec, operands)
-        self._is_converting = True
+        self._is_converting, self._drawn = True, 0
         try:
             if not needs_work(work):
                 return super().append(spec, operands, attributes)
-            bits = static_bits(first=self.first_rounding + len(self.tape.types))
-            op = OpUnderPolicy(self, spec.short_name, attributes, work, bits, self.span, self._is_stored)
+            op = OpUnderPolicy(self, spec.short_name, attributes, work, self._draw_bits, self.span, self._skip_stored)
             return as_values(op.apply(operands))
         finally:
             self._is_converting, self.policy = False, whole
+
+    def _draw_bits(self, b: Builder, shape: Shape) -> Any:
+        return static_bits(first=self._count_rounding())(b, shape)
+
+    def _count_rounding(self) -> int:
+        """The number of the next rounding; an op counts once it has one, as the tape decides which others are there."""
+        if not self._drawn:
+            self.rounded += 1
+        self._drawn += 1
+        return self.first_rounding + self.rounded * _DRAWS + self._drawn
+
+    def _skip_stored(self, value: int) -> bool:
+        """Whether a factor is stored already; rounding it again, where this is not known, would take a number."""
+        storage, is_stored = self.policy.storage, self._is_stored(value)
+        if is_stored and isinstance(storage, DType) and not holds(storage, self.type_of(value).dtype):
+            self._count_rounding()
+        return is_stored
 
     def _policies_for(self, spec: OpSpec, operands: Sequence[int]) -> tuple[Policy, Policy]:
         """The policy that an op of a derivative is built under, and the one that its record states.
