@@ -185,3 +185,13 @@ def test_bodies_in_bodies_are_linearized_once(monkeypatch: pytest.MonkeyPatch) -
 
     ts.grad(lambda x: nest(4, ops.zeros((3,), ts.f64), x).sum())(ROWS)
     assert len(calls) == 4
+
+
+def test_a_count_of_rounds_below_zero_is_none_backwards_too() -> None:
+    @ts.jit
+    def step(x: ts.Tensor["N", ts.f64]):
+        return ts.grad(lambda x: ts.fori_loop(0, x.shape[0] - 5, lambda i, c: c * 2.0, x).sum())(x)
+
+    for length in (0, 3, 5, 7):
+        expected = np.full(length, 2.0 ** max(length - 5, 0))
+        np.testing.assert_array_equal(np.asarray(step(np.ones(length))), expected)

@@ -20,7 +20,8 @@ from tessera.ir.graph.ops.checkpoint import is_saved
 from tessera.ir.graph.transforms.linearize import Dual, LinearizedTape, Linearizer, linearize
 from tessera.ir.graph.transforms.reverse import partition, transpose_tape
 from tessera.ir.graph.transforms.tape_builder import DerivativeBuilder, TapeBuilder, add_inputs
-from tessera.types.dim import Dim
+from tessera.types.dim import Dim, maximum
+from tessera.types.shape import is_at_least
 
 
 def _active(values: Sequence[Dual]) -> list[int]:
@@ -269,8 +270,8 @@ def fori_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attribut
         return _carry_tangents(linearizer, given, attributes, "fori", 2)
     carried, body = int(attributes["carried"]), attributes["body"]
     count = ends[1] - ends[0]
-    if count.value is not None and count.value < 0:
-        count = Dim.of(0)
+    if not is_at_least(count, 0):
+        count = maximum(count, 0)
     kind = b.type_of(lower.primal).dtype
     indices = b.emit("add", b.emit("iota", shape=(count,), axis=0, dtype=kind), lower.primal)
     order = [*body.inputs[1 : 1 + carried], body.inputs[0], *body.inputs[1 + carried :]]
