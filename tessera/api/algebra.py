@@ -6,6 +6,7 @@ and blocks of blocks, in an order that depends on their number alone.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from tessera.api.control import as_traced, scan
 from tessera.api.jit import Jit
 from tessera.api.vmap import vmap
 from tessera.diagnostics.codes import ArgumentError, DTypeError, PytreeError, ShapeError
-from tessera.diagnostics.error import user_span
+from tessera.diagnostics.error import RecompileWarning, user_span
 from tessera.frontend.arguments import check_bool, check_callables, check_int
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions import public
@@ -41,6 +42,7 @@ def map(function: Callable[[Any], Any], xs: Any, *, batch_size: int | None = Non
     """
     check_callables("map", function=function)
     if batch_size is None:
+        _common_length("map", [type_of(leaf).shape for leaf in _leaves_of("map", xs)[0]])
         return scan(lambda state, x: (state, function(x)), (), xs)[1]
     if check_int("map", "batch_size", batch_size) < 1:
         raise ArgumentError(f"`map` takes `batch_size` from 1, got {batch_size}")
@@ -170,12 +172,24 @@ def reduce(
     return unflatten(tree, [public.reshape(one, rest) for one in found])
 
 
+class _Wrapper(Jit):
+    """A call that is jitted as a whole, of which the caller cannot annotate arguments."""
+
+    def _warn_of_many(self) -> None:
+        text = self._history.warning(self.name)
+        if text:
+            advice = "call it in a function of your own under `jit`, with annotated arguments, to serve all sizes"
+            span = user_span()
+            where = (span.file, span.line) if span is not None else ("<unknown>", 1)
+            warnings.warn_explicit(f"{text.splitlines()[0]}\n  = help: {advice}", RecompileWarning, *where)
+
+
 def _compile(function: Callable[..., Any], key: tuple[Any, ...], run: Callable[..., Any]) -> Jit:
     """What runs outside of a trace, jitted once for a function."""
 
     def make() -> Jit:
         run.__name__ = f"{key[0]}_{getattr(function, '__name__', type(function).__name__)}"
-        return Jit(run)
+        return _Wrapper(run)
 
     return keep_transform(function, key, make)
 
@@ -192,9 +206,9 @@ def _common_length(name: str, shapes: Sequence[Sequence[Dim]]) -> Dim:
     trace: Any = dispatch.tracing()
     if not all(shapes):
         raise ShapeError(f"`{name}` goes along an axis, and a scalar has none")
-    size = trace.resolve(shapes[0][0])
-    for shape in shapes[1:]:
-        other = trace.resolve(shape[0])
+    dims = [shape[0] for shape in shapes]
+    size, *others = dims if dispatch.tracing() is None else [trace.resolve(dim) for dim in dims]
+    for other in others:
         if is_refuted(size, other):
             raise ShapeError(f"`{name}` needs tensors of one length along the axis, got {size} and {other}")
         if size != other:

@@ -14,6 +14,7 @@ import pytest
 import tessera as ts
 from tessera import ops
 from tessera.diagnostics.codes import ArgumentError, DTypeError, PytreeError, ShapeError
+from tessera.diagnostics.error import RecompileWarning
 
 RNG = np.random.default_rng(17)
 X = RNG.standard_normal((5, 7))
@@ -239,6 +240,22 @@ def test_numbers_of_a_counterexample_are_one() -> None:
     assert ((a - b) - c, a - (b - c)) == (first, second)
 
 
+def test_a_small_difference_is_seen_in_the_error() -> None:
+    with pytest.raises(ArgumentError, match=r"which differ by up to \d.*e-0?9"):
+        ts.reduce(np.ones(4), 0.0, lambda a, b: a + b + a * 1e-9)
+    with pytest.raises(ArgumentError, match=r"in value 1 and"):
+        ts.reduce((np.ones(4), np.ones(4)), (0.0, 0.0), lambda p, q: (p[0] * 1.1 * q[0], p[1] - q[1]))
+
+
+def test_many_lengths_are_warned_of_with_what_a_caller_can_do() -> None:
+    function = lambda a, b: a + b + a * b  # noqa: E731
+    for size in range(2, 10):
+        ts.associative_scan(function, np.ones(size), associative=True)
+    with pytest.warns(RecompileWarning, match="function of your own under `jit`") as caught:
+        ts.associative_scan(function, np.ones(10), associative=True)
+    assert "annotate `xs" not in str(caught[0].message)
+
+
 def test_wrong_combiners_say_what_is_wrong() -> None:
     calls: list[tuple[Any, type[Exception], str]] = [
         (lambda: ts.associative_scan(lambda a, b: (a, b), X), PytreeError, "must return an element"),
@@ -250,15 +267,20 @@ def test_wrong_combiners_say_what_is_wrong() -> None:
             "one length along the axis, got 5 and 3",
         ),
         (lambda: ts.associative_scan(lambda a, b: a + b, ()), PytreeError, "takes a tensor"),
-        (lambda: ts.associative_scan(lambda a, b: a + b, X, associative=False), ArgumentError, "is not"),
+        (lambda: ts.associative_scan(lambda a, b: a + b, X, associative=False), ArgumentError, "is said not to be"),
         (lambda: ts.reduce(X, (0.0, 0.0), lambda a, b: a + b), PytreeError, "in the form of `x`"),
         (lambda: ts.reduce(X, np.zeros(3), lambda a, b: a + b, 0), ShapeError, "takes `init` as a scalar"),
         (lambda: ts.reduce(X, np.int64(0), lambda a, b: a + b, 0), DTypeError, "takes `init` of that dtype"),
+        (lambda: ts.map(lambda p: p[0], (X, X[:3])), ShapeError, "`map` needs tensors of one length"),
+        (lambda: ts.jit(lambda x: ts.map(lambda p: p[0], (x, x[:3])))(X), ShapeError, "`map` needs tensors"),
+        (lambda: ts.map(lambda x: x, None), PytreeError, "`map` takes a tensor"),
+        (lambda: ts.map(lambda x: x, 1.0), ShapeError, "`map` goes along an axis"),
         (lambda: ts.map(lambda x: x, X, batch_size=0), ArgumentError, "`batch_size` from 1, got 0"),
     ]
     for call, error, said in calls:
-        with pytest.raises(error, match=said):
+        with pytest.raises(error) as caught:
             call()
+        assert said in str(caught.value).splitlines()[0]  # further lines show this file
 
 
 def test_map_is_a_loop_in_batches_of_any_size() -> None:

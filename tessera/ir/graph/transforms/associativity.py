@@ -69,12 +69,17 @@ class Counterexample:
 
     def __str__(self) -> str:
         a, b, c = (_show(one) for one in self.elements)
-        at = next(at for at, pair in enumerate(zip(self.first, self.second, strict=True)) if not np.array_equal(*pair))
-        where = f" in value {at}" if len(self.first) > 1 else ""
-        return (
-            f"with a = {a}, b = {b} and c = {c}, f(f(a, b), c) is {_show(self.first[at : at + 1])}{where} "
-            f"and f(a, f(b, c)) is {_show(self.second[at : at + 1])}"
-        )
+        gaps = [_gap(*pair) for pair in zip(self.first, self.second, strict=True)]
+        at = int(np.argmax(gaps))
+        where = f" in value {at}" if len(gaps) > 1 else ""
+        first, second = (_show(one[at : at + 1]) for one in (self.first, self.second))
+        by = f", which differ by up to {gaps[at]:.3g}" if first == second else ""
+        return f"with a = {a}, b = {b} and c = {c}, f(f(a, b), c) is {first}{where} and f(a, f(b, c)) is {second}{by}"
+
+
+def _gap(left: Array, right: Array) -> float:
+    """How far two values are apart at most."""
+    return float(np.abs(left.astype(np.float64) - right.astype(np.float64)).max(initial=0.0))
 
 
 def _show(element: Element) -> str:
@@ -109,8 +114,7 @@ def find_counterexample(tape: Tape, count: int) -> Counterexample | None:
             continue
         bound = _rounding(types[:count], seen, scale)
         for left, right, type in zip(first, second, types, strict=False):
-            gap = np.abs(left.astype(np.float64) - right.astype(np.float64))
-            if (gap > (bound if type.dtype.is_float else 0)).any():
+            if _gap(left, right) > (bound if type.dtype.is_float else 0):
                 return Counterexample((a, b, c), first, second)
     return None
 
