@@ -220,8 +220,9 @@ class Program:
 
     def __init__(self, tape: Tape, name: str) -> None:
         self.tape = tape
-        # It may be called when the trace that it was made in is gone, whose Python functions it calls by number.
-        tape.functions = _trace().root.tape.functions
+        if dispatch.tracing() is not None:
+            # It may be called when the trace that it was made in is gone, whose Python functions it calls by number.
+            tape.functions = _trace().root.tape.functions
 
         def run(*tensors: Any) -> tuple[Any, ...]:
             return tuple(_trace().replay(tape, tensors))
