@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,8 +15,7 @@ import typer
 from rich.console import Console
 
 import tessera as ts
-from benchmarks import environment
-from benchmarks.latency import RESULTS, Finding, processor_time_of
+from benchmarks.latency import Finding, processor_time_of, write_record
 from benchmarks.tables import seconds_text
 from tessera.ir.target import machine_code
 
@@ -150,10 +147,7 @@ def main(
         texts = [f"{value:.2f}x" if is_ratio else seconds_text(value) for value in (one.seconds, one.limit or 0.0)]
         word = "" if one.limit is None else f"limit {texts[1]}: " + ("reached" if one.is_reached else "missed")
         console.print(f"{one.name:56} {texts[0]:>10}  {word}")
-    described = environment.describe()
-    file = RESULTS / f"{name or 'gradients-' + described['date'].replace(':', '')}.json"
-    values = {"schema": 1, **described, "findings": [asdict(finding) for finding in findings]}
-    file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    file = write_record("gradients", name, findings)
     console.print(f"written: {file}, after {time.perf_counter() - started:.0f} s")
     raise typer.Exit(0 if all(finding.is_reached for finding in findings) else 1)
 

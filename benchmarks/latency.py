@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -242,6 +242,16 @@ def transformers(repeats: int) -> list[Finding]:
     ]
 
 
+def write_record(benchmark: str, name: str | None, findings: Sequence[Finding]) -> Path:
+    """Write what a benchmark found to a file of a name, or else of the benchmark and the time; its path."""
+    described = environment.describe()
+    file = RESULTS / f"{name or benchmark + '-' + described['date'].replace(':', '')}.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    values = {"schema": 1, **described, "findings": [asdict(finding) for finding in findings]}
+    file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    return file
+
+
 def main(
     repeats: Annotated[int, typer.Option(min=1, help="Fresh processes for each figure.")] = 5,
     only: Annotated[str, typer.Option(help="Only calls, solver, processes or transformers.")] = "",
@@ -270,12 +280,7 @@ def main(
         word = "" if finding.limit is None else "[green]reached[/]" if finding.is_reached else "[red]missed[/]"
         table.add_row(finding.name, seconds_text(finding.seconds), limit, word)
     console.print(table)
-    described = environment.describe()
-    file = RESULTS / f"{name or 'latency-' + described['date'].replace(':', '')}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    values = {"schema": 1, **described, "findings": [asdict(finding) for finding in findings]}
-    file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-    console.print(f"written: {file}")
+    console.print(f"written: {write_record('latency', name, findings)}")
     raise typer.Exit(0 if all(finding.is_reached for finding in findings) else 1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
-from tessera.api.precision import check_numbers, check_rules
+from tessera.api.precision import change_rules, check_numbers, check_rules
 from tessera.diagnostics.codes import PolicyError, PytreeError
 from tessera.frontend import pytree
 from tessera.frontend.concrete import is_concrete
@@ -90,8 +90,7 @@ class LossScale:
     ) -> None:
         check_numbers("a loss scale", growth=growth, backoff=backoff, interval=interval, largest=largest, least=least)
         rules = [
-            ("growth", growth, growth > 1.0, "above 1"),
-            ("backoff", backoff, 0.0 < backoff < 1.0, "between 0 and 1"),
+            *change_rules(growth, backoff),
             ("interval", interval, interval >= 0, "of at least 0"),
             ("least", least, 0.0 < least <= largest, "above 0, and not above `largest`"),
         ]

@@ -187,8 +187,7 @@ class LossScaler:
         check_numbers("a loss scaler", largest=largest, least=least)
         rules = (
             ("scale", start, start > 0, "above 0"),
-            ("growth", growth, growth > 1.0, "above 1"),
-            ("backoff", backoff, 0.0 < backoff < 1.0, "between 0 and 1"),
+            *change_rules(growth, backoff),
             ("interval", interval, interval >= 1, "of at least 1"),
         )
         check_rules("a loss scaler", rules)
@@ -238,6 +237,14 @@ def check_numbers(what: str, **given: Any) -> None:
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise PolicyError(f"{what} takes `{name}` as a number, got {value!r}", fix=f"change `{name}`")
+
+
+def change_rules(growth: float, backoff: float) -> tuple[tuple[str, Any, bool, str], ...]:
+    """What the factors must be that a loss scale grows and shrinks by, for `check_rules`."""
+    return (
+        ("growth", growth, growth > 1.0, "above 1"),
+        ("backoff", backoff, 0.0 < backoff < 1.0, "between 0 and 1"),
+    )
 
 
 def check_rules(what: str, rules: Sequence[tuple[str, Any, bool, str]]) -> None:

@@ -138,7 +138,7 @@ def copied(x: KTile["M", "N", f64], out: KTile["M", "N", f64]) -> None:
 
 @kernel(Schedule(block=(4, 8, 8)))
 def attend_by_hand(q: KTile["S", "D", f64], k: KTile["T", "D", f64], v: KTile["T", "D", f64]) -> KTile["S", "D", f64]:
-    """An online softmax to base two, written out."""
+    """An online softmax to base two, by hand."""
     T = tile.context()
     Q, scale = tile.load(q, T.m, T.d), 1.4426950408889634 * 0.5
     acc, top, total = tile.zeros((T.m, T.d), f64), tile.full((T.m,), -INF, f64), tile.zeros((T.m,), f64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,7 +57,7 @@ def name_program(axis: int) -> str:
     return f"%p{axis}"
 
 
-class AccessRaiser:
+class AccessRaiser(ABC):
     """Indices, loads and stores of one kernel whose blocks are as large as what they are blocks of."""
 
     def __init__(self, program: KernelProgram, b: Builder, operands: Sequence[Any], call: Span | None) -> None:
@@ -350,6 +351,6 @@ class AccessRaiser:
     def scalar(self, value: Any, dtype: DType) -> Any:
         return constant(self.b, value, dtype)
 
+    @abstractmethod
     def apply(self, fn: str, *tiles: Raised) -> Raised:
         """A scalar function at every element."""
-        raise NotImplementedError

@@ -91,7 +91,7 @@ class _Rows:
             made.append(b.emit("transpose", apart, axes=(1, 0, *range(2, 2 + len(inner)))))
         return made
 
-    def fold(self, combiner: Combiner, start: Sequence[int], rows: Sequence[int]) -> tuple[list[int], list[int]]:
+    def emit_scan(self, combiner: Combiner, start: Sequence[int], rows: Sequence[int]) -> tuple[list[int], list[int]]:
         """The combination of a first element and all rows in order, and of it and each row with all before it."""
         count, tape = combiner.count, combiner.tape
         loop: dict[str, Any] = {"carried": count, "scanned": count, "length": (self.size(rows),), "reverse": False}
@@ -105,7 +105,7 @@ class _Rows:
         if size.value is not None and size.value < 2:
             return list(rows)
         later = maximum(size - 1, ZERO)
-        made = self.fold(combiner, self.row(rows, ZERO), self.slice(rows, size - later, later))[1]
+        made = self.emit_scan(combiner, self.row(rows, ZERO), self.slice(rows, size - later, later))[1]
         return self.join(self.slice(rows, ZERO, size - later), made)
 
     def scan(self, rows: Sequence[int], level: int = 0) -> list[int]:
@@ -139,11 +139,11 @@ class _Rows:
             return list(start)
         count = size // BLOCK
         if count.value == 0 or (size.value is None and level == LEVELS):
-            return self.fold(self.combiner, start, rows)[0]
+            return self.emit_scan(self.combiner, start, rows)[0]
         left = size - count * BLOCK
         begun = self.reduce(self.slice(rows, ZERO, left), start, LEVELS)
         blocks = self.blocks(self.slice(rows, left, count * BLOCK), count)
-        totals = self.fold(
+        totals = self.emit_scan(
             self.combiner.batch(count), self.row(blocks, ZERO), self.slice(blocks, ONE, Dim.of(BLOCK - 1))
         )
         return self.reduce(totals[0], begun, level + 1)
