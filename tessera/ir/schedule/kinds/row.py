@@ -251,6 +251,8 @@ class RowKernel:
 _STRIPS = (8, 4, 16, 2, 1)
 """Vectors of columns that a strip has, the best first."""
 
+_MOST_FLOPS = 16
+"""Operations of a body that is repeated for each of a step's lanes."""
 
 class ColumnKernel(RowKernel):
     """The emission of one kernel in strips of columns."""
@@ -261,14 +263,20 @@ class ColumnKernel(RowKernel):
     """The region of the lanes of the current columns in the accumulators."""
 
     @property
+    def rows(self) -> int:
+        """Rows of a step: its code is repeated for each, and a long one gains nothing from it, so takes one."""
+        lowers = (spec_of(record).lower for record in self.body.records)
+        flops = sum(lower.flops for lower in lowers if isinstance(lower, Pointwise))
+        return LANES if flops <= _MOST_FLOPS else 1
+
+    @property
     def fits(self) -> bool:
-        """Whether there is one pass of reductions alone, over columns that may be more than a vector's."""
+        """Whether there is one pass, with reductions, over columns that may be more than a vector's."""
         plan = self.plan
         is_plain = plan.passes == 1 and not plan.kept and all(level == 1 for level in plan.ready.values())
         columns = self.walk.extents[-1].value if self.walk.extents else 0
         is_wide = columns is None or columns > self.width
-        is_reduced = bool(plan.reductions) and all(output in plan.ready for output in self.body.outputs)
-        return self.by_columns and not self.request.machine.is_gpu and is_plain and is_wide and is_reduced
+        return self.by_columns and not self.request.machine.is_gpu and is_plain and is_wide and bool(plan.reductions)
 
     def emit(self) -> SpecOp:
         candidates = [times * self.width for times in _STRIPS]
@@ -291,7 +299,7 @@ class ColumnKernel(RowKernel):
             tile.scratch([LANES, strip + self.width], dtype) for reducer in self.reducers for dtype in reducer.dtypes
         ]
         self._over_columns(lambda: self._store_lanes([start for reducer in self.reducers for start in reducer.start()]))
-        tile.loop(self.zero, self.end, LANES, self._rows)
+        tile.loop(self.zero, self.end, self.rows, self._rows)
         self._over_columns(self._finish)
         return tile.finish()
 
@@ -320,10 +328,17 @@ class ColumnKernel(RowKernel):
         return [self.tile.load(buffer, at, self.own_region) for buffer in self.accumulators]
 
     def _rows(self, row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        """Accumulate one step of rows into the lanes of all columns."""
+        """Accumulate one step of rows into their lanes of all columns."""
+
+        rows, stored = self.rows, [value for value in self.body.outputs if value not in self.plan.ready]
+        lane = row if rows == LANES else self.tile.index(Dim.symbol("_r") % LANES, {"_r": row})
 
         def body() -> None:
-            self._store_lanes(self._step(0, self.reducers, [], [], self._load_lanes(), self._lanes_at(row, LANES)))
+            if rows != LANES:
+                coords = {**self.own_region.coords, "_k": lane}
+                self.own_region = TileRegion(coords, self.own_region.axes, (rows, self.width))
+            region = self._lanes_at(row, rows)
+            self._store_lanes(self._step(0, self.reducers, stored, [], self._load_lanes(), region))
 
         self._over_columns(body)
         return carried
