@@ -1,4 +1,4 @@
-"""Gradients: what a cached call costs, and what compiling one takes beside compiling the function itself."""
+"""Gradients: what a cached call costs, what compiling one takes beside the function, and the memory that one needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,9 @@ from rich.console import Console
 import tessera as ts
 from benchmarks.latency import Finding, processor_time_of, write_record
 from benchmarks.tables import seconds_text
+from tessera.frontend.pytree import flatten
 from tessera.ir.target import machine_code
+from tessera.runtime.native.support import load_support
 
 MOST = 1.5
 """The most that the first call of a gradient may take, as a multiple of the function's."""
@@ -122,8 +125,8 @@ def calls() -> list[Finding]:
     }
     found: list[Finding] = []
     for name, (function, arguments) in made.items():
-        expected = [np.asarray(leaf) for leaf in _leaves(function(*arguments))]
-        again = [np.asarray(leaf) for leaf in _leaves(function(*arguments))]
+        expected = [np.asarray(leaf) for leaf in flatten(function(*arguments))[0]]
+        again = [np.asarray(leaf) for leaf in flatten(function(*arguments))[0]]
         assert all(map(np.array_equal, expected, again))
         seconds = processor_time_of(lambda f=function, given=arguments: f(*given), calls=5000)
         found.append(Finding(f"cached call of {name}, kernels included", seconds, 2e-6))
@@ -131,8 +134,90 @@ def calls() -> list[Finding]:
     return [*found, Finding("grad(f)(x, w) written in a loop", eager, 1e-5)]
 
 
-def _leaves(value: Any) -> list[Any]:
-    return [leaf for part in value for leaf in _leaves(part)] if isinstance(value, tuple) else [value]  # pyright: ignore[reportUnknownVariableType]
+# Memory: what is planned for twelve layers is what a call takes, whatever of the forward part is kept.
+
+LAYERS, WIDTH, HEADS = 12, 16, 2
+
+
+def block(p: Any, x: Any) -> Any:
+    """Attention and an MLP, each behind a norm."""
+    batch, length, width = x.shape
+    hidden = ts.ops.layernorm(x, p["gain"], p["shift"]) @ p["qkv"]
+    q, k, v = hidden.reshape((batch, length, 3, HEADS, width // HEADS)).transpose((2, 0, 3, 1, 4))
+    mixed = ts.ops.attention(q, k, v, causal=True).transpose((0, 2, 1, 3)).reshape((batch, length, width))
+    x = x + mixed @ p["out"]
+    return x + ts.ops.gelu(ts.ops.layernorm(x, p["gain"], p["shift"]) @ p["up"]) @ p["down"]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The bytes of workspace that are planned for a program, those that a call has in use at most, and its results."""
+
+    planned: int
+    measured: int
+    results: tuple[bytes, ...]
+
+
+def peak_of(gradient: Callable[..., Any], *arguments: Any) -> Peak:
+    """What a call takes on one thread: kernels have scratch on each, which no plan counts."""
+    results = tuple(np.asarray(leaf).tobytes() for leaf in flatten(gradient(*arguments))[0])
+    lines = str(gradient.explain(*arguments)).splitlines()  # pyright: ignore[reportFunctionMemberAccess]
+    planned = next(int(line.split()[1]) for line in lines if line.split()[:1] == ["workspace:"])
+    support = load_support()
+    threads = support.threads()
+    support.configure(1)
+    try:
+        support.memory.peak = before = support.memory.in_use
+        gradient(*arguments)
+        return Peak(planned, support.memory.peak - before, results)
+    finally:
+        support.configure(threads)
+
+
+def peaks() -> dict[str, Peak]:
+    """Gradients of twelve layers by what they keep."""
+    rng = np.random.default_rng(0)
+    shapes = {"gain": (WIDTH,), "shift": (WIDTH,), "qkv": (WIDTH, 3 * WIDTH), "out": (WIDTH, WIDTH)}
+    shapes |= {"up": (WIDTH, 4 * WIDTH), "down": (4 * WIDTH, WIDTH)}
+    layers = [
+        {name: rng.standard_normal(shape, np.float32) / 4 for name, shape in shapes.items()} for _ in range(LAYERS)
+    ]
+    x = rng.standard_normal((2, 16, WIDTH), np.float32)
+
+    def gradient_of(block: Callable[..., Any]) -> Callable[..., Any]:
+        def loss(layers: Any, x: Any) -> Any:
+            for one in layers:
+                x = block(one, x)
+            return (x * x).mean()
+
+        return ts.grad(loss)
+
+    dots = ts.checkpoint(block, policy=ts.checkpoint_policies.dots_saveable)
+    kinds = {"minimum cut": block, "dots_saveable": dots, "checkpoint of each layer": ts.checkpoint(block)}
+    return {name: peak_of(gradient_of(one), layers, x) for name, one in kinds.items()}
+
+
+def memory() -> list[Finding]:
+    """Planned and measured peaks; what a call has in use beside its plan is the same for each of them."""
+    found = peaks()
+    first, *others = found.values()
+    assert all(one.results == first.results for one in others), "gradients have other bits where they keep less"
+    beside = first.measured - first.planned
+    return [
+        finding
+        for name, one in found.items()
+        for finding in (
+            Finding(f"{LAYERS} layers, {name}: bytes planned", one.planned, first.planned),
+            Finding(f"{LAYERS} layers, {name}: bytes in use at the peak", one.measured, one.planned + beside),
+        )
+    ]
+
+
+def text_of(name: str, value: float) -> str:
+    """A figure in its unit."""
+    if "bytes" in name:
+        return f"{value:,.0f} B"
+    return f"{value:.2f}x" if name.startswith("gradient by") else seconds_text(value)
 
 
 def main(
@@ -141,12 +226,11 @@ def main(
 ) -> None:
     """Measure gradients against their limits; exit code 1 if one is missed."""
     console, started = Console(width=140), time.perf_counter()
-    findings = [*calls(), *compiling(repeats)]
+    findings = [*calls(), *memory(), *compiling(repeats)]
     for one in findings:
-        is_ratio = one.name.startswith("gradient by")
-        texts = [f"{value:.2f}x" if is_ratio else seconds_text(value) for value in (one.seconds, one.limit or 0.0)]
+        texts = [text_of(one.name, value) for value in (one.seconds, one.limit or 0.0)]
         word = "" if one.limit is None else f"limit {texts[1]}: " + ("reached" if one.is_reached else "missed")
-        console.print(f"{one.name:56} {texts[0]:>10}  {word}")
+        console.print(f"{one.name:64} {texts[0]:>10}  {word}")
     file = write_record("gradients", name, findings)
     console.print(f"written: {file}, after {time.perf_counter() - started:.0f} s")
     raise typer.Exit(0 if all(finding.is_reached for finding in findings) else 1)

@@ -62,11 +62,21 @@ def test_large_blocks_are_aligned_for_huge_pages(memory: Support) -> None:
 
 def test_at_most_a_quarter_is_wasted(memory: Support) -> None:
     for size in [257, 1025, 5000, 70000, 1 << 20, (1 << 20) + 1, 9_999_999]:
-        before = memory.memory.in_use
-        block = memory.alloc(size)
-        taken = memory.memory.in_use - before
-        assert size <= taken <= size * 1.25 + 64
+        memory.trim(0)
+        memory.free(memory.alloc(size))
+        assert size <= memory.memory.cached <= size * 1.25 + 64
+
+
+@pytest.mark.parametrize("size", [0, 1, 65, 5000, (2 << 20) + 1])
+def test_what_was_asked_for_is_in_use(memory: Support, size: int) -> None:
+    """Not the class of the block, so that a plan can be compared; a block that is reused counts as it is asked for."""
+    memory.trim(0)
+    before = memory.memory.in_use
+    for asked in (size, max(size - 1, 0)):
+        block = memory.alloc(asked)
+        assert memory.memory.in_use == before + asked
         memory.free(block)
+        assert memory.memory.in_use == before
 
 
 def test_the_cache_stays_within_its_limit(memory: Support) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tessera as ts
+from benchmarks.gradients import peaks
 from tessera import ops
 from tessera.diagnostics.codes import MemoryBudgetError, OverrideError
 from tessera.frontend.pytree import flatten
@@ -22,7 +23,6 @@ from tessera.ir.base.verify import symbol_table, verify
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes.rematerialize import BYTES, POINTWISE, ROWS
 from tessera.ir.graph.pipeline import pipeline
-from tessera.runtime.native.support import load_support
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((6, 8)).astype(np.float32)
@@ -170,50 +170,15 @@ def test_a_budget_rematerializes_what_it_takes_and_no_more() -> None:
     assert sizes[-1] < free * 0.7
 
 
-HEADS = 2
-
-
-def attend(p: Any, x: Any) -> Any:
-    """A block of attention and an MLP, each behind a norm."""
-    batch, length, width = x.shape
-    hidden = ops.layernorm(x, p["gain"], p["shift"]) @ p["qkv"]
-    q, k, v = hidden.reshape((batch, length, 3, HEADS, width // HEADS)).transpose((2, 0, 3, 1, 4))
-    mixed = ops.attention(q, k, v, causal=True).transpose((0, 2, 1, 3)).reshape((batch, length, width))
-    x = x + mixed @ p["out"]
-    return x + ops.gelu(ops.layernorm(x, p["gain"], p["shift"]) @ p["up"]) @ p["down"]
-
-
 @pytest.mark.slow
 def test_the_peak_of_twelve_blocks_falls_by_the_predicted_amount() -> None:
-    """What the plan says is what the allocator gives out, and a checkpoint for each block lowers both alike."""
-    width = 16
-    shapes = {"gain": (width,), "shift": (width,), "qkv": (width, 3 * width), "out": (width, width)}
-    shapes |= {"up": (width, 4 * width), "down": (4 * width, width)}
-    params = [
-        {name: (RNG.standard_normal(shape) / 4).astype(np.float32) for name, shape in shapes.items()} for _ in range(12)
-    ]
-    x = RNG.standard_normal((2, 16, width)).astype(np.float32)
-
-    def gradient_of(block: Any) -> Any:
-        def loss(params: Any, x: Any) -> Any:
-            for p in params:
-                x = block(p, x)
-            return (x * x).mean()
-
-        return ts.grad(loss)
-
-    plans: list[tuple[int, int, list[bytes]]] = []
-    for gradient in (gradient_of(attend), gradient_of(ts.checkpoint(attend))):
-        size, _, bits = planned(gradient, params, x)
-        memory = load_support().memory
-        memory.peak = before = memory.in_use
-        gradient(params, x)
-        plans.append((size, memory.peak - before, bits))
-    (plain, used, bits), (less, used_less, same) = plans
-    assert bits == same
-    assert less < plain / 3
-    # The allocator rounds sizes up to its classes, by a fifth at most.
-    assert used - used_less == pytest.approx(plain - less, rel=0.2)
+    """What the plan says is what the allocator gives out, to the byte, and less where less is kept."""
+    whole, dots, least = peaks().values()
+    assert whole.results == dots.results == least.results
+    assert least.planned < whole.planned / 3
+    assert least.planned < dots.planned < whole.planned
+    assert whole.measured - dots.measured == whole.planned - dots.planned
+    assert whole.measured - least.measured == whole.planned - least.planned
 
 
 def test_a_budget_needs_sizes_and_a_number() -> None:

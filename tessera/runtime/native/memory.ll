@@ -2,12 +2,13 @@
 ; Freed blocks wait in bins by size class (four classes to a power of two), so the pages of a large output are faulted in
 ; once and not at every call. From 2 MiB on, blocks are mapped apart, aligned for huge pages.
 
-; Limit, cached, in use, peak in use (bytes); requests, hits, evictions; the bin the next eviction starts from.
+; Limit, cached, in use, peak in use (bytes); requests, hits, evictions; the bin the next eviction starts from. In use are
+; the bytes asked for, as a memory plan predicts them; cached are whole blocks, each as large as its class.
 %MemoryStats = type { i64, i64, i64, i64, i64, i64, i64, i64 }
 
 ; Lies in the 64 bytes before a block: next block of its bin, its class, the mapping it came from, bytes of the mapping
-; (0: the block is libc's).
-%Header = type { ptr, i64, ptr, i64 }
+; (0: the block is libc's), bytes that were asked for.
+%Header = type { ptr, i64, ptr, i64, i64 }
 
 @memory_lock = internal global i32 0, align 64
 @memory_bins = internal global [256 x ptr] zeroinitializer, align 64
@@ -82,8 +83,8 @@ many:
   ret i64 %bytes
 }
 
-; A block nobody has used before, or null.
-define internal ptr @block_new(i64 %class, i64 %bytes) #0 {
+; A block of `bytes` nobody has used before, of which `asked` were asked for, or null.
+define internal ptr @block_new(i64 %class, i64 %bytes, i64 %asked) #0 {
 entry:
   %large = icmp uge i64 %bytes, 2097152
   br i1 %large, label %map, label %small
@@ -142,6 +143,8 @@ finish:
   store ptr %origin, ptr %origin.at, align 8
   %mapping.at = getelementptr %Header, ptr %header, i32 0, i32 3
   store i64 %mapping, ptr %mapping.at, align 8
+  %asked.at = getelementptr %Header, ptr %header, i32 0, i32 4
+  store i64 %asked, ptr %asked.at, align 8
   ret ptr %block
 fail:
   ret ptr null
@@ -232,7 +235,7 @@ sized:
   %hits.at = getelementptr %MemoryStats, ptr @tessera_memory_stats, i32 0, i32 5
   call void @tessera_memory_lock()
   %used = load i64, ptr %used.at, align 8
-  %used.next = add i64 %used, %size
+  %used.next = add i64 %used, %bytes
   store i64 %used.next, ptr %used.at, align 8
   %peak = load i64, ptr %peak.at, align 8
   %higher = icmp sgt i64 %used.next, %peak
@@ -248,6 +251,8 @@ hit:
   %header = getelementptr i8, ptr %head, i64 -64
   %next = load ptr, ptr %header, align 8
   store ptr %next, ptr %bin, align 8
+  %asked.at = getelementptr %Header, ptr %header, i32 0, i32 4
+  store i64 %bytes, ptr %asked.at, align 8
   %cached = load i64, ptr %cached.at, align 8
   %cached.next = sub i64 %cached, %size
   store i64 %cached.next, ptr %cached.at, align 8
@@ -258,7 +263,7 @@ hit:
   ret ptr %head
 new:
   call void @tessera_memory_unlock()
-  %fresh = call ptr @block_new(i64 %class, i64 %size)
+  %fresh = call ptr @block_new(i64 %class, i64 %size, i64 %bytes)
   %refused = icmp eq ptr %fresh, null
   br i1 %refused, label %drop, label %give
 give:
@@ -266,7 +271,7 @@ give:
 drop:
   ; Give the cache up and try once more before saying no.
   call void @tessera_memory_trim(i64 0)
-  %second = call ptr @block_new(i64 %class, i64 %size)
+  %second = call ptr @block_new(i64 %class, i64 %size, i64 %bytes)
   %refused.again = icmp eq ptr %second, null
   br i1 %refused.again, label %undo, label %give.second
 give.second:
@@ -274,7 +279,7 @@ give.second:
 undo:
   call void @tessera_memory_lock()
   %used.now = load i64, ptr %used.at, align 8
-  %used.less = sub i64 %used.now, %size
+  %used.less = sub i64 %used.now, %bytes
   store i64 %used.less, ptr %used.at, align 8
   call void @tessera_memory_unlock()
   br label %fail
@@ -292,13 +297,15 @@ some:
   %class.at = getelementptr %Header, ptr %header, i32 0, i32 1
   %class = load i64, ptr %class.at, align 8
   %size = call i64 @class_bytes(i64 %class)
+  %asked.at = getelementptr %Header, ptr %header, i32 0, i32 4
+  %asked = load i64, ptr %asked.at, align 8
   %bin = getelementptr [256 x ptr], ptr @memory_bins, i64 0, i64 %class
   %limit.at = getelementptr %MemoryStats, ptr @tessera_memory_stats, i32 0, i32 0
   %cached.at = getelementptr %MemoryStats, ptr @tessera_memory_stats, i32 0, i32 1
   %used.at = getelementptr %MemoryStats, ptr @tessera_memory_stats, i32 0, i32 2
   call void @tessera_memory_lock()
   %used = load i64, ptr %used.at, align 8
-  %used.next = sub i64 %used, %size
+  %used.next = sub i64 %used, %asked
   store i64 %used.next, ptr %used.at, align 8
   %limit = load i64, ptr %limit.at, align 8
   %room = sub i64 %limit, %size
