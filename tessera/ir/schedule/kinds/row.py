@@ -254,6 +254,7 @@ _STRIPS = (8, 4, 16, 2, 1)
 _MOST_FLOPS = 16
 """Operations of a body that is repeated for each of a step's lanes."""
 
+
 class ColumnKernel(RowKernel):
     """The emission of one kernel in strips of columns."""
 
@@ -329,7 +330,6 @@ class ColumnKernel(RowKernel):
 
     def _rows(self, row: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
         """Accumulate one step of rows into their lanes of all columns."""
-
         rows, stored = self.rows, [value for value in self.body.outputs if value not in self.plan.ready]
         lane = row if rows == LANES else self.tile.index(Dim.symbol("_r") % LANES, {"_r": row})
 
