@@ -472,7 +472,7 @@ class _BlockDot:
         cut = not shape.ends_with(self.stride)
 
         def columns(j: Value) -> None:
-            form = MicroForm(self._reads_rows_in_place, self.rhs.is_in_place, cut)
+            form = MicroForm(self.rhs.is_in_place, cut)
             kernels = choose_kernels(f, shape, f.sub(n, j), form)
             end = f.sub(f.const_i(self.stride), j) if cut else None
             panel = self._right(j, at)
@@ -495,7 +495,7 @@ class _BlockDot:
         f, operand = self.f, self.lhs.operand
         if operand.base is None or not self._reads_rows_in_place:
             offset = f.add(f.mul(row, self.extents[2]), f.mul(at, height))
-            return LhsRows(f.gep(self.lhs.panels, offset, self.shape.element), 1)
+            return LhsRows(f.gep(self.lhs.panels, offset, self.shape.element), 1, height)
         offset = f.add(f.mul(row, operand.row_stride), at)
         return LhsRows(f.gep(operand.base, offset, self.shape.element), operand.row_stride)
 

@@ -222,8 +222,7 @@ class _Gemm:
                 for_each_height(f, self.shape, mc, block, p.rows)
 
             def strip(jr: Value) -> None:
-                form = MicroForm(lhs_rows=p.lhs.is_runs)
-                panel(jr, choose_kernels(f, self.shape, f.sub(nc, jr), form, p.rows, p.columns))
+                panel(jr, choose_kernels(f, self.shape, f.sub(nc, jr), MicroForm(), p.rows, p.columns))
 
             f.loop(0, nc, self.shape.columns, strip)
 
@@ -236,7 +235,7 @@ class _Gemm:
             start = f.gep(lhs.base, f.add(f.mul(row, lhs.row_stride), k), self.element)
             return LhsRows(start, lhs.row_stride)
         start = f.gep(self.lhs_panels, f.mul(at, kc), self.element)
-        return LhsRows(start, kc if lhs.is_runs else 1)
+        return LhsRows(start, kc) if lhs.is_runs else LhsRows(start, 1, height)
 
     def _finish(self, tile: Value, stride: Index, rows: Index, row: Value, column: Value) -> None:
         """Call the epilogue on a finished tile."""

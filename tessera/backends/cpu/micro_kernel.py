@@ -92,11 +92,10 @@ def multiply_add(f: FunctionText, a: Value, b: Value, c: Value) -> Value:
 class MicroForm:
     """How a kernel finds its operands: as packed panels, but for what is said here.
 
-    `lhs_rows` and `rhs_rows` are rows any distance apart. Of rows of the result whole registers are touched, or where
+    `rhs_rows` are rows any distance apart. Of rows of the result whole registers are touched, or where
     it `is_cut`, as many elements as a call gives.
     """
 
-    lhs_rows: bool = False
     rhs_rows: bool = False
     is_cut: bool = False
 
@@ -107,7 +106,7 @@ def outline_micro_kernel(module: ModuleText, shape: MicroShape, height: int, vec
     It computes `out[i, :] = (accumulate ? out[i, :] : 0) + sum over k of lhs[i, k] * rhs[k, :]`. A panel of `lhs` has
     `height` elements for each k, one of `rhs` `vectors * lanes`; rows of `out` are any distance apart.
     """
-    arguments = [("ptr", "lhs"), ("i64", "across"), ("ptr", "rhs"), ("i64", "k"), ("ptr", "out")]
+    arguments = [("ptr", "lhs"), ("i64", "across"), ("i64", "along"), ("ptr", "rhs"), ("i64", "k"), ("ptr", "out")]
     arguments += [("i64", "stride"), ("i1", "accumulate")]
     arguments += [("i64", "rhs_stride")] if form.rhs_rows else []
     arguments += [("i64", "end")] if form.is_cut else []
@@ -118,10 +117,11 @@ def outline_micro_kernel(module: ModuleText, shape: MicroShape, height: int, vec
 
 @frozen
 class LhsRows:
-    """Rows of A for a register block: where they begin, and how far apart they are (1 in a panel)."""
+    """Rows of A for a register block: where they begin, how far apart they are, and their elements (1 and a row)."""
 
     base: Value
     across: Index
+    along: Index = 1
 
 
 def call_micro_kernel(
@@ -140,14 +140,14 @@ def call_micro_kernel(
 
     Strides count elements, and so does `end`, those from `out` on that a row has.
     """
-    left = [lhs.base, f.index(lhs.across)]
+    left = [lhs.base, f.index(lhs.across), f.index(lhs.along)]
     args = [*left, rhs, f.index(k), out, f.index(out_stride), accumulate]
     f.call_pointer(kernel, [*args, *(f.index(one) for one in (rhs_stride, end) if one is not None)])
 
 
 def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, form: MicroForm) -> None:
-    lhs, across, rhs, k, out, stride, accumulate, *others = g.arguments
-    end, in_rows = others.pop() if form.is_cut else None, form.lhs_rows
+    lhs, across, along, rhs, k, out, stride, accumulate, *others = g.arguments
+    end = others.pop() if form.is_cut else None
     rhs_stride: Index = others[0] if others else vectors * shape.lanes
     element, type_ = shape.element, vector(shape.element, shape.lanes)
     rows = _lines(g, out, stride, height, element)
@@ -156,9 +156,7 @@ def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, 
     zeros = [g.const(element, 0, shape.lanes)] * len(addresses)
     start = g.if_(accumulate, lambda: _load_all(g, addresses, held, type_), lambda: zeros)
     # One index runs along all rows of A: their starts stay in registers, each on its own.
-    lefts = _lines(g, lhs, across if in_rows else 1, height, element)
-    if in_rows:
-        lefts = [g.opaque(left) for left in lefts]
+    lefts = [g.opaque(left) for left in _lines(g, lhs, across, height, element)]
 
     def step(at: Value, rhs: Value, accs: list[Value]) -> list[Value]:
         line = [g.load(g.gep(rhs, v * shape.lanes, element), type_) for v in range(vectors)]
@@ -172,7 +170,7 @@ def _write_micro(g: FunctionText, shape: MicroShape, height: int, vectors: int, 
         at, right, *accs = values
         for _ in range(count):
             accs = step(at, right, accs)
-            at, right = g.add(at, 1 if in_rows else height), g.gep(right, rhs_stride, element)
+            at, right = g.add(at, along), g.gep(right, rhs_stride, element)
         return [at, right, *accs]
 
     def prefetch(line: Value) -> None:
