@@ -20,9 +20,11 @@ from tessera.frontend.pytree import flatten
 from tessera.ir.base.interpret import interpret
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.verify import symbol_table, verify
+from tessera.ir.graph.derivatives import control
 from tessera.ir.graph.dialect import from_tape
 from tessera.ir.graph.passes.rematerialize import BYTES, POINTWISE, ROWS
 from tessera.ir.graph.pipeline import pipeline
+from tessera.ir.graph.transforms.reverse import keep_needed
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((6, 8)).astype(np.float32)
@@ -242,3 +244,64 @@ def test_gradients_are_trees_of_the_same_bits_with_and_without_other_results() -
     _, beside = ts.value_and_grad(loss, (0, 1))(X, W, KEY)
     pairs = zip(flatten(alone)[0], flatten(beside)[0], strict=True)
     assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
+
+
+# Bodies: what a loop or a branch keeps for its backward part.
+
+ROWS_OF_BODIES = RNG.standard_normal((12, 64)).astype(np.float32)
+GAIN = RNG.standard_normal((64, 64)).astype(np.float32) / 8
+
+
+def step(h: Any, row: Any, w: Any) -> Any:
+    """Pointwise ops before and behind a contraction, with a mask from a key."""
+    h = ops.tanh(ops.exp(h * 0.1) * row)
+    return ts.random.dropout(ops.gelu(h @ w) * ops.sin(row), ts.random.key(3), 0.2) + h
+
+
+BODIES: dict[str, Any] = {
+    "scan": lambda w, x: ts.scan(lambda h, r: (step(h, r, w), ()), x[0], x)[0],
+    "results": lambda w, x: ts.scan(lambda h, r: (h * 0.5, ops.exp(ops.tanh(h @ w) * r)), x[0], x)[1],
+    "fori": lambda w, x: ts.fori_loop(0, 12, lambda n, h: step(h, x[n], w), x[0]),
+    "map": lambda w, x: ts.map(lambda r: step(r, r, w), x),
+    "while": lambda w, x: ts.while_loop(lambda h: h.sum() < 1e9, lambda h: step(h, x[0], w), x[0], max_trips=12),
+    "cond": lambda w, x: ts.cond(x.sum() < 1e9, lambda: step(x, x, w), lambda: ops.sin(x) * x),
+}
+
+
+def gradient_of(name: str) -> tuple[int, int, list[bytes]]:
+    """The bytes that a gradient keeps of loops and branches, its workspace, and its bits."""
+    gradient = ts.grad(lambda w, x: (BODIES[name](w, x) ** 2.0).sum(), (0, 1))
+    kept = lines_of(gradient, GAIN, ROWS_OF_BODIES)["kept"]
+    found = [re.match(r"(?:(\d+) x )?(?:scan|cond|fori) .*: (\d+) bytes", line) for line in kept]
+    size, _, bits = planned(gradient, GAIN, ROWS_OF_BODIES)
+    return sum(int(one[1] or 1) * int(one[2]) for one in found if one), size, bits
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "all_rows"),
+    [("scan", 2, 7.25), ("results", 2, 4), ("fori", 2, 8.28125), ("map", 1, 7.25), ("cond", 1, 9.25)],
+)
+def test_bodies_keep_what_cannot_be_rematerialized(
+    name: str, rows: float, all_rows: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of 64 floats for each of 12 trips: what is needed as it is, and what is kept of that."""
+    kept, size, bits = gradient_of(name)
+    assert kept == rows * ROWS_OF_BODIES.nbytes
+    monkeypatch.setattr(control, "KeepCheapest", lambda *prices: keep_needed)
+    kept_before, size_before, same = gradient_of(name)
+    assert kept_before == all_rows * ROWS_OF_BODIES.nbytes
+    assert bits == same
+    assert size < size_before
+    if name in ("scan", "results"):  # elsewhere the peak is not between the two loops alone
+        assert size_before - size == kept_before - kept
+
+
+def test_gradients_of_loops_in_bf16_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bits_of(name: str) -> list[bytes]:
+        narrow = [ts.array(one).astype(ts.bf16) for one in (GAIN, ROWS_OF_BODIES)]
+        found = ts.grad(lambda w, x: (BODIES[name](w, x) ** 2.0).sum(), (0, 1))(*narrow)
+        return [np.asarray(leaf).tobytes() for leaf in found]
+
+    bits = [bits_of(name) for name in ("scan", "while")]
+    monkeypatch.setattr(control, "KeepCheapest", lambda *prices: keep_needed)
+    assert [bits_of(name) for name in ("scan", "while")] == bits

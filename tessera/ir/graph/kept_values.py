@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from math import inf
 
+from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
+
+USUAL = 256
+"""What a dim counts whose size is not known."""
 
 
 @frozen
@@ -21,6 +25,11 @@ class Value:
     price: float
     operands: tuple[int, ...] = ()
     can_recompute: bool = False
+
+
+def estimate(size: Dim) -> int:
+    """A size, with what is usual for dims that are not known."""
+    return size.evaluate(dict.fromkeys(size.symbols, USUAL))
 
 
 def choose_kept(values: Mapping[int, Value], needed: Collection[int]) -> set[int]:

@@ -71,3 +71,23 @@ tgraph.func @loop(%h: !tgraph.tensor<[4], f32>, %xs: !tgraph.tensor<[T, 4], f32>
   }) : (!tgraph.tensor<[4], f32>, !tgraph.tensor<[T, 4], f32>) -> !tgraph.tensor<[4], f32>
   tgraph.return %0 : (!tgraph.tensor<[4], f32>) -> ()
 }
+
+// Of a longer body it keeps the state and the matmul: the pointwise ops between are run again behind a barrier, from the
+// last row to the first. Rows that the loop gives anyway are not given twice.
+// CHECK-LABEL: tgraph.func @chain(
+// CHECK:         %[[END:[0-9]+]], %[[Y:[0-9]+]], %[[A:[0-9]+]] = tgraph.scan %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %[[W:[a-z0-9]+]] {carried = 1, scanned = 1, length = [T]}
+// CHECK:           %[[DOT:[0-9]+]] = tgraph.matmul
+// CHECK:           tgraph.yield %{{[a-z0-9]+}}, %[[DOT]], %{{[a-z_0-9]+}} :
+// CHECK:         tgraph.scan {{.*}} {carried = 2, scanned = 4, length = [T], reverse = true}
+// CHECK:           tgraph.optimization_barrier
+// CHECK:           tgraph.tanh
+tgraph.func @chain(%h: !tgraph.tensor<[4, 4], f32>, %xs: !tgraph.tensor<[T, 4, 4], f32>, %w: !tgraph.tensor<[4, 4], f32>) -> (!tgraph.tensor<[4, 4], f32>, !tgraph.tensor<[T, 4, 4], f32>) {
+  %0, %1 = tgraph.scan %h, %xs, %w {carried = 1, scanned = 1, length = [T]} ({
+  ^bb0(%a: !tgraph.tensor<[4, 4], f32>, %b: !tgraph.tensor<[4, 4], f32>, %c: !tgraph.tensor<[4, 4], f32>):
+    %2 = tgraph.matmul %a, %c : (!tgraph.tensor<[4, 4], f32>, !tgraph.tensor<[4, 4], f32>) -> !tgraph.tensor<[4, 4], f32>
+    %3 = tgraph.tanh %2 : (!tgraph.tensor<[4, 4], f32>) -> !tgraph.tensor<[4, 4], f32>
+    %4 = tgraph.mul %3, %b : (!tgraph.tensor<[4, 4], f32>, !tgraph.tensor<[4, 4], f32>) -> !tgraph.tensor<[4, 4], f32>
+    tgraph.yield %4, %2 : (!tgraph.tensor<[4, 4], f32>, !tgraph.tensor<[4, 4], f32>) -> ()
+  }) : (!tgraph.tensor<[4, 4], f32>, !tgraph.tensor<[T, 4, 4], f32>, !tgraph.tensor<[4, 4], f32>) -> (!tgraph.tensor<[4, 4], f32>, !tgraph.tensor<[T, 4, 4], f32>)
+  tgraph.return %0, %1 : (!tgraph.tensor<[4, 4], f32>, !tgraph.tensor<[T, 4, 4], f32>) -> ()
+}

@@ -18,7 +18,7 @@ from tessera.ir.graph.derivatives.shared import Applied, Linear, Values, zeros
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.ops.checkpoint import is_saved
 from tessera.ir.graph.transforms.linearize import Dual, LinearizedTape, Linearizer, linearize
-from tessera.ir.graph.transforms.reverse import partition, transpose_tape
+from tessera.ir.graph.transforms.reverse import KeepCheapest, partition, transpose_tape
 from tessera.ir.graph.transforms.tape_builder import DerivativeBuilder, TapeBuilder, add_inputs
 from tessera.types.dim import Dim, maximum
 from tessera.types.shape import is_at_least
@@ -43,17 +43,22 @@ def cond_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attribut
     bodies = [linearize(attributes[name], active) for name in ("then", "otherwise")]
     count = len(attributes["then"].outputs)
     changed = [at for at in range(count) if any(body.tangents_out[at] is not None for body in bodies)]
-    parts = [partition(body, changed, always=changed) for body in bodies]
-    kept = [[part.primal.types[v] for v in part.residuals] for part in parts]
+    choose = KeepCheapest([1] * len(operands), range(count))
+    parts = [partition(body, changed, always=changed, choose=choose, shared=range(count)) for body in bodies]
+    kept = [[part.primal.types[part.primal.outputs[at]] for at in part.held] for part in parts]
+    own = [part.primal.outputs[count:] for part in parts]
+    types = [[part.primal.types[value] for value in one] for part, one in zip(parts, own, strict=True)]
     for number, part in enumerate(parts):
         # Each body also gives zeros in place of what the other one keeps.
-        builder, own = TapeBuilder(part.primal), part.primal.outputs[count:]
-        others = [builder.zeros(type) for type in kept[1 - number]]
-        part.primal.outputs[count:] = [*own, *others] if number == 0 else [*others, *own]
+        builder = TapeBuilder(part.primal)
+        others = [builder.zeros(type) for type in types[1 - number]]
+        part.primal.outputs[count:] = [*own[0], *others] if number == 0 else [*others, *own[1]]
     primals = [operand.primal for operand in operands]
     bodies_now = {"then": parts[0].primal, "otherwise": parts[1].primal}
     results = b.emit("cond", predicate, *primals, **bodies_now)
-    residuals, tangents = results[count:], [operands[at].tangent for at in active]
+    behind = [at if at < count else at + len(own[0]) for at in parts[1].held]
+    residuals = [results[at] for at in (*parts[0].held, *behind)]
+    tangents = [operands[at].tangent for at in active]
     reads = sorted({at for part in parts for at in part.reads})
     linear = [
         _with_inputs(part.linear, part.reads, reads, kept, number, primals, b) for number, part in enumerate(parts)
@@ -114,10 +119,14 @@ def scan_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attribut
     linearized, active = _linearize_loop(body, given, carried)
     changing = [at for at in active if at < carried]
     wanted = [*changing, *(at for at in range(carried, len(body.outputs)) if linearized.tangents_out[at] is not None)]
-    part = partition(linearized, wanted, kept=range(carried), always=changing)
+    count = len(body.outputs)
+    stacked = range(carried, count)
+    # Rows are in memory, and what is captured is so once for all trips.
+    choose = KeepCheapest([2] * carried + [1] * scanned + [0] * (len(given) - carried - scanned), stacked)
+    part = partition(linearized, wanted, range(carried), changing, choose, stacked)
     primals = [value.primal for value in given]
     results = b.emit("scan", *primals, **{**attributes, "body": part.primal})
-    count = len(body.outputs)
+    residuals = [results[at] for at in part.held]
     tangents = {at: _tangent(b, given[at]) for at in active}
     rows = [at for at in part.reads if at < carried + scanned]
     captured = [at for at in part.reads if at >= carried + scanned]
@@ -125,12 +134,12 @@ def scan_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attribut
     other_tangents = [at for at in active if at >= carried + scanned]
     operands = [
         *(tangents[at] for at in changing),
-        *(primals[at] for at in rows), *results[count:], *(tangents[at] for at in row_tangents),
+        *(primals[at] for at in rows), *residuals, *(tangents[at] for at in row_tangents),
         *(primals[at] for at in captured), *(tangents[at] for at in other_tangents),
     ]  # fmt: skip
     tape = part.linear
     places = {("read", at): v for at, v in zip(part.reads, tape.inputs, strict=False)}
-    kept = tape.inputs[len(part.reads) : len(part.reads) + len(part.residuals)]
+    kept = tape.inputs[len(part.reads) : len(part.reads) + len(residuals)]
     places |= {("tangent", at): v for at, v in zip(active, tape.inputs[len(part.reads) + len(kept) :], strict=True)}
     tape.inputs = [
         *(places["tangent", at] for at in changing),
@@ -393,7 +402,7 @@ def checkpoint_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: At
     results = b.emit("checkpoint", *primals, **{**attributes, "body": part.primal})
     count = len(body.outputs)
     tangents = [given[at].tangent for at in active]
-    operands = [*(primals[at] for at in part.reads), *results[count:], *tangents]
+    operands = [*(primals[at] for at in part.reads), *(results[at] for at in part.held), *tangents]
     made = b.emit("checkpoint", *operands, **{**attributes, "body": part.linear}) if part.changes else ()
     return _duals(results[:count], dict(zip(part.changes, made, strict=True)))
 

@@ -14,12 +14,11 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.tape import Tape
 from tessera.ir.base.types import attribute_of, location_of
-from tessera.ir.graph.kept_values import Value, choose_kept
+from tessera.ir.graph.kept_values import Value, choose_kept, estimate
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.passes.eliminate_common import EliminateCommon
 from tessera.ir.graph.typed_ops import SavedValueOp
 from tessera.ir.tile.facets import Contraction, Library, Pointwise, Reduction, View
-from tessera.types.dim import Dim
 from tessera.types.frozen import frozen
 
 KEPT, REMATERIALIZED = "tessera.kept", "tessera.rematerialized"
@@ -28,9 +27,6 @@ KEPT, REMATERIALIZED = "tessera.kept", "tessera.rematerialized"
 BYTES, POINTWISE, ROWS = 0, 1, 2
 """Levels: what moves the fewest bytes; pointwise ops wherever that needs less memory; reductions too. Each level above
 is one more contraction or library kernel."""
-
-USUAL = 256
-"""What a dim counts whose size is not known."""
 
 
 @frozen
@@ -152,7 +148,7 @@ class _Decision:
     def _price(self, value: SSAValue, op: SpecOp) -> float:
         if any(isinstance(use.operation, SpecOp) and use.operation.spec.is_terminator for use in value.uses):
             return 0
-        bytes = _estimate(tensor_value(value).bytes)
+        bytes = estimate(tensor_value(value).bytes)
         # What nobody else needs in memory is written for the backward part alone, and read there.
         return bytes if self.level > BYTES or self._is_in_memory(value) else 2 * bytes
 
@@ -253,12 +249,8 @@ def _flops_per_byte(op: Operation) -> tuple[float, int]:
     assert isinstance(op, SpecOp)
     assert op.spec.cost is not None
     operands, results = ([tensor_value(value) for value in values] for values in (op.operands, op.results))
-    bytes = max(_estimate(results[0].bytes), 1)
-    return _estimate(op.spec.cost(operands, results, op.values()).flops) / bytes, -bytes
-
-
-def _estimate(size: Dim) -> int:
-    return size.evaluate(dict.fromkeys(size.symbols, USUAL))
+    bytes = max(estimate(results[0].bytes), 1)
+    return estimate(op.spec.cost(operands, results, op.values()).flops) / bytes, -bytes
 
 
 def _root(value: SSAValue) -> SSAValue:

@@ -15,7 +15,7 @@ from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import OpSpec
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as_values
+from tessera.ir.graph.transforms.tape_builder import take_apart
 
 PLAIN, LINEAR, ZERO = "plain", "linear", "zero"
 _MULTILINEAR = ("mul", "div")
@@ -106,13 +106,9 @@ def _take_apart(name: str, spec: OpSpec, tape: Tape, record: Record, given: Sequ
     """A composite op by its parts."""
     if spec.decompose is None:
         raise _refuse(name, spec, record, "is not linear")
-    builder = TapeBuilder()
-    builder.follow(record)
-    types = [tape.types[value] for value in record.operands]
-    inputs = add_inputs(builder.tape, types, [f"x{at}" for at in range(len(types))])
-    builder.tape.outputs = list(as_values(spec.decompose(builder, tuple(inputs), record.attributes)))
+    parts = take_apart(tape, record)
     try:
-        return check_linear(name, builder.tape, given)
+        return check_linear(name, parts, given)
     except DifferentiationError:
         raise _refuse(name, spec, record, "is not linear") from None
 

@@ -6,9 +6,10 @@ is fixed by the program: gradients are the same on every run.
 
 A program becomes two, one that computes and one that is linear in the tangents. What the second needs of the first it
 gets in one of three ways: an input is read again, some values are residuals (further outputs of the first), and all
-else is rematerialized from those. Which are residuals, `partition` is told by `choose`. Backwards, a value is
-rematerialized where it is first needed, and not before the cotangent that it is needed with: the program would keep it
-otherwise.
+else is rematerialized from those. Which are residuals, `partition` is told by `choose`: the minimum cut for bodies
+(`kept_values.py`), and for a whole program all, of which the graph stage then decides (`passes/rematerialize.py`).
+Backwards, a value is rematerialized where it is first needed, and not before the cotangent that it is needed with: the
+program would keep it otherwise.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Linear, transpose_rule
+from tessera.ir.graph.kept_values import Value, choose_kept, estimate
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.transforms.linearize import LinearizedTape, Tangent
 from tessera.ir.graph.transforms.tape_builder import (
@@ -27,8 +29,9 @@ from tessera.ir.graph.transforms.tape_builder import (
     has_effects,
     remove_dead,
     silence,
+    take_apart,
 )
-from tessera.ir.tile.facets import Pointwise, View
+from tessera.ir.tile.facets import Gather, Pointwise, View
 from tessera.types.frozen import frozen
 
 CHECKPOINT = "tgraph.checkpoint"
@@ -47,8 +50,8 @@ def vjp_tape(linearized: LinearizedTape, seeds: Sequence[Tangent] | None = None)
         # As outputs they stay in the part that computes.
         joint.outputs += [one for one in given if one is not None]
     part = partition(linearized, wanted)
-    tape, count = part.primal, len(joint.outputs)
-    held, tape.outputs = tape.outputs[count:], outputs
+    tape = part.primal
+    held, tape.outputs = [tape.outputs[at] for at in part.held], outputs
     if given is None:
         floats = [output for output in outputs if tape.types[output].dtype.is_float]
         made = iter(add_inputs(tape, [tape.types[v] for v in floats], [f"cotangent_{at}" for at in range(len(floats))]))
@@ -65,14 +68,14 @@ def vjp_tape(linearized: LinearizedTape, seeds: Sequence[Tangent] | None = None)
 class Partition:
     """A program that computes and one that is linear.
 
-    `primal` gives the outputs of the program and then the residuals; `linear` takes the inputs `reads`, the residuals
-    and the tangents, and gives the tangents of the outputs `changes`.
+    `primal` gives the outputs of the program and then residuals; `linear` takes the inputs `reads`, the residuals and
+    the tangents, and gives the tangents of the outputs `changes`. The residuals are the outputs `held` of `primal`.
     """
 
     primal: Tape
     linear: Tape
     reads: tuple[int, ...]
-    residuals: tuple[int, ...]
+    held: tuple[int, ...]
     changes: tuple[int, ...]
 
 
@@ -85,16 +88,56 @@ def keep_needed(linearized: LinearizedTape, needed: Sequence[int]) -> Collection
     return needed
 
 
+@frozen
+class KeepCheapest:
+    """What moves the fewest bytes to keep, where pointwise ops, views and gathers of it may be rematerialized.
+
+    Inputs cost `input_prices` for each byte, outputs of the numbers `written` are in memory anyway and are read once,
+    and all else is written for the linear part and read there. Where a body runs often, each byte is one of each trip.
+    """
+
+    input_prices: Sequence[int]
+    written: Collection[int]
+
+    def __call__(self, linearized: LinearizedTape, needed: Sequence[int]) -> Collection[int]:
+        tape, linear = linearized.tape, linearized.linear
+        written = {tape.outputs[at] for at in self.written}
+        # Inputs for tangents have no price, and are not read by what is not linear.
+        prices = dict(zip(tape.inputs, self.input_prices, strict=False))
+        values = {value: Value(price * estimate(tape.types[value].bytes)) for value, price in prices.items()}
+        for record in tape.records:
+            if not linear.isdisjoint(record.results):
+                continue
+            can_recompute = is_light(tape, record)
+            for value in record.results:
+                price = (1 if value in written else 2) * estimate(tape.types[value].bytes)
+                values[value] = Value(price, record.operands, can_recompute)
+        return choose_kept(values, needed)
+
+
+def is_light(tape: Tape, record: Record) -> bool:
+    """Whether a record is made of pointwise ops, views and gathers alone, which take part in kernels of others."""
+    spec = REGISTRY[record.op]
+    if has_effects(record) or record.bodies:
+        return False
+    if spec.lower is None and spec.decompose is not None:
+        parts = take_apart(tape, record)
+        return all(is_light(parts, one) for one in parts.records)
+    return isinstance(spec.lower, Pointwise | View | Gather)
+
+
 def partition(
     linearized: LinearizedTape,
     wanted: Sequence[int],
     kept: Sequence[int] = (),
     always: Sequence[int] = (),
     choose: Choose = keep_needed,
+    shared: Sequence[int] = (),
 ) -> Partition:
     """The two programs; the linear one gives tangents of the outputs `wanted` that change, and of all `always`.
 
     Inputs with the numbers `kept` are residuals where they are read: a loop changes them from iteration to iteration.
+    A residual that is one of the outputs `shared` is not given again.
     """
     joint, linear_values = linearized.tape, linearized.linear
     changes = tuple(at for at in wanted if linearized.tangents_out[at] is not None or at in always)
@@ -122,18 +165,21 @@ def partition(
     for at in changes:
         tangent = linearized.tangents_out[at]
         tape.outputs.append(builder.zeros(joint.types[joint.outputs[at]]) if tangent is None else values[tangent])
+    places = {joint.outputs[at]: at for at in shared}
+    more = [value for value in residuals if value not in places]
+    places |= {value: len(joint.outputs) + at for at, value in enumerate(more)}
     primal = Tape(
         inputs=primal_inputs,
         names=[name for value, name in zip(joint.inputs, joint.names, strict=True) if value in numbers],
         records=[record for record in joint.records if linear_values.isdisjoint(record.results)],
-        outputs=[*joint.outputs, *residuals],
+        outputs=[*joint.outputs, *more],
         types=joint.types,
         guards=joint.guards,
         promises=joint.promises,
         functions=joint.functions,
     )
     remove_dead(primal)
-    return Partition(primal, tape, tuple(numbers[v] for v in reads), tuple(residuals), changes)
+    return Partition(primal, tape, tuple(numbers[v] for v in reads), tuple(places[v] for v in residuals), changes)
 
 
 def _split_values(linearized: LinearizedTape, used: Sequence[int], choose: Choose) -> tuple[list[Record], list[int]]:

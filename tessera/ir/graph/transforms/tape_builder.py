@@ -237,6 +237,17 @@ def replace_values(tape: Tape, replaced: Mapping[int, int]) -> None:
     tape.outputs[:] = [replaced.get(value, value) for value in tape.outputs]
 
 
+def take_apart(tape: Tape, record: Record) -> Tape:
+    """The program that a record of a composite op stands for, of its operands."""
+    spec, builder = REGISTRY[record.op], TapeBuilder()
+    assert spec.decompose is not None
+    builder.follow(record)
+    types = [tape.types[value] for value in record.operands]
+    inputs = add_inputs(builder.tape, types, [f"x{at}" for at in range(len(types))])
+    builder.tape.outputs = list(as_values(spec.decompose(builder, tuple(inputs), record.attributes)))
+    return builder.tape
+
+
 def renumber_functions(tape: Tape, slot_of: Callable[[Any], int]) -> Tape:
     """A tape that keeps Python functions of its own, also in its bodies, with the slots that others are given."""
     slots: dict[int, int] = {}
