@@ -5,12 +5,12 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
-from tessera.api.precision import change_rules, check_numbers, check_rules
+from tessera.api.precision import adapt_scale, check_scale
 from tessera.diagnostics.codes import PolicyError, PytreeError
 from tessera.frontend import pytree
 from tessera.frontend.concrete import is_concrete
 from tessera.frontend.functions.elementwise import abs as magnitude
-from tessera.frontend.functions.elementwise import div, logical_and, lt, maximum, minimum, where
+from tessera.frontend.functions.elementwise import div, logical_and, lt, where
 from tessera.frontend.functions.operands import as_tensor, cast, dtype_of, is_tensor
 from tessera.frontend.functions.reduction import all as every
 from tessera.frontend.pytree import flatten, unflatten
@@ -18,7 +18,7 @@ from tessera.frontend.subprograms import type_of
 from tessera.frontend.traced_number import is_traced_number
 from tessera.ir.base import dispatch
 from tessera.ir.base.dispatch import apply
-from tessera.types.dtype import FORMATS, bool_, f32, i32
+from tessera.types.dtype import bool_, f32, i32
 
 
 def _number(value: float, dtype: Any) -> Any:
@@ -53,15 +53,6 @@ def _known_number(scale: Any) -> float | None:
     return float(scale) if is_concrete(scale) and dispatch.tracing() is None else None
 
 
-def _start_rule(scale: float, interval: float, largest: float, least: float) -> tuple[str, Any, bool, str]:
-    """What holds of the number that a loss scale starts as; one that stays as it is needs no more than to be finite."""
-    if not scale > 0.0:
-        return ("scale", scale, False, "above 0")
-    if not interval:
-        return ("scale", scale, scale <= FORMATS["f32"].largest, "that is finite in f32")
-    return ("scale", scale, least <= scale <= largest, f"from `least`, {least:g}, to `largest`, {largest:g}")
-
-
 class LossScale:
     """A factor on the loss that keeps small gradients representable, as a pair of tensors that a step takes and gives.
 
@@ -88,16 +79,8 @@ class LossScale:
         largest: float = 2.0**24,
         least: float = 2.0**-14,
     ) -> None:
-        check_numbers("a loss scale", growth=growth, backoff=backoff, interval=interval, largest=largest, least=least)
-        rules = [
-            *change_rules(growth, backoff),
-            ("interval", interval, interval >= 0, "of at least 0"),
-            ("least", least, 0.0 < least <= largest, "above 0, and not above `largest`"),
-        ]
         known = _known_number(scale)
-        if known is not None:
-            rules.append(_start_rule(known, interval, largest, least))
-        check_rules("a loss scale", rules)
+        check_scale("a loss scale", known, 0, growth, backoff, interval, largest, least)
         self.scale = cast(as_tensor(scale), f32) if known is None else _number(known, f32)
         self.good_steps = _number(0.0, i32)
         self.settings = (growth, backoff, interval, largest, least)
@@ -113,16 +96,10 @@ class LossScale:
 
     def update(self, is_finite: Any) -> LossScale:
         """The scale of the next step, by whether the gradients of this one were finite."""
-        growth, backoff, interval, largest, least = self.settings
-        if not interval:
+        if not self.settings[2]:
             return self
-        good = as_tensor(is_finite)
-        count = self.good_steps + 1
-        is_due = count >= interval
-        grown = where(is_due, minimum(self.scale * growth, largest), self.scale)
-        scale = where(good, grown, maximum(self.scale * backoff, least))
-        kept = where(is_due, _number(0.0, i32), count)
-        return _restore(self.settings, (scale, where(good, kept, _number(0.0, i32))))
+        state = (self.scale, self.good_steps)
+        return _restore(self.settings, adapt_scale(self.settings, state, as_tensor(is_finite), where))
 
     def choose(self, is_finite: Any, new: Any, old: Any) -> Any:
         """The tree `new` after a good step, else `old`, which has its form: a step that is not good is skipped."""

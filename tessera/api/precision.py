@@ -21,7 +21,7 @@ from tessera.frontend.functions.reduction import min as smallest
 from tessera.frontend.pytree import as_tuple, flatten, unflatten
 from tessera.types.annotation import TensorAnnotation, annotation_of, parse_policy
 from tessera.types.dim import Dim
-from tessera.types.dtype import f32, i32, parse_dtype
+from tessera.types.dtype import FORMATS, f32, i32, parse_dtype
 from tessera.types.frozen import frozen
 from tessera.types.policy import Policy
 
@@ -183,16 +183,10 @@ class LossScaler:
                 f"a loss scaler takes a Policy, got {policy!r}", fix="write `LossScaler(loss_scale(1024.0))`"
             )
         start = policy.loss_scale if policy is not None and policy.loss_scale is not None else scale
-        check_numbers("a loss scaler", scale=start, growth=growth, backoff=backoff, interval=interval)
-        check_numbers("a loss scaler", largest=largest, least=least)
-        rules = (
-            ("scale", start, start > 0, "above 0"),
-            *change_rules(growth, backoff),
-            ("interval", interval, interval >= 1, "of at least 1"),
-        )
-        check_rules("a loss scaler", rules)
-        self.scale, self.growth, self.backoff, self.interval = float(start), growth, backoff, interval
-        self.largest, self.least, self.good_steps = largest, least, 0
+        check_numbers("a loss scaler", scale=start)
+        check_scale("a loss scaler", start, 1, growth, backoff, interval, largest, least)
+        self.scale, self.settings = float(start), (growth, backoff, interval, largest, least)
+        self.good_steps = 0
         self.history: list[ScaleStep] = []
 
     def scaled(self, loss: Any) -> Any:
@@ -219,17 +213,69 @@ class LossScaler:
         """Note a step and adapt; gives back whether it was good."""
         is_finite = check_bool("LossScaler.update", "is_finite", is_finite)
         self.history.append(ScaleStep(len(self.history), self.scale, is_finite))
-        if not is_finite:
-            self.scale, self.good_steps = max(self.scale * self.backoff, self.least), 0
-            return False
-        self.good_steps += 1
-        if self.good_steps == self.interval:
-            self.scale, self.good_steps = min(self.scale * self.growth, self.largest), 0
-        return True
+        given = (self.scale, self.good_steps)
+        self.scale, self.good_steps = adapt_scale(self.settings, given, is_finite, lambda c, a, b: a if c else b)
+        return is_finite
 
     def __repr__(self) -> str:
         skipped = sum(not one.is_finite for one in self.history)
         return f"LossScaler(scale={self.scale:g}, {len(self.history)} steps, {skipped} skipped)"
+
+
+ScaleSettings = tuple[float, float, int, float, float]
+"""What a loss scale grows and shrinks by, after how many good steps it grows, and the most and the least it is."""
+
+
+def adapt_scale(
+    settings: ScaleSettings,
+    state: tuple[Any, Any],
+    is_finite: Any,
+    choose: Callable[[Any, Any, Any], Any],
+) -> tuple[Any, Any]:
+    """A scale and the good steps in a row, of numbers or of tensors, after one more step.
+
+    `choose(condition, one, other)` is the one where the condition holds.
+    """
+    growth, backoff, interval, largest, least = settings
+    scale, count = state[0], state[1] + 1
+    grown, shrunk = scale * growth, scale * backoff
+    is_due = count >= interval
+    good = choose(is_due, choose(grown < largest, grown, largest), scale)
+    return (
+        choose(is_finite, good, choose(shrunk > least, shrunk, least)),
+        choose(is_finite, choose(is_due, 0, count), 0),
+    )
+
+
+def check_scale(
+    what: str,
+    start: float | None,
+    fewest: int,
+    growth: float,
+    backoff: float,
+    interval: int,
+    largest: float,
+    least: float,
+) -> None:
+    """Raises PolicyError (T0107) unless a scale, where it is known before a program runs, and its settings are sound.
+
+    `fewest` is the least `interval`; a scale that stays as it is, with 0, needs no more than to be finite.
+    """
+    check_numbers(what, growth=growth, backoff=backoff, interval=interval, largest=largest, least=least)
+    rules = [
+        ("growth", growth, growth > 1.0, "above 1"),
+        ("backoff", backoff, 0.0 < backoff < 1.0, "between 0 and 1"),
+        ("interval", interval, interval >= fewest, f"of at least {fewest}"),
+        ("least", least, 0.0 < least <= largest, "above 0, and not above `largest`"),
+    ]
+    if start is not None and not start > 0.0:
+        rules.append(("scale", start, False, "above 0"))
+    elif start is not None and not interval:
+        rules.append(("scale", start, start <= FORMATS["f32"].largest, "that is finite in f32"))
+    elif start is not None:
+        within = f"from `least`, {least:g}, to `largest`, {largest:g}"
+        rules.append(("scale", start, least <= start <= largest, within))
+    check_rules(what, rules)
 
 
 def check_numbers(what: str, **given: Any) -> None:
@@ -237,14 +283,6 @@ def check_numbers(what: str, **given: Any) -> None:
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise PolicyError(f"{what} takes `{name}` as a number, got {value!r}", fix=f"change `{name}`")
-
-
-def change_rules(growth: float, backoff: float) -> tuple[tuple[str, Any, bool, str], ...]:
-    """What the factors must be that a loss scale grows and shrinks by, for `check_rules`."""
-    return (
-        ("growth", growth, growth > 1.0, "above 1"),
-        ("backoff", backoff, 0.0 < backoff < 1.0, "between 0 and 1"),
-    )
 
 
 def check_rules(what: str, rules: Sequence[tuple[str, Any, bool, str]]) -> None:

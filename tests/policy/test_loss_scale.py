@@ -136,3 +136,12 @@ def test_scales_start_as_what_a_program_computes() -> None:
     assert float(ts.jit(lambda s: ts.LossScale(s).scale)(8.0)) == 8.0
     assert float(ts.LossScale(ts.array(8.0)).scale) == float(ts.LossScale(np.float32(8)).scale) == 8.0
     assert float(ts.LossScale(2.0**30, interval=0).update(False).scale) == 2.0**30
+
+
+def test_a_scale_with_a_history_follows_the_same_rule() -> None:
+    scaler = ts.LossScaler(scale=8.0, interval=2, largest=32.0, least=2.0)
+    scale = ts.LossScale(8.0, interval=2, largest=32.0, least=2.0)
+    for is_good in (True, True, True, True, True, True, False, True, False, False, False, False, True, True):
+        scaler.update(is_good)
+        scale = scale.update(is_good)
+        assert (scaler.scale, scaler.good_steps) == (float(scale.scale), int(scale.good_steps))

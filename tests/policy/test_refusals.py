@@ -47,6 +47,9 @@ def test_unknown_fields_and_what_is_no_policy() -> None:
 def test_loss_scalers_name_what_is_wrong() -> None:
     refused(lambda: ts.LossScaler(scale=-1.0, interval=0), "T0107", "`scale` above 0, got -1.0", "`interval`", "got 0")
     refused(lambda: ts.LossScaler(growth=1.0), "T0107", "`growth` above 1, got 1.0")
+    for wrong in (float("inf"), float("nan"), 2.0**25):
+        refused(lambda wrong=wrong: ts.LossScaler(scale=wrong), "T0107", "`scale`", f"got {wrong!r}")
+    refused(lambda: ts.LossScaler(least=2.0, largest=1.0), "T0107", "`least` above 0, and not above `largest`, got 2.0")
     with pytest.raises(ts.TesseraError) as caught:
         ts.LossScaler(interval=0)
     assert "growth" not in str(caught.value)
