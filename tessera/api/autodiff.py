@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -207,10 +207,11 @@ def _maker(tape: Tape) -> Any:
 # Products with Jacobians.
 
 
-def _jit_of(run: Callable[..., Any], name: str, count: int) -> Jit:
+def _jit_of(run: Callable[..., Any], name: str, count: int, keywords: Sequence[str] = ()) -> Jit:
     """A function of so many arguments, jitted: with parameters of their own they go the fast path of a call."""
-    kind = inspect.Parameter.POSITIONAL_ONLY
-    signature: Any = inspect.Signature([inspect.Parameter(f"argument_{at}", kind) for at in range(count)])
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY)
+    names = [*((f"argument_{at}", kinds[0]) for at in range(count)), *((one, kinds[1]) for one in keywords)]
+    signature: Any = inspect.Signature([inspect.Parameter(*one) for one in names])
     run.__name__, run.__signature__ = name, signature  # pyright: ignore[reportFunctionMemberAccess]
     return Jit(run)
 
@@ -245,8 +246,12 @@ def _as_several(name: str, given: Any) -> tuple[Any, ...]:
 
 
 @explain_transform
-def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def jvp(
+    function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], **keywords: Any
+) -> tuple[Any, Any]:
     """What `function` gives for `primals`, and how that changes as they change by `tangents`: forward mode.
+
+    Keywords are those of `function`, which are taken as constant.
 
     >>> ts.jvp(lambda x: x * x, (ts.array([3.0]),), (ts.array([1.0]),))
     (Tensor([1] f32, [9]), Tensor([1] f32, [6]))
@@ -254,15 +259,15 @@ def jvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
     check_callables("jvp", function=function)
     primals, tangents = _as_several("jvp", primals), _as_several("jvp", tangents)
     if dispatch.tracing() is None:
-        eager = _eagerly("jvp", function, _run_traced(jvp), 2)
-        return eager.jit(tuple(primals), tuple(tangents))
-    return _jvp_inside("jvp", function, primals, tangents)
+        eager = _eagerly("jvp", function, _run_traced(jvp), 2, keywords)
+        return eager.jit(tuple(primals), tuple(tangents), **keywords)
+    return _jvp_inside("jvp", function, primals, tangents, keywords)
 
 
 def _jvp_inside(
-    name: str, function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
+    name: str, function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], keywords: Any
 ) -> tuple[Any, Any]:
-    program = trace_subprogram(name, function, primals, {}, range(len(primals)))
+    program = trace_subprogram(name, function, primals, keywords, range(len(primals)))
     active = sum(tree.leaf_count for tree in program.trees)
     types = [program.tape.types[value] for value in program.tape.inputs[:active]]
     form = Tree(tuple, None, program.trees)
@@ -278,14 +283,17 @@ class _Eager:
     `parts` is what it knows besides tensors, by the number that it returns.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], run: Callable[..., Any], count: int) -> None:
+    def __init__(
+        self, name: str, function: Callable[..., Any], run: Callable[..., Any], count: int, keywords: Sequence[str]
+    ) -> None:
         self.parts = list[Any]()
 
-        def transform(*args: Any) -> Any:
+        def transform(*args: Any, **kwargs: Any) -> Any:
             # The function is a captured variable here, so that what it captures is looked at in each call.
-            return run(function, self.parts, *args)
+            return run(function, self.parts, *args, **kwargs)
 
-        self.jit = _jit_of(transform, f"{name}_{getattr(function, '__name__', type(function).__name__)}", count)
+        made = f"{name}_{getattr(function, '__name__', type(function).__name__)}"
+        self.jit = _jit_of(transform, made, count, keywords)
 
 
 EAGER = "__tessera_eager__"
@@ -313,16 +321,19 @@ def _innermost(function: Any) -> FunctionType | None:
     return function if isinstance(function, FunctionType) else None
 
 
-def _eagerly(name: str, function: Callable[..., Any], run: Callable[..., Any], count: int) -> _Eager:
-    """The transform of that name of a function, of so many arguments."""
-    return keep_transform(function, (name, count), lambda: _Eager(name, function, run, count))
+def _eagerly(
+    name: str, function: Callable[..., Any], run: Callable[..., Any], count: int, keywords: Iterable[str] = ()
+) -> _Eager:
+    """The transform of that name of a function, of so many arguments and these keywords."""
+    names = tuple(sorted(keywords))
+    return keep_transform(function, (name, count, names), lambda: _Eager(name, function, run, count, names))
 
 
 def _run_traced(transform: Callable[..., Any]) -> Callable[..., Any]:
     """A transform as its jitted form runs it."""
 
-    def run(function: Callable[..., Any], parts: list[Any], *args: Any) -> Any:
-        return transform(function, *args)
+    def run(function: Callable[..., Any], parts: list[Any], /, *args: Any, **kwargs: Any) -> Any:
+        return transform(function, *args, **kwargs)
 
     return run
 
@@ -348,38 +359,46 @@ class LinearFunction:
 
 
 @explain_transform
-def vjp(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+def vjp(
+    function: Callable[..., Any], /, *primals: Any, **keywords: Any
+) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """What `function` gives for `primals`, and the function from its cotangents to theirs: reverse mode.
+
+    Keywords are those of `function`, which are taken as constant.
 
     >>> y, pull = ts.vjp(lambda x: x * x, ts.array([3.0, 4.0]))
     >>> pull(ts.array([1.0, 10.0]))
     (Tensor([2] f32, [6, 80]),)
     """
-    return _linear("vjp", function, primals)
+    return _linear("vjp", function, primals, keywords)
 
 
 @explain_transform
-def linearize(function: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+def linearize(function: Callable[..., Any], /, *primals: Any, **keywords: Any) -> tuple[Any, Callable[..., Any]]:
     """What `function` gives for `primals`, and the linear function from changes of them to changes of it.
+
+    Keywords are those of `function`, which are taken as constant.
 
     >>> y, push = ts.linearize(lambda x: x * x, ts.array([3.0, 4.0]))
     >>> push(ts.array([1.0, 10.0]))
     Tensor([2] f32, [6, 80])
     """
-    return _linear("linearize", function, primals)
+    return _linear("linearize", function, primals, keywords)
 
 
-def _linear(name: str, function: Callable[..., Any], primals: Sequence[Any]) -> tuple[Any, LinearFunction]:
+def _linear(
+    name: str, function: Callable[..., Any], primals: Sequence[Any], keywords: Mapping[str, Any]
+) -> tuple[Any, LinearFunction]:
     check_callables(name, function=function)
     if dispatch.tracing() is None:
-        eager = _eagerly(name, function, functools.partial(_number_parts, name), len(primals))
-        value, held, number = eager.jit(*primals)
+        eager = _eagerly(name, function, functools.partial(_number_parts, name), len(primals), keywords)
+        value, held, number = eager.jit(*primals, **keywords)
         program, (form, _), made = eager.parts[number]
         # Sizes are those of this call, where the program may serve others too.
         leaves = leaves_like(form, value if name == "vjp" else tuple(primals))
         types = [type_of(as_tensor(leaf)) for leaf in leaves or ()]
         return value, LinearFunction(name, program, held, (form, types), made)
-    return _linear_inside(name, name, function, primals, {}, range(len(primals)))
+    return _linear_inside(name, name, function, primals, keywords, range(len(primals)))
 
 
 def _linear_inside(
@@ -390,8 +409,10 @@ def _linear_inside(
     return value, LinearFunction(mode, program, held, given, made)
 
 
-def _number_parts(name: str, function: Callable[..., Any], parts: list[Any], *primals: Any) -> tuple[Any, Any, int]:
-    value, held, *known = _linear_parts(name, name, function, primals, {}, range(len(primals)))
+def _number_parts(
+    name: str, function: Callable[..., Any], parts: list[Any], /, *primals: Any, **keywords: Any
+) -> tuple[Any, Any, int]:
+    value, held, *known = _linear_parts(name, name, function, primals, keywords, range(len(primals)))
     parts.append(known)
     return value, held, len(parts) - 1
 
@@ -550,7 +571,7 @@ def hvp(function: Callable[..., Any], primals: Sequence[Any], tangents: Sequence
         eager = _eagerly("hvp", function, _run_traced(hvp), 2)
         return eager.jit(tuple(primals), tuple(tangents))
     gradient = _value_and_grad("hvp", function, every, False, lambda value, gradients: gradients)
-    return _jvp_inside("hvp", gradient, primals, tangents)[1]
+    return _jvp_inside("hvp", gradient, primals, tangents, {})[1]
 
 
 @explain_transform

@@ -41,6 +41,13 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 """Parameter names of other libraries, and what the same parameter may be called here."""
 
 
+_OPTIONS_OF_JIT = (
+    *("static_argnames", "dynamic", "constraints", "policy", "donate"),
+    *("backend", "fusion", "debug", "fast_math", "features", "overrides", "memory"),
+)
+"""Keywords of `jit`, which transforms of functions do not take."""
+
+
 def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Callable[..., Any]:
     """The function, with calls that miss an argument or have an unexpected one raised as ArgumentError (T0202).
 
@@ -109,6 +116,9 @@ def _wrong_call(
     if unknown:
         wrong = unknown[0]
         message = f"unexpected argument `{wrong}` of `{name}`"
+        if parameters[:1] == ["function"] and wrong in _OPTIONS_OF_JIT:
+            fix = f"options are those of `jit`: write `jit({name}(f), {wrong}={_show(given[wrong])})`"
+            return ArgumentError(message, notes=(taken,), fix=fix)
         return ArgumentError(message, notes=(taken,), fix=_suggest_parameter(wrong, given[wrong], parameters))
     try:
         signature.bind(*args, **given)
@@ -130,8 +140,11 @@ def _suggest_parameter(wrong: str, value: Any, parameters: list[str]) -> str:
     near = [*known, *find_nearest(wrong, parameters)]
     if not near:
         return "remove it"
-    shown = f"{value!r}" if isinstance(value, bool | int | float | str) else "..."
-    return f"write `{near[0]}={shown}`"
+    return f"write `{near[0]}={_show(value)}`"
+
+
+def _show(value: Any) -> str:
+    return f"{value!r}" if isinstance(value, bool | int | float | str) else "..."
 
 
 def check_int(op: str, name: str, value: Any) -> int:

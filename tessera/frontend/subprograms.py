@@ -7,6 +7,8 @@ from typing import Any
 
 from tessera.diagnostics.codes import DifferentiationError, PytreeError
 from tessera.diagnostics.error import user_span
+from tessera.frontend.annotations import signature_of
+from tessera.frontend.bind import bind_arguments
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions.operands import as_tensor, constant, dtype_of
 from tessera.frontend.pytree import Tree, flatten, leaf_paths, leaves_like, unflatten
@@ -48,6 +50,7 @@ def trace_subprogram(
     name: str, function: Callable[..., Any], arguments: Sequence[Any], kwargs: Mapping[str, Any], about: Sequence[int]
 ) -> Subprogram:
     """Trace a function inside the active trace; `about` are the positions of the arguments that become inputs."""
+    bind_arguments(signature_of(function), arguments, kwargs)  # a wrong call is the caller's, not the function's
     trace, given = open_trace(), list(arguments)
     # The linear function that `vjp` or `linearize` gives may be differentiated too.
     trace.orders += 2 if name in ("vjp", "linearize") else 1

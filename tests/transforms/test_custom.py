@@ -501,3 +501,40 @@ def test_rules_take_defaults_that_a_call_leaves_out() -> None:
     power.defvjp(lambda x, n: (x**n, x), lambda n, x, g: (g * n * 10.0,))
     for call in (lambda x: power(x), lambda x: power(x, 2), lambda x: power(x, n=2)):
         np.testing.assert_array_equal(np.asarray(ts.grad(lambda x, call=call: call(x).sum())(X)), 20.0)
+
+
+COMPOSITES: dict[str, Any] = {
+    "cumsum": lambda t: ops.cumsum(t, axis=-1),
+    "mean": lambda t: t - t.mean(-1, keepdims=True),
+    "einsum": lambda t: ops.einsum("...i,ij->...j", t, np.arange(9.0).reshape(3, 3)),
+    "gather": lambda t: t[..., np.array([2, 0, 2])],
+}
+BODIES_OF_RULES: dict[str, Any] = {
+    "scan": lambda step, t: ts.scan(lambda c, row: (c, step(row)), 0.0, t)[1],
+    "scan of scan": lambda step, t: ts.scan(lambda c, row: ts.scan(lambda c, r: (c, step(r)), c, row[None]), 0.0, t)[1][
+        :, 0
+    ],
+    "cond": lambda step, t: ts.cond(True, lambda: step(t), lambda: t),
+    "checkpoint": lambda step, t: ts.checkpoint(step)(t),
+}
+
+
+@pytest.mark.parametrize("body", BODIES_OF_RULES)
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_composite_ops_in_bodies_of_a_rule_are_transposed_by_their_parts(name: str, body: str) -> None:
+    def push(t: Any) -> Any:
+        return BODIES_OF_RULES[body](COMPOSITES[name], t)
+
+    @ts.custom_jvp
+    def function(x: Any) -> Any:
+        return ops.sin(x)
+
+    @function.defjvp
+    def rule(primals: Any, tangents: Any) -> Any:
+        return ops.sin(primals[0]), push(tangents[0]) * ops.cos(primals[0])
+
+    # `push` is linear: what it makes of unit tensors says all.
+    units = np.eye(X.size).reshape(X.size, *X.shape)
+    expected = [(np.asarray(COMPOSITES[name](ts.array(unit))) * np.cos(X) * Y).sum() for unit in units]
+    found = ts.grad(lambda x: (function(x) * Y).sum())(X)
+    np.testing.assert_allclose(np.asarray(found).ravel(), expected, rtol=1e-12, atol=1e-12)

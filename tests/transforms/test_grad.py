@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import weakref
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ import pytest
 
 import tessera as ts
 from tessera import ops
-from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PytreeError
+from tessera.compiler.options import Options
+from tessera.diagnostics.codes import ArgumentError, DifferentiationError, PytreeError, RuntimeArgumentError
 
 RNG = np.random.default_rng(7)
 X, W, V = RNG.standard_normal((4, 3)), RNG.standard_normal((3, 3)), RNG.standard_normal(3)
@@ -307,6 +310,51 @@ def test_transforms_called_eagerly_go_with_their_function() -> None:
     del one, first, again, jitted
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("kind", ["float", "array", "tensor", "static"])
+def test_products_with_jacobians_take_keywords_as_constant(kind: str) -> None:
+    @ts.autodiff
+    def function(x: Any, *, factor: Any, power: str = "1") -> Any:
+        return (x * factor).sum() if power == "1" else (x * x * factor).sum()
+
+    x = np.array([1.0, 2.0])
+    given: dict[str, Any] = {
+        "float": {"factor": 3.0},
+        "array": {"factor": np.array([3.0, 3.0])},
+        "tensor": {"factor": ts.array(np.array([3.0, 3.0]))},
+        "static": {"factor": 3.0, "power": "2"},
+    }[kind]
+    expected = 6.0 * x if kind == "static" else np.array([3.0, 3.0])
+    seed = np.float64(1.0)
+    for one in (function, ts.jit(function)):
+        np.testing.assert_array_equal(np.asarray(one.vjp(x, **given)[1](seed)[0]), expected)
+        assert float(one.jvp((x,), (x,), **given)[1]) == (expected * x).sum()
+        assert float(ts.linearize(one, x, **given)[1](x)) == (expected * x).sum()
+        inside = ts.jit(lambda x, one=one: ts.vjp(one, x, **given)[1](seed)[0])
+        np.testing.assert_array_equal(np.asarray(inside(x)), expected)
+
+
+def test_a_call_with_wrong_keywords_is_explained() -> None:
+    def function(x: Any, *, factor: Any) -> Any:
+        return (x * factor).sum()
+
+    x = np.array([1.0, 2.0])
+    for call in (lambda: ts.vjp(function, x, faktor=1.0), lambda: ts.jvp(function, (x,), (x,), faktor=1.0)):
+        with pytest.raises(RuntimeArgumentError, match="missing a required argument: `factor`") as caught:
+            call()
+        assert "unexpected argument `faktor`" in str(caught.value)
+    with pytest.raises(RuntimeArgumentError, match="too many positional arguments"):
+        ts.linearize(function, x, x, factor=1.0)
+
+
+def test_an_option_of_jit_is_none_of_a_transform() -> None:
+    options = {*inspect.signature(ts.jit).parameters, *(one.name for one in fields(Options))} - {"function", "options"}
+    for option in options:
+        given: Any = {option: 1000}
+        with pytest.raises(ArgumentError, match=f"unexpected argument `{option}` of `grad`") as caught:
+            ts.grad(lambda x: x.sum(), **given)
+        assert f"write `jit(grad(f), {option}=1000)`" in str(caught.value)
 
 
 def test_autodiff_gives_derivatives_under_jit_and_says_the_order() -> None:

@@ -216,7 +216,7 @@ def _live(records: Sequence[Record], outputs: Sequence[int | None]) -> list[Reco
 
 def transpose_tape(tape: Tape, is_linear: Sequence[bool]) -> Tape:
     """A tape that is linear in some inputs, backwards: from the others and cotangents of all outputs, to cotangents."""
-    tape, builder = inline_checkpoints(tape), DerivativeBuilder(Tape(guards=list(tape.guards)))
+    tape, builder = inline_parts(tape, is_linear), DerivativeBuilder(Tape(guards=list(tape.guards)))
     plain = [value for value, one in zip(tape.inputs, is_linear, strict=True) if not one]
     given = [value for value, one in zip(tape.inputs, is_linear, strict=True) if one]
     inputs = add_inputs(builder.tape, [tape.types[v] for v in plain], [f"input_{at}" for at in range(len(plain))])
@@ -265,22 +265,41 @@ def transpose_tape(tape: Tape, is_linear: Sequence[bool]) -> Tape:
     return builder.tape
 
 
-def inline_checkpoints(tape: Tape) -> Tape:
-    """The tape with the bodies of checkpoints in place of those, so that cotangents are added as without them."""
-    if not any(record.op == CHECKPOINT for record in tape.records):
+def inline_parts(tape: Tape, is_linear: Sequence[bool]) -> Tape:
+    """The tape with the bodies of checkpoints in place of those, so that cotangents are added as without them.
+
+    So are the parts of a composite op of tangents that has no `transpose`, which a body of a user's rule may have.
+    """
+    if not any(record.op == CHECKPOINT or _is_composite(record) for record in tape.records):
         return tape
     made = Tape(inputs=list(tape.inputs), names=list(tape.names), types=list(tape.types), guards=list(tape.guards))
     builder = TapeBuilder(made)
-    values = {value: value for value in tape.inputs}
-    for record in tape.records:
-        operands = [values[value] for value in record.operands]
-        if record.op == CHECKPOINT:
-            results = builder.inline(inline_checkpoints(record.attributes["body"]), operands)
-        else:
-            results = builder.copy(record, operands, [tape.types[value] for value in record.results])
-        values.update(zip(record.results, results, strict=True))
-    made.outputs = [values[value] for value in tape.outputs]
+    linear = {value for value, one in zip(tape.inputs, is_linear, strict=True) if one}
+
+    def inline(parts: Tape, operands: Sequence[int]) -> list[int]:
+        builder.assume(parts)
+        values = dict(zip(parts.inputs, operands, strict=True))
+        for record in parts.records:
+            given = [values[value] for value in record.operands]
+            is_of_tangents = not linear.isdisjoint(given)
+            if record.op == CHECKPOINT:
+                results: Sequence[int] = inline(record.attributes["body"], given)
+            elif is_of_tangents and _is_composite(record):
+                results = inline(take_apart(parts, record), given)
+            else:
+                results = builder.copy(record, given, [parts.types[value] for value in record.results])
+                linear.update(results if is_of_tangents else ())
+            values.update(zip(record.results, results, strict=True))
+        return [values[output] for output in parts.outputs]
+
+    made.outputs = inline(tape, tape.inputs)
     return made
+
+
+def _is_composite(record: Record) -> bool:
+    """Whether an op is transposed as what it is made of."""
+    spec = REGISTRY[record.op]
+    return spec.transpose is None and spec.decompose is not None
 
 
 @dataclass
