@@ -341,7 +341,8 @@ def _has_buffer(values: Any) -> bool:
 
 
 def _is_plain(values: Any) -> bool:
-    return isinstance(values, bool | int | float | list | tuple)
+    # A `float64` of NumPy is a float too, and has a dtype of its own.
+    return isinstance(values, bool | int | float | list | tuple) and not is_array(values)
 
 
 def _natural_dtype(values: Any) -> DType:

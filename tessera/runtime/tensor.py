@@ -510,7 +510,9 @@ def _from_values(values: Any, dtype: DType | None) -> Tensor:
         level = [item for row in rows if row is not None for item in row]
     for item in level:
         if not isinstance(item, (bool, int, float)):
-            raise RuntimeArgumentError(f"a {type(item).__name__} is not a number", fix="elements are numbers or bools")
+            fix = "make one of them, as in `numpy.array(values)`" if arrays.is_array(item) else ""
+            name = f"`{type(item).__name__}` of NumPy" if fix else type(item).__name__
+            raise RuntimeArgumentError(f"a {name} is not a number", fix=fix or "elements are numbers or bools")
     return _rebuild(dtype.name, tuple(shape), encode(dtype, level))
 
 

@@ -168,3 +168,13 @@ def test_a_cache_is_a_typed_argument() -> None:
         f(ts.KVCache.empty(1, 2, 8, 5), np.ones((1, 2, 1, 4), np.float32))
     with pytest.raises(ShapeError, match="head dim"):
         cache.append(np.ones((1, 2, 1, 3), np.float32), np.ones((1, 2, 1, 3), np.float32))
+
+
+@pytest.mark.parametrize("scalar", [np.float64(3.0), np.float32(3.0), np.int64(3), np.int8(3), np.bool_(True)])
+def test_a_scalar_of_numpy_is_an_array_of_rank_zero(scalar: Any) -> None:
+    """A `float64` too, which is a float of Python as well."""
+    for make in (ts.array, ts.asarray):
+        assert make(scalar).shape == ()
+        assert make(scalar).dtype is make(np.array(scalar)).dtype
+        assert float(make(scalar)) == float(make(scalar, "f32")) == float(scalar)
+        assert make(scalar, "f32").dtype is ts.f32

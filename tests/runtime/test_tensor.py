@@ -229,6 +229,7 @@ def test_text_shows_dims_dtype_and_values() -> None:
         ([[1], [2, 3]], "f32", "differ in length at depth 1"),
         ([[1], 2], "f32", "differ in length at depth 1"),
         (["a"], "f32", "a str is not a number"),
+        ([np.float32(1)], "f32", r"a `float32` of NumPy is not a number(.|\n)*`numpy\.array\(values\)`"),
         ([300], "u8", "300 is not a value of u8, which holds 0..255"),
         ([1.5], "i32", "1.5 is not a value of i32"),
         (np.array([9], np.int8), "i4", "i4 holds -8..7, but the array has values in 9..9"),
