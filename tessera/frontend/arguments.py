@@ -99,13 +99,14 @@ def _raise_explained(
     trace = error.__traceback__
     # An error raised inside the function is not about its call.
     if type(error) is TypeError and trace is not None and trace.tb_next is None:
-        raise _wrong_call(function, args, given, str(error)) from None
+        raise wrong_call(function, args, given, str(error)) from None
     raise error
 
 
-def _wrong_call(
+def wrong_call(
     function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], reason: str
 ) -> ArgumentError:
+    """The error for a call with missing or unexpected arguments, of which Python gives a reason."""
     import inspect  # noqa: PLC0415 - for errors alone
 
     name, signature = function.__name__, inspect.signature(function)

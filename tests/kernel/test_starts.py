@@ -1,7 +1,10 @@
 """Where a program's block begins, and what is found from there: windows, a number for a block, results of any size."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownLambdaType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,3 +118,65 @@ def test_a_dim_that_nothing_determines_is_refused_with_fixes() -> None:
 
 def test_a_matmul_over_nothing_is_zeros_under_the_debugger_too() -> None:
     assert not agree(kernels.matmul, normal(5, 0), normal(0, 7))[0].any()
+
+
+@pytest.mark.parametrize(
+    ("compute", "message"),
+    [
+        (lambda T: tile.program()[0] // T.m.start, "`//` and `%` divide by `_m`, which may be zero when"),
+        (lambda T: 7 % T.m.start, "`//` and `%` divide by `_m`, which may be zero when"),
+        (lambda T: T.m.start // 0, "`//` and `%` divide by `0`, which is zero"),
+        (lambda T: T.m.start / 2, "integer known at run time, and `/` is none of its operators"),
+        (lambda T: 2**T.m.start, "integer known at run time, and `**` is none of its operators"),
+        (lambda T: T.m.start & 1, "integer known at run time, and `&` is none of its operators"),
+        (lambda T: ~T.m.start, "integer known at run time, and `~` is none of its operators"),
+    ],
+)
+def test_operators_that_indices_do_not_have_are_explained(compute: Any, message: str) -> None:
+    @kernel
+    def lost(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        at = compute(T)
+        return tile.load(x, T.m, T.n) * at
+
+    with pytest.raises(KernelError) as caught:
+        lost(normal(4, 8))
+    assert message in str(caught.value)
+
+
+def test_numbers_are_divided_by_sizes_and_indices_have_a_sign() -> None:
+    @kernel(Schedule(block=(4, 8)))
+    def divided(x: KTile["M", "N", f32], w: KTile["K", f32]) -> Any:
+        T = tile.context()
+        at = 25 // x.shape[0] + 25 % x.shape[0]
+        return tile.load(x, T.m, T.n) * tile.load(w, -T.m.start + T.m.start + at)
+
+    x, w = normal(7, 8), normal(9)
+    np.testing.assert_array_equal(agree(divided, x, w)[0], x * w[7])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("tile.softmax(v, 1)", "too many positional arguments; it is `softmax(x, *, scope='row')`"),
+        ("tile.softmax(v, axis=1)", "unexpected argument `axis` of `softmax`; it is `softmax(x, *, scope='row')`"),
+        ("tile.exp()", "wrong arguments of `exp`: missing a required argument: `x`; it is `exp(x)`"),
+        ("tile.sum(v, dim=1)", "unexpected argument `dim` of `sum`"),
+    ],
+)
+def test_wrong_calls_of_the_language_are_explained(call: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "wrong.py"
+    file.write_text(f"def wrong(v):\n    return {call}\n", encoding="utf-8")
+    names: dict[str, Any] = {"tile": tile}
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), names)
+    work = names["wrong"]
+
+    @kernel
+    def lost(x: KTile["M", "N", f32]) -> Any:
+        T = tile.context()
+        return work(tile.load(x, T.m, T.d))
+
+    with pytest.raises(KernelError) as caught:
+        lost(normal(4, 8))
+    assert message in str(caught.value)
+    assert "write `axis=1`" in str(caught.value) or "dim" not in call

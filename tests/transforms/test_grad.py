@@ -327,7 +327,8 @@ def test_products_with_jacobians_take_keywords_as_constant(kind: str) -> None:
     }[kind]
     expected = 6.0 * x if kind == "static" else np.array([3.0, 3.0])
     seed = np.float64(1.0)
-    for one in (function, ts.jit(function)):
+    functions: list[Any] = [function, ts.jit(function)]
+    for one in functions:
         np.testing.assert_array_equal(np.asarray(one.vjp(x, **given)[1](seed)[0]), expected)
         assert float(one.jvp((x,), (x,), **given)[1]) == (expected * x).sum()
         assert float(ts.linearize(one, x, **given)[1](x)) == (expected * x).sum()

@@ -22,6 +22,7 @@ import numpy as np
 
 from tessera.diagnostics.codes import KernelError
 from tessera.diagnostics.error import FixLike, TesseraError
+from tessera.frontend.arguments import wrong_call
 from tessera.frontend.kernel.block_scope import check_choice, numbers_in, per_block, tile_shape
 from tessera.frontend.kernel.builder import KernelBuilder
 from tessera.frontend.kernel.extents import Index, Loop, check_static, is_number, roles_of, with_roles
@@ -436,7 +437,7 @@ class Evaluator:
             return self._inline(node, function, arguments, named)
         if getattr(function, "__name__", "") not in _TAKE_SIZES:
             check_static(*values)
-        result = self._run(node, lambda: function(*arguments, **named))
+        result = self._run(node, lambda: self._call(node, function, arguments, named))
         if function is per_block:
             return result
         if not _is_of_python(function):
@@ -446,6 +447,18 @@ class Evaluator:
             self._choose(node, *numbers)
             return result
         return result if function is builtins.len else with_roles(result, roles_of(*numbers))
+
+    def _call(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
+        """A call, with missing and unexpected arguments of a function of the language explained."""
+        try:
+            return function(*arguments, **named)
+        except TypeError as error:
+            # One raised inside of the function is not about its call.
+            if not _is_language(function) or error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            found = wrong_call(function, tuple(arguments), named, str(error))
+        advice = found.fix.message if found.fix is not None else "pass what its parameters take"
+        raise self.refuse(node, f"{found.message}; {found.notes[0]}", advice)
 
     def _inline(self, node: ast.Call, function: Any, arguments: list[Any], named: dict[str, Any]) -> Any:
         """A function of the user's, inlined at the call."""

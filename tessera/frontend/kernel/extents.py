@@ -393,7 +393,35 @@ def _operator(
             if isinstance(other, float):
                 raise current().fail(f"`{self}` is an integer known at run time, and {other} is not an integer")
             return NotImplemented
-        return index_of(combine(given, self.dim) if is_reflected else combine(self.dim, given))
+        left, right = (given, self.dim) if is_reflected else (self.dim, given)
+        if fn in ("floordiv", "mod"):
+            _check_divisor(right)
+        return index_of(combine(left, right))
+
+    return method
+
+
+def _check_divisor(divisor: Dim) -> None:
+    """Raises unless a divisor is a size or known to be above zero: the start of the first block is zero."""
+    b = current()
+    is_moving = bool(divisor.symbols & set(b.coords))
+    if divisor == ZERO or (is_moving and not IndexBounds(b).is_natural(divisor - ONE)):
+        why = "may be zero when the kernel runs" if is_moving else "is zero"
+        raise b.fail(f"`//` and `%` divide by `{divisor}`, which {why}", "divide by a number or a size")
+
+
+def _refuse_operator(symbol: str) -> Callable[..., Any]:
+    """The method of an operator that indices do not have; tiles have it."""
+
+    def method(self: Index, *other: Any) -> Any:
+        from tessera.frontend.kernel.tiles import Tile  # noqa: PLC0415 - which are made with these
+
+        if any(isinstance(one, Tile) for one in other):
+            return NotImplemented
+        raise current().fail(
+            f"`{self}` is an integer known at run time, and `{symbol}` is none of its operators",
+            "indices have `+ - * // %`; for others make a tile of them, as `tile.col_index(step)` does",
+        )
 
     return method
 
@@ -408,7 +436,20 @@ class Index:
     __sub__, __rsub__ = _operator("sub", Dim.__sub__), _operator("sub", Dim.__sub__, is_reflected=True)
     __mul__, __rmul__ = _operator("mul", Dim.__mul__), _operator("mul", Dim.__mul__, is_reflected=True)
     __floordiv__ = _operator("floordiv", Dim.__floordiv__)
-    __mod__ = _operator("mod", Dim.__mod__)
+    __rfloordiv__ = _operator("floordiv", Dim.__floordiv__, is_reflected=True)
+    __mod__, __rmod__ = _operator("mod", Dim.__mod__), _operator("mod", Dim.__mod__, is_reflected=True)
+    __truediv__ = __rtruediv__ = _refuse_operator("/")
+    __pow__ = __rpow__ = _refuse_operator("**")
+    __matmul__ = __rmatmul__ = _refuse_operator("@")
+    __lshift__ = __rlshift__ = _refuse_operator("<<")
+    __rshift__ = __rrshift__ = _refuse_operator(">>")
+    __and__ = __rand__ = _refuse_operator("&")
+    __or__ = __ror__ = _refuse_operator("|")
+    __xor__ = __rxor__ = _refuse_operator("^")
+    __invert__ = _refuse_operator("~")
+
+    def __neg__(self) -> Any:
+        return 0 - self
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, int) and not isinstance(other, bool):
