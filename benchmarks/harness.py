@@ -119,9 +119,9 @@ def measure(
         else:
             entries.append(entry)
     if entries:
-        _drop_hopeless(entries, row, hopeless)
+        drop_hopeless(entries, row, hopeless)
         say(f"{work.name}: timed")
-        _take_turns(entries, plan, row)
+        take_turns(entries, plan, row)
     return row
 
 
@@ -136,15 +136,16 @@ def _ready(contender: Contender, work: Workload, arrays: Any, reference: Any, ro
     if not error <= row.tolerance:
         raise ArithmeticError(f"wrong by {error:.3g}, where rounding explains {row.tolerance:.3g}")
     entry = Entry(contender, run)
-    times = [_timed(run, 1, use_cpu_time=False)]
+    times = [time_calls(run, 1, use_cpu_time=False)]
     while len(times) < WARM_UP and times[0] < 1.0:
-        times.append(_timed(run, 1, use_cpu_time=False))
+        times.append(time_calls(run, 1, use_cpu_time=False))
     entry.first = min(times)
     entry.calls = max(1, round(LEAST_SAMPLE / max(entry.first, 1e-7)))
     return entry
 
 
-def _drop_hopeless(entries: list[Entry], row: Row, hopeless: dict[str, str]) -> None:
+def drop_hopeless(entries: list[Entry], row: Row, hopeless: dict[str, str]) -> None:
+    """Leave out who is far behind: timed once, and named in `hopeless` with the reason."""
     best = min(entry.first for entry in entries)
     for entry in list(entries):
         name = entry.contender.name
@@ -154,7 +155,7 @@ def _drop_hopeless(entries: list[Entry], row: Row, hopeless: dict[str, str]) -> 
             entries.remove(entry)
 
 
-def _take_turns(entries: Sequence[Entry], plan: Plan, row: Row) -> None:
+def take_turns(entries: Sequence[Entry], plan: Plan, row: Row) -> None:
     """Rounds in which every contender is measured once, in random order; disturbed ones are repeated, up to as many."""
     order = random.Random(plan.seed)
     kept: list[dict[str, float]] = []
@@ -194,10 +195,11 @@ def _turn(entry: Entry, plan: Plan) -> float:
         time.sleep(plan.pause)
     # Wakes the library's pool and brings the inputs back into the caches.
     entry.run()
-    return _timed(entry.run, entry.calls, use_cpu_time=plan.uses_cpu_time)
+    return time_calls(entry.run, entry.calls, use_cpu_time=plan.uses_cpu_time)
 
 
-def _timed(run: Run, calls: int, *, use_cpu_time: bool) -> float:
+def time_calls(run: Run, calls: int, *, use_cpu_time: bool) -> float:
+    """Seconds that one of so many calls takes."""
     clock = time.process_time_ns if use_cpu_time else time.perf_counter_ns
     start = clock()
     for _ in range(calls):

@@ -1,0 +1,248 @@
+"""Whether results are right: against the op's reference where that is quick, else against float64."""
+
+# Tensors of a library that is loaded by name have no types to give.
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.drawn import spell_torch
+from benchmarks.drawn.peers import Side
+from benchmarks.drawn.program import Program, Step, plain
+from tessera.frontend.pytree import as_tuple
+from tessera.ir.base.arrays import Array
+from tessera.types.dtype import BY_NAME
+from tests.numerics.bounds import assert_close
+
+QUICK_ELEMENTS, QUICK_FLOPS = 2**21, 2**27
+"""What a reference on NumPy is asked for: larger ones take seconds."""
+PATIENT_ELEMENTS = 2**23
+"""What it is asked for where float64 says little: results that jump, or that others choose otherwise."""
+JUMPS = frozenset(
+    {"floor", "ceil", "round", "trunc", "sign", "floordiv", "mod", "quantize", "round_to", "cast", "linspace"}
+)
+JUMPED = 1e-3
+"""The share of elements that rounding may take across a jump."""
+DRAWS, SPREAD = 3, 16.0
+"""How often float64 is computed with steps that are off by their rounding, and how much more our steps may be off."""
+UNIT = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8, "f8e4m3": 2.0**-4, "f8e5m2": 2.0**-3}
+PEERS_MAY = 16.0
+"""How many times our tolerance a peer has: it rounds where it likes, and is only to be the same function."""
+
+
+class Check:
+    """What the right results of a program are; asked for each contender's results."""
+
+    def __init__(self, side: Side) -> None:
+        self.side, self.program = side, side.program
+        self.alone = _alone(self.program)
+        self.wide: list[Any] | None = None
+        self.spread: list[Any] = []
+        self.how = ""
+        self.may_widen = "bitcast" not in self.program.ops
+
+    def ours(self, given: Sequence[Any]) -> float:
+        """The error of our results; raises ArithmeticError where they are wrong. `how` says what they were held to."""
+        if self.alone and self._is_quick():
+            try:
+                self._by_reference(given)
+            except AssertionError as wrong:
+                if not self._is_rounded():
+                    raise ArithmeticError(str(wrong)) from None
+            else:
+                self.how = "reference"
+                return 0.0
+        if has_freedom(self.program):
+            self.how = "not checked: too large for its reference"
+            return math.nan
+        self.how = "float64"
+        return self._by_float64(given, 1.0)
+
+    def peer(self, given: Sequence[Any]) -> float:
+        """The error of a peer's results, which only have to be the same function."""
+        shapes = [tuple(plain(one.shape)) for one in self.program.results]
+        found = [tuple(part.shape) for part in given]
+        if found != shapes:
+            raise ArithmeticError(f"gives shapes {found}, not {shapes}: it is spelled wrongly")
+        if has_freedom(self.program):
+            return math.nan
+        return self._by_float64(given, PEERS_MAY)
+
+    def _is_quick(self) -> bool:
+        sizes = [one.count for one in self.program.arguments]
+        sizes += [math.prod(plain(one.shape)) for one in self.program.results]
+        is_patient = has_freedom(self.program) or bool(set(self.program.ops) & JUMPS)
+        return max(sizes) <= (PATIENT_ELEMENTS if is_patient else QUICK_ELEMENTS) and self.program.flops <= QUICK_FLOPS
+
+    def _is_rounded(self) -> bool:
+        """Whether float64 can decide: an integer or an index has no rounding."""
+        return all(one.dtype.is_float for one in self.program.results) and self._has_wide()
+
+    def _by_reference(self, given: Sequence[Any]) -> None:
+        operands: dict[str, Array] = {}
+        for number, array in enumerate(self._arrays()):
+            operands[f"a{number}"] = array
+        for number, step in enumerate(self.program.steps[:-1]):
+            operands[f"s{number}"] = np.ascontiguousarray(
+                np.transpose(operands[step.inputs[0]], step.attributes["axes"])
+            )
+        last = self.program.steps[-1]
+        arrays = [operands[name] for name in last.inputs]
+        attributes = last.spec.with_defaults(last.attributes)
+        made = [_as_numpy(self.side.torch, part) for part in given]
+        assert_close(last.spec, arrays, attributes, made, self.program.label)
+
+    def _arrays(self) -> list[Array]:
+        return self.side.arrays or self.program.arrays()
+
+    def _has_wide(self) -> bool:
+        return bool(self._expected())
+
+    def _expected(self) -> list[Any]:
+        """All results in float64, from torch where it says the ops, else from their references."""
+        torch = self.side.torch
+        if self.wide is None:
+            made = self._by_torch(0) if torch is not None and _is_spelled(self.program) else None
+            if torch is not None and made is not None and self._count_rounded() > 1:
+                self.spread = [abs(part * 0.0) for part in made]
+                for seed in range(1, DRAWS + 1):
+                    for spread, part, moved in zip(self.spread, made, self._by_torch(seed) or made, strict=True):
+                        torch.maximum(spread, abs(moved - part).nan_to_num_(0.0), out=spread)
+            self.wide = self.by_references() if made is None else made
+        return self.wide
+
+    def _count_rounded(self) -> int:
+        """How many steps round."""
+        return sum(op not in spell_torch.VIEWS for op in self.program.ops)
+
+    def _by_torch(self, seed: int) -> list[Any] | None:
+        """All results; with a seed, every step's is off by what it may round, as random numbers say."""
+        torch = self.side.torch
+        try:
+            functions = [spell_torch.SPELLINGS[step.op](torch, _widened(step)) for step in self.program.steps]
+            if seed:
+                random = torch.Generator(self.side.device).manual_seed(seed)
+                functions = [self._moved(function, random) for function in functions]
+            given = [one.double() if one.is_floating_point() and self.may_widen else one for one in self.side.tensors]
+            return [part.double() for part in as_tuple(self.program.bind(functions)(*given))]
+        except (NotImplementedError, RuntimeError, TypeError):
+            return None
+
+    def _moved(self, function: Callable[..., Any], random: Any) -> Callable[..., Any]:
+        torch, unit = self.side.torch, UNIT.get(self.program.dtype, 0.0)
+
+        def run(*operands: Any) -> Any:
+            made = function(*operands)
+            if not isinstance(made, torch.Tensor) or made.dtype != torch.float64:
+                return made
+            # Between a third and the whole of it: two that cancel in one draw do not in the next.
+            size = torch.rand(made.shape, generator=random, device=made.device, dtype=made.dtype) * 4 - 2
+            return made * (1 + unit * torch.sign(size) * (abs(size) + 1) / 3)
+
+        return run
+
+    def by_references(self) -> list[Any]:
+        """All results in float64 by the references of the ops; none where those would take long."""
+        if not self._is_quick():
+            return []
+        values: dict[str, Any] = {}
+        for number, array in enumerate(self._arrays()):
+            values[f"a{number}"] = array.astype(np.float64) if array.dtype.kind in "fV" and self.may_widen else array
+        made: Any = None
+        with np.errstate(all="ignore"):
+            for number, step in enumerate(self.program.steps):
+                assert step.spec.reference is not None
+                attributes = {**step.spec.with_defaults(step.attributes), **_wide_dtype(step)}
+                made = step.spec.reference(*(values[name] for name in step.inputs), **attributes)
+                values[f"s{number}"] = np.asarray(as_tuple(made)[0])
+        found = [np.asarray(part).astype(np.float64) for part in as_tuple(made)]
+        return found if self.side.torch is None else [self._placed(part) for part in found]
+
+    def _placed(self, array: Array) -> Any:
+        tensor = self.side.torch.from_numpy(array)
+        return tensor if self.side.device == "cpu" else tensor.cuda()
+
+    def _by_float64(self, given: Sequence[Any], factor: float) -> float:
+        expected = self._expected()
+        if not expected:
+            self.how = "not checked: nothing says it in float64"
+            return math.nan
+        worst = 0.0
+        for at, (ours, wide, type) in enumerate(zip(given, expected, self.program.results, strict=True)):
+            if math.prod(plain(type.shape)):
+                spread = self.spread[at] if self.spread else None
+                worst = max(worst, self._compare(ours, wide, spread, type.dtype.name, factor))
+        return worst
+
+    def _compare(self, ours: Any, wide: Any, spread: Any, dtype: str, factor: float) -> float:
+        """The largest error over the tolerance: a random walk of sums, and a rounding for each step."""
+        found = ours.astype(np.float64) if isinstance(ours, np.ndarray) else ours.double()
+        if dtype not in UNIT:
+            self._refuse(found != wide, "not what they should be")
+            return 0.0
+        rounded = self._rounded(wide, dtype)
+        same = (found == rounded) | ((found != found) & (rounded != rounded))
+        size = abs(wide * 1.0)
+        size[~(size < math.inf)] = 0.0
+        typical = math.sqrt(float((size * size).mean()))
+        depth = self.program.flops / math.prod(found.shape)
+        compute = UNIT["f64"] if dtype == "f64" else UNIT["f32"]
+        allowed = 8 * compute * (math.sqrt(depth) + 8) * typical + 1.5 * UNIT[dtype] * size
+        allowed = allowed + (SPREAD * spread if spread is not None else 0.0)
+        error = abs(found - wide)
+        error[same] = 0.0
+        ratio = error / (factor * allowed + 1e-300)
+        ratio[ratio != ratio] = math.inf
+        worst = float(ratio.max())
+        self._refuse(ratio > 1, f"wrong, by up to {worst:.3g} times the tolerance")
+        return worst
+
+    def _refuse(self, wrong: Any, how: str) -> None:
+        count, all_of_them = int(wrong.sum()), math.prod(wrong.shape)
+        may = JUMPED * all_of_them if set(self.program.ops) & JUMPS else 0
+        if count > may:
+            raise ArithmeticError(f"{count} of {all_of_them} are {how}")
+
+    def _rounded(self, wide: Any, dtype: str) -> Any:
+        if isinstance(wide, np.ndarray):
+            return wide
+        return wide.to(spell_torch.dtype_of(self.side.torch, dtype)).double()
+
+
+def _alone(program: Program) -> bool:
+    """Whether a program is one op, at most behind transposes of arguments."""
+    return all(step.op == "transpose" and step.inputs[0].startswith("a") for step in program.steps[:-1])
+
+
+def has_freedom(program: Program) -> bool:
+    """Whether a peer may give other numbers: random ones, or another of equal elements."""
+    free = spell_torch.RANDOM | spell_torch.ANY_ORDER
+    return any(step.op in free or step.attributes.get("dropout") for step in program.steps)
+
+
+def _is_spelled(program: Program) -> bool:
+    return all(op in spell_torch.SPELLINGS for op in program.ops)
+
+
+def _wide_dtype(step: Step) -> dict[str, Any]:
+    """The dtype of a result in place of a float that is asked for."""
+    given = step.attributes.get("dtype")
+    is_wide = given is not None and given.is_float and step.op != "bitcast"
+    return {"dtype": BY_NAME["f64"]} if is_wide else {}
+
+
+def _widened(step: Step) -> dict[str, Any]:
+    return {**step.plain, **({"dtype": "f64"} if _wide_dtype(step) else {})}
+
+
+def _as_numpy(torch: Any, part: Any) -> Array:
+    if isinstance(part, np.ndarray):
+        return part
+    name = str(part.dtype).removeprefix("torch.")
+    bits = {"bfloat16": "uint16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}.get(name)
+    host = part.cpu()
+    return host.numpy() if bits is None else host.view(getattr(torch, bits)).numpy().view(np.dtype(name))
