@@ -411,7 +411,7 @@ def _static_texts(signature: Signature, needed: Mapping[str, str]) -> tuple[str,
     return tuple(texts)
 
 
-_ORDER = ("groups", "steps", "kernels", "movements", "choices", "flops", "bytes", "workspace")
+_ORDER = ("groups", "steps", "kernels", "movements", "choices", "flops", "bytes", "workspace", "host memory")
 
 
 def _relocate(metadata: dict[str, Any], tape: Tape) -> None:

@@ -206,7 +206,12 @@ def _schedule(
     stages.run(
         "schedule",
         schedule.pipeline(
-            compilation.machine, chooser, library or standard_library(), fusion=options.fusion, debug=options.debug
+            compilation.machine,
+            chooser,
+            library or standard_library(),
+            fusion=options.fusion,
+            debug=options.debug,
+            memory=options.memory if options.offload and options.memory is not None else -1,
         ),
         module,
         schedule.EXIT,
@@ -217,8 +222,9 @@ def _schedule(
 def fit_memory(tape: Tape, options: Options, library: KernelLibrary | None = None) -> int:
     """The lowest level of rematerialization at which the workspace of a program has at most `options.memory` bytes.
 
-    Each is planned to the end of the schedule stage: what is compared is the plan that is carried out. Levels of single
-    contractions are many, and are bisected. Raises MemoryBudgetError (T0404) where none fits.
+    Each is planned to the end of the schedule stage: what is compared is the plan that is carried out, with what it
+    offloads. Levels of single contractions are many, and are bisected. Raises MemoryBudgetError (T0404) where none
+    fits.
     """
     allowed = options.memory or 0
     planned: dict[int, int] = {}
@@ -242,7 +248,8 @@ def fit_memory(tape: Tape, options: Options, library: KernelLibrary | None = Non
         raise MemoryBudgetError(
             f"`memory` allows {allowed} bytes of workspace, and the program needs {least}",
             notes=(f"it needs {planned[BYTES]} bytes where only what moves fewer bytes is rematerialized",),
-            fix=f"allow {least} bytes, or wrap parts of the function in `tessera.checkpoint`",
+            fix=f"allow {least} bytes, or wrap parts of the function in `tessera.checkpoint`"
+            + ("" if options.offload else ", or offload values to host memory: `offload=True`"),
         )
     while high - low > 1:
         middle = (low + high) // 2

@@ -25,7 +25,8 @@ class Options:
     was found to have (`("avx2", "fma")`), None keeps it. `debug` proves tile kernels in bounds and free of races,
     looks at positions that they read from memory before they run, and lets waits on a GPU that never end say where.
     `fast_math` rounds `a * b + c` once: faster, and other bits than the reference's. `memory` is how many bytes the
-    workspace may have: the backward part of a gradient rematerializes as little as fits.
+    workspace may have: the backward part of a gradient rematerializes as little as fits. With `offload` values that
+    wait long for their next use are moved to host memory first, and only what that leaves is rematerialized.
 
     >>> Options.of(fusion=False, overrides={"tile.n": 64}).text
     '{"backend":"cpu","debug":false,"fast_math":false,"features":null,"fusion":false,"overrides":[["tile.n",64]]}'
@@ -38,6 +39,7 @@ class Options:
     features: tuple[str, ...] | None = None
     overrides: tuple[tuple[str, Knob], ...] = ()
     memory: int | None = None
+    offload: bool = False
 
     def __post_init__(self) -> None:
         _check(self)
@@ -64,7 +66,9 @@ class Options:
     @property
     def text(self) -> str:
         """One line that two options share exactly when they are equal."""
-        given = {name: value for name, value in asdict(self).items() if name != "memory" or value is not None}
+        # Where these say nothing they are left out, and change no key.
+        given = {name: value for name, value in asdict(self).items() if name not in ("memory", "offload") or value}
+        given |= {"memory": self.memory} if self.memory is not None else {}
         return json.dumps(given, sort_keys=True, separators=(",", ":"))
 
     @staticmethod
@@ -118,13 +122,18 @@ def _check(made: Options) -> None:
     if not isinstance(backend, str):
         names = ", ".join(sorted(one.name for one in manifests()))
         raise OverrideError(f"`backend` is a name, got {backend!r}", fix=f"the backends are {names}")
-    for name in ("fusion", "debug", "fast_math"):
+    for name in ("fusion", "debug", "fast_math", "offload"):
         value = getattr(made, name)
         if not isinstance(value, bool):
             raise OverrideError(f"`{name}` is True or False, got {value!r}", fix=f"write `{name}=True`")
     memory: Any = made.memory
     if memory is not None and (isinstance(memory, bool) or not isinstance(memory, int) or memory < 0):
         raise OverrideError(f"`memory` is a number of bytes, got {memory!r}", fix="write `memory=2**30`")
+    if made.offload and memory is None:
+        raise OverrideError(
+            "`offload` moves values to host memory until the workspace fits, and there is no `memory` to fit into",
+            fix="write `memory=2**30, offload=True`",
+        )
 
 
 def _features(given: Any) -> tuple[str, ...]:

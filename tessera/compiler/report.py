@@ -14,6 +14,7 @@ from tessera.ir.base.types import ShapedAttr
 from tessera.ir.graph.passes.rematerialize import KEPT, REMATERIALIZED
 from tessera.ir.schedule.typed_ops import (
     AliasOp,
+    AllocOp,
     CallbackOp,
     CallOp,
     CollectiveStartOp,
@@ -115,6 +116,7 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
         "flops": str(program.flops),
         "bytes": str(program.bytes),
         "workspace": f"{program.workspace} bytes",
+        **({"host memory": f"{program.offloaded} bytes"} if program.offloaded is not None else {}),
     }
 
 
@@ -168,13 +170,24 @@ def _steps(program: ModuleOp) -> list[str]:
         if isinstance(op, CollectiveStartOp):
             name = f"{op.call} of {op.ranks} ranks over `{op.axis}`"
         elif isinstance(op, CopyOp | CallbackOp | IfOp | WhileOp | ForOp):
-            name = names[type(op)] + (f" of {op.trips} iterations" if isinstance(op, WhileOp | ForOp) else "")
+            name = names[type(op)] if not isinstance(op, CopyOp) else _name_copy(op)
+            name += f" of {op.trips} iterations" if isinstance(op, WhileOp | ForOp) else ""
         else:
             continue
         lines.append(
             f"{name}: {op.flops} flops, {op.bytes} bytes{f' at {op.span.label}' if op.span is not None else ''}"
         )
     return lines
+
+
+def _name_copy(op: CopyOp) -> str:
+    """A copy, which may be to or from host memory."""
+    type, source, target = op.source.type, op.source.owner, op.target.owner
+    assert isinstance(type, ShapedAttr)
+    what = f"[{', '.join(map(str, type.shape))}] {type.dtype}"
+    if isinstance(target, AllocOp) and target.space:
+        return f"offload of {what}"
+    return f"prefetch of {what}" if isinstance(source, AllocOp) and source.space else "copy"
 
 
 def _grid(kernel: KernelOp, calls: Sequence[CallOp]) -> str:

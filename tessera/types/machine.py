@@ -66,6 +66,17 @@ class Multiprocessor:
 
 
 @frozen
+class HostLink:
+    """What a machine does while its link to host memory moves a byte: the bytes of its own memory, and the flops.
+
+    Where there is one memory, a copy of a byte reads and writes it.
+    """
+
+    bytes: int = 2
+    flops: int = 16
+
+
+@frozen
 class Machine:
     """A machine that code is made for.
 
@@ -93,6 +104,7 @@ class Machine:
     """Bytes of rows of shared tiles that matrix instructions read swizzled, the widest first."""
     copy: BulkCopy | None = None
     multiprocessor: Multiprocessor | None = None
+    link: HostLink = HostLink()
     is_proven: bool = True
 
     def has(self, feature: str) -> bool:

@@ -65,7 +65,13 @@ def test_an_example_lowers_to_what_it_is_an_example_of(example: str) -> None:
 def test_what_has_no_program_stands_between_passes_or_is_written_by_hand() -> None:
     alone = {row.name for row in ROWS if row.example == f"`{row.lit}`"}
     between = {"tsched.fuse", "tsched.layout", "tsched.collective", "tsched.pipeline", "tsched.materialize"}
-    between |= {"tgraph.checkpoint", "tgraph.custom_function", "tgraph.custom_linear"}
+    between |= {
+        "tsched.offload",
+        "tsched.prefetch",
+        "tgraph.checkpoint",
+        "tgraph.custom_function",
+        "tgraph.custom_linear",
+    }
     by_hand = {"ttile.softmax", "ttile.attend", "ttile.barrier", "ttile.per_block", "ttarget.launch", "ttarget.barrier"}
     by_choice = {"ttarget.uniform", "ttarget.elect"}  # `matrix.roles`
     assert alone - pass_modules().keys() <= between | by_hand | by_choice

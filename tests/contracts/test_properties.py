@@ -125,6 +125,7 @@ PROPERTIES = {
     "nvptx-swizzle-tiles": SAME,
     "cpu-check-accesses": "tests/target/test_check_accesses.py::test_lowering_keeps_the_accesses_of_random_bodies",
     "cpu-compare-accesses": "tests/target/test_mutations.py::test_kernels_without_faults_pass",
+    "schedule-offload-values": "tests/schedule/test_offload.py::test_meaning_is_kept_whatever_is_offloaded",
     "schedule-annotate-costs": "tests/features/test_lowering.py::test_C6_a_cost_that_does_not_add_up_is_refused",
     "cpu-lower-kernels": "tests/backends/cpu/test_lower.py::test_pointwise_bodies",
 }

@@ -45,8 +45,9 @@ def run_program(
     for left, right, what in program.value("guards"):
         if run.size(left) != run.size(right):
             raise InterpretError(f"{what}: {left} is {run.size(left)}, {right} is {run.size(right)}")
-    if program.value("workspace") is not None:
-        run.world["workspace"] = np.full(run.size(program.value("workspace")), POISON, np.uint8)
+    for space in ("workspace", "offloaded"):
+        if program.value(space) is not None:
+            run.world[space] = np.full(run.size(program.value(space)), POISON, np.uint8)
     donated = donated_in(program)
     # What the caller donates is written over, so it is copied here.
     given = [np.array(x, order="C", copy=True if at in donated else None) for at, x in enumerate(arrays)]
@@ -104,13 +105,18 @@ def _alias(run: Run, op: SpecOp) -> Sequence[Any]:
 @handles("tsched.alloc")
 def _alloc(run: Run, op: SpecOp) -> Sequence[Any]:
     type = tensor_of(op.result)
-    offset, workspace = op.value("offset"), run.world.get("workspace")
+    offset, workspace = op.value("offset"), run.world.get("offloaded" if op.value("space") else "workspace")
     if offset is None or workspace is None:
         return (_fill(run, type),)
     start, count = run.size(offset), run.size(type.bytes)
     part = workspace[start : start + count]
     part[:] = POISON
     return (part.view(numpy_dtype(type.dtype)).reshape(tuple(run.size(dim) for dim in type.shape)),)
+
+
+@handles("tsched.offload", "tsched.prefetch")
+def _move(run: Run, op: SpecOp) -> Sequence[Any]:
+    return (np.array(run[op.operands[0]]),)
 
 
 @handles("tsched.copy")

@@ -58,10 +58,16 @@ def simplify(tape: Tape) -> ModuleOp:
 
 
 def run_schedule(
-    module: ModuleOp, steps: int | None = None, chooser: StaticChooser | None = None, *, fusion: bool = True
+    module: ModuleOp,
+    steps: int | None = None,
+    chooser: StaticChooser | None = None,
+    *,
+    fusion: bool = True,
+    memory: int = -1,
 ) -> ModuleOp:
     """A module after the first passes of the stage, or all of them; each is verified."""
-    passes = schedule.pipeline(MACHINE, chooser or StaticChooser(), StandardLibrary(), fusion=fusion)
+    chooser = chooser or StaticChooser()
+    passes = schedule.pipeline(MACHINE, chooser, StandardLibrary(), fusion=fusion, memory=memory)
     Stages().run("schedule", passes[:steps], module, schedule.EXIT if steps is None else None)
     return module
 

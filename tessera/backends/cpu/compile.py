@@ -106,7 +106,8 @@ def _emit_shapes(module: ModuleText, face: Interface) -> None:
 def _emit_workspace(module: ModuleText, program: SpecOp, face: Interface) -> None:
     f = module.function("tessera_workspace", [("ptr", "symbols")], ret="i64")
     symbols = sizes_at(f, f.arguments[0], face.symbols)
-    f.ret(_saturating_dim(f, program.value("workspace") or Dim.constant(0), symbols))
+    parts = (program.value(name) or Dim.constant(0) for name in ("workspace", "offloaded"))
+    f.ret(_saturating_dim(f, sum(parts, Dim.constant(0)), symbols))
 
 
 class _Entry(HostProgram):

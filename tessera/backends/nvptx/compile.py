@@ -148,6 +148,7 @@ class NvptxCode:
             "called": list(host.kernels),
             "constants": [len(_pad(data)) for data in host.constants],
             "workspace": str(program.value("workspace") or 0),
+            "offloaded": str(program.value("offloaded") or 0),
             "scratches": [list(scratch) for scratch in host.scratches],
             "state": list(STATE),
             "plan": list(PLAN),

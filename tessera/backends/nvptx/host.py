@@ -29,7 +29,7 @@ from tessera.ir.schedule.host_program.launch_order import (
     launches_in,
     order_of,
 )
-from tessera.ir.schedule.typed_ops import CallOp, ConstantOp, ForOp
+from tessera.ir.schedule.typed_ops import AllocOp, CallOp, ConstantOp, ForOp
 from tessera.ir.target.limits import is_multiple
 from tessera.ir.target.llvm.instructions import TargetText, Value
 from tessera.ir.target.llvm.text import FunctionText, HostProgram, ModuleText, buffer_type, callbacks_in
@@ -41,6 +41,8 @@ from tessera.types.machine import Machine
 
 STATE = ("stream", "launch", "copy", "read", "wait", "fill", "encode", "pitch", "maps", "push", "pop")
 """The words of the table before handles and constants."""
+OFFLOADING = ("offloaded", "upload")
+"""Words behind them of programs that offload values: the pinned memory for those, and what copies from there."""
 MOST_BLOCKS = (1 << 31) - 1
 """The largest grid along x (CUDA programming guide, technical specifications)."""
 TOO_MANY = 1
@@ -144,8 +146,11 @@ class _Entry(HostProgram):
         counts = (sum(1 + buffer_type(value).rank for value in op.operands) for op in self.callbacks)
         self.callback_slots = f.alloca("i64", max((1, *counts)))
         self.own = self.dim((program.value("workspace") or Dim.constant(0)).ceildiv(_LINE) * _LINE)
-        constants = sum(isinstance(op, ConstantOp) for op in program.walk())
-        self.extra_streams = ExtraStreams(self, streams, len(STATE) + len(self.names) + constants)
+        first = len(STATE) + len(self.names) + sum(isinstance(op, ConstantOp) for op in program.walk())
+        if program.value("offloaded") is not None:
+            self.words |= {name: self.word(first + at) for at, name in enumerate(OFFLOADING)}
+            first += len(OFFLOADING)
+        self.extra_streams = ExtraStreams(self, streams, first)
 
     def word(self, at: int) -> Value:
         return self.f.load(self.f.gep(self.state, at, "ptr"), "ptr")
@@ -186,9 +191,12 @@ class _Entry(HostProgram):
     def copy(self, op: SpecOp) -> None:
         source, target = (self.pointers[value] for value in op.operands)
         size = self.dim(buffer_type(op.operands[0]).bytes)
-        self.f.if_(
-            self.f.icmp("sgt", size, 0), lambda: self.driver("copy", [target, source, size, self.words["stream"]])
-        )
+        is_host = [isinstance(value.owner, AllocOp) and bool(value.owner.space) for value in op.operands]
+        word = "upload" if is_host[0] else "read" if is_host[1] else "copy"
+        self.f.if_(self.f.icmp("sgt", size, 0), lambda: self.driver(word, [target, source, size, self.words["stream"]]))
+
+    def host_memory(self) -> Value:
+        return self.words["offloaded"]
 
     def call(self, op: SpecOp) -> None:
         """One launch: on tensor cores where there is such a kernel, and no operand of its dots is empty."""
@@ -346,8 +354,8 @@ class _Entry(HostProgram):
 
 # Launches on several CUDA streams: what each waits for, and the events that it records.
 #
-# Words of the table behind the constants: the driver's functions to record an event and to wait, the other streams, the
-# events. Where the runtime wants all on one stream, it gives that for the others, and `tessera_nothing` as functions.
+# Last words of the table: the driver's functions to record an event and to wait, the other streams, the events. Where
+# the runtime wants all on one stream, it gives that for the others, and `tessera_nothing` as functions.
 
 MANY = 2
 """Launches from which on a program may have some that run beside each other."""
@@ -426,7 +434,8 @@ def plan_streams(
 
     candidates = preferred_streams(program, codes, machine, order)
     count = chooser.choose("launch.streams@gpu", candidates, {"program": program}).value
-    return ONE_STREAM if count == 1 else assign_checked_streams(order(), count)
+    is_one = count == 1 and program.value("offloaded") is None
+    return ONE_STREAM if is_one else assign_checked_streams(order(), count)
 
 
 def assign_checked_streams(order: LaunchOrder, count: int) -> StreamPlan:

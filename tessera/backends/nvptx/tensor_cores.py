@@ -15,7 +15,7 @@ from tessera.backends.nvptx.block_model import MMA_SYNC_BLOCKS, TCGEN05_BLOCKS, 
 from tessera.types import dtype as dt
 from tessera.types.dtype import DType
 from tessera.types.frozen import frozen
-from tessera.types.machine import BulkCopy, Machine, MatrixInstruction, Multiprocessor
+from tessera.types.machine import BulkCopy, HostLink, Machine, MatrixInstruction, Multiprocessor
 
 # The GPUs that code is made for: limits, caches, features and matrix instructions of each architecture.
 
@@ -65,6 +65,13 @@ LEVELS: dict[str, tuple[str, ...]] = {
 """The architecture that first has each instruction (PTX ISA, target notes)."""
 
 
+LINK = HostLink(80, 16000)
+"""Of an H200 by its data sheet: 4.8 TB/s of memory and 0.99 PFLOPS (bf16, dense) beside PCIe 5.0 x16, 63 GB/s.
+
+Others have links that are as slow beside their memory; a prefetch that starts too early costs memory alone.
+"""
+
+
 def _gpu(cpu: str, isa: str, shared: int, blocks: int, l2: int, features: tuple[str, ...]) -> Machine:
     return Machine(
         f"cuda-{cpu}",
@@ -83,6 +90,7 @@ def _gpu(cpu: str, isa: str, shared: int, blocks: int, l2: int, features: tuple[
         lines=SPANS if "wgmma" in features else (SPAN,),
         copy=TMA if "tma" in features else None,
         multiprocessor=MULTIPROCESSORS[cpu],
+        link=LINK,
         is_proven=cpu in _PROVEN,
     )
 

@@ -17,6 +17,7 @@ from tessera.ir.schedule.passes.choose_tiles import ChooseTiles
 from tessera.ir.schedule.passes.deduplicate import Deduplicate
 from tessera.ir.schedule.passes.emit_tiles import EmitTiles
 from tessera.ir.schedule.passes.form_groups import FormGroups
+from tessera.ir.schedule.passes.offload_values import OffloadValues
 from tessera.ir.schedule.passes.overlap_collectives import OverlapCollectives
 from tessera.ir.schedule.passes.place_buffers import PlaceBuffers
 from tessera.ir.schedule.passes.plan_memory import PlanMemory
@@ -43,9 +44,15 @@ EXIT = Legality("schedule", frozenset(["tsched", "ttile"]), _problem)
 
 
 def pipeline(
-    machine: Machine, chooser: Chooser, library: KernelLibrary, *, fusion: bool = True, debug: bool = False
+    machine: Machine,
+    chooser: Chooser,
+    library: KernelLibrary,
+    *,
+    fusion: bool = True,
+    debug: bool = False,
+    memory: int = -1,
 ) -> Sequence[Pass]:
-    """From a simplified graph to kernels and the program that runs them."""
+    """From a simplified graph to kernels and the program that runs them; values are offloaded to fit into `memory`."""
     return (
         # First: all that follows is done for each group.
         FormGroups(fusion, chooser, machine),
@@ -59,6 +66,8 @@ def pipeline(
         EmitTiles(machine, chooser, library),
         # While SSA values are the only dependencies, and before buffers, whose reuse would add more.
         OverlapCollectives(chooser),
+        # In the final order of groups, which says how long values wait, and before buffers: what is offloaded has two.
+        OffloadValues(memory, machine),
         # Once kernels are known by name and arguments, calls can be.
         PlaceBuffers(),
         # With the calls there, and before offsets are planned: index checks have buffers too.

@@ -18,6 +18,7 @@ class AliasOp(SpecOp):
 class AllocOp(SpecOp):
     output: int
     offset: Dim | None
+    space: str
     flops: Dim
     bytes: Dim
     time: Dim
@@ -144,15 +145,27 @@ class ModuleOp(SpecOp):
     names: tuple[str, ...]
     guards: Any
     workspace: Dim | None
+    offloaded: Dim | None
     flops: Dim | None
     bytes: Dim | None
     time: Dim | None
+
+class OffloadOp(SpecOp):
+    flops: Dim
+    bytes: Dim
+    time: Dim
 
 class PipelineOp(SpecOp):
     symbol: str
     axis: str
     stages: int
     microbatch: int
+    flops: Dim
+    bytes: Dim
+    time: Dim
+
+class PrefetchOp(SpecOp):
+    offloaded: SSAValue
     flops: Dim
     bytes: Dim
     time: Dim

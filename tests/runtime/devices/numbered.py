@@ -25,6 +25,6 @@ class Numbered:
         if name in _MADE:
             self.handles += 1
             given[0]._obj.value = self.handles
-        elif name == "cuMemAlloc_v2":
+        elif name in ("cuMemAlloc_v2", "cuMemHostAlloc"):
             self.blocks += self.step
             given[0]._obj.value = self.blocks

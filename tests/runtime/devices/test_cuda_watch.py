@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -20,7 +21,7 @@ from tessera.ir.schedule.host_program.launch_order import BEGIN, StreamPlan, ass
 from tessera.runtime.devices.cuda import driver as cuda_driver
 from tessera.runtime.devices.cuda import program as cuda_program
 from tessera.runtime.devices.cuda import streams as cuda_stream
-from tessera.runtime.devices.cuda.memory import Pool
+from tessera.runtime.devices.cuda.memory import PinnedMemory, Pool
 from tessera.runtime.devices.cuda.program import CudaProgram, NativeCall, Sizes
 from tessera.runtime.devices.cuda.race_check import race_check
 from tessera.runtime.devices.cuda.streams import CURRENT, Stream, Words, capture, stream
@@ -74,11 +75,22 @@ def wide(x: Any, y: Any) -> Any:
     return sum(ts.ops.relu((x * factor) @ y.T) @ y for factor in (1.0, 2.0, 3.0))
 
 
+def skips(x: Any, y: Any) -> Any:
+    """Early values that are read late, in the opposite order."""
+    kept = [x]
+    for _ in range(6):
+        kept.append(ts.ops.relu(kept[-1] @ y.T) @ y)
+    total = kept.pop()
+    while kept:
+        total = ts.ops.relu(total @ y.T) @ y * kept.pop()
+    return total
+
+
 @cache
-def executable(function: Callable[..., Any] = chain, streams: int = 1) -> Any:
+def executable(function: Callable[..., Any] = chain, streams: int = 1, **given: Any) -> Any:
     arrays = [np.zeros(SHAPE, np.float32)] * 2
     overrides = {"launch.streams": streams} if streams > 1 else {}
-    options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides)
+    options = Options.of(backend="cuda", features=("sm_90a",), overrides=overrides, **given)
     return compile_tape(ts.jit(function).trace(*arrays).tape, options)
 
 
@@ -116,6 +128,7 @@ def program(compiled: Any = None) -> Callable[..., Any]:
             facts["streams"],
             facts["events"],
             code.address("tessera_nothing") if facts["streams"] > 1 else 0,
+            offloads=facts["offloaded"] != "0",
         ),
         "_maps": type("Maps", (), {"address": 0})(),
     }
@@ -265,3 +278,83 @@ def test_a_wait_that_a_host_program_leaves_out_is_found(cuda: Driver, monkeypatc
         with pytest.raises(StreamRaceError, match="nothing orders them"):
             recording.replay()
     assert plans[0].streams == 2
+
+
+# Offloaded values: copies in streams of their own, which wait for kernels, and for which kernels wait.
+
+FEW = 2500
+"""Bytes of workspace that most of what `skips` keeps does not fit into."""
+
+
+def pinned() -> int:
+    """Bytes of pinned memory that somebody needs."""
+    gc.collect()
+    return PinnedMemory.held
+
+
+def copies_in(log: Any, name: str) -> list[Launch]:
+    return [entry for entry in log if isinstance(entry, Launch) and entry.name == name]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_offloaded_values_go_through_pinned_memory_beside_kernels(cuda: Driver, streams: int) -> None:
+    """The log of a call is checked for races: a wait that is missing anywhere would raise."""
+    made = executable(skips, streams, memory=FEW, offload=True)
+    size = int(made.metadata["offloaded"])
+    assert size >= 3 * 4 * 64 * 4
+    assert int(made.metadata["workspace"]) <= FEW
+    function, x, y, before = program(made), tensor(), tensor(), pinned()
+    with race_check() as log:
+        function(x, y)
+        function(x, y)
+    assert pinned() == before + size
+    out, back = copies_in(log, "a copy to the host"), copies_in(log, "a copy from the host")
+    assert len(out) == len(back) >= 6
+    assert {span for copy in out for span in copy.writes} == {span for copy in back for span in copy.reads}
+    used = [{entry.stream for entry in entries} for entries in (out, back, copies_in(log, made.metadata["called"][0]))]
+    assert [len(one) for one in used[:2]] == [1, 1]
+    assert used[0].isdisjoint(used[1])
+    assert used[2].isdisjoint(used[0] | used[1])
+    assert function.call(x, y) is NotImplemented  # pyright: ignore[reportFunctionMemberAccess]
+    del function
+    assert pinned() == before
+
+
+def test_a_wait_for_an_offloaded_value_that_is_left_out_is_found(cuda: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    left_out: list[tuple[int, int]] = []
+    plans: list[StreamPlan] = []
+
+    def make_planned(order: Any, count: int) -> StreamPlan:
+        plans.append(assign_streams(order, count))
+        return without_wait(plans[-1], *left_out[-1]) if left_out else plans[-1]
+
+    monkeypatch.setattr(host, "assign_checked_streams", make_planned)
+    arrays = [np.zeros(SHAPE, np.float32)] * 2
+    options = Options.of(backend="cuda", features=("sm_90a",), memory=FEW, offload=True)
+    tape = ts.jit(skips).trace(*arrays).tape
+    compile_tape(tape, options)
+    waits = [(step.node.number, wait) for step in plans[0].steps for wait in step.waits if wait != BEGIN]
+    assert len(waits) > 8
+    x, y, found = tensor(), tensor(), ""
+    for pair in waits[::4]:
+        left_out.append(pair)
+        function = program(compile_tape(tape, options))
+        with race_check(), pytest.raises(StreamRaceError, match="nothing orders them") as caught:
+            function(x, y)
+        found += str(caught.value)
+    assert "the host" in found
+
+
+def test_a_captured_call_has_pinned_memory_of_its_own(cuda: Driver) -> None:
+    made = executable(skips, memory=FEW, offload=True)
+    function, x, y, size = program(made), tensor(), tensor(), int(made.metadata["offloaded"])
+    before = pinned()
+    function(x, y)
+    with race_check() as log:
+        with capture() as recording:
+            function(x, y)
+        assert pinned() == before + 2 * size
+        recording.replay()
+    assert len(copies_in(log, "a copy from the host")) >= 3
+    del recording, function
+    assert pinned() == before

@@ -48,6 +48,7 @@ def check_program(program: tsched.ModuleOp) -> None:
     """Fail at the first op that uses memory it may not."""
     _check_calls(program)
     _check_lifetimes(program.body.block, set())
+    _check_spaces(program)
     if any(isinstance(op, tsched.CollectiveStartOp | tsched.CollectiveWaitOp) for op in program.walk()):
         _Collectives(program).block(program.body.block)
     _check_in_place(program)
@@ -97,6 +98,23 @@ def _check_lifetimes(block: Block, freed: set[SSAValue]) -> set[SSAValue]:
         if isinstance(op, tsched.FreeOp):
             freed.add(strip_aliases(op.buffer))
     return freed
+
+
+def _check_spaces(program: tsched.ModuleOp) -> None:
+    """Fail at an op that uses a buffer in host memory, unless it copies it to or from the device."""
+    for op in program.walk():
+        if not isinstance(op, tsched.AllocOp) or not op.space:
+            continue
+        for use in op.result.uses:
+            user = use.operation
+            ends = [value.owner for value in user.operands] if isinstance(user, tsched.CopyOp) else []
+            is_copy = sum(isinstance(end, tsched.AllocOp) and bool(end.space) for end in ends) == 1
+            if not is_copy and not isinstance(user, tsched.FreeOp):
+                assert isinstance(user, SpecOp)
+                user.fail(
+                    f"`{user.name}` uses a buffer in host memory, which copies to and from the device alone reach",
+                    "copy it to a buffer of the workspace, and use that",
+                )
 
 
 class _Collectives:
@@ -245,7 +263,7 @@ def refuse_unplaced(program: tsched.ModuleOp) -> None:
 ARGUMENT = "argument "
 """How memory of the caller begins its name: two of its tensors may be one."""
 DONATED_ARGUMENT = "donated argument "
-WORKSPACE = "workspace"
+WORKSPACE, HOST_MEMORY = "workspace", "host memory"
 
 
 _is_at_most = lru_cache(maxsize=4096)(is_at_most)
@@ -275,7 +293,8 @@ class ByteRange:
         return not (_is_at_most(self.end, other.start) or _is_at_most(other.end, self.start))
 
     def __str__(self) -> str:
-        return self.memory if self.memory != WORKSPACE else f"{WORKSPACE}[{self.start}, {self.end})"
+        is_part = self.memory in (WORKSPACE, HOST_MEMORY)
+        return f"{self.memory}[{self.start}, {self.end})" if is_part else self.memory
 
 
 SCRATCH = ByteRange("scratch", ZERO, Dim.constant(1))
@@ -325,7 +344,7 @@ class Memory:
             return (self._own_range(f"result {op.output}", value),)
         if isinstance(op, tsched.AllocOp) and op.offset is not None:
             # A buffer has whole cache lines to itself.
-            return (ByteRange(WORKSPACE, op.offset, align_bytes(_bytes(value))),)
+            return (ByteRange(HOST_MEMORY if op.space else WORKSPACE, op.offset, align_bytes(_bytes(value))),)
         if isinstance(op, tsched.FuseOp) and value.index == 0 and op.in_place >= 0:
             return self.ranges(op.operands[op.in_place])
         if isinstance(op, tsched.WhileOp | tsched.ForOp) and has_buffers(op):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from xdsl.ir import Block, OpResult, SSAValue
@@ -13,6 +13,7 @@ from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule import typed_ops as tsched
 from tessera.ir.schedule.dialect import DIALECT
 from tessera.ir.schedule.host_program.memory import insert_frees, overwritten_by, root_of
+from tessera.ir.schedule.ops.host import HOST
 from tessera.ir.schedule.plan import tensor_of
 from tessera.types.dim import Dim
 from tessera.types.shape import ZERO, TensorType
@@ -54,9 +55,9 @@ class HostBuilder:
         new.name_hint = name
         return new
 
-    def allocate(self, type: TensorType, output: int = -1) -> SSAValue:
+    def allocate(self, type: TensorType, output: int = -1, space: str = "") -> SSAValue:
         """A new buffer for a tensor; `output` is the result of the program that it holds."""
-        return self.emit("alloc", (), {"output": output}, [BufferAttr.of(type)]).result
+        return self.emit("alloc", (), {"output": output, "space": space}, [BufferAttr.of(type)]).result
 
     def _buffer_for(self, value: SSAValue) -> SSAValue:
         """The buffer that a value is computed into."""
@@ -78,24 +79,22 @@ class HostBuilder:
 
     def translate(self, block: Block) -> None:
         """Build what a block of the plan does, up to its terminator."""
+        writers: dict[type[SpecOp], Callable[[Any], None]] = {
+            tsched.FuseOp: self._call,
+            tsched.CallbackOp: self._call_back,
+            **dict.fromkeys((tsched.CollectiveStartOp, tsched.CollectiveWaitOp), self._collective),
+            **dict.fromkeys((tsched.OffloadOp, tsched.PrefetchOp), self._move),
+            tsched.TileOp: self._tile,
+            tsched.IfOp: self._if,
+            tsched.WhileOp: self._while,
+            tsched.ForOp: self._for,
+        }
         for op in block.ops:
             assert isinstance(op, SpecOp)
             if op.spec.is_terminator:
                 continue
-            if isinstance(op, tsched.FuseOp):
-                self._call(op)
-            elif isinstance(op, tsched.CallbackOp):
-                self._call_back(op)
-            elif isinstance(op, tsched.CollectiveStartOp | tsched.CollectiveWaitOp):
-                self._collective(op)
-            elif isinstance(op, tsched.TileOp):
-                self.emit("tile", [self.values[op.group]], op.values())
-            elif isinstance(op, tsched.IfOp):
-                self._if(op)
-            elif isinstance(op, tsched.WhileOp):
-                self._while(op)
-            elif isinstance(op, tsched.ForOp):
-                self._for(op)
+            if type(op) in writers:
+                writers[type(op)](op)
             else:
                 # What is left makes a value from values without a kernel: constants and other shapes.
                 types = [BufferAttr.of(tensor_of(result)) for result in op.results]
@@ -120,6 +119,9 @@ class HostBuilder:
             }
             self.emit("call", buffers, values, like=fuse)
 
+    def _tile(self, op: tsched.TileOp) -> None:
+        self.emit("tile", [self.values[op.group]], op.values())
+
     def _call_back(self, op: tsched.CallbackOp) -> None:
         for result in op.results:
             self.values[result] = self._buffer_for(result)
@@ -137,6 +139,13 @@ class HostBuilder:
             self.values[op.results[0]] = self.values[op.operands[1]]
         buffers = [self.values[op.operands[0]], self.values[op.results[0]]]
         self.emit(op.spec.short_name, buffers, op.values(), like=op)
+
+    def _move(self, op: tsched.OffloadOp | tsched.PrefetchOp) -> None:
+        """A copy to a buffer in host memory, or from there to one of the device."""
+        space = HOST if isinstance(op, tsched.OffloadOp) else ""
+        target = self.allocate(tensor_of(op.results[0]), space=space)
+        self.emit("copy", [self.values[op.operands[0]], target], like=op)
+        self.values[op.results[0]] = target
 
     # Control flow: bodies are blocks of their own, which write to buffers allocated around them.
 

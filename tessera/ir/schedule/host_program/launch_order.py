@@ -18,7 +18,7 @@ from xdsl.ir import Block, Operation
 from tessera.diagnostics.codes import ScheduleError
 from tessera.diagnostics.error import HERE, Span
 from tessera.ir.base.op import SpecOp
-from tessera.ir.schedule.host_program.accesses import WORKSPACE, ByteRange, Memory
+from tessera.ir.schedule.host_program.accesses import HOST_MEMORY, WORKSPACE, ByteRange, Memory
 from tessera.ir.schedule.typed_ops import CallbackOp, CallOp, FuseOp, GuardOp
 from tessera.types.dim import Dim
 from tessera.types.effect import PURE, Effects, may_swap
@@ -412,12 +412,13 @@ class StreamPlan:
 def assign_streams(order: LaunchOrder, count: int) -> StreamPlan:
     """Distribute the launches of a program over at most `count` streams.
 
-    Of the waits between streams only those are kept that no other implies.
+    Copies to host memory have one stream more, and those from there another: both run beside each other and beside
+    kernels. Of the waits between streams only those are kept that no other implies.
     """
     launches = order.launches()
     streams = _streams_of(launches, count)
     before = launches.before()
-    known = [0] * count
+    known = [0] * (1 + max([*streams, count - 1]))
     """What has happened before what comes next in each stream, as bits; the start is the first."""
     known[0] = 1
     at_end: list[int] = []
@@ -454,6 +455,11 @@ def _streams_of(launches: LaunchOrder, count: int) -> list[int]:
     for node in launches.nodes:
         behind = [first for first, second in launches.edges if second == node.number]
         ready = max((done[number] for number in behind), default=0)
+        directions = [any(part.memory == HOST_MEMORY for part in parts) for parts in (node.writes, node.reads)]
+        if any(directions):
+            done.append(ready + 1)
+            found.append(count + directions.index(True))
+            continue
         stream = _choose_stream(node, behind, last, ends, ready)
         last[stream] = node.number
         ends[stream] = max(ends[stream], ready) + 1

@@ -24,6 +24,7 @@ from tessera.ir.schedule.typed_ops import (
     ForOp,
     FuseOp,
     LayoutOp,
+    PrefetchOp,
     ReturnOp,
     TileOp,
     WhileOp,
@@ -111,7 +112,7 @@ def may_be_written(program: Operation, value: SSAValue) -> bool:
     root = root_of(value)
     if isinstance(root, BlockArgument):
         return root.block is program.regions[0].block and root.index in donated_in(program)
-    return isinstance(root.owner, FuseOp)
+    return isinstance(root.owner, FuseOp | PrefetchOp)
 
 
 def insert_frees(block: Block) -> None:

@@ -12,7 +12,7 @@ from tessera.ir.schedule.ops import COST, host_op
 from tessera.types.device import problem
 
 if TYPE_CHECKING:
-    from tessera.ir.schedule.typed_ops import AliasOp, CallbackOp, CollectiveStartOp, ForOp
+    from tessera.ir.schedule.typed_ops import AliasOp, AllocOp, CallbackOp, CollectiveStartOp, ForOp
 
 
 # Collectives in a plan and in a host program: they are started, and waited for where their result is needed.
@@ -185,9 +185,38 @@ _CONTROL_FLOW = (
 # Memory, kernel calls, copies, callbacks and guards.
 
 
-def _check_alloc(op: SpecOp) -> None:
+HOST = "host"
+"""The memory of offloaded values."""
+
+
+def _check_alloc(op: AllocOp) -> None:
     if not isinstance(op.result.type, BufferAttr):
         op.fail(f"`{op.name}` gives a buffer, not {op.result.type}")
+    if op.space not in ("", HOST) or (op.space and op.output >= 0):
+        where = f"`{op.space}`" if op.output < 0 else f"`{op.space}`, and is result {op.output}"
+        op.fail(f"a buffer is in the workspace, or in `{HOST}` and no result, and this one is in {where}")
+
+
+def _check_offload(op: SpecOp) -> None:
+    _check_same(op)
+    for use in op.results[0].uses:
+        if use.operation.name != "tsched.prefetch":
+            op.fail(
+                f"`{use.operation.name}` reads an offloaded value, which is in host memory",
+                "read the result of a `tsched.prefetch` of it",
+            )
+
+
+def _check_prefetch(op: SpecOp) -> None:
+    _check_same(op)
+    if getattr(op.operands[0].owner, "name", "") != "tsched.offload":
+        op.fail(f"`{op.name}` takes what a `tsched.offload` gives: nothing else is in host memory")
+
+
+def _check_same(op: SpecOp) -> None:
+    source, out = op.operands[0].type, op.results[0].type
+    if not isinstance(out, TensorAttr) or source != out:
+        op.fail(f"`{op.name}` gives the same tensor in another memory, not {out} of {source}")
 
 
 def _check_alias(op: AliasOp) -> None:
@@ -237,9 +266,24 @@ _STEPS = (
         attributes=(
             Attribute("output", "int", -1, "the number of the result that it holds, or -1"),
             Attribute("offset", "dim", None, "its offset in the workspace in bytes, once memory is planned"),
+            Attribute("space", "str", "", "host for a buffer in host memory, whose offset is in the bytes there"),
         ),
         effects=frozenset({"memory"}),
         verify=_check_alloc,
+    ),
+    host_op(
+        name="tsched.offload",
+        summary="The same tensor in host memory; the memory that it was in may be reused.",
+        operands=("value",),
+        results=("offloaded",),
+        verify=_check_offload,
+    ),
+    host_op(
+        name="tsched.prefetch",
+        summary="An offloaded tensor in the memory of the device again, ahead of its use.",
+        operands=("offloaded",),
+        results=("value",),
+        verify=_check_prefetch,
     ),
     host_op(
         name="tsched.free",

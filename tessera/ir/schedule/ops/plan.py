@@ -87,6 +87,7 @@ SPECS = (
             Attribute("names", "strs", (), "the path of each argument in the user's call"),
             Attribute("guards", "guards", (), "triples (left, right, what): equalities of dims checked at every call"),
             Attribute("workspace", "dim", None, "bytes of temporaries, once memory is planned"),
+            Attribute("offloaded", "dim", None, "bytes of offloaded values in host memory, where there are any"),
             *COST,
         ),
         regions=("body",),

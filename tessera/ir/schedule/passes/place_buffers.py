@@ -21,7 +21,8 @@ class PlaceBuffers(Pass):
     """Give every value a buffer: a result of the program its own, all others an `alloc` that is freed at the last use.
 
     Before: `%a = tsched.fuse @k(%x)`. After: `%a = tsched.alloc` and `tsched.call @k(%x, %a) sizes = [B]`. A result
-    that is `in_place` has the memory of its operand. A donated argument is returned without a copy.
+    that is `in_place` has the memory of its operand. A donated argument is returned without a copy. What is offloaded
+    is copied to an `alloc` in host memory, and from there to another one where it is prefetched.
     """
 
     def run(self, module: ModuleOp) -> None:
@@ -30,10 +31,11 @@ class PlaceBuffers(Pass):
             placed = next((op for op in program.walk() if isinstance(op, typed_ops.AllocOp | typed_ops.FreeOp)), None)
             if placed is not None or program.workspace is not None:
                 refuse(placed or program, "values have buffers here already, and are given them once")
-            _place(program, kernels)
+            place_buffers(program, kernels)
 
 
-def _place(program: typed_ops.ModuleOp, kernels: Mapping[str, SpecOp]) -> None:
+def place_buffers(program: typed_ops.ModuleOp, kernels: Mapping[str, SpecOp]) -> None:
+    """Bufferize one program, which calls these kernels."""
     old = program.regions[0].block
     builder = HostBuilder(kernels)
     guards = tuple(needed_checks(program.guards))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects import builtin
 from xdsl.ir import Block, SSAValue
 
 from tessera.ir.base.op import SpecOp
@@ -11,28 +11,39 @@ from tessera.ir.base.types import BufferAttr
 from tessera.ir.schedule.host_program.accesses import refuse_unplaced
 from tessera.ir.schedule.host_program.memory import Lifetime, lay_out
 from tessera.ir.schedule.plan import programs_in
-from tessera.ir.schedule.typed_ops import AllocOp, FreeOp
+from tessera.ir.schedule.typed_ops import AllocOp, FreeOp, ModuleOp
 
 
 class PlanMemory(Pass):
     """Give every `alloc` of the workspace its offset, and the program the bytes that it needs.
 
     Before: `%a = tsched.alloc`. After: `%a = tsched.alloc {offset = 4*B}` in a `tsched.module` with `workspace`.
-    Buffers whose lifetimes are disjoint may share bytes. A buffer allocated in a loop lives for one iteration.
+    Buffers whose lifetimes are disjoint may share bytes. A buffer allocated in a loop lives for one iteration. Those in
+    host memory have offsets in bytes of their own, of which the program says how many it `offloaded`.
     """
 
-    def run(self, module: ModuleOp) -> None:
+    def run(self, module: builtin.ModuleOp) -> None:
         for program in programs_in(module):
-            refuse_unplaced(program)
-            allocs, lifetimes = lifetimes_in(program)
-            layout = lay_out(lifetimes)
-            for op, offset in zip(allocs, layout.offsets, strict=True):
-                op.offset = offset
+            plan_memory(program)
+
+
+def plan_memory(program: ModuleOp) -> None:
+    """Plan the memory of one program: its workspace, and host memory where values are offloaded."""
+    refuse_unplaced(program)
+    allocs, lifetimes = lifetimes_in(program)
+    for is_host in (False, True):
+        chosen = [number for number, op in enumerate(allocs) if bool(op.space) is is_host]
+        layout = lay_out([lifetimes[number] for number in chosen])
+        for number, offset in zip(chosen, layout.offsets, strict=True):
+            allocs[number].offset = offset
+        if not is_host:
             program.workspace = layout.total
+        elif chosen:
+            program.offloaded = layout.total
 
 
 def lifetimes_in(program: SpecOp) -> tuple[list[AllocOp], list[Lifetime]]:
-    """The allocations of the workspace, and the lifetime of each in steps of a walk through the program."""
+    """The allocations of workspace and host memory, and the lifetime of each in steps of a walk through the program."""
     walk = _Clock()
     walk.block(program.regions[0].block)
     lifetimes = [

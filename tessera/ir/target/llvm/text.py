@@ -431,7 +431,12 @@ class HostProgram(ABC):
         if output >= 0:
             self.pointers[op.result] = f.load(f.gep(self.outputs, output, "ptr"), "ptr")
         else:
-            self.pointers[op.result] = f.gep(self.workspace, self.dim(op.value("offset")), "i8")
+            start = self.host_memory() if op.value("space") else self.workspace
+            self.pointers[op.result] = f.gep(start, self.dim(op.value("offset")), "i8")
+
+    def host_memory(self) -> Value:
+        """Where offloaded values are: behind the workspace, where there is one memory."""
+        return self.f.gep(self.workspace, self.dim(self.program.value("workspace")), "i8")
 
     def _alias(self, op: SpecOp) -> None:
         self.pointers[op.result] = self.pointers[op.operands[0]]

@@ -10,6 +10,8 @@ from tessera.runtime.devices.cuda.driver import OUT_OF_MEMORY, driver, error_of
 from tessera.runtime.timeline import WATCH, HostWait, Launch
 
 _SMALL, _LARGE = 512, 2 << 20
+_PORTABLE = 1
+"""`CU_MEMHOSTALLOC_PORTABLE` of cuda.h: pinned for every context."""
 ALIGNMENT = 256
 """Bytes that every block begins at a multiple of; the driver sees to it."""
 
@@ -111,6 +113,39 @@ class Pool:
 
 POOL = Pool()
 """The memory of this process on its device."""
+
+
+class PinnedMemory:
+    """Host memory that copies to and from the device can read and write while the host goes on.
+
+    It belongs to calls in one stream, one at a time: whoever launches has its `lock`. It is freed when that is idle.
+    """
+
+    held = 0
+    """Bytes of all that there is."""
+
+    def __init__(self, size: int, stream: int) -> None:
+        """Raises OutOfMemoryError (T0707)."""
+        cuda, address, self.lock = driver(), ctypes.c_void_p(), threading.Lock()
+        cuda.enter()
+        self._library, self._stream, self.size, self.address = cuda.library, ctypes.c_void_p(stream), size, 0
+        code = cuda.library.cuMemHostAlloc(ctypes.byref(address), ctypes.c_size_t(size), _PORTABLE)
+        if code == OUT_OF_MEMORY:
+            raise OutOfMemoryError(
+                f"no pinned host memory for {size} bytes of offloaded values",
+                notes=(f"programs here hold {PinnedMemory.held} bytes of it",),
+                fix="allow more bytes on the device: `memory=`",
+            )
+        if code:
+            raise error_of(code, "cuMemHostAlloc", cuda.library)
+        self.address = address.value or 0
+        PinnedMemory.held += size
+
+    def __del__(self) -> None:
+        if getattr(self, "address", 0):  # without memory there was never one
+            self._library.cuStreamSynchronize(self._stream)
+            self._library.cuMemFreeHost(ctypes.c_void_p(self.address))
+            PinnedMemory.held -= self.size
 
 
 def _copy(function: str, target: int, source: int, size: int, stream: int) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, LoadError, RuntimeArgumentError
 from tessera.runtime.callback import EXCHANGES, Callback, Callbacks
 from tessera.runtime.devices.cuda.driver import NO_CONTEXT, Module, driver, error_of, machine_code
 from tessera.runtime.devices.cuda.graphs import NodeTable, Replays
-from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, FreeList, copy_in, copy_out
+from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, FreeList, PinnedMemory, copy_in, copy_out
 from tessera.runtime.devices.cuda.metrics import TOO_FAR, TensorMaps, ranges, too_far, watch
 from tessera.runtime.devices.cuda.streams import CURRENT, Words, current_stream, wait_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, Form, form_of, number_maker
@@ -42,10 +43,13 @@ class Plan:
     """What a call with tensors of these forms in a stream needs, worked out once, and the words that native code reads.
 
     `sizes` and `state` are arrays that the entry is given; `outputs` are forms with where their memory comes from;
-    `replays` is a table of what was captured, for programs that can be.
+    `replays` is a table of what was captured, for programs that can be; `offloaded` is where offloaded values are.
     """
 
-    __slots__ = ("__weakref__", "_kept", "next", "outputs", "replays", "sizes", "state", "words", "workspace")
+    __slots__ = (
+        *("__weakref__", "_kept", "next", "offloaded", "outputs"),
+        *("replays", "sizes", "state", "words", "workspace"),
+    )
 
     def __init__(
         self,
@@ -56,9 +60,10 @@ class Plan:
         workspace: FreeList | None,
         state: Any,
         replays: Replays | None = None,
+        offloaded: PinnedMemory | None = None,
     ) -> None:
         self.sizes, self.outputs, self.workspace, self.state = sizes, tuple(outputs), workspace, state
-        self.replays = replays
+        self.replays, self.offloaded = replays, offloaded
         self.next: Plan | None = None
         # Native code looks for the very objects, so they live as long as the plan.
         self._kept: tuple[Any, ...] = (stream, tuple(forms))
@@ -296,24 +301,31 @@ class CudaProgram:
             start += size
         streams = facts.get("streams", 1)
         nothing = self._code.address("tessera_nothing") if streams > 1 else 0
-        self._words = Words(words, streams, facts.get("events", 0), nothing)
+        self._sizes = Sizes(executable)
+        offloads = self._sizes.offloaded.value != 0
+        self._words = Words(words, streams, facts.get("events", 0), nothing, offloads=offloads)
         self._maps = TensorMaps(facts["maps"])
         self._states: dict[int, Any] = {}
         self._node_tables: dict[int, NodeTable] = {}
         self._plans: dict[tuple[Any, ...], Plan] = {}
-        self._sizes = Sizes(executable)
 
     number_maker = staticmethod(number_maker)
     """What makes a Python float an argument."""
 
-    def _state(self, stream: int) -> Any:
-        """The table that the entry reads, for a stream."""
-        found = self._states.get(stream)
+    def _state(self, stream: int, offloaded: PinnedMemory | None = None) -> Any:
+        """The table that the entry reads, for a stream; that of a plan which offloads values is its own."""
+        found = self._states.get(stream) if offloaded is None else None
         if found is None:
-            is_captured = CURRENT.capture is not None
-            found = _state_of(stream, self._maps.address, self._words, is_captured=is_captured)
+            is_captured, start = CURRENT.capture is not None, offloaded.address if offloaded is not None else 0
+            found = _state_of(stream, self._maps.address, self._words, is_captured=is_captured, offloaded=start)
+        if offloaded is None:
             self._states[stream] = found
         return found
+
+    def _pin(self, sizes: Any, stream: int) -> PinnedMemory | None:
+        """Host memory for the offloaded values of calls with these sizes in a stream, where there are any."""
+        size = self._sizes.offloaded.evaluate(dict(zip(self.executable.symbols, sizes, strict=False)))
+        return PinnedMemory(size, stream) if size else None
 
     def _replays(
         self, sizes: Any, outputs: Sequence[tuple[Form, FreeList]], stream: int, inputs: int
@@ -361,7 +373,9 @@ class CudaProgram:
         own = plan.workspace
         workspace = own.take() if own is not None else 0
         try:
-            code = self._enter(plan, tensors, made, workspace)
+            # Offloaded values of two calls would be in the same memory: their launches come one after the other.
+            with plan.offloaded.lock if plan.offloaded is not None else nullcontext():
+                code = self._enter(plan, tensors, made, workspace)
         finally:
             if own is not None:
                 own.free.append(workspace)
@@ -382,13 +396,15 @@ class CudaProgram:
             return self._entry(*given, plan.state)
         from tessera.runtime.devices.cuda.race_check import watched_call  # noqa: PLC0415 - where somebody watches
 
-        is_captured = CURRENT.capture is not None
+        is_captured, pinned = CURRENT.capture is not None, plan.offloaded
+        start, size = (pinned.address, pinned.size) if pinned is not None else (0, 0)
 
         def run(address: Callable[[str], int]) -> int:
             words = (plan.state[0] or 0, self._maps.address, self._words)
-            return self._entry(*given, _state_of(*words, address, is_captured=is_captured))
+            return self._entry(*given, _state_of(*words, address, is_captured=is_captured, offloaded=start))
 
-        return watched_call(self.executable.metadata, self._words, made, plan.workspace, workspace, run)
+        offloaded = (start, start + size)
+        return watched_call(self.executable.metadata, self._words, made, plan.workspace, workspace, run, offloaded)
 
     def _failure(self, code: int) -> Exception:
         number, kernel = code & _NUMBER, (code >> 32) - 1
@@ -426,6 +442,7 @@ class CudaProgram:
             if self._donation is not None:
                 self._donation.finish(given, tensors, made, None)
             graph.hold([*tensors, *made])
+            graph.keep(plan.offloaded)
             return _unpack(made)
         others = {tensor.stream for tensor in tensors} - {stream}
         for other in others:
@@ -458,12 +475,16 @@ class CudaProgram:
             # During a capture every call takes this path, so that the graph holds its tensors; and one that may raise
             # does, since the fast path would ask Python once more.
             is_kept = CURRENT.capture is None and self._callbacks is None
-            replays = self._replays(sizes, outputs, stream, len(tensors)) if is_kept else None
-            plan = Plan(stream, key[1:], sizes, outputs, own, self._state(stream), replays)
+            offloaded = self._pin(sizes, stream)
+            # Nor do calls take it that offload values: no two of them may be at their launches at a time.
+            is_fast = is_kept and offloaded is None
+            replays = self._replays(sizes, outputs, stream, len(tensors)) if is_fast else None
+            plan = Plan(stream, key[1:], sizes, outputs, own, self._state(stream, offloaded), replays, offloaded)
             if is_kept:
                 self._plans[key] = plan
-                if replays is not None:
-                    replays.use_nodes = self._node_maker(weakref.ref(plan), stream)
+            if replays is not None:
+                replays.use_nodes = self._node_maker(weakref.ref(plan), stream)
+            if is_fast:
                 self._native.add(plan)
         return plan
 
@@ -508,11 +529,18 @@ def code_for(architecture: str) -> str:
 
 
 def _state_of(
-    stream: int, maps: int, words: Words, address: Callable[[str], int] | None = None, *, is_captured: bool = False
+    stream: int,
+    maps: int,
+    words: Words,
+    address: Callable[[str], int] | None = None,
+    *,
+    is_captured: bool = False,
+    offloaded: int = 0,
 ) -> Any:
     """The table that an entry reads, for a stream, with functions of the driver, or what `address` gives for them."""
     address = address or driver().address
-    found = [stream, *map(address, _FUNCTIONS), maps, *ranges(), *words.at(stream, address, is_captured=is_captured)]
+    last = words.at(stream, address, is_captured=is_captured, offloaded=offloaded)
+    found = [stream, *map(address, _FUNCTIONS), maps, *ranges(), *last]
     return (ctypes.c_void_p * len(found))(*found)
 
 
@@ -592,7 +620,7 @@ class Sizes:
     def __init__(self, executable: Executable) -> None:
         self.executable = executable
         facts = executable.metadata
-        self.workspace = parse_dim(facts["workspace"])
+        self.workspace, self.offloaded = (parse_dim(facts.get(name, "0")) for name in ("workspace", "offloaded"))
         self.scratches = [
             (parse_dim(grid), programs, slots, parse_dim(size)) for grid, programs, slots, size in facts["scratches"]
         ]

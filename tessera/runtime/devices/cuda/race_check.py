@@ -31,6 +31,7 @@ _WORDS = {
     "cuLaunchKernel": 11,
     "cuMemcpyDtoDAsync_v2": 4,
     "cuMemcpyDtoHAsync_v2": 4,
+    "cuMemcpyHtoDAsync_v2": 4,
     "cuStreamSynchronize": 1,
     "cuMemsetD32Async": 4,
     "cuMemcpy2DAsync_v2": 2,
@@ -80,6 +81,7 @@ class Watcher:
         self.kernels: dict[int, Watched] = {}
         """By the handle that the driver knows them by."""
         self.workspace: Bytes = (0, 0)
+        self.offloaded: Bytes = (0, 0)
         self.taken: tuple[Bytes, ...] = ()
         """Memory of the call that is being made: of its own, and what its results are put into."""
         self.raised: BaseException | None = None
@@ -118,7 +120,14 @@ class Watcher:
             target, source, size, stream = words
             return [Launch("a copy", stream, ((source, source + size),), ((target, target + size),), self.taken)]
         if name == "cuMemcpyDtoHAsync_v2":
-            return [Launch("a copy to the host", words[3], ((words[1], words[1] + words[2]),))]
+            # Numbers that the host branches on are on its stack, and of this call alone.
+            target = (words[0], words[0] + words[2])
+            written = (target,) if self.offloaded[0] <= words[0] < self.offloaded[1] else ()
+            return [Launch("a copy to the host", words[3], ((words[1], words[1] + words[2]),), written, self.taken)]
+        if name == "cuMemcpyHtoDAsync_v2":
+            target, source, size, stream = words
+            spans = ((source, source + size),), ((target, target + size),)
+            return [Launch("a copy from the host", stream, *spans, self.taken)]
         if name == "cuMemsetD32Async":
             return [Launch("an index", words[3], (), ((words[0], words[0] + 4 * words[2]),), self.taken)]
         if name == "cuMemcpy2DAsync_v2":
@@ -148,13 +157,15 @@ def watched_call(
     free_list: FreeList | None,
     own: int,
     run: Run,
+    offloaded: Bytes = (0, 0),
 ) -> int:
     """Let an entry run with functions that write down what they are asked for; raises what they found.
 
     `words` begin with the handles of the kernels that `facts`, of the executable, name; `own` is where its workspace
-    is, of the size of `free_list`.
+    is, of the size of `free_list`, and `offloaded` is its pinned memory.
     """
     watcher = _WATCHERS[-1]
+    watcher.offloaded = offloaded
     watcher.workspace = (own, own + (free_list.size if free_list is not None else 0))
     watcher.taken = (*((one.address, one.address + one.nbytes) for one in made), watcher.workspace)
     watcher.kernels.update(watched_kernels(facts, words))

@@ -338,26 +338,37 @@ def capture() -> Generator[Graph]:
 class Words:
     """What an entry reads behind the first words of its table: handles of kernels and addresses of constants.
 
-    After those comes what a program of several streams needs: two functions, the other streams, its events.
+    After those comes what a program that offloads values needs, its pinned memory and a function, and then what one of
+    several streams does: two functions, the other streams, its events.
     """
 
-    def __init__(self, fixed: Sequence[int], streams: int = 1, events: int = 0, nothing: int = 0) -> None:
+    def __init__(
+        self, fixed: Sequence[int], streams: int = 1, events: int = 0, nothing: int = 0, *, offloads: bool = False
+    ) -> None:
         """`nothing` is a function that does nothing, in place of the driver's where there is one stream."""
         self._fixed, self.streams, self._count, self._nothing = tuple(fixed), streams, events, nothing
+        self._offloads = offloads
         self._events: dict[int, list[Event]] = {}
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._fixed)
 
-    def at(self, stream: int, address: Callable[[str], int], *, is_captured: bool = False) -> list[int]:
-        """All of them for a stream of calls; `address` gives functions of the driver."""
+    def at(
+        self, stream: int, address: Callable[[str], int], *, is_captured: bool = False, offloaded: int = 0
+    ) -> list[int]:
+        """All of them for a stream of calls; `address` gives functions of the driver.
+
+        Launches have several streams where they are captured, as events cost the host more than they gain otherwise;
+        and where values are offloaded, at `offloaded`, since copies over the link take long.
+        """
+        fixed = [*self._fixed, *((offloaded, address("cuMemcpyHtoDAsync_v2")) if self._offloads else ())]
         if self.streams == 1:
-            return list(self._fixed)
-        if not is_captured:
-            return [*self._fixed, self._nothing, self._nothing, *[stream] * (self.streams - 1), *[0] * self._count]
+            return fixed
+        if not is_captured and not self._offloads:
+            return [*fixed, self._nothing, self._nothing, *[stream] * (self.streams - 1), *[0] * self._count]
         events = self._events.get(stream)
         if events is None:
             events = self._events[stream] = [Event(timed=False) for _ in range(self._count)]
         functions = [address(name) for name in ("cuEventRecord", "cuStreamWaitEvent")]
         branches = branch_streams(stream, self.streams - 1)
-        return [*self._fixed, *functions, *branches, *(event.handle for event in events)]
+        return [*fixed, *functions, *branches, *(event.handle for event in events)]

@@ -1,0 +1,186 @@
+"""Offload values that wait long for their next use to host memory, until the workspace fits into a number of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import partial
+from itertools import pairwise
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue, Use
+
+from tessera.ir.base.dialect_of import make
+from tessera.ir.base.op import SpecOp
+from tessera.ir.base.passes import Pass
+from tessera.ir.base.verify import symbol_table
+from tessera.ir.schedule import typed_ops as tsched
+from tessera.ir.schedule.host_program.memory import ANNOTATIONS, enclosing_op, root_of
+from tessera.ir.schedule.passes.place_buffers import place_buffers
+from tessera.ir.schedule.passes.plan_memory import plan_memory
+from tessera.ir.schedule.plan import programs_in, tensor_of
+from tessera.types.frozen import frozen
+from tessera.types.machine import HostLink, Machine
+
+
+@frozen
+class OffloadValues(Pass):
+    """Copy as few values as it takes to host memory after a use, and back ahead of the next, far behind it.
+
+    Before: `%a = tsched.fuse @f(%x)`, `%b = tsched.fuse @g(%a)`, groups that do not read `%a`, `tsched.fuse @h(%a)`.
+    After: `%c = tsched.offload %a` behind the second, `%d = tsched.prefetch %c` some groups before the last, which
+    reads `%d`. Activations that a backward part needs are such values. Those with the most bytes times groups in
+    between come first. A prefetch starts when the groups behind it take as long as the link to host memory does, and
+    where memory is too small for that, right before the use. Without `memory`, in bytes, nothing is offloaded; where
+    even all do not fit, the plan with the smallest workspace stays.
+    """
+
+    memory: int = -1
+    machine: Machine = field(default_factory=lambda: Machine("generic"))
+
+    def run(self, module: ModuleOp) -> None:
+        kernels = symbol_table(module)
+        for program in programs_in(module) if self.memory >= 0 else ():
+            _insert(program, _choose(program, kernels, self.memory, self.machine.link))
+
+
+@frozen
+class _Pair:
+    """A value that may be offloaded, by numbers of ops in the block.
+
+    `early` is the last op that uses it before its offload, `late` the first that does after, and `start` is the op that
+    its prefetch is put before; `groups` are in between.
+    """
+
+    maker: int
+    result: int
+    early: int
+    late: int
+    start: int
+    bytes: int
+    groups: int
+
+
+def _choose(program: tsched.ModuleOp, kernels: Mapping[str, SpecOp], memory: int, link: HostLink) -> Sequence[_Pair]:
+    """The fewest of the pairs, in their order, with which the workspace has at most so many bytes; else all."""
+    planned = partial(_plan, program, kernels)
+    before = planned(())
+    if before <= memory:
+        return ()
+    pairs: Sequence[_Pair] = ()
+    for is_ahead in (True, False):
+        pairs = _find_pairs(program.body.block, link if is_ahead else None)
+        if planned(pairs) <= memory:
+            low, high = 0, len(pairs)
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if planned(pairs[:middle]) <= memory else (middle, high)
+            return pairs[:high]
+    return pairs if planned(pairs) < before else ()
+
+
+def _plan(program: tsched.ModuleOp, kernels: Mapping[str, SpecOp], pairs: Sequence[_Pair]) -> int:
+    """The bytes of a program's workspace with these pairs, by the passes that plan it; 0 where sizes are not known."""
+    trial = program.clone()
+    _insert(trial, pairs)
+    place_buffers(trial, kernels)
+    plan_memory(trial)
+    return (trial.workspace.value if trial.workspace is not None else None) or 0
+
+
+# Which values can be offloaded, and where.
+
+
+def _find_pairs(block: Block, link: HostLink | None) -> list[_Pair]:
+    """The values of a block that are not needed for some groups, those with the most bytes times groups first.
+
+    Without a link prefetches come right before the use.
+    """
+    ops = list(block.ops)
+    numbers = {op: number for number, op in enumerate(ops)}
+    groups = [sum(isinstance(inner, tsched.FuseOp) for inner in op.walk()) for op in ops]
+    found: list[_Pair] = []
+    for value in _list_values(block):
+        maker, size = numbers[value.owner], tensor_of(value).bytes.value or 0
+        used = sorted({maker, *(numbers[enclosing_op(use.operation, block)] for _, use in _uses(value))})
+        gaps = [(sum(groups[early + 1 : late]), early, late) for early, late in pairwise(used)]
+        _, early, late = max(gaps, default=(0, 0, 0))
+        start = late if link is None else _find_start(ops, early, late, size, link)
+        between = sum(groups[early + 1 : start])
+        if between:
+            found.append(_Pair(maker, value.index, early, late, start, size, between))
+    return sorted(found, key=lambda one: (-one.bytes * one.groups, one.maker, one.result))
+
+
+def _list_values(block: Block) -> Iterator[OpResult]:
+    """Values of a block in the workspace, of known sizes; not what a loop carries, which is in one of two buffers."""
+    assert block.last_op is not None
+    returned = {root_of(value) for value in block.last_op.operands}
+    for op in block.ops:
+        if isinstance(op, tsched.FuseOp | tsched.ForOp | tsched.IfOp):
+            for value in op.results[op.carried if isinstance(op, tsched.ForOp) else 0 :]:
+                root = root_of(value)
+                is_own = not isinstance(root, BlockArgument) and root not in returned
+                if is_own and tensor_of(value).bytes.value:
+                    yield value
+
+
+def _uses(value: SSAValue) -> Iterator[tuple[SSAValue, Use]]:
+    """The uses of a value, with the form that each has it in: itself, or it in another shape."""
+    for use in list(value.uses):
+        if isinstance(use.operation, tsched.AliasOp):
+            yield from _uses(use.operation.results[0])
+        elif not isinstance(use.operation, ANNOTATIONS):
+            yield value, use
+
+
+def _find_start(ops: Sequence[Operation], early: int, late: int, size: int, link: HostLink) -> int:
+    """The last op from which on groups take as long as a copy of so many bytes over the link."""
+    start, left = late, size
+    while start > early + 1 and left > 0:
+        start -= 1
+        left -= sum(_count_link_bytes(op, link) for op in ops[start].walk() if isinstance(op, tsched.FuseOp))
+    return start
+
+
+def _count_link_bytes(op: tsched.FuseOp, link: HostLink) -> int:
+    """The bytes that the link moves while a group runs."""
+    flops, moved = ((cost.value if cost is not None else None) or 0 for cost in (op.flops, op.bytes))
+    return max(flops // link.flops, moved // link.bytes)
+
+
+# Insertion: what uses a value late uses what is prefetched, in the shape that it has it in.
+
+
+def _insert(program: tsched.ModuleOp, pairs: Sequence[_Pair]) -> None:
+    block = program.body.block
+    ops = list(block.ops)
+    numbers = {op: number for number, op in enumerate(ops)}
+    for one in pairs:
+        maker = ops[one.maker]
+        assert isinstance(maker, SpecOp)
+        value = maker.results[one.result]
+        late = [pair for pair in _uses(value) if numbers[enclosing_op(pair[1].operation, block)] >= one.late]
+        offload = make("tsched.offload", [value], types=[value.type], span=maker.span)
+        block.insert_op_after(offload, ops[one.early])
+        prefetch = make("tsched.prefetch", [offload.result], types=[value.type], span=maker.span)
+        block.insert_op_before(prefetch, ops[one.start])
+        forms: dict[SSAValue, SSAValue] = {value: prefetch.result}
+        for form, use in late:
+            use.operation.operands[use.index] = _prefetched_form(form, forms, ops[one.start])
+    for op in reversed(ops if pairs else ()):
+        if isinstance(op, tsched.AliasOp) and not op.results[0].uses:
+            op.detach()
+            op.erase()
+
+
+def _prefetched_form(form: SSAValue, forms: dict[SSAValue, SSAValue], before: Operation) -> SSAValue:
+    """A prefetched value in the shape of a form, for ops from one on."""
+    if form not in forms:
+        alias, block = form.owner, before.parent
+        assert isinstance(alias, tsched.AliasOp)
+        assert block is not None
+        again = alias.clone({alias.source: _prefetched_form(alias.source, forms, before)})
+        block.insert_op_before(again, before)
+        forms[form] = again.results[0]
+    return forms[form]
