@@ -255,7 +255,7 @@ class Proofs:
         if value.low >= 0:
             return value.why
         self._trials -= 1
-        if level <= 0 or self._trials <= 0 or len(gap.terms) > _MOST_TERMS or gap.value is not None:
+        if level <= 0 or self._trials <= 0 or len(gap.terms) > _MOST_TERMS:
             return None
         for attempt in (self._drop_factor, self._expand_atoms, self._subtract_facts, self._bound_products):
             found = attempt(gap, level - 1)

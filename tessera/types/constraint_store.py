@@ -128,20 +128,17 @@ def remainder(a: Value, b: Value) -> Value:
     why = a.why | b.why
     if b.low < 0:
         return Value(why=why)
-    if a.low >= 0 and b.low >= 1 and a.high < b.low:
+    if a.low >= 0 and a.high < b.low:
         return a._replace(why=why)
     high = BIG if b.high >= BIG else max(0, b.high - 1)
     if a.low >= 0:
         high = min(high, a.high)
-    if not b.is_fixed:
-        # x % y differs from x by a multiple of y, so it keeps the class of both.
-        modulus = gcd(residue_class(a)[0], residue_class(b)[0], residue_class(b)[1])
-    else:
-        modulus = gcd(residue_class(a)[0], b.low)
-    modulus, residue = (modulus, residue_class(a)[1] % modulus) if modulus else (1, 0)
-    if b.is_fixed and b.low and modulus == b.low:
-        return exactly(residue, why)
-    return Value(0, high, modulus, residue, why) if b.low >= 1 else Value(0, high, 1, 0, why)
+    if b.low < 1:
+        return Value(0, high, 1, 0, why)
+    # x % y differs from x by a multiple of y, so it keeps the class of both.
+    modulus = gcd(residue_class(a)[0], *residue_class(b))
+    residue = residue_class(a)[1] % modulus
+    return exactly(residue, why) if b.is_fixed and modulus == b.low else Value(0, high, modulus, residue, why)
 
 
 def min_or_max(kind: str, a: Value, b: Value) -> Value:
@@ -367,8 +364,6 @@ class Store:
     def intersect_class(self, node: int, modulus: int, residue: int, why: int) -> None:
         """Note that a node is `residue` modulo `modulus`."""
         known = self.modulus[node]
-        if modulus <= 1 or (known % modulus == 0 and self.residue[node] % modulus == residue % modulus):
-            return
         joined = intersect_classes(known, self.residue[node], modulus, residue % modulus)
         if joined is None:
             raise ContradictionError(self.class_why[node] | why)

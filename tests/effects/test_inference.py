@@ -119,6 +119,10 @@ def test_states_of_two_arguments_in_a_loop_and_of_nobody() -> None:
 
     traced = ts.jit(both).trace({"a": cache(), "b": cache()}, rows())
     assert traced.effects == {"state(pair['a'])", "state(pair['b'])"}
+    grown = ts.jit(
+        lambda own: ts.while_loop(lambda c: c.length < 3, lambda c: c.append(c.K[:, :, :1], c.V[:, :, :1]), own)
+    )
+    assert grown.trace(cache()).effects == {"state(own)"}
     made = ts.jit(lambda x: cache().append(x, x)).trace(rows())
     assert made.effects == {"state"}
 

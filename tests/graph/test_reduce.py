@@ -98,6 +98,21 @@ def _norm(x: Array, axes: tuple[int, ...], keepdims: bool, order: float) -> Arra
     return (wide**order).sum(axis=axes, keepdims=keepdims) ** (1 / order)
 
 
+@pytest.mark.parametrize("order", [3.0, 0.5, 1.0, 2.0, 0.0, -1.0, -3.0, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16"])
+def test_norms_of_rows_without_a_scale(dtype: str, order: float) -> None:
+    """Zeros, infinities, NaN and the ends of the dtype, each with others and alone."""
+    inf, largest = math.inf, float(np.finfo(numpy_dtype(BY_NAME[dtype])).max)
+    rows = [[0, 0], [0, 2], [inf, 2], [-inf, 0], [inf, -inf], [math.nan, 1], [math.nan, 0], [3, 4], [1, 1]]
+    x = np.array([*rows, [-largest / 4, 0]]).astype(numpy_dtype(BY_NAME[dtype]))
+    with np.errstate(all="ignore"):
+        expected = np.linalg.norm(x.astype(np.longdouble), order, axis=1).astype(np.float64)
+        found = reference("norm", x, axes=(1,), order=order)
+    np.testing.assert_allclose(found.astype(np.float64), expected, rtol=16 * BY_NAME[dtype].epsilon)
+    made = run_decomposition("norm", x, axes=(1,), order=order)
+    np.testing.assert_array_equal(made, found)
+
+
 @pytest.mark.parametrize("spec", reduce.STATISTICS, ids=lambda spec: spec.short_name)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16", "f16"])
 def test_decompositions_compute_what_references_mean(spec: Any, dtype: str) -> None:

@@ -44,6 +44,12 @@ CASTS = {
     "floats_do_not_wrap": (WIDE, ts.f16, {"saturation": "wrap"}, ["round_to format = f16 f16"]),
     "saturate": (WIDE, ts.f16, {"saturation": "saturate"}, ["round_to format = f16 saturation = saturate f16"]),
     "flush": (WIDE, ts.f16, {"denormals": "flush"}, ["round_to format = f16 denormals = flush f16"]),
+    "to_integers_saturate": (
+        WIDE,
+        ts.i8,
+        {"saturation": "saturate"},
+        ["round_to format = i8 rounding = toward_zero saturation = saturate i8"],
+    ),
     "no_format": (WIDE, ts.i64, {"saturation": "saturate"}, ["cast i64"]),
     "of_f64": (DOUBLE, ts.f16, {"rounding": "toward_zero"}, ["cast f16"]),
     "wider": (HALF, ts.f32, {"rounding": "toward_zero"}, ["cast f32"]),

@@ -201,6 +201,15 @@ def test_a_literal_may_be_the_largest_number() -> None:
         assert [name for name in found if name == "full"] == expected, literal
 
 
+@pytest.mark.parametrize(
+    ("dtype", "literal", "shown"),
+    [(np.float16, 7e4, "inf"), (np.float16, -7e4, "-inf"), (np.float32, 1e39, "inf"), (np.float32, -np.inf, "-inf")],
+)
+def test_a_literal_that_its_dtype_does_not_hold_is_named(dtype: Any, literal: float, shown: str) -> None:
+    with pytest.raises(RangeError, match=rf"`full` can give \[{shown}, {shown}\], outside of \[-100, 100\]"):
+        unproved(lambda x: ops.minimum(x, literal), X.astype(dtype), bounded=(-100.0, 100.0))
+
+
 def test_numbers_that_stand_in_a_program_are_not_held_to_its_bound() -> None:
     small = ts.verify.numerics(bounded=[-100, 100])(lambda x: x / 1000.0)
     np.testing.assert_allclose(np.asarray(small(np.array([50.0], np.float32))), [0.05])

@@ -221,6 +221,29 @@ def test_a_barrier_of_which_it_is_unknown_how_often_it_comes_is_tried(is_clean: 
     assert (find_worker_race(kernel) is None) == is_clean
 
 
+@pytest.mark.parametrize("is_before", [True, False])
+def test_a_barrier_that_stands_on_one_side_of_both_decides_nothing(is_before: bool) -> None:
+    """Whatever is unknown of it, a race is one by formulas alone."""
+    b = Lined("aside", [], symbols=["M", "N"], grid=[], writes=[], kind="map")
+    region, zero = TileRegion({"a": b.index(0)}, ("a",), (8,)), b.index(0)
+    shared = b.scratch([8], i64, space="shared")
+
+    def wait(step: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+        b.barrier()
+        return carried
+
+    def wait_often() -> None:
+        b.loop(zero, b.index(Dim.symbol("M") * Dim.symbol("N")), 1, wait)
+
+    if is_before:
+        wait_often()
+    b.store(b.coordinate_of(A, region), shared, [A], region)
+    b.load(shared, [7 - A], region)
+    if not is_before:
+        wait_often()
+    assert decide(verify_kernel(b.finish())) is not None
+
+
 # Random programs: what is proven never fails when run, and what is refuted fails at the sizes given.
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import tessera as ts
 from tessera import dist, ops
+from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.graph.dialect import from_tape
 from tests.runtime.ranks import programs
 from tests.runtime.ranks.threads import on_ranks
@@ -82,6 +83,18 @@ def test_a5_the_adjoint_is_in_the_ir(name: str) -> None:
 
     kinds = [op.name.removeprefix("tgraph.") for op in on_ranks(backward, dp=RANKS)[0].walk()]
     assert [kind for kind in kinds if kind.startswith("all_") or kind == "reduce_scatter"] == ADJOINTS[name]
+
+
+@pytest.mark.parametrize(("collective", "kind"), [("all_reduce", "prod"), ("reduce_scatter", "prod"),
+                                                   ("reduce_scatter", "max"), ("reduce_scatter", "min")])  # fmt: skip
+def test_reductions_of_ranks_without_a_rule_say_so(collective: str, kind: str) -> None:
+    with (
+        dist.mesh(dp=1),
+        pytest.raises(DifferentiationError, match=f"`{collective}` with `{kind}` has no derivative") as caught,
+    ):
+        ts.jit(ts.grad(lambda x: getattr(dist, collective)(x, "dp", op=kind).sum())).trace(X[0])
+    assert caught.value.fix is not None
+    assert caught.value.fix.message == "reduce by `sum` or `mean`"
 
 
 def test_a5_weights_that_are_gathered_for_a_layer_have_scattered_gradients() -> None:

@@ -286,6 +286,48 @@ def test_narrow_floats_and_numbers_of_the_call() -> None:
     np.testing.assert_allclose(np.asarray(found.cast(ts.f32)), expected, rtol=2**-7, atol=2**-8)
 
 
+C, V, M = RNG.standard_normal((4, 3)), RNG.standard_normal(3), RNG.standard_normal((4, 4))
+LINEAR_RULES: dict[str, Any] = {
+    "mul left": lambda t: t * C,
+    "mul right": lambda t: C * t,
+    "mul right, broadcast": lambda t: ops.sin(X)[None] * t,
+    "mul right, summed": lambda t: C * t[:1],
+    "div": lambda t: t / V,
+    "div, broadcast": lambda t: t[:, :1] / C,
+    "add": lambda t: t + t[:1],
+    "sub": lambda t: t[:1] - t,
+    "sub right": lambda t: ops.zeros((4, 3), ts.f64) - t[0],
+    "neg": lambda t: -t,
+    "where left": lambda t: ops.where(C > 0, t, 0.0),
+    "where right": lambda t: ops.where(C > 0, ops.zeros((), ts.f64), t[:1]),
+    "matmul left": lambda t: t @ C.T,
+    "matmul right": lambda t: M @ t,
+    "matmul of a vector": lambda t: t @ V + M @ t[:, 0],
+    "matmul of a stack": lambda t: np.stack([M, M]) @ t,
+    "einsum": lambda t: ops.einsum("ij,kj->ik", C, t) + ops.einsum("ij,kj->ki", t, C),
+    "cast": lambda t: t.cast(ts.f32).cast(ts.f64),
+    "movement": lambda t: ops.pad(ops.concat([t.T, t.T[:, ::-1]], axis=1), ((1, 0), (0, 2))).reshape((2, -1)),
+    "indices": lambda t: t[np.array([0, 2, 2, -1])] + t.at[1].set(t[0]) + t.at[np.array([0, 0])].add(t[:2]),
+    "sums": lambda t: t.sum(axis=-1, keepdims=True) + t.mean() + ops.cumsum(t, axis=0),
+    "stack": lambda t: ops.stack([t, t[::-1]], axis=-1),
+}
+"""Linear functions of a [4, 3], with the tangent as each operand of ops that take several."""
+
+
+@pytest.mark.parametrize("name", LINEAR_RULES)
+def test_a_rule_may_take_its_tangent_as_any_operand(name: str) -> None:
+    """Backwards it is the transpose of what it is forwards: the rule applied to every element by itself."""
+    rule = LINEAR_RULES[name]
+    linear = ts.custom_jvp(rule)
+    linear.defjvp(lambda primals, tangents: (linear(*primals), rule(*tangents)))
+    forwards: Any = ts.jit(rule, backend="reference")
+    columns = [np.asarray(forwards(one.reshape(4, 3))) for one in np.eye(12)]
+    seed = RNG.integers(-2, 3, columns[0].shape).astype(np.float64)
+    found = ts.jit(ts.grad(lambda x: (linear(x) * seed).sum()), backend="reference")(X)
+    expected = [(one * seed).sum() for one in columns]
+    np.testing.assert_allclose(np.asarray(found).ravel(), expected, rtol=1e-6, atol=1e-6)
+
+
 def reverse_of(forward: Any, backward: Any) -> Any:
     @ts.custom_vjp
     def f(x: Any, n: Any) -> Any:

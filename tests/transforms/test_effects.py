@@ -221,6 +221,11 @@ def test_a6_a_function_with_both_rules_has_its_effects_once() -> None:
         np.testing.assert_array_equal(np.asarray(way()), 2 * X)
         assert SEEN == [6.0]
 
+    noting = pair(lambda p, t: (double(p[0]), 2.0 * t[0] + note_sum(0.0 * t[0])))
+    SEEN.clear()
+    np.testing.assert_array_equal(np.asarray(ts.jvp(noting, (X,), (X,))[1]), 2 * X)
+    assert SEEN == [6.0, 0.0]  # what is of tangents is no effect of the forward pass
+
     asking = pair(lambda p, t: (double(p[0]), ask(p[0]) * t[0]))
     np.testing.assert_array_equal(np.asarray(ts.grad(lambda x: asking(x).sum())(X)), [2.0] * 3)
     with pytest.raises(

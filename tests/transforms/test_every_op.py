@@ -11,6 +11,8 @@ from tessera.ir.base.tape import Tape
 from tessera.ir.graph.ops import REGISTRY
 from tessera.ir.graph.transforms.linearize import linearize
 from tessera.ir.graph.transforms.reverse import vjp_tape
+from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs
+from tessera.types.shape import TensorType
 from tests.transforms.programs import (
     Array,
     active_inputs,
@@ -112,6 +114,48 @@ def test_cotangents_are_the_transpose(spec: OpSpec) -> None:
         other = sum(float((a * b).sum()) for a, b in zip(back, directions, strict=True))
         if np.isfinite(size):
             assert abs(sum(terms) - other) <= 1e-9 * (1 + size), f"{spec.name}, {sample.name}"
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.short_name)
+def test_each_operand_may_change_alone(spec: OpSpec) -> None:
+    """Its derivative is the part that it has in that of all, forwards and backwards; the others are constants."""
+    for sample, tape, arrays in _cases(spec):
+        active, rng = active_inputs(tape), np.random.default_rng(3)
+        if len(active) == 1:
+            continue
+        seeds: list[Array] = [rng.standard_normal(one.shape) for one in run(tape, arrays) if dtype_of(one).is_float]
+        together = cotangents_of(tape, arrays, seeds)
+        for number, at in enumerate(active):
+            direction: Array = np.asarray(rng.standard_normal(arrays[at].shape), np.float64)
+            directions: list[Array] = [direction if other == at else np.zeros(arrays[other].shape) for other in active]
+            _, expected = tangents_of(tape, arrays, directions)
+            found = run(linearize(tape, [at]).jvp_tape(), [*arrays, direction])[len(tape.outputs) :]
+            for one, other in zip(found, expected, strict=True):
+                assert _close(one, other, 1e-9), f"{spec.name}, {sample.name}, operand {at}"
+            (back,) = run(vjp_tape(linearize(tape, [at])), [*arrays, *seeds])[len(tape.outputs) :]
+            assert _close(back, together[number], 1e-9), f"{spec.name}, {sample.name}, operand {at}"
+
+
+@pytest.mark.parametrize("name", ["round_to", "round_stochastic", "round_blocks"])
+def test_rounding_counts_as_the_identity(name: str) -> None:
+    """Tangents and cotangents pass it, in the dtype of the other side; to integers there are none."""
+    spec, rng = REGISTRY[name], np.random.default_rng(4)
+    for sample in spec.samples:
+        builder = TapeBuilder()
+        arrays = [np.asarray(array) for array in sample.make(np.random.default_rng(0))]
+        types = [TensorType.of(array.shape, dtype_of(array)) for array in arrays]
+        operands = add_inputs(builder.tape, types, ["x", "bits"][: len(types)])
+        builder.tape.outputs = list(builder.append(spec, operands, spec.with_defaults(sample.attributes)))
+        out = builder.tape.types[builder.tape.outputs[0]].dtype
+        if not out.is_float:
+            continue
+        direction = rng.integers(-4, 5, arrays[0].shape).astype(arrays[0].dtype)
+        outputs, tangents = tangents_of(builder.tape, arrays, [direction])
+        assert dtype_of(tangents[0]) is dtype_of(outputs[0]) is out, sample.name
+        assert (tangents[0].astype(np.float32) == direction).all(), sample.name
+        back = cotangents_of(builder.tape, arrays, [direction.astype(outputs[0].dtype)])
+        assert dtype_of(back[0]) is dtype_of(arrays[0])
+        assert (back[0] == direction).all(), sample.name
 
 
 @pytest.mark.parametrize("name", SMOOTH)

@@ -186,6 +186,11 @@ def test_annotations_are_those_of_one_element() -> None:
             DifferentiationError,
             "bounds differ",
         ),
+        (
+            lambda: ts.vmap(lambda n: ts.fori_loop(n, 3, lambda i, c: c + 1.0, ops.zeros(())))(np.arange(3)),
+            DifferentiationError,
+            "bounds differ",
+        ),
     ],
 )
 def test_wrong_calls_say_what_is_wrong(call: Any, error: type[Exception], said: str) -> None:

@@ -240,6 +240,30 @@ def test_dims_are_simplified_up_to_so_many_terms() -> None:
         assert (found, why) == ((sum((2 * one for one in others), Dim.of("x")), 1) if is_simplified else (gap, 0))
 
 
+def proves(rules: list[str], question: str, level: int = 4) -> bool:
+    """Whether rules, added up, show that a dim is at least 0; the question is asked of the proofs alone."""
+    proofs = Proofs()
+    proofs.absorb(map(Constraint.parse, rules))
+    return proofs.at_least_zero(Dim.of(question), level) is not None
+
+
+def test_a_proof_adds_up_as_many_rules_as_it_may() -> None:
+    chain = [f"x{number} <= x{number + 1}" for number in range(6)]
+    for level in range(5):
+        assert [proves(chain[:length], f"x{length} - x0", level) for length in range(1, 7)] == [
+            length <= level for length in range(1, 7)
+        ]
+
+
+def test_a_proof_comes_to_an_end() -> None:
+    """Of rules that may help some 50 are tried, and dims of more than 24 terms are not touched."""
+    beside = [f"x <= y{number}" for number in range(60)]
+    for rule, tried in (("x <= w", 47), ("x <= 2*(w // 2)", 46)):
+        assert [count for count in range(60) if proves([*beside[:count], rule], "w - x")] == [*range(tried)]
+    many = [" + ".join(["w - x", *(f"y{number}" for number in range(count))]) for count in range(30)]
+    assert [count for count, gap in enumerate(many) if proves(["x <= w"], gap)] == [*range(23)]
+
+
 # Soundness: what is proved holds in every case tried, what is refuted in none.
 
 

@@ -44,13 +44,18 @@ def is_true(fact: Fact, values: Sequence[int]) -> bool:
 
 def give(store: Store, facts: Sequence[Fact]) -> None:
     """Note facts, each with a bit of its own."""
-    for index, (kind, node, number, other) in enumerate(facts):
-        if kind == "low":
-            store.raise_low(node, number, 1 << index)
-        elif kind == "high":
-            store.lower_high(node, number, 1 << index)
-        else:
-            store.intersect_class(node, number, other, 1 << index)
+    for index, fact in enumerate(facts):
+        give_one(store, fact, 1 << index)
+
+
+def give_one(store: Store, fact: Fact, why: int) -> None:
+    kind, node, number, other = fact
+    if kind == "low":
+        store.raise_low(node, number, why)
+    elif kind == "high":
+        store.lower_high(node, number, why)
+    else:
+        store.intersect_class(node, number, other, why)
 
 
 def draw_facts(choose: random.Random, nodes: int) -> list[Fact]:
@@ -254,7 +259,64 @@ def test_remainders_keep_the_class_that_both_share() -> None:
             assert exact <= left <= {x for x in range(by) if x % common == residue % common}, (modulus, residue, by)
     assert remainder(Value(0, 5, 2, 1), Value(6, 8)) == Value(0, 5, 2, 1)
     assert remainder(Value(0, 40, 4, 3), Value(2, 20, 2, 0))[2:4] == (2, 1)
+    assert remainder(Value(0, 40, 4, 3), Value(1, 20, 2, 0))[2:4] == (2, 1)
     assert remainder(Value(0, 40, 4, 3), Value(0, 20, 2, 0))[2:4] == (1, 0)
+
+
+@pytest.mark.parametrize("class_first", [True, False])
+def test_a_class_moves_a_bound_only_where_it_is_none_of_it(class_first: bool) -> None:
+    """A bound that was in the class keeps its own reason alone, and what has no bound gets none."""
+    for low, high, residue in product((3, 4, 5), (9, 10, 11), range(3)):
+        store = Store()
+        node = store.symbol("A")
+        facts: list[Fact] = [("low", node, low, 0), ("high", node, high, 0), ("class", node, 3, residue)]
+        order = (2, 0, 1) if class_first else (0, 1, 2)
+        for index in order:
+            give_one(store, facts[index], 1 << index)
+        first, last = (low + (residue - low) % 3, high - (high - residue) % 3)
+        assert store.value(node) == Value(first, last, 3, residue, 7)
+        assert store.class_why[node] == 4
+        if not class_first:
+            assert store.low_why[node] == (1 if first == low else 5)
+            assert store.high_why[node] == (2 if last == high else 6)
+    for modulus, residue in product((2, 3, 5), range(2)):
+        store = Store()
+        node = store.node_of(Dim.symbol("A") - Dim.symbol("B"))
+        store.intersect_class(node, modulus, residue, 1)
+        assert store.value(node) == Value(-BIG, BIG, modulus, residue, 1)
+        assert (store.low_why[node], store.high_why[node]) == (0, 0)
+
+
+def test_what_is_said_again_keeps_its_first_reason() -> None:
+    store = Store()
+    node = store.symbol("A")
+    facts: list[Fact] = [("low", node, 4, 0), ("high", node, 10, 0), ("class", node, 6, 4)]
+    again: list[Fact] = [
+        *facts,
+        ("low", node, 3, 0),
+        ("high", node, 11, 0),
+        ("class", node, 3, 1),
+        ("class", node, 2, 0),
+    ]
+    give(store, [*facts, *again])
+    assert (store.low_why[node], store.high_why[node], store.class_why[node]) == (1, 2, 4)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bounds_next_to_the_largest_stay_within_them(sign: int) -> None:
+    """A class may move a bound no further than the last number that is one."""
+    for bound, modulus in product(range(BIG - 5, BIG), (1, 2, 3, 4)):
+        store = Store()
+        node = store.node_of(Dim.symbol("A") - Dim.symbol("B"))
+        raise_bound = store.raise_low if sign > 0 else store.lower_high
+        raise_bound(node, sign * bound, 1)
+        store.intersect_class(node, modulus, 1, 2)
+        exact = bound + (sign - bound) % modulus
+        found = store.value(node)
+        assert (found.low if sign > 0 else -found.high) == min(exact, BIG - 1)
+        raise_bound(node, sign * (BIG + 7), 4)
+        found = store.value(node)
+        assert (found.low if sign > 0 else -found.high) == BIG - 1
 
 
 def test_dims_are_known_from_their_nodes_and_from_their_parts() -> None:

@@ -183,6 +183,18 @@ def test_integers_round_once(target: TargetText, source: DType, to: DType) -> No
 
 
 @each_target
+@pytest.mark.parametrize("to", [dt.f16, dt.bf16, dt.f8e4m3, dt.f8e5m2], ids=str)
+def test_f64_rounds_once(target: TargetText, to: DType) -> None:
+    """Beside a tie by less than f32 tells: rounded to f32 first, it would be the tie."""
+    whole = [value for value in ties(to, 54) if value >> 40]
+    values = np.array([sign * value / 2.0**45 for value in whole for sign in (1, -1)])
+    actual = run(compile_cast(target, [(dt.f64, to)]), dt.f64, to, values).astype(np.float64)
+    drops = [value.bit_length() - (to.mantissa + 1) for value in whole]
+    wanted = [round(Fraction(value, 1 << drop)) << drop for value, drop in zip(whole, drops, strict=True)]
+    np.testing.assert_array_equal(actual, [sign * value / 2.0**45 for value in wanted for sign in (1, -1)])
+
+
+@each_target
 @pytest.mark.parametrize("dtype", dt.ALL, ids=str)
 def test_some_elements_are_loaded_and_the_others_are_zero(target: TargetText, dtype: DType) -> None:
     module = ModuleText(target)

@@ -49,6 +49,16 @@ def refusal(check: Pass, text: str, *, with_foreign: bool = False) -> str:
     return ""
 
 
+KERNEL = """
+ttile.kernel @k(%x: !ttile.buffer<[4], f32>)
+    attributes {symbols = [], grid = [], writes = [0], tessera.numerics.policy = {accumulate = f32}} {
+  %z = ttile.index {names = [], expr = 0} : () -> !ttile.index
+  %t = ttile.constant {value = 0.0} : () -> !ttile.tile<[4], f32>
+  ttile.store %t, %x, %z {coords = ["i"], axes = ["i"], map = [i], bounds = [4]}
+      : (!ttile.tile<[4], f32>, !ttile.buffer<[4], f32>, !ttile.index) -> ()
+  ttile.return
+}
+"""
 MATMUL = "tgraph.matmul %a, %b {{{}}} : (T, T)"
 SILENT = "does not state its accumulator, and no policy does"
 
@@ -100,6 +110,7 @@ def test_ops_of_other_dialects_are_passed_by() -> None:
         assert refusal(check, plain, with_foreign=True) == ""
     stored = function("tgraph.add %a, %b : (T, T)", says="tessera.numerics.policy = {accumulate = f32}")
     assert refusal(CheckPolicy(), stored, with_foreign=True) == ""
+    assert refusal(CheckPolicy(), stored + KERNEL) == ""
 
 
 KEY = tensor("2", "u64")

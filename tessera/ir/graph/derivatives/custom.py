@@ -35,7 +35,7 @@ def custom_jvp(linearizer: Linearizer, given: Sequence[Dual], attributes: Attrib
     operands = [value.primal for value in own] if "jvp" in rules else []
     held = [*kept, *outer, *operands]
     linear = {"backward": _take_residuals(b, rules["backward"], kept, outer, operands)}
-    if operands or "jvp" in rules:
+    if "jvp" in rules:
         tangents_of = _take_operands(b, rules["jvp"], kept, outer, outputs, count)
         if any(map(has_effects, rules["forward"].records)):
             _leave_effects(tangents_of, len(held))

@@ -53,11 +53,9 @@ def differentiate_function(b: Builder, name: str, operands: Values, tangents: Va
 
 def _join(b: Builder, parts: Sequence[tuple[Any, float]], out: TensorType) -> Any:
     """The sum of terms with signs, in the type of the result."""
+    if [sign for _, sign in parts] == [1.0, -1.0]:
+        return restate(b, b.emit("sub", *(part for part, _ in parts)), out.shape)
     signed = [part if sign == 1.0 else b.emit("neg", part) for part, sign in parts]
-    if len(signed) == 2 and all(b.type_of(part).dtype is out.dtype for part in signed):
-        (left, right), signs = (part for part, _ in parts), [sign for _, sign in parts]
-        if signs == [1.0, -1.0]:
-            return restate(b, b.emit("sub", left, right), out.shape)
     total = add_all(b, [cast(b, part, out.dtype.compute) for part in signed] if len(signed) > 1 else signed)
     if total is None:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.diagnostics.error import Span
 from tessera.ir.base.spec import Builder
-from tessera.ir.graph.building import constant, restate, size_value
+from tessera.ir.graph.building import restate, size_value
 from tessera.ir.tile.records import KernelProgram, TileOp
 from tessera.types.dim import Atom, Dim, minimum
 from tessera.types.dtype import DType, i64
@@ -347,9 +347,6 @@ class AccessRaiser(ABC):
 
     def expand(self, value: Any, axes: Sequence[int]) -> Any:
         return self.b.emit("expand_dims", value, axes=tuple(axes)) if axes else value
-
-    def scalar(self, value: Any, dtype: DType) -> Any:
-        return constant(self.b, value, dtype)
 
     @abstractmethod
     def apply(self, fn: str, *tiles: Raised) -> Raised:

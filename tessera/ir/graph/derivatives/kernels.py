@@ -277,9 +277,8 @@ class KernelRaiser(AccessRaiser):
         axis, sizes = int(names.index(op.values["axis"])), self.tile_type(op.results[0]).shape
         at = len(tile.lead) + axis
         if tile.uniform[axis]:
-            start, stop = self._extent(starts[names[axis]], sizes[axis].value or 0)
             shape = list(self.b.type_of(tile.value).shape)
-            shape[at] = stop - start
+            _, shape[at] = self._extent(starts[names[axis]], sizes[axis].value or 0)
             uniform = (*tile.uniform[:axis], False, *tile.uniform[axis + 1 :])
             tile = Raised(self.b.emit("broadcast_to", tile.value, shape=tuple(shape)), tile.lead, uniform)
         outer = {name: number for name, number in starts.items() if name not in names}
