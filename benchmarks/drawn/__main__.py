@@ -20,7 +20,8 @@ from typing import Any
 
 from benchmarks import environment
 from benchmarks.drawn.draw import NothingDrawnError, draw_program
-from benchmarks.drawn.measure import Bench, measure
+from benchmarks.drawn.measure import Bench, measure, time_limit
+from benchmarks.drawn.peers import Side
 from benchmarks.drawn.report import line, summary
 from benchmarks.drawn.sizes import Limits
 from benchmarks.gpu_record import facts, need_gpu
@@ -50,7 +51,12 @@ def options() -> argparse.ArgumentParser:
     found.add_argument("--tf32", action="store_true", help="let torch round f32 matmuls to tf32")
     found.add_argument("--first", type=int, default=0, help="the number of the first program")
     found.add_argument("--out", type=Path, default=None, help="a JSON file of all rows")
+    found.add_argument(
+        "--jobs", type=int, default=1, help="processes that compile all programs before the first is timed"
+    )
+    found.add_argument("--warm", default="", help=argparse.SUPPRESS)
     found.add_argument("--child", type=Path, default=None, help=argparse.SUPPRESS)
+    found.add_argument("--avoid", default="", help=argparse.SUPPRESS)
     return found
 
 
@@ -66,8 +72,8 @@ def _import(name: str) -> Any:
         return None
 
 
-def run_here(asked: argparse.Namespace) -> None:
-    """Measure programs one after the other; each is written as it begins and as it is done."""
+def _bench(asked: argparse.Namespace) -> Bench:
+    """The libraries, set up."""
     if asked.device == "cpu":
         environment.pin(asked.threads)
     torch, jax = _import("torch"), _import("jax") if asked.device == "cpu" else None
@@ -80,7 +86,52 @@ def run_here(asked: argparse.Namespace) -> None:
         jax.config.update("jax_enable_x64", True)
     plan = Plan(asked.threads, rounds=asked.rounds, seconds=0.5, pause=0.02, seed=asked.seed)
     wanted = tuple(name for name in asked.peers.split(",") if name)
-    bench = Bench(asked.device, torch, jax, plan, asked.program_s, wanted)
+    return Bench(asked.device, torch, jax, plan, asked.program_s, wanted)
+
+
+def compile_here(asked: argparse.Namespace) -> None:
+    """Bring every so manieth program into the caches of compiled code, ours and torch's, and measure nothing."""
+    at, jobs = map(int, asked.warm.split("/"))
+    bench = _bench(asked)
+    for number in range(asked.first + at, asked.first + asked.count, jobs):
+        try:
+            program = draw_program(asked.seed, number, asked.kind, limits_of(asked))
+            offers = Side(program, bench.device, bench.torch, bench.jax, bench.peers).offers()
+            for name in (OURS, "torch.compile"):
+                if name in offers:
+                    with time_limit(asked.program_s):
+                        offers[name]().run()
+        except Exception as error:  # where it is measured, it is a row
+            print(f"program {number} is not compiled ahead: {type(error).__name__}", file=sys.stderr)
+
+
+def compile_ahead(asked: argparse.Namespace) -> None:
+    """Compile all programs in several processes, for half of the time at most: a GPU that waits costs as much."""
+    end = time.monotonic() + (asked.limit_s / 2 or 1e9)
+    jobs = [_start(asked, ["--warm", f"{at}/{asked.jobs}"], subprocess.DEVNULL) for at in range(asked.jobs)]
+    for job in jobs:
+        try:
+            job.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            job.kill()
+            job.wait()
+
+
+def _start(asked: argparse.Namespace, given: Sequence[str], stderr: int) -> subprocess.Popen[str]:
+    """This program in a process of its own, with more arguments."""
+    variables = dict(os.environ)
+    if asked.device == "cpu":
+        # Compilers in processes of their own would take the cores that are measured.
+        variables |= environment.thread_variables(asked.threads) | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    paths = (str(environment.ROOT), os.environ.get("PYTHONPATH"))
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    command = [sys.executable, "-m", "benchmarks.drawn", *sys.argv[1:], *given]
+    return subprocess.Popen(command, env=variables, cwd=environment.ROOT, stderr=stderr, text=True)
+
+
+def run_here(asked: argparse.Namespace) -> None:
+    """Measure programs one after the other; each is written as it begins and as it is done."""
+    bench, parent = _bench(asked), os.getppid()
     with asked.child.open("a", encoding="utf-8") as file:
 
         def write(**values: Any) -> None:
@@ -93,14 +144,17 @@ def run_here(asked: argparse.Namespace) -> None:
             except NothingDrawnError as reason:
                 write(event="row", number=number, program="", status="not drawn", reason=str(reason))
                 continue
+            if os.getppid() != parent:
+                return  # nobody reads what is written
             write(event="start", number=number, program=program.name)
             try:
-                row = measure(program, bench, lambda text: write(event="start", number=-1, program=text))
+                avoid = tuple(asked.avoid.split(",")) if number == asked.first else ()
+                row = measure(program, bench, lambda name: write(event="contender", name=name), avoid)
             except Exception as error:  # whatever a program does is a row, and the next one is measured
                 why = {OURS: f"{type(error).__name__}: {error}"[:300]}
                 row = {"program": program.name, "kind": program.kind, "status": "failed", "skipped": why}
             write(event="row", number=number, **row)
-            if _is_broken(torch, asked.device):
+            if _is_broken(bench.torch, asked.device):
                 raise SystemExit(f"the device is gone after {program.name}")
 
 
@@ -119,33 +173,32 @@ def _is_broken(torch: Any, device: str) -> bool:
 class Watch:
     """A child process and the rows that it writes; it is ended where a program takes too long."""
 
-    def __init__(self, asked: argparse.Namespace, first: int, count: int, folder: Path, until: float) -> None:
-        self.file, self.until, self.patience = folder / f"{first}.jsonl", until, DEAD * asked.program_s
+    def __init__(self, asked: argparse.Namespace, first: int, avoid: Sequence[str], folder: Path, until: float) -> None:
+        self.file, self.until, self.patience = folder / f"{first}-{len(avoid)}.jsonl", until, DEAD * asked.program_s
         self.file.touch()
-        given = ["--first", str(first), "--count", str(count), "--child", str(self.file)]
-        variables = dict(os.environ)
-        if asked.device == "cpu":
-            # Compilers in processes of their own would take the cores that are measured.
-            variables |= environment.thread_variables(asked.threads) | {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
-        paths = (str(environment.ROOT), os.environ.get("PYTHONPATH"))
-        variables["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        command = [sys.executable, "-m", "benchmarks.drawn", *sys.argv[1:], *given]
-        self.process = subprocess.Popen(command, env=variables, cwd=environment.ROOT, stderr=subprocess.PIPE, text=True)
+        count = asked.first + asked.count - first
+        given = ["--first", str(first), "--count", str(count), "--child", str(self.file), "--avoid", ",".join(avoid)]
+        self.process = _start(asked, given, subprocess.PIPE)
         self.current: dict[str, Any] = {}
+        self.contender = OURS
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Rows as they are written, until the child ends or is ended."""
         heard, last = 0, time.monotonic()
         while True:
             ended = self.process.poll() is not None
-            lines = self.file.read_text(encoding="utf-8").splitlines()
+            # What stands behind the last end of a line is still being written.
+            lines = self.file.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
             for text in lines[heard:]:
                 values, last = json.loads(text), time.monotonic()
-                if values.pop("event") == "row":
-                    self.current = {}
-                    yield values
-                elif values["number"] >= 0:
+                event = values.pop("event")
+                if event == "contender":
+                    self.contender = values["name"]
+                elif event == "start":
                     self.current = values
+                else:
+                    self.current, self.contender = {}, OURS
+                    yield values
             heard = len(lines)
             if ended:
                 return
@@ -164,27 +217,33 @@ class Watch:
         return f"the process ended with {self.process.returncode}: {said[-1] if said else ''}"
 
 
-def run_all(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    """All programs, in as many processes as it takes."""
-    until = time.monotonic() + (asked.limit_s or 1e9)
+def run_all(asked: argparse.Namespace, until: float) -> list[dict[str, Any]]:
+    """All programs, in as many processes as it takes; a peer that ends one is left out of that row."""
     rows: list[dict[str, Any]] = []
-    end, first = asked.first + asked.count, asked.first
+    end, first, avoid = asked.first + asked.count, asked.first, dict[str, str]()
+
+    def add(row: dict[str, Any]) -> None:
+        row["skipped"] = {**row.get("skipped", {}), **avoid}
+        avoid.clear()
+        rows.append(row)
+        print(line(row), flush=True)
+
     with tempfile.TemporaryDirectory() as folder:
         while first < end and time.monotonic() < until:
-            begun = first
-            watch = Watch(asked, first, end - first, Path(folder), until)
+            begun = (first, *avoid)
+            watch = Watch(asked, first, tuple(avoid), Path(folder), until)
             for row in watch.rows():
-                rows.append(row)
+                add(row)
                 first = row["number"] + 1
-                print(line(row), flush=True)
             if watch.process.returncode == 0:
                 break
             if time.monotonic() < until and watch.current:
-                name, why = watch.current["program"], watch.reason()
-                rows.append({"number": first, "program": name, "status": "failed", "skipped": {OURS: why}})
-                print(line(rows[-1]), flush=True)
-                first += 1
-            elif first == begun:
+                why, name = watch.reason(), watch.contender
+                avoid[name] = why
+                if name == OURS:
+                    add({"number": first, "program": watch.current["program"], "status": "failed"})
+                    first += 1
+            elif begun == (first, *avoid):
                 print(f"nothing was measured: {watch.reason()}", file=sys.stderr)
                 break
     return rows
@@ -193,15 +252,19 @@ def run_all(asked: argparse.Namespace) -> list[dict[str, Any]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Draw, measure, print and write."""
     asked = options().parse_args(arguments)
-    if asked.child is not None:
-        run_here(asked)
+    if asked.child is not None or asked.warm:
+        (compile_here if asked.warm else run_here)(asked)
         return
     if asked.device == "cuda":
         need_gpu()
     for name in ("torch", "jax") if asked.device == "cpu" else ("torch",):
         if importlib.util.find_spec(name) is None:
             print(f"{name} is not installed: its rows are missing")
-    rows = run_all(asked)
+    begun = time.monotonic()
+    if asked.jobs > 1:
+        compile_ahead(asked)
+        print(f"compiled ahead in {time.monotonic() - begun:.0f} s")
+    rows = run_all(asked, begun + (asked.limit_s or 1e9))
     print(summary(rows, asked.count))
     if asked.out is not None:
         given = {name: str(value) if isinstance(value, Path) else value for name, value in vars(asked).items()}

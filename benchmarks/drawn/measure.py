@@ -8,7 +8,7 @@ import math
 import random
 import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -60,8 +60,11 @@ def time_limit(seconds: float) -> Generator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def measure(program: Program, bench: Bench, say: Callable[[str], None]) -> dict[str, Any]:
-    """A row: how long each contender takes, and why one is missing. Our own failure is a row, too."""
+def measure(program: Program, bench: Bench, say: Callable[[str], None], avoid: Sequence[str] = ()) -> dict[str, Any]:
+    """A row: how long each contender takes, and why one is missing. Our own failure is a row, too.
+
+    `say` hears which contender gets ready. Those to `avoid` do not.
+    """
     row = Row(program.kind, program.name, bench.plan.threads, program.flops, "")
     found: dict[str, Any] = {"program": program.name, "kind": program.kind, "dtype": program.dtype}
     found |= {"ops": program.ops, "bytes": program.bytes, "flops": program.flops}
@@ -69,7 +72,9 @@ def measure(program: Program, bench: Bench, say: Callable[[str], None]) -> dict[
         side = Side(program, bench.device, bench.torch, bench.jax, bench.peers)
     check, entries = Check(side), list[Entry]()
     for name, make in side.offers().items():
-        say(f"{program.name}: {name}")
+        if name in avoid:
+            continue
+        say(name)
         try:
             with time_limit(bench.ready_seconds):
                 entries.append(_ready(name, make, check, bench, row))
@@ -80,7 +85,7 @@ def measure(program: Program, bench: Bench, say: Callable[[str], None]) -> dict[
         if name == OURS and OURS in row.skipped:
             break
     if OURS not in row.skipped and len(entries) > 1:
-        say(f"{program.name}: timed")
+        say(OURS)
         check.wide, check.spread = None, []
         drop_hopeless(entries, row, {})
         _take_turns(entries, bench, row)

@@ -213,15 +213,15 @@ def bytes_of(torch: Any, tensor: Any) -> Any:
 
 
 def to_ours(torch: Any, tensor: Any) -> Any:
-    """A tensor of torch as one of ours; 8-bit floats go by their bits."""
-    if tensor.dtype not in (torch.float8_e4m3fn, torch.float8_e5m2):
-        return ts.cuda.array(tensor)
-    kind = getattr(ml_dtypes, str(tensor.dtype).removeprefix("torch."))
-    return ts.cuda.array(tensor.view(torch.uint8).cpu().numpy().view(kind))
+    """A tensor of torch as one of ours; what DLPack does not name goes through the host, 8-bit floats by their bits."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name.startswith("float8"):
+        return ts.cuda.array(tensor.view(torch.uint8).cpu().numpy().view(getattr(ml_dtypes, name)))
+    return ts.cuda.array(tensor.cpu().numpy() if name in ("uint16", "uint32", "uint64") else tensor)
 
 
 def from_ours(torch: Any, tensor: Any) -> Any:
     """A result of ours as a tensor of torch."""
-    if tensor.dtype.name.startswith("f8"):
+    if tensor.dtype.name in ("f8e4m3", "f8e5m2", "u16", "u32", "u64"):
         return shared(torch, np.asarray(tensor)).cuda()
     return torch.from_dlpack(tensor)

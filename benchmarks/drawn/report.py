@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +40,8 @@ def summary(rows: Sequence[dict[str, Any]], asked: int) -> str:
             low = sum(ratio < BELOW for ratio in chosen)
             mean = geometric_mean(chosen) or 0.0
             share = f"{low} of {len(chosen)} ({100 * low / len(chosen):.0f} %) below {BELOW}"
-            lines.append(f"{kind:10} geometric mean {mean:.3f}, {share}, least {min(chosen):.3f}")
+            middle = statistics.median(chosen)
+            lines.append(f"{kind:10} geometric mean {mean:.3f}, median {middle:.3f}, {share}, least {min(chosen):.3f}")
     lines += [f"the {WORST} worst:", *map(line, sorted(timed, key=lambda row: row["ratio"])[:WORST])]
     unchecked = sum(row["checked"].startswith("not") for row in timed)
     alone = sorted(spec.short_name for spec in public_ops() if spec.short_name not in SPELLINGS)

@@ -132,6 +132,21 @@ def test_a_contender_that_is_not_ready_in_time_is_left_out(monkeypatch: pytest.M
     assert "not ready" in row["skipped"]["torch"]
 
 
+def test_arguments_on_a_device_are_those_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A period of numbers goes over and is repeated there."""
+
+    def stay(tensor: Any) -> Any:
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "cuda", stay)
+    monkeypatch.setattr("benchmarks.drawn.program.PERIOD", 13)
+    for number in range(40):
+        program = draw_program(2, number, "all", SMALL)
+        for made, wanted in zip(Side(program, "cuda", torch, None).tensors, program.arrays(), strict=True):
+            assert tuple(made.shape) == wanted.shape
+            assert bytes(made.flatten().view(torch.uint8).numpy()) == wanted.tobytes()
+
+
 def test_the_summary_names_the_worst_and_what_is_missing() -> None:
     timed: dict[str, Any] = {"status": "timed", "kind": "op", "checked": "reference", "peer": "torch", "skipped": {}}
     rows: list[dict[str, Any]] = [
@@ -147,5 +162,5 @@ def test_the_summary_names_the_worst_and_what_is_missing() -> None:
     rows.append({"status": "failed", "number": 2, "program": "p2", "skipped": {"tessera": "E: broken"}})
     text = summary(rows, 5)
     assert "5 asked for, 3 drawn, 2 timed, 2 not reached in time" in text
-    assert "geometric mean 1.000, 1 of 2 (50 %) below 0.8, least 0.500" in text
+    assert "geometric mean 1.000, median 1.250, 1 of 2 (50 %) below 0.8, least 0.500" in text
     assert "failed  p2: E: broken" in text
