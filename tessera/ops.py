@@ -22,7 +22,7 @@ __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll] - the functions
 )
 
 # Missing and unexpected arguments are explained here alone; functions call each other without the wrapper.
-globals().update({name: _explain(vars(_public)[name], __name__) for name in __all__})
+globals().update({name: _explain(vars(_public)[name], __name__, name) for name in __all__})
 
 
 if not _TYPE_CHECKING:  # a type checker is to see that a name is not here

@@ -48,10 +48,10 @@ _OPTIONS_OF_JIT = (
 """Keywords of `jit`, which transforms of functions do not take."""
 
 
-def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Callable[..., Any]:
+def explain_wrong_calls(function: Callable[..., Any], module: str = "", name: str = "") -> Callable[..., Any]:
     """The function, with calls that miss an argument or have an unexpected one raised as ArgumentError (T0202).
 
-    Tensors of other libraries are ours from here on. `module` is where pickle looks for it.
+    Tensors of other libraries are ours from here on. `module` is where pickle looks for it, `name` what users call it.
     """
 
     @functools.wraps(function)
@@ -67,7 +67,7 @@ def explain_wrong_calls(function: Callable[..., Any], module: str = "") -> Calla
             return function(*args, **given) if made is NotImplemented else made
         except Exception as error:
             try:
-                _raise_explained(function, args, given, error)
+                _raise_explained(function, args, given, error, name)
             except Exception as explained:
                 hide_frames(explained)
                 raise
@@ -94,22 +94,22 @@ def explain_transform(function: Function) -> Function:
 
 
 def _raise_explained(
-    function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], error: Exception
+    function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], error: Exception, name: str = ""
 ) -> NoReturn:
     trace = error.__traceback__
     # An error raised inside the function is not about its call.
     if type(error) is TypeError and trace is not None and trace.tb_next is None:
-        raise wrong_call(function, args, given, str(error)) from None
+        raise wrong_call(function, args, given, str(error), name) from None
     raise error
 
 
 def wrong_call(
-    function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], reason: str
+    function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any], reason: str, name: str = ""
 ) -> ArgumentError:
     """The error for a call with missing or unexpected arguments, of which Python gives a reason."""
     import inspect  # noqa: PLC0415 - for errors alone
 
-    name, signature = function.__name__, inspect.signature(function)
+    name, signature = name or function.__name__, inspect.signature(function)
     plain = [one.replace(annotation=one.empty) for key, one in signature.parameters.items() if key != "self"]
     taken = f"it is `{name}{inspect.Signature(plain)}`"
     parameters = [one.name for one in plain]
@@ -251,15 +251,24 @@ def check_strings(op: str, name: str, given: Iterable[str] | str) -> tuple[str, 
 def check_attributes(spec: OpSpec, attributes: Mapping[str, Any], span: Span | None) -> dict[str, Any]:
     """The attributes of an op, each checked against its declared kind; raises `ArgumentError` (T0202)."""
     full = spec.with_defaults(attributes)
-    op = spec.name.split(".", 1)[1]
-    try:
+
+    def check(op: str) -> dict[str, Any]:
         for item in spec.attributes:
             value = full[item.name]
             if value is not item.default:
                 full[item.name] = _check_attribute(op, item, value)
+        return full
+
+    try:
+        return check(spec.short_name)
+    except ArgumentError:
+        from tessera.frontend.fixes.operands import users_name  # noqa: PLC0415 - for errors alone
+
+        name = users_name(spec, span)
+    try:
+        return check(name)
     except ArgumentError as error:
         raise error.at(span) from None
-    return full
 
 
 def _check_attribute(op: str, item: Attribute, value: Any) -> Any:

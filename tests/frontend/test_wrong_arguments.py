@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,3 +200,19 @@ def test_arrays_of_swapped_bytes_say_how_to_swap_them() -> None:
     assert caught.value.fix is not None
     assert caught.value.fix.message == 'convert it first: `x.astype("float32")`'
     assert ts.jit(_same)(x.astype(">f4").astype("float32")).tolist() == x.tolist()
+
+
+@pytest.mark.parametrize("name", ["layernorm", "layernorm_safe", "rmsnorm", "rmsnorm_safe"])
+@pytest.mark.parametrize("given", [{"axis": 9}, {"eps": "small"}, {"eps": -1.0}, {"unknown": 1}, {"weight": "ones"}])
+def test_a_norm_is_named_as_it_is_called(name: str, given: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    shown = ", ".join(f"{key}={value!r}" for key, value in given.items()).replace("'ones'", "ops.ones((5,))")
+    file.write_text(f"def norm(x):\n    return ops.{name}(x, {shown})\n", encoding="utf-8")
+    names: dict[str, Any] = {"ops": ts.ops}
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), names)
+    x = np.ones((2, 4), np.float32)
+    functions: list[Any] = [names["norm"], ts.jit(names["norm"])]
+    for run in functions:
+        with pytest.raises(ts.TesseraError) as caught:
+            run(x)
+        assert f"`{name}`" in str(caught.value).splitlines()[0]

@@ -339,8 +339,8 @@ def operand_notes(spec: OpSpec, types: Sequence[TensorType], span: Span | None) 
 
 def users_name(spec: OpSpec, span: Span | None) -> str:
     """The function of an op as a user calls it: `layernorm` is `layernorm_safe` unless that is written."""
-    is_written = span is not None and "_safe" in span.source_line
-    return spec.short_name if is_written else spec.short_name.removesuffix("_safe")
+    written = "" if span is None else span.source_text or span.source_line
+    return spec.short_name if spec.short_name in written else spec.short_name.removesuffix("_safe")
 
 
 def _ordinal(at: int) -> str:

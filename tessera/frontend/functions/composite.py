@@ -57,33 +57,39 @@ def log_softmax(x: Any, axis: int = -1) -> Any:
     return _along("log_softmax", x, axis)
 
 
-def layernorm_safe(x: Any, weight: Any = None, bias: Any = None, *, axis: int = -1, eps: float = 1e-5) -> Any:
+def layernorm(x: Any, weight: Any = None, bias: Any = None, *, axis: int = -1, eps: float = 1e-5) -> Any:
     """`x` with mean 0 and variance 1 over `axis` and all axes after it, times `weight`, plus `bias`.
 
     >>> ts.ops.layernorm(ts.array([1.0, 3.0]), eps=1e-9)
     Tensor([2] f32, [-1, 1])
     """
+    return _normalize("layernorm", x, weight, bias, axis, eps)
+
+
+def layernorm_safe(x: Any, weight: Any = None, bias: Any = None, *, axis: int = -1, eps: float = 1e-5) -> Any:
+    """The same as `layernorm`, which is safe by construction."""
     return _normalize("layernorm_safe", x, weight, bias, axis, eps)
 
 
-layernorm = layernorm_safe
+def rmsnorm(x: Any, weight: Any = None, *, axis: int = -1, eps: float = 1e-5) -> Any:
+    """`x` over its root mean square over `axis` and all axes after it, times `weight`."""
+    return _normalize("rmsnorm", x, weight, None, axis, eps)
 
 
 def rmsnorm_safe(x: Any, weight: Any = None, *, axis: int = -1, eps: float = 1e-5) -> Any:
-    """`x` over its root mean square over `axis` and all axes after it, times `weight`."""
+    """The same as `rmsnorm`, which is safe by construction."""
     return _normalize("rmsnorm_safe", x, weight, None, axis, eps)
 
 
-rmsnorm = rmsnorm_safe
-
-
-def _normalize(op: str, x: Any, weight: Any, bias: Any, axis: int, eps: float) -> Any:
+def _normalize(name: str, x: Any, weight: Any, bias: Any, axis: int, eps: float) -> Any:
+    """The norm that a user calls by `name`."""
     dtype_of(x)
-    (x,) = promote_operands(op, (x,), FLOATING)
+    (x,) = promote_operands(name, (x,), FLOATING)
     if weight is None and bias is not None:
-        return elementwise.add(_normalize(op, x, None, None, axis, eps), bias)
+        return elementwise.add(_normalize(name, x, None, None, axis, eps), bias)
     parameters = [parameter for parameter in (weight, bias) if parameter is not None]
-    return apply(op, (x, *parameters), {"axis": axis_of(op, axis, rank_of(x)), "eps": eps})
+    attributes = {"axis": axis_of(name, axis, rank_of(x)), "eps": eps}
+    return apply(f"{name.removesuffix('_safe')}_safe", (x, *parameters), attributes)
 
 
 def cross_entropy(logits: Any, labels: Any, *, reduction: str = "mean") -> Any:
