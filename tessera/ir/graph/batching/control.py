@@ -14,8 +14,9 @@ from tessera.diagnostics.codes import DifferentiationError
 from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.building import cast
-from tessera.ir.graph.ops.custom import forward_of, rules_of
+from tessera.ir.graph.ops.custom import rules_of
 from tessera.ir.graph.transforms.batch import Batched, Batcher
+from tessera.ir.graph.transforms.linearize import forward_of
 from tessera.ir.graph.transforms.tape_builder import TapeBuilder, add_inputs, as_values, has_effects
 from tessera.types import dtype as dt
 from tessera.types.shape import ONE

@@ -15,9 +15,9 @@ from tessera.ir.base.spec import Attributes
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Linear, Values, zeros
 from tessera.ir.graph.ops import REGISTRY
-from tessera.ir.graph.ops.custom import forward_of, rules_of
+from tessera.ir.graph.ops.custom import rules_of
 from tessera.ir.graph.transforms.linearity import WAITING
-from tessera.ir.graph.transforms.linearize import Dual, LinearBuilder, Linearizer, Tangent
+from tessera.ir.graph.transforms.linearize import Dual, LinearBuilder, Linearizer, Tangent, forward_of
 from tessera.ir.graph.transforms.tape_builder import has_effects, remove_dead
 
 

@@ -26,6 +26,7 @@ from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, OpSp
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.building import Types
 from tessera.ir.graph.ops.control import Body, check_same_types, types_of
+from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
 FUNCTION, LINEAR = "tgraph.custom_function", "tgraph.custom_linear"
@@ -38,12 +39,38 @@ def rules_of(attributes: Attributes) -> Mapping[str, Tape]:
     return dict(zip(attributes["modes"], attributes["rules"], strict=True))
 
 
-def forward_of(attributes: Attributes, span: Span | None) -> Tape:
-    """The program of a `custom_linear` for forward mode; raises DifferentiationError (T0306) where it has none."""
-    rules = rules_of(attributes)
-    if "forward" not in rules:
-        raise refuse_forward(attributes["function"], span)
-    return rules["forward"]
+@frozen
+class Step:
+    """An op of a rule, on a tape or in a region: what it reads and makes, what it and its bodies do, and where."""
+
+    operands: Sequence[Any]
+    results: Sequence[Any]
+    effects: frozenset[str]
+    op: str
+    span: Span | None
+
+
+def check_tangent_effects(name: str, steps: Sequence[Step], tangents: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Raises DifferentiationError (T0306) where tangents take a value from an effect that is not of tangents.
+
+    `steps` are the rule for forward mode of the function `name`, `tangents` its inputs that are such.
+    """
+    changing, needed = set(tangents), set(outputs)
+    for step in steps:
+        if not changing.isdisjoint(step.operands):
+            changing.update(step.results)
+    for step in reversed(steps):
+        if needed.isdisjoint(step.results):
+            continue
+        needed.update(step.operands)
+        effects = sorted(step.effects & {"io", "state"})
+        if effects and changing.isdisjoint(step.operands):
+            raise DifferentiationError(
+                f"tangents of `{name}` take a value from `{step.op}`, which has the effect `{effects[0]}`: beside "
+                "`defvjp` the rule of `defjvp` is run apart from the function, and the effect would happen again",
+                span=step.span,
+                fix=f"leave `{name}.defvjp` out: reverse mode is then made of the rule of `defjvp`",
+            )
 
 
 def refuse_forward(name: str, span: Span | None) -> DifferentiationError:

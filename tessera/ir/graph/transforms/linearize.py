@@ -21,7 +21,7 @@ from tessera.ir.base.spec import Attributes, OpSpec
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph.derivatives.shared import Applied, jvp_rule
 from tessera.ir.graph.ops import REGISTRY, why_no_derivative
-from tessera.ir.graph.ops.custom import LINEAR, forward_of
+from tessera.ir.graph.ops.custom import LINEAR, Step, check_tangent_effects, refuse_forward, rules_of
 from tessera.ir.graph.transforms.tape_builder import (
     DerivativeBuilder,
     TapeBuilder,
@@ -203,7 +203,6 @@ def run_forward(tape: Tape) -> None:
         operands = tuple(values.get(value, value) for value in record.operands)
         if record.op == LINEAR:
             rule = forward_of(record.attributes, record.span)
-            _check_values(rule, record)
             values.update(zip(record.results, builder.inline(rule, operands), strict=True))
             continue
         given = {name: _run_bodies(value) for name, value in record.attributes.items()} if record.bodies else {}
@@ -211,25 +210,20 @@ def run_forward(tape: Tape) -> None:
     tape.outputs[:] = [values.get(value, value) for value in tape.outputs]
 
 
-def _check_values(rule: Tape, linear: Record) -> None:
-    """Raises DifferentiationError (T0306) where tangents take a value from an effect that is not of tangents."""
-    changing, needed = set(rule.inputs[int(linear.attributes["residuals"]) :]), set(rule.outputs)
-    for record in rule.records:
-        if not changing.isdisjoint(record.operands):
-            changing.update(record.results)
-    for record in reversed(rule.records):
-        if needed.isdisjoint(record.results):
-            continue
-        needed.update(record.operands)
-        effects = sorted(effects_of(record) & {"io", "state"})
-        if effects and changing.isdisjoint(record.operands):
-            name, op = linear.attributes["function"], record.op.split(".", 1)[1]
-            raise DifferentiationError(
-                f"tangents of `{name}` take a value from `{op}`, which has the effect `{effects[0]}`: beside `defvjp` "
-                "the rule of `defjvp` is run apart from the function, and the effect would happen again",
-                span=record.span,
-                fix=f"leave `{name}.defvjp` out: reverse mode is then made of the rule of `defjvp`",
-            )
+def forward_of(attributes: Attributes, span: Span | None) -> Tape:
+    """The program of a `custom_linear` for forward mode, which is run apart from the function.
+
+    Raises DifferentiationError (T0306) where it has none, and where its tangents take a value from another effect.
+    """
+    rules, name = rules_of(attributes), attributes["function"]
+    if "forward" not in rules:
+        raise refuse_forward(name, span)
+    rule = rules["forward"]
+    steps = [
+        Step(one.operands, one.results, effects_of(one), one.op.split(".", 1)[1], one.span) for one in rule.records
+    ]
+    check_tangent_effects(name, steps, rule.inputs[int(attributes["residuals"]) :], rule.outputs)
+    return rule
 
 
 def _has_linear(record: Record) -> bool:
