@@ -15,12 +15,12 @@ import numpy as np
 from tessera.diagnostics.error import find_nearest
 from tessera.ir.base.arrays import Array
 from tessera.ir.base.index_maps import coordinates
-from tessera.ir.base.interval import ANYTHING, SAME
-from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, OpSpec, Sample
+from tessera.ir.base.interval import SAME
+from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec, Sample
 from tessera.ir.base.tape import Record, Tape
 from tessera.ir.graph import ops
 from tessera.ir.graph.building import Types, moving_cost
-from tessera.ir.graph.ops.control import Body, check_body
+from tessera.ir.graph.ops.control import Body, check_body, region_op
 from tessera.ir.graph.ops.movement import STORED, view
 from tessera.ir.graph.samples import moving_sample
 from tessera.ir.tile.facets import View
@@ -94,22 +94,15 @@ def checkpoint_reference(*operands: Array, body: Body, policy: Any = None) -> tu
     return tuple(body(*operands))
 
 
-CHECKPOINT = OpSpec(
-    name="tgraph.checkpoint",
-    summary="The results of a body, of which derivatives keep what a policy says and rematerialize the rest.",
-    operands=("operands*",),
-    results=("results*",),
-    attributes=(
+CHECKPOINT = region_op(
+    "checkpoint",
+    "The results of a body, of which derivatives keep what a policy says and rematerialize the rest.",
+    (
         Attribute("body", "tape"),
         Attribute("policy", "any", ("nothing_saveable",), "the name of a policy, and its arguments"),
     ),
-    infer=_infer_checkpoint,
-    reference=checkpoint_reference,
-    policy=KEEP,
-    interval=ANYTHING,
-    jvp="control:checkpoint_jvp",
-    transpose="control:checkpoint_transpose",
-    batch="control:checkpoint",
+    _infer_checkpoint,
+    checkpoint_reference,
 )
 
 

@@ -198,8 +198,25 @@ def scan_reference(
 CARRIED = Attribute("carried", "int", doc="how many operands, from the first, change from round to round")
 
 
-def _flow(name: str, summary: str, operands: tuple[str, ...], attributes: Any, infer: Any, reference: Any) -> OpSpec:
-    is_split = name in ("cond", "scan")
+def region_op(
+    name: str,
+    summary: str,
+    attributes: tuple[Attribute, ...],
+    infer: Callable[[InferContext, Types, Attributes], Types],
+    reference: Callable[..., tuple[Array, ...]],
+    *,
+    operands: tuple[str, ...] = ("operands*",),
+    rules: str = "control",
+    jvp: str = "",
+    transpose: str | None = "",
+    batch: str = "",
+    **facets: Any,
+) -> OpSpec:
+    """The declaration of an op with bodies: any operands and results, and what is computed is up to the bodies.
+
+    Its rules of derivatives are in the file `rules`, and named after the op where no name is given.
+    """
+    transposed = f"{name}_transpose" if transpose == "" else transpose
     return OpSpec(
         name=f"tgraph.{name}",
         summary=summary,
@@ -208,28 +225,27 @@ def _flow(name: str, summary: str, operands: tuple[str, ...], attributes: Any, i
         attributes=attributes,
         infer=infer,
         reference=reference,
-        decompose=_count_trips if name == "while" else None,
         policy=KEEP,
         interval=ANYTHING,
-        jvp=f"control:{name}_jvp",
-        transpose=f"control:{name}_transpose" if is_split else "control:loop_transpose",
-        batch="control:while_loop" if name == "while" else f"control:{name}",
+        jvp=f"{rules}:{jvp or f'{name}_jvp'}",
+        transpose=None if transposed is None else f"{rules}:{transposed}",
+        batch=f"control:{batch or name}",
+        **facets,
     )
 
 
 SPECS: tuple[OpSpec, ...] = (
-    _flow(
+    region_op(
         "cond",
         "The results of one of two bodies on the same operands, by a bool.",
-        ("predicate", "operands*"),
         (Attribute("then", "tape"), Attribute("otherwise", "tape")),
         _infer_cond,
         cond_reference,
+        operands=("predicate", "operands*"),
     ),
-    _flow(
+    region_op(
         "while",
         "Carried values put through a body as long as a condition on them holds.",
-        ("operands*",),
         (
             Attribute("condition", "tape"),
             Attribute("body", "tape"),
@@ -238,19 +254,22 @@ SPECS: tuple[OpSpec, ...] = (
         ),
         _infer_while,
         while_reference,
+        decompose=_count_trips,
+        transpose="loop_transpose",
+        batch="while_loop",
     ),
-    _flow(
+    region_op(
         "fori",
         "Carried values put through a body with each index from `lower` up to and without `upper`.",
-        ("lower", "upper", "operands*"),
         (Attribute("body", "tape"), CARRIED),
         _infer_fori,
         fori_reference,
+        operands=("lower", "upper", "operands*"),
+        transpose="loop_transpose",
     ),
-    _flow(
+    region_op(
         "scan",
         "Carried values put through a body with each row of the inputs; what else the body gives is stacked.",
-        ("operands*",),
         (
             Attribute("body", "tape"),
             CARRIED,

@@ -21,11 +21,10 @@ from typing import Any
 from tessera.diagnostics.codes import DifferentiationError
 from tessera.diagnostics.error import Span
 from tessera.ir.base.arrays import Array
-from tessera.ir.base.interval import ANYTHING
-from tessera.ir.base.spec import KEEP, Attribute, Attributes, InferContext, OpSpec
+from tessera.ir.base.spec import Attribute, Attributes, InferContext, OpSpec
 from tessera.ir.base.tape import Tape
 from tessera.ir.graph.building import Types
-from tessera.ir.graph.ops.control import Body, check_same_types, types_of
+from tessera.ir.graph.ops.control import Body, check_same_types, region_op, types_of
 from tessera.types.frozen import frozen
 from tessera.types.shape import TensorType
 
@@ -164,40 +163,33 @@ _RULES = (
 )
 
 SPECS: tuple[OpSpec, ...] = (
-    OpSpec(
-        name=FUNCTION,
-        summary="The results of a body that has derivatives of its own.",
-        operands=("operands*",),
-        results=("results*",),
-        attributes=(
+    region_op(
+        "custom_function",
+        "The results of a body that has derivatives of its own.",
+        (
             Attribute("body", "tape"),
             _NAME,
             Attribute("captured", "int", 0, "how many operands, the last ones, are captured"),
             *_RULES,
         ),
-        infer=_infer_function,
-        reference=custom_function_reference,
-        policy=KEEP,
-        interval=ANYTHING,
-        jvp="custom:custom_jvp",
-        batch="control:custom_function",
+        _infer_function,
+        custom_function_reference,
+        rules="custom",
+        jvp="custom_jvp",
+        transpose=None,
     ),
-    OpSpec(
-        name=LINEAR,
-        summary="Tangents of the results of a custom function, linear in those of its operands.",
-        operands=("operands*",),
-        results=("results*",),
-        attributes=(
+    region_op(
+        "custom_linear",
+        "Tangents of the results of a custom function, linear in those of its operands.",
+        (
             _NAME,
             Attribute("residuals", "int", doc="how many operands, from the first, are no tangents"),
             *_RULES,
         ),
-        infer=_infer_linear,
-        reference=custom_linear_reference,
-        policy=KEEP,
-        interval=ANYTHING,
-        jvp="custom:linear_jvp",
-        transpose="custom:custom_transpose",
-        batch="control:custom_linear",
+        _infer_linear,
+        custom_linear_reference,
+        rules="custom",
+        jvp="linear_jvp",
+        transpose="custom_transpose",
     ),
 )
