@@ -26,7 +26,8 @@ from tessera.frontend.trace import TracedFunction
 from tessera.ir.base.tape import POLICY, Tape, tape_hash, tape_text
 from tessera.types.device import DEVICE, Device
 from tessera.types.policy import Policy
-from tessera.types.settings import shows_passes, warn_unknown_variables
+from tessera.types.rates import describe_shares
+from tessera.types.settings import Settings, shows_passes, warn_unknown_variables
 
 if TYPE_CHECKING:
     from tessera.frontend.shape_inference import Assumption
@@ -441,7 +442,10 @@ def _report(executable: Any, tape: Tape, backend: str) -> dict[str, Any]:
     if manifest_of(backend).has_launch_schedule:
         # What kernels take of a device, where its backend can say.
         report["resources"] = backend_of(backend).resources(executable.metadata, executable.objects)
-    return report
+    groups: Sequence[Any] = executable.metadata.get("work", ())
+    machine = executable.metadata.get("architecture", backend)
+    shares = describe_shares(groups, machine, Settings.from_environment().threads if machine == "cpu" else 0)
+    return {**report, "roofline": shares} if shares else report
 
 
 def _with_locations(line: str, locations: Mapping[str, Sequence[str]]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,9 @@ from tessera.compiler.backend import backend_for_kind
 from tessera.compiler.compile import lower
 from tessera.compiler.inspect import LEVELS, Inspection, KernelView, Line, inspect_tape, kernel_views
 from tessera.compiler.inspect_page import page
+from tessera.compiler.report import work_of
 from tessera.diagnostics.error import TesseraError
+from tessera.types.rates import describe_shares
 
 # `tessera inspect module:function`: a function at four levels, side by side in the terminal and as a page.
 
@@ -156,6 +158,7 @@ def show_lint(target: str, given: Given, architecture: str, *, as_json: bool = F
         look.say(f"compiling its kernels for {architecture}")
         lowering, looked = _lower_for_gpu(tape, function, architecture)
         views = {one.symbol: one for one in kernel_views(lowering, function.name)}
+        shares = _shares_of(lowering, architecture)
     except TargetError as error:
         console.print(Text(f"tessera lint: {error}"), style="red")
         return 2
@@ -163,16 +166,23 @@ def show_lint(target: str, given: Given, architecture: str, *, as_json: bool = F
         console.print(Text(error.render()))
         return 2
     if as_json:
-        console.print_json(json.dumps([_fields(one, views[one.resources.name]) for one in looked]))
+        console.print_json(json.dumps([_fields(one, views[one.resources.name], shares) for one in looked]))
     else:
         for one in looked:
-            _print(console, one, views[one.resources.name])
+            _print(console, one, views[one.resources.name], shares)
         if sizes:
             console.print(Text(sizes))
     return 1 if any(one.complaints for one in looked) else 0
 
 
-def _fields(one: Any, view: KernelView) -> dict[str, object]:
+def _shares_of(lowering: Any, architecture: str) -> dict[str, str]:
+    """What share of the roofline each kernel is predicted to have, where such a GPU was measured."""
+    whole = [kernel for kernel in lowering.kernels if not kernel.variant_of]
+    lines = describe_shares(work_of(lowering.program, whole), architecture)
+    return dict(line.split(": ", 1) for line in lines)
+
+
+def _fields(one: Any, view: KernelView, shares: Mapping[str, str]) -> dict[str, object]:
     resources = one.resources
     return {
         "kernel": view.name,
@@ -185,6 +195,7 @@ def _fields(one: Any, view: KernelView) -> dict[str, object]:
         "occupancy": _occupancy_text(one),
         "limiter": resources.occupancy.limiter,
         "launch": resources.launch,
+        "roofline": shares.get(view.symbol, ""),
         "bank_conflicts": [{"degree": access.degree, "what": str(access)} for access in one.conflicts],
         "accesses": [{"op": access.op.name, "what": access.what, "degree": access.degree} for access in one.accesses],
         "complaints": _complaints(one, view),
@@ -214,12 +225,14 @@ def _complaints(one: Any, view: KernelView) -> list[str]:
     return [complaint.replace(view.symbol, view.name) for complaint in one.complaints]
 
 
-def _print(console: Console, one: Any, view: KernelView) -> None:
+def _print(console: Console, one: Any, view: KernelView, shares: Mapping[str, str]) -> None:
     resources = one.resources
     console.print(Text(f"{view.name}", style="bold"), Text(f" ({view.detail})"), sep="")
     shared = f"{resources.shared} bytes of shared memory"
     console.print(Text(f"  {resources.threads} threads a block, {resources.registers}, {shared}"))
     console.print(Text(f"  {_occupancy_text(one)}; launched {resources.launch}"))
     console.print(Text(f"  {_conflicts_text(one)}"))
+    if view.symbol in shares:
+        console.print(Text(f"  roofline: {shares[view.symbol]}"))
     for complaint in _complaints(one, view):
         console.print(Text(f"  warning: {complaint}"), style="yellow")

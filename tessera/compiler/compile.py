@@ -12,7 +12,7 @@ from xdsl.ir import Operation
 
 from tessera.compiler.backend import backend_of
 from tessera.compiler.options import Options
-from tessera.compiler.report import report_of
+from tessera.compiler.report import report_of, work_of
 from tessera.diagnostics.codes import CodegenError, MemoryBudgetError, TargetVerifyError
 from tessera.diagnostics.error import InternalError, TesseraError
 from tessera.ir.base.compilation import KNOBS, StaticChooser, write_reproducer
@@ -143,6 +143,7 @@ def compile_tape(tape: Tape, options: Options, library: KernelLibrary | None = N
         metadata={
             **lowering.code.metadata(lowering.program),
             "report": report_of(lowering.program, whole, lowering.chooser, lowering.code),
+            "work": work_of(lowering.program, whole),
             **_donation(lowering.program),
             "callbacks": [callback_of(op).fields() for op in callbacks_in(lowering.program)],
         },

@@ -26,7 +26,8 @@ from tessera.ir.schedule.typed_ops import (
 )
 from tessera.ir.target.program import Code
 from tessera.ir.target.typed_ops import LoadOp
-from tessera.ir.tile.typed_ops import KernelOp
+from tessera.ir.tile.typed_ops import DotOp, KernelOp
+from tessera.types.dim import Dim, product
 
 # What `explain` says of prefetched tensors: which kernel reads each, and by what it is moved where.
 
@@ -118,6 +119,51 @@ def report_of(program: ModuleOp, kernels: Sequence[KernelOp], chooser: StaticCho
         "workspace": f"{program.workspace} bytes",
         **({"host memory": f"{program.offloaded} bytes"} if program.offloaded is not None else {}),
     }
+
+
+def work_of(program: ModuleOp, kernels: Sequence[KernelOp]) -> list[dict[str, Any]]:
+    """What each group does, as plain values with dims as text: what rooflines are computed from.
+
+    A group of several kernels has its cost at the first; `blocks` is the grid of that one.
+    """
+    known = {kernel.symbol: kernel for kernel in kernels}
+    found: list[dict[str, Any]] = []
+    for call in program.walk():
+        if not isinstance(call, CallOp):
+            continue
+        if call.part != 0:
+            if found and call.kernel not in found[-1]["kernels"]:
+                found[-1]["kernels"].append(call.kernel)
+            continue
+        kernel = known.get(call.kernel)
+        has_dots = kernel is not None and any(isinstance(op, DotOp) for op in kernel.walk())
+        found.append(
+            {
+                "kernels": [call.kernel],
+                "kind": kernel.kind if kernel is not None else "",
+                "dtype": _computed_dtype(call, has_dots),
+                "has_dots": has_dots,
+                "blocks": str(product(_sizes(kernel, call))) if kernel is not None else "",
+                "flops": str(call.flops),
+                "bytes": str(call.bytes),
+            }
+        )
+    return found
+
+
+def _sizes(kernel: KernelOp, call: CallOp) -> list[Dim]:
+    names: Sequence[str] = kernel.symbols or ()
+    given = dict(zip(names, call.sizes, strict=True)) if len(call.sizes) == len(names) else {}
+    return [dim.substitute(given) for dim in kernel.grid]
+
+
+def _computed_dtype(call: CallOp, has_dots: bool) -> str:
+    """What arithmetic of a kernel is done in: that of operands where matrix instructions take them, else f32 or f64."""
+    types = [value.type for value in call.operands]
+    floats = [one.dtype for one in types if isinstance(one, ShapedAttr) and one.dtype.is_float]
+    if has_dots and floats:
+        return min(floats[:2], key=lambda one: one.bits).name
+    return "f64" if any(one.name == "f64" for one in floats) else "f32"
 
 
 def _list_saved(program: ModuleOp) -> dict[str, list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -40,6 +41,13 @@ def test_it_says_it_in_json_too(module: str) -> None:
     assert kernel["complaints"] == []
     assert kernel["blocks"] >= 1
     assert kernel["registers"] > 16
+
+
+def test_it_says_the_share_of_the_roofline_of_a_gpu_that_was_measured(module: str) -> None:
+    done = RUNNER.invoke(app, ["lint", module, "--shape", "x=64x1024"])
+    assert re.search(r"  roofline: .* predicted, \d+ % of the roofline: launch\n", done.stdout)
+    other = RUNNER.invoke(app, ["lint", module, "--shape", "x=64x1024", "--architecture", "sm_80", "--json"])
+    assert [one["roofline"] for one in json.loads(other.stdout)] == [""]
 
 
 def test_what_cannot_be_looked_at_is_told(module: str) -> None:

@@ -1,0 +1,252 @@
+"""The roofline audit: every public op over a grid, each kernel's share of what the machine was measured to do.
+
+    python -m benchmarks.roofline [--device cpu|cuda] [--ops a,b] [--seconds S] [--threads N] [--out FILE]
+
+Micro-tests come first (`benchmarks/rates.py`, `benchmarks/gpu_rates.py`): bounds are those of this machine, now. Then
+cases run until time is over, the usual ones of every op first. A kernel's bound is the larger of its bytes at the
+bandwidth of their footprint and its operations at the measured rate; its share is that bound over its time. What moves
+a megabyte or more and is below half is listed with the computed bound that explains it, or as not explained. An
+exception is a row. On a CPU kernels are timed one by one (their timeline); on a GPU by events around programs, which
+are mostly of one kernel, or around replays of them where they are short.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import gpu_rates
+from benchmarks import rates as cpu_rates
+from benchmarks.environment import pin
+from benchmarks.gpu_record import RESULTS, facts, need_gpu
+from benchmarks.roofline_cases import TARGETS, Case, cases
+from tessera.api.jit import Jit
+from tessera.cuda import array as cuda_array
+from tessera.cuda import capture
+from tessera.runtime.timeline import record_timeline
+from tessera.types.rates import Rates, Work, bound, limits, work_in
+from tessera.types.settings import usable_cpus
+
+MUCH = 1 << 20
+"""Bytes from which on a kernel is to come near its roofline."""
+HALF = 0.5
+CALLS, BUDGET = 5, 0.15
+"""Calls at least, of which the best counts, and seconds for more of them."""
+SHORT = 60e3
+"""Nanoseconds below which a program on a GPU is replayed, as the host would be what is measured."""
+REPLAYED = 20
+MOST_FLOPS = {"cpu": 4e9, "cuda": 4e12}
+"""Operations of a case at most: a tenth of a second."""
+NOT_EXPLAINED = "no computed bound explains it"
+
+
+@dataclass
+class Row:
+    """A kernel of a case: what it does, how long it took, its bound, its share, and why that is small where it is."""
+
+    case: str
+    op: str
+    kernel: str = ""
+    kind: str = ""
+    blocks: int = 0
+    flops: float = 0.0
+    bytes: float = 0.0
+    nanoseconds: float = 0.0
+    bound: float = 0.0
+    bound_by: str = ""
+    share: float = 0.0
+    cause: str = ""
+    limits: dict[str, float] = field(default_factory=dict[str, float])
+    error: str = ""
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it moves enough to matter and is below half of its roofline."""
+        return not self.error and self.bytes >= MUCH and self.share < HALF
+
+
+def works_of(program: Jit, sizes: Mapping[str, int]) -> list[tuple[tuple[str, ...], str, Work]]:
+    """What the groups of a program's last specialization do, those of the same kernels together."""
+    found: dict[tuple[str, ...], tuple[str, Work]] = {}
+    loaded: Any = program.specializations[-1].loaded
+    groups: Sequence[dict[str, Any]] = loaded.executable.metadata["work"]
+    for one in groups:
+        names: tuple[str, ...] = tuple(one["kernels"])
+        work = work_in(one, sizes)
+        assert work is not None, f"{names[0]} has sizes that its arguments do not"
+        if names in found:
+            before = found[names][1]
+            blocks = (work.blocks or 0) + (before.blocks or 0)
+            work = replace(work, flops=work.flops + before.flops, bytes=work.bytes + before.bytes, blocks=blocks)
+        found[names] = one["kind"], work
+    return [(names, kind, work) for names, (kind, work) in found.items()]
+
+
+def judge(row: Row, work: Work, rates: Rates, taken: float) -> Row:
+    """The row with its bound, share and cause: the limit that takes most of the time, where that is half of it."""
+    row.flops, row.bytes, row.blocks, row.nanoseconds = work.flops, work.bytes, work.blocks or 0, taken
+    row.bound, row.bound_by = bound(work, rates)
+    row.share = row.bound / taken if taken else 1.0
+    row.limits = {name: value for name, value in limits(work, rates).items() if value}
+    row.cause = ""
+    if row.share < HALF:
+        cause = max(row.limits, key=lambda name: row.limits[name], default="")
+        explains = bool(cause) and row.limits[cause] >= HALF * taken
+        row.cause = cause if explains else NOT_EXPLAINED
+    return row
+
+
+# On a CPU: the timeline of the process has each kernel.
+
+
+def kernel_times(run: Callable[[], Any], budget: float = BUDGET) -> dict[str, float]:
+    """Nanoseconds of each kernel in a call, all of its launches together: the best call."""
+    run()
+    calls, end = 0, time.perf_counter() + budget
+    with record_timeline() as timeline:
+        while calls < CALLS or (time.perf_counter() < end and calls < 1000):
+            run()
+            calls += 1
+    spans: dict[str, list[int]] = {}
+    for span in timeline.spans:
+        if span.kind == "kernel":
+            spans.setdefault(span.name, []).append(span.end - span.start)
+    found: dict[str, float] = {}
+    for name, times in spans.items():
+        each = max(1, len(times) // calls)
+        found[name] = min(sum(times[at : at + each]) for at in range(0, len(times) - each + 1, each))
+    return found
+
+
+def rows_on_cpu(case: Case, rates: Rates) -> Iterator[Row]:
+    """The kernels of a case, timed one by one."""
+    program, arrays = case.program(), case.arrays()
+    times = kernel_times(lambda: program(*arrays))
+    for names, kind, work in works_of(program, case.sizes):
+        taken = sum(value for name, value in times.items() if name.split("__")[0] in names)
+        if taken:
+            yield judge(Row(case.name, case.spec.short_name, names[0], kind), work, rates, taken)
+
+
+# On a GPU: a program between two events.
+
+
+def rows_on_gpu(case: Case, rates: Rates) -> Iterator[Row]:
+    """The program of a case as one row: its groups' work together."""
+    program, arrays = case.program(), [cuda_array(array) for array in case.arrays()]
+    taken = gpu_rates.nanoseconds(lambda: _drop(program(*arrays)), CALLS)
+    if taken < SHORT:
+        with capture() as graph:
+            for _ in range(REPLAYED):
+                program(*arrays)
+        taken = min(taken, gpu_rates.nanoseconds(graph.replay, CALLS) / REPLAYED)
+    works = works_of(program, case.sizes)
+    if not works:
+        return
+    names, kinds, each = zip(*works, strict=True)
+    least = max(works, key=lambda item: bound(item[2], rates)[0])
+    whole = replace(least[2], flops=sum(one.flops for one in each), bytes=sum(one.bytes for one in each))
+    label = " + ".join(name for group in names for name in group)
+    row = judge(Row(case.name, case.spec.short_name, label, kinds[0]), whole, rates, taken)
+    row.limits["launch"] = rates.launch * sum(len(group) for group in names)
+    yield row
+
+
+def _drop(_: Any) -> None:
+    """Let results go back to the pool."""
+
+
+def audit(chosen: Sequence[Case], device: str, rates: Rates, seconds: float, say: Callable[[str], None]) -> list[Row]:
+    """Rows of the cases, until time is over."""
+    measure = rows_on_cpu if device == "cpu" else rows_on_gpu
+    end, rows = time.monotonic() + seconds, list[Row]()
+    for number, case in enumerate(chosen):
+        if time.monotonic() > end:
+            say(f"time is over after {number} of {len(chosen)} cases")
+            break
+        try:
+            made = list(measure(case, rates))
+        except Exception as error:  # one case that fails is a fact to report, not the end of the audit
+            first = (str(error).splitlines() or [""])[0]
+            made = [Row(case.name, case.spec.short_name, error=f"{type(error).__name__}: {first[:200]}")]
+        rows += made
+        for row in made:
+            if row.error or row.is_slow or number % 50 == 0:
+                say(f"{number:5}/{len(chosen)} {row_line(row)}")
+    return rows
+
+
+def row_line(row: Row) -> str:
+    """A row in a line."""
+    if row.error:
+        return f"{row.case}: {row.error}"
+    time = f"{row.nanoseconds / 1e3:.1f} us for {row.bytes / 1e6:.1f} MB, {row.flops / 1e6:.1f} Mflop"
+    cause = f": {row.cause}" if row.cause else ""
+    return f"{row.share:6.1%} of {row.bound_by} {time} [{row.kind} {row.blocks}] {row.case}{cause}"
+
+
+def summary_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """Counts, and causes of what is slow."""
+    large = [row for row in rows if not row.error and row.bytes >= MUCH]
+    slow = [row for row in rows if row.is_slow]
+    causes: dict[str, int] = {}
+    for row in slow:
+        causes[row.cause] = causes.get(row.cause, 0) + 1
+    return {
+        "rows": len(rows),
+        "errors": sum(bool(row.error) for row in rows),
+        "over_a_megabyte": len(large),
+        "below_half": len(slow),
+        "below_half_share": len(slow) / max(1, len(large)),
+        "causes": causes,
+    }
+
+
+def measured_rates(device: str, threads: int, say: Callable[[str], None]) -> Rates:
+    """Those of this machine, now."""
+    if device == "cuda":
+        return gpu_rates.rates_of(gpu_rates.measure(say))
+    return cpu_rates.rates_of([cpu_rates.measure(count, say) for count in sorted({1, threads})])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure rates, run the grid, and rank what was found."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.roofline", description=__doc__)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--ops", default="", help="names of some ops, separated by commas; all where there are none")
+    parser.add_argument("--targets", default="", help=f"sizes of cases, of {', '.join(TARGETS)}")
+    parser.add_argument("--seconds", type=float, default=600.0, help="how long cases may take in all")
+    parser.add_argument("--threads", type=int, default=0, help="threads of a CPU; all by itself")
+    parser.add_argument("--worst", type=int, default=20, help="how many of the worst are printed")
+    parser.add_argument("--out", type=Path, default=None, help="the file that is written")
+    asked = parser.parse_args(arguments)
+    threads = asked.threads or usable_cpus()
+    if asked.device == "cuda":
+        need_gpu()
+    elif asked.threads:
+        os.environ["TESSERA_NUM_THREADS"] = str(threads)
+        pin(threads)
+    names = [name for name in asked.ops.split(",") if name]
+    usual = [name for name in TARGETS if asked.device == "cuda" or name != "huge"]
+    targets = [name for name in asked.targets.split(",") if name] or usual
+    rates = measured_rates(asked.device, threads, print)
+    chosen = cases(names, targets, MOST_FLOPS[asked.device])
+    rows = audit(chosen, asked.device, rates, asked.seconds, print)
+    found = summary_of(rows)
+    worst = sorted((row for row in rows if row.is_slow), key=lambda row: row.share)
+    print(*(row_line(row) for row in worst[: asked.worst]), json.dumps(found), sep="\n")
+    out = asked.out or RESULTS / f"roofline-{asked.device}.json"
+    record = {**facts(), "threads": threads, "rates": rates.as_json(), "summary": found}
+    ranked = sorted(rows, key=lambda row: (not row.error, row.share))
+    out.write_text(json.dumps({**record, "rows": [asdict(row) for row in ranked]}, indent=1) + "\n", encoding="utf-8")
+    print(f"written to {out}")
+
+
+if __name__ == "__main__":
+    main()

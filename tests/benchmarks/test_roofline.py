@@ -1,0 +1,225 @@
+"""The roofline audit: rates and bounds, its grid of cases, rows of kernels, and what `explain` says of shares."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tessera as ts
+from benchmarks import gpu_rates, roofline
+from benchmarks import rates as cpu_rates
+from benchmarks.gpu_record import RESULTS
+from benchmarks.roofline_cases import TARGETS, USUAL, Case, cases, cost_of, public, sizes_for
+from tessera.ir.graph.samples import sample_dtype
+from tessera.runtime.devices.cuda.driver import assemble, assembler
+from tessera.types.dtype import BY_NAME
+from tessera.types.rates import TABLE, Rates, Work, bound, describe_share, limits, predict, rate_at, read_table
+from tests.numerics.families import forms_of
+
+MACHINE = Rates(
+    units=4,
+    curve=((1 << 10, 400.0), (1 << 20, 100.0), (1 << 30, 10.0)),
+    unit_curve=((1 << 10, 100.0), (1 << 20, 25.0), (1 << 30, 5.0)),
+    flops=(("f32", 800.0), ("f64", 400.0)),
+    launch=50.0,
+    latency=100.0,
+    chain=1.0,
+)
+
+
+def test_a_rate_lies_between_those_of_the_footprints_around_it() -> None:
+    assert rate_at(MACHINE.curve, 1) == 400.0
+    assert rate_at(MACHINE.curve, 1 << 15) == pytest.approx(250.0)
+    assert rate_at(MACHINE.curve, 1 << 40) == 10.0
+
+
+def test_the_roofline_is_the_larger_of_two_bounds() -> None:
+    assert bound(Work(0, 1 << 30), MACHINE) == (pytest.approx((1 << 30) / 10), "memory")
+    assert bound(Work(8e12, 1 << 30), MACHINE) == (pytest.approx(1e10), "compute")
+    assert bound(Work(8e12, 1 << 30, "f64"), MACHINE) == (pytest.approx(2e10), "compute")
+
+
+def test_fewer_blocks_than_units_are_a_cause_and_more_are_none() -> None:
+    work = Work(0, 1 << 30, blocks=1)
+    assert limits(work, MACHINE)["too few blocks"] == pytest.approx((1 << 30) / 5)
+    assert limits(Work(0, 1 << 30, blocks=4), MACHINE)["too few blocks"] == 0
+    time, cause = predict(work, MACHINE)
+    assert (time, cause) == (pytest.approx((1 << 30) / 5 + 50), "too few blocks")
+    assert "50 % of the roofline: too few blocks" in describe_share(work, MACHINE)
+
+
+def test_a_kernel_that_does_nothing_is_bound_by_its_launch() -> None:
+    assert predict(Work(1, 4), MACHINE)[1] == "launch"
+
+
+def test_multiplications_and_additions_apart_take_twice_the_time_of_contractions() -> None:
+    assert limits(Work(8e6, 4), MACHINE)["multiply and add apart"] == pytest.approx(2e4)
+    assert limits(Work(8e6, 4, is_contraction=True), MACHINE)["multiply and add apart"] == 0
+
+
+def test_a_machine_of_fewer_units_has_their_share() -> None:
+    one = MACHINE.on(1)
+    assert one.curve == ((1 << 10, 100.0), (1 << 20, 25.0), (1 << 30, 5.0))
+    assert dict(one.flops) == {"f32": 200.0, "f64": 100.0}
+    assert Rates.from_json(json.loads(json.dumps(MACHINE.as_json()))) == MACHINE
+
+
+def test_the_model_reads_what_was_recorded() -> None:
+    record = json.loads((RESULTS / "rates-cpu.json").read_text(encoding="utf-8"))
+    table = json.loads(TABLE.read_text(encoding="utf-8"))
+    assert table["cpu"] == cpu_rates.rates_of(record["rows"]).as_json()
+    file = RESULTS / "gpu-rates.json"
+    if file.exists():
+        record = json.loads(file.read_text(encoding="utf-8"))
+        assert table[record["hardware"]["architecture"]] == gpu_rates.rates_of(record).as_json()
+    for rates in read_table().values():
+        assert all(low[1] >= high[1] for low, high in zip(rates.curve, rates.curve[1:], strict=False))
+        assert rates.curve[-1][1] > 1
+        assert dict(rates.flops)["f32"] > 10
+
+
+def test_figures_are_adopted_by_the_name_of_a_machine(tmp_path: Path) -> None:
+    file = tmp_path / "rates.json"
+    file.write_text("{}")
+    cpu_rates.adopt("this", MACHINE, file)
+    assert json.loads(file.read_text()) == {"this": MACHINE.as_json()}
+
+
+def test_loops_of_the_cpu_move_and_compute_what_they_say() -> None:
+    memory = cpu_rates.Memory.of(1 << 20)
+    with ThreadPoolExecutor(2) as pool:
+        assert cpu_rates.flops(memory, "float", 1, pool) > 1.5 * cpu_rates.flops(memory, "double", 1, pool)
+        memory.arrays[1][:], memory.arrays[2][:] = 5.0, 2.0
+        cpu_rates.loop_of("triad")(*memory.parts(64, 1)[0], 64, 1)
+        np.testing.assert_array_equal(memory.arrays[0][:65], [11.0] * 64 + [1.0])
+        cpu_rates.loop_of("read")(*memory.parts(64, 1)[0], 64, 1)
+        assert memory.arrays[0][0] == 320.0
+        cpu_rates.loop_of("copy")(*memory.parts(64, 2)[1], 32, 1)
+        np.testing.assert_array_equal(memory.arrays[0][32:64], [5.0] * 32)
+        assert cpu_rates.latency(memory, 1 << 20, pool) > cpu_rates.latency(memory, 1 << 13, pool) > 0.1
+
+
+@pytest.mark.skipif(assembler() is None, reason="there is no `ptxas` here")
+@pytest.mark.parametrize("name", gpu_rates.TEXTS)
+def test_micro_kernels_of_a_gpu_assemble(name: str) -> None:
+    assert assemble(gpu_rates.TEXTS[name]().encode(), "sm_90a")
+
+
+def test_every_public_op_has_a_case_that_fills_what_is_allowed() -> None:
+    """But `linspace`, whose length only Python sees."""
+    large: list[str] = []
+    without: list[str] = []
+    for spec in public():
+        dtype = BY_NAME[sample_dtype(spec)]
+        forms = [form for form in forms_of(spec, dtype) if form.sizes[-1] and not form.is_fixed]
+        sizes = sizes_for(spec, dtype, forms[0], TARGETS[USUAL]) if forms else None
+        if sizes is None:
+            without.append(spec.short_name)
+            continue
+        cost = cost_of(spec, dtype, forms[0], sizes)
+        assert cost is not None
+        assert cost[0] <= TARGETS[USUAL]
+        large += [spec.short_name] * (cost[0] >= TARGETS[USUAL] / 4)
+    assert without == ["linspace"]
+    assert len(large) >= 0.9 * len(public())
+
+
+def test_the_usual_case_of_every_op_comes_first() -> None:
+    found = cases(["exp", "softmax", "sum"], [USUAL])
+    assert {case.spec.short_name for case in found[:3]} == {"exp", "softmax", "sum"}
+    for case in found[:3]:
+        assert (case.is_symbolic, case.is_transposed, case.style, case.dtype) == (False, False, "balanced", ts.f32)
+    assert any(case.is_symbolic for case in found)
+    assert any(case.is_transposed for case in found)
+    assert any(case.dtype is ts.bf16 for case in found)
+
+
+@pytest.mark.parametrize("style", ["balanced", "wide", "tall", "odd"])
+def test_sizes_fill_what_is_allowed(style: str) -> None:
+    (spec,) = [spec for spec in public() if spec.short_name == "softmax"]
+    form = forms_of(spec, ts.f32)[0]
+    sizes = sizes_for(spec, ts.f32, form, 1 << 24, style)
+    assert sizes is not None
+    assert (1 << 22) < 8 * sizes["A"] * sizes["B"] <= 1 << 24
+    ratio = sizes["B"] / sizes["A"]
+    assert {"balanced": 0.5 < ratio < 2, "odd": sizes["A"] % 2 == 1, "wide": ratio > 64, "tall": ratio < 1 / 64}[style]
+
+
+def chosen(*names: str) -> list[Case]:
+    """Small cases of some ops."""
+    return cases(names, ["tiny", "small"])
+
+
+def test_every_kernel_of_a_case_is_a_row_with_a_share() -> None:
+    for name, unusual in (("softmax", "is_symbolic"), ("matmul", "is_transposed"), ("take", "")):
+        case = next(case for case in chosen(name) if not unusual or getattr(case, unusual))
+        rows = list(roofline.rows_on_cpu(case, MACHINE))
+        assert rows
+        for row in rows:
+            assert row.nanoseconds > 0
+            assert row.bytes > 0
+            assert row.share == pytest.approx(row.bound / row.nanoseconds)
+            assert bool(row.cause) == (row.share < roofline.HALF)
+
+
+def test_a_case_that_fails_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(case: Case, rates: Rates) -> Any:
+        raise ValueError(f"no {case.spec.short_name}\nnever")
+
+    monkeypatch.setattr(roofline, "rows_on_cpu", fail)
+    lines: list[str] = []
+    rows = roofline.audit(chosen("exp")[:2], "cpu", MACHINE, 60.0, lines.append)
+    assert [row.error for row in rows] == ["ValueError: no exp"] * 2
+    assert roofline.summary_of(rows)["errors"] == 2
+    assert len(lines) == 2
+
+
+def test_a_cause_is_a_limit_that_takes_half_of_the_time() -> None:
+    row = roofline.Row("case", "op")
+    work = Work(0, 1 << 30, blocks=1)
+    assert roofline.judge(row, work, MACHINE, (1 << 30) / 4).cause == "too few blocks"
+    assert roofline.judge(row, work, MACHINE, (1 << 30) * 3.0).cause == roofline.NOT_EXPLAINED
+    assert roofline.judge(row, work, MACHINE, (1 << 30) / 9).cause == ""
+    assert row.is_slow is False
+
+
+def test_the_command_writes_what_it_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(device: str, threads: int, say: Any) -> Rates:
+        return MACHINE
+
+    monkeypatch.setattr(roofline, "measured_rates", known)
+    file = tmp_path / "found.json"
+    roofline.main(["--ops", "neg", "--targets", "small", "--seconds", "1", "--out", str(file)])
+    record = json.loads(file.read_text())
+    assert record["summary"]["rows"] == len(record["rows"]) > 0
+    assert Rates.from_json(record["rates"]) == MACHINE
+    assert {row["op"] for row in record["rows"]} == {"neg"}
+
+
+def test_explain_says_the_share_of_the_roofline() -> None:
+    @ts.jit
+    def scale(x: Any) -> Any:
+        return x * 2.0
+
+    x = np.ones((1024, 512), np.float32)
+    scale(x)
+    (line,) = scale.explain(x).report["roofline"]
+    assert "memory bounds it by" in line
+    assert "4.19 MB" in line
+    assert "of the roofline" in line
+
+
+def test_explain_says_that_a_share_depends_on_sizes() -> None:
+    @ts.jit
+    def scale(x: ts.Tensor["N", ts.f32]) -> Any:
+        return x * 2.0
+
+    x = np.ones(1024, np.float32)
+    scale(x)
+    (line,) = scale.explain(x).report["roofline"]
+    assert line.endswith("it depends on sizes")
