@@ -62,10 +62,11 @@ tsched.module @shapes(%x: !tgraph.tensor<[64], f32>) -> (!tgraph.tensor<[64], f3
   tsched.return %y, %b
 }
 
-// A prefetch starts where the groups behind it take as long as the copy: here two, each as long as half of it.
+// Memory is kept and taken for groups that take as long as a copy: here two, each as long as half of it.
 // SOME-LABEL: tsched.module @ahead(
-// SOME:         tsched.offload
-// SOME-COUNT-4: tsched.fuse
+// SOME-COUNT-3: tsched.fuse
+// SOME-NEXT:    tsched.offload
+// SOME-COUNT-2: tsched.fuse
 // SOME-NEXT:    tsched.prefetch
 // SOME-COUNT-3: tsched.fuse
 // SOME:         tsched.return

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue, Use
@@ -15,7 +15,7 @@ from tessera.ir.base.op import SpecOp
 from tessera.ir.base.passes import Pass
 from tessera.ir.base.verify import symbol_table
 from tessera.ir.schedule import typed_ops as tsched
-from tessera.ir.schedule.host_program.memory import ANNOTATIONS, enclosing_op, root_of
+from tessera.ir.schedule.host_program.memory import ALIGNMENT, ANNOTATIONS, enclosing_op, root_of
 from tessera.ir.schedule.passes.place_buffers import place_buffers
 from tessera.ir.schedule.passes.plan_memory import plan_memory
 from tessera.ir.schedule.plan import programs_in, tensor_of
@@ -30,9 +30,10 @@ class OffloadValues(Pass):
     Before: `%a = tsched.fuse @f(%x)`, `%b = tsched.fuse @g(%a)`, groups that do not read `%a`, `tsched.fuse @h(%a)`.
     After: `%c = tsched.offload %a` behind the second, `%d = tsched.prefetch %c` some groups before the last, which
     reads `%d`. Activations that a backward part needs are such values. Those with the most bytes times groups in
-    between come first. A prefetch starts when the groups behind it take as long as the link to host memory does, and
-    where memory is too small for that, right before the use. Without `memory`, in bytes, nothing is offloaded; where
-    even all do not fit, the plan with the smallest workspace stays.
+    between come first. The memory of `%a` is kept, and that of `%d` taken, for as many groups as take as long as a copy
+    over the link to host memory: copies have streams of their own, and groups then wait for none. Where memory is too
+    small for that, both stand right at the uses. Without `memory`, in bytes, nothing is offloaded; where even all
+    values are too few, the plan with the smallest workspace stays.
     """
 
     memory: int = -1
@@ -48,15 +49,15 @@ class OffloadValues(Pass):
 class _Pair:
     """A value that may be offloaded, by numbers of ops in the block.
 
-    `early` is the last op that uses it before its offload, `late` the first that does after, and `start` is the op that
-    its prefetch is put before; `groups` are in between.
+    Its offload is put behind `end`, its prefetch before `start`, and `late` is the first op that uses it after that;
+    `groups` are in between.
     """
 
     maker: int
     result: int
-    early: int
-    late: int
+    end: int
     start: int
+    late: int
     bytes: int
     groups: int
 
@@ -70,13 +71,26 @@ def _choose(program: tsched.ModuleOp, kernels: Mapping[str, SpecOp], memory: int
     pairs: Sequence[_Pair] = ()
     for is_ahead in (True, False):
         pairs = _find_pairs(program.body.block, link if is_ahead else None)
-        if planned(pairs) <= memory:
-            low, high = 0, len(pairs)
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if planned(pairs[:middle]) <= memory else (middle, high)
-            return pairs[:high]
+        # No pair saves more bytes than its value has, which says how many it takes at least.
+        saved = accumulate(one.bytes + ALIGNMENT for one in pairs)
+        least = 1 + sum(1 for size in saved if size < before - memory)
+        count = _count_pairs(lambda count, pairs=pairs: planned(pairs[:count]) <= memory, least, len(pairs))
+        if count is not None:
+            return pairs[:count]
     return pairs if planned(pairs) < before else ()
+
+
+def _count_pairs(fits: Callable[[int], bool], least: int, most: int) -> int | None:
+    """The smallest number that fits, of those from `least` to `most`; None where the largest does not."""
+    low, high = least - 1, least
+    while high <= most and not fits(high):
+        low, high = high, min(2 * high - least + 1, most) if high < most else most + 1
+    if high > most:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
 
 
 def _plan(program: tsched.ModuleOp, kernels: Mapping[str, SpecOp], pairs: Sequence[_Pair]) -> int:
@@ -94,7 +108,7 @@ def _plan(program: tsched.ModuleOp, kernels: Mapping[str, SpecOp], pairs: Sequen
 def _find_pairs(block: Block, link: HostLink | None) -> list[_Pair]:
     """The values of a block that are not needed for some groups, those with the most bytes times groups first.
 
-    Without a link prefetches come right before the use.
+    Without a link both copies stand right at the uses.
     """
     ops = list(block.ops)
     numbers = {op: number for number, op in enumerate(ops)}
@@ -104,11 +118,16 @@ def _find_pairs(block: Block, link: HostLink | None) -> list[_Pair]:
         maker, size = numbers[value.owner], tensor_of(value).bytes.value or 0
         used = sorted({maker, *(numbers[enclosing_op(use.operation, block)] for _, use in _uses(value))})
         gaps = [(sum(groups[early + 1 : late]), early, late) for early, late in pairwise(used)]
-        _, early, late = max(gaps, default=(0, 0, 0))
-        start = late if link is None else _find_start(ops, early, late, size, link)
-        between = sum(groups[early + 1 : start])
+        if not gaps:
+            continue
+        _, early, late = max(gaps)
+        end, start = early, late
+        if link is not None:
+            end += _count_ops(ops[early + 1 : late], size, link)
+            start -= _count_ops(ops[late - 1 : early : -1], size, link)
+        between = sum(groups[end + 1 : start])
         if between:
-            found.append(_Pair(maker, value.index, early, late, start, size, between))
+            found.append(_Pair(maker, value.index, end, start, late, size, between))
     return sorted(found, key=lambda one: (-one.bytes * one.groups, one.maker, one.result))
 
 
@@ -134,13 +153,14 @@ def _uses(value: SSAValue) -> Iterator[tuple[SSAValue, Use]]:
             yield value, use
 
 
-def _find_start(ops: Sequence[Operation], early: int, late: int, size: int, link: HostLink) -> int:
-    """The last op from which on groups take as long as a copy of so many bytes over the link."""
-    start, left = late, size
-    while start > early + 1 and left > 0:
-        start -= 1
-        left -= sum(_count_link_bytes(op, link) for op in ops[start].walk() if isinstance(op, tsched.FuseOp))
-    return start
+def _count_ops(ops: Sequence[Operation], size: int, link: HostLink) -> int:
+    """How many of the ops, one after the other, take as long as a copy of so many bytes over the link; all at most."""
+    left = size
+    for number, op in enumerate(ops):
+        if left <= 0:
+            return number
+        left -= sum(_count_link_bytes(one, link) for one in op.walk() if isinstance(one, tsched.FuseOp))
+    return len(ops)
 
 
 def _count_link_bytes(op: tsched.FuseOp, link: HostLink) -> int:
@@ -162,7 +182,7 @@ def _insert(program: tsched.ModuleOp, pairs: Sequence[_Pair]) -> None:
         value = maker.results[one.result]
         late = [pair for pair in _uses(value) if numbers[enclosing_op(pair[1].operation, block)] >= one.late]
         offload = make("tsched.offload", [value], types=[value.type], span=maker.span)
-        block.insert_op_after(offload, ops[one.early])
+        block.insert_op_after(offload, ops[one.end])
         prefetch = make("tsched.prefetch", [offload.result], types=[value.type], span=maker.span)
         block.insert_op_before(prefetch, ops[one.start])
         forms: dict[SSAValue, SSAValue] = {value: prefetch.result}
