@@ -19,6 +19,7 @@ NAMES = {
     "warps": "matmuls and attention on single warps",
     "launch": "what a cached call costs the host, and what it does",
     "maps": "stages that are filled by TMA in a second, and waits that stall",
+    "decode": "a decode step of GPT-2-small over caches, against torch eager in a CUDA graph",
     "replay": "what it costs the host to run a captured decode step again",
     "streams": "launches that do not need each other, in one CUDA stream and side by side",
     "ranges": "whether a profiler sees a range for each kernel of the library",

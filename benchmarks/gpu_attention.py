@@ -40,7 +40,7 @@ def causal(q: Any, k: Any, v: Any) -> Any:
 
 def decode(q: Any, k: Any, v: Any) -> Any:
     """One query to all keys."""
-    return ts.ops.attention(q, k, v)
+    return ts.ops.attention(q, k, v, split_keys=True)
 
 
 def cached(q: Any, k: Any, v: Any, length: Any) -> Any:

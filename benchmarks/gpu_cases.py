@@ -82,6 +82,10 @@ def _with_lse(q: Any, k: Any, v: Any) -> Any:
     return ts.ops.attention(q, k, v, causal=True, return_lse=True)
 
 
+def _split(q: Any, k: Any, v: Any) -> Any:
+    return ts.ops.attention(q, k, v, split_keys=True)
+
+
 def _cached(q: Any, k: Any, v: Any) -> Any:
     """A cache that is filled but for some keys, which are not to be read."""
     length = k.shape[2] - 75
@@ -209,9 +213,10 @@ ATTENTION: dict[str, Case] = {
     "causal-32": Case(causal, _heads(200, 200, 32), is_ragged=True),
     "causal-96": Case(causal, _heads(130, 300, 96), is_ragged=True),
     "lse-ragged": Case(_with_lse, _heads(200, 70, 64), is_ragged=True),
-    "decode": Case(full, _heads(1, 4096, 128, 16, 8)),
-    "decode-ragged": Case(full, _heads(1, 5000, 128, 16, 8), is_ragged=True),
+    "decode": Case(_split, _heads(1, 4096, 128, 16, 8)),
+    "decode-ragged": Case(_split, _heads(1, 5000, 128, 16, 8), is_ragged=True),
     "cached": Case(_cached, _heads(200, 330, 128, 4, 2), is_ragged=True),
+    "cached-parts": Case(_cached, _heads(200, 1300, 64, 4, 2), is_ragged=True),
     "cached-decode": Case(_cached, _heads(1, 4600, 128, 16, 8), is_ragged=True),
     "attention-chain": Case(_chain, (*_heads(200, 333, 64), (64,), (1, 2, 200, 64)), is_ragged=True),
     "attention-warps": Case(causal, _heads(130, 300, 64), overrides=WARPS, is_ragged=True),

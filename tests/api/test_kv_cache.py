@@ -44,8 +44,9 @@ def lengthen(cache: Any, k: Any) -> Any:
 
 @pytest.mark.parametrize("filled", [0, 1, 3, 8])
 def test_garbage_beyond_the_length_does_not_enter(filled: int) -> None:
-    np.testing.assert_array_equal(np.asarray(attend(ONE, stale(filled))), ONE * (filled > 0))
-    np.testing.assert_array_equal(np.asarray(ops.attention(ONE, stale(filled), causal=True)), ONE * (filled > 0))
+    # Equal weights are no powers of two, and their sums with and without values are rounded apart.
+    for found in (attend(ONE, stale(filled)), ops.attention(ONE, stale(filled), causal=True)):
+        np.testing.assert_allclose(np.asarray(found), ONE * (filled > 0), rtol=1e-6)
 
 
 def test_rows_fill_a_cache_to_its_end() -> None:

@@ -174,15 +174,27 @@ def _attention(asked: Asked) -> Array:
     return relative * np.abs(asked.again(q, k, np.abs(v), *rest))
 
 
+def _parts(asked: Asked) -> Array:
+    """As of attention; a maximum is an integer, which is found exactly but for scores within their error of one."""
+    score = _score(asked)
+    if score is None:
+        return np.zeros(asked.exact.shape)
+    q, k, v, *rest = asked.arrays
+    relative = 4 * score + asked.eps * asked.sides * (k.shape[2] + 2 * EXP + 16)
+    if asked.place == 1:
+        return np.zeros(asked.exact.shape)
+    return (relative if asked.place == 0 else relative[..., 0]) * np.abs(asked.again(q, k, np.abs(v), *rest))
+
+
 def _join(asked: Asked) -> Array:
-    """Shares are a softmax over the parts; then a chain over them."""
-    parts, lse = (array.astype(np.float64) for array in asked.arrays)
-    count = parts.shape[2]
+    """Factors are exp2; then chains over the parts, of accumulators and of sums, and a quotient."""
+    acc, top, total = (array.astype(np.float64) for array in asked.arrays)
+    count = acc.shape[2]
     if not count:
         return np.zeros(asked.exact.shape)
-    top = _finite_max(np.abs(lse), (2,))[..., np.newaxis]
-    share = asked.eps * asked.sides * (2 * top + 2 * EXP + steps(count) + count + 4)
-    return share * np.abs(asked.again(np.abs(parts), lse))
+    most = _finite_max(np.abs(top), (2,))[..., np.newaxis]
+    share = 2 * asked.eps * asked.sides * (2 * count * (most + EXP + 2) + 4)
+    return share * np.abs(asked.again(np.abs(acc), top, total))
 
 
 def _score(asked: Asked) -> Array | None:
@@ -270,7 +282,8 @@ BOUNDS: dict[str, Bound] = {
     "layernorm_safe": _normalised,
     "rmsnorm_safe": _normalised,
     "attention": _attention,
-    **dict.fromkeys(("cached_attention", "attention_with_lse", "attention_parts"), _attention),
+    **dict.fromkeys(("cached_attention", "attention_with_lse"), _attention),
+    "attention_parts": _parts,
     "attention_join": _join,
     "cross_entropy": _cross_entropy,
     "matmul": _chain(lambda asked: asked.arrays[0].shape[-1]),

@@ -273,7 +273,8 @@ def attention_parts(spec: OpSpec, dtype: DType) -> list[Form]:
 def attention_join(spec: OpSpec, dtype: DType) -> list[Form]:
     """No part, one and many."""
     sizes = tuple({"B": one["B"], "P": one["T"], "D": one["D"]} for one in HEADS)
-    operands = (Operand(("B", 2, "P", "D")), Operand(("B", 2, "P")))
+    rows = ("B", 2, "P")
+    operands = (Operand((*rows, "D")), Operand(rows), Operand(rows, values=_positive))
     return [Form("joined", operands, sizes, constantly(dtype=dtype))]
 
 
@@ -301,6 +302,10 @@ def rotary(spec: OpSpec, dtype: DType) -> list[Form]:
 
 def _unit(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
     return np.cos(rng.uniform(0, 6.3, shape)).astype(numpy_dtype(dtype))
+
+
+def _positive(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:
+    return rng.uniform(0.5, 2.0, shape).astype(numpy_dtype(dtype))
 
 
 def _key_values(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> Array:

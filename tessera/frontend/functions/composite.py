@@ -25,6 +25,7 @@ from tessera.frontend.functions.operands import (
 )
 from tessera.frontend.size import Size, size_of
 from tessera.ir.base.dispatch import apply
+from tessera.ir.graph.ops.attention import PART
 from tessera.types.dtype import i64
 from tessera.types.promotion import FLOATING
 
@@ -112,6 +113,7 @@ def attention(
     causal: bool = False,
     scale: Any = None,
     return_lse: bool = False,
+    split_keys: bool = False,
 ) -> Any:
     """`softmax(q kT * scale + mask) v` on [batch, heads, length, head dim]; `k` and `v` may have fewer heads.
 
@@ -120,25 +122,33 @@ def attention(
     sees no key gives 0. A key that a mask hides has the weight 0, with which its value is still multiplied, as IEEE 754
     has it: an infinity or NaN there gives NaN.
 
+    With `split_keys` keys are taken in parts of 512, as those of a cache always are: for one query to many keys parts
+    run in parallel. That joins sums in another order, which is the same for one query and for many.
+
     With `return_lse` the result is a pair: the second is the log-sum-exp of each row of scores, [batch, heads, length]
     in f32 (f64 for f64), -inf for a row that sees no key.
     """
     factor = None if scale is None else check_number("attention", "scale", scale)
     is_pair = check_bool("attention", "return_lse", return_lse)
+    is_split = check_bool("attention", "split_keys", split_keys)
+    if is_pair and is_split:
+        raise TracingError("`attention` over parts of the keys gives no log-sum-exp", fix="pass `return_lse=False`")
     if v is None:
         if is_pair:
             raise TracingError("`attention` over a cache gives no log-sum-exp", fix="pass `return_lse=False`")
         return _attend_cache(q, k, causal, factor)
     operands = promote_operands("attention", (q, k, v), FLOATING)
     masks = () if mask is None else (_additive(mask),)
-    name = "attention_with_lse" if is_pair else "attention"
-    return apply(name, (*operands, *masks), {"causal": causal, "scale": factor})
+    if is_pair:
+        return apply("attention_with_lse", (*operands, *masks), {"causal": causal, "scale": factor})
+    part = PART if is_split else 0
+    return apply("attention", (*operands, *masks), {"causal": causal, "scale": factor, "part": part})
 
 
 def _attend_cache(q: Any, cache: Any, causal: bool, scale: float | None) -> Any:
     length = _cache_length(cache)
     operands = promote_operands("attention", (q, cache.K, cache.V), FLOATING)
-    return apply("cached_attention", (*operands, length), {"causal": causal, "scale": scale})
+    return apply("cached_attention", (*operands, length), {"causal": causal, "scale": scale, "part": PART})
 
 
 def _additive(mask: Any) -> Any:

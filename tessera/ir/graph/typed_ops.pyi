@@ -73,10 +73,12 @@ class AttentionOp(SpecOp):
     mask: Sequence[SSAValue]
     causal: bool
     scale: float | None
+    part: int
 
 class AttentionJoinOp(SpecOp):
-    parts: SSAValue
-    lse: SSAValue
+    acc: SSAValue
+    top: SSAValue
+    total: SSAValue
     dtype: DType
 
 class AttentionPartsOp(SpecOp):
@@ -145,6 +147,7 @@ class CachedAttentionOp(SpecOp):
     length: SSAValue
     causal: bool
     scale: float | None
+    part: int
 
 class CastOp(SpecOp):
     x: SSAValue

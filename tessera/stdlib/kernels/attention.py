@@ -5,16 +5,22 @@ sum per row, and an accumulator that is rescaled whenever the maximum grows, so 
 kept in base 2: queries are scaled by `scale * log2(e)` once, masks by `log2(e)`, and `exp2` replaces `exp`. A causal
 program ends its loop at the last key that its last query sees. On tensor cores (`NarrowAttention`) queries are
 multiplied unscaled, and the scale goes into the argument of `exp2` as one multiply-add.
+
+Attention that splits its keys (over a cache, or where the caller asks for it) goes over parts of the keys, each by
+itself from nothing, and joins them in order. Maxima are integers there (rounded up, in base 2): the factors of a join
+are powers of two, exact wherever they are computed. So a program with all parts has the bits of many programs with a
+part each (`attention_parts.py`), and a row those of any block of queries it is in.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 from xdsl.ir import SSAValue
 
 from tessera.ir.base.op import SpecOp
-from tessera.ir.tile.language import TileBuilder, TileRegion
+from tessera.ir.tile.language import TileBuilder, TileRegion, tile_type
 from tessera.stdlib.kernels.call import Call, LibraryKernel
 from tessera.types.dim import Dim, maximum, minimum
 from tessera.types.dtype import DType, bf16, f16
@@ -64,6 +70,15 @@ class _Extent:
         return self.size.value == self.tile
 
 
+@frozen
+class QueryView:
+    """Where queries are: shapes that their arguments are seen as, the index of a query there, and bounds of tiles."""
+
+    shapes: Mapping[int, Sequence[Dim]]
+    at: Sequence[Dim]
+    bounds: Mapping[str, Dim]
+
+
 class Attention:
     """Emits one kernel; a program has a block of queries of one head, and a part of the values' columns."""
 
@@ -84,7 +99,8 @@ class Attention:
         self.columns = self._in_tiles("_e", v.shape[3], _PART)
         parts = [] if self.columns.is_one else [self.columns.size.ceildiv(self.columns.tile)]
         self.grid = self._grid()
-        self.b: TileBuilder = call.builder([*self.grid, *parts])
+        self.queries = self._view_queries()
+        self.b: TileBuilder = call.builder([*self.grid, *parts], shapes=self.queries.shapes)
         self.coords = self._coordinates()
         # A head of one part starts at 0.
         self.coords["_e"] = self.b.index(0) if self.columns.is_one else self._start(len(self.grid), _PART)
@@ -146,9 +162,9 @@ class Attention:
     def _query_at(self) -> list[Dim]:
         return [*self._row_at, self.head.at]
 
-    @property
-    def _query_region(self) -> TileRegion:
-        return self._make_region(self.rows, self.head)
+    def _view_queries(self) -> QueryView:
+        """Where queries are in their argument."""
+        return QueryView({}, self.call.at(0, self._query_at), self._make_bounds(self.rows, self.head))
 
     @property
     def _key_at(self) -> list[Dim]:
@@ -201,23 +217,58 @@ class Attention:
         bounds = {**region.bounds, "_j": self._end} if self.is_causal or self.is_cached else region.bounds
         return region.along(region.axes, region.sizes, bounds)
 
+    def _make_bounds(self, *extents: _Extent) -> dict[str, Dim]:
+        return {name: bound for extent in extents for name, bound in extent.bounds.items()}
+
     def _make_region(self, *extents: _Extent, **coords: SSAValue) -> TileRegion:
-        bounds = {name: bound for extent in extents for name, bound in extent.bounds.items()}
         names, sizes = tuple(extent.name for extent in extents), tuple(extent.tile for extent in extents)
-        return TileRegion({**self.coords, **coords}, names, sizes, bounds)
+        return TileRegion({**self.coords, **coords}, names, sizes, self._make_bounds(*extents))
 
     def write(self) -> SpecOp:
-        b, rows, columns = self.b, self.rows.tile, self.columns.tile
+        b = self.b
         first = self._queries(b.index(0)) if self._has_first else None
-        end = self._round_up(self._end, self.width)
+        self._finish(*self._attend_all(first))
+        return b.finish()
+
+    @property
+    def is_split(self) -> bool:
+        """Whether keys are taken in parts, which are joined."""
+        return self.part > 0
+
+    @property
+    def part(self) -> int:
+        """Keys of a part, 0 where all are taken in one pass. It decides where sums are joined, so it is not tuned."""
+        return int(self.call.attributes.get("part", 0))
+
+    def _attend_all(self, first: SSAValue | None) -> list[SSAValue]:
+        """The accumulator, the maximum and the sum of all keys that a query of the block sees."""
+        b, end = self.b, self._round_up(self._end, self.width)
+        if not self.is_split or (self.keys.size.value is not None and self.keys.size.value <= self.part):
+            return self._attend(first, b.index(0), b.index(end, self.coords))
+
+        def attend_part(s: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
+            stop = minimum(Dim.symbol("_s") + self.part, end)
+            return join_parts(b, carried, self._attend(first, s, b.index(stop, {**self.coords, "_s": s})))
+
+        return b.loop(b.index(0), b.index(end, self.coords), self.part, attend_part, self._nothing())
+
+    def _nothing(self) -> list[SSAValue]:
+        b, rows = self.b, self.rows.tile
+        start = [b.full(0.0, (rows, self.columns.tile), self.dtype), b.full(_LOW, (rows,), self.dtype)]
+        return [*start, b.full(0.0, (rows,), self.dtype)]
+
+    def _attend(self, first: SSAValue | None, low: SSAValue, high: SSAValue) -> list[SSAValue]:
+        """The same of some keys alone."""
 
         def block(j: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
             scores = self._mask(self._scores(first, j), j)
             return self._accumulate(scores, j, carried)
 
-        start = [b.full(0.0, (rows, columns), self.dtype), b.full(_LOW, (rows,), self.dtype)]
-        start.append(b.full(0.0, (rows,), self.dtype))
-        acc, top, total = b.loop(b.index(0), b.index(end, self.coords), self.width, block, start)
+        return self.b.loop(low, high, self.width, block, self._nothing())
+
+    def _finish(self, acc: SSAValue, top: SSAValue, total: SSAValue) -> None:
+        """Store the result, and the log-sum-exp where one is wanted."""
+        b, rows = self.b, self.rows.tile
         epilogue = self.call.epilogue
         if self.call.outputs[0] is not None or epilogue is not None:
             # A query that sees no key has a sum of 0, and gives 0.
@@ -232,7 +283,6 @@ class Attention:
         if len(self.call.results) > 1 and self.call.outputs[1] is not None:
             lse = b.elementwise("add", self._natural(top), b.elementwise("log", total))
             self._store_rows(lse, self.call.output(b, 1))
-        return b.finish()
 
     def _quotient(self, acc: SSAValue, divisor: SSAValue) -> SSAValue:
         return self.b.elementwise("div", acc, self._across(divisor, self.columns.tile))
@@ -256,9 +306,14 @@ class Attention:
 
     def _queries(self, d: SSAValue) -> SSAValue:
         """A tile of queries, scaled."""
-        b, region = self.b, self._query_region.with_coords(_d=d)
-        q = b.cast(b.load(self.call.input(b, 0), self.call.at(0, self._query_at), region), self.dtype)
-        return b.elementwise("mul", q, self._scale(region))
+        q = self._load_queries(d)
+        return self.b.elementwise("mul", q, self._scale(self._make_region(self.rows, self.head)))
+
+    def _load_queries(self, d: SSAValue) -> SSAValue:
+        b = self.b
+        region = self._make_region(self.rows, self.head, _d=d)
+        region = region.along(region.axes, region.sizes, self.queries.bounds)
+        return b.cast(b.load(self.call.input(b, 0), self.queries.at, region), self.dtype)
 
     def _scale(self, region: TileRegion) -> SSAValue:
         b, given, size = self.b, self.call.attributes["scale"], self.head.size
@@ -317,7 +372,7 @@ class Attention:
         """The online softmax: sums so far are rescaled to the new maximum, then this block is added."""
         b, rows = self.b, self.rows.tile
         acc, top, total = carried
-        new = b.elementwise("max", top, b.reduce(scores, "max", 1))
+        new = b.elementwise("max", top, self._top_of(scores))
         # Rows that have seen no key subtract 0: -inf - -inf would be NaN.
         nothing = b.elementwise("eq", new, b.full(_LOW, (rows,), self.dtype))
         shift = b.select(nothing, b.full(0.0, (rows,), self.dtype), new)
@@ -328,6 +383,11 @@ class Attention:
         v = b.load(self.call.input(b, 2), at, self._make_keys_region(self.columns, _j=j))
         return [b.dot(self._left(weights), b.cast(v, self.dtype), acc), new, total]
 
+    def _top_of(self, scores: SSAValue) -> SSAValue:
+        """What rows of scores are compared by: their maximum, or the next integer where keys are split."""
+        found = self.b.reduce(scores, "max", 1)
+        return self.b.elementwise("ceil", found) if self.is_split else found
+
     def _exp2(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
         """`exp2` of the scores, and of the maximum so far, minus the shift."""
         b = self.b
@@ -337,6 +397,33 @@ class Attention:
     def _left(self, weights: SSAValue) -> SSAValue:
         """The weights as the left operand of the dot with values."""
         return weights
+
+
+def join_parts(b: TileBuilder, before: Sequence[SSAValue], part: Sequence[SSAValue]) -> list[SSAValue]:
+    """Accumulators, maxima and sums of parts so far, and of one more.
+
+    Differences of maxima are integers, and factors below the smallest normal number are 0: powers of two are exact,
+    whether the machine's own exp2 gives them or a polynomial.
+    """
+    (acc, top, total), (more, other, added) = before, part
+    type = tile_type(top)
+    zero, lowest = b.full(0.0, type.shape, type.dtype), -126.0 if type.dtype.bits == 32 else -1022.0
+    new = b.elementwise("max", top, other)
+    # Where nothing was seen yet 0 is subtracted: -inf - -inf would be NaN.
+    shift = b.select(b.elementwise("eq", new, b.full(_LOW, type.shape, type.dtype)), zero, new)
+
+    def factor(old: SSAValue) -> SSAValue:
+        change = b.elementwise("sub", old, shift)
+        is_lost = b.elementwise("lt", change, b.full(lowest, type.shape, type.dtype))
+        return b.select(is_lost, zero, b.elementwise("exp2", change))
+
+    def across(rows: SSAValue) -> SSAValue:
+        return b.broadcast(rows, tile_type(acc).shape, range(type.rank))
+
+    kept, taken = factor(top), factor(other)
+    total = b.elementwise("add", b.elementwise("mul", total, kept), b.elementwise("mul", added, taken))
+    acc = b.elementwise("fma", more, across(taken), b.elementwise("mul", acc, across(kept)))
+    return [acc, new, total]
 
 
 def _mask_map(mask: TensorType) -> list[Dim]:
@@ -368,12 +455,37 @@ class NarrowAttention(Attention):
 
     @property
     def _candidates(self) -> tuple[int, ...]:
-        # A small head leaves registers for a third warpgroup.
-        return (192, 128, 64) if self._head_size == 64 else (128, 64)
+        rows = self._row_count.value
+        if rows is not None and rows <= 64:
+            return (64, 128)
+        # A small head leaves registers for a third warpgroup, where no accumulators of parts before are kept.
+        return (192, 128, 64) if self._head_size == 64 and not self.is_split else (128, 64)
 
     def _queries(self, d: SSAValue) -> SSAValue:
-        b, region = self.b, self._query_region.with_coords(_d=d)
-        return b.cast(b.load(self.call.input(b, 0), self.call.at(0, self._query_at), region), self.dtype)
+        return self._load_queries(d)
+
+    def _view_queries(self) -> QueryView:
+        """Queries as TMA copies them: rows walk a dim of their own, which views of one query or of heads do not have.
+
+        A single query walks a dim of 1. Heads that lie side by side in the last dim of their argument, as in the result
+        of one projection, walk the first of the two dims that it is seen as; rows beyond are read, and not stored.
+        """
+        view, number = super()._view_queries(), self.call.inputs[0]
+        shape, at, rows = list(self.call.arguments[number].shape), list(view.at), self.rows.at
+        if self.call.epilogue is not None or self.call.inputs.count(number) > 1:
+            return view
+        walked = [dim for dim, expr in enumerate(at) if self.rows.name in expr.symbols]
+        if not walked and self.rows.size.value == 1:
+            return QueryView({number: [*shape[:-1], Dim.constant(1), shape[-1]]}, [*at[:-1], rows, at[-1]], view.bounds)
+        heads, size = at[-1] - self.head.at, self.head.size
+        is_aside = (
+            walked == [len(shape) - 1] and (heads // size) * size == heads and (shape[-1] // size) * size == shape[-1]
+        )
+        if not is_aside:
+            return view
+        count, first = shape[-1] // size, heads // size
+        bounds = {**view.bounds, self.rows.name: count - first.substitute({self.rows.name: Dim.constant(0)})}
+        return QueryView({number: [*shape[:-1], count, size]}, [*at[:-1], first, self.head.at], bounds)
 
     def _make_keys_region(self, other: _Extent, **coords: SSAValue) -> TileRegion:
         region = self._make_region(self.keys, other, **coords)
@@ -390,21 +502,30 @@ class NarrowAttention(Attention):
             scores = self.b.elementwise("mul", scores, self._scale(self._make_region(self.rows, self.keys, _j=j)))
         return super()._mask(scores, j)
 
+    def _top_of(self, scores: SSAValue) -> SSAValue:
+        if self._is_masked or not self.is_split:
+            return super()._top_of(scores)
+        b = self.b
+        top = b.elementwise("mul", b.reduce(scores, "max", 1), self._scale(self._make_region(self.rows)))
+        return b.elementwise("ceil", top)
+
     def _exp2(self, scores: SSAValue, top: SSAValue, shift: SSAValue) -> tuple[SSAValue, SSAValue]:
         if self._is_masked:
             return super()._exp2(scores, top, shift)
         b, rows = self.b, self._make_region(self.rows)
         scale = self._scale(rows)
-        lowered = b.elementwise("neg", b.elementwise("mul", shift, scale))
+        # Maxima of parts are scaled already.
+        lowered = b.elementwise("neg", shift if self.is_split else b.elementwise("mul", shift, scale))
         wide = self._scale(self._make_region(self.rows, self.keys, _j=b.index(0)))
         weights = b.elementwise("exp2", b.elementwise("fma", scores, wide, self._across(lowered, self.width)))
-        return weights, b.elementwise("exp2", b.elementwise("fma", top, scale, lowered))
+        change = b.elementwise("sub", top, shift) if self.is_split else b.elementwise("fma", top, scale, lowered)
+        return weights, b.elementwise("exp2", change)
 
     def _left(self, weights: SSAValue) -> SSAValue:
         return self.b.cast(self.b.cast(weights, self.call.operands[2].dtype), self.dtype)
 
     def _natural(self, top: SSAValue) -> SSAValue:
-        if self._is_masked:
+        if self._is_masked or self.is_split:
             return super()._natural(top)
         b, rows = self.b, self._make_region(self.rows)
         factor = b.elementwise("mul", self._scale(rows), b.full(_LN2, rows.sizes, self.dtype))
@@ -423,8 +544,10 @@ def is_narrow(call: Call) -> bool:
     line = 16 if "wgmma" in call.features else 64
     widest = WIDE_HEAD if "wgmma" in call.features else NARROW_HEAD
     fits = head is not None and head % line == 0 and call.operands[2].shape[3].value == head and head <= widest
-    # Memory beyond the length of a cache must not be read, and only TMA copies can be bounded by it.
-    fits = fits and (not _is_cached(call) or "wgmma" in call.features)
+    # Memory beyond the length of a cache must not be read, and only TMA copies can be bounded by it; only they go on
+    # from one part of the keys to the next.
+    is_whole = not _is_cached(call) and not call.attributes.get("part")
+    fits = fits and (is_whole or "wgmma" in call.features)
     return "mma.sync" in call.features and dtypes <= {bf16, f16} and len(dtypes) == 1 and fits and (given or 1.0) > 0
 
 
@@ -432,181 +555,4 @@ ATTENTION = LibraryKernel(
     "attention",
     "softmax(q kT * scale + mask) v, in one pass over the keys.",
     lambda call: [(NarrowAttention if is_narrow(call) else Attention)(call).write()],
-)
-
-
-# Split attention for decoding (Flash-Decoding): single queries over parts of the keys, and the combination of parts.
-
-
-class _Parts(Attention):
-    """Emits one kernel: programs over batch, KV heads, blocks of their queries, and parts."""
-
-    @property
-    def _group(self) -> Dim:
-        """How many query heads share a KV head."""
-        return self.heads // self.shared
-
-    @property
-    def _part(self) -> int:
-        return int(self.call.attributes["keys"])
-
-    @property
-    def _is_even(self) -> bool:
-        """Whether all parts have the same number of keys."""
-        count = self.call.operands[1].shape[2].value
-        return count is not None and count % self._part == 0
-
-    @property
-    def _row_count(self) -> Dim:
-        return self._group
-
-    @property
-    def _key_count(self) -> Dim:
-        """Keys from the start of the part on: blocks that end with the part never reach those of the next."""
-        if self._is_even:
-            return Dim.constant(self._part)
-        remaining = self.call.operands[1].shape[2] - Dim.symbol("_s")
-        return minimum(self._part, remaining) if self._part % self.width else remaining
-
-    @property
-    def _candidates(self) -> tuple[int, ...]:
-        return (8, 16, 32)
-
-    def _grid(self) -> list[Dim]:
-        parts = self.call.operands[1].shape[2].ceildiv(self._part)
-        return [self.batch, self.shared, self.rows.size.ceildiv(self.rows.tile), parts]
-
-    def _coordinates(self) -> dict[str, SSAValue]:
-        b = self.b
-        found = {"_b": b.program_id(0), "_g": b.program_id(1), "_i": self._start(2, self.rows.tile)}
-        found |= {"_part": b.program_id(3), "_s": self._start(3, self._part)}
-        if self.is_cached:
-            found["_filled"] = b.fetch(self.call.input(b, 3), self.call.at(3, ()), {})
-        return found
-
-    @property
-    def is_causal(self) -> bool:
-        """The last query sees all keys."""
-        return False
-
-    @property
-    def _filled(self) -> Dim:
-        """The number of valid keys of the part; parts beyond the length of a cache have none."""
-        if not self.is_cached:
-            return self.keys.size
-        return maximum(0, minimum(self.keys.size, Dim.symbol("_filled") - Dim.symbol("_s")))
-
-    @property
-    def _end(self) -> Dim:
-        return minimum(self._part, self._filled)
-
-    @property
-    def _head(self) -> Dim:
-        return self._group * Dim.symbol("_g") + self.rows.at
-
-    @property
-    def _row_at(self) -> list[Dim]:
-        return [Dim.symbol("_b"), self._head, Dim.symbol("_part")]
-
-    @property
-    def _query_at(self) -> list[Dim]:
-        return [Dim.symbol("_b"), self._head, Dim.constant(0), self.head.at]
-
-    @property
-    def _key_at(self) -> list[Dim]:
-        return [Dim.symbol("_b"), Dim.symbol("_g"), Dim.symbol("_s") + self.keys.at]
-
-
-class _NarrowParts(_Parts, NarrowAttention):
-    """The same on tensor cores, whose blocks have 64 rows: those beyond the group are read, but not stored."""
-
-    @property
-    def _candidates(self) -> tuple[int, ...]:
-        return (64,)
-
-    @property
-    def _query_region(self) -> TileRegion:
-        region = super()._query_region
-        bounds = {**region.bounds, "_i": self.heads - self._group * Dim.symbol("_g")}
-        return region.along(region.axes, region.sizes, bounds)
-
-    def _quotient(self, acc: SSAValue, divisor: SSAValue) -> SSAValue:
-        """One division per row: dividing the whole block would cost as much as several keys."""
-        b = self.b
-        inverse = b.elementwise("div", b.full(1.0, (self.rows.tile,), self.dtype), divisor)
-        return b.elementwise("mul", acc, self._across(inverse, self.columns.tile))
-
-
-ATTENTION_PARTS = LibraryKernel(
-    "attention_parts",
-    "Attention of single queries, each part of the keys by itself.",
-    lambda call: [(_NarrowParts if is_narrow(call) else _Parts)(call).write()],
-)
-
-
-# Combining parts: each is weighed by its fraction of the sum of all exponentials, and they are added in order.
-
-_BLOCK = 32
-"""Parts whose maximum and sum are reduced together."""
-_COLUMNS = 128
-
-
-def _write_join(call: Call) -> list[SpecOp]:
-    """Programs over batch, heads and columns; a loop over the parts carries the columns of the result."""
-    (parts, lse), (out,) = call.operands, call.results
-    count, width = parts.shape[2], parts.shape[3]
-    columns = width.value if width.value and width.value <= 2 * _COLUMNS else _COLUMNS
-    b = call.builder([*parts.shape[:2], width.ceildiv(columns)])
-    start = b.index(Dim.symbol("_p") * columns, {"_p": b.program_id(2)})
-    coords = {"_b": b.program_id(0), "_h": b.program_id(1), "_e": start}
-    row, dtype = [Dim.symbol("_b"), Dim.symbol("_h")], lse.dtype.compute
-    bounds = {} if width.value is not None and width.value % columns == 0 else {"_e": width}
-    region = TileRegion(coords, ("_e",), (columns,), bounds)
-
-    def logarithms(p: SSAValue) -> tuple[SSAValue, TileRegion]:
-        at = TileRegion({**coords, "_s": p}, ("_s",), (_BLOCK,), {"_s": count})
-        return b.cast(b.load(call.input(b, 1), call.at(1, [*row, Dim.symbol("_s")]), at), dtype), at
-
-    def larger(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        found, at = logarithms(p)
-        return [b.elementwise("max", carried[0], b.clip(found, "_s", _LOW, at))]
-
-    low, high = b.index(0), b.index(count)
-    tops = b.loop(low, high, _BLOCK, larger, [b.full(_LOW, (_BLOCK,), dtype)])[0]
-    top = _finite(call, b, b.reduce(tops, "max", 0))
-
-    def add_exponentials(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        found, at = logarithms(p)
-        weights = b.elementwise("exp", b.elementwise("sub", found, b.broadcast(top, (_BLOCK,), ())))
-        return [b.elementwise("add", carried[0], b.clip(weights, "_s", 0.0, at))]
-
-    total = b.reduce(b.loop(low, high, _BLOCK, add_exponentials, [b.full(0.0, (_BLOCK,), dtype)])[0], "sum", 0)
-    none = b.elementwise("eq", total, b.full(0.0, (), dtype))
-    divisor = b.select(none, b.full(1.0, (), dtype), total)
-
-    def add_weighted(p: SSAValue, carried: list[SSAValue]) -> list[SSAValue]:
-        at = [*row, Dim.symbol("_s")]
-        one = b.cast(b.load(call.input(b, 1), call.at(1, at), TileRegion({**coords, "_s": p})), dtype)
-        fraction = b.elementwise("div", b.elementwise("exp", b.elementwise("sub", one, top)), divisor)
-        part = b.cast(b.load(call.input(b, 0), call.at(0, [*at, Dim.symbol("_e")]), region.with_coords(_s=p)), dtype)
-        return [b.elementwise("fma", b.broadcast(fraction, (columns,), ()), part, carried[0])]
-
-    acc = b.loop(low, high, 1, add_weighted, [b.full(0.0, (columns,), dtype)])[0]
-    made, where = b.cast(acc, out.dtype), [*row, Dim.constant(0), Dim.symbol("_e")]
-    if call.outputs[0] is not None:
-        b.store(made, call.output(b, 0), where, region)
-    if call.epilogue is not None:
-        call.epilogue.store(b, made, region, where)
-    return [b.finish()]
-
-
-def _finite(call: Call, b: TileBuilder, top: SSAValue) -> SSAValue:
-    """What to subtract: 0 where a maximum is -inf, since -inf - -inf is NaN."""
-    dtype = call.operands[1].dtype.compute
-    nothing = b.elementwise("eq", top, b.full(_LOW, (), dtype))
-    return b.select(nothing, b.full(0.0, (), dtype), top)
-
-
-ATTENTION_JOIN = LibraryKernel(
-    "attention_join", "Parts of an attention, weighed by their fractions of the sum.", _write_join
 )

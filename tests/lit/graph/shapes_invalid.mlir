@@ -26,15 +26,21 @@ tgraph.func @cached_attention(%x0: !tgraph.tensor<[N2, N4, N3, N8], bool>, %x1: 
   tgraph.return %0 : (!tgraph.tensor<[N2, N4, N3, N8], bool>) -> ()
 }
 // -----
-// CHECK: error[T0301]: `attention_parts` needs parts of at least one key, got -9
-tgraph.func @attention_parts(%x0: !tgraph.tensor<[N2, N4, 1, N8], f32>, %x1: !tgraph.tensor<[N2, N2, N8, N8], f32>, %x2: !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) attributes {names = ["x0", "x1", "x2"], guards = [[dim<(N4 mod N2)>, dim<0>, "the op's rule"]]} {
-  %0, %1 = tgraph.attention_parts %x0, %x1, %x2 {keys = -9} : (!tgraph.tensor<[N2, N4, 1, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>)
-  tgraph.return %0, %1 : (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) -> ()
+// CHECK: error[T0301]: `cached_attention` takes keys in parts of a multiple of 256, got 100
+tgraph.func @parts_of_a_cache(%x0: !tgraph.tensor<[N2, N4, N3, N8], f32>, %x1: !tgraph.tensor<[N2, N4, N9, N8], f32>, %x2: !tgraph.tensor<[N2, N4, N9, N8], f32>, %x3: !tgraph.tensor<[], i64>) -> !tgraph.tensor<[N2, N4, N3, N8], f32> attributes {names = ["x0", "x1", "x2", "x3"]} {
+  %0 = tgraph.cached_attention %x0, %x1, %x2, %x3 {part = 100} : (!tgraph.tensor<[N2, N4, N3, N8], f32>, !tgraph.tensor<[N2, N4, N9, N8], f32>, !tgraph.tensor<[N2, N4, N9, N8], f32>, !tgraph.tensor<[], i64>) -> !tgraph.tensor<[N2, N4, N3, N8], f32>
+  tgraph.return %0 : (!tgraph.tensor<[N2, N4, N3, N8], f32>) -> ()
 }
 // -----
-// CHECK: error[T0301]: `attention_join` needs a floating `lse`, got bool
-tgraph.func @attention_join(%x0: !tgraph.tensor<[N2, N3, N3, N8], bool>, %x1: !tgraph.tensor<[N2, N3, N3], bool>) -> !tgraph.tensor<[N2, N3, 1, N8], bool> attributes {names = ["x0", "x1"]} {
-  %0 = tgraph.attention_join %x0, %x1 {dtype = f32} : (!tgraph.tensor<[N2, N3, N3, N8], bool>, !tgraph.tensor<[N2, N3, N3], bool>) -> !tgraph.tensor<[N2, N3, 1, N8], bool>
+// CHECK: error[T0301]: `attention_parts` needs parts of at least one key, got -9
+tgraph.func @attention_parts(%x0: !tgraph.tensor<[N2, N4, 1, N8], f32>, %x1: !tgraph.tensor<[N2, N2, N8, N8], f32>, %x2: !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) attributes {names = ["x0", "x1", "x2"], guards = [[dim<(N4 mod N2)>, dim<0>, "the op's rule"]]} {
+  %0, %1, %2 = tgraph.attention_parts %x0, %x1, %x2 {keys = -9} : (!tgraph.tensor<[N2, N4, 1, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>)
+  tgraph.return %0, %1, %2 : (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) -> ()
+}
+// -----
+// CHECK: error[T0301]: `attention_join` needs a floating `top`, got bool
+tgraph.func @attention_join(%x0: !tgraph.tensor<[N2, N3, N3, N8], bool>, %x1: !tgraph.tensor<[N2, N3, N3], bool>, %x2: !tgraph.tensor<[N2, N3, N3], bool>) -> !tgraph.tensor<[N2, N3, 1, N8], bool> attributes {names = ["x0", "x1", "x2"]} {
+  %0 = tgraph.attention_join %x0, %x1, %x2 {dtype = f32} : (!tgraph.tensor<[N2, N3, N3, N8], bool>, !tgraph.tensor<[N2, N3, N3], bool>, !tgraph.tensor<[N2, N3, N3], bool>) -> !tgraph.tensor<[N2, N3, 1, N8], bool>
   tgraph.return %0 : (!tgraph.tensor<[N2, N3, 1, N8], bool>) -> ()
 }
 // -----

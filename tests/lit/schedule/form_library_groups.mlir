@@ -24,25 +24,25 @@ tgraph.func @cached_attention(%x0: !tgraph.tensor<[N2, N4, N3, N8], f32>, %x1: !
   tgraph.return %0 : (!tgraph.tensor<[N2, N4, N3, N8], f32>) -> ()
 }
 // -----
-// Attention of one query of each head to parts of the first `length` keys: results and log-sum-exps.
+// One query of each head over parts of the first `length` keys: accumulators, maxima, sums, in base 2.
 // CHECK-LABEL: tsched.module @attention_parts(
-// CHECK-NEXT:  %[[V0:[a-z0-9]+]], %[[V1:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1, %x2) {kind = "library", flops = 4*N2*N4*N8*N8 + 5*N2*N4*N8, bytes = 4*((N8 + 3) floordiv 4)*N2*N4*N8 + 8*N2*N2*N8*N8 + 4*((N8 + 3) floordiv 4)*N2*N4 + 4*N2*N4*N8}
-// CHECK-NEXT:  tsched.return %[[V0]], %[[V1]]
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]], %[[V1:[a-z0-9]+]], %[[V2:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1, %x2) {kind = "library", flops = 4*N2*N4*N8*N8 + 5*N2*N4*N8, bytes = 4*((N8 + 3) floordiv 4)*N2*N4*N8 + 8*N2*N2*N8*N8 + 8*((N8 + 3) floordiv 4)*N2*N4 + 4*N2*N4*N8}
+// CHECK-NEXT:  tsched.return %[[V0]], %[[V1]], %[[V2]]
 // CHECK:       tgraph.func @[[G]](
 // CHECK:       tgraph.attention_parts
-tgraph.func @attention_parts(%x0: !tgraph.tensor<[N2, N4, 1, N8], f32>, %x1: !tgraph.tensor<[N2, N2, N8, N8], f32>, %x2: !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) attributes {names = ["x0", "x1", "x2"], guards = [[dim<(N4 mod N2)>, dim<0>, "the op's rule"]]} {
-  %0, %1 = tgraph.attention_parts %x0, %x1, %x2 {keys = 4} : (!tgraph.tensor<[N2, N4, 1, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>)
-  tgraph.return %0, %1 : (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) -> ()
+tgraph.func @attention_parts(%x0: !tgraph.tensor<[N2, N4, 1, N8], f32>, %x1: !tgraph.tensor<[N2, N2, N8, N8], f32>, %x2: !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) attributes {names = ["x0", "x1", "x2"], guards = [[dim<(N4 mod N2)>, dim<0>, "the op's rule"]]} {
+  %0, %1, %2 = tgraph.attention_parts %x0, %x1, %x2 {keys = 4} : (!tgraph.tensor<[N2, N4, 1, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>, !tgraph.tensor<[N2, N2, N8, N8], f32>) -> (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>)
+  tgraph.return %0, %1, %2 : (!tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4), N8], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>, !tgraph.tensor<[N2, N4, ((N8 + 3) floordiv 4)], f32>) -> ()
 }
 // -----
-// Results of parts of the keys joined, each weighted by its fraction of the sum, from its log-sum-exp.
+// Accumulators of parts of the keys joined in order, times two to their maxima, over the sum of all.
 // CHECK-LABEL: tsched.module @attention_join(
-// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1) {kind = "library", flops = 2*N2*N3*N3*N8, bytes = 4*N2*N3*N3*N8 + 4*N2*N3*N3 + 4*N2*N3*N8}
+// CHECK-NEXT:  %[[V0:[a-z0-9]+]] = tsched.fuse @[[G:[a-z0-9]+]](%x0, %x1, %x2) {kind = "library", flops = 2*N2*N3*N3*N8, bytes = 4*N2*N3*N3*N8 + 8*N2*N3*N3 + 4*N2*N3*N8}
 // CHECK-NEXT:  tsched.return %[[V0]]
 // CHECK:       tgraph.func @[[G]](
 // CHECK:       tgraph.attention_join
-tgraph.func @attention_join(%x0: !tgraph.tensor<[N2, N3, N3, N8], f32>, %x1: !tgraph.tensor<[N2, N3, N3], f32>) -> !tgraph.tensor<[N2, N3, 1, N8], f32> attributes {names = ["x0", "x1"]} {
-  %0 = tgraph.attention_join %x0, %x1 {dtype = f32} : (!tgraph.tensor<[N2, N3, N3, N8], f32>, !tgraph.tensor<[N2, N3, N3], f32>) -> !tgraph.tensor<[N2, N3, 1, N8], f32>
+tgraph.func @attention_join(%x0: !tgraph.tensor<[N2, N3, N3, N8], f32>, %x1: !tgraph.tensor<[N2, N3, N3], f32>, %x2: !tgraph.tensor<[N2, N3, N3], f32>) -> !tgraph.tensor<[N2, N3, 1, N8], f32> attributes {names = ["x0", "x1", "x2"]} {
+  %0 = tgraph.attention_join %x0, %x1, %x2 {dtype = f32} : (!tgraph.tensor<[N2, N3, N3, N8], f32>, !tgraph.tensor<[N2, N3, N3], f32>, !tgraph.tensor<[N2, N3, N3], f32>) -> !tgraph.tensor<[N2, N3, 1, N8], f32>
   tgraph.return %0 : (!tgraph.tensor<[N2, N3, 1, N8], f32>) -> ()
 }
 // -----

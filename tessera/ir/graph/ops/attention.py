@@ -79,6 +79,7 @@ def _check_heads(ctx: InferContext, op: str, q: TensorType, k: TensorType, v: Te
 def _infer_attention(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     q, k, v, *masks = types
     out = _check_heads(ctx, "attention", q, k, v)
+    _check_part(ctx, "attention", attributes)
     if len(masks) > 1:
         raise ctx.fail(f"`attention` takes one mask, got {len(masks)}")
     for mask in masks:
@@ -120,7 +121,7 @@ def causal_mask(queries: int, keys: int) -> Array:
 
 
 def attention_reference(
-    q: Array, k: Array, v: Array, *masks: Array, causal: bool = False, scale: float | None = None
+    q: Array, k: Array, v: Array, *masks: Array, causal: bool = False, scale: float | None = None, part: int = 0
 ) -> Array:
     """Scores, masks, softmax, values: all in f64, rounded once."""
     return attention_with_lse_reference(q, k, v, *masks, causal=causal, scale=scale)[0]
@@ -137,29 +138,37 @@ def attention_with_lse_reference(
 
 
 def _infer_with_lse(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
-    (out,) = _infer_attention(ctx, types, attributes)
+    (out,) = _infer_attention(ctx, types, {**attributes, "part": 0})
     return [out, out.with_shape(out.shape[:3]).with_dtype(out.dtype.compute)]
 
 
-PART = 2048
-"""Keys of a part of `attention` of one query. It decides in which order sums are joined, so it is never chosen."""
+PART = 512
+"""Keys of a part where attention splits them. It decides in which order sums are joined, so it is never chosen."""
+_PART_UNIT = 256
+_SPLIT = "keys of a part, joined in order, a multiple of 256; 0 for one pass over all"
+
+
+def _check_part(ctx: InferContext, op: str, attributes: Attributes) -> None:
+    part = attributes["part"]
+    if part < 0 or part % _PART_UNIT:
+        raise ctx.fail(
+            f"`{op}` takes keys in parts of a multiple of {_PART_UNIT}, got {part}",
+            help=f"write `part={PART}`, or 0 for one pass",
+        )
 
 
 def _split_keys(b: Simplifier, operands: Sequence[Any], attributes: Attributes) -> Any:
-    """One query to many keys: parts of the keys in parallel, joined in order, each weighted by its part of the sum.
+    """One query: parts of the keys in parallel, then joined. Kernels with all parts have the same bits.
 
-    `causal` hides nothing from a last query. A fourth operand is a mask, or how many keys of a cache there are. A cache
-    whose capacity is dynamic is taken in parts too, as it may be large.
+    `causal` hides nothing from a last query. A fourth operand is a mask, or how many keys of a cache there are.
     """
-    q, k, v, *others = (b.type_of(value) for value in operands)
-    keys, head = k.shape[2].value, q.shape[3].value
-    is_small = q.shape[2].value == 1 and q.dtype.bytes == 2 and head is not None and v.shape[3].value == head
+    q, k, _, *others = (b.type_of(value) for value in operands)
+    keys, part = k.shape[2].value, attributes["part"]
     is_masked = any(not other.dtype.is_integer for other in others)
-    is_short = not others if keys is None else keys < 2 * PART
-    if is_masked or not is_small or is_short:
+    if not part or is_masked or q.shape[2].value != 1 or (keys is not None and keys <= part):
         return None
-    parts, lse = b.emit("attention_parts", *operands, keys=PART, scale=attributes["scale"])
-    return b.emit("attention_join", parts, lse, dtype=q.dtype)
+    parts = b.emit("attention_parts", *operands, keys=part, scale=attributes["scale"])
+    return b.emit("attention_join", *parts, dtype=q.dtype)
 
 
 def _count_operations(operands: Types, results: Types, attributes: Attributes) -> Dim:
@@ -179,11 +188,12 @@ def _check_length(ctx: InferContext, op: str, length: TensorType) -> None:
 def _infer_cached(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
     q, k, v, length = types
     _check_length(ctx, "cached_attention", length)
+    _check_part(ctx, "cached_attention", attributes)
     return [_check_heads(ctx, "cached_attention", q, k, v)]
 
 
 def cached_attention_reference(
-    q: Array, k: Array, v: Array, length: Array, *, causal: bool = True, scale: float | None = None
+    q: Array, k: Array, v: Array, length: Array, *, causal: bool = True, scale: float | None = None, part: int = PART
 ) -> Array:
     """Attention over the filled part of the cache alone: what lies beyond it is not read."""
     filled = min(max(int(length), 0), k.shape[2])
@@ -334,44 +344,64 @@ def _infer_parts(ctx: InferContext, types: Types, attributes: Attributes) -> Typ
         raise ctx.fail(f"`attention_parts` needs parts of at least one key, got {attributes['keys']}")
     equal_dims(ctx, "attention_parts", q.shape[2], ONE, f"{path('q', 2, q.shape[2])} and one query")
     rows = (*q.shape[:2], k.shape[2].ceildiv(attributes["keys"]))
-    lse = q.with_shape(rows).with_dtype(q.dtype.compute)
-    return [lse.with_shape((*rows, v.shape[3])), lse]
+    top = q.with_shape(rows).with_dtype(q.dtype.compute)
+    return [top.with_shape((*rows, v.shape[3])), top, top]
 
 
 def attention_parts_reference(
     q: Array, k: Array, v: Array, *lengths: Array, keys: int, scale: float | None = None
-) -> tuple[Array, Array]:
-    """Attention with each part of the keys alone: results, and log-sum-exps."""
-    wide = q if q.dtype == np.float64 else q.astype(np.float32)
+) -> tuple[Array, Array, Array]:
+    """Each part of the keys alone: accumulators, maxima and sums of exp2, as `attention` carries them between parts."""
+    wide = np.float64 if q.dtype == np.float64 else np.float32
     filled = min([k.shape[2], *(max(int(length), 0) for length in lengths)])
-    found: list[tuple[Array, Array]] = []
-    for at in range(0, k.shape[2], keys):
-        part = slice(at, max(at, min(at + keys, filled)))
-        found.append(attention_with_lse_reference(wide, k[:, :, part], v[:, :, part], scale=scale))
-    outs = [np.zeros((*q.shape[:2], 0, v.shape[3]), wide.dtype), *(out for out, _ in found)]
-    sums = [np.zeros((*q.shape[:2], 0), wide.dtype), *(lse for _, lse in found)]
-    return np.concatenate(outs, axis=2), np.concatenate(sums, axis=2)
+    groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
+    own, values = (np.repeat(x.astype(np.float64), groups, axis=1) for x in (k, v))
+    factor = 1.0 / np.sqrt(max(q.shape[3], 1)) if scale is None else scale
+    count = -(-k.shape[2] // keys)
+    acc, top, total = (np.zeros((*q.shape[:2], count, *last), wide) for last in ((v.shape[3],), (), ()))
+    with np.errstate(all="ignore"):
+        for at in range(count):
+            part = slice(at * keys, max(at * keys, min((at + 1) * keys, filled)))
+            scores = (q.astype(np.float64) @ np.swapaxes(own[:, :, part], 2, 3))[:, :, 0] * (factor * math.log2(math.e))
+            top[:, :, at] = np.ceil(scores.max(-1, initial=-np.inf))
+            terms = np.exp2(scores - _finite(top[:, :, at].astype(np.float64))[..., np.newaxis])
+            total[:, :, at] = terms.sum(-1)
+            acc[:, :, at] = (terms[:, :, np.newaxis] @ values[:, :, part])[:, :, 0]
+    return acc, top, total
+
+
+def _finite(top: Array) -> Array:
+    return np.where(top == -np.inf, 0.0, top)
 
 
 def _infer_join(ctx: InferContext, types: Types, attributes: Attributes) -> Types:
-    parts, lse = types
-    if parts.rank != 4 or lse.rank != 3:
-        raise ctx.fail(f"`attention_join` needs results and log-sum-exps of parts, got {parts} and {lse}")
-    match_dims(ctx, "attention_join", Named("parts", parts.shape), Named("lse", lse.shape), range(3))
-    check_float(ctx, "attention_join", lse, "lse")
+    acc, *rows = types
+    if acc.rank != 4 or any(each.rank != 3 for each in rows):
+        listed = ", ".join(map(str, types))
+        raise ctx.fail(f"`attention_join` needs accumulators, maxima and sums of parts, got {listed}")
+    for name, each in zip(("top", "total"), rows, strict=True):
+        match_dims(ctx, "attention_join", Named("acc", acc.shape), Named(name, each.shape), range(3))
+        check_float(ctx, "attention_join", each, name)
     common_dtype(ctx, "attention_join", types)
-    return [TensorType((*parts.shape[:2], ONE, parts.shape[3]), attributes["dtype"])]
+    return [TensorType((*acc.shape[:2], ONE, acc.shape[3]), attributes["dtype"])]
 
 
-def attention_join_reference(parts: Array, lse: Array, *, dtype: DType) -> Array:
-    """Parts weighted by their fractions of the sum of all; nothing but -inf gives 0."""
+def attention_join_reference(acc: Array, top: Array, total: Array, *, dtype: DType) -> Array:
+    """Parts times two to the power of their maxima, over the sum of all; nothing but -inf gives 0."""
     with np.errstate(all="ignore"):
-        weights, _ = _weigh(lse.astype(np.float64))
-        return round_as((parts.astype(np.float64) * weights[..., np.newaxis]).sum(2, keepdims=True), dtype)
+        wide = top.astype(np.float64)
+        factors = np.exp2(wide - _finite(wide.max(-1, keepdims=True, initial=-np.inf)))
+        divisor = (total.astype(np.float64) * factors).sum(-1)[..., np.newaxis, np.newaxis]
+        out = (acc.astype(np.float64) * factors[..., np.newaxis]).sum(2, keepdims=True)
+        return round_as(out / np.where(divisor == 0, 1.0, divisor), dtype)
 
 
 def _join_sample(parts: int, size: int) -> Make:
-    return lambda rng: list(normal((2, 3, parts, size), (2, 3, parts))(rng))
+    def make(rng: np.random.Generator) -> Sequence[Array]:
+        acc, top, total = normal((2, 3, parts, size), (2, 3, parts), (2, 3, parts))(rng)
+        return [acc, np.ceil(4 * top), 1 + np.abs(total)]
+
+    return make
 
 
 _ATTENDED = (
@@ -450,12 +480,12 @@ def _attention_block_axis(type: TensorType, number: int, attributes: Attributes,
     return type.rank - 2 if number == 2 else type.rank - 1  # the head dim of queries and keys, the keys of values
 
 
-def _attention(op: str, summary: str, operands: tuple[str, ...], causal: Attribute, **facets: Any) -> OpSpec:
+def _attention(op: str, summary: str, operands: tuple[str, ...], *attributes: Attribute, **facets: Any) -> OpSpec:
     return OpSpec(
         name=f"tgraph.{op}",
         summary=summary,
         operands=operands,
-        attributes=(causal, SCALE),
+        attributes=(attributes[0], SCALE, *attributes[1:]),
         dtypes=FLOATS,
         batch="attention",
         jvp="attention:cached_jvp" if op == "cached_attention" else "attention:attention_jvp",
@@ -487,12 +517,14 @@ SPECS: tuple[OpSpec, ...] = (
         "softmax(q kT * scale + mask) v with k, v shared by groups of heads; a row that sees no key gives 0.",
         ("q", "k", "v", "mask*"),
         CAUSAL,
+        Attribute("part", "int", 0, _SPLIT),
         infer=_infer_attention,
         reference=attention_reference,
         samples=(
             *_ATTENDED,
             Sample("causal", _arrays(1, 2, 2, 7, 7, 16), {"causal": True}),
             Sample("hidden row", _arrays(1, 2, 2, 4, 4, 8, "row"), {"causal": True}),
+            Sample("parts", _arrays(1, 2, 1, 3, 600, 8), {"causal": True, "part": 256}),
         ),
         simplify=_split_keys,
         interval=_WEIGHTED_VALUES,
@@ -513,12 +545,15 @@ SPECS: tuple[OpSpec, ...] = (
         "Attention over the first `length` keys of a cache; causal: the last query is at `length - 1`.",
         ("q", "k", "v", "length"),
         Attribute("causal", "bool", True),
+        Attribute("part", "int", PART, _SPLIT),
         infer=_infer_cached,
         reference=cached_attention_reference,
         samples=(
             Sample("half full", _cached_sample(5)),
             Sample("full", _cached_sample(9)),
             Sample("not causal", _cached_sample(4), {"causal": False}),
+            Sample("parts", _with_length(_arrays(1, 2, 1, 3, 600, 8), 520), {"part": 256}),
+            Sample("one query to parts", _with_length(_arrays(1, 4, 2, 1, 600, 8), 300), {"part": 256}),
         ),
         simplify=_split_keys,
         interval=_WEIGHTED_VALUES,
@@ -563,9 +598,9 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="tgraph.attention_parts",
-        summary="Attention of one query of each head to parts of the first `length` keys: results and log-sum-exps.",
+        summary="One query of each head over parts of the first `length` keys: accumulators, maxima, sums, in base 2.",
         operands=("q", "k", "v", "length*"),
-        results=("out", "lse"),
+        results=("acc", "top", "total"),
         attributes=(Attribute("keys", "int", doc="keys of a part; the last may have fewer"), SCALE),
         infer=_infer_parts,
         reference=attention_parts_reference,
@@ -584,8 +619,8 @@ SPECS: tuple[OpSpec, ...] = (
     ),
     OpSpec(
         name="tgraph.attention_join",
-        summary="Results of parts of the keys joined, each weighted by its fraction of the sum, from its log-sum-exp.",
-        operands=("parts", "lse"),
+        summary="Accumulators of parts of the keys joined in order, times two to their maxima, over the sum of all.",
+        operands=("acc", "top", "total"),
         attributes=(Attribute("dtype", "dtype", doc="of the result"),),
         infer=_infer_join,
         reference=attention_join_reference,
