@@ -315,7 +315,8 @@ def policy(given: Policy | None = None, /, *, key: Any = None, **fields_given: A
     """Within it, ops run under a policy: `policy(Training())`, or by its fields, `policy(rounding="toward_zero")`.
 
     Inner scopes override outer ones, field by field; the policy of a tensor's type overrides both. `key`, u64[2], is
-    the random key of stochastic rounding; without one the random numbers are the same at every call.
+    the random key of stochastic rounding; without one the random numbers are the same at every call, as those of
+    derivatives always are.
 
     >>> with ts.policy(ts.Training()):
     ...     print((ts.array([1.0, 2.0]) * 1.001).dtype)

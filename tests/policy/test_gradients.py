@@ -364,3 +364,22 @@ def test_n9_2_attention_that_sees_nothing_has_finite_gradients(kind: str, policy
             assert all(np.isfinite(one).all() for one in (by_q, by_k, by_v))
             assert not by_q[0, :, 0 if kind == "causal" else 1].any(), "a query that sees nothing changes nothing"
             assert by_v.any()
+
+
+def test_a_key_is_that_of_forward_roundings_alone() -> None:
+    """Bits of backward roundings are part of the program, as the guide says: the same at every call, by any key."""
+    x, w = (ts.array(np.linspace(low, low + 1, 64, dtype=np.float32)).astype(ts.bf16) for low in (0.1, 0.3))
+
+    def scaled(x: Any, w: Any, key: Any) -> Any:
+        with ts.policy(storage=ts.bf16, accumulate=ts.f32, rounding="stochastic", key=key):
+            return x * w * w
+
+    forward = ts.jit(lambda x, w, key: scaled(x, w, key).astype(ts.f32))
+    backward = ts.jit(lambda x, w, key: ts.grad(lambda x: scaled(x, w, key).astype(ts.f32).sum())(x).astype(ts.f32))
+    values, gradients = ([np.asarray(f(x, w, ts.random.key(seed))) for seed in (0, 1)] for f in (forward, backward))
+    assert not np.array_equal(*values)
+    assert np.array_equal(*gradients)
+    exact = np.asarray(w.astype(ts.f32)) ** 2
+    nearest = np.asarray(ts.array(exact).astype(ts.bf16).astype(ts.f32))
+    np.testing.assert_allclose(gradients[0], exact, rtol=2.0**-7)
+    assert not np.array_equal(gradients[0], nearest)  # they were rounded at random
