@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
-from tessera.api.captured_variables import definition_of, has_definition
+from tessera.api.captured_variables import MISSING, OPEN, watch_definition
 from tessera.api.control import scan
 from tessera.api.custom import CustomFunction
 from tessera.api.jit import Jit, Transform
@@ -128,6 +128,12 @@ def grad(
 def _value_and_grad(
     name: str, function: Callable[..., Any], argnums: Any, has_aux: bool, choose: Callable[[Any, Any], Any]
 ) -> Jit:
+    key = (name, argnums, has_aux)
+    # A loop that writes `grad(f)(x)` asks each time; a bool, which equals a number, is no number of an argument.
+    is_tuple = argnums.__class__ is tuple and all(one.__class__ is int for one in argnums)
+    is_checked = has_aux.__class__ is bool and (is_tuple or argnums.__class__ is int)
+    if is_checked and (found := find_transform(function, key)) is not None:
+        return found
     check_callables(name, function=function)
     check_bool(name, "has_aux", has_aux)
     argnums = tuple(argnums) if is_sequence(argnums) else argnums
@@ -150,7 +156,7 @@ def _value_and_grad(
         gradients = _split_leaves(program.trees, results[cut:])
         return choose(program.rebuild(results[:cut]), gradients if isinstance(argnums, tuple | list) else gradients[0])
 
-    key = (name, repr(argnums), has_aux)
+    key = key if is_checked else (name, repr(argnums), has_aux)
     return keep_transform(function, key, lambda: jit_like(function, differentiate, name))
 
 
@@ -300,17 +306,28 @@ EAGER = "__tessera_eager__"
 """The attribute of a function in which its transforms are kept, so that they go with it."""
 
 
+_NOTHING: Mapping[Any, Any] = {}
+
+
+def find_transform(function: Callable[..., Any], key: tuple[Any, ...]) -> Any:
+    """What was made of a function under a key before; None where nothing was, or of what it was then."""
+    found: Any = getattr(function, "__dict__", _NOTHING).get(EAGER, _NOTHING).get(key)
+    if found is None:
+        return None
+    # A wrapper has the attributes of what it wraps, and is another function; code and defaults can be set anew.
+    owner, made, watch = found
+    return made if owner is function and watch(None, MISSING) is OPEN else None
+
+
 def keep_transform(function: Callable[..., Any], key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
     """What is made of a function: the one of that key from before, where there is one."""
     if not isinstance(function, FunctionType | Jit | CustomFunction):
         return make()  # an object of the user's, which is left as it is
-    kept: dict[Any, tuple[Any, ...]] = vars(function).get(EAGER, {})
-    found, inner = kept.get(key), _innermost(function)
-    # A wrapper has the attributes of what it wraps, and is another function; code and defaults can be set anew.
-    if found is not None and found[0] is function and (inner is None or has_definition(inner, found[2])):
-        return found[1]
-    made = make()
-    vars(function)[EAGER] = {**kept, key: (function, made, () if inner is None else definition_of(inner))}
+    if (found := find_transform(function, key)) is not None:
+        return found
+    made, inner = make(), _innermost(function)
+    watch: Any = {None: OPEN}.get if inner is None else watch_definition(inner)
+    vars(function)[EAGER] = {**vars(function).get(EAGER, {}), key: (function, made, watch)}
     return made
 
 

@@ -188,7 +188,7 @@ class CapturedVariables:
     def _watch_definition(self, path: str, value: Any) -> None:
         """Of a function, its code and defaults too, which can be set; those of the jitted one are of when it was."""
         if isinstance(value, FunctionType) and not _is_foreign(value):
-            self._add_check(path, _same_definition(value))
+            self._add_check(path, watch_definition(value))
 
     def _add_fixed(self, path: str, value: Any) -> None:
         self.variables.append(Variable(path, {None: value}.get, None, value, is_fixed=True))
@@ -460,23 +460,25 @@ def _same_pairs(items: dict[Any, Any], seen: dict[Any, Any]) -> Get:
     return lambda _, default: OPEN if of_keys(_, default) is OPEN and of_values(_, default) is OPEN else default
 
 
-def _same_definition(function: FunctionType) -> Get:
-    seen = definition_of(function)
-    return lambda _, default: OPEN if has_definition(function, seen) else default
+def watch_definition(function: Any) -> Get:
+    """A getter that gives `OPEN` while the parts of a function that can be set are those of now.
 
-
-def definition_of(function: Any) -> tuple[Any, ...]:
-    """The parts of a function that can be set: one of them is another object where it is defined anew."""
-    named: dict[str, Any] | None = function.__kwdefaults__
+    It is asked in calls that take half a microsecond: names of a few objects are compared, and none is made.
+    """
+    code, defaults, named = function.__code__, function.__defaults__, function.__kwdefaults__
     if not named:
-        return function.__code__, function.__defaults__
-    return function.__code__, function.__defaults__, *named, *named.values()
+        return lambda _, default: (
+            OPEN
+            if function.__code__ is code and function.__defaults__ is defaults and not function.__kwdefaults__
+            else default
+        )
+    of_named = _same_pairs(named, dict(named))  # it can be filled anew as it is
 
+    def get(_: Any, default: Any) -> Any:
+        is_same = function.__code__ is code and function.__defaults__ is defaults and function.__kwdefaults__ is named
+        return of_named(_, default) if is_same else default
 
-def has_definition(function: Any, seen: tuple[Any, ...]) -> bool:
-    """Whether a function is still as it was when it had these parts."""
-    parts = definition_of(function)
-    return len(parts) == len(seen) and all(map(is_, parts, seen))
+    return get
 
 
 def _key_or_same(value: Any) -> Hashable:

@@ -153,3 +153,46 @@ def test_functions_defined_anew_are_transformed_anew(transform: str) -> None:
     scale_named.__kwdefaults__["k"] = 7.0
     scale.__code__ = (lambda x, k: (x * k * 10.0).sum()).__code__
     assert take() == [50.0, 7.0, 50.0]
+
+
+def test_a_kept_transform_is_of_the_code_and_defaults_of_now() -> None:
+    """Whichever part of a function is set, or filled anew as it is."""
+
+    def loss(x: Any, k: float = 1.0, *, n: float = 1.0) -> Any:
+        return (x * k * n).sum()
+
+    def other(x: Any, k: float = 1.0, *, n: float = 1.0) -> Any:
+        return (x * k * n).sum() * 10.0
+
+    def slope() -> float:
+        found = {float(np.asarray(gradient)[0]) for gradient in (ts.grad(loss)(X), ts.grad(loss, (0,))(X)[0])}
+        assert ts.grad(loss) is ts.grad(loss)
+        (one,) = found
+        return one
+
+    assert slope() == 1.0
+    loss.__defaults__ = (2.0,)
+    assert slope() == 2.0
+    assert loss.__kwdefaults__ is not None
+    loss.__kwdefaults__["n"] = 3.0
+    assert slope() == 6.0
+    loss.__code__ = other.__code__
+    assert slope() == 60.0
+    loss.__kwdefaults__ = {"n": 5.0}
+    assert slope() == 100.0
+
+
+def test_a_wrapper_has_a_transform_of_its_own() -> None:
+    def loss(x: Any) -> Any:
+        return (x * x).sum()
+
+    assert float(np.asarray(ts.grad(loss)(X))[0]) == 2.0
+
+    @functools.wraps(loss)
+    def tripled(x: Any) -> Any:
+        return loss(x) * 3.0
+
+    assert float(np.asarray(ts.grad(tripled)(X))[0]) == 6.0
+    wrong: Any = True  # equals 1, and is no number of an argument
+    with pytest.raises(ts.TesseraError, match="argnums"):
+        ts.grad(loss, wrong)(X)
