@@ -45,6 +45,8 @@ KINDS = {"op": 6, "fusion": 3, "model": 1}
 ALONG = 0.6
 """How often an op along axes gets a shape of any rank in place of one of its forms."""
 TRIES = 60
+SAMPLED, LARGEST = 161, 16.0
+"""Numbers that a chain is tried on, close enough to meet the poles of a function, and what it may make of them."""
 STEPPED = frozenset({"floor", "ceil", "round", "trunc", "sign", "floordiv", "mod"})
 """Pointwise ops that jump: what rounding moves across a jump is no error, so chains leave them out."""
 
@@ -312,15 +314,15 @@ def draw_fusion(rng: Rng, limits: Limits) -> Program:
 def _add_chain(rng: Rng, builder: Builder, name: str, dtype: DType, count: int, labels: list[str]) -> str:
     """Pointwise ops one after the other; each keeps a few sample numbers finite and of ordinary size."""
     ops = chained_ops()
-    sample = numbers(rng, (64,), BY_NAME["f64"])
+    sample = np.linspace(-8.0, 8.0, SAMPLED)
     for _ in range(8 * count):
         spec = ops[int(rng.integers(len(ops)))]
-        second = numbers(rng, (64,), BY_NAME["f64"])
+        second = numbers(rng, (SAMPLED,), BY_NAME["f64"])
         operands = (sample, second)[: len(spec.operands)]
         assert spec.reference is not None
         with np.errstate(all="ignore"):
             made = np.asarray(spec.reference(*operands, **spec.with_defaults({})))
-        if made.dtype.kind != "f" or not np.isfinite(made).all() or np.abs(made).max() > 100 or made.std() < 0.05:
+        if made.dtype.kind != "f" or not np.isfinite(made).all() or np.abs(made).max() > LARGEST or made.std() < 0.05:
             continue
         inputs = [name]
         if len(spec.operands) == 2:

@@ -76,8 +76,7 @@ def measure(program: Program, bench: Bench, say: Callable[[str], None], avoid: S
             continue
         say(name)
         try:
-            with time_limit(bench.ready_seconds):
-                entries.append(_ready(name, make, check, bench, row))
+            entries.append(_ready(name, make, check, bench, row))
         except NotOfferedError as reason:
             row.skipped[name] = str(reason)
         except Exception as error:  # one library failing on one program is a fact to report
@@ -104,7 +103,7 @@ def _judge(row: Row) -> dict[str, Any]:
 
 def _ready(name: str, make: Callable[[], Offer], check: Check, bench: Bench, row: Row) -> Entry:
     """Compiled, checked, warm, and its number of calls chosen."""
-    with _poison(check.program, bench.device) if name == OURS else nullcontext():
+    with time_limit(bench.ready_seconds), _poison(check.program, bench.device) if name == OURS else nullcontext():
         offer = make()
         given = offer.unpack(offer.run())
         _synchronize(bench)
@@ -113,8 +112,9 @@ def _ready(name: str, make: Callable[[], Offer], check: Check, bench: Bench, row
     del given
     entry = Entry(Contender(name, lambda work, arrays: offer.run, is_ours=name == OURS), offer.run)
     times: list[float] = []
-    while len(times) < 3 and sum(times) < 0.5:
-        times.append(_time_one(offer, bench))
+    with time_limit(bench.ready_seconds):
+        while len(times) < 3 and sum(times) < 0.5:
+            times.append(_time_one(offer, bench))
     entry.first = min(times)
     calls = round(LEAST_SAMPLE / max(entry.first, SHORTEST))
     entry.calls = max(1, calls if bench.device == "cpu" else min(calls, MOST_CALLS))

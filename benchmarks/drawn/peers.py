@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -100,7 +101,7 @@ class Side:
     def _numpy(self) -> Offer:
         if self.program.dtype in NARROW and self.program.flops + self.program.bytes > NUMPY_NARROW:
             raise NotOfferedError("NumPy computes with narrow floats one at a time")
-        run, arrays = _bound(self.program, partial(_spell_numpy, np), _copied), tuple(self.arrays)
+        run, arrays = _bound(self.program, partial(_spell_numpy, np), *_NUMPY_LAYOUT), tuple(self.arrays)
 
         def call() -> Any:
             with np.errstate(all="ignore"):
@@ -124,7 +125,8 @@ class Side:
     def torch_function(self) -> Callable[..., Any]:
         """The program in torch."""
         torch = self.torch
-        return _bound(self.program, partial(_spell_torch, torch), partial(spell_torch.fresh, torch))
+        copy = operator.methodcaller("clone", memory_format=torch.contiguous_format)
+        return _bound(self.program, partial(_spell_torch, torch), copy, operator.methodcaller("contiguous"))
 
     def _attention(self, name: str) -> Offer:
         """One kernel of torch, where torch would choose another."""
@@ -140,7 +142,7 @@ class Side:
         return Offer(name, call, made.unpack)
 
     def _jax(self) -> Offer:
-        run = self.jax.jit(_bound(self.program, partial(_spell_jax, self.jax), lambda function: function))
+        run = self.jax.jit(self.program.bind([_spell_jax(self.jax, step) for step in self.program.steps]))
         given = tuple(self.jax.numpy.asarray(array) for array in self.arrays)
 
         def call() -> Any:
@@ -152,6 +154,7 @@ class Side:
         return Offer("jax", call, unpack)
 
 
+_NUMPY_LAYOUT = operator.methodcaller("copy"), partial(np.asarray, order="C")
 BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}
 
 
@@ -162,10 +165,22 @@ def ours(step: Step) -> Callable[..., Any]:
 
 
 def _bound(
-    program: Program, spell: Callable[[Step], Callable[..., Any]], fresh: Callable[[Callable[..., Any]], Any]
+    program: Program, spell: Callable[[Step], Callable[..., Any]], copy: Any, lay_out: Any
 ) -> Callable[..., Any]:
+    """A peer's function, whose results are new, and stored in order, as ours are: it copies a view, and what is not."""
     run = program.bind([spell(step) for step in program.steps])
-    return fresh(run) if program.steps[-1].op in spell_torch.VIEWS else run
+    if program.steps[-1].op in spell_torch.VIEWS:
+        settle = copy
+    elif "transpose" in program.ops:
+        settle = lay_out
+    else:
+        return run
+
+    def settled(*operands: Any) -> Any:
+        made = run(*operands)
+        return tuple(map(settle, made)) if isinstance(made, tuple | list) else settle(made)
+
+    return settled
 
 
 def _spell_torch(torch: Any, step: Step) -> Callable[..., Any]:
@@ -184,14 +199,6 @@ def _spell_jax(jax: Any, step: Step) -> Callable[..., Any]:
     if step.op in spell_numpy.JAX_SPELLINGS:
         return spell_numpy.JAX_SPELLINGS[step.op](jax, step.plain)
     return _spell_numpy(jax.numpy, step)
-
-
-def _copied(run: Callable[..., Any]) -> Callable[..., Any]:
-    def copy(*operands: Any) -> Any:
-        made = run(*operands)
-        return tuple(part.copy() for part in made) if isinstance(made, tuple) else made.copy()
-
-    return copy
 
 
 _BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}

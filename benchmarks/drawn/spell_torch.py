@@ -353,13 +353,9 @@ def _index_put(torch: Any, attributes: Mapping[str, Any]) -> Function:
     if reduce not in ("set", "add"):
         raise NotImplementedError(f"torch has no index_put that reduces by {reduce}")
 
-    def run(x: Any, updates: Any, *indices: Any) -> Any:
-        places: list[Any] = [None] * x.ndim
-        for axis, index in zip(axes, indices, strict=True):
-            places[axis] = index
-        return torch.index_put(x, places, updates, accumulate=reduce == "add")
-
-    return run
+    if tuple(axes) != tuple(range(len(axes))):
+        raise NotImplementedError("torch puts at the first axes")
+    return lambda x, updates, *indices: torch.index_put(x, indices, updates, accumulate=reduce == "add")
 
 
 def _scatter(name: str) -> Spelling:
@@ -593,15 +589,3 @@ SPELLINGS: dict[str, Spelling] = {
     "quantize": _quantize,
     "dequantize": _dequantize,
 }
-
-
-def fresh(torch: Any, run: Function) -> Function:
-    """A function whose results are new and contiguous where it would give views."""
-
-    def copied(*operands: Any) -> Any:
-        made = run(*operands)
-        if isinstance(made, tuple | list):
-            return tuple(part.clone(memory_format=torch.contiguous_format) for part in made)
-        return made.clone(memory_format=torch.contiguous_format)
-
-    return copied

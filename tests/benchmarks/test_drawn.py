@@ -87,7 +87,7 @@ def test_what_a_library_says_is_what_the_op_means(library: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_programs_are_right(kind: str) -> None:
-    for number in range(3):
+    for number in range(2):
         row = measure(draw_program(11, number, kind, SMALL), BENCH, lambda text: None)
         assert row["status"] in ("timed", "no peer"), row
         assert row["checked"] in ("reference", "float64"), row
