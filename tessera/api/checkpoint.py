@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from tessera.api.autodiff import jit_like
 from tessera.diagnostics.codes import ArgumentError
-from tessera.diagnostics.error import TesseraError
+from tessera.diagnostics.error import TesseraError, find_nearest
 from tessera.frontend.arguments import check_callables
 from tessera.frontend.concrete import adopt_operand
 from tessera.frontend.functions.operands import as_tensor, dtype_of, is_tensor
@@ -68,6 +68,15 @@ class _Policies:
 
     def __dir__(self) -> list[str]:
         return [name for name in vars(type(self)) if not name.startswith("_")]
+
+    if not TYPE_CHECKING:  # a type checker knows the names
+
+        def __getattr__(self, name: str) -> Any:
+            near = find_nearest(name, dir(self))
+            advice = f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(dir(self))}"
+            if "offload" in name:
+                advice = "; `jit(memory=bytes, offload=True)` offloads what does not fit"
+            raise AttributeError(f"there is no policy `{name}`{advice}")
 
 
 checkpoint_policies = _Policies()
