@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import tessera as ts
 from tessera.backends.nvptx.tensor_cores import GPUS
 from tessera.diagnostics.codes import DeviceError, GuardError, LoadError, OutOfMemoryError, RuntimeArgumentError
 from tessera.runtime import dlpack
-from tessera.runtime.devices.cuda.driver import error_of, is_available
+from tessera.runtime.cache import Store
+from tessera.runtime.devices.cuda.driver import error_of, is_available, machine_codes
 from tessera.runtime.devices.cuda.memory import FreeList, Pool, round_size
 from tessera.runtime.devices.cuda.program import CudaProgram, NativeCall, Plan, Sizes, code_for
 from tessera.runtime.devices.cuda.tensor import NOWHERE, CudaTensor, form_of
@@ -213,3 +215,27 @@ def test_a_launch_that_fails_names_its_kernel(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(DeviceError, match="softmax") as caught:
         program.launch(plan, [], 0)
     assert "choose smaller tiles" in str(caught.value)
+
+
+ASSEMBLER = """#!/bin/sh
+case "$1" in --version) echo one; exit;; esac
+touch "$0.$$"
+waited=0
+while [ $(ls "$0".* | wc -l) -lt 2 ] && [ $waited -lt 200 ]; do sleep 0.05; waited=$((waited + 1)); done
+[ $waited -lt 200 ] || { echo "alone"; exit 1; }
+while [ "$1" != "-o" ]; do source=$1; shift; done
+cp "$source" "$2"
+"""
+"""Takes a text as it is, once another one is at work too; gives up after ten seconds."""
+
+
+def test_kernels_of_a_program_are_assembled_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "assembler"
+    path.write_text(ASSEMBLER)
+    path.chmod(0o755)
+    monkeypatch.setenv("TESSERA_PTXAS", str(path))
+    monkeypatch.setattr("tessera.runtime.devices.cuda.driver.usable_cpus", lambda: 2)
+    store, texts = Store(tmp_path / "store"), [b"first", b"\x7fELF is code", b"second", b"first"]
+    assert machine_codes(texts, "sm_90a", store) == texts
+    assert len(list(tmp_path.glob("assembler.*"))) == 2, "the same text is assembled once, and code not at all"
+    assert machine_codes(texts[:1], "sm_90a", store) == texts[:1], "what was made before is found"

@@ -13,8 +13,11 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from tessera.diagnostics.codes import CodegenError, DeviceError, OutOfMemoryErro
 from tessera.runtime.cache import Store, default_store, key_of
 from tessera.runtime.devices.cuda.metrics import hanging
 from tessera.runtime.timeline import WATCH, HostWait
-from tessera.types.settings import cuda_device
+from tessera.types.settings import cuda_device, usable_cpus
 
 LIBRARY = "libcuda.so.1"
 OUT_OF_MEMORY = 2
@@ -207,21 +210,31 @@ def _assembler_version(path: str) -> str:
 
 
 def machine_code(ptx: bytes, architecture: str, store: Store | None = None) -> bytes:
-    """The cubin of a PTX text, from the store where it was made before; a cubin itself is left as it is.
+    """The cubin of one PTX text: see `machine_codes`."""
+    return machine_codes([ptx], architecture, store)[0]
 
-    Raises CodegenError (T0603) where the assembler refuses the text, or says that it undid what the text asks for.
+
+def machine_codes(texts: Sequence[bytes], architecture: str, store: Store | None = None) -> list[bytes]:
+    """The cubins of PTX texts, from the store where they were made before; a cubin itself is left as it is.
+
+    Assemblers run side by side, one for each distinct text; the driver's takes one after the other. Raises CodegenError
+    (T0603) where the assembler refuses a text, or says that it undid what the text asks for.
     """
-    if ptx.startswith(_ELF):
-        return ptx
-    kept = store or default_store()
-    path = assembler()
+    kept, path = store or default_store(), assembler()
     maker = _assembler_version(path) if path else f"driver {driver().version}"
-    key = key_of("cubin", architecture, maker, ptx)
-    found = kept.get(key)
-    if found is None:
-        found = assemble(ptx, architecture, path) if path else _assemble_by_driver(ptx)
-        kept.put(key, found)
-    return found
+    keys = {ptx: key_of("cubin", architecture, maker, ptx) for ptx in texts if not ptx.startswith(_ELF)}
+    made = {ptx: found for ptx, key in keys.items() if (found := kept.get(key)) is not None}
+    # The longest text first: the last assembler to finish then finishes soonest.
+    missing = sorted((ptx for ptx in keys if ptx not in made), key=len, reverse=True)
+    if path and len(missing) > 1:
+        with ThreadPoolExecutor(min(len(missing), usable_cpus())) as pool:
+            cubins = list(pool.map(assemble, missing, repeat(architecture), repeat(path)))
+    else:
+        cubins = [assemble(ptx, architecture, path) if path else _assemble_by_driver(ptx) for ptx in missing]
+    for ptx, cubin in zip(missing, cubins, strict=True):
+        kept.put(keys[ptx], cubin)
+        made[ptx] = cubin
+    return [made.get(ptx, ptx) for ptx in texts]
 
 
 def assemble(ptx: bytes, architecture: str, path: str | None = None) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.diagnostics.codes import DeviceError, LoadError, RuntimeArgumentError
 from tessera.runtime.callback import EXCHANGES, Callback, Callbacks
-from tessera.runtime.devices.cuda.driver import NO_CONTEXT, Module, driver, error_of, machine_code
+from tessera.runtime.devices.cuda.driver import NO_CONTEXT, Module, driver, error_of, machine_codes
 from tessera.runtime.devices.cuda.graphs import NodeTable, Replays
 from tessera.runtime.devices.cuda.memory import ALIGNMENT, POOL, FreeList, PinnedMemory, copy_in, copy_out
 from tessera.runtime.devices.cuda.metrics import TOO_FAR, TensorMaps, ranges, too_far, watch
@@ -286,8 +286,8 @@ class CudaProgram:
             self.call = self._donation.around(self.call)
         self._modules: list[Module] = []
         handles: dict[str, int] = {}
-        for fact, ptx in zip(facts["kernels"], kernels, strict=True):
-            module = Module(machine_code(ptx, facts["architecture"]))
+        for fact, cubin in zip(facts["kernels"], machine_codes(kernels, facts["architecture"]), strict=True):
+            module = Module(cubin)
             self._modules.append(module)
             handles[fact["name"]] = module.function(fact["name"], fact["shared"])
             if fact.get("waits"):
