@@ -26,9 +26,11 @@ PATIENT_ELEMENTS = 2**23
 JUMPS = frozenset(
     {"floor", "ceil", "round", "trunc", "sign", "floordiv", "mod", "quantize", "round_to", "cast", "linspace"}
 )
+PART = 2**25
+"""Elements that are compared at a time."""
 JUMPED = 1e-3
 """The share of elements that rounding may take across a jump."""
-DRAWS, SPREAD = 3, 16.0
+DRAWS, SPREAD = 3, 48.0
 """How often float64 is computed with steps that are off by their rounding, and how much more our steps may be off.
 
 Once where it takes long."""
@@ -183,16 +185,26 @@ class Check:
 
     def _compare(self, ours: Any, wide: Any, spread: Any, dtype: str, factor: float) -> float:
         """The largest error over the tolerance: a random walk of sums, and a rounding for each step."""
-        found = ours.astype(np.float64) if isinstance(ours, np.ndarray) else ours.double()
+        whole = [None if part is None else part.reshape(-1) for part in (ours, wide, spread)]
+        count = math.prod(wide.shape)
+        # Some at a time: numbers of eight bytes take four times the memory of what is checked, for each of the terms.
+        parts = [[None if one is None else one[at : at + PART] for one in whole] for at in range(0, count, PART)]
         if dtype not in UNIT:
-            self._refuse(found != wide, "not what they should be")
+            self._refuse(sum(int((_widen(found) != right).sum()) for found, right, _ in parts), count, "others")
             return 0.0
-        rounded = self._rounded(wide, dtype)
+        typical = math.sqrt(sum(float((_finite(right) ** 2).sum()) for _, right, _ in parts) / count)
+        wrong, worst = 0, 0.0
+        for found, right, moved in parts:
+            ratio = self._errors(_widen(found), right, moved, typical, dtype, factor)
+            wrong, worst = wrong + int((ratio > 1).sum()), max(worst, float(ratio.max()))
+        self._refuse(wrong, count, f"wrong, by up to {worst:.3g} times the tolerance")
+        return worst
+
+    def _errors(self, found: Any, wide: Any, spread: Any, typical: float, dtype: str, factor: float) -> Any:
+        """Errors of some elements, over their tolerance."""
+        rounded, size = self._rounded(wide, dtype), _finite(wide)
         same = (found == rounded) | ((found != found) & (rounded != rounded))
-        size = abs(wide * 1.0)
-        size[~(size < math.inf)] = 0.0
-        typical = math.sqrt(float((size * size).mean()))
-        depth = self.program.flops / math.prod(found.shape)
+        depth = self.program.flops / math.prod(plain(self.program.results[0].shape))
         compute = UNIT["f64"] if dtype == "f64" else UNIT["f32"]
         # Below the smallest normal number the distance between numbers stays.
         least = 2 * UNIT[dtype] * float(ml_dtypes.finfo(numpy_dtype(BY_NAME[dtype])).smallest_normal)
@@ -201,24 +213,31 @@ class Check:
             allowed = allowed + SPREAD * spread + 4 * UNIT.get(self.program.dtype, 0.0) * self._count_rounded() * size
         if factor > 1:
             allowed = allowed + UNIT[dtype] * typical
-        error = abs(found - wide)
-        error[same] = 0.0
-        ratio = error / (factor * allowed + 1e-300)
+        ratio = abs(found - wide) / (factor * allowed + 1e-300)
         ratio[ratio != ratio] = math.inf
-        worst = float(ratio.max())
-        self._refuse(ratio > 1, f"wrong, by up to {worst:.3g} times the tolerance")
-        return worst
+        ratio[same] = 0.0
+        return ratio
 
-    def _refuse(self, wrong: Any, how: str) -> None:
-        count, all_of_them = int(wrong.sum()), math.prod(wrong.shape)
-        may = JUMPED * all_of_them if set(self.program.ops) & JUMPS else 0
-        if count > may:
-            raise ArithmeticError(f"{count} of {all_of_them} are {how}")
+    def _refuse(self, wrong: int, count: int, how: str) -> None:
+        may = JUMPED * count if set(self.program.ops) & JUMPS else 0
+        if wrong > may:
+            raise ArithmeticError(f"{wrong} of {count} are {how}")
 
     def _rounded(self, wide: Any, dtype: str) -> Any:
         if isinstance(wide, np.ndarray):
             return wide
         return wide.to(spell_torch.dtype_of(self.side.torch, dtype)).double()
+
+
+def _widen(part: Any) -> Any:
+    return part.astype(np.float64) if isinstance(part, np.ndarray) else part.double()
+
+
+def _finite(part: Any) -> Any:
+    """Magnitudes, and 0 in place of infinities and NaN."""
+    size = abs(part * 1.0)
+    size[~(size < math.inf)] = 0.0
+    return size
 
 
 def _alone(program: Program) -> bool:

@@ -160,7 +160,7 @@ def draw_loss(rng: Rng, limits: Limits) -> Program:
     logits = _linear(builder, x, classes, dtype, bias=False)
     target = builder.argument((rows,), "i64", labels(classes))
     builder.do("cross_entropy", logits, target, reduction="mean")
-    return builder.program("model", "linear + cross_entropy", dtype)
+    return builder.program("model", f"linear + cross_entropy, {classes} classes", dtype)
 
 
 def draw_mixer(rng: Rng, limits: Limits) -> Program:
@@ -177,7 +177,7 @@ def draw_mixer(rng: Rng, limits: Limits) -> Program:
     scale, shift = (builder.argument((made, 1, 1), dtype, unit) for _ in range(2))
     x = builder.do("relu", builder.do("add", builder.do("mul", x, scale), shift))
     builder.do("max_pool", x, window=(2, 2), stride=(2, 2))
-    return builder.program("model", "conv + relu + pool", dtype)
+    return builder.program("model", f"conv {taps}x{taps} to {made} + relu + pool", dtype)
 
 
 def draw_rotary(rng: Rng, limits: Limits) -> Program:
