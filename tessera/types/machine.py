@@ -75,6 +75,10 @@ class HostLink:
     bytes: int = 2
     flops: int = 16
 
+    def divide(self, share: int) -> HostLink:
+        """A link that is so many times as fast."""
+        return HostLink(max(1, self.bytes // share), max(1, self.flops // share))
+
 
 @frozen
 class Machine:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,16 @@ def shown(function: Any, name: str, *args: Any) -> int:
     return next((int(text.split()[0]) for key, _, text in lines if key == name), 0)
 
 
+def milliseconds(function: Any, *args: Any) -> float:
+    """The time of a step, of several one after the other."""
+    ts.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(5):
+        function(*args)
+    ts.cuda.synchronize()
+    return (time.perf_counter() - start) / 5 * 1e3
+
+
 def measure(function: Any, *args: Any) -> tuple[list[bytes], int, int]:
     """The bits of a step, and the bytes that it took of the device and of pinned host memory."""
     POOL.trim()
@@ -74,8 +85,9 @@ def test_peak_memory_falls_host_bytes_rise_and_the_loss_is_the_same(dtype: Any) 
     assert same == bits
     assert used_less <= used - size // 2 + (4 << 20)  # blocks are whole megabytes
     assert pinned == shown(less, "host memory", w, x) >= size // 4
-    for _ in range(8):
+    for _ in range(4):
         assert bits_of(less(w, x)) == bits
+    print(f"{milliseconds(plain, w, x):.2f} ms a step, {milliseconds(less, w, x):.2f} ms where values are offloaded")
 
 
 def test_streams_threads_and_captures_have_the_same_bits() -> None:

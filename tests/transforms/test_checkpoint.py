@@ -165,8 +165,8 @@ def test_an_effect_happens_once() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
-        (lambda: POLICIES.dot_saveable, AttributeError, "no policy `dot_saveable`; did you mean `dots_saveable`"),
-        (lambda: POLICIES.offload_dot_with_no_batch_dims, AttributeError, "memory=bytes, offload=True"),
+        (lambda: POLICIES.dot_saveable, AttributeError, "no policy `dot_saveable`; did you mean `dots_saveable`"),  # pyright: ignore[reportAttributeAccessIssue]
+        (lambda: POLICIES.offload_dot_with_no_batch_dims, AttributeError, "memory=bytes, offload=True"),  # pyright: ignore[reportAttributeAccessIssue]
         (lambda: ts.checkpoint(layer, policy="dots"), ArgumentError, "one of `checkpoint_policies` or a function"),
         (lambda: ts.checkpoint(layer, policy=POLICIES.save_only_these_names), ArgumentError, "without names"),
         (lambda: ts.checkpoint(layer, policy=POLICIES.save_any_names_but_these), ArgumentError, "these` without names"),

@@ -9,6 +9,7 @@ before it.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -213,13 +214,16 @@ def lay_out(lifetimes: Sequence[Lifetime]) -> Layout:
 def _pack(lifetimes: Sequence[Lifetime]) -> Layout:
     sizes = [align_bytes(lifetime.bytes).evaluate({}) for lifetime in lifetimes]
     starts: dict[int, int] = {}
+    placed: list[tuple[int, int, int]] = []
+    """By offset: that, how many were placed before, and which buffer it is."""
     for number in sorted(range(len(lifetimes)), key=lambda number: (-sizes[number], lifetimes[number].start)):
-        at = 0
-        for other in sorted(starts, key=lambda other: starts[other]):
-            if lifetimes[number].overlaps(lifetimes[other]):
-                if at + sizes[number] <= starts[other]:
+        at, size, lifetime = 0, sizes[number], lifetimes[number]
+        for start, _, other in placed:
+            if lifetime.overlaps(lifetimes[other]):
+                if at + size <= start:
                     break
-                at = max(at, starts[other] + sizes[other])
+                at = max(at, start + sizes[other])
+        insort(placed, (at, len(placed), number))
         starts[number] = at
     total = max((starts[number] + sizes[number] for number in starts), default=0)
     return Layout(tuple(Dim.constant(starts[number]) for number in range(len(lifetimes))), Dim.constant(total))

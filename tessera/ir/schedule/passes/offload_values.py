@@ -32,7 +32,7 @@ class OffloadValues(Pass):
     reads `%d`. Activations that a backward part needs are such values. Those with the most bytes times groups in
     between come first. The memory of `%a` is kept, and that of `%d` taken, for as many groups as take as long as a copy
     over the link to host memory: copies have streams of their own, and groups then wait for none. Where memory is too
-    small for that, both stand right at the uses. Without `memory`, in bytes, nothing is offloaded; where even all
+    small for that, it is for fewer groups, or none. Without `memory`, in bytes, nothing is offloaded; where even all
     values are too few, the plan with the smallest workspace stays.
     """
 
@@ -69,8 +69,8 @@ def _choose(program: tsched.ModuleOp, kernels: Mapping[str, SpecOp], memory: int
     if before <= memory:
         return ()
     pairs: Sequence[_Pair] = ()
-    for is_ahead in (True, False):
-        pairs = _find_pairs(program.body.block, link if is_ahead else None)
+    for share in (1, 4, 16, 0):
+        pairs = _find_pairs(program.body.block, link.divide(share) if share else None)
         # No pair saves more bytes than its value has, which says how many it takes at least.
         saved = accumulate(one.bytes + ALIGNMENT for one in pairs)
         least = 1 + sum(1 for size in saved if size < before - memory)
@@ -108,7 +108,7 @@ def _plan(program: tsched.ModuleOp, kernels: Mapping[str, SpecOp], pairs: Sequen
 def _find_pairs(block: Block, link: HostLink | None) -> list[_Pair]:
     """The values of a block that are not needed for some groups, those with the most bytes times groups first.
 
-    Without a link both copies stand right at the uses.
+    Without a link copies stand right at the uses.
     """
     ops = list(block.ops)
     numbers = {op: number for number, op in enumerate(ops)}
