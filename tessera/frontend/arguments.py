@@ -43,7 +43,7 @@ _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
 
 _OPTIONS_OF_JIT = (
     *("static_argnames", "dynamic", "constraints", "policy", "donate"),
-    *("backend", "fusion", "debug", "fast_math", "features", "overrides", "memory"),
+    *("backend", "fusion", "debug", "fast_math", "features", "overrides", "memory", "offload"),
 )
 """Keywords of `jit`, which transforms of functions do not take."""
 
