@@ -73,6 +73,16 @@ def _branches(x: Any, w: Any) -> Any:
     return ts.scan(step, w[0], x)[1]
 
 
+def _long_steps(x: Any, w: Any) -> Any:
+    """A body whose pointwise ops, mask and gathered row are rematerialized on the way back."""
+
+    def step(n: Any, state: Any) -> Any:
+        inner = ops.tanh(ops.exp(state * 0.1) * x[n])
+        return ts.random.dropout(ops.gelu(inner @ w) * ops.sin(x[n]), ts.random.key(3), 0.2) + inner
+
+    return ts.fori_loop(0, 21, step, x[0])
+
+
 def _written(x: Any, v: Any, rows: Any) -> Any:
     return x.at[rows].add(v) * ops.sort(x, axis=0) + ops.take(x, rows)[:1]
 
@@ -95,6 +105,7 @@ GRADIENTS: dict[str, Gradient] = {
         ts.value_and_grad(lambda x, w, y: ops.cross_entropy(x @ w, y), (0, 1)), ((33, 40), (40, 19)), (LABELS,)
     ),
     "steps": Gradient(_sum_squares(_steps, (0, 1)), ((21, 32), (32, 32))),
+    "long steps": Gradient(_sum_squares(_long_steps, (0, 1)), ((21, 32), (32, 32))),
     "branches": Gradient(_sum_squares(_branches, (0, 1)), ((21, 32), (3, 32))),
     "writes": Gradient(_sum_squares(_written, (0, 1)), ((65, 48), (7, 48)), (ROWS,)),
     "batch of gradients": Gradient(

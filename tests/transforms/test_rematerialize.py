@@ -15,6 +15,8 @@ import pytest
 import tessera as ts
 from benchmarks.gradients import peaks
 from tessera import ops
+from tessera.compiler.compile import compile_tape
+from tessera.compiler.options import Options
 from tessera.diagnostics.codes import MemoryBudgetError, OverrideError
 from tessera.frontend.pytree import flatten
 from tessera.ir.base.interpret import interpret
@@ -305,3 +307,10 @@ def test_gradients_of_loops_in_bf16_have_the_same_bits(monkeypatch: pytest.Monke
     bits = [bits_of(name) for name in ("scan", "while")]
     monkeypatch.setattr(control, "KeepCheapest", lambda *prices: keep_needed)
     assert [bits_of(name) for name in ("scan", "while")] == bits
+
+
+@pytest.mark.parametrize("name", ["fori", "cond"])
+def test_bodies_that_rematerialize_assemble_for_a_gpu(name: str) -> None:
+    gradient: Any = ts.jit(ts.grad(lambda w, x: (BODIES[name](w, x) ** 2.0).sum(), (0, 1)))
+    tape = gradient.trace(GAIN, ROWS_OF_BODIES).tape
+    assert compile_tape(tape, Options.of(backend="cuda", features=("sm_90a",))) is not None
