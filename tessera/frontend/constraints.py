@@ -259,8 +259,11 @@ def _declared_dims(
 
 def impose_on_call(
     trace: Any, constraints: Sequence[Constraint], parameters: Sequence[Parameter], arguments: Mapping[str, Any]
-) -> None:
-    """Impose the constraints of a function called inside a trace on the sizes of its arguments there."""
+) -> dict[str, Dim]:
+    """Impose the constraints of a function called inside a trace on the sizes of its arguments there.
+
+    Gives what their names stand for: integer arguments, dims, and sizes that the constraints derive of those.
+    """
     from tessera.frontend.size import Size, dim_of  # noqa: PLC0415 - only functions with constraints come here
 
     env, sources, edits = dict[str, Dim](), dict[str, str](), dict[str, Callable[[int], FixLike]]()
@@ -286,6 +289,7 @@ def impose_on_call(
             assume_constraint(trace, item.substitute(derived).substitute(env), here, notes)
         except ConstraintError as error:
             raise error.with_fix(_fix_of_call(item, constraints, env, edits)) from None
+    return {**{name: dim.substitute(env) for name, dim in derived.items()}, **env}
 
 
 def _fit_fix(name: str, position: int, shape: Sequence[Any], axis: int, size: int) -> FixLike:

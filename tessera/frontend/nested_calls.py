@@ -56,11 +56,12 @@ class DeclaredFunction:
             if parameter.is_annotated and not parameter.static and parameter.name in bound.arguments:
                 bound.arguments[parameter.name] = sizes.check_argument(parameter, bound.arguments[parameter.name])
         sizes.settle()
+        names: Mapping[str, Dim] = sizes.named
         if self.constraints:
             from tessera.frontend.constraints import impose_on_call  # noqa: PLC0415 - few functions have any
 
-            impose_on_call(trace, self.constraints, self.parameters, bound.arguments)
-        with self._policy(trace), _with_names(trace, sizes.named):
+            names = {**impose_on_call(trace, self.constraints, self.parameters, bound.arguments), **names}
+        with self._policy(trace), _with_names(trace, names):
             result = sizes.without_policies(self.function(*bound.args, **bound.kwargs))
         return result if self.returns is None else self._check_result(trace, result, sizes)
 

@@ -140,6 +140,27 @@ def test_requirements_in_a_body_may_use_what_the_declared_ones_work_out() -> Non
         split(zeros(3, 32), heads=4)
 
 
+@pytest.mark.parametrize("names", [("B", "D"), ("M", "N"), ("D", "heads")])
+def test_requirements_in_a_nested_function_may_use_them_too(names: tuple[str, str]) -> None:
+    @reference("D = heads*Dh")
+    def split(x: ts.Tensor["B", "D", ts.f32], *, heads: int) -> Any:
+        ts.require("Dh % 2 == 0")
+        ts.require("B >= heads")
+        return x.reshape(x.shape[0], heads, x.shape[1] // heads)
+
+    def outer(y: Any) -> Any:
+        return split(y, heads=4)
+
+    static = reference()(outer)
+    outer.__annotations__ = {"y": ts.Tensor[(*names, ts.f32)]}
+    for function in (static, reference()(outer), reference()(lambda y: ts.checkpoint(outer)(y))):
+        assert function(zeros(4, 32)).shape == (4, 4, 8)
+        with pytest.raises(TesseraError, match="`Dh % 2 == 0`"):
+            function(zeros(4, 12))
+        with pytest.raises(TesseraError, match="`B >= heads`"):
+            function(zeros(3, 32))
+
+
 @pytest.mark.parametrize("rule", ["D = 2*Q + 6", "2*Q + 6 = D", "D - 2*Q = 6", "2*Q - D = -6"])
 def test_a_name_is_worked_out_on_either_side(rule: str) -> None:
     @reference(rule, "Q in 1..=5")
